@@ -1,0 +1,1 @@
+"""Pure protocol logic of the ledger: no IO, no clock, no randomness."""

@@ -1,0 +1,221 @@
+"""Errors of the ledger service.
+
+* `LedgerError`                      anything raised on purpose by this package
+    * `UsageError`                   the caller broke a rule of this API; retrying cannot help
+        * `EntryTooLargeError`       the payload does not fit one frame
+        * `WrongPasswordError`       the master key is not the ledger's; nothing was changed or fenced
+    * `FencedError`                  another client recovered the ledger; this writer must stop for good
+    * `LedgerClosedError`            the handle or the ledger is closed: no more appends
+    * `NoSuchLedgerError`            the ledger does not exist (in the metadata, or on this bookie)
+    * `NoSuchEntryError`             the bookie *knows* that it never stored the entry
+    * `UnknownEntryError`            the bookie cannot tell (lost disk, corrupt file): never treat as "none"
+    * `DigestError`                  every replica that answered sent bytes that fail the digest
+    * `CorruptMetadataError`         a metadata node holds what this version cannot read; it is not written over
+    * `CorruptStorageError`          a file of a bookie is damaged where it was once synced
+    * `CookieMismatchError`          the disks or the address are not those that this bookie id had
+    * `RemoteProtocolError`          the peer sent bytes that the protocol does not allow
+    * `RetryableError`               the same call may succeed later
+        * `QuorumLostError`          fewer bookies answer than the quorum needs
+        * `NotEnoughBookiesError`    fewer writable bookies than the ledger asks for
+        * `BookieUnavailableError`   no answer from this bookie in time
+        * `BookieReadOnlyError`      the bookie takes no new entries
+        * `BookieOverloadedError`    the bookie's queues are full
+    * `MetadataError`                anything that the metadata store answered
+        * `NoNodeError`, `NodeExistsError`, `BadVersionError`   a definite no; nothing was changed
+        * `MetadataUnavailableError` no reply: the write may or may not have been applied
+        * `MetadataSessionLostError` the session is gone, with its ephemeral nodes
+
+Wire codes are translated once, at the edge (`from_status`).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "BadVersionError",
+    "BookieOverloadedError",
+    "BookieReadOnlyError",
+    "BookieUnavailableError",
+    "CookieMismatchError",
+    "CorruptMetadataError",
+    "CorruptStorageError",
+    "DigestError",
+    "EntryTooLargeError",
+    "FencedError",
+    "LedgerClosedError",
+    "LedgerError",
+    "MetadataError",
+    "MetadataSessionLostError",
+    "MetadataUnavailableError",
+    "NoNodeError",
+    "NoSuchEntryError",
+    "NoSuchLedgerError",
+    "NodeExistsError",
+    "NotEnoughBookiesError",
+    "QuorumLostError",
+    "RemoteProtocolError",
+    "RetryableError",
+    "UnknownEntryError",
+    "UsageError",
+    "WrongPasswordError",
+    "from_status",
+]
+
+
+class LedgerError(Exception):
+    """Base of every error that this package raises on purpose.
+
+    Attributes:
+        status: Status code of protocol v3, or None if the error never crosses the wire.
+        ledger_id: The ledger concerned, if any.
+
+    """
+
+    status: ClassVar[int | None] = None
+
+    def __init__(self, message: str, *, ledger_id: int | None = None) -> None:
+        super().__init__(message)
+        self.ledger_id = ledger_id
+
+
+class UsageError(LedgerError):
+    """The caller broke a rule of this API; retrying cannot help."""
+
+    status = 404
+
+
+class EntryTooLargeError(UsageError):
+    """The payload does not fit one frame."""
+
+    status = None
+
+
+class WrongPasswordError(UsageError):
+    """The master key is not the ledger's; nothing was changed or fenced."""
+
+    status = 502
+
+
+class FencedError(LedgerError):
+    """Another client recovered the ledger: never retry, stop for good."""
+
+    status = 504
+
+
+class LedgerClosedError(LedgerError):
+    """The handle or the ledger is closed: no more appends."""
+
+
+class NoSuchLedgerError(LedgerError):
+    """The ledger does not exist, in the metadata or on this bookie."""
+
+    status = 402
+
+
+class NoSuchEntryError(LedgerError):
+    """The bookie answers for sure that it does not hold the entry."""
+
+    status = 403
+
+
+class UnknownEntryError(LedgerError):
+    """The bookie cannot tell whether it held the entry: this never counts as a no."""
+
+    status = 507
+
+
+class DigestError(LedgerError):
+    """Every replica that answered sent bytes that fail the digest."""
+
+
+class CorruptMetadataError(LedgerError):
+    """A metadata node holds what this version cannot read; it is not written over."""
+
+
+class CorruptStorageError(LedgerError):
+    """A file of a bookie is damaged where it was once synced."""
+
+    status = 501
+
+
+class CookieMismatchError(LedgerError):
+    """The disks or the address are not those that this bookie id had."""
+
+
+class RemoteProtocolError(LedgerError):
+    """The peer sent bytes that the protocol does not allow."""
+
+
+class RetryableError(LedgerError):
+    """The same call may succeed later."""
+
+
+class QuorumLostError(RetryableError):
+    """Fewer bookies answer than the quorum needs."""
+
+
+class NotEnoughBookiesError(RetryableError):
+    """Fewer writable bookies are registered than the ledger asks for."""
+
+
+class BookieUnavailableError(RetryableError):
+    """No connection to the bookie, or no answer in time."""
+
+
+class BookieReadOnlyError(RetryableError):
+    """The bookie takes no new entries."""
+
+    status = 505
+
+
+class BookieOverloadedError(RetryableError):
+    """The bookie's queues are full."""
+
+    status = 506
+
+
+class MetadataError(LedgerError):
+    """Anything that the metadata store answered."""
+
+
+class NoNodeError(MetadataError):
+    """The node does not exist."""
+
+
+class NodeExistsError(MetadataError):
+    """The node exists already."""
+
+
+class BadVersionError(MetadataError):
+    """The node has another version than the write expected; nothing was changed."""
+
+
+class MetadataUnavailableError(MetadataError):
+    """No reply from the metadata store: the operation may or may not have been applied."""
+
+
+class MetadataSessionLostError(MetadataError):
+    """The session with the metadata store is gone, and its ephemeral nodes with it."""
+
+
+_BY_STATUS: dict[int, type[LedgerError]] = {
+    cls.status: cls
+    for cls in (
+        UsageError,
+        WrongPasswordError,
+        FencedError,
+        NoSuchLedgerError,
+        NoSuchEntryError,
+        UnknownEntryError,
+        CorruptStorageError,
+        BookieReadOnlyError,
+        BookieOverloadedError,
+    )
+    if cls.status is not None
+}
+
+
+def from_status(status: int, message: str, *, ledger_id: int | None = None) -> LedgerError:
+    """Translate a v3 status code, once, at the edge; an unknown code stays a plain `LedgerError`."""
+    return _BY_STATUS.get(status, LedgerError)(message, ledger_id=ledger_id)
