@@ -1,0 +1,1 @@
+"""Replicated state machines on a ledger, and the replicated state store."""

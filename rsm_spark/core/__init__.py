@@ -1,0 +1,1 @@
+"""Pure logic of the replicated state machine: no IO, no clock, no randomness."""

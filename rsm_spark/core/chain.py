@@ -1,0 +1,141 @@
+"""The log chain: which ledgers make up a log, in order, and who leads it. One znode per log, written only by CAS."""
+
+from __future__ import annotations
+
+import msgspec
+
+from rsm_spark.errors import CorruptLogError
+
+__all__ = [
+    "CHAIN_FORMAT",
+    "DEFAULT_RSM_ROOT",
+    "ChainLedger",
+    "ClosedEnd",
+    "ForkBase",
+    "Leadership",
+    "LogChain",
+    "chain_path",
+    "decode_chain",
+    "encode_chain",
+    "members_path",
+    "service_path",
+]
+
+CHAIN_FORMAT = 1
+DEFAULT_RSM_ROOT = "/rsm"
+
+
+class ClosedEnd(msgspec.Struct, frozen=True):
+    """What is known of a ledger once its own metadata says CLOSED.
+
+    Attributes:
+        last_entry_id: Inclusive; -1 if it closed empty.
+        last_revision: Revision of its last record; that of the ledger before if it holds none.
+        last_entry_ms: Logged time of its last entry; of the ledger before if empty.
+        length: Payload bytes.
+        prefix_hash: Hash after its last entry, hex.
+
+    """
+
+    last_entry_id: int
+    last_revision: int
+    last_entry_ms: int
+    length: int
+    prefix_hash: str
+
+
+class ChainLedger(msgspec.Struct, frozen=True):
+    """One ledger of the chain; `closed` is None for the last one while it is written, or not yet known to be closed."""
+
+    ledger_id: int
+    created_ms: int
+    leader_epoch: int
+    first_revision: int
+    closed: ClosedEnd | None = None
+
+
+class Leadership(msgspec.Struct, frozen=True):
+    """Who claimed the log.
+
+    Attributes:
+        replica_id: Stable name of the replica.
+        incarnation: 32 hex digits, drawn anew by each process: a restarted replica is somebody else.
+
+    """
+
+    replica_id: str
+    incarnation: str
+
+
+class ForkBase(msgspec.Struct, frozen=True):
+    """Where a forked log leaves its parent: it holds nothing before."""
+
+    log_id: str
+    revision: int
+    prefix_hash: str
+
+
+class LogChain(msgspec.Struct, frozen=True):
+    """Everything that the znode of a log says.
+
+    Attributes:
+        log_id: uuid, 32 hex digits.
+        first_ledger_id: Very first ledger that the log ever used; -1 until there is one. The log can be replayed from
+            empty only while `ledgers` begins with it.
+        leader_epoch: Raised by every claim; 0 before the first.
+        leader: Who claimed it last.
+        ledgers: Oldest first. Only the last may be open.
+        deleting: Ids that left the chain and are being deleted.
+        format: Of this znode.
+        format_level: Highest record format that writers may use.
+        base: Set for a fork.
+
+    """
+
+    log_id: str
+    first_ledger_id: int = -1
+    leader_epoch: int = 0
+    leader: Leadership | None = None
+    ledgers: tuple[ChainLedger, ...] = ()
+    deleting: tuple[int, ...] = ()
+    format: int = CHAIN_FORMAT
+    format_level: int = 1
+    base: ForkBase | None = None
+
+
+def encode_chain(chain: LogChain) -> bytes:
+    """Return the znode's bytes; equal chains have equal bytes."""
+    return msgspec.json.encode(chain)
+
+
+def decode_chain(value: bytes, *, log_name: str) -> LogChain:
+    """Read a znode.
+
+    Raises:
+        CorruptLogError: It holds no chain, or one of a format that this version cannot read.
+
+    """
+    try:
+        chain = msgspec.json.decode(value, type=LogChain)
+    except msgspec.MsgspecError as error:
+        raise CorruptLogError(f"log {log_name}: its znode holds no chain: {error}") from error
+    if chain.format != CHAIN_FORMAT:
+        raise CorruptLogError(
+            f"log {log_name}: its chain has format {chain.format}, this version reads {CHAIN_FORMAT}: upgrade"
+        )
+    return chain
+
+
+def chain_path(log_name: str, rsm_root: str = DEFAULT_RSM_ROOT) -> str:
+    """Return the znode of a log's chain."""
+    return f"{rsm_root}/logs/{log_name}"
+
+
+def service_path(log_name: str, rsm_root: str = DEFAULT_RSM_ROOT) -> str:
+    """Return the znode under which the replicas of a log advertise and elect."""
+    return f"{rsm_root}/services/{log_name}"
+
+
+def members_path(log_name: str, rsm_root: str = DEFAULT_RSM_ROOT) -> str:
+    """Return the parent of the replicas' ephemeral nodes, `<replica id>` -> JSON `Member`."""
+    return f"{service_path(log_name, rsm_root)}/members"

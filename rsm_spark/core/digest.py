@@ -1,0 +1,67 @@
+"""The state digest: equal states have equal digests, whatever the order of their rows.
+
+Digest = sum modulo 2**128, over all rows, of the first 16 bytes (big-endian) of SHA-256 over table name, key and row,
+each with its length before it (4 bytes, big-endian). Key and row are the msgpack arrays of their columns. A sum needs
+no order, so it is kept incrementally by a replica and summed in parallel by Spark.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+
+__all__ = ["DIGEST_MODULUS", "StateDigest", "digest_bytes", "row_term", "table_prefix"]
+
+DIGEST_MODULUS = 1 << 128
+_LENGTH = struct.Struct(">I")
+
+
+def table_prefix(table: str) -> bytes:
+    """Return the bytes that every row of the table is hashed behind; compute once per table."""
+    name = table.encode()
+    return _LENGTH.pack(len(name)) + name
+
+
+def row_term(prefix: bytes, key: bytes, row: bytes) -> int:
+    """Return what one row adds to the digest.
+
+    Args:
+        prefix: `table_prefix` of its table.
+        key: Canonical bytes of the key.
+        row: Canonical bytes of the row.
+
+    """
+    text = b"".join((prefix, _LENGTH.pack(len(key)), key, _LENGTH.pack(len(row)), row))
+    return int.from_bytes(hashlib.sha256(text).digest()[:16], "big")
+
+
+def digest_bytes(value: int) -> bytes:
+    """Return the 16 bytes of a digest as logged and as written to manifests."""
+    return value.to_bytes(16, "big")
+
+
+class StateDigest:
+    """A running digest.
+
+    Attributes:
+        value: The digest, 0 <= value < 2**128; 0 for an empty state.
+
+    """
+
+    __slots__ = ("_prefixes", "value")
+
+    def __init__(self, value: int = 0) -> None:
+        self.value = value
+        self._prefixes: dict[str, bytes] = {}
+
+    def replace(self, table: str, key: bytes, old: bytes | None, new: bytes | None) -> None:
+        """Account for one row that changed; None = no row."""
+        prefix = self._prefixes.get(table)
+        if prefix is None:
+            prefix = self._prefixes[table] = table_prefix(table)
+        change = 0
+        if old is not None:
+            change -= row_term(prefix, key, old)
+        if new is not None:
+            change += row_term(prefix, key, new)
+        self.value = (self.value + change) % DIGEST_MODULUS

@@ -1,0 +1,132 @@
+"""The envelope of a log entry: a fixed header of 96 bytes, then the records.
+
+    bytes  field                 meaning
+    0-3    magic                 ``RSM1``
+    4      format                1
+    5      codec                 1 = msgpack records
+    6      compression           0 = none
+    7      flags                 0
+    8-23   log_id                uuid of the log
+    24-31  leader_epoch          of the leader that proposed it first
+    32-39  first_revision        of its first record; of the next record if it has none
+    40-47  confirmed_revision    the highest revision that the leader knew as committed when it proposed it
+    48-55  logged_ms             logged time, never decreasing along the log
+    56-59  record_count
+    60-63  zero
+    64-95  prefix_hash           H of the entry before it; H of the log id for the first
+
+Numbers are big-endian. H(log) = SHA-256(log id) before the first entry, H(entry) = SHA-256(its whole payload), which
+holds the hash before it: so entries hash in parallel and link afterwards. Nothing in a payload names a place (ledger,
+entry): an entry that is appended again keeps every byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+
+import msgspec
+
+from rsm_spark.errors import CorruptLogError
+
+__all__ = [
+    "ENTRY_BYTES_MAX",
+    "HEADER_BYTES",
+    "Envelope",
+    "decode_envelope",
+    "encode_envelope",
+    "entry_hash",
+    "root_hash",
+]
+
+ENTRY_BYTES_MAX = 4 * 1024 * 1024
+"""Header and body of one entry; below the ledger's frame limit of 5 MiB."""
+
+_HEADER = struct.Struct(">4sBBBB16sQQQQII32s")
+_MAGIC = b"RSM1"
+_FORMAT = 1
+_CODEC_MSGPACK = 1
+HEADER_BYTES = _HEADER.size
+
+
+class Envelope(msgspec.Struct, frozen=True, gc=False):
+    """Header of one entry; see the module for the fields."""
+
+    log_id: bytes
+    leader_epoch: int
+    first_revision: int
+    confirmed_revision: int
+    logged_ms: int
+    record_count: int
+    prefix_hash: bytes
+
+    @property
+    def last_revision(self) -> int:
+        """Revision of the last record; `first_revision` - 1 if there is none."""
+        return self.first_revision + self.record_count - 1
+
+
+def encode_envelope(envelope: Envelope, body: bytes) -> bytes:
+    """Return the payload of an entry."""
+    header = _HEADER.pack(
+        _MAGIC,
+        _FORMAT,
+        _CODEC_MSGPACK,
+        0,
+        0,
+        envelope.log_id,
+        envelope.leader_epoch,
+        envelope.first_revision,
+        envelope.confirmed_revision,
+        envelope.logged_ms,
+        envelope.record_count,
+        0,
+        envelope.prefix_hash,
+    )
+    return header + body
+
+
+def decode_envelope(payload: bytes | memoryview) -> Envelope:
+    """Return the header of an entry; its body is ``payload[HEADER_BYTES:]``.
+
+    Raises:
+        CorruptLogError: It is no envelope, or of a format that this version cannot read.
+
+    """
+    if len(payload) < HEADER_BYTES:
+        raise CorruptLogError(f"entry of {len(payload)} bytes is shorter than an envelope ({HEADER_BYTES})")
+    (
+        magic,
+        version,
+        codec,
+        compression,
+        _flags,
+        log_id,
+        leader_epoch,
+        first_revision,
+        confirmed_revision,
+        logged_ms,
+        record_count,
+        _zero,
+        prefix_hash,
+    ) = _HEADER.unpack_from(payload)
+    if magic != _MAGIC:
+        raise CorruptLogError(f"entry begins with {bytes(magic)!r}, not with {_MAGIC!r}: not an entry of a log")
+    if (version, codec, compression) != (_FORMAT, _CODEC_MSGPACK, 0):
+        raise CorruptLogError(
+            f"entry has format {version}, codec {codec}, compression {compression}; this version reads "
+            f"format {_FORMAT}, codec {_CODEC_MSGPACK}, compression 0: upgrade this process"
+        )
+    return Envelope(
+        log_id, leader_epoch, first_revision, confirmed_revision, logged_ms, record_count, prefix_hash
+    )
+
+
+def root_hash(log_id: bytes) -> bytes:
+    """Return the prefix hash before the first entry of a log."""
+    return hashlib.sha256(log_id).digest()
+
+
+def entry_hash(payload: bytes | memoryview) -> bytes:
+    """Return the prefix hash after this entry."""
+    return hashlib.sha256(payload).digest()

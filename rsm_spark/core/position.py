@@ -1,0 +1,17 @@
+"""Places in a log."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["NO_REVISION", "LogPosition"]
+
+NO_REVISION = 0
+"""Revision of an empty state: the first record of a log has revision 1."""
+
+
+class LogPosition(NamedTuple):
+    """One entry of a log. Positions are ordered by the log's chain, not by comparing ledger ids."""
+
+    ledger_id: int
+    entry_id: int

@@ -1,0 +1,117 @@
+"""Records: what one entry of the log carries, as msgpack.
+
+An entry's body is one msgpack array of records; a record is ``[type, command | nil, [field, ...]]``. The first
+record of each client command carries its head ``[session, sequence, answered_up_to, record_count, reply]``, so
+that followers know the reply without deciding anything. Types below `MACHINE_TYPE_FIRST` are the kernel's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any
+
+import msgspec
+
+from rsm_spark.errors import CorruptLogError
+
+__all__ = [
+    "MACHINE_TYPE_FIRST",
+    "REPLY_BYTES_MAX",
+    "SESSIONS_TABLE",
+    "CommandHead",
+    "KernelRecord",
+    "Record",
+    "decode_records",
+    "encode_records",
+    "pack",
+]
+
+MACHINE_TYPE_FIRST = 16
+"""Record types from here on belong to the state machine and are described by it."""
+
+REPLY_BYTES_MAX = 4096
+"""A reply is kept in the log and in every snapshot until its client has it; larger results are read, not replied."""
+
+SESSIONS_TABLE = "_sessions"
+"""Kernel table of client sessions. Key ``[session]``; row ``[opened_ms, last_ms, answered_up_to, last_sequence,
+[[sequence, reply], ...]]`` with the replies after `answered_up_to`, ascending. It is part of digest and snapshot."""
+
+
+class KernelRecord(IntEnum):
+    """Record types of the kernel, with their fields.
+
+    MACHINE_DESCRIBED ``[description]``: msgpack of `MachineDescription`; first record of every log.
+    LEADER_STARTED ``[replica_id, incarnation]``: first record of a leadership.
+    SESSION_OPENED ``[session]``, SESSION_EXPIRED ``[session]``: a row of `SESSIONS_TABLE` begins, ends.
+    COMMAND_ANSWERED ``[]``: a command that changed nothing; its head carries the reply.
+    CHECKPOINT_LOGGED ``[revision, digest, row_count]``: the leader's digest (16 bytes) at a revision.
+    """
+
+    MACHINE_DESCRIBED = 0
+    LEADER_STARTED = 1
+    SESSION_OPENED = 2
+    SESSION_EXPIRED = 3
+    COMMAND_ANSWERED = 4
+    CHECKPOINT_LOGGED = 5
+
+
+class CommandHead(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Which command the records from here on belong to, and what its client is told.
+
+    Attributes:
+        session: 16 bytes, chosen by the client.
+        sequence: 1, 2, 3, … within the session.
+        answered_up_to: The client has the replies up to here, inclusive; they may be forgotten.
+        record_count: Records of this command, this one included.
+        reply: What `StateMachine.decide` answered; at most `REPLY_BYTES_MAX`.
+
+    """
+
+    session: bytes
+    sequence: int
+    answered_up_to: int
+    record_count: int
+    reply: bytes
+
+
+class Record(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One fact of the log.
+
+    Attributes:
+        type: `KernelRecord` or a type that the machine describes.
+        command: Head of a client's command, on its first record; None on the others and on the leader's own.
+        fields: As the type's description says; msgpack values.
+
+    """
+
+    type: int
+    command: CommandHead | None
+    fields: tuple[Any, ...]
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(list[Record])
+
+
+def encode_records(records: Sequence[Record]) -> bytes:
+    """Return the body of an entry."""
+    return _ENCODER.encode(records)
+
+
+def decode_records(body: bytes | memoryview) -> list[Record]:
+    """Return the records of an entry's body.
+
+    Raises:
+        CorruptLogError: The bytes are no array of records.
+
+    """
+    try:
+        return _DECODER.decode(body)
+    except msgspec.MsgspecError as error:
+        raise CorruptLogError(f"entry body of {len(body)} bytes is no array of records: {error}") from error
+
+
+def pack(values: Sequence[Any]) -> bytes:
+    """Return the canonical bytes of a key or a row: the msgpack array of its columns, in described order."""
+    return _ENCODER.encode(values)

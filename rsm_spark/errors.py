@@ -1,0 +1,124 @@
+"""Errors of the replicated state machine and of the services on it.
+
+* `RsmError`                     anything raised on purpose by this package
+    * `InvalidCommandError`      the command breaks a rule of its machine; retrying cannot help
+    * `NotLeaderError`           this replica does not lead; the command was certainly not applied
+    * `OutcomeUnknownError`      the command may or may not have been applied
+    * `SessionExpiredError`      the session is unknown or expired; the command was not executed
+    * `SequenceGapError`         a command came before its predecessor in the session
+    * `OverloadedError`          the queues are full; the command was not executed
+    * `NoLeaderError`            no replica led within the time limit
+    * `LogError`                 the replicated log itself
+        * `NoSuchLogError`       there is no log of this name
+        * `CorruptLogError`      an entry or the chain is not what its place demands: the replica stops
+        * `ForkedLogError`       the entry does not continue this state's prefix hash: another log's history
+        * `MissingLogError`      entries that are needed have been trimmed; names the range
+        * `ChainConflictError`   the chain was written by somebody else: this leader is deposed
+    * `SnapshotError`            a snapshot cannot be written or used
+        * `CorruptSnapshotError` its files are not what its manifest says
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ChainConflictError",
+    "CorruptLogError",
+    "CorruptSnapshotError",
+    "ForkedLogError",
+    "InvalidCommandError",
+    "LogError",
+    "MissingLogError",
+    "NoLeaderError",
+    "NoSuchLogError",
+    "NotLeaderError",
+    "OutcomeUnknownError",
+    "OverloadedError",
+    "RsmError",
+    "SequenceGapError",
+    "SessionExpiredError",
+    "SnapshotError",
+]
+
+
+class RsmError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+
+class InvalidCommandError(RsmError):
+    """The command breaks a rule of its machine; retrying cannot help."""
+
+
+class NotLeaderError(RsmError):
+    """The replica asked does not lead; the command was certainly not applied.
+
+    Attributes:
+        leader: Address of the leader as far as this replica knows, or None.
+
+    """
+
+    def __init__(self, message: str, *, leader: str | None = None) -> None:
+        super().__init__(message)
+        self.leader = leader
+
+
+class OutcomeUnknownError(RsmError):
+    """The command may or may not have been applied, and this client cannot learn which."""
+
+
+class SessionExpiredError(RsmError):
+    """The session is unknown or expired; the command was not executed."""
+
+
+class SequenceGapError(RsmError):
+    """A command came before its predecessor in the session; it was not executed."""
+
+
+class OverloadedError(RsmError):
+    """The queues are full; the command was not executed."""
+
+
+class NoLeaderError(RsmError):
+    """No replica led within the time limit."""
+
+
+class LogError(RsmError):
+    """The replicated log cannot be read or written as asked."""
+
+
+class NoSuchLogError(LogError):
+    """There is no log of this name under this metadata store."""
+
+
+class CorruptLogError(LogError):
+    """An entry or the chain is not what its place demands: the replica stops and keeps its evidence."""
+
+
+class ForkedLogError(LogError):
+    """The entry does not continue this state's prefix hash: it belongs to another history."""
+
+
+class MissingLogError(LogError):
+    """Entries that are needed have been trimmed.
+
+    Attributes:
+        first_revision: First record that is missing.
+        last_revision: Last record that is missing, inclusive; None if not known.
+
+    """
+
+    def __init__(self, message: str, *, first_revision: int, last_revision: int | None = None) -> None:
+        super().__init__(message)
+        self.first_revision = first_revision
+        self.last_revision = last_revision
+
+
+class ChainConflictError(LogError):
+    """The chain was written by somebody else: this leader is deposed."""
+
+
+class SnapshotError(RsmError):
+    """A snapshot cannot be written or used."""
+
+
+class CorruptSnapshotError(SnapshotError):
+    """The files of a snapshot are not what its manifest says."""
