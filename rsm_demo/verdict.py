@@ -1,0 +1,63 @@
+"""Four independent answers to one question, compared row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+__all__ = ["Answers", "Difference", "compare"]
+
+Account = tuple[str, int, int, int]
+"""Where it is, flights, cancelled, delay minutes."""
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """A row that is not the same everywhere; None = no such row."""
+
+    tail: str
+    seen: dict[str, Account | None]
+
+    def __str__(self) -> str:
+        """Name the row and what each source says."""
+        return f"{self.tail}: " + ", ".join(f"{source} {account}" for source, account in self.seen.items())
+
+
+class Answers(msgspec.Struct, frozen=True):
+    """Source -> tail number -> account."""
+
+    by_source: dict[str, dict[str, Account]]
+
+    @classmethod
+    def of(cls, sources: Mapping[str, Mapping[str, Any]]) -> Answers:
+        """Take rows as they came (lists or tuples) and make them comparable."""
+        return cls({name: {tail: _account(row) for tail, row in rows.items()} for name, rows in sources.items()})
+
+    def totals(self) -> dict[str, tuple[int, int, int, int]]:
+        """Return per source: tail numbers, flights, cancelled, delay minutes."""
+        return {
+            name: (
+                len(rows),
+                sum(row[1] for row in rows.values()),
+                sum(row[2] for row in rows.values()),
+                sum(row[3] for row in rows.values()),
+            )
+            for name, rows in self.by_source.items()
+        }
+
+
+def compare(answers: Answers) -> list[Difference]:
+    """Return every row on which the sources differ, by tail number."""
+    tails = sorted({tail for rows in answers.by_source.values() for tail in rows})
+    differences = []
+    for tail in tails:
+        seen = {name: rows.get(tail) for name, rows in answers.by_source.items()}
+        if len(set(seen.values())) > 1:
+            differences.append(Difference(tail, seen))
+    return differences
+
+
+def _account(row: Any) -> Account:
+    where, flights, cancelled, delay = row
+    return (str(where), int(flights), int(cancelled), int(delay))
