@@ -82,7 +82,7 @@ class LedgerError(Exception):
 class UsageError(LedgerError):
     """The caller broke a rule of this API; retrying cannot help."""
 
-    status = 404
+    status: ClassVar[int | None] = 404
 
 
 class EntryTooLargeError(UsageError):

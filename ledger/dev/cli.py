@@ -1,0 +1,219 @@
+"""`rsm up`, `rsm ps`, `rsm down`: a development cluster from the command line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ledger.dev.cluster import DevCluster
+from ledger.dev.errors import ClusterError
+from ledger.dev.process import is_alive
+from ledger.dev.state import ServerState
+
+__all__ = ["down", "ps", "up"]
+
+_POLL_S = 0.2
+
+_DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        envvar="RSM_DEV_DATA_DIR",
+        help="Holds data, logs and ports of the cluster.  [default: rsm-spark/dev in your state directory]",
+        show_default=False,
+    ),
+]
+_Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of a table.")]
+
+
+def up(
+    data_dir: _DataDir = None,
+    bookies: Annotated[
+        int | None,
+        typer.Option("--bookies", min=0, max=100, help="How many.  [default: as last time, else 3]", show_default=False),
+    ] = None,
+    zookeeper: Annotated[
+        str | None,
+        typer.Option("--zookeeper", metavar="HOST:PORT", help="Use a ZooKeeper that runs instead of starting one."),
+    ] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Return as soon as everything answers.")] = False,
+    json: _Json = False,
+) -> None:
+    """Start ZooKeeper and bookies on this machine; ctrl-C ends them, the data stay.
+
+    The same data directory brings the same ports and the same data back. With servers that died, `up` starts
+    just those.
+
+    Examples:
+
+        rsm up
+
+        rsm up --bookies 4 --data-dir /var/tmp/try --detach --json
+
+    """
+    _check_address(zookeeper)
+    console = Console(stderr=True)
+    cluster = DevCluster(
+        _resolve(data_dir),
+        bookie_count=bookies,
+        zookeeper_address=zookeeper,
+        well_known_ports=data_dir is None,
+        on_progress=lambda words: None if json else console.print(f"[dim]{words} …[/dim]", highlight=False),
+    )
+    signal.signal(signal.SIGTERM, _interrupt)
+    cluster.start()
+    try:
+        _announce(cluster, data_dir, json=json, detach=detach)
+        if not detach:
+            _watch(cluster, console)
+    except KeyboardInterrupt:
+        console.print("[dim]ending the cluster …[/dim]")
+        cluster.stop()
+
+
+def ps(data_dir: _DataDir = None, json: _Json = False) -> None:
+    """Show what runs.
+
+    Examples:
+
+        rsm ps
+
+        rsm ps --data-dir /var/tmp/try --json
+
+    """
+    cluster = DevCluster(_resolve(data_dir))
+    if json:
+        _print_line(_describe(cluster))
+    else:
+        Console().print(_table(cluster))
+
+
+def down(data_dir: _DataDir = None, json: _Json = False) -> None:
+    """End what `rsm up` started, and nothing else; the data stay.
+
+    Examples:
+
+        rsm down
+
+        rsm down --data-dir /var/tmp/try
+
+    """
+    cluster = DevCluster(_resolve(data_dir))
+    ended = cluster.stop()
+    if json:
+        _print_line({"ended": ended, "data_dir": str(cluster.data_dir)})
+    else:
+        Console().print(f"ended: {', '.join(ended)}" if ended else "nothing ran", highlight=False)
+
+
+def _resolve(data_dir: Path | None) -> Path:
+    if data_dir is not None:
+        return data_dir
+    state_home = os.environ.get("XDG_STATE_HOME")
+    return (Path(state_home) if state_home else Path.home() / ".local" / "state") / "rsm-spark" / "dev"
+
+
+def _check_address(address: str | None) -> None:
+    if address is None:
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise typer.BadParameter(f"{address!r} is not HOST:PORT, such as 127.0.0.1:2181", param_hint="--zookeeper")
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _print_line(value: object) -> None:
+    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    sys.stdout.flush()
+
+
+def _describe(cluster: DevCluster) -> dict[str, object]:
+    """Return what outside scripts rely on: the first five keys."""
+    pids = cluster.pids()
+    return {
+        "ready": all(server.name in pids for server in _shown(cluster)),
+        "zookeeper": cluster.zookeeper,
+        "metadata_uri": cluster.metadata_uri,
+        "bookies": cluster.bookies,
+        "pids": pids,
+        "data_dir": str(cluster.data_dir),
+    }
+
+
+def _shown(cluster: DevCluster) -> list[ServerState]:
+    wanted = set(cluster.bookies)
+    return [s for s in cluster.state.owned() if s.name == "zookeeper" or s.address in wanted]
+
+
+def _announce(cluster: DevCluster, data_dir: Path | None, *, json: bool, detach: bool) -> None:
+    if json:
+        _print_line(_describe(cluster))
+        return
+    console = Console()
+    console.print(_table(cluster))
+    option = "" if data_dir is None else f" --data-dir {data_dir}"
+    console.print("\nWhat to type next:", highlight=False)
+    if not cluster.zookeeper.endswith(":2181"):
+        console.print(f"  export RSM_METADATA_URI='{cluster.metadata_uri}'", highlight=False, soft_wrap=True)
+    console.print("  rsm ledger --help", highlight=False)
+    console.print(f"  rsm ps{option}", highlight=False, soft_wrap=True)
+    how = f"rsm down{option}" if detach else f"ctrl-C here, or rsm down{option}"
+    console.print(f"  {how}   ends the cluster; the data stay", highlight=False, soft_wrap=True)
+
+
+def _table(cluster: DevCluster) -> Table:
+    pids = cluster.pids()
+    table = Table(title=str(cluster.data_dir), title_justify="left", title_style="dim")
+    for column in ("server", "address", "pid", "state"):
+        table.add_column(column, justify="right" if column == "pid" else "left")
+    if not cluster.state.owns_zookeeper:
+        table.add_row("zookeeper", cluster.zookeeper, "", "not ours")
+    for server in _shown(cluster):
+        pid = pids.get(server.name)
+        if pid is not None:
+            table.add_row(server.name, server.address, str(pid), "[green]runs[/green]")
+        else:
+            table.add_row(server.name, server.address, "", "stopped" if server.process is None else "[red]died[/red]")
+    return table
+
+
+def _watch(cluster: DevCluster, console: Console) -> None:
+    """Report servers that die, until nothing of the cluster runs or somebody interrupts."""
+    reported: set[int] = set()
+    while True:
+        time.sleep(_POLL_S)
+        cluster.refresh()
+        running = False
+        for server in cluster.state.owned():
+            if server.process is None:
+                continue
+            if is_alive(server.process):
+                running = True
+            elif server.process.pid not in reported:
+                reported.add(server.process.pid)
+                console.print(
+                    f"[red]{server.name} ({server.address}, pid {server.process.pid}) died[/red]: "
+                    f"see {cluster.log_path(server.name)}; "
+                    f"`rsm up --detach --data-dir {cluster.data_dir}` starts it again",
+                    highlight=False,
+                    soft_wrap=True,
+                )
+        if running:
+            continue
+        if reported:
+            raise ClusterError("every server of the cluster died")
+        console.print("[dim]the cluster was ended by `rsm down`[/dim]")
+        return

@@ -1,0 +1,354 @@
+"""Starts, watches and ends the processes of one development cluster.
+
+1. A server is one folder, one log and one address, all named in the state file; the data outlive the processes.
+2. What a call started is ended again when the call fails; what ran before it is left alone.
+3. The state file is written after each start, so that a crash of this program leaves no unknown process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from ledger.dev import ports, zookeeper
+from ledger.dev.errors import ClusterError, PortTakenError, ProcessDiedError
+from ledger.dev.process import end_all, is_alive, send_signal, spawn
+from ledger.dev.state import ClusterState, ServerState, cluster_lock, read_state, write_state
+
+__all__ = ["DevCluster"]
+
+_BOOKIE_COUNT_DEFAULT = 3
+_ZOOKEEPER_PORT = 2181
+_BOOKIE_PORT = 3181
+# Generous: three interpreters and a virtual machine start at once, perhaps on a busy machine.
+_START_S_MAX = 90.0
+_GRACE_S = 10.0
+_BUSY_WAIT_S = 20.0
+_POLL_S = 0.02
+_LOG_TAIL_BYTES = 4096
+
+
+class DevCluster:
+    """One ZooKeeper and N bookies on the loopback address of this machine.
+
+    Args:
+        data_dir: Holds everything: data, logs, ports, process ids. Made if missing.
+        bookie_count: How many bookies run; None means as many as last time, else 3.
+        zookeeper_address: host:port of a ZooKeeper that runs already; None starts one.
+        well_known_ports: The first start prefers 2181 and 3181…, where clients look by default.
+        on_progress: Told in a few words what is being waited for.
+
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        bookie_count: int | None = None,
+        zookeeper_address: str | None = None,
+        well_known_ports: bool = False,
+        on_progress: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.data_dir = data_dir.expanduser().resolve()
+        self._bookie_count = bookie_count
+        self._zookeeper_address = zookeeper_address
+        self._well_known_ports = well_known_ports
+        self._on_progress = on_progress
+        self._state: ClusterState | None = None
+        self._wanted_count = 0
+
+    def __enter__(self) -> Self:
+        """Start the cluster."""
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop the cluster; its data stay."""
+        self.stop()
+
+    @property
+    def state(self) -> ClusterState:
+        """What is remembered about the cluster.
+
+        Raises:
+            ClusterError: There is no cluster in this directory.
+
+        """
+        if self._state is None:
+            self._state = read_state(self.data_dir)
+        if self._state is None:
+            raise ClusterError(f"no cluster in {self.data_dir}: start one by `rsm up --data-dir {self.data_dir}`")
+        return self._state
+
+    @property
+    def metadata_uri(self) -> str:
+        """Where clients find the cluster, as in `--metadata-uri`."""
+        return self.state.metadata_uri
+
+    @property
+    def zookeeper(self) -> str:
+        """Address of ZooKeeper, host:port."""
+        return self.state.zookeeper.address
+
+    @property
+    def bookies(self) -> list[str]:
+        """Addresses (which are also the ids) of the bookies of this start, in the order of their numbers."""
+        return [bookie.address for bookie in self.state.bookies[: self._wanted_count or None]]
+
+    def refresh(self) -> None:
+        """Forget what was read, because another program may have started or ended servers."""
+        self._state = None
+
+    def pids(self) -> dict[str, int]:
+        """Return the pids of the servers that run, by name."""
+        running = ((server.name, server.process) for server in self.state.owned())
+        return {name: process.pid for name, process in running if process is not None and is_alive(process)}
+
+    def log_path(self, name: str) -> Path:
+        """Return the log file of a server (`zookeeper`, `bookie-1`, ...)."""
+        return self.data_dir / "logs" / f"{name}.log"
+
+    def start(self) -> None:
+        """Start what does not run yet and wait until everything answers.
+
+        Raises:
+            ClusterError: It cannot be started, or all of it runs already. What this call started is ended again.
+
+        """
+        try:
+            (self.data_dir / "logs").mkdir(parents=True, exist_ok=True)
+            with cluster_lock(self.data_dir):
+                self._prepare()
+                with self._undo_on_failure():
+                    self._start_zookeeper()
+                    self._start_bookies(self._dead(self.state.bookies[: self._wanted_count]))
+        except OSError as error:
+            raise ClusterError(f"cannot use {self.data_dir}: {error.strerror or error}") from error
+
+    def stop(self) -> list[str]:
+        """End the servers that this cluster started, bookies first, and nothing else.
+
+        Returns:
+            Names of the servers that ran.
+
+        """
+        self.refresh()
+        state = self.state
+        with cluster_lock(self.data_dir, wait_s=_BUSY_WAIT_S):
+            self.refresh()
+            state = self.state
+            ended = list(self.pids())
+            self._end(state.bookies)  # While ZooKeeper runs, so that they can sign off.
+            self._end([state.zookeeper] if state.owns_zookeeper else [])
+        return ended
+
+    def kill_bookie(self, number: int) -> None:
+        """End a bookie by SIGKILL, as a crash would; `number` counts from 0."""
+        self._crash(self.state.bookies[number])
+
+    def stop_bookie(self, number: int) -> None:
+        """End a bookie in good order; `number` counts from 0."""
+        with cluster_lock(self.data_dir, wait_s=_BUSY_WAIT_S):
+            self._end([self.state.bookies[number]])
+
+    def start_bookie(self, number: int) -> None:
+        """Start a bookie that was killed or stopped, on its data and its port, and wait until it serves."""
+        with cluster_lock(self.data_dir, wait_s=_BUSY_WAIT_S), self._undo_on_failure():
+            self._start_bookies(self._dead([self.state.bookies[number]]))
+
+    def pause_bookie(self, number: int) -> None:
+        """Freeze a bookie (SIGSTOP): it keeps its connections and answers nothing."""
+        self._signal(self.state.bookies[number], signal.SIGSTOP)
+
+    def resume_bookie(self, number: int) -> None:
+        """Let a frozen bookie go on."""
+        self._signal(self.state.bookies[number], signal.SIGCONT)
+
+    def kill_zookeeper(self) -> None:
+        """End ZooKeeper by SIGKILL; sessions outlive this if it is started again soon."""
+        self._crash(self.state.zookeeper)
+
+    def start_zookeeper(self) -> None:
+        """Start ZooKeeper again on its data and its port, and wait until it answers."""
+        with cluster_lock(self.data_dir, wait_s=_BUSY_WAIT_S), self._undo_on_failure():
+            self._start_zookeeper()
+
+    def pause_zookeeper(self) -> None:
+        """Freeze ZooKeeper (SIGSTOP): nobody gets an answer, and no session expires."""
+        self._signal(self.state.zookeeper, signal.SIGSTOP)
+
+    def resume_zookeeper(self) -> None:
+        """Let a frozen ZooKeeper go on."""
+        self._signal(self.state.zookeeper, signal.SIGCONT)
+
+    def _prepare(self) -> None:
+        """Decide which servers there are, under the lock; ports that were chosen once stay."""
+        state = read_state(self.data_dir)
+        if state is None:
+            state = self._first_state()
+        elif self._zookeeper_address not in (None, state.zookeeper.address):
+            raise ClusterError(
+                f"{self.data_dir} belongs to the ZooKeeper at {state.zookeeper.address}, "
+                f"not to {self._zookeeper_address}: use another --data-dir",
+            )
+        known = len(state.bookies)
+        self._wanted_count = known if self._bookie_count is None else self._bookie_count
+        taken = {server.port for server in [state.zookeeper, *state.bookies]}
+        for number in range(known, self._wanted_count):
+            preferred = _BOOKIE_PORT + number if self._well_known_ports else None
+            port = ports.choose_port(taken=taken, preferred=preferred)
+            taken.add(port)
+            state.bookies.append(ServerState(f"bookie-{number + 1}", f"{ports.HOST}:{port}"))
+        self._state = state
+        wanted = [*([state.zookeeper] if state.owns_zookeeper else []), *state.bookies[: self._wanted_count]]
+        if wanted and not self._dead(wanted):
+            raise ClusterError(
+                f"the cluster in {self.data_dir} runs already: `rsm ps` shows it, `rsm down` ends it, "
+                "another --data-dir starts a second one",
+            )
+        write_state(self.data_dir, state)
+
+    def _first_state(self) -> ClusterState:
+        if self._bookie_count is None:
+            self._bookie_count = _BOOKIE_COUNT_DEFAULT
+        address = self._zookeeper_address
+        if address is None:
+            preferred = _ZOOKEEPER_PORT if self._well_known_ports else None
+            address = f"{ports.HOST}:{ports.choose_port(taken=(), preferred=preferred)}"
+        return ClusterState(
+            zookeeper=ServerState("zookeeper", address),
+            owns_zookeeper=self._zookeeper_address is None,
+            bookies=[],
+        )
+
+    def _start_zookeeper(self) -> None:
+        server = self.state.zookeeper
+        host, _, port = server.address.rpartition(":")
+        if not self.state.owns_zookeeper:
+            if not zookeeper.answers(host, int(port), timeout_s=5.0):
+                raise ClusterError(f"no ZooKeeper answers at {server.address}: check --zookeeper")
+            return
+        if self._dead([server]):
+            folder = self.data_dir / server.name
+            command = zookeeper.zookeeper_command(folder)
+            self._require_free(server)
+            zookeeper.write_files(folder, port=server.port)
+            self._spawn(server, command, out=None)
+        self._on_progress("waiting for ZooKeeper")
+        self._wait([server], lambda _: zookeeper.answers(host, int(port)))
+
+    def _start_bookies(self, bookies: list[ServerState]) -> None:
+        for bookie in bookies:
+            self._require_free(bookie)
+        for bookie in bookies:
+            folder = self.data_dir / bookie.name
+            folder.mkdir(exist_ok=True)
+            arguments = ["--metadata-uri", self.metadata_uri, "--port", str(bookie.port), "--data-dir", str(folder)]
+            command = [sys.executable, "-P", "-m", "ledger.bookie", "run", *arguments, "--json"]
+            self._spawn(bookie, command, out=self._out_path(bookie))
+        if bookies:
+            self._on_progress(f"waiting for {len(bookies)} bookies")
+            self._wait(bookies, self._is_ready)
+
+    def _spawn(self, server: ServerState, command: list[str], *, out: Path | None) -> None:
+        server.process = spawn(command, log=self.log_path(server.name), out=out, env=_environment())
+        write_state(self.data_dir, self.state)
+
+    def _wait(self, servers: list[ServerState], has_started: Callable[[ServerState], bool]) -> None:
+        deadline = time.monotonic() + _START_S_MAX
+        left = servers
+        while left := [server for server in left if not has_started(server)]:
+            for server in self._dead(left):
+                raise ProcessDiedError(f"{server.name} ended while it started: {self._last_words(server)}")
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"{left[0].name} does not answer at {left[0].address} after {_START_S_MAX:.0f} s: "
+                    f"{self._last_words(left[0])}",
+                )
+            time.sleep(_POLL_S)
+
+    def _is_ready(self, bookie: ServerState) -> bool:
+        try:
+            line, newline, _ = self._out_path(bookie).read_bytes().partition(b"\n")
+            return bool(newline) and msgspec.json.decode(line, type=_Ready).ready
+        except (OSError, msgspec.DecodeError):
+            return False
+
+    def _last_words(self, server: ServerState) -> str:
+        path = self.log_path(server.name)
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _LOG_TAIL_BYTES))
+            lines = file.read().decode(errors="replace").strip().splitlines()
+        return f"{lines[-1].strip() if lines else 'it said nothing'} (see {path})"
+
+    def _out_path(self, server: ServerState) -> Path:
+        return self.data_dir / "logs" / f"{server.name}.out"
+
+    def _require_free(self, server: ServerState) -> None:
+        if not ports.is_free(server.port):
+            raise PortTakenError(
+                f"{server.address}, the address of {server.name} in {self.data_dir}, is taken by another program: "
+                f"end that one (ss -ltnp 'sport = :{server.port}' names it) or use another --data-dir",
+            )
+
+    @contextlib.contextmanager
+    def _undo_on_failure(self) -> Iterator[None]:
+        before = self.pids()
+        try:
+            yield
+        except BaseException:
+            # KeyboardInterrupt too: nobody would know of these processes later.
+            self._end([server for server in self.state.owned() if server.name not in before], grace_s=1.0)
+            raise
+
+    def _end(self, servers: list[ServerState], *, grace_s: float = _GRACE_S) -> None:
+        running = [server.process for server in servers if server.process is not None]
+        end_all(running, grace_s=grace_s)
+        for server in servers:
+            server.process = None
+        write_state(self.data_dir, self.state)
+
+    def _crash(self, server: ServerState) -> None:
+        self._signal(server, signal.SIGKILL)
+        with cluster_lock(self.data_dir, wait_s=_BUSY_WAIT_S):
+            self._end([server])
+
+    def _signal(self, server: ServerState, signal_number: int) -> None:
+        if server.process is None or not send_signal(server.process, signal_number):
+            raise ClusterError(f"{server.name} does not run")
+
+    def _dead(self, servers: list[ServerState]) -> list[ServerState]:
+        return [server for server in servers if server.process is None or not is_alive(server.process)]
+
+
+class _Ready(msgspec.Struct):
+    """The line by which a bookie says that it is registered and serves."""
+
+    ready: bool
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of a bookie: this one's, and where this very `ledger` was imported from."""
+    environment = dict(os.environ)
+    root = Path(__file__).resolve().parents[2]
+    if root not in (Path(sysconfig.get_path("purelib")).resolve(), Path(sysconfig.get_path("platlib")).resolve()):
+        earlier = environment.get("PYTHONPATH")
+        environment["PYTHONPATH"] = f"{root}{os.pathsep}{earlier}" if earlier else str(root)
+    environment["PYTHONUNBUFFERED"] = "1"
+    return environment
+

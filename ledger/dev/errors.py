@@ -1,0 +1,34 @@
+"""Errors of the development cluster.
+
+* `ClusterError(LedgerError)`     the cluster cannot be started or stopped; the message says what to do
+    * `ClusterBusyError`          another `rsm up` or `rsm down` is at work on the same data directory
+    * `PortTakenError`            a port that this cluster must have again belongs to another program
+    * `JavaError`                 no Java, too old a Java, or no ZooKeeper JARs
+    * `ProcessDiedError`          a process of the cluster ended while it was being started
+"""
+
+from __future__ import annotations
+
+from ledger.errors import LedgerError
+
+__all__ = ["ClusterBusyError", "ClusterError", "JavaError", "PortTakenError", "ProcessDiedError"]
+
+
+class ClusterError(LedgerError):
+    """The cluster cannot be started or stopped; the message says what to do."""
+
+
+class ClusterBusyError(ClusterError):
+    """Another `rsm up` or `rsm down` is at work on the same data directory."""
+
+
+class PortTakenError(ClusterError):
+    """A port that this cluster must have again belongs to another program."""
+
+
+class JavaError(ClusterError):
+    """There is no Java, it is too old, or the JARs that hold ZooKeeper are missing."""
+
+
+class ProcessDiedError(ClusterError):
+    """A process of the cluster ended while it was being started."""

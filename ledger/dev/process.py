@@ -1,0 +1,177 @@
+"""Processes that outlive the program that started them, known by pid *and* start time.
+
+A pid alone names nobody: after a crash or a reboot the system gives it to another program. `ProcessId` adds the
+start time from /proc and the boot, so that a signal only ever reaches the process that was started here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from ledger.dev.errors import ClusterError
+
+__all__ = ["ProcessId", "end_all", "identify", "is_alive", "send_signal", "spawn"]
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_POLL_S = 0.01
+_KILL_WAIT_S_MAX = 10.0
+
+
+class ProcessId(msgspec.Struct, frozen=True):
+    """Who a process is, beyond its pid.
+
+    Attributes:
+        pid: Process id as the system counts them.
+        started_ticks: Field 22 of /proc/<pid>/stat: start time in clock ticks since the boot.
+        boot_id: The boot in which it was started.
+
+    """
+
+    pid: int
+    started_ticks: int
+    boot_id: str
+
+
+def spawn(command: Sequence[str], *, log: Path, out: Path | None = None, env: Mapping[str, str]) -> ProcessId:
+    """Start a process in a session of its own, so that a ctrl-C in this terminal does not reach it.
+
+    Args:
+        command: Program and arguments.
+        log: File that takes standard error, and standard output too unless `out` is given; appended.
+        out: File that takes standard output; emptied first.
+        env: The whole environment of the process.
+
+    Raises:
+        ClusterError: The program cannot be started or ended at once, or there is no /proc.
+
+    """
+    with log.open("ab") as log_file, (out.open("wb") if out else contextlib.nullcontext(log_file)) as out_file:
+        try:
+            # The child is ours to reap only while this program lives; afterwards init does it.
+            child = subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=out_file,
+                stderr=log_file,
+                env=dict(env),
+                start_new_session=True,
+                cwd="/",
+            )
+        except OSError as error:
+            raise ClusterError(f"cannot start {command[0]}: {error.strerror or error}") from error
+    _children[child.pid] = child
+    return identify(child.pid)
+
+
+# Children of this program that may still be zombies. Only `_reap` takes them out.
+_children: dict[int, subprocess.Popen[bytes]] = {}
+
+
+def identify(pid: int) -> ProcessId:
+    """Read who holds this pid now.
+
+    Raises:
+        ClusterError: Nobody does, or this system has no /proc (the servers run on Linux only).
+
+    """
+    started_ticks = _started_ticks(pid)
+    if started_ticks is None:
+        hint = "" if _BOOT_ID.exists() else "; `rsm up` needs Linux and its /proc"
+        raise ClusterError(f"process {pid} is not there{hint}")
+    return ProcessId(pid, started_ticks, _boot_id())
+
+
+def is_alive(process: ProcessId) -> bool:
+    """Tell whether this very process runs (a zombie, or another one with its pid, does not count)."""
+    _reap(process.pid)
+    return process.boot_id == _boot_id() and _started_ticks(process.pid) == process.started_ticks
+
+
+def send_signal(process: ProcessId, signal_number: int) -> bool:
+    """Send a signal to this very process and to nobody else.
+
+    Returns:
+        False if it does not run any more.
+
+    """
+    try:
+        # The descriptor pins the process before it is checked: its pid cannot be given away in between.
+        descriptor = os.pidfd_open(process.pid)
+    except OSError:
+        return False
+    try:
+        if not is_alive(process):
+            return False
+        signal.pidfd_send_signal(descriptor, signal_number)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def end_all(processes: Sequence[ProcessId], *, grace_s: float) -> list[ProcessId]:
+    """Ask all of them to end, wait, and kill those that did not.
+
+    Args:
+        processes: Whom to end; those that are gone already are passed over.
+        grace_s: Seconds between SIGTERM and SIGKILL.
+
+    Returns:
+        Those that had to be killed.
+
+    Raises:
+        ClusterError: A process survived SIGKILL (it hangs in the kernel, on a disk for example).
+
+    """
+    for process in processes:
+        send_signal(process, signal.SIGTERM)
+        send_signal(process, signal.SIGCONT)  # One that is paused would not see the SIGTERM.
+    stubborn = _wait_gone(processes, grace_s)
+    for process in stubborn:
+        send_signal(process, signal.SIGKILL)
+    left = _wait_gone(stubborn, _KILL_WAIT_S_MAX)
+    if left:
+        raise ClusterError(f"process {left[0].pid} does not end even by SIGKILL: is its disk hanging?")
+    return stubborn
+
+
+def _wait_gone(processes: Sequence[ProcessId], timeout_s: float) -> list[ProcessId]:
+    deadline = time.monotonic() + timeout_s
+    left = list(processes)
+    while left := [process for process in left if is_alive(process)]:
+        if time.monotonic() >= deadline:
+            break
+        time.sleep(_POLL_S)
+    return left
+
+
+def _reap(pid: int) -> None:
+    child = _children.get(pid)
+    if child is not None and child.poll() is not None:
+        del _children[pid]
+
+
+def _started_ticks(pid: int) -> int | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    # The command name is in brackets and may hold spaces and brackets itself: count from the last bracket.
+    fields = stat[stat.rindex(")") + 2 :].split()
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def _boot_id() -> str:
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
