@@ -1,0 +1,163 @@
+"""What a snapshot says of itself, and what the kernel asks of a place that keeps snapshots.
+
+A snapshot is the state right after one entry of the log, as rows `(table_name, key, row, revision)`; the rows of
+the client sessions are among them. Its manifest names the place (log, revision, position, prefix hash), what the
+rows must sum up to (digest, count) and the machine's self-description, so that it can be read, checked and continued
+without the service's code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+import msgspec
+
+from rsm_spark.core.machine import MachineDescription, Row
+from rsm_spark.errors import CorruptSnapshotError
+
+__all__ = [
+    "MANIFEST_FORMAT",
+    "SnapshotDamage",
+    "SnapshotFile",
+    "SnapshotManifest",
+    "SnapshotStore",
+    "decode_manifest",
+    "encode_manifest",
+]
+
+MANIFEST_FORMAT = 1
+
+
+class SnapshotFile(msgspec.Struct, frozen=True):
+    """One file of a snapshot.
+
+    Attributes:
+        name: Relative to the manifest.
+        table: The one table whose rows it holds.
+        rows: How many.
+        bytes: Size of the file.
+        sha256: Of the whole file, hex.
+
+    """
+
+    name: str
+    table: str
+    rows: int
+    bytes: int
+    sha256: str
+
+
+class SnapshotManifest(msgspec.Struct, frozen=True):
+    """Everything that is known of a snapshot besides its rows.
+
+    Attributes:
+        log_name: Log that the state was folded from.
+        log_id: Its uuid, 32 hex digits.
+        revision: Of the last record in the state.
+        ledger_id: Ledger of the last entry in the state; -1 for an empty log.
+        entry_id: That entry; -1 for an empty log.
+        prefix_hash: Hash after that entry, 64 hex digits: a replica goes on only where the next entry names it.
+        digest: State digest over all rows, 32 hex digits.
+        row_count: Rows in all files.
+        leader_epoch: Of the last entry.
+        logged_ms: Logged time of the last entry.
+        created_ms: Wall clock at the writer.
+        machine: Self-description of the state machine.
+        files: One or more per table; a store fills this in. Empty in stores that keep no files.
+        format: Of this manifest.
+
+    """
+
+    log_name: str
+    log_id: str
+    revision: int
+    ledger_id: int
+    entry_id: int
+    prefix_hash: str
+    digest: str
+    row_count: int
+    leader_epoch: int
+    logged_ms: int
+    created_ms: int
+    machine: MachineDescription
+    files: tuple[SnapshotFile, ...] = ()
+    format: int = MANIFEST_FORMAT
+
+
+class SnapshotDamage(msgspec.Struct, frozen=True):
+    """A snapshot that must not be used.
+
+    Attributes:
+        place: Where it lies.
+        reason: What was found, in one line.
+
+    """
+
+    place: str
+    reason: str
+
+
+class SnapshotStore(Protocol):
+    """A place that keeps snapshots of one log. All calls block: the kernel makes them through its executor port."""
+
+    def write(self, manifest: SnapshotManifest, rows: Iterable[Row]) -> SnapshotManifest:
+        """Keep a snapshot; whatever happens meanwhile, it is either there and whole or not there.
+
+        Args:
+            manifest: Without `files`; its `digest` and `row_count` are what the rows must come to.
+            rows: Consumed once, from any thread.
+
+        Returns:
+            The manifest as kept.
+
+        Raises:
+            SnapshotError: It could not be written, or the rows are not what the manifest says.
+
+        """
+        ...
+
+    def manifests(self) -> list[SnapshotManifest]:
+        """Return the whole snapshots, newest first; damaged ones are left out and told by `damaged`."""
+        ...
+
+    def damaged(self) -> list[SnapshotDamage]:
+        """Return what was found damaged so far."""
+        ...
+
+    def read(self, manifest: SnapshotManifest) -> Iterator[Row]:
+        """Iterate over a snapshot's rows.
+
+        Raises:
+            CorruptSnapshotError: They are not what the manifest says; possibly only after the last row: what was
+                made of them must then be thrown away.
+
+        """
+        ...
+
+
+def encode_manifest(manifest: SnapshotManifest) -> bytes:
+    """Return the JSON of a manifest; equal manifests have equal bytes."""
+    return msgspec.json.encode(manifest)
+
+
+def decode_manifest(text: bytes, *, place: str) -> SnapshotManifest:
+    """Read a manifest.
+
+    Args:
+        text: What `encode_manifest` returned.
+        place: Where it came from, for the error.
+
+    Raises:
+        CorruptSnapshotError: It is none, or of a format that this version cannot read.
+
+    """
+    try:
+        manifest = msgspec.json.decode(text, type=SnapshotManifest)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise CorruptSnapshotError(f"{place}: no snapshot manifest: {error}") from error
+    if manifest.format != MANIFEST_FORMAT:
+        raise CorruptSnapshotError(
+            f"{place}: manifest has format {manifest.format}, this version reads {MANIFEST_FORMAT}: upgrade"
+        )
+    return manifest
