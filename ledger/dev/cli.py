@@ -16,8 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ledger.dev.cluster import DevCluster
-from ledger.dev.errors import ClusterError
-from ledger.dev.process import is_alive
+from ledger.dev.errors import ClusterBusyError, ClusterError
 from ledger.dev.state import ServerState
 
 __all__ = ["down", "ps", "up"]
@@ -40,7 +39,9 @@ def up(
     data_dir: _DataDir = None,
     bookies: Annotated[
         int | None,
-        typer.Option("--bookies", min=0, max=100, help="How many.  [default: as last time, else 3]", show_default=False),
+        typer.Option(
+            "--bookies", min=0, max=100, help="How many.  [default: as last time, else 3]", show_default=False
+        ),
     ] = None,
     zookeeper: Annotated[
         str | None,
@@ -55,7 +56,6 @@ def up(
     just those.
 
     Examples:
-
         rsm up
 
         rsm up --bookies 4 --data-dir /var/tmp/try --detach --json
@@ -85,7 +85,6 @@ def ps(data_dir: _DataDir = None, json: _Json = False) -> None:
     """Show what runs.
 
     Examples:
-
         rsm ps
 
         rsm ps --data-dir /var/tmp/try --json
@@ -102,7 +101,6 @@ def down(data_dir: _DataDir = None, json: _Json = False) -> None:
     """End what `rsm up` started, and nothing else; the data stay.
 
     Examples:
-
         rsm down
 
         rsm down --data-dir /var/tmp/try
@@ -144,18 +142,13 @@ def _describe(cluster: DevCluster) -> dict[str, object]:
     """Return what outside scripts rely on: the first five keys."""
     pids = cluster.pids()
     return {
-        "ready": all(server.name in pids for server in _shown(cluster)),
+        "ready": all(server.name in pids for server in cluster.state.wanted()),
         "zookeeper": cluster.zookeeper,
         "metadata_uri": cluster.metadata_uri,
         "bookies": cluster.bookies,
         "pids": pids,
         "data_dir": str(cluster.data_dir),
     }
-
-
-def _shown(cluster: DevCluster) -> list[ServerState]:
-    wanted = set(cluster.bookies)
-    return [s for s in cluster.state.owned() if s.name == "zookeeper" or s.address in wanted]
 
 
 def _announce(cluster: DevCluster, data_dir: Path | None, *, json: bool, detach: bool) -> None:
@@ -181,7 +174,7 @@ def _table(cluster: DevCluster) -> Table:
         table.add_column(column, justify="right" if column == "pid" else "left")
     if not cluster.state.owns_zookeeper:
         table.add_row("zookeeper", cluster.zookeeper, "", "not ours")
-    for server in _shown(cluster):
+    for server in cluster.state.wanted():
         pid = pids.get(server.name)
         if pid is not None:
             table.add_row(server.name, server.address, str(pid), "[green]runs[/green]")
@@ -195,25 +188,28 @@ def _watch(cluster: DevCluster, console: Console) -> None:
     reported: set[int] = set()
     while True:
         time.sleep(_POLL_S)
-        cluster.refresh()
-        running = False
-        for server in cluster.state.owned():
-            if server.process is None:
-                continue
-            if is_alive(server.process):
-                running = True
-            elif server.process.pid not in reported:
-                reported.add(server.process.pid)
-                console.print(
-                    f"[red]{server.name} ({server.address}, pid {server.process.pid}) died[/red]: "
-                    f"see {cluster.log_path(server.name)}; "
-                    f"`rsm up --detach --data-dir {cluster.data_dir}` starts it again",
-                    highlight=False,
-                    soft_wrap=True,
-                )
-        if running:
+        try:
+            died = cluster.died()
+        except ClusterBusyError:
+            continue  # Whoever is at work ends and starts servers on purpose.
+        for server in died:
+            _report_death(cluster, server, reported, console)
+        if cluster.pids():
             continue
-        if reported:
-            raise ClusterError("every server of the cluster died")
+        if died:
+            raise ClusterError(f"every server of the cluster in {cluster.data_dir} died: its logs folder says why")
         console.print("[dim]the cluster was ended by `rsm down`[/dim]")
         return
+
+
+def _report_death(cluster: DevCluster, server: ServerState, reported: set[int], console: Console) -> None:
+    pid = server.process.pid if server.process else 0
+    if pid in reported:
+        return
+    reported.add(pid)
+    console.print(
+        f"[red]{server.name} ({server.address}, pid {pid}) died[/red]: see {cluster.log_path(server.name)}; "
+        f"`rsm up --detach --data-dir {cluster.data_dir}` starts it again",
+        highlight=False,
+        soft_wrap=True,
+    )

@@ -34,6 +34,7 @@ _BOOKIE_PORT = 3181
 _START_S_MAX = 90.0
 _GRACE_S = 10.0
 _BUSY_WAIT_S = 20.0
+_START_WAIT_S = 1.0  # Longer than a watching `rsm up` holds the lock, shorter than anybody's patience.
 _POLL_S = 0.02
 _LOG_TAIL_BYTES = 4096
 
@@ -65,7 +66,6 @@ class DevCluster:
         self._well_known_ports = well_known_ports
         self._on_progress = on_progress
         self._state: ClusterState | None = None
-        self._wanted_count = 0
 
     def __enter__(self) -> Self:
         """Start the cluster."""
@@ -107,12 +107,23 @@ class DevCluster:
 
     @property
     def bookies(self) -> list[str]:
-        """Addresses (which are also the ids) of the bookies of this start, in the order of their numbers."""
-        return [bookie.address for bookie in self.state.bookies[: self._wanted_count or None]]
+        """Addresses (which are also the ids) of the bookies of the last start, in the order of their numbers."""
+        return [bookie.address for bookie in self.state.bookies[: self.state.bookie_count]]
 
     def refresh(self) -> None:
         """Forget what was read, because another program may have started or ended servers."""
         self._state = None
+
+    def died(self) -> list[ServerState]:
+        """Return the servers that ended though nobody asked them to.
+
+        Raises:
+            ClusterBusyError: An `rsm up` or `rsm down` is at work just now, so nobody can tell.
+
+        """
+        with cluster_lock(self.data_dir):
+            self.refresh()
+            return [server for server in self._dead(self.state.owned()) if server.process is not None]
 
     def pids(self) -> dict[str, int]:
         """Return the pids of the servers that run, by name."""
@@ -132,11 +143,11 @@ class DevCluster:
         """
         try:
             (self.data_dir / "logs").mkdir(parents=True, exist_ok=True)
-            with cluster_lock(self.data_dir):
+            with cluster_lock(self.data_dir, wait_s=_START_WAIT_S):
                 self._prepare()
                 with self._undo_on_failure():
                     self._start_zookeeper()
-                    self._start_bookies(self._dead(self.state.bookies[: self._wanted_count]))
+                    self._start_bookies(self._dead(self.state.bookies[: self.state.bookie_count]))
         except OSError as error:
             raise ClusterError(f"cannot use {self.data_dir}: {error.strerror or error}") from error
 
@@ -206,17 +217,16 @@ class DevCluster:
                 f"{self.data_dir} belongs to the ZooKeeper at {state.zookeeper.address}, "
                 f"not to {self._zookeeper_address}: use another --data-dir",
             )
-        known = len(state.bookies)
-        self._wanted_count = known if self._bookie_count is None else self._bookie_count
+        if self._bookie_count is not None:
+            state.bookie_count = self._bookie_count
         taken = {server.port for server in [state.zookeeper, *state.bookies]}
-        for number in range(known, self._wanted_count):
+        for number in range(len(state.bookies), state.bookie_count):
             preferred = _BOOKIE_PORT + number if self._well_known_ports else None
             port = ports.choose_port(taken=taken, preferred=preferred)
             taken.add(port)
             state.bookies.append(ServerState(f"bookie-{number + 1}", f"{ports.HOST}:{port}"))
         self._state = state
-        wanted = [*([state.zookeeper] if state.owns_zookeeper else []), *state.bookies[: self._wanted_count]]
-        if wanted and not self._dead(wanted):
+        if state.wanted() and not self._dead(state.wanted()):
             raise ClusterError(
                 f"the cluster in {self.data_dir} runs already: `rsm ps` shows it, `rsm down` ends it, "
                 "another --data-dir starts a second one",
@@ -224,8 +234,6 @@ class DevCluster:
         write_state(self.data_dir, state)
 
     def _first_state(self) -> ClusterState:
-        if self._bookie_count is None:
-            self._bookie_count = _BOOKIE_COUNT_DEFAULT
         address = self._zookeeper_address
         if address is None:
             preferred = _ZOOKEEPER_PORT if self._well_known_ports else None
@@ -234,6 +242,7 @@ class DevCluster:
             zookeeper=ServerState("zookeeper", address),
             owns_zookeeper=self._zookeeper_address is None,
             bookies=[],
+            bookie_count=_BOOKIE_COUNT_DEFAULT,
         )
 
     def _start_zookeeper(self) -> None:
@@ -250,7 +259,7 @@ class DevCluster:
             zookeeper.write_files(folder, port=server.port)
             self._spawn(server, command, out=None)
         self._on_progress("waiting for ZooKeeper")
-        self._wait([server], lambda _: zookeeper.answers(host, int(port)))
+        self._wait([server], lambda _: zookeeper.answers(host, int(port), timeout_s=0.3))
 
     def _start_bookies(self, bookies: list[ServerState]) -> None:
         for bookie in bookies:

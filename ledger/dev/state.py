@@ -48,7 +48,8 @@ class ClusterState(msgspec.Struct):
     Attributes:
         zookeeper: The ZooKeeper that the bookies use.
         owns_zookeeper: False if somebody else started it: then it is never started or ended from here.
-        bookies: In the order of their numbers; those beyond the wanted count stay known, with their data.
+        bookies: In the order of their numbers; those beyond `bookie_count` stay known, with their data.
+        bookie_count: How many of them the last start wanted.
         format: Version of this file.
 
     """
@@ -56,12 +57,17 @@ class ClusterState(msgspec.Struct):
     zookeeper: ServerState
     owns_zookeeper: bool
     bookies: list[ServerState]
+    bookie_count: int
     format: int = _FORMAT
 
     @property
     def metadata_uri(self) -> str:
         """Where clients and bookies find the cluster."""
         return f"zk+hierarchical://{self.zookeeper.address}/ledgers"
+
+    def wanted(self) -> list[ServerState]:
+        """Return the servers that run while the cluster is whole, ZooKeeper first."""
+        return [*([self.zookeeper] if self.owns_zookeeper else []), *self.bookies[: self.bookie_count]]
 
     def owned(self) -> list[ServerState]:
         """Return the servers that this cluster may start and end, ZooKeeper first."""
