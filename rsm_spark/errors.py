@@ -12,6 +12,7 @@
         * `NoSuchLogError`       there is no log of this name
         * `CorruptLogError`      an entry or the chain is not what its place demands: the replica stops
         * `ForkedLogError`       the entry does not continue this state's prefix hash: another log's history
+        * `StateDivergedError` the state differs from the leader's at the same revision: the replica stops
         * `MissingLogError`      entries that are needed have been trimmed; names the range
         * `ChainConflictError`   the chain was written by somebody else: this leader is deposed
     * `SnapshotError`            a snapshot cannot be written or used
@@ -37,6 +38,7 @@ __all__ = [
     "SequenceGapError",
     "SessionExpiredError",
     "SnapshotError",
+    "StateDivergedError",
 ]
 
 
@@ -95,6 +97,10 @@ class CorruptLogError(LogError):
 
 class ForkedLogError(LogError):
     """The entry does not continue this state's prefix hash: it belongs to another history."""
+
+
+class StateDivergedError(LogError):
+    """This replica's state differs from the one that the leader logged for the same revision: it stops."""
 
 
 class MissingLogError(LogError):

@@ -48,6 +48,7 @@ class AnswerStatus(IntEnum):
     NOT_LEADER: certainly not applied, and never will be by this attempt.
     OUTCOME_UNKNOWN: may have been applied; the same command (session, sequence) may be sent again to the leader.
     SESSION_EXPIRED, SEQUENCE_GAP, OVERLOADED: not executed.
+    TOO_LARGE: refused for good, its records do not fit one entry or its reply is too long; logged like a reply.
     """
 
     OK = 0
@@ -56,6 +57,7 @@ class AnswerStatus(IntEnum):
     SESSION_EXPIRED = 3
     SEQUENCE_GAP = 4
     OVERLOADED = 5
+    TOO_LARGE = 6
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):

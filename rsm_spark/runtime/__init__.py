@@ -1,0 +1,9 @@
+"""The replica as a running thing: asyncio around the pure core."""
+
+from __future__ import annotations
+
+from rsm_spark.runtime.replica import Replica
+from rsm_spark.runtime.settings import ReplicaSettings
+from rsm_spark.runtime.status import ReplicaStatus, Role
+
+__all__ = ["Replica", "ReplicaSettings", "ReplicaStatus", "Role"]

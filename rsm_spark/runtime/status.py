@@ -1,0 +1,68 @@
+"""What a replica says of itself."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from rsm_spark.core.position import LogPosition
+
+__all__ = ["ReplicaStatus", "Role"]
+
+
+class Role(StrEnum):
+    """FOLLOWER: reads the log. CANDIDATE: won the election, takes the log over. LEADER: takes requests."""
+
+    FOLLOWER = "follower"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+
+
+class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One replica at one moment.
+
+    Attributes:
+        log: Name of the log.
+        log_id: 32 hex digits; "" before the chain is read.
+        replica_id: Stable name of the replica.
+        incarnation: Of this process.
+        role: See `Role`.
+        phase: State of the take-over protocol ("follow", "claim", …, "lead", "sent", "close").
+        leader: Replica id of the leader as far as known; "" = none.
+        leader_address: Its advertised address; "" = not known.
+        leader_epoch: Of the last entry applied, or of the own claim.
+        revision: Applied and confirmed.
+        digest: State digest at `revision`, 32 hex digits.
+        prefix_hash: Hash of the log up to `position`, 64 hex digits.
+        position: Last entry applied; None before the first.
+        row_count: Rows of all tables, sessions included.
+        session_count: Open client sessions.
+        logged_ms: Logged time of the last entry applied.
+        lag_ms: Wall clock minus `logged_ms`; how old this state may be. 0 on the leader.
+        queued: Requests that wait for their batch.
+        snapshot_revision: Of the newest local snapshot written or booted from; 0 = none.
+        failure: Why the replica stopped; "" while it runs.
+
+    """
+
+    log: str
+    log_id: str
+    replica_id: str
+    incarnation: str
+    role: Role
+    phase: str
+    leader: str
+    leader_address: str
+    leader_epoch: int
+    revision: int
+    digest: str
+    prefix_hash: str
+    position: LogPosition | None
+    row_count: int
+    session_count: int
+    logged_ms: int
+    lag_ms: int
+    queued: int
+    snapshot_revision: int
+    failure: str

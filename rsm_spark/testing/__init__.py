@@ -1,0 +1,1 @@
+"""Twins and simulated clusters for tests of state machines."""
