@@ -1,0 +1,106 @@
+"""`rsm demo`."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from rsm_demo.conductor import Conductor, Outcome
+from rsm_demo.screen import Screen
+from rsm_demo.stack import LOG, Stack
+
+__all__ = ["demo"]
+
+_SABOTAGES = ("delta-row",)
+
+
+def demo(
+    metadata_uri: Annotated[
+        str | None, typer.Option(help="Use this cluster instead of starting one; its bookies are not killed.")
+    ] = None,
+    flights: Annotated[int | None, typer.Option(min=1, help="Load only the first FLIGHTS of the 336,776.")] = None,
+    clients: Annotated[int, typer.Option(min=1, max=64, help="Clients that load side by side.")] = 8,
+    data_dir: Annotated[Path | None, typer.Option(help="Keep the data here; default: a temporary folder.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave everything running at the end.")] = False,
+    sabotage: Annotated[
+        str | None, typer.Option(help="delta-row: change one row of the Delta table, which must be found.")
+    ] = None,
+    json_only: Annotated[bool, typer.Option("--json", help="Print nothing but the last JSON line.")] = False,
+) -> None:
+    """Load a year of real flights through three replicas while leaders and a bookie are killed; compare four answers.
+
+    Example: rsm demo --flights 50000 --keep
+    """
+    if sabotage not in (None, *_SABOTAGES):
+        raise typer.BadParameter(f"{sabotage}: choose from {', '.join(_SABOTAGES)}", param_hint="--sabotage")
+    work_dir = data_dir or Path(tempfile.mkdtemp(prefix="rsm-demo-"))
+    if data_dir is not None and data_dir.exists() and any(data_dir.iterdir()):
+        raise typer.BadParameter(f"{data_dir} is not empty: name a new folder", param_hint="--data-dir")
+    work_dir.mkdir(parents=True, exist_ok=True)
+    console = Console(stderr=True)
+    stack = Stack(work_dir, metadata_uri=metadata_uri)
+    screen = Screen(console, is_quiet=json_only)
+    conductor = Conductor(stack, screen, client_count=clients, limit=flights, sabotage=sabotage)
+    outcome = asyncio.run(_run(conductor, stack, screen, keep=keep, console=None if json_only else console))
+    if data_dir is None and not keep and outcome.ok:
+        shutil.rmtree(work_dir, ignore_errors=True)  # after a failure the logs are what one wants to see
+    sys.stdout.write(msgspec.json.encode(outcome).decode() + "\n")
+    raise typer.Exit(0 if outcome.ok else 1)
+
+
+async def _run(conductor: Conductor, stack: Stack, screen: Screen, *, keep: bool, console: Console | None) -> Outcome:
+    is_kept = False
+    try:
+        with screen:
+            outcome = await conductor.run()
+        is_kept = keep
+        if console is not None:
+            _print_table(console, conductor, outcome)
+            if keep:
+                _print_next(console, stack)
+    finally:
+        await stack.stop(keep_services=is_kept)
+    return outcome
+
+
+def _print_table(console: Console, conductor: Conductor, outcome: Outcome) -> None:
+    assert conductor.answers is not None
+    table = Table(title="One question, four independent answers")
+    for heading in ("source", "tail numbers", "flights", "cancelled", "delay minutes"):
+        table.add_column(heading, justify="left" if heading == "source" else "right")
+    for source, totals in conductor.answers.totals().items():
+        table.add_row(source, *(f"{value:,}" for value in totals))
+    console.print(table)
+    console.print(
+        "Equal row by row." if outcome.answers_equal else "[bold red]They differ:[/] " + "; ".join(outcome.differences)
+    )
+
+
+def _print_next(console: Console, stack: Stack) -> None:
+    uri = f"--metadata-uri '{stack.metadata_uri}'"
+    console.print(
+        "Still running. Try:\n"
+        f"  .venv/bin/rsm status {uri} --log {LOG}\n"
+        f"  .venv/bin/rsm map get N14228 {uri} --log {LOG}\n"
+        f"  .venv/bin/rsm log cat {LOG} --from 1 --json {uri} | head\n"
+        f"  {_stop_command(stack)}   # to end it\n"
+        f"The Delta table is {stack.table}; data and logs are in {stack.work_dir}.",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def _stop_command(stack: Stack) -> str:
+    pids = " ".join(str(child.pid) for child in stack.replicas.values())
+    down = f" && .venv/bin/rsm down --data-dir {stack.cluster.data_dir}" if stack.cluster else ""
+    return f"kill {pids}{down}"

@@ -1,0 +1,90 @@
+"""The processes of the demonstration: bookies, replicas, loader, follower, materializer."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from ledger.dev.cluster import DevCluster
+from rsm_demo.child import Child
+from rsm_spark.errors import RsmError
+
+__all__ = ["LOG", "Stack"]
+
+LOG = "flights"
+_REPLICAS = ("r1", "r2", "r3")
+_READY_S = 60.0
+_MATERIALIZE = Path(__file__).resolve().parent.parent / "jobs" / "materialize.py"
+
+
+class Stack:
+    """Everything that runs. A killed replica or bookie is started again on its own data.
+
+    Args:
+        work_dir: Data and logs; made by the caller.
+        metadata_uri: An existing cluster, which is left alone; None starts one of three bookies.
+
+    """
+
+    def __init__(self, work_dir: Path, *, metadata_uri: str | None) -> None:
+        self.work_dir = work_dir
+        self.log_dir = work_dir / "logs"
+        self.table = work_dir / "delta" / LOG
+        self.replicas: dict[str, Child] = {}
+        self.cluster: DevCluster | None = None if metadata_uri else DevCluster(work_dir / "cluster")
+        self._metadata_uri = metadata_uri
+        self._others: list[Child] = []
+
+    @property
+    def metadata_uri(self) -> str:
+        """Where everybody meets."""
+        if self._metadata_uri is not None:
+            return self._metadata_uri
+        assert self.cluster is not None
+        return self.cluster.metadata_uri
+
+    async def start(self) -> None:
+        """Start bookies (unless they exist) and replicas; return when a replica can be asked."""
+        self.log_dir.mkdir(parents=True, exist_ok=True)
+        if self.cluster is not None:
+            await asyncio.to_thread(self.cluster.start)
+        await asyncio.gather(*(self.start_replica(name) for name in _REPLICAS))
+
+    async def start_replica(self, name: str) -> None:
+        """Start a replica on its own data; return when it serves."""
+        command = [sys.executable, "-m", "rsm_spark", "store", "run", "--json", "--log", LOG, "--port", "0"]
+        command += ["--metadata-uri", self.metadata_uri, "--replica-id", name, "--bookies", "3/3/2"]
+        command += ["--data-dir", str(self.work_dir / "replicas" / name)]
+        child = await Child.start(name, command, log_dir=self.log_dir)
+        self.replicas[name] = child
+        await child.until(lambda said: said.get("ready"), timeout_s=_READY_S, what="serving")
+
+    async def start_loader(self, *, client_count: int, limit: int | None) -> Child:
+        """Start the loader; it waits to be told to go."""
+        command = [sys.executable, "-m", "rsm_demo.loader", self.metadata_uri, LOG, str(client_count)]
+        return await self._start_other("loader", command + ([str(limit)] if limit else []))
+
+    async def start_follower(self) -> Child:
+        """Start the Python follower, which tails the log from its first record."""
+        return await self._start_other("follower", [sys.executable, "-m", "rsm_demo.follower", self.metadata_uri, LOG])
+
+    async def start_materializer(self) -> Child:
+        """Start the Spark job that keeps a Delta table equal to the map."""
+        if not _MATERIALIZE.exists():
+            raise RsmError(f"{_MATERIALIZE} is missing: the demonstration runs from a checkout of rsm-spark")
+        command = [sys.executable, str(_MATERIALIZE), "--log", LOG, "--table", str(self.table)]
+        command += ["--metadata-uri", self.metadata_uri, "--checkpoint", str(self.work_dir / "checkpoint")]
+        return await self._start_other("materialize", [*command, "--trigger", "1s"])
+
+    async def stop(self, *, keep_services: bool = False) -> None:
+        """End every process that was started here, but replicas and bookies if they are kept; the data stay."""
+        children = self._others if keep_services else [*self._others, *self.replicas.values()]
+        await asyncio.gather(*(child.stop() for child in children), return_exceptions=True)
+        if self.cluster is not None and not keep_services and self.cluster.pids():
+            await asyncio.to_thread(self.cluster.stop)
+
+    async def _start_other(self, name: str, command: list[str]) -> Child:
+        child = await Child.start(name, command, log_dir=self.log_dir)
+        self._others.append(child)
+        return child
