@@ -14,9 +14,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from ledger.errors import LedgerError
 from rsm_demo.conductor import Conductor, Outcome
 from rsm_demo.screen import Screen
 from rsm_demo.stack import LOG, Stack
+from rsm_spark.errors import RsmError
 
 __all__ = ["demo"]
 
@@ -50,7 +52,11 @@ def demo(
     stack = Stack(work_dir, metadata_uri=metadata_uri)
     screen = Screen(console, is_quiet=json_only)
     conductor = Conductor(stack, screen, client_count=clients, limit=flights, sabotage=sabotage)
-    outcome = asyncio.run(_run(conductor, stack, screen, keep=keep, console=None if json_only else console))
+    try:
+        outcome = asyncio.run(_run(conductor, stack, screen, keep=keep, console=None if json_only else console))
+    except (RsmError, LedgerError) as error:
+        sys.stdout.write(msgspec.json.encode({"ok": False, "error": str(error)}).decode() + "\n")
+        raise
     if data_dir is None and not keep and outcome.ok:
         shutil.rmtree(work_dir, ignore_errors=True)  # after a failure the logs are what one wants to see
     sys.stdout.write(msgspec.json.encode(outcome).decode() + "\n")
