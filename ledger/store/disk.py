@@ -1,3 +1,4 @@
+# ruff: noqa: PTH103, PTH105, PTH108, PTH110, PTH208
 """The ports through which storage touches the outside: a disk and threads to wait for it.
 
 Storage code is written as plain blocking functions on a `Disk`; the event loop hands them to an `Executor`.
