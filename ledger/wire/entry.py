@@ -1,0 +1,165 @@
+"""An entry as it lies on the wire and on disk, and the body of an explicit LAC.
+
+    entry          ledger id (8), entry id (8), LAC (8), length (8), digest (0-20), payload
+    explicit LAC   ledger id (8), LAC (8), digest over those 16 bytes
+
+All integers are big-endian and signed. `length` counts the payload bytes of the ledger up to and including
+this entry. The digest covers the 32-byte header, then the payload.
+"""
+
+from __future__ import annotations
+
+import hmac
+import struct
+from typing import Final
+
+import msgspec
+
+from ledger.errors import DigestError, EntryTooLargeError
+from ledger.wire.digests import Digest
+from ledger.wire.frames import FRAME_BYTES_MAX
+
+__all__ = [
+    "ENTRY_HEADER_BYTES",
+    "PAYLOAD_BYTES_MAX",
+    "Entry",
+    "EntryHeader",
+    "check_payload",
+    "entry_header",
+    "seal",
+    "seal_lac",
+    "unseal",
+    "unseal_lac",
+]
+
+ENTRY_HEADER_BYTES: Final = 32
+PAYLOAD_BYTES_MAX: Final = FRAME_BYTES_MAX - 256
+"""The rest of the frame is for the packet's header, the entry's header and the longest digest."""
+
+_HEADER: Final = struct.Struct(">qqqq")
+_LAC: Final = struct.Struct(">qq")
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """One entry whose digest has been checked.
+
+    Attributes:
+        entry_id: 0-based.
+        last_add_confirmed: Highest id that the writer had confirmed when it sent this entry: a floor.
+        length: Payload bytes of the ledger up to and including this entry.
+        payload: What the application appended.
+
+    """
+
+    entry_id: int
+    last_add_confirmed: int
+    length: int
+    payload: bytes
+
+
+class EntryHeader(msgspec.Struct, frozen=True, gc=False):
+    """The first 32 bytes of an entry, not checked by any digest."""
+
+    ledger_id: int
+    entry_id: int
+    last_add_confirmed: int
+    length: int
+
+
+def entry_header(body: bytes | memoryview) -> EntryHeader:
+    """Read the header of an entry without its digest, as a bookie does.
+
+    Raises:
+        DigestError: The body is shorter than a header.
+
+    """
+    if len(body) < ENTRY_HEADER_BYTES:
+        raise DigestError(f"an entry of {len(body)} bytes is shorter than its {ENTRY_HEADER_BYTES}-byte header")
+    return EntryHeader(*_HEADER.unpack_from(body))
+
+
+def check_payload(payload: bytes | memoryview, ledger_id: int) -> None:
+    """Refuse a payload that does not fit one frame, before anything is changed.
+
+    Raises:
+        EntryTooLargeError: It is longer than `PAYLOAD_BYTES_MAX`.
+
+    """
+    if len(payload) > PAYLOAD_BYTES_MAX:
+        raise EntryTooLargeError(
+            f"cannot append {len(payload)} bytes to ledger {ledger_id}: an entry holds at most "
+            f"{PAYLOAD_BYTES_MAX} bytes; split the payload",
+            ledger_id=ledger_id,
+        )
+
+
+def seal(
+    ledger_id: int,
+    entry_id: int,
+    last_add_confirmed: int,
+    length: int,
+    payload: bytes | memoryview,
+    digest: Digest,
+) -> bytes:
+    """Return the bytes of an entry: header, digest, payload."""
+    header = _HEADER.pack(ledger_id, entry_id, last_add_confirmed, length)
+    return b"".join((header, digest.compute(header, payload), payload))
+
+
+def unseal(body: bytes | memoryview, digest: Digest, *, ledger_id: int, entry_id: int | None) -> Entry:
+    """Check an entry that a bookie sent and return what it holds.
+
+    Args:
+        body: The entry's bytes.
+        digest: The ledger's digest.
+        ledger_id: The ledger that was asked for.
+        entry_id: The entry that was asked for; None takes any (a read of "the last one").
+
+    Raises:
+        DigestError: It is cut short, fails the digest, or is another entry than the one asked for.
+
+    """
+    payload_start = ENTRY_HEADER_BYTES + digest.size
+    if len(body) < payload_start:
+        raise DigestError(
+            f"entry {entry_id} of ledger {ledger_id} is cut short: {len(body)} bytes", ledger_id=ledger_id
+        )
+    view = memoryview(body)
+    header = view[:ENTRY_HEADER_BYTES]
+    payload = bytes(view[payload_start:])
+    if not hmac.compare_digest(digest.compute(header, payload), view[ENTRY_HEADER_BYTES:payload_start]):
+        raise DigestError(
+            f"entry {entry_id} of ledger {ledger_id} fails its {digest.type.name} digest", ledger_id=ledger_id
+        )
+    found_ledger, found_entry, last_add_confirmed, length = _HEADER.unpack(header)
+    if found_ledger != ledger_id or (entry_id is not None and found_entry != entry_id):
+        raise DigestError(
+            f"asked for entry {entry_id} of ledger {ledger_id}, got entry {found_entry} of {found_ledger}",
+            ledger_id=ledger_id,
+        )
+    return Entry(found_entry, last_add_confirmed, length, payload)
+
+
+def seal_lac(ledger_id: int, last_add_confirmed: int, digest: Digest) -> bytes:
+    """Return the body of an explicit LAC."""
+    header = _LAC.pack(ledger_id, last_add_confirmed)
+    return header + digest.compute(header)
+
+
+def unseal_lac(body: bytes | memoryview, digest: Digest, *, ledger_id: int) -> int:
+    """Check an explicit LAC and return it.
+
+    Raises:
+        DigestError: It is cut short, fails the digest, or belongs to another ledger.
+
+    """
+    header = bytes(body[: _LAC.size])
+    expected = digest.compute(header) if len(header) == _LAC.size else None
+    if expected is None or not hmac.compare_digest(expected, bytes(body[_LAC.size : _LAC.size + digest.size])):
+        raise DigestError(f"the explicit LAC of ledger {ledger_id} fails its digest", ledger_id=ledger_id)
+    found_ledger, last_add_confirmed = _LAC.unpack(header)
+    if found_ledger != ledger_id:
+        raise DigestError(
+            f"asked for the explicit LAC of ledger {ledger_id}, got that of {found_ledger}", ledger_id=ledger_id
+        )
+    return int(last_add_confirmed)

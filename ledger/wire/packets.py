@@ -1,0 +1,254 @@
+"""Requests and responses of protocol v3 as values; `ledger.wire.v3` turns them into bytes and back.
+
+`txn_id` is the client's number of a request on one connection; the response carries it back.
+Bodies may be slices of the chunk that was received: copy what must outlive it cheaply.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from ledger.wire.codes import Operation, Status
+
+__all__ = [
+    "AddRequest",
+    "AddResponse",
+    "AuthRequest",
+    "AuthResponse",
+    "ForceRequest",
+    "ForceResponse",
+    "InfoRequest",
+    "InfoResponse",
+    "ListRequest",
+    "ListResponse",
+    "ReadLacRequest",
+    "ReadLacResponse",
+    "ReadRequest",
+    "ReadResponse",
+    "Request",
+    "Response",
+    "StartTlsRequest",
+    "StartTlsResponse",
+    "UnsupportedRequest",
+    "UnsupportedResponse",
+    "WriteLacRequest",
+    "WriteLacResponse",
+]
+
+
+class AddRequest(msgspec.Struct, frozen=True, gc=False):
+    """Store an entry. `body` is the sealed entry; its ids equal `ledger_id` and `entry_id` (checked)."""
+
+    txn_id: int
+    ledger_id: int
+    entry_id: int
+    master_key: bytes
+    body: bytes | memoryview
+    is_recovery: bool = False
+    write_flags: int = 0
+    priority: int = 0
+
+
+class ReadRequest(msgspec.Struct, frozen=True, gc=False):
+    """Read an entry; entry -1 is the highest one stored.
+
+    Attributes:
+        is_fencing: Refuse every later ordinary add to this ledger; answer when that is durable.
+        is_piggyback: With `previous_lac`: a long poll, answered when the LAC is above it or `timeout_ms` is over.
+
+    """
+
+    txn_id: int
+    ledger_id: int
+    entry_id: int
+    master_key: bytes | None = None
+    is_fencing: bool = False
+    is_piggyback: bool = False
+    previous_lac: int | None = None
+    timeout_ms: int | None = None
+    priority: int = 0
+
+
+class AuthRequest(msgspec.Struct, frozen=True, gc=False):
+    """One step of a log-in."""
+
+    txn_id: int
+    plugin: str
+    payload: bytes
+
+
+class WriteLacRequest(msgspec.Struct, frozen=True, gc=False):
+    """Store an explicit LAC; `body` is sealed by `ledger.wire.entry.seal_lac`."""
+
+    txn_id: int
+    ledger_id: int
+    last_add_confirmed: int
+    master_key: bytes
+    body: bytes
+
+
+class ReadLacRequest(msgspec.Struct, frozen=True, gc=False):
+    """Read the explicit LAC and the last entry."""
+
+    txn_id: int
+    ledger_id: int
+
+
+class InfoRequest(msgspec.Struct, frozen=True, gc=False):
+    """Ask for disk space; `requested` is a sum of `INFO_FLAG_*`."""
+
+    txn_id: int
+    requested: int
+
+
+class StartTlsRequest(msgspec.Struct, frozen=True, gc=False):
+    """Go on in TLS."""
+
+    txn_id: int
+
+
+class ForceRequest(msgspec.Struct, frozen=True, gc=False):
+    """Sync what was added with deferred sync."""
+
+    txn_id: int
+    ledger_id: int
+
+
+class ListRequest(msgspec.Struct, frozen=True, gc=False):
+    """Ask which entries of a ledger the bookie holds."""
+
+    txn_id: int
+    ledger_id: int
+
+
+class UnsupportedRequest(msgspec.Struct, frozen=True, gc=False):
+    """A well-formed request for an operation that has no v3 body, or whose body is missing: answer EBADREQ."""
+
+    txn_id: int
+    operation: Operation
+
+
+Request: TypeAlias = (
+    AddRequest
+    | ReadRequest
+    | AuthRequest
+    | WriteLacRequest
+    | ReadLacRequest
+    | InfoRequest
+    | StartTlsRequest
+    | ForceRequest
+    | ListRequest
+    | UnsupportedRequest
+)
+
+
+class AddResponse(msgspec.Struct, frozen=True, gc=False):
+    """What became of an add."""
+
+    txn_id: int
+    status: Status
+    ledger_id: int
+    entry_id: int
+
+
+class ReadResponse(msgspec.Struct, frozen=True, gc=False):
+    """An entry, or why there is none.
+
+    Attributes:
+        body: The sealed entry; None for a failure and for a long poll that ran out.
+        max_lac: Highest LAC the bookie knows of; a hint that no digest protects.
+        lac_update_timestamp: When the bookie learned of it, ms.
+
+    """
+
+    txn_id: int
+    status: Status
+    ledger_id: int
+    entry_id: int
+    body: bytes | memoryview | None = None
+    max_lac: int | None = None
+    lac_update_timestamp: int | None = None
+
+
+class AuthResponse(msgspec.Struct, frozen=True, gc=False):
+    """One step of a log-in."""
+
+    txn_id: int
+    status: Status
+    plugin: str
+    payload: bytes
+
+
+class WriteLacResponse(msgspec.Struct, frozen=True, gc=False):
+    """What became of an explicit LAC."""
+
+    txn_id: int
+    status: Status
+    ledger_id: int
+
+
+class ReadLacResponse(msgspec.Struct, frozen=True, gc=False):
+    """The explicit LAC (sealed) and the last entry (sealed), each as far as the bookie has one."""
+
+    txn_id: int
+    status: Status
+    ledger_id: int
+    lac_body: bytes | None = None
+    last_entry_body: bytes | None = None
+
+
+class InfoResponse(msgspec.Struct, frozen=True, gc=False):
+    """Disk space in bytes, as far as it was asked for."""
+
+    txn_id: int
+    status: Status
+    total_bytes: int | None = None
+    free_bytes: int | None = None
+
+
+class StartTlsResponse(msgspec.Struct, frozen=True, gc=False):
+    """Whether the peer goes on in TLS."""
+
+    txn_id: int
+    status: Status
+
+
+class ForceResponse(msgspec.Struct, frozen=True, gc=False):
+    """Whether everything added before is synced."""
+
+    txn_id: int
+    status: Status
+    ledger_id: int
+
+
+class ListResponse(msgspec.Struct, frozen=True, gc=False):
+    """Which entries the bookie holds, in BookKeeper's own packed form."""
+
+    txn_id: int
+    status: Status
+    ledger_id: int
+    availability: bytes | None = None
+
+
+class UnsupportedResponse(msgspec.Struct, frozen=True, gc=False):
+    """A bare status for an operation: the answer to what the peer does not know."""
+
+    txn_id: int
+    status: Status
+    operation: Operation
+
+
+Response: TypeAlias = (
+    AddResponse
+    | ReadResponse
+    | AuthResponse
+    | WriteLacResponse
+    | ReadLacResponse
+    | InfoResponse
+    | StartTlsResponse
+    | ForceResponse
+    | ListResponse
+    | UnsupportedResponse
+)

@@ -1,0 +1,111 @@
+"""Where BookKeeper keeps what in ZooKeeper, below a root that is usually `/ledgers`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ledger.errors import UsageError
+
+__all__ = [
+    "LEDGER_ID_MAX",
+    "SHORT_LEDGER_ID_MAX",
+    "available_path",
+    "cookie_path",
+    "id_generator_path",
+    "instance_id_path",
+    "is_ledger_branch",
+    "layout_path",
+    "ledger_id_of",
+    "ledger_path",
+    "long_id_generator_path",
+    "read_only_path",
+    "underreplication_path",
+]
+
+SHORT_LEDGER_ID_MAX: Final = (1 << 31) - 1
+LEDGER_ID_MAX: Final = (1 << 63) - 1
+_SHORT_SPLIT: Final = (2, 4, 4)
+_LONG_SPLIT: Final = (3, 4, 4, 4, 4)
+
+
+def ledger_path(root: str, ledger_id: int) -> str:
+    """Return the node of a ledger: 10 digits split 2/4/4, or 19 split 3/4/4/4/4 past the range of an int.
+
+    Raises:
+        UsageError: The id is negative or needs more than 63 bits.
+
+    """
+    if not 0 <= ledger_id <= LEDGER_ID_MAX:
+        raise UsageError(f"ledger id {ledger_id} is not in 0 to {LEDGER_ID_MAX}")
+    split = _SHORT_SPLIT if ledger_id <= SHORT_LEDGER_ID_MAX else _LONG_SPLIT
+    digits = f"{ledger_id:0{sum(split)}d}"
+    parts: list[str] = []
+    for width in split:
+        parts.append(digits[:width])
+        digits = digits[width:]
+    parts[-1] = "L" + parts[-1]
+    return "/".join((root, *parts))
+
+
+def ledger_id_of(path: str, root: str) -> int | None:
+    """Return the ledger whose node a path below `root` is; None if it is no ledger's."""
+    if not path.startswith(root + "/"):
+        return None
+    *parts, last = path[len(root) + 1 :].split("/")
+    if not last.startswith("L"):
+        return None
+    digits = "".join((*parts, last[1:]))
+    if not (digits.isascii() and digits.isdigit()):
+        return None
+    ledger_id = int(digits)
+    return ledger_id if ledger_id <= LEDGER_ID_MAX and ledger_path(root, ledger_id) == path else None
+
+
+def is_ledger_branch(name: str, depth: int) -> bool:
+    """Tell whether a child of a node `depth` levels below the root may lead to ledgers (0: child of the root).
+
+    The two forms share the tree: below the root `NN` begins a short id, `NNN` a long one.
+    """
+    widths = (2, 3) if depth == 0 else (4,)
+    return len(name) in widths and name.isascii() and name.isdigit()
+
+
+def layout_path(root: str) -> str:
+    """Return the node that names the layout."""
+    return f"{root}/LAYOUT"
+
+
+def instance_id_path(root: str) -> str:
+    """Return the node of the cluster's uuid."""
+    return f"{root}/INSTANCEID"
+
+
+def available_path(root: str, bookie_id: str | None = None) -> str:
+    """Return the folder of writable bookies, or the ephemeral node of one."""
+    return f"{root}/available" if bookie_id is None else f"{root}/available/{bookie_id}"
+
+
+def read_only_path(root: str, bookie_id: str | None = None) -> str:
+    """Return the folder of read-only bookies, or the ephemeral node of one."""
+    return f"{root}/available/readonly" if bookie_id is None else f"{root}/available/readonly/{bookie_id}"
+
+
+def cookie_path(root: str, bookie_id: str | None = None) -> str:
+    """Return the folder of cookies, or the cookie of one bookie."""
+    return f"{root}/cookies" if bookie_id is None else f"{root}/cookies/{bookie_id}"
+
+
+def id_generator_path(root: str) -> str:
+    """Return the prefix of the ephemeral sequential nodes that give short ledger ids."""
+    return f"{root}/idgen/ID-"
+
+
+def long_id_generator_path(root: str, high_order_bits: int | None = None) -> str:
+    """Return the folder of long-id generators, or the prefix of the nodes that give ids `high << 32 | low`."""
+    folder = f"{root}/idgen-long"
+    return folder if high_order_bits is None else f"{folder}/HOB-{high_order_bits:010d}/ID-"
+
+
+def underreplication_path(root: str) -> str:
+    """Return the folder of the auditor and the replication workers."""
+    return f"{root}/underreplication"

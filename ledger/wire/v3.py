@@ -1,0 +1,389 @@
+"""Protocol v3: packets as values to bytes and back, for both sides.
+
+Adds, their answers and entries read take the fast path (`ledger.wire.v3_fast`); all else, and whatever the fast
+path does not recognise, goes through protobuf. Encoders return whole frames, length included.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from ledger.errors import RemoteProtocolError
+from ledger.wire import packets as p
+from ledger.wire.codes import (
+    ADD_FLAG_RECOVERY,
+    PROTOCOL_VERSION,
+    READ_FLAG_FENCE,
+    READ_FLAG_PIGGYBACK,
+    Operation,
+    Status,
+)
+from ledger.wire.frames import frame
+from ledger.wire.proto import bookkeeper_pb2 as pb
+from ledger.wire.v3_fast import (
+    add_request_body,
+    add_response_frame,
+    fast_add_request,
+    fast_add_response,
+    fast_read_response,
+    framed_add_request,
+    read_response_parts,
+)
+from ledger.wire.varint import encode_varint
+
+__all__ = [
+    "decode_request",
+    "decode_requests",
+    "decode_response",
+    "encode_add_responses",
+    "encode_read_response_parts",
+    "encode_request",
+    "encode_response",
+]
+
+_IDS: Final = struct.Struct(">qq")
+
+
+def decode_request(packet: bytes | memoryview) -> p.Request:
+    """Decode one request.
+
+    A request that protobuf can read but that makes no sense (no body, an entry whose own ids are others) comes
+    back as `UnsupportedRequest`, to be answered with EBADREQ.
+
+    Raises:
+        RemoteProtocolError: The bytes are no v3 request; end the connection.
+
+    """
+    return fast_add_request(packet) or _decode_request(packet)
+
+
+def decode_requests(frames: Iterable[bytes | memoryview]) -> list[p.Request]:
+    """Decode all requests of one wake-up (`decode_request`)."""
+    fast = fast_add_request
+    return [fast(packet) or _decode_request(packet) for packet in frames]
+
+
+def decode_response(packet: bytes | memoryview) -> p.Response:
+    """Decode one response.
+
+    Raises:
+        RemoteProtocolError: The bytes are no v3 response; end the connection.
+
+    """
+    return fast_add_response(packet) or fast_read_response(packet) or _decode_response(packet)
+
+
+def encode_add_responses(responses: Iterable[p.AddResponse]) -> bytes:
+    """Return the frames of many answers to adds, joined, for one write to the transport."""
+    answer = add_response_frame
+    return b"".join([answer(r.txn_id, r.status, r.ledger_id, r.entry_id) for r in responses])
+
+
+def encode_read_response_parts(response: p.ReadResponse) -> tuple[bytes, bytes | memoryview, bytes]:
+    """Return the frame of an entry read as three parts that follow one another; the body is not copied.
+
+    Only for status EOK with a body and no `lac_update_timestamp`; anything else is for `encode_response`.
+    """
+    assert response.status == Status.EOK
+    assert response.body is not None
+    return read_response_parts(response.txn_id, response.ledger_id, response.entry_id, response.body, response.max_lac)
+
+
+def encode_request(request: p.Request) -> bytes:
+    """Return the frame of a request.
+
+    Raises:
+        RemoteProtocolError: It is over the limit of a frame.
+
+    """
+    if isinstance(request, p.AddRequest) and not (request.is_recovery or request.write_flags or request.priority):
+        head = add_request_body(request.ledger_id, request.entry_id, request.master_key, len(request.body))
+        return framed_add_request(encode_varint(request.txn_id), head, len(request.body)) + request.body
+    return frame(_request_message(request).SerializeToString())
+
+
+def encode_response(response: p.Response) -> bytes:
+    """Return the frame of a response.
+
+    Raises:
+        RemoteProtocolError: It is over the limit of a frame.
+
+    """
+    if isinstance(response, p.AddResponse):
+        return add_response_frame(response.txn_id, response.status, response.ledger_id, response.entry_id)
+    return frame(_response_message(response).SerializeToString())
+
+
+def _decode_request(packet: bytes | memoryview) -> p.Request:
+    message: Any = pb.Request()
+    try:
+        message.ParseFromString(packet)
+    except DecodeError as error:
+        raise RemoteProtocolError(f"a packet of {len(packet)} bytes is no v3 request: {error}") from error
+    header = message.header
+    if header.version != PROTOCOL_VERSION:
+        raise RemoteProtocolError(f"a request of protocol version {header.version}; only 3 is spoken here")
+    operation = Operation(header.operation)
+    found = _REQUEST_DECODERS.get(operation)
+    if found is None or not message.HasField(found[0]):
+        return p.UnsupportedRequest(header.txnId, operation)
+    return found[1](message)
+
+
+def _read_request(message: Any) -> p.Request:
+    body = message.readRequest
+    flag = body.flag if body.HasField("flag") else 0
+    return p.ReadRequest(
+        message.header.txnId,
+        body.ledgerId,
+        body.entryId,
+        body.masterKey if body.HasField("masterKey") else None,
+        flag == READ_FLAG_FENCE,
+        flag == READ_FLAG_PIGGYBACK,
+        body.previousLAC if body.HasField("previousLAC") else None,
+        body.timeOut if body.HasField("timeOut") else None,
+        message.header.priority,
+    )
+
+
+def _add_request(message: Any) -> p.Request:
+    body = message.addRequest
+    entry = body.body
+    if len(entry) < _IDS.size or _IDS.unpack_from(entry) != (body.ledgerId, body.entryId) or body.entryId < 0:
+        return p.UnsupportedRequest(message.header.txnId, Operation.ADD_ENTRY)
+    return p.AddRequest(
+        message.header.txnId,
+        body.ledgerId,
+        body.entryId,
+        body.masterKey,
+        entry,
+        body.HasField("flag") and body.flag == ADD_FLAG_RECOVERY,
+        body.writeFlags,
+        message.header.priority,
+    )
+
+
+def _write_lac_request(message: Any) -> p.Request:
+    body = message.writeLacRequest
+    return p.WriteLacRequest(message.header.txnId, body.ledgerId, body.lac, body.masterKey, body.body)
+
+
+_REQUEST_DECODERS: Final[dict[Operation, tuple[str, Callable[[Any], p.Request]]]] = {
+    Operation.READ_ENTRY: ("readRequest", _read_request),
+    Operation.ADD_ENTRY: ("addRequest", _add_request),
+    Operation.AUTH: (
+        "authRequest",
+        lambda m: p.AuthRequest(m.header.txnId, m.authRequest.authPluginName, m.authRequest.payload),
+    ),
+    Operation.WRITE_LAC: ("writeLacRequest", _write_lac_request),
+    Operation.READ_LAC: (
+        "readLacRequest",
+        lambda m: p.ReadLacRequest(m.header.txnId, m.readLacRequest.ledgerId),
+    ),
+    Operation.GET_BOOKIE_INFO: (
+        "getBookieInfoRequest",
+        lambda m: p.InfoRequest(m.header.txnId, m.getBookieInfoRequest.requested),
+    ),
+    Operation.START_TLS: ("startTLSRequest", lambda m: p.StartTlsRequest(m.header.txnId)),
+    Operation.FORCE_LEDGER: (
+        "forceLedgerRequest",
+        lambda m: p.ForceRequest(m.header.txnId, m.forceLedgerRequest.ledgerId),
+    ),
+    Operation.GET_LIST_OF_ENTRIES_OF_LEDGER: (
+        "getListOfEntriesOfLedgerRequest",
+        lambda m: p.ListRequest(m.header.txnId, m.getListOfEntriesOfLedgerRequest.ledgerId),
+    ),
+}
+
+
+def _request_message(request: p.Request) -> Any:
+    message = pb.Request()
+    header = message.header
+    header.version = PROTOCOL_VERSION  # type: ignore[assignment]
+    header.txnId = request.txn_id
+    match request:
+        case p.ReadRequest():
+            header.operation = pb.READ_ENTRY
+            _fill_read_request(message.readRequest, request)
+            if request.priority:
+                header.priority = request.priority
+        case p.AddRequest():
+            header.operation = pb.ADD_ENTRY
+            if request.priority:
+                header.priority = request.priority
+            add = message.addRequest
+            add.ledgerId, add.entryId = request.ledger_id, request.entry_id
+            add.masterKey, add.body = request.master_key, bytes(request.body)
+            if request.write_flags:
+                add.writeFlags = request.write_flags
+            if request.is_recovery:
+                add.flag = pb.AddRequest.RECOVERY_ADD
+        case p.AuthRequest():
+            header.operation = pb.AUTH
+            message.authRequest.authPluginName, message.authRequest.payload = request.plugin, request.payload
+        case p.WriteLacRequest():
+            header.operation = pb.WRITE_LAC
+            lac = message.writeLacRequest
+            lac.ledgerId, lac.lac = request.ledger_id, request.last_add_confirmed
+            lac.masterKey, lac.body = request.master_key, request.body
+        case p.ReadLacRequest():
+            header.operation = pb.READ_LAC
+            message.readLacRequest.ledgerId = request.ledger_id
+        case p.InfoRequest():
+            header.operation = pb.GET_BOOKIE_INFO
+            message.getBookieInfoRequest.requested = request.requested
+        case p.StartTlsRequest():
+            header.operation = pb.START_TLS
+            message.startTLSRequest.SetInParent()
+        case p.ForceRequest():
+            header.operation = pb.FORCE_LEDGER
+            message.forceLedgerRequest.ledgerId = request.ledger_id
+        case p.ListRequest():
+            header.operation = pb.GET_LIST_OF_ENTRIES_OF_LEDGER
+            message.getListOfEntriesOfLedgerRequest.ledgerId = request.ledger_id
+        case p.UnsupportedRequest():
+            header.operation = request.operation  # type: ignore[assignment]
+    return message
+
+
+def _fill_read_request(read: Any, request: p.ReadRequest) -> None:
+    read.ledgerId, read.entryId = request.ledger_id, request.entry_id
+    if request.master_key is not None:
+        read.masterKey = request.master_key
+    if request.previous_lac is not None:
+        read.previousLAC = request.previous_lac
+    if request.timeout_ms is not None:
+        read.timeOut = request.timeout_ms
+    if request.is_fencing:
+        read.flag = READ_FLAG_FENCE
+    elif request.is_piggyback:
+        read.flag = READ_FLAG_PIGGYBACK
+
+
+def _decode_response(packet: bytes | memoryview) -> p.Response:
+    message: Any = pb.Response()
+    try:
+        message.ParseFromString(packet)
+    except DecodeError as error:
+        raise RemoteProtocolError(f"a packet of {len(packet)} bytes is no v3 response: {error}") from error
+    txn_id = message.header.txnId
+    operation = Operation(message.header.operation)
+    status = Status(message.status)
+    found = _RESPONSE_FIELDS.get(operation)
+    if found is None or not message.HasField(found):
+        return p.UnsupportedResponse(txn_id, status, operation)
+    body = getattr(message, found)
+    match operation:
+        case Operation.ADD_ENTRY:
+            return p.AddResponse(txn_id, _worse(status, body.status), body.ledgerId, body.entryId)
+        case Operation.READ_ENTRY:
+            return p.ReadResponse(
+                txn_id,
+                _worse(status, body.status),
+                body.ledgerId,
+                body.entryId,
+                body.body if body.HasField("body") else None,
+                body.maxLAC if body.HasField("maxLAC") else None,
+                body.lacUpdateTimestamp if body.HasField("lacUpdateTimestamp") else None,
+            )
+        case Operation.AUTH:
+            return p.AuthResponse(txn_id, status, body.authPluginName, body.payload)
+        case Operation.WRITE_LAC:
+            return p.WriteLacResponse(txn_id, _worse(status, body.status), body.ledgerId)
+        case Operation.READ_LAC:
+            return p.ReadLacResponse(
+                txn_id,
+                _worse(status, body.status),
+                body.ledgerId,
+                body.lacBody if body.HasField("lacBody") else None,
+                body.lastEntryBody if body.HasField("lastEntryBody") else None,
+            )
+        case Operation.GET_BOOKIE_INFO:
+            return p.InfoResponse(
+                txn_id,
+                _worse(status, body.status),
+                body.totalDiskCapacity if body.HasField("totalDiskCapacity") else None,
+                body.freeDiskSpace if body.HasField("freeDiskSpace") else None,
+            )
+        case Operation.FORCE_LEDGER:
+            return p.ForceResponse(txn_id, _worse(status, body.status), body.ledgerId)
+        case Operation.GET_LIST_OF_ENTRIES_OF_LEDGER:
+            packed = body.availabilityOfEntriesOfLedger if body.HasField("availabilityOfEntriesOfLedger") else None
+            return p.ListResponse(txn_id, _worse(status, body.status), body.ledgerId, packed)
+        case _:
+            return p.StartTlsResponse(txn_id, status)
+
+
+def _worse(outer: Status, inner: int) -> Status:
+    """Return the status of a response that carries two: EOK only if both say so."""
+    return outer if outer != Status.EOK else Status(inner)
+
+
+_RESPONSE_FIELDS: Final[dict[Operation, str]] = {
+    Operation.READ_ENTRY: "readResponse",
+    Operation.ADD_ENTRY: "addResponse",
+    Operation.AUTH: "authResponse",
+    Operation.WRITE_LAC: "writeLacResponse",
+    Operation.READ_LAC: "readLacResponse",
+    Operation.GET_BOOKIE_INFO: "getBookieInfoResponse",
+    Operation.START_TLS: "startTLSResponse",
+    Operation.FORCE_LEDGER: "forceLedgerResponse",
+    Operation.GET_LIST_OF_ENTRIES_OF_LEDGER: "getListOfEntriesOfLedgerResponse",
+}
+
+
+def _response_message(response: p.Response) -> Any:
+    message: Any = pb.Response()
+    header = message.header
+    header.version = PROTOCOL_VERSION
+    header.txnId = response.txn_id
+    message.status = response.status
+    if isinstance(response, p.UnsupportedResponse):
+        header.operation = response.operation
+        return message
+    if isinstance(response, p.AuthResponse):
+        header.operation = Operation.AUTH
+        message.authResponse.authPluginName, message.authResponse.payload = response.plugin, response.payload
+        return message
+    if isinstance(response, p.StartTlsResponse):
+        header.operation = Operation.START_TLS
+        message.startTLSResponse.SetInParent()
+        return message
+    header.operation = _RESPONSE_OPERATIONS[type(response)]
+    body = getattr(message, _RESPONSE_FIELDS[Operation(header.operation)])
+    body.status = response.status
+    for attribute, field in _RESPONSE_BODIES[type(response)].items():
+        value = getattr(response, attribute)
+        if value is not None:
+            setattr(body, field, bytes(value) if isinstance(value, memoryview) else value)
+    return message
+
+
+_RESPONSE_OPERATIONS: Final[dict[type, Operation]] = {
+    p.AddResponse: Operation.ADD_ENTRY,
+    p.ReadResponse: Operation.READ_ENTRY,
+    p.WriteLacResponse: Operation.WRITE_LAC,
+    p.ReadLacResponse: Operation.READ_LAC,
+    p.InfoResponse: Operation.GET_BOOKIE_INFO,
+    p.ForceResponse: Operation.FORCE_LEDGER,
+    p.ListResponse: Operation.GET_LIST_OF_ENTRIES_OF_LEDGER,
+}
+_RESPONSE_BODIES: Final[dict[type, dict[str, str]]] = {
+    p.AddResponse: {"ledger_id": "ledgerId", "entry_id": "entryId"},
+    p.ReadResponse: {
+        "ledger_id": "ledgerId",
+        "entry_id": "entryId",
+        "body": "body",
+        "max_lac": "maxLAC",
+        "lac_update_timestamp": "lacUpdateTimestamp",
+    },
+    p.WriteLacResponse: {"ledger_id": "ledgerId"},
+    p.ReadLacResponse: {"ledger_id": "ledgerId", "lac_body": "lacBody", "last_entry_body": "lastEntryBody"},
+    p.InfoResponse: {"total_bytes": "totalDiskCapacity", "free_bytes": "freeDiskSpace"},
+    p.ForceResponse: {"ledger_id": "ledgerId"},
+    p.ListResponse: {"ledger_id": "ledgerId", "availability": "availabilityOfEntriesOfLedger"},
+}
