@@ -28,8 +28,8 @@ _DataDir = Annotated[
     typer.Option(
         "--data-dir",
         envvar="RSM_DEV_DATA_DIR",
-        help="Holds data, logs and ports of the cluster.  [default: rsm-spark/dev in your state directory]",
-        show_default=False,
+        help="Holds data, logs and ports of the cluster.",
+        show_default="rsm-spark/dev in your state directory",
     ),
 ]
 _Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of a table.")]
@@ -39,9 +39,7 @@ def up(
     data_dir: _DataDir = None,
     bookies: Annotated[
         int | None,
-        typer.Option(
-            "--bookies", min=0, max=100, help="How many.  [default: as last time, else 3]", show_default=False
-        ),
+        typer.Option("--bookies", min=0, max=100, help="How many.", show_default="as last time, else 3"),
     ] = None,
     zookeeper: Annotated[
         str | None,
@@ -52,8 +50,7 @@ def up(
 ) -> None:
     """Start ZooKeeper and bookies on this machine; ctrl-C ends them, the data stay.
 
-    The same data directory brings the same ports and the same data back. With servers that died, `up` starts
-    just those.
+    The same data directory brings the same ports and the same data back. If some servers died, it starts those.
 
     Examples:
         rsm up

@@ -167,7 +167,15 @@ def _started_ticks(pid: int) -> int | None:
         return None
     # The command name is in brackets and may hold spaces and brackets itself: count from the last bracket.
     fields = stat[stat.rindex(")") + 2 :].split()
-    return None if fields[0] in "ZX" else int(fields[19])
+    return None if fields[0] in "ZX" and not _has_threads(pid) else int(fields[19])
+
+
+def _has_threads(pid: int) -> bool:
+    """Tell whether threads outlive their main thread: until the last one is gone, ports and files are held."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/task")) > 1  # noqa: PTH208 - names are all that is wanted
+    except OSError:
+        return False
 
 
 def _boot_id() -> str:

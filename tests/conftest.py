@@ -1,0 +1,102 @@
+"""Fixtures that start the real thing: ZooKeeper and bookies as processes, once a test process."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ledger.dev import DevCluster
+from ledger.dev.process import is_alive
+
+_JAVA_CLUSTER_SCRIPT = "RSM_JAVA_BOOKKEEPER"
+_JAVA_BOOKIE_COUNT = 3
+_counter = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., DevCluster]]:
+    """Start further clusters, for tests that break one beyond repair: `start_cluster(bookie_count=4)`.
+
+    All of them are ended with the session, also when a test failed, and none may leave a process behind.
+    """
+    clusters: list[DevCluster] = []
+
+    def start(*, bookie_count: int = 3, zookeeper_address: str | None = None) -> DevCluster:
+        data_dir = tmp_path_factory.mktemp("cluster")
+        cluster = DevCluster(data_dir, bookie_count=bookie_count, zookeeper_address=zookeeper_address)
+        cluster.start()
+        clusters.append(cluster)
+        return cluster
+
+    yield start
+    for cluster in reversed(clusters):
+        processes = [server.process for server in cluster.state.owned() if server.process is not None]
+        cluster.stop()
+        assert not [process.pid for process in processes if is_alive(process)]
+
+
+@pytest.fixture(scope="session")
+def zookeeper(start_cluster: Callable[..., DevCluster]) -> str:
+    """Address (host:port) of a real ZooKeeper, empty at first, shared by the tests of this process."""
+    return start_cluster(bookie_count=0).zookeeper
+
+
+@pytest.fixture(scope="session")
+def cluster(start_cluster: Callable[..., DevCluster]) -> DevCluster:
+    """Return a real ZooKeeper with three real bookies. A test that stops one starts it again (see `whole_cluster`)."""
+    return start_cluster(bookie_count=3)
+
+
+@pytest.fixture
+def whole_cluster(cluster: DevCluster) -> Iterator[DevCluster]:
+    """Lend the shared cluster to a test that kills or pauses servers; it is made whole again afterwards."""
+    yield cluster
+    names = cluster.pids()
+    if cluster.state.zookeeper.name not in names:
+        cluster.start_zookeeper()
+    cluster.resume_zookeeper()
+    for number, bookie in enumerate(cluster.state.bookies):
+        if bookie.name not in names:
+            cluster.start_bookie(number)
+        cluster.resume_bookie(number)
+
+
+@pytest.fixture
+def unique_name() -> str:
+    """Name of nothing else in this session: for logs and znodes in a shared cluster."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
+    return f"test-{worker}-{next(_counter)}"
+
+
+@pytest.fixture
+def unique_root(unique_name: str) -> str:
+    """Path of a znode that is nobody else's."""
+    return f"/{unique_name}"
+
+
+@pytest.fixture(scope="session")
+def java_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Metadata URI of Apache BookKeeper's own bookies; skipped where its start script is not named.
+
+    The environment variable RSM_JAVA_BOOKKEEPER names a script that knows `start N` and `stop` and takes the
+    first ports from ZKPORT and BPORT and its folder from BKRUN.
+    """
+    script = os.environ.get(_JAVA_CLUSTER_SCRIPT)
+    if not script:
+        pytest.skip(f"{_JAVA_CLUSTER_SCRIPT} does not name a script that starts Apache BookKeeper")
+    zookeeper_port, bookie_port = 23_181, 23_281
+    environment = {
+        **os.environ,
+        "BKRUN": str(tmp_path_factory.mktemp("java-bookkeeper")),
+        "ZKPORT": str(zookeeper_port),
+        "BPORT": str(bookie_port),
+    }
+    subprocess.run([script, "start", str(_JAVA_BOOKIE_COUNT)], env=environment, check=True, timeout=240)
+    try:
+        yield f"zk+hierarchical://127.0.0.1:{zookeeper_port}/ledgers"
+    finally:
+        subprocess.run([script, "stop"], env=environment, check=True, timeout=120)
