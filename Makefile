@@ -1,0 +1,40 @@
+.DEFAULT_GOAL := help
+SEEDS ?= 1000
+PYTEST := .venv/bin/pytest
+
+.PHONY: help setup demo test test-all check sim bench bench-ledger bench-store bench-spark lock
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Virtual environment and JARs, by hash; does nothing when they are current
+	@tools/setup.sh
+
+demo: setup ## Real data, failures, failover, Spark, Delta, and four answers compared
+	@.venv/bin/rsm demo
+
+test: setup ## Everything quick: tests with real processes, types, lint, layers
+	@$(PYTEST) -m "not slow and not compat"
+
+test-all: setup ## What `make test` runs, and what takes minutes or needs Apache BookKeeper's own JARs
+	@$(PYTEST)
+
+check: setup ## Lint, types, layers and tidiness only
+	@$(PYTEST) tests/tidy
+
+sim: setup ## Seeded simulations: SEEDS=1000 says how many
+	@RSM_SIM_SEEDS=$(SEEDS) $(PYTEST) tests/sim
+
+bench: bench-ledger bench-store bench-spark ## All benches; each prints one JSON line a figure
+
+bench-ledger: setup ## Adds and reads of the ledger
+	@.venv/bin/python -m tests.bench.ledger
+
+bench-store: setup ## Puts, gets and failover of the replicated map
+	@.venv/bin/python -m tests.bench.store
+
+bench-spark: setup ## Streaming from the ledger into Spark and Delta
+	@.venv/bin/python -m tests.bench.spark
+
+lock: setup ## Solve requirements.lock anew, keeping what still fits; UPGRADE=1 takes the newest versions
+	@tools/lock.sh $(if $(UPGRADE),--upgrade)
