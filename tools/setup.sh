@@ -95,7 +95,9 @@ make_venv() {
   fi
   : >"$UNFINISHED"
   say "installing $(grep -c '^[a-z]' requirements.lock) locked packages into .venv (several minutes the first time)"
-  run "installing packages" env VIRTUAL_ENV="$PWD/.venv" "$UV" pip sync --quiet --require-hashes requirements.lock
+  # First from uv's own cache alone: so a change of pyproject.toml needs no network either.
+  local sync=(env "VIRTUAL_ENV=$PWD/.venv" "$UV" pip sync --quiet --require-hashes requirements.lock)
+  "${sync[@]}" --offline >/dev/null 2>&1 </dev/null || run "installing packages" "${sync[@]}"
   say "installing rsm-spark itself, editable"
   run "installing rsm-spark" env VIRTUAL_ENV="$PWD/.venv" "$UV" pip install --quiet --no-deps --no-build-isolation --offline --editable .
   rm "$UNFINISHED"
@@ -132,8 +134,7 @@ flock -n 9 || { say "waiting for another set-up"; flock 9; }
 is_current && exit 0
 check_python
 check_java
-check_space "$CACHE"
-check_space "$PWD"
+[[ -x .venv/bin/python ]] || { check_space "$CACHE"; check_space "$PWD"; }
 rm -f "$STAMP"
 ensure_uv
 make_venv
