@@ -1,0 +1,62 @@
+"""Errors of the connectors.
+
+* `ConnectorError`            anything raised on purpose by this package
+    * `OptionError`           an option of the source is unknown, missing or has a value that it cannot have
+    * `SparkOffsetError`      an offset (from a checkpoint or from `startingOffsets`) does not fit this source
+    * `StartGoneError`        the position to start from has been trimmed; names the range and the choices
+    * `DeltaSinkError`        a follower table cannot be written as asked
+        * `SinkConflictError` other writers kept committing to the table until the time was up
+        * `SinkGapError`      the stream goes on after the table's position: records are missing in between
+        * `ForeignTableError` the table at this place does not follow this log
+    * `SessionSetupError`     a Spark session cannot be started here
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ConnectorError",
+    "DeltaSinkError",
+    "ForeignTableError",
+    "OptionError",
+    "SessionSetupError",
+    "SinkConflictError",
+    "SinkGapError",
+    "SparkOffsetError",
+    "StartGoneError",
+]
+
+
+class ConnectorError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+
+class OptionError(ConnectorError):
+    """An option of the source is unknown, missing or has a value that it cannot have."""
+
+
+class SparkOffsetError(ConnectorError):
+    """An offset does not fit this source."""
+
+
+class StartGoneError(ConnectorError):
+    """The position to start from has been trimmed; the message names the range and the choices."""
+
+
+class DeltaSinkError(ConnectorError):
+    """A follower table cannot be written as asked."""
+
+
+class SinkConflictError(DeltaSinkError):
+    """Other writers kept committing to the table until the time was up."""
+
+
+class SinkGapError(DeltaSinkError):
+    """The stream goes on after the table's position: records are missing in between."""
+
+
+class ForeignTableError(DeltaSinkError):
+    """The table at this place does not follow this log."""
+
+
+class SessionSetupError(ConnectorError):
+    """A Spark session cannot be started here."""

@@ -1,0 +1,90 @@
+"""Columns of the source, for Spark (DDL) and for the Arrow batches that tasks hand over; both say the same.
+
+`rows=raw`, a row an entry; the columns from `log` and from `revision` to `logged_at` are null for plain ledgers:
+
+| column | meaning |
+| --- | --- |
+| log | name of the log |
+| ledger_id, entry_id | its place |
+| length | payload bytes of the ledger up to this entry, inclusive |
+| revision | of its first record; of the next one if it holds none |
+| record_count, leader_epoch, logged_at | from its envelope |
+| payload | its bytes |
+
+The LAC in an entry's header is left out on purpose: it differs between replicas of one entry after a recovery, and a
+source must read the same rows again.
+
+`rows=records`, a row a record of a log:
+
+| column | meaning |
+| --- | --- |
+| log, ledger_id, entry_id | its place |
+| revision | its number in the log: 1, 2, 3, … without gaps |
+| leader_epoch, logged_at | from its entry's envelope |
+| type, name | number and name of its type, as the machine (or the kernel) describes it |
+| session, sequence, answered_up_to, reply | head of the client's command, on its first record; else null |
+| table_name, fold | the table whose row it decides, and how: `upsert`, `delete`, `none`; null for the kernel's own |
+| key, row | canonical msgpack bytes of that row's key and other columns; `row` is null for a delete |
+| fields | msgpack array of all its fields; null where `key` and `row` hold every one of them already |
+| entry_hash | on the last record of an entry: SHA-256 of its payload, the prefix hash after it |
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+__all__ = ["RAW_ARROW", "RAW_DDL", "RECORDS_ARROW", "RECORDS_DDL"]
+
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+RAW_DDL = (
+    "log string, ledger_id bigint, entry_id bigint, length bigint, revision bigint, record_count int, "
+    "leader_epoch bigint, logged_at timestamp, payload binary"
+)
+"""Spark's schema of `rows=raw`."""
+
+RECORDS_DDL = (
+    "log string, ledger_id bigint, entry_id bigint, revision bigint, leader_epoch bigint, logged_at timestamp, "
+    "type int, name string, session binary, sequence bigint, answered_up_to bigint, reply binary, table_name string, "
+    "fold string, key binary, row binary, fields binary, entry_hash binary"
+)
+"""Spark's schema of `rows=records`."""
+
+_RAW_FIELDS: list[pa.Field[Any]] = [
+    pa.field("log", pa.string()),
+    pa.field("ledger_id", pa.int64()),
+    pa.field("entry_id", pa.int64()),
+    pa.field("length", pa.int64()),
+    pa.field("revision", pa.int64()),
+    pa.field("record_count", pa.int32()),
+    pa.field("leader_epoch", pa.int64()),
+    pa.field("logged_at", _TIMESTAMP),
+    pa.field("payload", pa.binary()),
+]
+RAW_ARROW = pa.schema(_RAW_FIELDS)
+"""The same as an Arrow schema: Spark refuses a batch whose names, types or order differ."""
+
+_RECORDS_FIELDS: list[pa.Field[Any]] = [
+    pa.field("log", pa.string()),
+    pa.field("ledger_id", pa.int64()),
+    pa.field("entry_id", pa.int64()),
+    pa.field("revision", pa.int64()),
+    pa.field("leader_epoch", pa.int64()),
+    pa.field("logged_at", _TIMESTAMP),
+    pa.field("type", pa.int32()),
+    pa.field("name", pa.string()),
+    pa.field("session", pa.binary()),
+    pa.field("sequence", pa.int64()),
+    pa.field("answered_up_to", pa.int64()),
+    pa.field("reply", pa.binary()),
+    pa.field("table_name", pa.string()),
+    pa.field("fold", pa.string()),
+    pa.field("key", pa.binary()),
+    pa.field("row", pa.binary()),
+    pa.field("fields", pa.binary()),
+    pa.field("entry_hash", pa.binary()),
+]
+RECORDS_ARROW = pa.schema(_RECORDS_FIELDS)
+"""The same as an Arrow schema."""
