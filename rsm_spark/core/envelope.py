@@ -117,9 +117,7 @@ def decode_envelope(payload: bytes | memoryview) -> Envelope:
             f"entry has format {version}, codec {codec}, compression {compression}; this version reads "
             f"format {_FORMAT}, codec {_CODEC_MSGPACK}, compression 0: upgrade this process"
         )
-    return Envelope(
-        log_id, leader_epoch, first_revision, confirmed_revision, logged_ms, record_count, prefix_hash
-    )
+    return Envelope(log_id, leader_epoch, first_revision, confirmed_revision, logged_ms, record_count, prefix_hash)
 
 
 def root_hash(log_id: bytes) -> bytes:

@@ -1,0 +1,335 @@
+"""Group commit: what has arrived becomes one entry.
+
+1. Requests are decided and applied one after the other, in order of arrival; a query sees what stands before it.
+2. The records of one command are in one entry; what does not fit stays queued, undecided, for the next.
+3. No answer leaves before the entry that carries it, or was composed with it, is confirmed. A repeated command waits
+   for that too: the reply that it is given must be committed.
+
+    queued     not decided                          -> `RequestQueue`, from `Submission.decided` on
+    in flight  decided, entry not confirmed         -> the `Batch`; `Submission.confirmed` <= i < `decided`
+    answered   its entry is confirmed               -> i < `Submission.confirmed`
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, Query, Request
+from rsm_spark.core.envelope import HEADER_BYTES, Envelope, encode_envelope, entry_hash
+from rsm_spark.core.records import REPLY_BYTES_MAX, CommandHead, KernelRecord, Record
+from rsm_spark.core.sessions import TOO_LARGE_REPLY, Verdict
+from rsm_spark.core.state import ReplicatedState
+
+__all__ = ["Batch", "BatchLimits", "Composer", "RequestQueue", "Submission"]
+
+_ENCODER = msgspec.msgpack.Encoder()
+_ARRAY_BYTES_MAX = 5
+_NOTHING: tuple[Any, ...] = ()
+
+
+class BatchLimits(msgspec.Struct, frozen=True):
+    """Bounds of one entry; see `ReplicaSettings`."""
+
+    entry_bytes_max: int
+    entry_commands_max: int
+    sessions_max: int
+
+
+class Submission:
+    """Requests that came together and are answered together.
+
+    Attributes:
+        requests: In order.
+        answers: Of the first `decided` requests. Invariant: confirmed <= decided == len(answers) <= len(requests).
+        confirmed: How many of the answers are final.
+        ticket: The shell's own, to be answered with `answers`.
+
+    """
+
+    __slots__ = ("answers", "confirmed", "requests", "ticket")
+
+    def __init__(self, requests: Sequence[Request], ticket: Any) -> None:
+        self.requests = requests
+        self.answers: list[Answer] = []
+        self.confirmed = 0
+        self.ticket = ticket
+
+    @property
+    def decided(self) -> int:
+        """Return how many requests have been decided."""
+        return len(self.answers)
+
+    def give_up(self, revision: int, *, applied_never: bool) -> list[Answer]:
+        """Answer all that has no final answer: this replica will not.
+
+        Args:
+            revision: Confirmed revision, for the answers.
+            applied_never: The batch in flight is certainly not applied; else its outcome is unknown.
+
+        """
+        denied = Answer(AnswerStatus.NOT_LEADER, revision, b"")
+        unknown = denied if applied_never else Answer(AnswerStatus.OUTCOME_UNKNOWN, revision, b"")
+        decided = len(self.answers)
+        for index in range(self.confirmed, decided):
+            self.answers[index] = denied if isinstance(self.requests[index], Query) else unknown
+        self.answers.extend([denied] * (len(self.requests) - decided))
+        return self.answers
+
+
+class RequestQueue:
+    """Submissions that wait, in order of arrival.
+
+    Attributes:
+        request_count: Requests not decided yet.
+
+    """
+
+    def __init__(self) -> None:
+        self.submissions: deque[Submission] = deque()
+        self.request_count = 0
+
+    def add(self, submission: Submission) -> None:
+        """Queue a submission behind all others."""
+        self.submissions.append(submission)
+        self.request_count += len(submission.requests)
+
+    def take_all(self) -> list[Submission]:
+        """Empty the queue."""
+        taken = list(self.submissions)
+        self.submissions.clear()
+        self.request_count = 0
+        return taken
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """An entry and what waits for it.
+
+    Attributes:
+        payload: Of the entry; it keeps every byte if it has to be appended again.
+        prefix_hash: Hash after it.
+        envelope: Its header.
+        submissions: All that have answers in this batch, in order.
+        answer_counts: Per submission, how many of its answers are final once this entry is confirmed.
+
+    """
+
+    payload: bytes
+    prefix_hash: bytes
+    envelope: Envelope
+    submissions: tuple[Submission, ...]
+    answer_counts: tuple[int, ...]
+
+    def confirm(self) -> list[Submission]:
+        """Make the answers final; return the submissions that are answered in full."""
+        complete: list[Submission] = []
+        for submission, count in zip(self.submissions, self.answer_counts, strict=True):
+            submission.confirmed = count
+            if count == len(submission.requests):
+                complete.append(submission)
+        return complete
+
+
+class Composer:
+    """Composes entries on the live state of a leader.
+
+    Args:
+        state: Changed by every batch; back to the confirmed one only by a rebuild.
+        limits: Of one entry.
+        leader_epoch: Of the own claim.
+        promoted_ms: Logged time when this leadership began.
+        session_ttl_ms: See `ReplicaSettings`.
+        checkpoint_records: See `ReplicaSettings`.
+
+    """
+
+    def __init__(
+        self,
+        state: ReplicatedState,
+        limits: BatchLimits,
+        *,
+        leader_epoch: int,
+        promoted_ms: int,
+        session_ttl_ms: int,
+        checkpoint_records: int,
+    ) -> None:
+        self.state = state
+        self.limits = limits
+        self.leader_epoch = leader_epoch
+        self.promoted_ms = promoted_ms
+        self.session_ttl_ms = session_ttl_ms
+        self.checkpoint_records = checkpoint_records
+        self.checkpoint_wanted = False
+        self._body = bytearray()
+        self._record_count = 0
+        self._logged_ms = 0
+
+    def compose_start(self, kernel_records: Sequence[tuple[int, tuple[Any, ...]]], logged_ms: int) -> Batch:
+        """Compose the first entry of a leadership: kernel records alone."""
+        return self._compose(None, kernel_records, logged_ms)
+
+    def compose(self, queue: RequestQueue, logged_ms: int) -> Batch:
+        """Decide and apply what is queued, as far as it fits; an entry without records if it yields none.
+
+        Args:
+            queue: What was decided is taken out.
+            logged_ms: Of the entry; not before that of the entry before.
+
+        """
+        return self._compose(queue, self._own_records(logged_ms), logged_ms)
+
+    def _own_records(self, logged_ms: int) -> list[tuple[int, tuple[Any, ...]]]:
+        """Return the kernel's own records that are due, which begin an entry."""
+        state = self.state
+        own: list[tuple[int, tuple[Any, ...]]] = []
+        if self.checkpoint_wanted or state.revision - state.checkpoint_revision >= self.checkpoint_records:
+            digest = state.digest.to_bytes(16, "big")
+            own.append((KernelRecord.CHECKPOINT_LOGGED, (state.revision, digest, state.row_count)))
+            self.checkpoint_wanted = False
+        due = state.sessions.due(logged_ms, self.promoted_ms, self.session_ttl_ms, self.limits.entry_commands_max)
+        own.extend((KernelRecord.SESSION_EXPIRED, (session,)) for session in due)
+        return own
+
+    def _compose(self, queue: RequestQueue | None, own: Sequence[tuple[int, tuple[Any, ...]]], logged_ms: int) -> Batch:
+        state = self.state
+        assert logged_ms >= state.logged_ms
+        first_revision, confirmed, prefix_hash = state.revision + 1, state.revision, state.prefix_hash
+        self._body = bytearray(HEADER_BYTES + _ARRAY_BYTES_MAX)
+        self._record_count = 0
+        self._logged_ms = logged_ms
+        for record_type, fields in own:
+            _ENCODER.encode_into(Record(record_type, None, fields), self._body, -1)
+            self._record_count += 1
+            state.fold(record_type, None, fields, logged_ms)
+        submissions: list[Submission] = []
+        if queue is not None:
+            self._take(queue, submissions)
+        envelope = Envelope(
+            state.log_id, self.leader_epoch, first_revision, confirmed, logged_ms, self._record_count, prefix_hash
+        )
+        payload = self._seal(envelope)
+        prefix_hash = entry_hash(payload)
+        state.finish_entry(envelope, prefix_hash)
+        return Batch(payload, prefix_hash, envelope, tuple(submissions), tuple(s.decided for s in submissions))
+
+    def _take(self, queue: RequestQueue, submissions: list[Submission]) -> None:
+        """Decide from the front of the queue until it is empty or the entry is full."""
+        waiting = queue.submissions
+        room = self.limits.entry_commands_max
+        while waiting and room > 0:
+            submission = waiting[0]
+            requests, answers = submission.requests, submission.answers
+            first = len(answers)
+            last = min(len(requests), first + room)
+            for index in range(first, last):
+                answer = self._answer(requests[index])
+                if answer is None:
+                    break
+                answers.append(answer)
+            taken = len(answers) - first
+            queue.request_count -= taken
+            if taken:
+                submissions.append(submission)
+            if len(answers) < len(requests):
+                return
+            room -= taken
+            waiting.popleft()
+
+    def _answer(self, request: Request) -> Answer | None:
+        """Decide one request; None if its records do not fit this entry any more, and nothing was changed."""
+        state = self.state
+        if type(request) is Command:
+            return self._execute(request)
+        if type(request) is Query:
+            return Answer(AnswerStatus.OK, state.revision, state.machine.query(request.payload, state.revision))
+        assert isinstance(request, OpenSession)
+        return self._open(request.session)
+
+    def _execute(self, command: Command) -> Answer | None:
+        state = self.state
+        session, sequence, answered_up_to = command.session, command.sequence, command.answered_up_to
+        verdict, reply = state.sessions.judge(session, sequence, answered_up_to)
+        if verdict is not Verdict.EXECUTE:
+            return _refusal(verdict, reply, state.revision)
+        decision = state.machine.decide(command.payload, state.revision + 1, self._logged_ms)
+        records, reply = decision.records, decision.reply
+        if len(reply) > REPLY_BYTES_MAX:
+            records, reply = (), TOO_LARGE_REPLY
+        mark = len(self._body)
+        head = CommandHead(session, sequence, answered_up_to, len(records) or 1, reply)
+        self._encode(head, records)
+        if len(self._body) > self.limits.entry_bytes_max:
+            del self._body[mark:]
+            if self._record_count:
+                return None
+            records, reply = (), TOO_LARGE_REPLY
+            head = CommandHead(session, sequence, answered_up_to, 1, reply)
+            self._encode(head, records)
+        self._record_count += head.record_count
+        logged_ms = self._logged_ms
+        if records:
+            for record_type, fields in records:
+                state.fold(record_type, head, fields, logged_ms)
+                head = None  # type: ignore[assignment]  # only the first record of a command carries it
+        else:
+            state.fold(KernelRecord.COMMAND_ANSWERED, head, _NOTHING, logged_ms)
+        return _reply(reply, state.revision)
+
+    def _encode(self, head: CommandHead, records: Sequence[tuple[int, tuple[Any, ...]]]) -> None:
+        if not records:
+            _ENCODER.encode_into(Record(KernelRecord.COMMAND_ANSWERED, head, _NOTHING), self._body, -1)
+            return
+        own: CommandHead | None = head
+        for record_type, fields in records:
+            _ENCODER.encode_into(Record(record_type, own, fields), self._body, -1)
+            own = None
+
+    def _open(self, session: bytes) -> Answer | None:
+        state = self.state
+        if state.sessions.get(session) is None:
+            if len(state.sessions) >= self.limits.sessions_max:
+                return Answer(AnswerStatus.OVERLOADED, state.revision, b"")
+            record = _ENCODER.encode(Record(KernelRecord.SESSION_OPENED, None, (session,)))
+            if len(self._body) + len(record) > self.limits.entry_bytes_max:
+                return None
+            self._body += record
+            self._record_count += 1
+            state.fold(KernelRecord.SESSION_OPENED, None, (session,), self._logged_ms)
+        return Answer(AnswerStatus.OK, state.revision, b"")
+
+    def _seal(self, envelope: Envelope) -> bytes:
+        """Return the payload: the header, the array's head, the records."""
+        count = self._record_count
+        if count < 16:
+            head = bytes((0x90 | count,))
+        elif count < 65_536:
+            head = b"\xdc" + count.to_bytes(2, "big")
+        else:
+            head = b"\xdd" + count.to_bytes(4, "big")
+        body = self._body
+        start = HEADER_BYTES + _ARRAY_BYTES_MAX - len(head)
+        body[start : start + len(head)] = head
+        body[start - HEADER_BYTES : start] = encode_envelope(envelope, b"")
+        return bytes(memoryview(body)[start - HEADER_BYTES :])
+
+
+def _refusal(verdict: Verdict, reply: bytes, revision: int) -> Answer:
+    """Return the answer to a command that is not executed now."""
+    match verdict:
+        case Verdict.REPEATED:
+            return _reply(reply, revision)
+        case Verdict.GAP:
+            return Answer(AnswerStatus.SEQUENCE_GAP, revision, b"")
+        case Verdict.EXPIRED:
+            return Answer(AnswerStatus.SESSION_EXPIRED, revision, b"")
+        case _:  # Executed or given up long ago; whoever asks has gone on.
+            return Answer(AnswerStatus.OUTCOME_UNKNOWN, revision, b"")
+
+
+def _reply(reply: bytes, revision: int) -> Answer:
+    if reply is TOO_LARGE_REPLY or reply == TOO_LARGE_REPLY:
+        return Answer(AnswerStatus.TOO_LARGE, revision, b"")
+    return Answer(AnswerStatus.OK, revision, reply)

@@ -1,0 +1,384 @@
+"""Sans-IO leadership of one log: take-over, failed adds, rolls. Facts in, effects out.
+
+1. Every decision about who may write lives in `LeaderProtocol`; the shell reads, writes, appends, recovers.
+2. One effect is under way at a time; its outcome comes back as the next event.
+3. Only the chain deposes; a fence or a lost quorum is a failed add.
+4. Nothing is proposed again before the end of the ledger that it was proposed in is known.
+
+    FOLLOW    does not lead                              ElectionWon -> CLAIM
+    CLAIM     raises the chain's epoch                   done -> RECOVER
+    RECOVER   closes the last ledger, replays the log    done -> CREATE
+    CREATE    needs a new ledger                         done -> CHAIN
+    CHAIN     puts it into the chain                     done -> SENT (the batch again) | LEAD
+    LEAD      may propose                                BatchComposed -> SENT, RollDue -> CLOSE
+    SENT      one entry is on its way                    confirmed -> LEAD, failed -> CLOSE
+    CLOSE     learns the end of its own ledger           done -> CREATE
+
+    any       deposed, session lost or resigned -> FOLLOW
+
+While a chain write is under way (`_write` is set) CLAIM and CHAIN wait for it or read the chain again. A batch is in
+flight while `batch` is set: in SENT, and in CLOSE, CREATE, CHAIN after a failed add.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+
+import msgspec
+
+from rsm_spark.core.batching import Batch
+from rsm_spark.core.chain import ChainLedger, ClosedEnd, Leadership, LogChain, decode_chain, encode_chain
+from rsm_spark.core.chain_write import ChainWrite, WriteVerdict
+from rsm_spark.core.leadership_events import (
+    AddFailed,
+    AnswerBatch,
+    AppendEntry,
+    BatchComposed,
+    BeginLeadership,
+    ChainRead,
+    ChainWriteFailed,
+    ChainWritten,
+    CloseLedger,
+    CreateLedger,
+    DropBatch,
+    Effect,
+    ElectionWon,
+    EntryConfirmed,
+    Event,
+    Halt,
+    LedgerCreated,
+    LedgerEndLearned,
+    LedgerGone,
+    LedgerRecovered,
+    ReadChain,
+    RecoverLedger,
+    Replayed,
+    ReplayLog,
+    Resigned,
+    RollDue,
+    StepDown,
+    WriteChain,
+)
+from rsm_spark.core.position import LogPosition
+from rsm_spark.core.state import StateTip
+
+__all__ = ["TRANSITIONS", "LeaderProtocol", "Phase"]
+
+
+class Phase(StrEnum):
+    """Where a leadership stands; see the module."""
+
+    FOLLOW = "follow"
+    CLAIM = "claim"
+    RECOVER = "recover"
+    CREATE = "create"
+    CHAIN = "chain"
+    LEAD = "lead"
+    SENT = "sent"
+    CLOSE = "close"
+
+
+TRANSITIONS: dict[Phase, dict[type[Event], frozenset[Phase]]] = {
+    Phase.FOLLOW: {ElectionWon: frozenset({Phase.CLAIM})},
+    Phase.CLAIM: {
+        ChainRead: frozenset({Phase.CLAIM, Phase.RECOVER, Phase.FOLLOW}),
+        ChainWritten: frozenset({Phase.RECOVER}),
+        ChainWriteFailed: frozenset({Phase.CLAIM}),
+        Resigned: frozenset({Phase.FOLLOW}),
+    },
+    Phase.RECOVER: {
+        LedgerRecovered: frozenset({Phase.RECOVER}),
+        LedgerGone: frozenset({Phase.RECOVER}),
+        ChainRead: frozenset({Phase.FOLLOW}),
+        Replayed: frozenset({Phase.CREATE}),
+        Resigned: frozenset({Phase.FOLLOW}),
+    },
+    Phase.CREATE: {
+        LedgerCreated: frozenset({Phase.CHAIN}),
+        Resigned: frozenset({Phase.FOLLOW}),
+    },
+    Phase.CHAIN: {
+        ChainRead: frozenset({Phase.CHAIN, Phase.LEAD, Phase.SENT, Phase.FOLLOW}),
+        ChainWritten: frozenset({Phase.LEAD, Phase.SENT}),
+        ChainWriteFailed: frozenset({Phase.CHAIN}),
+        Resigned: frozenset({Phase.FOLLOW}),
+    },
+    Phase.LEAD: {
+        BatchComposed: frozenset({Phase.SENT}),
+        RollDue: frozenset({Phase.CLOSE}),
+        Resigned: frozenset({Phase.FOLLOW}),
+    },
+    Phase.SENT: {
+        EntryConfirmed: frozenset({Phase.LEAD}),
+        AddFailed: frozenset({Phase.CLOSE}),
+        Resigned: frozenset({Phase.FOLLOW}),
+    },
+    Phase.CLOSE: {
+        LedgerEndLearned: frozenset({Phase.CREATE, Phase.FOLLOW}),
+        LedgerGone: frozenset({Phase.CLOSE}),
+        ChainRead: frozenset({Phase.FOLLOW}),
+        Resigned: frozenset({Phase.FOLLOW}),
+    },
+}
+"""Legal events per phase and where they may lead. Any other event is the shell's mistake."""
+
+
+class LeaderProtocol:
+    """One attempt to lead, from the won election to the step down.
+
+    Args:
+        me: Replica id and incarnation of this process.
+        log_name: For errors.
+        tip: Of the state as followed so far.
+        position: Last entry applied, or None.
+
+    Attributes:
+        phase: See the module.
+        epoch: Claimed epoch; 0 before the claim.
+        chain: As held: produced by the own claim, then by each own write. None before.
+        version: Version of the held chain.
+        ledger_id: Ledger that is or was written last; -1 before the first.
+        acked: Last entry confirmed in it; -1 = none.
+        batch: In flight, or None.
+        leading: LeaderStarted is confirmed, requests are taken.
+        tip: Of the confirmed state.
+        position: Of the last entry confirmed.
+
+    """
+
+    def __init__(self, me: Leadership, log_name: str, tip: StateTip, position: LogPosition | None) -> None:
+        self.me = me
+        self.log_name = log_name
+        self.phase = Phase.FOLLOW
+        self.epoch = 0
+        self.chain: LogChain | None = None
+        self.version = -1
+        self.ledger_id = -1
+        self.ledger_created_ms = 0
+        self.acked = -1
+        self.batch: Batch | None = None
+        self.leading = False
+        self.tip = tip
+        self.position = position
+        self._write: ChainWrite | None = None
+        # The close of the last ledger of the held chain: known, but not yet written there.
+        self._recovered: LedgerRecovered | None = None
+        self._last_end: ClosedEnd | None = None
+        self._steps: dict[type[Event], Callable[..., list[Effect]]] = {
+            ElectionWon: self._on_election_won,
+            ChainRead: self._on_chain_read,
+            ChainWritten: self._on_chain_written,
+            ChainWriteFailed: self._on_chain_write_failed,
+            LedgerRecovered: self._on_ledger_recovered,
+            LedgerGone: self._on_ledger_gone,
+            Replayed: self._on_replayed,
+            LedgerCreated: self._on_ledger_created,
+            BatchComposed: self._on_batch_composed,
+            RollDue: self._on_roll_due,
+            EntryConfirmed: self._on_entry_confirmed,
+            AddFailed: self._on_add_failed,
+            LedgerEndLearned: self._on_ledger_end_learned,
+            Resigned: self._on_resigned,
+        }
+
+    def handle(self, event: Event) -> list[Effect]:
+        """Take one event; return what is to be done, in order.
+
+        Raises:
+            ValueError: The event is not legal in this phase; nothing was changed.
+
+        """
+        before = self.phase
+        legal = TRANSITIONS[before].get(type(event))
+        if legal is None:
+            raise ValueError(f"log {self.log_name}: {event} is not legal in phase {before}")
+        effects = self._steps[type(event)](event)
+        assert self.phase in legal, f"{event} led from {before} to {self.phase}"
+        return effects
+
+    # ---- the chain
+
+    def _on_election_won(self, _event: ElectionWon) -> list[Effect]:
+        self.phase = Phase.CLAIM
+        return [ReadChain()]
+
+    def _on_chain_read(self, event: ChainRead) -> list[Effect]:
+        if self.phase in (Phase.RECOVER, Phase.CLOSE):
+            return self._judge_missing_ledger(event)
+        if self._write is None:
+            return self._claim(event)
+        match self._judge(event):
+            case WriteVerdict.ARRIVED:
+                return self._chain_arrived(event.version)
+            case WriteVerdict.SEND_AGAIN:
+                return [WriteChain(self._write.value, self._write.held_version)]
+            case WriteVerdict.DEPOSED:
+                return self._step_down("the chain was written by somebody else", deposed=True)
+
+    def _judge(self, event: ChainRead) -> WriteVerdict:
+        assert self._write is not None
+        return self._write.judge(event.value, event.version)
+
+    def _claim(self, event: ChainRead) -> list[Effect]:
+        """Raise the epoch of the chain that was just read: from here on its version is held."""
+        chain = decode_chain(event.value, log_name=self.log_name)
+        self.epoch = chain.leader_epoch + 1
+        return self._write_chain(msgspec.structs.replace(chain, leader_epoch=self.epoch, leader=self.me), event.version)
+
+    def _write_chain(self, chain: LogChain, held_version: int) -> list[Effect]:
+        self._write = ChainWrite(encode_chain(chain), held_version)
+        return [WriteChain(self._write.value, held_version)]
+
+    def _on_chain_write_failed(self, _event: ChainWriteFailed) -> list[Effect]:
+        return [ReadChain()]
+
+    def _on_chain_written(self, event: ChainWritten) -> list[Effect]:
+        return self._chain_arrived(event.version)
+
+    def _chain_arrived(self, version: int) -> list[Effect]:
+        assert self._write is not None
+        assert version == self._write.held_version + 1
+        self.chain = decode_chain(self._write.value, log_name=self.log_name)
+        self.version = version
+        self._write = None
+        if self.phase is Phase.CHAIN:
+            return self._ledger_chained()
+        self.phase = Phase.RECOVER
+        last = self.chain.ledgers[-1] if self.chain.ledgers else None
+        if last is None or last.closed is not None:
+            return [ReplayLog(self.chain)]
+        return [RecoverLedger(last.ledger_id)]
+
+    # ---- recovery
+
+    def _on_ledger_recovered(self, event: LedgerRecovered) -> list[Effect]:
+        assert self.chain is not None
+        self._recovered = event
+        return [ReplayLog(self.chain)]
+
+    def _on_ledger_gone(self, _event: LedgerGone) -> list[Effect]:
+        return [ReadChain()]
+
+    def _judge_missing_ledger(self, event: ChainRead) -> list[Effect]:
+        if event.version != self.version:
+            return self._step_down("a ledger of the chain is gone: trimmed by a later leader", deposed=True)
+        reason = f"log {self.log_name}: a ledger that the chain names does not exist: acknowledged records are lost"
+        return [*self._step_down(reason, deposed=False), Halt(reason)]
+
+    def _on_replayed(self, event: Replayed) -> list[Effect]:
+        self.tip, self.position = event.tip, event.position
+        if self._recovered is not None:
+            self._last_end = self._end(self._recovered.last_entry_id, self._recovered.length)
+        return self._create()
+
+    def _end(self, last_entry_id: int, length: int) -> ClosedEnd:
+        """Describe the end of the chain's last ledger, which is where the confirmed state is."""
+        tip = self.tip
+        return ClosedEnd(last_entry_id, tip.revision, tip.logged_ms, length, tip.prefix_hash.hex())
+
+    # ---- a new ledger
+
+    def _create(self) -> list[Effect]:
+        assert self.chain is not None
+        self.phase = Phase.CREATE
+        previous = self.chain.ledgers[-1].ledger_id if self.chain.ledgers else -1
+        return [CreateLedger(self.chain.log_id, self.epoch, previous)]
+
+    def _on_ledger_created(self, event: LedgerCreated) -> list[Effect]:
+        assert self.chain is not None
+        self.phase = Phase.CHAIN
+        self.ledger_id, self.ledger_created_ms, self.acked = event.ledger_id, event.created_ms, -1
+        chain = self.chain
+        ledgers = chain.ledgers
+        if ledgers and ledgers[-1].closed is None:
+            assert self._last_end is not None
+            ledgers = (*ledgers[:-1], msgspec.structs.replace(ledgers[-1], closed=self._last_end))
+        added = ChainLedger(event.ledger_id, event.created_ms, self.epoch, self.tip.revision + 1)
+        first = event.ledger_id if chain.first_ledger_id < 0 else chain.first_ledger_id
+        return self._write_chain(
+            msgspec.structs.replace(chain, first_ledger_id=first, ledgers=(*ledgers, added)), self.version
+        )
+
+    def _ledger_chained(self) -> list[Effect]:
+        """Begin the ledger, now that the chain names it: with the batch of the one before, if there is one."""
+        if self.batch is not None:
+            self.phase = Phase.SENT
+            return [AppendEntry(self.ledger_id, self.batch.payload)]
+        self.phase = Phase.LEAD
+        return [] if self.leading else [BeginLeadership(self.epoch)]
+
+    # ---- entries
+
+    def _on_batch_composed(self, event: BatchComposed) -> list[Effect]:
+        self.batch = event.batch
+        self.phase = Phase.SENT
+        return [AppendEntry(self.ledger_id, event.batch.payload)]
+
+    def _on_entry_confirmed(self, event: EntryConfirmed) -> list[Effect]:
+        assert event.entry_id == self.acked + 1, "an entry was confirmed out of order"
+        self.phase = Phase.LEAD
+        return self._confirm()
+
+    def _confirm(self) -> list[Effect]:
+        """Take the batch as committed."""
+        batch = self.batch
+        assert batch is not None
+        self.acked += 1
+        self.position = LogPosition(self.ledger_id, self.acked)
+        envelope = batch.envelope
+        self.tip = StateTip(envelope.last_revision, batch.prefix_hash, envelope.leader_epoch, envelope.logged_ms)
+        self.batch = None
+        self.leading = True
+        return [AnswerBatch(batch, self.tip, self.position)]
+
+    def _on_add_failed(self, _event: AddFailed) -> list[Effect]:
+        self.phase = Phase.CLOSE
+        return [CloseLedger(self.ledger_id)]
+
+    def _on_roll_due(self, _event: RollDue) -> list[Effect]:
+        self.phase = Phase.CLOSE
+        return [CloseLedger(self.ledger_id)]
+
+    def _on_ledger_end_learned(self, event: LedgerEndLearned) -> list[Effect]:
+        end = event.last_entry_id
+        if not self.acked <= end <= self.acked + (self.batch is not None):
+            reason = (
+                f"log {self.log_name}: ledger {self.ledger_id} closed at entry {end}; this leader, its only writer, "
+                f"had entry {self.acked} confirmed and {'one' if self.batch else 'none'} on its way"
+            )
+            return [*self._step_down(reason, deposed=False), Halt(reason)]
+        effects = self._confirm() if end == self.acked + 1 else []
+        self._last_end = self._end(end, event.length)
+        return effects + self._create()
+
+    # ---- the end
+
+    def _on_resigned(self, event: Resigned) -> list[Effect]:
+        return self._step_down(event.reason, deposed=False)
+
+    def _step_down(self, reason: str, *, deposed: bool) -> list[Effect]:
+        """Stop leading. Between a known end and the next append the batch is certainly not applied."""
+        effects: list[Effect] = []
+        if self.batch is not None:
+            effects.append(DropBatch(self.batch, applied_never=self.phase in (Phase.CREATE, Phase.CHAIN)))
+        effects.append(StepDown(reason, deposed=deposed, rebuild=self.batch is not None))
+        self.phase = Phase.FOLLOW
+        self.batch = None
+        self.leading = False
+        self._write = None
+        return effects
+
+    def validate(self) -> None:
+        """Check the invariants; the simulation calls this after every event."""
+        phase = self.phase
+        assert phase is not Phase.SENT or self.batch is not None
+        assert self.batch is None or phase in (Phase.SENT, Phase.CLOSE, Phase.CREATE, Phase.CHAIN)
+        assert self._write is None or phase in (Phase.CLAIM, Phase.CHAIN)
+        assert phase in (Phase.FOLLOW, Phase.CLAIM) or self.chain is not None
+        assert not self.leading or phase in (Phase.CREATE, Phase.CHAIN, Phase.LEAD, Phase.SENT, Phase.CLOSE)
+        if phase in (Phase.LEAD, Phase.SENT):
+            assert self.chain is not None
+            assert self.chain.ledgers[-1].ledger_id == self.ledger_id, "writes into a ledger that is not chained"
+        if self.chain is not None:
+            assert all(ledger.closed is not None for ledger in self.chain.ledgers[:-1])

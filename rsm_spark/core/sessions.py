@@ -1,0 +1,227 @@
+"""Client sessions: which commands were answered, and how. Part of the replicated state.
+
+1. A command (session, sequence) is executed once; sent again it gets the same reply, on every leader.
+2. Sequences run 1, 2, 3, …; a gap is refused, unless its commands were given up (`answered_up_to`).
+3. A reply is forgotten once its client has it; a session ends only by a logged record.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from enum import Enum
+
+import msgspec
+
+from rsm_spark.core.machine import Row, RowChange
+from rsm_spark.core.records import SESSIONS_TABLE, CommandHead, pack
+from rsm_spark.errors import CorruptLogError, CorruptSnapshotError
+
+__all__ = ["TOO_LARGE_REPLY", "ClientSession", "SessionTable", "Verdict"]
+
+TOO_LARGE_REPLY = b"\xc1too large"
+"""Logged in place of a reply when a command's records or reply exceed their limit; no msgpack begins with 0xC1."""
+
+
+class Verdict(Enum):
+    """What is to be done with a command.
+
+    EXECUTE: it is the session's next. REPEATED: it was executed, here is its reply. FORGOTTEN: it was executed or
+    given up, its reply is gone. GAP: an earlier one is missing. EXPIRED: there is no such session.
+    """
+
+    EXECUTE = "execute"
+    REPEATED = "repeated"
+    FORGOTTEN = "forgotten"
+    GAP = "gap"
+    EXPIRED = "expired"
+
+
+class ClientSession:
+    """One session.
+
+    Attributes:
+        opened_ms: Logged time of its opening.
+        last_ms: Logged time of its last command.
+        answered_up_to: Replies up to here are forgotten.
+        last_sequence: Highest sequence executed or given up.
+        replies: By sequence, ascending. Invariant: answered_up_to < sequence <= last_sequence.
+        revision: Of the record that last wrote it.
+
+    """
+
+    __slots__ = ("answered_up_to", "last_ms", "last_sequence", "opened_ms", "replies", "revision")
+
+    def __init__(self, opened_ms: int, last_ms: int, answered_up_to: int, last_sequence: int) -> None:
+        self.opened_ms = opened_ms
+        self.last_ms = last_ms
+        self.answered_up_to = answered_up_to
+        self.last_sequence = last_sequence
+        self.replies: dict[int, bytes] = {}
+        self.revision = 0
+
+    def row(self) -> bytes:
+        """Return the canonical bytes of its row."""
+        return pack((self.opened_ms, self.last_ms, self.answered_up_to, self.last_sequence, list(self.replies.items())))
+
+
+class SessionTable:
+    """All sessions.
+
+    `touched` remembers what was written since `take_changes`, so that a row counts once per entry in the digest,
+    however many commands of the session the entry carries.
+    """
+
+    def __init__(self) -> None:
+        # Ordered by last_ms, oldest first: expiry looks at the front only.
+        self._sessions: OrderedDict[bytes, ClientSession] = OrderedDict()
+        # Rows as the digest knows them. Invariant: equal to `row()` of every session that is not touched.
+        self._digested: dict[bytes, bytes] = {}
+        self._touched: dict[bytes, None] = {}
+
+    def __len__(self) -> int:
+        """Return how many sessions are open."""
+        return len(self._sessions)
+
+    def get(self, session: bytes) -> ClientSession | None:
+        """Return a session, or None if it is not open."""
+        return self._sessions.get(session)
+
+    def judge(self, session: bytes, sequence: int, answered_up_to: int) -> tuple[Verdict, bytes]:
+        """Say what is to be done with a command; the bytes are its logged reply when REPEATED."""
+        known = self._sessions.get(session)
+        if known is None:
+            return Verdict.EXPIRED, b""
+        if sequence <= known.last_sequence:
+            reply = known.replies.get(sequence)
+            return (Verdict.FORGOTTEN, b"") if reply is None else (Verdict.REPEATED, reply)
+        if answered_up_to >= sequence or sequence < 1:
+            return Verdict.GAP, b""
+        expected = (max(answered_up_to, known.last_sequence)) + 1
+        return (Verdict.EXECUTE if sequence == expected else Verdict.GAP), b""
+
+    def open(self, session: bytes, logged_ms: int, revision: int) -> None:
+        """Fold SESSION_OPENED.
+
+        Raises:
+            CorruptLogError: It is open already.
+
+        """
+        if session in self._sessions:
+            raise CorruptLogError(f"revision {revision} opens session {session.hex()}, which is open")
+        opened = self._sessions[session] = ClientSession(logged_ms, logged_ms, 0, 0)
+        opened.revision = revision
+        self._touched[session] = None
+
+    def expire(self, session: bytes, revision: int) -> None:
+        """Fold SESSION_EXPIRED.
+
+        Raises:
+            CorruptLogError: It is not open.
+
+        """
+        if self._sessions.pop(session, None) is None:
+            raise CorruptLogError(f"revision {revision} ends session {session.hex()}, which is not open")
+        self._touched[session] = None
+
+    def answer(self, head: CommandHead, logged_ms: int, revision: int) -> None:
+        """Fold the head of a command: it is executed, this is its reply.
+
+        Raises:
+            CorruptLogError: The session is not open, or the sequence is not its next.
+
+        """
+        known = self._sessions.get(head.session)
+        if known is None:
+            raise CorruptLogError(f"revision {revision} is of session {head.session.hex()}, which is not open")
+        answered = max(known.answered_up_to, head.answered_up_to)
+        expected = (max(answered, known.last_sequence)) + 1
+        if head.sequence != expected:
+            raise CorruptLogError(
+                f"revision {revision} is command {head.sequence} of session {head.session.hex()}, expected {expected}"
+            )
+        if answered != known.answered_up_to:
+            known.answered_up_to = answered
+            replies = known.replies
+            for sequence in [sequence for sequence in replies if sequence <= answered]:
+                del replies[sequence]
+        known.replies[head.sequence] = head.reply
+        known.last_sequence = head.sequence
+        known.revision = revision
+        if known.last_ms != logged_ms:
+            known.last_ms = logged_ms
+            self._sessions.move_to_end(head.session)
+        self._touched[head.session] = None
+
+    def due(self, now_ms: int, promoted_ms: int, ttl_ms: int, count_max: int) -> list[bytes]:
+        """Return sessions to expire now, oldest first.
+
+        Args:
+            now_ms: Logged time.
+            promoted_ms: Logged time at which this leader began: every session gets its full time again from there.
+            ttl_ms: Time to live.
+            count_max: At most so many.
+
+        """
+        due: list[bytes] = []
+        if now_ms - promoted_ms < ttl_ms:
+            return due
+        for session, known in self._sessions.items():
+            if len(due) >= count_max or now_ms - known.last_ms < ttl_ms:
+                break
+            due.append(session)
+        return due
+
+    def take_changes(self) -> Iterator[RowChange]:
+        """Yield the net change of every row touched since the last call."""
+        touched, self._touched = self._touched, {}
+        for session in touched:
+            known = self._sessions.get(session)
+            old = self._digested.pop(session, None)
+            new = None if known is None else known.row()
+            if new is not None:
+                self._digested[session] = new
+            if old != new:
+                yield RowChange(SESSIONS_TABLE, pack((session,)), old, new)
+
+    def rows(self) -> Iterator[Row]:
+        """Iterate over all rows as they are at this call; any thread may consume. Nothing may be touched."""
+        assert not self._touched, "take the changes first: the rows come from there"
+        frozen = [(session, self._digested[session], known.revision) for session, known in self._sessions.items()]
+        return (Row(SESSIONS_TABLE, pack((session,)), row, revision) for session, row, revision in frozen)
+
+    def restore(self, rows: list[Row]) -> None:
+        """Replace all sessions by these rows, which the digest is then taken to contain.
+
+        Raises:
+            CorruptSnapshotError: A row is none of a session.
+
+        """
+        restored: list[tuple[bytes, ClientSession]] = []
+        digested: dict[bytes, bytes] = {}
+        for row in rows:
+            try:
+                (session,) = msgspec.msgpack.decode(row.key, type=tuple[bytes])
+                opened, last, answered, sequence, replies = msgspec.msgpack.decode(
+                    row.row, type=tuple[int, int, int, int, list[tuple[int, bytes]]]
+                )
+            except msgspec.MsgspecError as error:
+                raise CorruptSnapshotError(f"row of {SESSIONS_TABLE} is no session: {error}") from error
+            known = ClientSession(opened, last, answered, sequence)
+            known.replies = dict(replies)
+            known.revision = row.revision
+            restored.append((session, known))
+            digested[session] = row.row
+        restored.sort(key=lambda item: (item[1].last_ms, item[0]))
+        self._sessions = OrderedDict(restored)
+        self._digested = digested
+        self._touched = {}
+
+    def validate(self) -> None:
+        """Check the invariants."""
+        for session, known in self._sessions.items():
+            sequences = list(known.replies)
+            assert sequences == sorted(sequences), f"session {session.hex()}: replies out of order"
+            assert all(known.answered_up_to < sequence <= known.last_sequence for sequence in sequences)
+            if session not in self._touched:
+                assert self._digested.get(session) == known.row(), f"session {session.hex()} changed unseen"

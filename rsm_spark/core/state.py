@@ -1,0 +1,290 @@
+"""The replicated state: what every replica that has applied the same entries has in the same form.
+
+1. An entry is applied whole or not at all: it must name this log, this revision and this prefix hash.
+2. Leader and follower fold records by the same code; the leader only composes the entry around it.
+3. The digest counts a row once per `settle`, however often it changed meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from rsm_spark.core.digest import StateDigest, digest_bytes, row_term, table_prefix
+from rsm_spark.core.envelope import HEADER_BYTES, Envelope, decode_envelope, entry_hash, root_hash
+from rsm_spark.core.machine import MachineDescription, Row, RowChange, StateMachine, decode_description
+from rsm_spark.core.position import NO_REVISION
+from rsm_spark.core.records import (
+    MACHINE_TYPE_FIRST,
+    SESSIONS_TABLE,
+    CommandHead,
+    KernelRecord,
+    decode_records,
+)
+from rsm_spark.core.sessions import SessionTable
+from rsm_spark.errors import CorruptLogError, CorruptSnapshotError, ForkedLogError, StateDivergedError
+
+__all__ = ["ReplicatedState", "StateTip"]
+
+
+class StateTip(msgspec.Struct, frozen=True):
+    """Where in its log a state is.
+
+    Attributes:
+        revision: Of the last record applied.
+        prefix_hash: Hash after the last entry applied.
+        leader_epoch: Of that entry.
+        logged_ms: Its logged time.
+
+    """
+
+    revision: int
+    prefix_hash: bytes
+    leader_epoch: int
+    logged_ms: int
+
+
+class ReplicatedState:
+    """Machine, sessions, and where in the log they are.
+
+    Attributes:
+        machine: The service's state.
+        sessions: The clients' sessions.
+        log_id: uuid of the log, 16 bytes.
+        revision: Of the last record applied.
+        prefix_hash: Hash after the last entry applied.
+        leader_epoch: Of the last entry applied.
+        logged_ms: Logged time of the last entry applied.
+        description: How the machine described itself in the log last; None before.
+        checkpoint_revision: Revision of the last CHECKPOINT_LOGGED, 0 if none.
+        settled_revision: Revision at which `settle` last ran.
+
+    """
+
+    def __init__(self, machine: StateMachine, log_id: bytes) -> None:
+        self.machine = machine
+        self.log_id = log_id
+        self.sessions = SessionTable()
+        self.revision = NO_REVISION
+        self.prefix_hash = root_hash(log_id)
+        self.leader_epoch = 0
+        self.logged_ms = 0
+        self.description: MachineDescription | None = None
+        self.checkpoint_revision = NO_REVISION
+        self._digest = StateDigest()
+        self._row_count = 0
+        # Net change of each row since the last settle, by (table, key).
+        self._unsettled: dict[tuple[str, bytes], RowChange] = {}
+
+    @property
+    def tip(self) -> StateTip:
+        """Return where this state is."""
+        return StateTip(self.revision, self.prefix_hash, self.leader_epoch, self.logged_ms)
+
+    @property
+    def digest(self) -> int:
+        """Return the digest at `revision`."""
+        self.settle()
+        return self._digest.value
+
+    @property
+    def row_count(self) -> int:
+        """Return how many rows all tables have, sessions included."""
+        self.settle()
+        return self._row_count
+
+    def apply_entry(self, payload: bytes | memoryview) -> Envelope:
+        """Apply one entry of the log.
+
+        Returns:
+            Its header.
+
+        Raises:
+            ForkedLogError: It belongs to another log or does not continue this history.
+            CorruptLogError: It is not what its place demands.
+            StateDivergedError: Its checkpoint contradicts this state.
+
+        """
+        envelope = decode_envelope(payload)
+        self._check(envelope)
+        records = decode_records(payload[HEADER_BYTES:])
+        if len(records) != envelope.record_count:
+            raise CorruptLogError(
+                f"entry at revision {envelope.first_revision} names {envelope.record_count} records and "
+                f"holds {len(records)}"
+            )
+        logged_ms = envelope.logged_ms
+        for record in records:
+            self.fold(record.type, record.command, record.fields, logged_ms)
+        self.finish_entry(envelope, entry_hash(payload))
+        return envelope
+
+    def _check(self, envelope: Envelope) -> None:
+        at = f"entry at revision {envelope.first_revision} of epoch {envelope.leader_epoch}"
+        if envelope.log_id != self.log_id:
+            raise ForkedLogError(f"{at} is of log {envelope.log_id.hex()}, this state of log {self.log_id.hex()}")
+        if envelope.first_revision != self.revision + 1:
+            raise CorruptLogError(f"{at} was read where revision {self.revision + 1} must follow")
+        if envelope.prefix_hash != self.prefix_hash:
+            raise ForkedLogError(
+                f"{at} continues prefix hash {envelope.prefix_hash.hex()}, this state has {self.prefix_hash.hex()}: "
+                "they come from different histories"
+            )
+        if envelope.leader_epoch < self.leader_epoch:
+            raise CorruptLogError(f"{at} was read after epoch {self.leader_epoch}")
+        if envelope.logged_ms < self.logged_ms:
+            raise CorruptLogError(f"{at} has logged time {envelope.logged_ms}, before it was {self.logged_ms}")
+
+    def fold(self, record_type: int, head: CommandHead | None, fields: tuple[Any, ...], logged_ms: int) -> None:
+        """Apply the next record.
+
+        Raises:
+            CorruptLogError: It is none that this version knows.
+            StateDivergedError: It is a checkpoint that contradicts this state.
+
+        """
+        revision = self.revision + 1
+        if head is not None:
+            self.sessions.answer(head, logged_ms, revision)
+        if record_type >= MACHINE_TYPE_FIRST:
+            change = self.machine.apply(record_type, fields, revision)
+            if change is not None:
+                place = (change[0], change[1])
+                before = self._unsettled.get(place)
+                self._unsettled[place] = (
+                    change if before is None else RowChange(change[0], change[1], before[2], change[3])
+                )
+        elif record_type != KernelRecord.COMMAND_ANSWERED:
+            self._fold_kernel(record_type, fields, logged_ms, revision)
+        self.revision = revision
+
+    def _fold_kernel(self, record_type: int, fields: tuple[Any, ...], logged_ms: int, revision: int) -> None:
+        match record_type:
+            case KernelRecord.MACHINE_DESCRIBED:
+                self.description = self._accept(decode_description(fields[0]))
+            case KernelRecord.LEADER_STARTED:
+                pass
+            case KernelRecord.SESSION_OPENED:
+                self.sessions.open(fields[0], logged_ms, revision)
+            case KernelRecord.SESSION_EXPIRED:
+                self.sessions.expire(fields[0], revision)
+            case KernelRecord.CHECKPOINT_LOGGED:
+                self._verify(*fields)
+                self.checkpoint_revision = revision
+            case _:
+                raise CorruptLogError(
+                    f"revision {revision} is a record of type {record_type}, which this version does not know: upgrade"
+                )
+
+    def _accept(self, description: MachineDescription) -> MachineDescription:
+        mine = self.machine.description.name
+        if description.name != mine:
+            raise CorruptLogError(f"the log is one of machine {description.name!r}, this replica runs {mine!r}")
+        return description
+
+    def _verify(self, revision: int, digest: bytes, row_count: int) -> None:
+        seen = (self.revision, digest_bytes(self.digest), self.row_count)
+        if seen != (revision, digest, row_count):
+            raise StateDivergedError(
+                f"checkpoint of revision {revision}: digest {digest.hex()}, {row_count} rows; this replica has at "
+                f"revision {seen[0]} digest {seen[1].hex()}, {seen[2]} rows. Its state is wrong: keep it for "
+                "inspection, start the replica from a snapshot"
+            )
+
+    def finish_entry(self, envelope: Envelope, prefix_hash: bytes) -> None:
+        """Conclude the entry whose records were folded."""
+        self.prefix_hash = prefix_hash
+        self.leader_epoch = envelope.leader_epoch
+        self.logged_ms = envelope.logged_ms
+
+    def settle(self) -> None:
+        """Bring digest and row count up to date; a leader does so while its entry is on the way."""
+        if self._unsettled:
+            unsettled, self._unsettled = self._unsettled, {}
+            for change in unsettled.values():
+                self._account(change)
+        for change in self.sessions.take_changes():
+            self._account(change)
+
+    def _account(self, change: RowChange) -> None:
+        table, key, old, new = change
+        if old == new:
+            return
+        self._row_count += (new is not None) - (old is not None)
+        self._digest.replace(table, key, old, new)
+
+    def rows(self) -> Iterator[Row]:
+        """Iterate over all rows as they are at this call; any thread may consume."""
+        self.settle()
+        sessions = self.sessions.rows()
+        machine = self.machine.rows()
+
+        def _all() -> Iterator[Row]:
+            yield from sessions
+            yield from machine
+
+        return _all()
+
+    def restore(self, rows: Iterable[Row], tip: StateTip, description: MachineDescription | None) -> None:
+        """Replace the state by a snapshot's.
+
+        Args:
+            rows: Of all tables, sessions included.
+            tip: Where the snapshot was taken.
+            description: The machine's, as of then.
+
+        Raises:
+            CorruptSnapshotError: The rows are none that this state can hold.
+
+        """
+        sessions: list[Row] = []
+        total = _Total()
+        self.machine.restore(_split(rows, sessions, total))
+        self.sessions.restore(sessions)
+        self._unsettled = {}
+        self._digest = StateDigest(total.digest % (1 << 128))
+        self._row_count = total.count
+        self.revision = tip.revision
+        self.prefix_hash = tip.prefix_hash
+        self.leader_epoch = tip.leader_epoch
+        self.logged_ms = tip.logged_ms
+        self.description = description
+        self.checkpoint_revision = NO_REVISION
+
+    def validate(self) -> None:
+        """Check the invariants, from scratch: for tests."""
+        self.sessions.validate()
+        total = _Total()
+        for row in self.rows():
+            total.add(row)
+        assert (self.digest, self.row_count) == (total.digest % (1 << 128), total.count), "digest drifted"
+
+
+class _Total:
+    """Digest and count of rows that pass by."""
+
+    def __init__(self) -> None:
+        self.digest = 0
+        self.count = 0
+        self._prefixes: dict[str, bytes] = {}
+
+    def add(self, row: Row) -> None:
+        prefix = self._prefixes.get(row.table)
+        if prefix is None:
+            prefix = self._prefixes[row.table] = table_prefix(row.table)
+        self.digest += row_term(prefix, row.key, row.row)
+        self.count += 1
+
+
+def _split(rows: Iterable[Row], sessions: list[Row], total: _Total) -> Iterator[Row]:
+    """Yield the machine's rows, put the sessions' aside, count all."""
+    for row in rows:
+        total.add(row)
+        if row.table == SESSIONS_TABLE:
+            sessions.append(row)
+        elif row.table.startswith("_"):
+            raise CorruptSnapshotError(f"table {row.table!r} is none of this version's kernel: upgrade")
+        else:
+            yield row
