@@ -1,0 +1,30 @@
+"""What users install, and what an import costs them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).resolve().parents[2]
+_TOP_LEVEL = {"ledger", "rsm_spark", "connectors", "rsm_demo", "pyspark_ledger.py"}
+_HEAVY = ("pyspark", "pyarrow", "pandas", "grpc", "deltalake", "lmdb", "psutil", "typer", "rich", "google.protobuf")
+
+
+def test_the_wheel_holds_our_packages_and_nothing_else(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    built = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    names = {Path(name).parts[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {name for name in names if not name.endswith(".dist-info")} == _TOP_LEVEL
+
+
+@pytest.mark.parametrize("package", ["ledger", "rsm_spark", "connectors"])
+def test_importing_a_package_imports_no_heavy_library(package: str) -> None:
+    script = f"import sys, {package}; print(*[name for name in {_HEAVY!r} if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", script], cwd=_ROOT, capture_output=True, text=True, check=True)
+    assert result.stdout.split() == []
