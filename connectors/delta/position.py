@@ -1,0 +1,71 @@
+"""Where a follower table is in its log, as its commits say it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from connectors.errors import ForeignTableError
+
+__all__ = ["POSITION_FORMAT", "POSITION_KEY", "TablePosition", "app_id", "decode_position", "encode_position"]
+
+POSITION_KEY = "rsm_position"
+"""Key of the position in the commit metadata of each commit of ours."""
+
+POSITION_FORMAT = 1
+
+
+class TablePosition(msgspec.Struct, frozen=True):
+    """State of a follower table.
+
+    Attributes:
+        log: Name of the log.
+        log_id: Its uuid, 32 hex digits.
+        table: Table of the machine that is followed.
+        revision: Last record in the table; also the Delta transaction's version.
+        ledger: Ledger of that record's entry; -1 before the first.
+        entry: That entry; -1 before the first.
+        prefix_hash: SHA-256 of that entry, hex: names the history up to it.
+        digest: Digest over the table's rows as `rsm_spark.core.digest` defines it, 32 hex digits.
+        row_count: Rows in the table.
+        format: Of this text.
+
+    """
+
+    log: str
+    log_id: str
+    table: str
+    revision: int
+    ledger: int
+    entry: int
+    prefix_hash: str
+    digest: str
+    row_count: int
+    format: int = POSITION_FORMAT
+
+
+def app_id(log: str, log_id: str, table: str) -> str:
+    """Return the application id of the Delta transactions: one per log and table, the same for ever."""
+    return f"rsm:{log}:{log_id}:{table}"
+
+
+def encode_position(position: TablePosition) -> str:
+    """Return the text that is kept in the commit metadata."""
+    return msgspec.json.encode(position).decode()
+
+
+def decode_position(text: str, *, place: str) -> TablePosition:
+    """Read a position back.
+
+    Raises:
+        ForeignTableError: The text is no position, or of a later format.
+
+    """
+    try:
+        position = msgspec.json.decode(text, type=TablePosition)
+    except msgspec.MsgspecError as error:
+        raise ForeignTableError(f"{place}: its last commit has no position of ours: {error}") from error
+    if position.format != POSITION_FORMAT:
+        raise ForeignTableError(
+            f"{place}: its position has format {position.format}, this version reads {POSITION_FORMAT}: upgrade"
+        )
+    return position

@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from connectors.delta.fold import fold_records, terms_of
+from connectors.delta.follower import FollowerTable
+from connectors.errors import DeltaSinkError, ForeignTableError, SinkConflictError, SinkGapError
+from connectors.spark.schema import RECORDS_ARROW
+from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes
+from rsm_spark.core.machine import Field, FieldType, TableDescription
+from rsm_spark.core.records import pack
+
+LOG_ID = "ab" * 16
+MAP = TableDescription("map", (Field("key", FieldType.BYTES),), (Field("value", FieldType.BYTES),))
+PAIRS = TableDescription(
+    "pairs",
+    (Field("left", FieldType.STR), Field("right", FieldType.INT)),
+    (Field("weight", FieldType.FLOAT), Field("is_on", FieldType.BOOL)),
+)
+Change = tuple[tuple[Any, ...], tuple[Any, ...] | None]
+
+
+def records(changes: list[Change | None], first_revision: int = 1, table: str = "map") -> pa.Table:
+    """One record an entry; None = a record of the kernel."""
+    rows = []
+    for revision, change in enumerate(changes, first_revision):
+        row: dict[str, Any] = dict.fromkeys(RECORDS_ARROW.names)
+        row |= {
+            "revision": revision,
+            "ledger_id": 3,
+            "entry_id": revision - 1,
+            "entry_hash": bytes([revision % 256]) * 32,
+        }
+        if change is not None:
+            key, value = change
+            row |= {"table_name": table, "key": pack(key), "fold": "delete" if value is None else "upsert"}
+            row["row"] = None if value is None else pack(value)
+        rows.append(row)
+    return pa.Table.from_pylist(rows, schema=RECORDS_ARROW)
+
+
+def put(key: bytes, value: bytes) -> Change:
+    return ((key,), (value,))
+
+
+def gone(key: bytes) -> Change:
+    return ((key,), None)
+
+
+def follower(place: Path, table: TableDescription = MAP, log_id: str = LOG_ID) -> FollowerTable:
+    return FollowerTable(str(place), log="orders", log_id=log_id, table=table)
+
+
+def content(place: Path) -> dict[Any, Any]:
+    return {
+        row["key"]: (row["value"], row["_revision"]) for row in DeltaTable(str(place)).to_pyarrow_table().to_pylist()
+    }
+
+
+def test_the_last_record_of_a_key_wins_in_a_batch_in_any_order(tmp_path: Path) -> None:
+    batch = records([put(b"a", b"1"), put(b"b", b"2"), put(b"a", b"3"), gone(b"b"), put(b"c", b"4"), None])
+    follower(tmp_path / "t").apply(batch.take([4, 2, 0, 5, 3, 1]))
+    assert content(tmp_path / "t") == {b"a": (b"3", 3), b"c": (b"4", 5)}
+
+
+def test_the_position_comes_with_the_rows_in_one_commit(tmp_path: Path) -> None:
+    table = follower(tmp_path / "t")
+    assert table.position() is None
+    applied = table.apply(records([put(b"a", b"1"), gone(b"x")]))
+    assert applied.is_new
+    assert (applied.upserted, applied.deleted) == (1, 0)
+    position = table.position()
+    assert position == applied.position
+    assert position is not None
+    assert (position.revision, position.ledger, position.entry) == (2, 3, 1)
+    assert position.prefix_hash == "02" * 32
+    handle = DeltaTable(str(tmp_path / "t"))
+    assert handle.version() == 1
+    assert handle.transaction_version(f"rsm:orders:{LOG_ID}:map") == 2
+    assert "up to revision 2 (ledger 3, entry 1)" in handle.history(1)[0]["userMetadata"]
+
+
+def test_running_a_batch_again_changes_nothing(tmp_path: Path) -> None:
+    batch = records([put(b"a", b"1"), put(b"b", b"2")])
+    first = follower(tmp_path / "t").apply(batch)
+    again = follower(tmp_path / "t").apply(batch)
+    assert not again.is_new
+    assert again.position == first.position
+    assert DeltaTable(str(tmp_path / "t")).version() == 1
+
+
+def test_a_batch_that_overlaps_applies_its_new_part_only(tmp_path: Path) -> None:
+    follower(tmp_path / "t").apply(records([put(b"a", b"1"), gone(b"b")]))
+    follower(tmp_path / "t").apply(records([put(b"a", b"old"), gone(b"b"), put(b"b", b"3")]))
+    assert content(tmp_path / "t") == {b"a": (b"1", 1), b"b": (b"3", 3)}
+
+
+def test_a_batch_that_changes_no_row_moves_the_position(tmp_path: Path) -> None:
+    table = follower(tmp_path / "t")
+    table.apply(records([put(b"a", b"1")]))
+    assert table.apply(records([None, gone(b"nobody")], 2)).position.revision == 3
+    position = table.position()
+    assert position is not None
+    assert position.revision == 3
+    assert content(tmp_path / "t") == {b"a": (b"1", 1)}
+
+
+@pytest.mark.parametrize("keep", [[1], [0, 2]])
+def test_a_batch_with_a_gap_is_refused(tmp_path: Path, keep: list[int]) -> None:
+    batch = records([put(b"a", b"1"), put(b"b", b"2"), put(b"c", b"3")]).take(keep)
+    with pytest.raises(SinkGapError, match="the table ends with record 0"):
+        follower(tmp_path / "t").apply(batch)
+
+
+def test_a_table_of_another_log_is_left_alone(tmp_path: Path) -> None:
+    follower(tmp_path / "t").apply(records([put(b"a", b"1")]))
+    with pytest.raises(ForeignTableError, match="follows the log with id abab"):
+        follower(tmp_path / "t", log_id="cd" * 16).apply(records([put(b"z", b"1")]))
+    write_deltalake(str(tmp_path / "u"), pa.table({"x": [1]}))
+    with pytest.raises(ForeignTableError, match="follows no log"):
+        follower(tmp_path / "u").position()
+    assert content(tmp_path / "t") == {b"a": (b"1", 1)}
+
+
+def test_a_table_described_anew_is_refused(tmp_path: Path) -> None:
+    follower(tmp_path / "t").apply(records([put(b"a", b"1")]))
+    wider = TableDescription("map", MAP.key, (*MAP.row, Field("more", FieldType.INT)))
+    with pytest.raises(DeltaSinkError, match="describes table map otherwise"):
+        follower(tmp_path / "t", wider).position()
+
+
+def test_another_writer_of_the_same_batch_does_not_apply_it_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follower(tmp_path / "t").apply(records([put(b"a", b"1")]))
+    slow, fast = follower(tmp_path / "t"), follower(tmp_path / "t")
+    commit, batch = slow._commit, records([put(b"a", b"2"), gone(b"a")], 2)
+
+    def overtaken(*args: Any, **kwargs: Any) -> None:
+        monkeypatch.setattr(slow, "_commit", commit)
+        fast.apply(batch)
+        commit(*args, **kwargs)
+
+    monkeypatch.setattr(slow, "_commit", overtaken)
+    assert not slow.apply(batch).is_new
+    assert content(tmp_path / "t") == {}
+    assert DeltaTable(str(tmp_path / "t")).version() == 2
+
+
+def test_maintenance_by_others_in_between_is_merged_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = follower(tmp_path / "t")
+    table.apply(records([put(b"a", b"1")]))
+    table.apply(records([put(b"b", b"1")], 2))
+    commit = table._commit
+
+    def overtaken(*args: Any, **kwargs: Any) -> None:
+        monkeypatch.setattr(table, "_commit", commit)
+        DeltaTable(str(tmp_path / "t")).optimize.compact()
+        commit(*args, **kwargs)
+
+    monkeypatch.setattr(table, "_commit", overtaken)
+    table.apply(records([put(b"a", b"3")], 3))
+    assert content(tmp_path / "t") == {b"a": (b"3", 3), b"b": (b"1", 2)}
+
+
+def test_conflicts_without_end_are_an_error_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    table = FollowerTable(
+        str(tmp_path / "t"),
+        log="orders",
+        log_id=LOG_ID,
+        table=MAP,
+        clock=lambda: now[0],
+        sleep=lambda s: now.__setitem__(0, now[0] + s),
+    )
+    table.apply(records([put(b"a", b"1")]))
+    commit = table._commit
+
+    def overtaken(*args: Any, **kwargs: Any) -> None:
+        write_deltalake(
+            str(tmp_path / "t"), pa.table({"key": [b"z"], "value": [b"z"], "_revision": [0]}), mode="append"
+        )
+        DeltaTable(str(tmp_path / "t")).delete("_revision = 0")
+        commit(*args, **kwargs)
+
+    monkeypatch.setattr(table, "_commit", overtaken)
+    monkeypatch.setattr("connectors.delta.follower._CONFLICT_WAIT_S_MAX", 1.0)
+    with pytest.raises(SinkConflictError, match="records 2 to 2 could not be committed"):
+        table.apply(records([put(b"a", b"2")], 2))
+    assert content(tmp_path / "t") == {b"a": (b"1", 1)}
+
+
+def test_columns_have_the_described_types_and_composite_keys(tmp_path: Path) -> None:
+    changes: list[Change | None] = [
+        (("a", 1), (0.5, True)),
+        (("a", 2), (1.5, False)),
+        (("b", 1), (None, None)),
+        (("a", 1), None),
+    ]
+    table = follower(tmp_path / "t", PAIRS)
+    table.apply(records(changes, table="pairs"))
+    table.apply(records([(("a", 2), (2.5, True))], 5, table="pairs"))
+    rows = DeltaTable(str(tmp_path / "t")).to_pyarrow_table().sort_by([("left", "ascending")]).to_pylist()
+    assert rows == [
+        {"left": "a", "right": 2, "weight": 2.5, "is_on": True, "_revision": 5},
+        {"left": "b", "right": 1, "weight": None, "is_on": None, "_revision": 3},
+    ]
+    with pytest.raises(DeltaSinkError, match="does not fit its described column"):
+        table.apply(records([(("a", "x"), (0.5, True))], 6, table="pairs"))
+
+
+KEYS = st.sampled_from([b"a", b"b", b"c", b"d"])
+CHANGES = st.lists(
+    st.one_of(st.none(), st.builds(put, KEYS, st.binary(max_size=3)), st.builds(gone, KEYS)), min_size=1, max_size=30
+)
+
+
+@given(changes=CHANGES, data=st.data())
+def test_folding_in_batches_equals_a_dict(changes: list[Change | None], data: st.DataObject) -> None:
+    expected: dict[Any, Any] = {}
+    for change in changes:
+        if change is not None:
+            expected[change[0]] = change[1]
+    seen: dict[Any, Any] = {}
+    revision = 0
+    while revision < len(changes):
+        end = data.draw(st.integers(revision + 1, len(changes)))
+        begin = data.draw(st.integers(0, revision))
+        folded = fold_records(records(changes[begin:end], begin + 1), MAP, revision)
+        for row in folded.rows.to_pylist():
+            seen[row["key"],] = None if row["_deleted"] else (row["value"],)
+        assert folded.end is not None
+        revision = folded.end.revision
+    assert seen == expected
+
+
+@settings(max_examples=8, deadline=None)
+@given(changes=CHANGES, data=st.data())
+def test_the_digest_in_the_commit_is_that_of_the_rows(
+    changes: list[Change | None], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    place = tmp_path_factory.mktemp("follower")
+    middle = data.draw(st.integers(0, len(changes)))
+    for begin, end in ((0, middle), (middle, len(changes))):
+        if begin < end:
+            follower(place).apply(records(changes[begin:end], begin + 1))
+    position = follower(place).position()
+    rows = DeltaTable(str(place)).to_pyarrow_table()
+    assert position is not None
+    assert position.digest == digest_bytes(terms_of(rows, MAP) % DIGEST_MODULUS).hex()
+    assert position.row_count == rows.num_rows
