@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ledger.dev import DevCluster
+from ledger.dev.ports import choose_port, is_free
 from ledger.dev.process import is_alive
 
 _JAVA_CLUSTER_SCRIPT = "RSM_JAVA_BOOKKEEPER"
@@ -88,7 +89,10 @@ def java_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     script = os.environ.get(_JAVA_CLUSTER_SCRIPT)
     if not script:
         pytest.skip(f"{_JAVA_CLUSTER_SCRIPT} does not name a script that starts Apache BookKeeper")
-    zookeeper_port, bookie_port = 23_181, 23_281
+    zookeeper_port = choose_port(taken=())
+    bookie_port = choose_port(taken={zookeeper_port})
+    while not all(is_free(bookie_port + number) for number in range(_JAVA_BOOKIE_COUNT)):
+        bookie_port = choose_port(taken={zookeeper_port})
     environment = {
         **os.environ,
         "BKRUN": str(tmp_path_factory.mktemp("java-bookkeeper")),

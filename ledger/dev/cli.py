@@ -22,6 +22,7 @@ from ledger.dev.state import ServerState
 __all__ = ["down", "ps", "up"]
 
 _POLL_S = 0.2
+_ZOOKEEPER_DEFAULT = "127.0.0.1:2181"  # Where every client looks if nothing else is said.
 
 _DataDir = Annotated[
     Path | None,
@@ -91,7 +92,7 @@ def ps(data_dir: _DataDir = None, json: _Json = False) -> None:
     if json:
         _print_line(_describe(cluster))
     else:
-        Console().print(_table(cluster))
+        _print_table(cluster, Console())
 
 
 def down(data_dir: _DataDir = None, json: _Json = False) -> None:
@@ -153,10 +154,10 @@ def _announce(cluster: DevCluster, data_dir: Path | None, *, json: bool, detach:
         _print_line(_describe(cluster))
         return
     console = Console()
-    console.print(_table(cluster))
+    _print_table(cluster, console)
     option = "" if data_dir is None else f" --data-dir {data_dir}"
     console.print("\nWhat to type next:", highlight=False)
-    if not cluster.zookeeper.endswith(":2181"):
+    if cluster.zookeeper != _ZOOKEEPER_DEFAULT:
         console.print(f"  export RSM_METADATA_URI='{cluster.metadata_uri}'", highlight=False, soft_wrap=True)
     console.print("  rsm ledger --help", highlight=False)
     console.print(f"  rsm ps{option}", highlight=False, soft_wrap=True)
@@ -164,9 +165,9 @@ def _announce(cluster: DevCluster, data_dir: Path | None, *, json: bool, detach:
     console.print(f"  {how}   ends the cluster; the data stay", highlight=False, soft_wrap=True)
 
 
-def _table(cluster: DevCluster) -> Table:
+def _print_table(cluster: DevCluster, console: Console) -> None:
     pids = cluster.pids()
-    table = Table(title=str(cluster.data_dir), title_justify="left", title_style="dim")
+    table = Table()
     for column in ("server", "address", "pid", "state"):
         table.add_column(column, justify="right" if column == "pid" else "left")
     if not cluster.state.owns_zookeeper:
@@ -177,7 +178,8 @@ def _table(cluster: DevCluster) -> Table:
             table.add_row(server.name, server.address, str(pid), "[green]runs[/green]")
         else:
             table.add_row(server.name, server.address, "", "stopped" if server.process is None else "[red]died[/red]")
-    return table
+    console.print(table)
+    console.print(f"[dim]in {cluster.data_dir}[/dim]", highlight=False, soft_wrap=True)
 
 
 def _watch(cluster: DevCluster, console: Console) -> None:
