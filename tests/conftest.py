@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import os
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from kazoo.client import KazooClient
 
 from ledger.dev import DevCluster
 from ledger.dev.ports import choose_port, is_free
@@ -101,6 +103,21 @@ def java_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     }
     subprocess.run([script, "start", str(_JAVA_BOOKIE_COUNT)], env=environment, check=True, timeout=240)
     try:
+        _wait_for_bookies(f"127.0.0.1:{zookeeper_port}", _JAVA_BOOKIE_COUNT)
         yield f"zk+hierarchical://127.0.0.1:{zookeeper_port}/ledgers"
     finally:
         subprocess.run([script, "stop"], env=environment, check=True, timeout=120)
+
+
+def _wait_for_bookies(zookeeper_address: str, count: int) -> None:
+    """Wait until this many bookies are registered: Apache BookKeeper's open their ports before that."""
+    client = KazooClient(zookeeper_address)
+    client.start()
+    deadline = time.monotonic() + 60
+    try:
+        while len(set(client.get_children("/ledgers/available")) - {"readonly"}) < count:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        client.stop()
+        client.close()
