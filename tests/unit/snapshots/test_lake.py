@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes, row_term, table_prefix
+from rsm_spark.core.machine import Field, FieldType, MachineDescription, Row, TableDescription
+from rsm_spark.core.records import SESSIONS_TABLE, pack
+from rsm_spark.errors import CorruptSnapshotError, SnapshotError
+from rsm_spark.snapshots.lake import LakeSnapshots, lake_place
+from rsm_spark.snapshots.manifest import SnapshotManifest
+
+MACHINE = MachineDescription(
+    "map", 1, (TableDescription("map", (Field("key", FieldType.BYTES),), (Field("value", FieldType.BYTES),)),), ()
+)
+
+
+def rows_at(revision: int, count: int = 5) -> list[Row]:
+    rows = [Row("map", pack([b"%d" % i]), pack([b"%d" % revision]), revision - i) for i in range(count)]
+    return [*rows, Row(SESSIONS_TABLE, pack([b"s" * 16]), pack([1, 2, 0, 1, [[1, b"ok"]]]), revision)]
+
+
+def manifest_of(rows: list[Row], revision: int, log_id: str = "ab" * 16) -> SnapshotManifest:
+    digest = sum(row_term(table_prefix(row.table), row.key, row.row) for row in rows) % DIGEST_MODULUS
+    return SnapshotManifest(
+        "orders",
+        log_id,
+        revision,
+        3,
+        revision,
+        f"{revision:064x}",
+        digest_bytes(digest).hex(),
+        len(rows),
+        1,
+        5,
+        6,
+        MACHINE,
+    )
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    return lake_place(str(tmp_path) + "/", "orders")
+
+
+def written(place: str, revision: int) -> tuple[SnapshotManifest, list[Row]]:
+    rows = rows_at(revision)
+    return LakeSnapshots(place).write(manifest_of(rows, revision), iter(rows)), rows
+
+
+def test_a_place_without_snapshots_has_none(place: str) -> None:
+    assert LakeSnapshots(place).manifests() == []
+    assert LakeSnapshots(place).damaged() == []
+
+
+def test_a_snapshot_is_read_back_as_it_was_written(place: str) -> None:
+    manifest, rows = written(place, 9)
+    assert LakeSnapshots(place).manifests() == [manifest]
+    assert sorted(LakeSnapshots(place).read(manifest)) == sorted(rows)
+
+
+def test_older_snapshots_are_older_versions_of_the_table(place: str) -> None:
+    first, first_rows = written(place, 9)
+    second, _ = written(place, 20)
+    third, _ = written(place, 12)
+    store = LakeSnapshots(place)
+    assert store.manifests() == [second, third, first]
+    assert sorted(store.read(first)) == sorted(first_rows)
+    assert DeltaTable(place).version() == 2
+
+
+def test_the_same_snapshot_is_not_written_twice(place: str) -> None:
+    manifest, _ = written(place, 9)
+    assert written(place, 9)[0] == manifest
+    assert DeltaTable(place).version() == 0
+
+
+def test_rows_that_are_not_what_the_manifest_says_are_not_written(place: str) -> None:
+    manifest, _ = written(place, 9)
+    rows = rows_at(11)
+    store = LakeSnapshots(place)
+    with pytest.raises(SnapshotError, match="5 rows, its manifest says 6"):
+        store.write(manifest_of(rows, 11), rows[1:])
+    with pytest.raises(SnapshotError, match="rows with the digest"):
+        store.write(manifest_of(rows, 11), rows_at(12))
+    assert store.manifests() == [manifest]
+    assert DeltaTable(place).version() == 0
+
+
+def test_a_source_that_fails_leaves_no_snapshot(place: str) -> None:
+    def broken() -> Iterator[Row]:
+        yield rows_at(9)[0]
+        raise OSError("gone")
+
+    with pytest.raises(SnapshotError, match="cannot be written"):
+        LakeSnapshots(place).write(manifest_of(rows_at(9), 9), broken())
+    assert LakeSnapshots(place).manifests() == []
+
+
+def test_snapshots_of_another_log_are_kept_apart(place: str) -> None:
+    written(place, 9)
+    rows = rows_at(10)
+    with pytest.raises(SnapshotError, match="this table holds snapshots of log orders with id abab"):
+        LakeSnapshots(place).write(manifest_of(rows, 10, log_id="cd" * 16), rows)
+
+
+def test_a_snapshot_with_other_rows_is_found_out_while_reading(place: str) -> None:
+    manifest, rows = written(place, 9)
+    wrong = msgspec.structs.replace(manifest, digest="00" * 16, revision=10)
+    store = LakeSnapshots(place)
+    with pytest.raises(CorruptSnapshotError, match="no version holds the snapshot at revision 10"):
+        list(store.read(wrong))
+    handle = DeltaTable(place)
+    (uri,) = handle.file_uris()
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(uri).slice(1)
+    pq.write_table(table, uri)
+    with pytest.raises(CorruptSnapshotError, match="version 0: snapshot has"):
+        list(store.read(manifest))
+    assert store.manifests() == []
+    assert "version 0" in store.damaged()[0].place
+
+
+def test_a_snapshot_whose_files_were_removed_is_damaged(place: str) -> None:
+    first, _ = written(place, 9)
+    second, _ = written(place, 20)
+    store = LakeSnapshots(place)
+    for name in set(DeltaTable(place, version=0).file_uris()):
+        Path(name).unlink()
+    with pytest.raises(CorruptSnapshotError, match="files that cannot be read"):
+        list(store.read(first))
+    assert store.manifests() == [second]
+    assert len(list(store.read(second))) == 6
+
+
+def test_commits_of_others_are_passed_over(place: str) -> None:
+    manifest, rows = written(place, 9)
+    DeltaTable(place).optimize.compact()
+    assert LakeSnapshots(place).manifests() == [manifest]
+    shutil.rmtree(place)
+    write_deltalake(place, pa.table({"x": [1]}))
+    assert LakeSnapshots(place).manifests() == []
+    assert len(rows) == 6
