@@ -71,6 +71,18 @@ def test_a_paused_process_ends_within_the_grace(tmp_path: Path) -> None:
     assert end_all([process], grace_s=10) == []
 
 
+def test_signals_arrive_where_descriptors_of_processes_are_forbidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: int) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    process = spawn(["sleep", "60"], log=tmp_path / "log", env=os.environ)
+    assert end_all([process], grace_s=10) == []
+    assert not send_signal(process, signal.SIGKILL)
+
+
 def test_a_program_that_does_not_exist_is_named(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match="cannot start no-such-program: No such file"):
         spawn(["no-such-program"], log=tmp_path / "log", env=os.environ)
