@@ -159,9 +159,8 @@ class DevCluster:
 
         """
         self.refresh()
-        state = self.state
-        with cluster_lock(self.data_dir, wait_s=_BUSY_WAIT_S):
-            self.refresh()
+        _ = self.state  # Without a cluster there is no directory to lock either.
+        with self._locked():
             state = self.state
             ended = list(self.pids())
             self._end(state.bookies)  # While ZooKeeper runs, so that they can sign off.
@@ -174,12 +173,12 @@ class DevCluster:
 
     def stop_bookie(self, number: int) -> None:
         """End a bookie in good order; `number` counts from 0."""
-        with cluster_lock(self.data_dir, wait_s=_BUSY_WAIT_S):
+        with self._locked():
             self._end([self.state.bookies[number]])
 
     def start_bookie(self, number: int) -> None:
         """Start a bookie that was killed or stopped, on its data and its port, and wait until it serves."""
-        with cluster_lock(self.data_dir, wait_s=_BUSY_WAIT_S), self._undo_on_failure():
+        with self._locked(), self._undo_on_failure():
             self._start_bookies(self._dead([self.state.bookies[number]]))
 
     def pause_bookie(self, number: int) -> None:
@@ -196,7 +195,7 @@ class DevCluster:
 
     def start_zookeeper(self) -> None:
         """Start ZooKeeper again on its data and its port, and wait until it answers."""
-        with cluster_lock(self.data_dir, wait_s=_BUSY_WAIT_S), self._undo_on_failure():
+        with self._locked(), self._undo_on_failure():
             self._start_zookeeper()
 
     def pause_zookeeper(self) -> None:
@@ -316,6 +315,13 @@ class DevCluster:
             )
 
     @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock, and know what others did before it was held."""
+        with cluster_lock(self.data_dir, wait_s=_BUSY_WAIT_S):
+            self.refresh()
+            yield
+
+    @contextlib.contextmanager
     def _undo_on_failure(self) -> Iterator[None]:
         before = self.pids()
         try:
@@ -334,8 +340,8 @@ class DevCluster:
 
     def _crash(self, server: ServerState) -> None:
         self._signal(server, signal.SIGKILL)
-        with cluster_lock(self.data_dir, wait_s=_BUSY_WAIT_S):
-            self._end([server])
+        with self._locked():
+            self._end([known for known in self.state.owned() if known.name == server.name])
 
     def _signal(self, server: ServerState, signal_number: int) -> None:
         if server.process is None or not send_signal(server.process, signal_number):
