@@ -3,24 +3,43 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
+import os
 import random
+import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
-from rsm_spark.core.commands import Answer, AnswerStatus, Request
+from ledger.errors import LedgerError
+from rsm_spark.core.batching import RequestQueue, Submission
+from rsm_spark.core.chain import Leadership
+from rsm_spark.core.commands import Answer, AnswerStatus, Query, Request
 from rsm_spark.core.machine import StateMachine
+from rsm_spark.core.position import LogPosition
+from rsm_spark.errors import MissingLogError
+from rsm_spark.log.discovery import MemberKeeper
+from rsm_spark.log.election import Election
+from rsm_spark.log.member import Member
+from rsm_spark.runtime.boot import boot
+from rsm_spark.runtime.context import ReplicaContext
+from rsm_spark.runtime.following import Follower
+from rsm_spark.runtime.leading import LeaderDriver
 from rsm_spark.runtime.settings import ReplicaSettings
+from rsm_spark.runtime.snapshotting import Snapshotter
 from rsm_spark.runtime.status import ReplicaStatus, Role
+from rsm_spark.snapshots.manifest import SnapshotManifest, SnapshotStore
 
 if TYPE_CHECKING:
     from ledger.client import LedgerClient
-    from rsm_spark.core.chain import Leadership
-    from rsm_spark.core.position import LogPosition
-    from rsm_spark.snapshots import SnapshotStore
 
 __all__ = ["Replica"]
 
-Result = TypeVar("Result")
+_logger = logging.getLogger(__name__)
+
+
+def _wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 class Replica:
@@ -39,26 +58,7 @@ class Replica:
         rng: Entropy for ids and for the spread of retries.
         run_blocking: Runs a blocking function elsewhere (snapshots); default `asyncio.to_thread`.
 
-    Attributes:
-        role: See `Role`.
-        leader_epoch: Of the own leadership, else of the last entry applied.
-        revision: Applied and confirmed.
-        position: Last confirmed entry applied, or None.
-        prefix_hash: Of the log up to `position`.
-        digest: Of the state at `revision`.
-        leader: Who claimed the log last, as far as known.
-        leader_address: Its advertised address, as far as known.
-
     """
-
-    role: Role
-    leader_epoch: int
-    revision: int
-    position: LogPosition | None
-    prefix_hash: bytes
-    digest: int
-    leader: Leadership | None
-    leader_address: str | None
 
     def __init__(
         self,
@@ -71,18 +71,83 @@ class Replica:
         lake: SnapshotStore | None = None,
         advertised: str = "",
         settings: ReplicaSettings | None = None,
-        clock_ms: Callable[[], int] | None = None,
+        clock_ms: Callable[[], int] = _wall_clock_ms,
         rng: random.Random | None = None,
-        run_blocking: Callable[[Callable[[], Result]], Awaitable[Result]] | None = None,
+        run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]] = asyncio.to_thread,
     ) -> None:
-        self.role = Role.FOLLOWER
-        self.leader_epoch = 0
-        self.revision = 0
-        self.position = None
-        self.prefix_hash = b""
-        self.digest = 0
-        self.leader = None
-        self.leader_address = None
+        rng = rng or random.Random(os.urandom(16))  # noqa: S311  # ids and pauses, no secrets
+        self._context = ReplicaContext(
+            machine,
+            log=log,
+            me=Leadership(replica_id, rng.randbytes(16).hex()),
+            client=client,
+            snapshots=snapshots,
+            lake=lake,
+            settings=settings or ReplicaSettings(),
+            clock_ms=clock_ms,
+            rng=rng,
+            run_blocking=run_blocking,
+        )
+        self._advertised = advertised
+        self._queue = RequestQueue()
+        self._driver: LeaderDriver | None = None
+        self._snapshotter = Snapshotter(self._context)
+        self._context.batch_ended = self._snapshotter.on_batch_end
+        self._main: asyncio.Task[None] | None = None
+        self._keeping: asyncio.Task[None] | None = None
+        self._election: Election | None = None
+        self._keeper: MemberKeeper | None = None
+        self._stopping = False
+
+    # ---- what it is
+
+    @property
+    def role(self) -> Role:
+        """Return the present role."""
+        return self._context.role
+
+    @property
+    def leader_epoch(self) -> int:
+        """Return the own epoch on a leader, else that of the last entry applied."""
+        return self._driver.protocol.epoch if self._driver is not None else self._context.tip.leader_epoch
+
+    @property
+    def revision(self) -> int:
+        """Return the revision applied and confirmed."""
+        return self._context.tip.revision
+
+    @property
+    def position(self) -> LogPosition | None:
+        """Return the last confirmed entry applied, or None."""
+        return self._context.position
+
+    @property
+    def prefix_hash(self) -> bytes:
+        """Return the hash of the log up to `position`."""
+        return self._context.tip.prefix_hash
+
+    @property
+    def digest(self) -> int:
+        """Return the state digest at `revision`."""
+        context = self._context
+        return context.state.digest if context.state_is_confirmed else context.digest
+
+    @property
+    def leader(self) -> Leadership | None:
+        """Return who claimed the log last, as far as known."""
+        return self._context.leader
+
+    @property
+    def leader_address(self) -> str | None:
+        """Return the leader's advertised address, as far as known."""
+        return self._advertised if self.role is Role.LEADER else self._context.leader_address
+
+    @property
+    def incarnation(self) -> str:
+        """Return the id of this process as a replica, 32 hex digits."""
+        return self._context.me.incarnation
+
+    # ---- life
 
     async def start(self) -> None:
         """Boot from a snapshot and the log, then follow, and lead when elected.
@@ -91,16 +156,45 @@ class Replica:
 
         Raises:
             MissingLogError: No snapshot reaches what is left of the log.
+            ForkedLogError: The local snapshots are of another log than the one that has this name now.
             CorruptLogError: The log or the state is not what it must be.
+            MetadataError: The metadata store cannot be asked.
 
         """
-        raise NotImplementedError
+        assert self._main is None, "a replica starts once"
+        context, settings = self._context, self._context.settings
+        store = context.client.store
+        self._snapshotter.revision = await boot(context)
+        self._snapshotter.begin()
+        me = Member(context.me.replica_id, context.me.incarnation, self._advertised)
+        root, poll_s = settings.rsm_root, settings.poll_s
+        self._election = Election(store, context.log, me.incarnation, rsm_root=root, poll_s=poll_s)
+        self._keeper = MemberKeeper(store, context.log, me, rsm_root=root, poll_s=poll_s)
+        loop = asyncio.get_running_loop()
+        self._keeping = loop.create_task(self._keeper.run())
+        self._main = loop.create_task(self._run())
 
     async def stop(self) -> None:
         """Leave in an orderly way: pending requests are answered, the election node goes at once."""
-        raise NotImplementedError
+        self._stopping = True
+        if self._main is None or self._keeping is None:
+            return
+        if self._driver is not None:
+            self._driver.resign("the replica stops")
+        else:
+            self._main.cancel()
+        await asyncio.wait([self._main])
+        self._keeping.cancel()
+        await asyncio.wait([self._keeping])
+        assert self._election is not None
+        assert self._keeper is not None
+        await self._election.resign()
+        await self._keeper.remove()
+        await self._snapshotter.finish()
+        if self._context.settings.snapshot_at_stop and self._context.tip.revision > self._snapshotter.revision:
+            await self._snapshotter.take()
 
-    async def __aenter__(self) -> Replica:
+    async def __aenter__(self) -> Self:
         """Start."""
         await self.start()
         return self
@@ -116,7 +210,26 @@ class Replica:
             RsmError: It stopped by itself: a corrupt log, a state that differs from the leader's.
 
         """
-        raise NotImplementedError
+        assert self._main is not None, "start the replica first"
+        await asyncio.wait([self._main])
+        if not self._main.cancelled():
+            self._main.result()
+
+    async def snapshot(self) -> SnapshotManifest | None:
+        """Take a local snapshot now; None if a batch is on its way or nothing has been applied yet.
+
+        Raises:
+            SnapshotError: It could not be written.
+
+        """
+        return await self._snapshotter.take()
+
+    def want_checkpoint(self) -> None:
+        """Log a state digest with the next batch; a follower passes it over."""
+        if self._driver is not None:
+            self._driver.want_checkpoint()
+
+    # ---- requests
 
     def submit(self, requests: Sequence[Request], *, stale: bool = False) -> asyncio.Future[list[Answer]]:
         """Queue requests and return one future of their answers, in order. Never raises for what a replica may be.
@@ -127,17 +240,152 @@ class Replica:
 
         """
         future: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
-        future.set_result([Answer(AnswerStatus.NOT_LEADER, self.revision, b"") for _ in requests])
+        driver = self._driver
+        if driver is None or not driver.accepts:
+            future.set_result(self._answer_here(requests, stale=stale))
+        elif not requests:
+            future.set_result([])
+        elif self._queue.request_count + len(requests) > self._context.settings.queue_requests_max:
+            future.set_result([Answer(AnswerStatus.OVERLOADED, self.revision, b"")] * len(requests))
+        else:
+            self._queue.add(Submission(requests, future))
+            driver.wake()
         return future
+
+    def _answer_here(self, requests: Sequence[Request], *, stale: bool) -> list[Answer]:
+        """Answer without leading."""
+        context = self._context
+        denied = Answer(AnswerStatus.NOT_LEADER, self.revision, b"")
+        if not stale or not context.state_is_confirmed:
+            return [denied] * len(requests)
+        query = context.machine.query
+        return [
+            Answer(AnswerStatus.OK, self.revision, query(request.payload, self.revision))
+            if isinstance(request, Query)
+            else denied
+            for request in requests
+        ]
+
+    # ---- telling
 
     def status(self) -> ReplicaStatus:
         """Return what `rsm status` shows."""
-        raise NotImplementedError
+        context = self._context
+        tip = context.tip
+        return ReplicaStatus(
+            log=context.log,
+            log_id=context.log_id,
+            replica_id=context.me.replica_id,
+            incarnation=context.me.incarnation,
+            role=context.role,
+            phase=str(context.phase),
+            leader=context.leader.replica_id if context.leader is not None else "",
+            leader_address=self.leader_address or "",
+            leader_epoch=self.leader_epoch,
+            revision=tip.revision,
+            digest=f"{self.digest:032x}",
+            prefix_hash=tip.prefix_hash.hex(),
+            position=context.position,
+            row_count=context.state.row_count,
+            session_count=len(context.state.sessions),
+            logged_ms=tip.logged_ms,
+            lag_ms=0 if context.role is Role.LEADER else max(0, context.clock_ms() - tip.logged_ms),
+            queued=self._queue.request_count,
+            snapshot_revision=self._snapshotter.revision,
+            failure=self._failure(),
+        )
+
+    def _failure(self) -> str:
+        if self._main is None or not self._main.done() or self._main.cancelled():
+            return ""
+        error = self._main.exception()
+        return "" if error is None else f"{type(error).__name__}: {error}"
 
     def on_role(self, listener: Callable[[Role], None]) -> Callable[[], None]:
         """Call `listener` at every change of role; return what unsubscribes it."""
-        raise NotImplementedError
+        return _subscribe(self._context.role_listeners, listener)
 
     def on_applied(self, listener: Callable[[int], None]) -> Callable[[], None]:
         """Call `listener` with the revision after every confirmed entry applied; return what unsubscribes it."""
-        raise NotImplementedError
+        return _subscribe(self._context.applied_listeners, listener)
+
+    # ---- roles
+
+    async def _run(self) -> None:
+        try:
+            while not self._stopping:
+                if await self._follow_until_elected():
+                    await self._lead()
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            _logger.exception("the replica stops", extra=self._context.log_extra)
+            if self._keeping is not None:
+                self._keeping.cancel()
+            raise
+
+    async def _follow_until_elected(self) -> bool:
+        """Follow; return True when the election is won, False when the place in the log had to be found anew."""
+        assert self._election is not None
+        loop = asyncio.get_running_loop()
+        follower = Follower(self._context)
+        following = loop.create_task(follower.run())
+        elected = loop.create_task(self._be_elected(follower))
+        try:
+            await asyncio.wait([following, elected], return_when=asyncio.FIRST_COMPLETED)
+            if following.done():
+                following.result()
+            # A session lost since then took the election with it.
+            return elected.result() == self._context.client.store.session_id
+        except MissingLogError as error:
+            _logger.warning("booting again: %s", error, extra=self._context.log_extra)
+            await self._rebuild()
+            return False
+        finally:
+            for task in (following, elected):
+                task.cancel()
+            await asyncio.wait([following, elected])
+
+    async def _be_elected(self, follower: Follower) -> int:
+        """Stand for election once the state is near the end of the log; return the session that won."""
+        assert self._election is not None
+        if not self._context.settings.campaign:
+            await asyncio.get_running_loop().create_future()
+        await follower.is_near.wait()
+        await self._election.win()
+        return self._context.client.store.session_id
+
+    async def _lead(self) -> None:
+        assert self._election is not None
+        self._driver = LeaderDriver(self._context, self._queue)
+        outcome = None
+        try:
+            if self._stopping:
+                self._driver.resign("the replica stops")
+            outcome = await self._driver.run()
+        except MissingLogError as error:
+            _logger.warning("booting again: %s", error, extra=self._context.log_extra)
+        finally:
+            self._driver = None
+        self._context.leader = self._context.leader_address = None
+        await self._election.resign()
+        if (outcome is None or outcome.rebuild) and not self._stopping:
+            await self._rebuild()
+
+    async def _rebuild(self) -> None:
+        """Throw the state away: it shows what was not confirmed, or cannot be continued. Metadata may be away."""
+        while True:
+            with contextlib.suppress(LedgerError):
+                await boot(self._context)
+                return
+            await asyncio.sleep(self._context.settings.retry_s)
+
+
+def _subscribe(listeners: list[Callable[[Any], None]], listener: Callable[[Any], None]) -> Callable[[], None]:
+    listeners.append(listener)
+
+    def _unsubscribe() -> None:
+        with contextlib.suppress(ValueError):
+            listeners.remove(listener)
+
+    return _unsubscribe

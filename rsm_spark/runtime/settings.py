@@ -84,9 +84,7 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
                 "set allow_single_copy for development"
             )
         if not 64 * 1024 <= self.entry_bytes_max <= ENTRY_BYTES_MAX:
-            raise UsageError(
-                f"entry_bytes_max {self.entry_bytes_max}: need 65,536 <= bytes <= {ENTRY_BYTES_MAX}"
-            )
+            raise UsageError(f"entry_bytes_max {self.entry_bytes_max}: need 65,536 <= bytes <= {ENTRY_BYTES_MAX}")
         for name in ("roll_bytes", "roll_s", "entry_commands_max", "queue_requests_max", "sessions_max",
                      "session_ttl_ms", "checkpoint_records", "idle_entry_s", "poll_s", "retry_s",
                      "tail_entries_max"):  # fmt: skip

@@ -1,0 +1,301 @@
+"""Reads the committed entries of a log, in order, across its ledgers, closed and open.
+
+What counts as committed:
+
+* in a CLOSED ledger, every entry up to its end, which comes from its own metadata, read after `sync`: never from the
+  chain, which may show a successor before this reader knows the end;
+* in any other ledger, an entry that a later envelope's confirmed revision covers, or the leader's explicit LAC.
+  The LAC in entry headers and `maxLAC` only say how far it is worth reading: recoveries write those too, and another
+  recovery may end the ledger before them.
+
+Watches are hints: chain and open metadata are read again every `poll_s`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+from ledger.core.metadata import NO_ENTRY
+from ledger.errors import MetadataError, NoSuchLedgerError
+from rsm_spark.core.chain import LogChain
+from rsm_spark.core.envelope import Envelope, decode_envelope
+from rsm_spark.core.position import NO_REVISION, LogPosition
+from rsm_spark.errors import CorruptLogError, MissingLogError
+from rsm_spark.log.chain_store import ChainStore
+
+if TYPE_CHECKING:
+    from ledger.client import LedgerClient, ReadHandle
+
+__all__ = ["LogEntry", "LogReader"]
+
+
+class LogEntry(NamedTuple):
+    """A committed entry, where it lies, and its header."""
+
+    position: LogPosition
+    payload: bytes
+    envelope: Envelope
+
+
+class LogReader:
+    """A place in a log, moving forward.
+
+    Args:
+        client: Ledger client.
+        chains: Chain of the log.
+        password: Of its ledgers.
+        position: Last entry that the caller has; None = begin with the first of the log.
+        revision: Last revision that the caller has.
+        poll_s: Longest time that a watch is trusted.
+        entries_max: Entries per read.
+
+    Attributes:
+        position: Last entry returned, or where reading began.
+        revision: Last revision returned.
+        chain: As read last; None before the first read.
+
+    """
+
+    def __init__(
+        self,
+        client: LedgerClient,
+        chains: ChainStore,
+        *,
+        password: bytes = b"",
+        position: LogPosition | None = None,
+        revision: int = NO_REVISION,
+        poll_s: float = 1.0,
+        entries_max: int = 256,
+    ) -> None:
+        self.position = position
+        self.revision = revision
+        self.chain: LogChain | None = None
+        self._client = client
+        self._chains = chains
+        self._password = password
+        self._poll_s = poll_s
+        self._entries_max = entries_max
+        self._handle: ReadHandle | None = None
+        self._next_entry_id = 0
+        # Read, not yet known to be committed. Invariant: consecutive, the last one is `_next_entry_id` - 1.
+        self._unexposed: list[LogEntry] = []
+        self._explicit_lac = NO_ENTRY
+        self._last_add_confirmed = NO_ENTRY
+        self._ledger_at_end = False
+        self._stale = True  # The chain must be read again.
+        self._checked_at = float("-inf")  # When chain and metadata were last read.
+        self._changed: asyncio.Future[None] | None = None
+
+    @property
+    def ledgers_ahead(self) -> int:
+        """Return how many ledgers of the chain come after the one being read: 0 = it is the last."""
+        if self.chain is None:
+            return 0
+        ids = [ledger.ledger_id for ledger in self.chain.ledgers]
+        if self._handle is None or self._handle.ledger_id not in ids:
+            return len(ids)
+        return len(ids) - 1 - ids.index(self._handle.ledger_id)
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether all that the chain named is closed and has been returned."""
+        if self.chain is None or self.ledgers_ahead > 0:
+            return False
+        return not self.chain.ledgers or (self._ledger_at_end and not self._unexposed)
+
+    async def read(self) -> list[LogEntry]:
+        """Return the next committed entries; empty if there are none at present.
+
+        Raises:
+            MissingLogError: The place has been trimmed: only a snapshot helps.
+            CorruptLogError: A ledger of the chain does not exist, or holds no log.
+            LedgerError, MetadataError: Bookies or metadata store cannot be asked; the same call may succeed later.
+
+        """
+        if self._stale or self._clock() - self._checked_at >= self._poll_s:
+            await self._refresh()
+        leave = self._handle is None or (self._ledger_at_end and self.ledgers_ahead > 0)
+        if leave and not await self._open_next():
+            return []
+        try:
+            await self._read_some()
+        except NoSuchLedgerError:
+            await self._explain_missing()
+        return self._expose()
+
+    async def wait(self, timeout_s: float) -> None:
+        """Wait until there may be more to read, or until the time has passed."""
+        loop = asyncio.get_running_loop()
+        if self._stale:
+            return
+        changed = self._changed = loop.create_future()
+        timer = loop.call_later(min(timeout_s, self._poll_s), _resolve, changed)
+        tail: asyncio.Task[None] | None = None
+        if self._handle is not None and not self._handle.is_closed:
+            tail = loop.create_task(self._long_poll(self._handle, timeout_s, changed))
+        try:
+            await changed
+        finally:
+            timer.cancel()
+            self._changed = None
+            if tail is not None:
+                tail.cancel()
+
+    async def close(self) -> None:
+        """Let go of the ledger."""
+        if self._handle is not None:
+            await self._handle.close()
+            self._handle = None
+
+    # ---- where to read
+
+    def _clock(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _on_watch(self) -> None:
+        self._stale = True
+        if self._changed is not None:
+            _resolve(self._changed)
+
+    async def _refresh(self) -> None:
+        """Read the chain, and the metadata of the ledger being read, again."""
+        self._stale = False
+        try:
+            self.chain, _ = await self._chains.read(watch=self._on_watch)
+            if self._handle is not None and not self._handle.is_closed:
+                await self._handle.refresh()
+        except NoSuchLedgerError:
+            self._stale = True
+            await self._explain_missing()
+        except MetadataError:
+            if self._handle is None:
+                self._stale = True
+                raise
+            # The ledger at hand can still be tailed; how old that is, logged time tells.
+        except BaseException:
+            self._stale = True
+            raise
+        self._checked_at = self._clock()
+
+    async def _open_next(self) -> bool:
+        """Go to the ledger to read from now on; False if the chain has none yet."""
+        target = self._next_ledger()
+        if target is None:
+            return False
+        ledger_id, next_entry_id = target
+        try:
+            handle = await self._client.open_no_recovery(ledger_id, password=self._password)
+        except NoSuchLedgerError:
+            await self._explain_missing(ledger_id)
+            raise
+        await self.close()
+        self._handle = handle
+        self._next_entry_id = next_entry_id
+        self._explicit_lac = self._last_add_confirmed = NO_ENTRY
+        self._ledger_at_end = False
+        return True
+
+    def _next_ledger(self) -> tuple[int, int] | None:
+        """Return the ledger that follows and the entry to begin with."""
+        assert self.chain is not None
+        ids = [ledger.ledger_id for ledger in self.chain.ledgers]
+        if self._handle is not None:
+            here = self._handle.ledger_id
+            if here not in ids:
+                raise self._missing()
+            after = ids.index(here) + 1
+            return (ids[after], 0) if after < len(ids) else None
+        if self.position is not None:
+            if self.position.ledger_id not in ids:
+                raise self._missing()
+            return self.position.ledger_id, self.position.entry_id + 1
+        if not ids:
+            return None
+        if ids[0] != self.chain.first_ledger_id or self.chain.base is not None:
+            raise self._missing()
+        return ids[0], 0
+
+    def _missing(self) -> MissingLogError:
+        assert self.chain is not None
+        first = self.revision + 1
+        ledgers = self.chain.ledgers
+        last = ledgers[0].first_revision - 1 if ledgers else None
+        return MissingLogError(
+            f"log {self._chains.log_name}: revisions {first} to {last} have left the log, which now begins with "
+            f"revision {'?' if last is None else last + 1}: start from a snapshot of revision {last} or later",
+            first_revision=first,
+            last_revision=last,
+        )
+
+    async def _explain_missing(self, ledger_id: int | None = None) -> None:
+        """Raise what a ledger that does not exist means: trimmed under this reader, or lost."""
+        missing = ledger_id if self._handle is None else self._handle.ledger_id
+        if ledger_id is not None:
+            missing = ledger_id
+        self.chain, _ = await self._chains.read()
+        if missing in [ledger.ledger_id for ledger in self.chain.ledgers]:
+            raise CorruptLogError(
+                f"log {self._chains.log_name}: its chain names ledger {missing}, which does not exist: records are lost"
+            )
+        raise self._missing()
+
+    # ---- what to return
+
+    async def _read_some(self) -> None:
+        handle = self._handle
+        assert handle is not None
+        if handle.is_closed:
+            bound = handle.metadata.last_entry_id
+        else:
+            lac = await handle.read_lac()
+            self._last_add_confirmed = max(self._last_add_confirmed, lac.last_add_confirmed)
+            self._explicit_lac = max(self._explicit_lac, lac.explicit_lac)
+            bound = max(self._last_add_confirmed, self._explicit_lac)
+        last = min(bound, self._next_entry_id + self._entries_max - 1)
+        if last >= self._next_entry_id:
+            for entry in await handle.read(self._next_entry_id, last):
+                place = LogPosition(handle.ledger_id, entry.entry_id)
+                payload = bytes(entry.payload)
+                self._unexposed.append(LogEntry(place, payload, decode_envelope(payload)))
+                self._next_entry_id = entry.entry_id + 1
+        if handle.is_closed:
+            self._check_end(handle.metadata.last_entry_id)
+
+    def _check_end(self, last_entry_id: int) -> None:
+        """Forget what was read beyond the end: a recovery may have shown it, and ended the ledger before it."""
+        while self._unexposed and self._unexposed[-1].position.entry_id > last_entry_id:
+            self._unexposed.pop()
+        self._ledger_at_end = self._next_entry_id > last_entry_id
+
+    def _expose(self) -> list[LogEntry]:
+        """Take out what is committed."""
+        pending = self._unexposed
+        handle = self._handle
+        if not pending or handle is None:
+            return []
+        count = len(pending)
+        if not handle.is_closed:
+            named = pending[-1].envelope.confirmed_revision
+            # An entry never vouches for itself: an empty one repeats the revision of the one before.
+            count = sum(entry.envelope.last_revision <= named for entry in pending[:-1])
+            count = max(count, sum(entry.position.entry_id <= self._explicit_lac for entry in pending))
+        exposed, self._unexposed = pending[:count], pending[count:]
+        if exposed:
+            self.position = exposed[-1].position
+            self.revision = exposed[-1].envelope.last_revision
+        return exposed
+
+    async def _long_poll(self, handle: ReadHandle, timeout_s: float, changed: asyncio.Future[None]) -> None:
+        """Resolve `changed` when the ledger's LAC has moved."""
+        known = max(self._last_add_confirmed, self._explicit_lac)
+        try:
+            await handle.wait_lac(known, timeout_s)
+        except Exception:  # noqa: BLE001  # a hint only: the timer wakes the reader, whose read then reports it
+            return
+        _resolve(changed)
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,107 @@
+"""Election of the replica that tries to lead: ephemeral sequential nodes, the lowest wins, each watches the one before.
+
+Winning proves nothing: a paused winner may be outlived by its node's successor. The claim of the chain and the fence
+of the ledger decide (see `rsm_spark.core.leadership`); the election only keeps the candidates from disturbing each
+other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+from ledger.errors import MetadataError, MetadataSessionLostError, NodeExistsError, NoNodeError
+from ledger.ports import MetadataStore
+from rsm_spark.core.chain import DEFAULT_RSM_ROOT, service_path
+
+__all__ = ["Election", "election_path"]
+
+_logger = logging.getLogger(__name__)
+_SEQUENCE_DIGITS = 10
+
+
+def election_path(log_name: str, rsm_root: str = DEFAULT_RSM_ROOT) -> str:
+    """Return the parent of the candidates' nodes, `<incarnation>-<sequence, 10 digits>`."""
+    return f"{service_path(log_name, rsm_root)}/election"
+
+
+class Election:
+    """One candidate.
+
+    Args:
+        store: Session with the metadata store.
+        log_name: Name of the log.
+        incarnation: Of this process: tells the own node when the reply of its creation was lost.
+        rsm_root: Where services live.
+        poll_s: Longest time that a watch is trusted; also the pause after a failure.
+
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        log_name: str,
+        incarnation: str,
+        *,
+        rsm_root: str = DEFAULT_RSM_ROOT,
+        poll_s: float = 1.0,
+    ) -> None:
+        self._store = store
+        self._root = election_path(log_name, rsm_root)
+        self._incarnation = incarnation
+        self._poll_s = poll_s
+
+    async def win(self) -> None:
+        """Join, at the end of the line, and return when this candidate is the first.
+
+        Failures of the metadata store are waited out; a lost session joins again.
+        """
+        while True:
+            try:
+                name = await self._own_node() or await self._join()
+                if await self._is_first(name):
+                    return
+            except MetadataError as error:
+                _logger.info("election is waiting", extra={"path": self._root, "reason": str(error)})
+                await asyncio.sleep(self._poll_s)
+
+    async def resign(self) -> None:
+        """Leave the line, so that the next candidate wins at once. Best effort: a lost session has left already."""
+        with contextlib.suppress(MetadataError):
+            for name in await self._candidates():
+                if name.startswith(self._incarnation):
+                    await self._store.delete(f"{self._root}/{name}")
+
+    async def _candidates(self) -> list[str]:
+        """Return the names of all candidates, first in line first."""
+        try:
+            names = await self._store.children(self._root)
+        except NoNodeError:
+            return []
+        return sorted(names, key=lambda name: (name[-_SEQUENCE_DIGITS:], name))
+
+    async def _own_node(self) -> str | None:
+        await self._store.sync(self._root)
+        return next((name for name in await self._candidates() if name.startswith(self._incarnation)), None)
+
+    async def _join(self) -> str:
+        path = f"{self._root}/{self._incarnation}-"
+        with contextlib.suppress(NodeExistsError):
+            await self._store.create(self._root, parents=True)
+        return (await self._store.create(path, ephemeral=True, sequential=True)).rpartition("/")[2]
+
+    async def _is_first(self, name: str) -> bool:
+        """Return True if first; else wait until the one before may have gone, and return False."""
+        line = await self._candidates()
+        if name not in line:
+            raise MetadataSessionLostError(f"election node {self._root}/{name} is gone: the session expired")
+        before = line.index(name) - 1
+        if before < 0:
+            return True
+        changed = asyncio.Event()
+        if await self._store.exists(f"{self._root}/{line[before]}", watch=changed.set) is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._poll_s):
+                    await changed.wait()
+        return False

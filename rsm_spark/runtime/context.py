@@ -1,0 +1,158 @@
+"""What the parts of one replica share: its state, its place in the log, its ports."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from rsm_spark.core.chain import Leadership
+from rsm_spark.core.commands import Answer
+from rsm_spark.core.machine import StateMachine
+from rsm_spark.core.position import LogPosition
+from rsm_spark.core.state import ReplicatedState, StateTip
+from rsm_spark.log.chain_store import ChainStore
+from rsm_spark.log.commit_log import LogEntry, LogReader
+from rsm_spark.log.discovery import Discovery
+from rsm_spark.runtime.settings import ReplicaSettings
+from rsm_spark.runtime.status import Role
+from rsm_spark.snapshots.manifest import SnapshotStore
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ledger.client import LedgerClient
+
+__all__ = ["ReplicaContext"]
+
+_logger = logging.getLogger(__name__)
+
+
+class ReplicaContext:
+    """Shared by the follower, the leader and the replica around them; only one of the two first is at work.
+
+    Attributes:
+        state: Live: on a leader with a batch in flight ahead of `tip`, else at `tip`.
+        tip: Confirmed.
+        position: Last confirmed entry applied, or None.
+        digest: State digest at `tip`, as far as `state_is_confirmed` or a leader has settled it.
+        state_is_confirmed: The state shows nothing that is not confirmed.
+        leader: Who claimed the log last, as far as known.
+        leader_address: Its address, as far as known.
+        role: Of the replica; change by `set_role`.
+        phase: Of the take-over protocol.
+        log_bytes: Payload bytes applied since the process began: paces snapshots.
+
+    """
+
+    def __init__(
+        self,
+        machine: StateMachine,
+        *,
+        log: str,
+        me: Leadership,
+        client: LedgerClient,
+        snapshots: SnapshotStore,
+        lake: SnapshotStore | None,
+        settings: ReplicaSettings,
+        clock_ms: Callable[[], int],
+        rng: random.Random,
+        run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
+    ) -> None:
+        self.machine = machine
+        self.log = log
+        self.me = me
+        self.client = client
+        self.snapshots = snapshots
+        self.lake = lake
+        self.settings = settings
+        self.clock_ms = clock_ms
+        self.rng = rng
+        self.run_blocking = run_blocking
+        self.chains = ChainStore(client.store, log, settings.rsm_root)
+        self.discovery = Discovery(client.store, log, settings.rsm_root)
+        self.log_id = ""
+        self.state = ReplicatedState(machine, bytes(16))
+        self.tip = self.state.tip
+        self.position: LogPosition | None = None
+        self.digest = 0
+        self.state_is_confirmed = True
+        self.leader: Leadership | None = None
+        self.leader_address: str | None = None
+        self.role = Role.FOLLOWER
+        self.phase = "follow"
+        self.log_bytes = 0
+        self.role_listeners: list[Callable[[Role], None]] = []
+        self.applied_listeners: list[Callable[[int], None]] = []
+        self.batch_ended: Callable[[], None] = lambda: None
+
+    @property
+    def log_extra(self) -> dict[str, object]:
+        """Return what every line of this replica's log carries."""
+        return {"log": self.log, "replica_id": self.me.replica_id, "revision": self.tip.revision}
+
+    def adopt(self, state: ReplicatedState, position: LogPosition | None) -> None:
+        """Take a state that was just booted, confirmed by its nature."""
+        self.state = state
+        self.tip = state.tip
+        self.position = position
+        self.digest = state.digest
+        self.state_is_confirmed = True
+
+    def apply(self, entry: LogEntry) -> None:
+        """Apply a committed entry.
+
+        Raises:
+            CorruptLogError, ForkedLogError, StateDivergedError: The replica must stop.
+
+        """
+        assert self.state_is_confirmed
+        self.state.apply_entry(entry.payload)
+        self.tip = self.state.tip
+        self.position = entry.position
+        self.log_bytes += len(entry.payload)
+        self.entry_applied()
+
+    def confirm(self, tip: StateTip, position: LogPosition, payload_bytes: int) -> None:
+        """Note that the leader's batch is confirmed, so that the live state is."""
+        assert self.state.revision == tip.revision
+        self.tip, self.position = tip, position
+        self.digest = self.state.digest
+        self.state_is_confirmed = True
+        self.log_bytes += payload_bytes
+        self.entry_applied()
+
+    def entry_applied(self) -> None:
+        """Tell those who wait for revisions, and whoever takes snapshots."""
+        for listener in self.applied_listeners:
+            listener(self.tip.revision)
+        self.batch_ended()
+
+    def set_role(self, role: Role, phase: str) -> None:
+        """Change the role; tell the listeners if it is another one."""
+        self.phase = phase
+        if role is self.role:
+            return
+        self.role = role
+        _logger.info("role changed to %s", role.value, extra=self.log_extra)
+        for listener in list(self.role_listeners):
+            listener(role)
+
+    def reader(self) -> LogReader:
+        """Return a reader that goes on where this state is."""
+        return LogReader(
+            self.client,
+            self.chains,
+            password=self.settings.ledger_password,
+            position=self.position,
+            revision=self.tip.revision,
+            poll_s=self.settings.poll_s,
+            entries_max=self.settings.tail_entries_max,
+        )
+
+
+def resolve(ticket: asyncio.Future[list[Answer]], answers: list[Answer]) -> None:
+    """Answer a submission, unless its client has gone."""
+    if not ticket.done():
+        ticket.set_result(answers)

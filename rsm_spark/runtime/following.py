@@ -1,0 +1,82 @@
+"""A replica that does not lead: applies what is committed, as soon as it may."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from ledger.errors import LedgerError
+from rsm_spark.core.chain import LogChain
+from rsm_spark.log.commit_log import LogReader
+from rsm_spark.runtime.context import ReplicaContext
+
+__all__ = ["Follower"]
+
+_logger = logging.getLogger(__name__)
+_BUSY_S_MAX = 0.01
+
+
+class Follower:
+    """Tails the log into the state.
+
+    Args:
+        context: Of the replica.
+
+    Attributes:
+        is_near: Set while the state is within one ledger of the end of the log: fit to lead.
+
+    """
+
+    def __init__(self, context: ReplicaContext) -> None:
+        self._context = context
+        self._seen: LogChain | None = None
+        self.is_near = asyncio.Event()
+
+    async def run(self) -> None:
+        """Follow until cancelled.
+
+        Raises:
+            RsmError: The log or the state is damaged, or the place in the log has been trimmed.
+
+        """
+        context = self._context
+        reader = context.reader()
+        try:
+            while True:
+                try:
+                    found = await self._apply_some(reader)
+                    await self._look_for_leader(reader)
+                    if not found:
+                        await reader.wait(context.settings.poll_s)
+                except LedgerError as error:
+                    _logger.info("following is waiting: %s", error, extra=context.log_extra)
+                    await asyncio.sleep(context.settings.retry_s)
+        finally:
+            await reader.close()
+
+    async def _apply_some(self, reader: LogReader) -> bool:
+        loop = asyncio.get_running_loop()
+        entries = await reader.read()
+        began = loop.time()
+        for entry in entries:
+            self._context.apply(entry)
+            if loop.time() - began > _BUSY_S_MAX:
+                await asyncio.sleep(0)
+                began = loop.time()
+        self._context.state.settle()
+        if reader.chain is not None and (reader.ledgers_ahead <= 1 or not reader.chain.ledgers):
+            self.is_near.set()
+        return bool(entries)
+
+    async def _look_for_leader(self, reader: LogReader) -> None:
+        """Keep the leader's name and address as the chain and the member nodes say."""
+        context, chain = self._context, reader.chain
+        if chain is None or (chain is self._seen and context.leader_address is not None):
+            return
+        self._seen = chain
+        context.leader = chain.leader
+        context.leader_address = None
+        if chain.leader is not None:
+            member = await context.discovery.member(chain.leader.replica_id)
+            if member is not None and member.incarnation == chain.leader.incarnation:
+                context.leader_address = member.address

@@ -1,0 +1,361 @@
+"""Carries out what leadership wants done: the asyncio shell around `rsm_spark.core.leadership`.
+
+The shell decides nothing about who may write. It waits out what may succeed later (no bookies, metadata store away),
+and leaves at once when the session with the metadata store is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import Any
+
+from ledger.errors import BadVersionError, LedgerError, MetadataError, NoSuchLedgerError, UsageError
+from ledger.ports import SessionState
+from rsm_spark.core.batching import BatchLimits, Composer, RequestQueue
+from rsm_spark.core.leadership import LeaderProtocol, Phase
+from rsm_spark.core.leadership_events import (
+    AddFailed,
+    AnswerBatch,
+    AppendEntry,
+    BatchComposed,
+    BeginLeadership,
+    ChainRead,
+    ChainWriteFailed,
+    ChainWritten,
+    CloseLedger,
+    CreateLedger,
+    DropBatch,
+    Effect,
+    ElectionWon,
+    EntryConfirmed,
+    Event,
+    Halt,
+    LedgerCreated,
+    LedgerEndLearned,
+    LedgerGone,
+    LedgerRecovered,
+    ReadChain,
+    RecoverLedger,
+    Replayed,
+    ReplayLog,
+    Resigned,
+    RollDue,
+    StepDown,
+    WriteChain,
+)
+from rsm_spark.core.machine import encode_description
+from rsm_spark.core.records import KernelRecord
+from rsm_spark.errors import CorruptLogError
+from rsm_spark.runtime.context import ReplicaContext, resolve
+from rsm_spark.runtime.own_ledger import OwnLedger
+from rsm_spark.runtime.status import Role
+
+__all__ = ["LeaderDriver", "LoggedClock"]
+
+_logger = logging.getLogger(__name__)
+
+
+class LoggedClock:
+    """Logged time of one leadership: never before what was logged, and going on with the monotonic clock.
+
+    Args:
+        logged_ms: Last logged time.
+        wall_ms: Wall clock now, asked only here.
+        monotonic_s: Monotonic clock now.
+
+    """
+
+    def __init__(self, logged_ms: int, wall_ms: int, monotonic_s: float) -> None:
+        self.base_ms = max(logged_ms, wall_ms)
+        self._began_s = monotonic_s
+
+    def read(self, logged_ms: int, monotonic_s: float) -> int:
+        """Return logged time now, not before `logged_ms`."""
+        return max(logged_ms, self.base_ms + int((monotonic_s - self._began_s) * 1000))
+
+
+class LeaderDriver:
+    """One attempt to lead.
+
+    Args:
+        context: Of the replica.
+        queue: Requests; filled by the replica while `accepts` is true.
+
+    Attributes:
+        accepts: Requests are taken.
+        protocol: The decisions.
+
+    """
+
+    def __init__(self, context: ReplicaContext, queue: RequestQueue) -> None:
+        self.accepts = False
+        self.protocol = LeaderProtocol(context.me, context.log, context.tip, context.position)
+        self._context = context
+        self._queue = queue
+        self._ledger = OwnLedger(context)
+        self._composer: Composer | None = None
+        self._clock: LoggedClock | None = None
+        self._wake: asyncio.Future[None] | None = None
+        self._resigned: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._outcome: StepDown | None = None
+
+    # ---- life
+
+    async def run(self) -> StepDown:
+        """Lead until deposed, resigned or without a session; return how it ended. All requests are answered.
+
+        Raises:
+            RsmError: The log is damaged: the replica must stop.
+
+        """
+        loop = asyncio.get_running_loop()
+        context = self._context
+        unsubscribe = context.client.store.on_session_state(self._on_session_state)
+        drive = loop.create_task(self._drive())
+        try:
+            either: list[asyncio.Future[Any]] = [drive, self._resigned]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not drive.done():
+                drive.cancel()
+                await asyncio.wait([drive])
+            if self.protocol.phase is not Phase.FOLLOW:
+                why = self._resigned.result() if self._resigned.done() else "the replica failed"
+                await self._carry_out_all(deque(self.protocol.handle(Resigned(why))))
+            if not drive.cancelled():
+                drive.result()
+        finally:
+            unsubscribe()
+            drive.cancel()
+            self._ledger.abandon()
+            self._deny_queued()
+            context.set_role(Role.FOLLOWER, Phase.FOLLOW)
+        assert self._outcome is not None
+        return self._outcome
+
+    def resign(self, reason: str) -> None:
+        """Stop leading, wherever it stands."""
+        if not self._resigned.done():
+            self._resigned.set_result(reason)
+
+    def wake(self) -> None:
+        """Look at the queue now."""
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    def want_checkpoint(self) -> None:
+        """Log a state digest at the next batch."""
+        if self._composer is not None:
+            self._composer.checkpoint_wanted = True
+            self.wake()
+
+    def _on_session_state(self, state: SessionState) -> None:
+        if state is SessionState.LOST:
+            self.resign("the session with the metadata store is lost")
+
+    async def _drive(self) -> None:
+        protocol = self.protocol
+        self._context.set_role(Role.CANDIDATE, Phase.CLAIM)
+        await self._carry_out_all(deque(protocol.handle(ElectionWon())))
+        while protocol.phase is not Phase.FOLLOW:
+            event = await self._next_event()
+            await self._carry_out_all(deque(protocol.handle(event)))
+
+    async def _carry_out_all(self, effects: deque[Effect]) -> None:
+        while effects:
+            event = await self._carry_out(effects.popleft())
+            if event is not None:
+                effects.extend(self.protocol.handle(event))
+            self._context.phase = self.protocol.phase
+
+    async def _carry_out(self, effect: Effect) -> Event | None:
+        """Do one thing; return its outcome, if it has one."""
+        match effect:
+            case AppendEntry(payload=payload):
+                return await self._append(payload)
+            case AnswerBatch():
+                self._answer(effect)
+            case ReadChain():
+                return await self._read_chain()
+            case WriteChain(value=value, held_version=version):
+                return await self._write_chain(value, version)
+            case RecoverLedger(ledger_id=ledger_id):
+                return await self._recover(ledger_id)
+            case ReplayLog():
+                return await self._replay(effect)
+            case CreateLedger():
+                return LedgerCreated(await self._ledger.create(effect), self._context.clock_ms())
+            case BeginLeadership(leader_epoch=epoch):
+                return self._begin(epoch)
+            case CloseLedger(ledger_id=ledger_id):
+                return await self._close(ledger_id)
+            case DropBatch(batch=batch, applied_never=applied_never):
+                for submission in batch.submissions:
+                    revision = self._context.tip.revision
+                    resolve(submission.ticket, submission.give_up(revision, applied_never=applied_never))
+            case StepDown():
+                self.accepts = False
+                self._outcome = effect
+                _logger.warning("stepping down: %s", effect.reason, extra=self._context.log_extra)
+            case Halt(reason=reason):
+                raise CorruptLogError(reason)
+        return None
+
+    # ---- taking over
+
+    async def _read_chain(self) -> Event:
+        while True:
+            try:
+                return ChainRead(*await self._context.chains.read_bytes())
+            except MetadataError as error:
+                await self._pause("reading the chain", error)
+
+    async def _write_chain(self, value: bytes, held_version: int) -> Event:
+        try:
+            return ChainWritten(await self._context.chains.write(value, held_version))
+        except BadVersionError:
+            return ChainWriteFailed()
+        except MetadataError as error:
+            await self._pause("writing the chain", error)
+            return ChainWriteFailed()
+
+    async def _recover(self, ledger_id: int) -> Event:
+        context = self._context
+        while True:
+            try:
+                handle = await context.client.open(ledger_id, password=context.settings.ledger_password)
+            except NoSuchLedgerError:
+                return LedgerGone(ledger_id)
+            except UsageError:
+                raise
+            except LedgerError as error:
+                await self._pause(f"recovering ledger {ledger_id}", error)
+            else:
+                metadata = handle.metadata
+                await handle.close()
+                return LedgerRecovered(ledger_id, metadata.last_entry_id, metadata.length)
+
+    async def _replay(self, effect: ReplayLog) -> Event:
+        context = self._context
+        reader = context.reader()
+        try:
+            while not reader.is_at_end:
+                try:
+                    entries = await reader.read()
+                except LedgerError as error:
+                    await self._pause("replaying the log", error)
+                    continue
+                for entry in entries:
+                    context.apply(entry)
+                if reader.chain is not None and reader.chain.leader_epoch != effect.chain.leader_epoch:
+                    return Resigned(f"epoch {reader.chain.leader_epoch} was claimed while replaying")
+                if entries:
+                    await asyncio.sleep(0)
+                elif not reader.is_at_end:
+                    await reader.wait(context.settings.retry_s)
+        finally:
+            await reader.close()
+        context.state.settle()
+        return Replayed(context.tip, context.position)
+
+    def _begin(self, leader_epoch: int) -> Event:
+        """Compose the first entry of this leadership."""
+        context, settings = self._context, self._context.settings
+        now = asyncio.get_running_loop().time()
+        self._clock = LoggedClock(context.tip.logged_ms, context.clock_ms(), now)
+        self._composer = Composer(
+            context.state,
+            BatchLimits(settings.entry_bytes_max, settings.entry_commands_max, settings.sessions_max),
+            leader_epoch=leader_epoch,
+            promoted_ms=self._clock.base_ms,
+            session_ttl_ms=settings.session_ttl_ms,
+            checkpoint_records=settings.checkpoint_records,
+        )
+        records: list[tuple[int, tuple[object, ...]]] = []
+        mine = context.machine.description
+        logged = context.state.description
+        if logged is None or logged.version != mine.version:
+            records.append((KernelRecord.MACHINE_DESCRIBED, (encode_description(mine),)))
+        records.append((KernelRecord.LEADER_STARTED, (context.me.replica_id, context.me.incarnation)))
+        context.state_is_confirmed = False
+        return BatchComposed(self._composer.compose_start(records, self._clock.base_ms))
+
+    # ---- leading
+
+    async def _next_event(self) -> Event:
+        """Wait until there is something to propose; compose it."""
+        loop = asyncio.get_running_loop()
+        ledger, settings = self._ledger, self._context.settings
+        while True:
+            now = loop.time()
+            if ledger.is_due_for_roll(now) and self._may_roll():
+                return RollDue()
+            idle_at = ledger.appended_at + settings.idle_entry_s
+            assert self._composer is not None
+            if self._queue.request_count or now >= idle_at or self._composer.checkpoint_wanted:
+                return self._compose(now)
+            wake = self._wake = loop.create_future()
+            timer = loop.call_at(idle_at, self.wake)
+            try:
+                await wake
+            finally:
+                timer.cancel()
+                self._wake = None
+
+    def _may_roll(self) -> bool:
+        """Return whether the chain can be written; adds go on without the metadata store, rolls do not."""
+        return self._context.client.store.session_state is SessionState.CONNECTED
+
+    def _compose(self, now: float) -> Event:
+        assert self._composer is not None
+        assert self._clock is not None
+        self._context.state_is_confirmed = False
+        logged_ms = self._clock.read(self._context.state.logged_ms, now)
+        return BatchComposed(self._composer.compose(self._queue, logged_ms))
+
+    async def _append(self, payload: bytes) -> Event:
+        added = self._ledger.append(payload)
+        self._context.state.settle()  # While the entry is on its way.
+        try:
+            return EntryConfirmed(await asyncio.shield(added))
+        except LedgerError as error:
+            _logger.warning("an add failed: %s", error, extra=self._context.log_extra)
+            return AddFailed()
+
+    def _answer(self, effect: AnswerBatch) -> None:
+        context = self._context
+        batch = effect.batch
+        context.confirm(effect.tip, effect.position, len(batch.payload))
+        for submission in batch.confirm():
+            resolve(submission.ticket, submission.answers)
+        if not self.accepts and not self._resigned.done():
+            self.accepts = True
+            context.leader = context.me
+            context.set_role(Role.LEADER, Phase.LEAD)
+        if batch.envelope.record_count:
+            self._ledger.publish_soon()
+
+    async def _close(self, ledger_id: int) -> Event:
+        while True:
+            try:
+                return LedgerEndLearned(*await self._ledger.close())
+            except NoSuchLedgerError:
+                return LedgerGone(ledger_id)
+            except LedgerError as error:
+                await self._pause(f"closing ledger {ledger_id}", error)
+
+    # ---- leaving
+
+    def _deny_queued(self) -> None:
+        """Answer what was never decided: certainly not applied."""
+        self.accepts = False
+        for submission in self._queue.take_all():
+            if not submission.ticket.done():
+                resolve(submission.ticket, submission.give_up(self._context.tip.revision, applied_never=True))
+
+    async def _pause(self, doing: str, error: LedgerError) -> None:
+        """Wait before the same is tried again."""
+        _logger.warning("%s has to wait: %s", doing, error, extra=self._context.log_extra)
+        settings = self._context.settings
+        await asyncio.sleep(settings.retry_s * self._context.rng.uniform(0.5, 1.0))

@@ -1,0 +1,158 @@
+"""The ledger that a leader writes: created, appended to, published, closed; one after another."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from ledger.errors import LedgerError, NotEnoughBookiesError
+from rsm_spark.core.leadership_events import CreateLedger
+from rsm_spark.runtime.context import ReplicaContext
+
+if TYPE_CHECKING:
+    from ledger.client import WriteHandle
+
+__all__ = ["OwnLedger"]
+
+_logger = logging.getLogger(__name__)
+
+
+class OwnLedger:
+    """Write handle of a leader and what the leader wants to know of it.
+
+    Args:
+        context: Of the replica.
+
+    Attributes:
+        appended_at: Loop time of the last append, or of the creation.
+
+    """
+
+    def __init__(self, context: ReplicaContext) -> None:
+        self.appended_at = 0.0
+        self._context = context
+        self._handle: WriteHandle | None = None
+        self._payload_bytes = 0
+        self._created_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._publishing: asyncio.Task[None] | None = None
+        self._in_flight: asyncio.Future[int] | None = None
+
+    async def create(self, effect: CreateLedger) -> int:
+        """Create the next ledger on as many bookies as there are, at least the ack quorum; return its id.
+
+        Waits until it succeeds.
+        """
+        settings = self._context.settings
+        self._stop_publishing()
+        custom = {
+            "rsm_log": self._context.log.encode(),
+            "rsm_log_id": effect.log_id.encode(),
+            "rsm_leader_epoch": str(effect.leader_epoch).encode(),
+            "rsm_previous_ledger": str(effect.previous_ledger_id).encode(),
+        }
+        ensemble_size = settings.ensemble_size
+        while True:
+            try:
+                handle = await self._context.client.create(
+                    ensemble_size=ensemble_size,
+                    write_quorum=min(settings.write_quorum, ensemble_size),
+                    ack_quorum=settings.ack_quorum,
+                    password=settings.ledger_password,
+                    custom=custom,
+                )
+            except NotEnoughBookiesError as error:
+                if ensemble_size > settings.ack_quorum:
+                    ensemble_size -= 1
+                    continue
+                await self._wait(error)
+                ensemble_size = settings.ensemble_size
+            except LedgerError as error:
+                await self._wait(error)
+            else:
+                break
+        if ensemble_size < settings.ensemble_size:
+            _logger.warning(
+                "ledger %d has %d bookies instead of %d: no more are writable",
+                handle.ledger_id,
+                ensemble_size,
+                settings.ensemble_size,
+                extra=self._context.log_extra,
+            )
+        self._handle = handle
+        self._payload_bytes = 0
+        self._created_at = self.appended_at = asyncio.get_running_loop().time()
+        return handle.ledger_id
+
+    async def _wait(self, error: LedgerError) -> None:
+        _logger.warning("no new ledger yet: %s", error, extra=self._context.log_extra)
+        await asyncio.sleep(self._context.settings.retry_s * self._context.rng.uniform(0.5, 1.0))
+
+    def append(self, payload: bytes) -> asyncio.Future[int]:
+        """Append; the future is the entry id once acknowledged."""
+        assert self._handle is not None
+        self._payload_bytes += len(payload)
+        self.appended_at = asyncio.get_running_loop().time()
+        added = self._in_flight = self._handle.append(payload)
+        added.add_done_callback(_consume)
+        return added
+
+    def is_due_for_roll(self, now: float) -> bool:
+        """Return whether the ledger is big or old enough to be followed by a new one."""
+        settings = self._context.settings
+        return self._payload_bytes >= settings.roll_bytes or now - self._created_at >= settings.roll_s
+
+    def publish_soon(self) -> None:
+        """Tell followers how far the log is confirmed, unless the next entry does so first."""
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._context.settings.explicit_lac_s, self._publish)
+
+    def _publish(self) -> None:
+        self._timer = None
+        if self._handle is None:
+            return
+        if self._in_flight is not None and not self._in_flight.done():
+            self.publish_soon()  # The entry on its way carries it; its own confirmation has to be told then.
+            return
+        if self._publishing is None or self._publishing.done():
+            self._publishing = asyncio.get_running_loop().create_task(self._write_lac(self._handle))
+
+    async def _write_lac(self, handle: WriteHandle) -> None:
+        try:
+            await handle.write_lac()
+        except LedgerError as error:  # Followers learn it from the next entry instead.
+            _logger.info("explicit LAC was not written: %s", error, extra=self._context.log_extra)
+
+    async def close(self) -> tuple[int, int]:
+        """Close the ledger, or learn that it is closed; return its last entry id and its length.
+
+        Raises:
+            NoSuchLedgerError: It does not exist.
+            LedgerError: The end is not known yet; try again.
+
+        """
+        self._stop_publishing()
+        assert self._handle is not None
+        last_entry_id = await self._handle.close()
+        return last_entry_id, self._handle.metadata.length
+
+    def abandon(self) -> None:
+        """Write nothing more; whoever leads next closes the ledger."""
+        self._stop_publishing()
+        self._handle = None
+
+    def _stop_publishing(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._publishing is not None:
+            self._publishing.cancel()
+            self._publishing = None
+
+
+def _consume(added: asyncio.Future[int]) -> None:
+    """Look at the outcome: a leader that stepped down does not."""
+    if not added.cancelled():
+        added.exception()
