@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from ledger.core.entry import Entry
 from ledger.errors import DigestError, EntryTooLargeError
 from ledger.wire.digests import Digest
 from ledger.wire.frames import FRAME_BYTES_MAX
@@ -38,23 +39,6 @@ PAYLOAD_BYTES_MAX: Final = FRAME_BYTES_MAX - 256
 
 _HEADER: Final = struct.Struct(">qqqq")
 _LAC: Final = struct.Struct(">qq")
-
-
-class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One entry whose digest has been checked.
-
-    Attributes:
-        entry_id: 0-based.
-        last_add_confirmed: Highest id that the writer had confirmed when it sent this entry: a floor.
-        length: Payload bytes of the ledger up to and including this entry.
-        payload: What the application appended.
-
-    """
-
-    entry_id: int
-    last_add_confirmed: int
-    length: int
-    payload: bytes
 
 
 class EntryHeader(msgspec.Struct, frozen=True, gc=False):

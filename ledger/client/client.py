@@ -1,0 +1,236 @@
+"""`LedgerClient`: ledgers are created, opened, listed and deleted here."""
+
+from __future__ import annotations
+
+import builtins
+import random
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Final, Self
+
+from ledger.client.pool import ConnectionPool
+from ledger.client.read_handle import ReadHandle
+from ledger.client.recovery import LedgerCloser, check_password
+from ledger.client.settings import ClientSettings
+from ledger.client.write_handle import WriteHandle
+from ledger.core.metadata import DigestType, LedgerMetadata, LedgerState, Segment
+from ledger.core.quorum import QuorumConfig
+from ledger.errors import (
+    BadVersionError,
+    MetadataSessionLostError,
+    MetadataUnavailableError,
+    NodeExistsError,
+    NoSuchLedgerError,
+    NotEnoughBookiesError,
+)
+from ledger.ports import MetadataStore
+from ledger.zk.ledgers import LedgerStore
+
+__all__ = ["LedgerClient"]
+
+_ATTEMPTS_MAX: Final = 5
+_TOKEN_BITS: Final = 63
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class LedgerClient:
+    """A client of one BookKeeper cluster. Use it on one event loop; `async with` closes it.
+
+    Args:
+        ledgers: Metadata of ledgers.
+        pool: Connections to bookies; closed with the client.
+        rng: Chooses ensembles; for back-off and jitter too.
+        settings: Limits and times.
+        wall_ms: Wall clock, for the creation time in metadata.
+
+    """
+
+    def __init__(
+        self,
+        ledgers: LedgerStore,
+        pool: ConnectionPool,
+        rng: random.Random,
+        settings: ClientSettings | None = None,
+        *,
+        wall_ms: Callable[[], int] = _wall_ms,
+    ) -> None:
+        self.settings = settings or pool.settings
+        self._ledgers = ledgers
+        self._pool = pool
+        self._rng = rng
+        self._wall_ms = wall_ms
+        self._closer = LedgerCloser(ledgers, pool, rng)
+
+    @classmethod
+    async def connect(cls, metadata_uri: str | None = None, *, settings: ClientSettings | None = None) -> Self:
+        """Connect to a cluster.
+
+        Args:
+            metadata_uri: "zk+hierarchical://host:port;host:port/ledgers"; without one, `RSM_METADATA_URI`.
+            settings: Limits and times.
+
+        Raises:
+            UsageError: The address is malformed.
+            MetadataUnavailableError: No metadata server answers.
+
+        """
+        from ledger.zk.session import connect  # noqa: PLC0415 - kazoo only where a real session is opened
+        from ledger.zk.uri import MetadataUri  # noqa: PLC0415
+
+        uri = MetadataUri.of(metadata_uri)
+        store = await connect(uri.hosts)
+        ledgers = LedgerStore(store, uri.ledgers_root)
+        rng = random.Random()  # noqa: S311 - spreads load, guards nothing
+        chosen = settings or ClientSettings()
+        return cls(ledgers, ConnectionPool(ledgers.bookie_address, rng, chosen), rng, chosen)
+
+    @property
+    def store(self) -> MetadataStore:
+        """The metadata store, for those who keep nodes of their own beside BookKeeper's."""
+        return self._ledgers.store
+
+    @property
+    def ledgers(self) -> LedgerStore:
+        """The metadata of ledgers and bookies."""
+        return self._ledgers
+
+    async def create(
+        self,
+        *,
+        ensemble_size: int = 2,
+        write_quorum: int = 2,
+        ack_quorum: int = 2,
+        digest_type: DigestType = DigestType.CRC32C,
+        password: bytes = b"",
+        custom: Mapping[str, bytes] | None = None,
+    ) -> WriteHandle:
+        """Create a ledger on writable bookies chosen at random, and return its only writer.
+
+        Raises:
+            UsageError: The quorums do not fit together.
+            NotEnoughBookiesError: Fewer writable bookies than `ensemble_size`.
+            MetadataUnavailableError: The metadata store does not answer.
+
+        """
+        quorum = QuorumConfig(ensemble_size, write_quorum, ack_quorum)
+        bookies = await self._ledgers.writable_bookies()
+        if len(bookies) < ensemble_size:
+            raise NotEnoughBookiesError(
+                f"cannot create a ledger on {ensemble_size} bookies: {len(bookies)} are writable "
+                f"({', '.join(bookies) or 'none'}); start more, or ask for a smaller ensemble"
+            )
+        metadata = LedgerMetadata(
+            quorum=quorum,
+            state=LedgerState.OPEN,
+            segments=(Segment(0, tuple(self._rng.sample(bookies, ensemble_size))),),
+            digest_type=digest_type,
+            password=password,
+            created_ms=self._wall_ms(),
+            custom=dict(custom or {}),
+            token=self._rng.getrandbits(_TOKEN_BITS),
+        )
+        ledger_id, version = await self._create_node(metadata)
+
+        async def close_ledger(metadata: LedgerMetadata, last_entry_id: int, length: int) -> LedgerMetadata:
+            return await self._closer.close(ledger_id, metadata, last_entry_id, length, version)
+
+        return WriteHandle(ledger_id, metadata, self._pool, self._rng, close_ledger)
+
+    async def open(self, ledger_id: int, *, password: bytes = b"") -> ReadHandle:
+        """Open a ledger for reading and make its end final: fences its writer, recovers it, closes it.
+
+        Raises:
+            NoSuchLedgerError: It does not exist.
+            WrongPasswordError: Nothing was changed.
+            QuorumLostError: Too few bookies answer to know the end; nothing was cut off.
+            MetadataUnavailableError: The metadata store does not answer.
+
+        """
+        metadata = await self._closer.recover(ledger_id, password)
+        return ReadHandle(ledger_id, metadata, self._ledgers, self._pool)
+
+    async def open_no_recovery(self, ledger_id: int, *, password: bytes = b"") -> ReadHandle:
+        """Open a ledger for reading as it is, without disturbing its writer. `read_lac` tells how far it goes.
+
+        Raises:
+            NoSuchLedgerError: It does not exist.
+            WrongPasswordError: The password is another.
+
+        """
+        metadata, _ = await self._ledgers.read(ledger_id, sync=True)
+        check_password(ledger_id, metadata, password)
+        return ReadHandle(ledger_id, metadata, self._ledgers, self._pool)
+
+    async def delete(self, ledger_id: int) -> None:
+        """Delete a ledger; bookies free its entries when they next look.
+
+        Raises:
+            NoSuchLedgerError: It does not exist.
+            MetadataUnavailableError: The metadata store does not answer.
+
+        """
+        _, version = await self._ledgers.read(ledger_id, sync=True)
+        for _ in range(_ATTEMPTS_MAX):
+            try:
+                await self._ledgers.delete(ledger_id, version)
+            except (BadVersionError, MetadataUnavailableError, MetadataSessionLostError):
+                try:
+                    _, version = await self._ledgers.read(ledger_id, sync=True)
+                except NoSuchLedgerError:
+                    return  # the reply was lost, the deletion was not
+            else:
+                return
+        raise MetadataUnavailableError(
+            f"could not delete ledger {ledger_id} in {_ATTEMPTS_MAX} attempts", ledger_id=ledger_id
+        )
+
+    async def list(self) -> builtins.list[int]:
+        """Return the ids of all ledgers, ascending."""
+        return await self._ledgers.list()
+
+    async def metadata(self, ledger_id: int, *, sync: bool = False) -> LedgerMetadata:
+        """Return what the metadata store knows of a ledger.
+
+        Raises:
+            NoSuchLedgerError: It does not exist.
+
+        """
+        metadata, _ = await self._ledgers.read(ledger_id, sync=sync)
+        return metadata
+
+    async def close(self) -> None:
+        """End all connections and the session; handles stop working. Ledgers stay as they are."""
+        await self._pool.close()
+        await self._ledgers.store.close()
+
+    async def __aenter__(self) -> Self:
+        """Return the client."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the client."""
+        await self.close()
+
+    async def _create_node(self, metadata: LedgerMetadata) -> tuple[int, int]:
+        """Create the ledger's node under a new id; the token tells whose a node is when a reply was lost."""
+        ledger_id = await self._ledgers.new_ledger_id()
+        for _ in range(_ATTEMPTS_MAX):
+            try:
+                return ledger_id, await self._ledgers.create(ledger_id, metadata)
+            except (NodeExistsError, MetadataUnavailableError, MetadataSessionLostError):
+                try:
+                    found, version = await self._ledgers.read(ledger_id, sync=True)
+                except NoSuchLedgerError:
+                    continue
+                if found.token == metadata.token:
+                    return ledger_id, version
+                ledger_id = await self._ledgers.new_ledger_id()
+        raise MetadataUnavailableError(
+            f"could not create a ledger in {_ATTEMPTS_MAX} attempts: the metadata store does not answer; try again"
+        )

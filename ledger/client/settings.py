@@ -1,0 +1,36 @@
+"""What a client of the ledger may be told; the defaults suit a local network."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["ClientSettings"]
+
+
+class ClientSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Limits and times of one `LedgerClient`.
+
+    Attributes:
+        connect_timeout_s: For one attempt to reach a bookie.
+        request_timeout_s: For one answer of a bookie; checked every `sweep_interval_s`.
+        quorum_timeout_s: An append that has no ack quorum after this long fails, even while bookies seem alive.
+        reconnect_delay_s_min: Pause after the first failed attempt; it doubles, with jitter, up to the next.
+        reconnect_delay_s_max: Longest pause between two attempts.
+        sweep_interval_s: How often time-outs are looked for.
+        in_flight_bytes_max: Payload bytes of one writer that are not confirmed; `drain()` waits for less.
+        write_buffer_bytes_max: Bytes waiting for one bookie's socket; beyond it the connection is given up.
+        read_batch_bytes: Bytes that one read handle asks for at a time.
+        long_poll_s: How long a bookie may hold a wait for the next confirmed entry.
+
+    """
+
+    connect_timeout_s: float = 3.0
+    request_timeout_s: float = 5.0
+    quorum_timeout_s: float = 20.0
+    reconnect_delay_s_min: float = 0.05
+    reconnect_delay_s_max: float = 2.0
+    sweep_interval_s: float = 0.5
+    in_flight_bytes_max: int = 64 * 1024 * 1024
+    write_buffer_bytes_max: int = 128 * 1024 * 1024
+    read_batch_bytes: int = 16 * 1024 * 1024
+    long_poll_s: float = 2.0

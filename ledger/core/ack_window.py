@@ -1,0 +1,117 @@
+"""Which ensemble positions have stored which entries, for the entries that are not confirmed yet.
+
+confirmed   on an ack quorum, and so is everything before it  -> id <= `confirmed`
+pending     pushed, not confirmed                             -> `confirmed` < id <= `pushed`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from ledger.core.quorum import QuorumConfig, write_set
+
+__all__ = ["AckWindow"]
+
+_COMPACT_AT: Final = 4096  # confirmed entries kept at the front of the list before they are cut off
+
+
+class AckWindow:
+    """Counts answers for a run of entries and confirms them in order.
+
+    Attributes:
+        confirmed: Highest entry that is on an ack quorum together with all before it; inclusive.
+
+    """
+
+    __slots__ = ("_base", "_head", "_masks", "_quorum", "_write_masks", "confirmed")
+
+    def __init__(self, quorum: QuorumConfig, first_entry_id: int = 0) -> None:
+        self._quorum = quorum
+        self.confirmed = first_entry_id - 1
+        # Bit p of _masks[i]: position p has stored entry _base + i. Invariant: the entries below index _head
+        # are confirmed, those from it on are pending: _base + _head == confirmed + 1.
+        self._masks: list[int] = []
+        self._base = first_entry_id
+        self._head = 0
+        # Bit p of _write_masks[e % E]: position p is in the write set of entry e.
+        self._write_masks = tuple(
+            sum(1 << position for position in write_set(entry_id, quorum)) for entry_id in range(quorum.ensemble_size)
+        )
+
+    @property
+    def pushed(self) -> int:
+        """Highest entry that was pushed."""
+        return self._base + len(self._masks) - 1
+
+    @property
+    def pending_count(self) -> int:
+        """Entries pushed and not confirmed."""
+        return len(self._masks) - self._head
+
+    def push(self, count: int) -> None:
+        """Take `count` more entries, stored nowhere yet."""
+        self._masks.extend([0] * count)
+
+    def store(self, position: int, entry_ids: Iterable[int]) -> bool:
+        """Count one position's answers for a batch of entries; tell whether `confirmed` moved.
+
+        Answers for entries already confirmed, or given twice, change nothing.
+        """
+        masks = self._masks
+        base = self._base
+        bit = 1 << position
+        low, high = self.confirmed, base + len(masks)
+        for entry_id in entry_ids:
+            if low < entry_id < high:
+                masks[entry_id - base] |= bit
+        head = self._head
+        ack_quorum = self._quorum.ack_quorum
+        end = len(masks)
+        while head < end and masks[head].bit_count() >= ack_quorum:
+            head += 1
+        if head == self._head:
+            return False
+        self._head = head
+        self.confirmed = base + head - 1
+        if head >= _COMPACT_AT:
+            del masks[:head]
+            self._base += head
+            self._head = 0
+        return True
+
+    def drop(self, position: int) -> None:
+        """Forget what a position stored of the pending entries: another bookie takes its place."""
+        keep = ~(1 << position)
+        for index in range(self._head, len(self._masks)):
+            self._masks[index] &= keep
+
+    def missing(self, position: int) -> list[int]:
+        """Return the pending entries that the position should store and has not, ascending."""
+        bit = 1 << position
+        size = self._quorum.ensemble_size
+        first = self._base + self._head
+        return [
+            entry_id
+            for entry_id, mask in enumerate(self._masks[self._head :], first)
+            if not mask & bit and self._write_masks[entry_id % size] & bit
+        ]
+
+    def stuck(self, failed_mask: int) -> int | None:
+        """Return the first pending entry that cannot reach its ack quorum without the failed positions."""
+        size = self._quorum.ensemble_size
+        first = self._base + self._head
+        for entry_id, mask in enumerate(self._masks[self._head :], first):
+            reachable = mask | self._write_masks[entry_id % size] & ~failed_mask
+            if reachable.bit_count() < self._quorum.ack_quorum:
+                return entry_id
+        return None
+
+    def validate(self) -> None:
+        """Check the invariants."""
+        assert self._base + self._head == self.confirmed + 1
+        assert 0 <= self._head <= len(self._masks)
+        if self.pending_count:
+            assert self._masks[self._head].bit_count() < self._quorum.ack_quorum
+        for entry_id, mask in enumerate(self._masks, self._base):
+            assert not mask & ~self._write_masks[entry_id % self._quorum.ensemble_size]

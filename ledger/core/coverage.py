@@ -1,0 +1,26 @@
+"""When enough bookies have answered that nothing confirmed, and nothing still confirmable, can hide from them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from ledger.core.quorum import QuorumConfig, write_set
+
+__all__ = ["is_covered"]
+
+
+def is_covered(ensemble: Sequence[str], heard: Collection[str], quorum: QuorumConfig) -> bool:
+    """Whether no write set of the ensemble has an ack quorum of bookies that were not heard.
+
+    With a write quorum as large as the ensemble these are E - AQ + 1 answers.
+
+    Args:
+        ensemble: Bookie ids by position.
+        heard: Bookies that gave a valid answer.
+        quorum: Replication of the ledger.
+
+    """
+    return all(
+        sum(ensemble[position] not in heard for position in write_set(entry_id, quorum)) < quorum.ack_quorum
+        for entry_id in range(quorum.ensemble_size)
+    )

@@ -1,0 +1,321 @@
+"""Sans-IO recovery of one ledger that is not closed: fence, find the end, write the tail back, close.
+
+1. Fence: read entry -1 with the fence flag at the whole last ensemble, until no write set has an ack quorum of
+   bookies unheard of (the old writer cannot confirm anything any more).
+2. start = max(highest LAC found, first entry of the last segment - 1) + 1. Everything below is confirmed.
+3. Read forward from start, at all replicas, every read fencing too. An entry is found once one replica gives it;
+   absent only once WQ - AQ + 1 replicas say that they never had it. Anything else is "unknown" and stops the
+   recovery: it never cuts the ledger short.
+4. Write each found entry back to its write set with RECOVERY_ADD. It carries start - 1 as LAC, the one that the
+   recovery began with, so that a reader never sees a LAC that another recovery could still take back.
+5. Where a write set cannot reach its ack quorum, a spare bookie takes the place of a failed one: in a new
+   segment that starts at the first entry not yet written back, kept here and published only with the close.
+6. Close by compare-and-set at the last entry found; the shell does it, and adopts a CLOSED that was quicker.
+
+    unread      not asked for yet                        -> id >= `_next_read`
+    reading     asked for, not decided                   -> `_reads`
+    held        found, not on an ack quorum again yet    -> `_held`
+    restored    on an ack quorum                         -> id <= `_window.confirmed`
+
+Sources: BookKeeper's LedgerRecoveryOp; the TLA+ model of its recovery (recovery reads must fence).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import Final, TypeAlias
+
+import msgspec
+
+from ledger.core.ack_window import AckWindow
+from ledger.core.coverage import is_covered
+from ledger.core.entry import Answer, Entry, Miss, MissKind
+from ledger.core.metadata import NO_ENTRY, LedgerMetadata, Segment
+from ledger.core.quorum import write_set
+from ledger.core.reader import read_failure, replicas_of
+from ledger.errors import LedgerError, QuorumLostError, WrongPasswordError
+
+__all__ = ["CloseLedger", "Effect", "FailRecovery", "FenceRead", "Recovery", "ReplaceBookie", "WriteBack"]
+
+READ_AHEAD_ENTRIES: Final = 64
+"""Entries read or written back at a time; a bound on memory (entries are at most 5 MiB each)."""
+
+
+class FenceRead(msgspec.Struct, frozen=True, gc=False):
+    """Read this entry at this bookie with the fence flag; -1 is the highest that it has stored."""
+
+    bookie_id: str
+    entry_id: int
+
+
+class WriteBack(msgspec.Struct, frozen=True):
+    """Store the entry at this bookie with RECOVERY_ADD, under this LAC."""
+
+    bookie_id: str
+    entry: Entry
+    last_add_confirmed: int
+
+
+class ReplaceBookie(msgspec.Struct, frozen=True):
+    """Choose a writable bookie that is none of `excluded`; answer with `on_replacement`."""
+
+    bookie_id: str
+    excluded: tuple[str, ...]
+
+
+class CloseLedger(msgspec.Struct, frozen=True):
+    """Compare-and-set the metadata to CLOSED with this end. The recovery is over."""
+
+    last_entry_id: int
+    length: int
+    segments: tuple[Segment, ...]
+
+
+class FailRecovery(msgspec.Struct, frozen=True):
+    """Give up: the end cannot be known now. Nothing was cut short; it may be tried again."""
+
+    error: LedgerError
+
+
+Effect: TypeAlias = FenceRead | WriteBack | ReplaceBookie | CloseLedger | FailRecovery
+
+
+class _Phase(Enum):
+    FENCING = "fencing"
+    READING = "reading"
+    SIZING = "sizing"  # nothing to write back: one more read tells the length of what is confirmed
+    OVER = "over"
+
+
+class Recovery:
+    """One recovery by one client, from metadata that is IN_RECOVERY."""
+
+    def __init__(self, ledger_id: int, metadata: LedgerMetadata) -> None:
+        self.ledger_id = ledger_id
+        self._quorum = metadata.quorum
+        self._metadata = metadata
+        self._segments = list(metadata.segments)
+        self._phase = _Phase.FENCING
+        self._fence_answers: dict[str, Answer] = {}
+        self._lac_found = NO_ENTRY
+        # Set when fencing is done; from then on the segments below `_start` are never touched.
+        self._start = 0
+        self._next_read = 0
+        self._frontier = 0  # the first entry that is not decided
+        self._end: int | None = None  # the last entry, once known
+        self._end_length = 0
+        # entry -> answers by bookie, for entries from `_frontier` on (and the one that is read for its length)
+        self._reads: dict[int, dict[str, Answer]] = {}
+        self._held: dict[int, Entry] = {}
+        self._window = AckWindow(metadata.quorum)
+        self._failed: dict[str, str] = {}
+        self._replacing: set[str] = set()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether `CloseLedger` or `FailRecovery` has been returned."""
+        return self._phase is _Phase.OVER
+
+    def start(self) -> list[Effect]:
+        """Fence the last ensemble."""
+        return [FenceRead(bookie_id, NO_ENTRY) for bookie_id in self._segments[-1].bookies]
+
+    def on_answers(self, answers: Iterable[tuple[str, int, Answer]]) -> list[Effect]:
+        """Take one wake-up's answers to fencing reads: (bookie, entry id asked for, answer)."""
+        effects: list[Effect] = []
+        for bookie_id, entry_id, answer in answers:
+            if self.is_over:
+                break
+            if isinstance(answer, Miss) and answer.kind == MissKind.DENIED:
+                error = WrongPasswordError(
+                    f"cannot recover ledger {self.ledger_id}: {bookie_id} refuses the password; nothing was "
+                    "changed there",
+                    ledger_id=self.ledger_id,
+                )
+                effects += self._fail(error)
+            elif entry_id == NO_ENTRY:
+                effects += self._on_fenced(bookie_id, answer)
+            elif entry_id in self._reads:
+                self._reads[entry_id].setdefault(bookie_id, answer)
+        if not self.is_over and self._phase is not _Phase.FENCING:
+            effects += self._advance()
+        return effects
+
+    def on_stored(self, bookie_id: str, entry_ids: Iterable[int]) -> list[Effect]:
+        """Take one bookie's answers to `WriteBack`; a bookie that has been replaced does not count."""
+        ensemble = self._segments[-1].bookies
+        if self.is_over or bookie_id not in ensemble:
+            return []
+        if self._window.store(ensemble.index(bookie_id), entry_ids):
+            for entry_id in [entry_id for entry_id in self._held if entry_id <= self._window.confirmed]:
+                del self._held[entry_id]
+        return self._advance()
+
+    def on_store_failed(self, bookie_id: str, reason: str) -> list[Effect]:
+        """Go on without a bookie that did not take a `WriteBack`; replace it if a write set needs it."""
+        if self.is_over or bookie_id not in self._segments[-1].bookies:
+            return []
+        self._failed[bookie_id] = reason
+        return self._advance()
+
+    def on_replacement(self, bookie_id: str, spare: str | None) -> list[Effect]:
+        """Put the spare where the failed bookie was, or give up if there is none."""
+        self._replacing.discard(bookie_id)
+        last = self._segments[-1]
+        if self.is_over or bookie_id not in last.bookies:
+            return []
+        if spare is None:
+            return self._fail(self._quorum_lost("write back", self._window.confirmed + 1, self._failed))
+        bookies = tuple(spare if bookie == bookie_id else bookie for bookie in last.bookies)
+        first = self._window.confirmed + 1
+        if last.first_entry_id == first:
+            self._segments.pop()
+        self._segments.append(Segment(first, bookies))
+        position = bookies.index(spare)
+        self._window.drop(position)
+        effects: list[Effect] = [self._write_back(spare, entry_id) for entry_id in self._window.missing(position)]
+        return effects + self._advance()
+
+    def validate(self) -> None:
+        """Check the invariants."""
+        if self._phase is _Phase.FENCING:
+            return
+        self._window.validate()
+        assert self._frontier <= self._next_read
+        assert list(self._held) == list(range(self._window.confirmed + 1, self._window.pushed + 1))
+        assert self._start >= self._metadata.segments[-1].first_entry_id
+
+    def _on_fenced(self, bookie_id: str, answer: Answer) -> list[Effect]:
+        if self._phase is not _Phase.FENCING:
+            return []
+        self._fence_answers[bookie_id] = answer
+        if isinstance(answer, Entry):
+            self._lac_found = max(self._lac_found, answer.last_add_confirmed)
+        ensemble = self._segments[-1].bookies
+        if not self._is_covered(ensemble):
+            if len(self._fence_answers) < len(set(ensemble)):
+                return []
+            unheard = {
+                bookie: miss.reason
+                for bookie, miss in self._fence_answers.items()
+                if isinstance(miss, Miss) and miss.kind == MissKind.UNKNOWN
+            }
+            return self._fail(self._quorum_lost("fence", None, unheard))
+        last_segment_first = self._metadata.segments[-1].first_entry_id
+        self._start = max(self._lac_found, last_segment_first - 1) + 1
+        self._next_read = self._frontier = self._start
+        self._window = AckWindow(self._quorum, self._start)
+        self._phase = _Phase.READING
+        return []
+
+    def _is_covered(self, ensemble: tuple[str, ...]) -> bool:
+        """Whether no write set has an ack quorum of bookies that may not be fenced.
+
+        A bookie that answers at all has fenced, even if its entry fails the digest or it had none.
+        """
+        fenced = {
+            bookie
+            for bookie, answer in self._fence_answers.items()
+            if isinstance(answer, Entry) or answer.kind in (MissKind.ABSENT, MissKind.CORRUPT)
+        }
+        return is_covered(ensemble, fenced, self._quorum)
+
+    def _advance(self) -> list[Effect]:
+        """Decide what can be decided, and ask for what comes next."""
+        effects: list[Effect] = []
+        while self._end is None and not self.is_over and self._frontier in self._reads:
+            decided = self._decide(self._frontier)
+            if decided is None:
+                break
+            effects += decided
+        if self.is_over:
+            return effects
+        if self._phase is _Phase.SIZING:
+            return effects + self._size()
+        if self._end is None:
+            effects += self._read_on()
+        if self._failed:
+            effects += self._replace()
+        if self._end is not None and self._window.confirmed == self._end:
+            effects += self._finish()
+        return effects
+
+    def _decide(self, entry_id: int) -> list[Effect] | None:
+        """Return what follows from the answers about one entry; None as long as they do not decide it."""
+        answers = self._reads[entry_id]
+        found = next((answer for answer in answers.values() if isinstance(answer, Entry)), None)
+        if found is not None:
+            del self._reads[entry_id]
+            self._held[entry_id] = found
+            self._end_length = found.length
+            self._frontier = entry_id + 1
+            self._window.push(1)
+            ensemble = self._segments[-1].bookies
+            return [self._write_back(ensemble[p], entry_id) for p in write_set(entry_id, self._quorum)]
+        misses = [(bookie, answer) for bookie, answer in answers.items() if isinstance(answer, Miss)]
+        if sum(miss.kind == MissKind.ABSENT for _, miss in misses) >= self._quorum.coverage_count:
+            self._end = entry_id - 1
+            self._reads.clear()
+            return []
+        if len(misses) == self._quorum.write_quorum:
+            unknown = {bookie: miss.reason for bookie, miss in misses}
+            return self._fail(self._quorum_lost("tell whether there is an", entry_id, unknown))
+        return None
+
+    def _read_on(self) -> list[Effect]:
+        effects: list[Effect] = []
+        while self._next_read <= self._window.confirmed + READ_AHEAD_ENTRIES:
+            self._reads[self._next_read] = {}
+            effects += [
+                FenceRead(bookie_id, self._next_read) for bookie_id in replicas_of(self._metadata, self._next_read)
+            ]
+            self._next_read += 1
+        return effects
+
+    def _write_back(self, bookie_id: str, entry_id: int) -> Effect:
+        return WriteBack(bookie_id, self._held[entry_id], self._start - 1)
+
+    def _replace(self) -> list[Effect]:
+        ensemble = self._segments[-1].bookies
+        failed = [(position, bookie) for position, bookie in enumerate(ensemble) if bookie in self._failed]
+        if self._replacing or self._window.stuck(sum(1 << position for position, _ in failed)) is None:
+            return []
+        bookie_id = failed[0][1]  # one at a time: the spare for the next one depends on this one's
+        self._replacing.add(bookie_id)
+        return [ReplaceBookie(bookie_id, tuple(sorted({*ensemble, *self._failed})))]
+
+    def _finish(self) -> list[Effect]:
+        assert self._end is not None
+        if self._end < self._start and self._end >= 0:
+            self._phase = _Phase.SIZING
+            self._reads = {self._end: {}}
+            return [FenceRead(bookie_id, self._end) for bookie_id in replicas_of(self._metadata, self._end)]
+        self._phase = _Phase.OVER
+        return [CloseLedger(self._end, self._end_length, tuple(self._segments))]
+
+    def _size(self) -> list[Effect]:
+        """Take the length from the last confirmed entry; it exists, so only all replicas together can deny it."""
+        assert self._end is not None
+        answers = self._reads[self._end]
+        for answer in answers.values():
+            if isinstance(answer, Entry):
+                self._phase = _Phase.OVER
+                return [CloseLedger(self._end, answer.length, tuple(self._segments))]
+        if len(answers) < self._quorum.write_quorum:
+            return []
+        misses = [(bookie, answer) for bookie, answer in answers.items() if isinstance(answer, Miss)]
+        return self._fail(read_failure(self.ledger_id, self._end, misses))
+
+    def _fail(self, error: LedgerError) -> list[Effect]:
+        self._phase = _Phase.OVER
+        return [FailRecovery(error)]
+
+    def _quorum_lost(self, what: str, entry_id: int | None, seen: dict[str, str]) -> QuorumLostError:
+        subject = "it" if entry_id is None else f"entry {entry_id}"
+        details = "; ".join(f"{bookie}: {reason}" for bookie, reason in seen.items())
+        return QuorumLostError(
+            f"cannot recover ledger {self.ledger_id}: too few bookies to {what} {subject} ({details}). It stays "
+            "unclosed and nothing was cut off; try again when they are back",
+            ledger_id=self.ledger_id,
+        )
