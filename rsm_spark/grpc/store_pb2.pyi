@@ -14,12 +14,14 @@ class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SESSION_EXPIRED: _ClassVar[Status]
     SEQUENCE_GAP: _ClassVar[Status]
     OVERLOADED: _ClassVar[Status]
+    TOO_LARGE: _ClassVar[Status]
 OK: Status
 NOT_LEADER: Status
 OUTCOME_UNKNOWN: Status
 SESSION_EXPIRED: Status
 SEQUENCE_GAP: Status
 OVERLOADED: Status
+TOO_LARGE: Status
 
 class Requests(_message.Message):
     __slots__ = ("message_id", "log", "session", "open_session", "answered_up_to", "sequences", "commands", "queries", "stale")
@@ -44,18 +46,20 @@ class Requests(_message.Message):
     def __init__(self, message_id: _Optional[int] = ..., log: _Optional[str] = ..., session: _Optional[bytes] = ..., open_session: bool = ..., answered_up_to: _Optional[int] = ..., sequences: _Optional[_Iterable[int]] = ..., commands: _Optional[_Iterable[bytes]] = ..., queries: _Optional[_Iterable[bytes]] = ..., stale: bool = ...) -> None: ...
 
 class Answers(_message.Message):
-    __slots__ = ("message_id", "statuses", "revisions", "payloads", "leader_address")
+    __slots__ = ("message_id", "statuses", "revisions", "payloads", "leader_address", "more")
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     STATUSES_FIELD_NUMBER: _ClassVar[int]
     REVISIONS_FIELD_NUMBER: _ClassVar[int]
     PAYLOADS_FIELD_NUMBER: _ClassVar[int]
     LEADER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     message_id: int
     statuses: _containers.RepeatedScalarFieldContainer[Status]
     revisions: _containers.RepeatedScalarFieldContainer[int]
     payloads: _containers.RepeatedScalarFieldContainer[bytes]
     leader_address: str
-    def __init__(self, message_id: _Optional[int] = ..., statuses: _Optional[_Iterable[_Union[Status, str]]] = ..., revisions: _Optional[_Iterable[int]] = ..., payloads: _Optional[_Iterable[bytes]] = ..., leader_address: _Optional[str] = ...) -> None: ...
+    more: bool
+    def __init__(self, message_id: _Optional[int] = ..., statuses: _Optional[_Iterable[_Union[Status, str]]] = ..., revisions: _Optional[_Iterable[int]] = ..., payloads: _Optional[_Iterable[bytes]] = ..., leader_address: _Optional[str] = ..., more: bool = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ()

@@ -1,0 +1,202 @@
+"""The store's gRPC messages as what the kernel and the clients use; the only place that knows the generated code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from google.protobuf.message import DecodeError
+
+from rsm_spark.core.commands import Answer, Command, OpenSession, Query, Request
+from rsm_spark.errors import InvalidCommandError
+from rsm_spark.grpc import store_pb2
+from rsm_spark.store.core.command_stream import Message
+
+__all__ = [
+    "ANSWERS_BYTES_MAX",
+    "CALL_METHOD",
+    "EXCHANGE_METHOD",
+    "MESSAGE_BYTES_MAX",
+    "SERVICE",
+    "SESSION_BYTES",
+    "STATUS_METHOD",
+    "ReceivedAnswers",
+    "ReceivedRequests",
+    "decode_answers",
+    "decode_requests",
+    "decode_status",
+    "encode_answers",
+    "encode_message",
+    "encode_status",
+    "encode_status_request",
+    "join_answers",
+]
+
+SERVICE = "rsm.store.v1.Replica"
+EXCHANGE_METHOD = f"/{SERVICE}/Exchange"
+CALL_METHOD = f"/{SERVICE}/Call"
+STATUS_METHOD = f"/{SERVICE}/Status"
+
+SESSION_BYTES = 16
+MESSAGE_BYTES_MAX = 8 * 1024 * 1024
+"""Either way: well above a client's message (1 MiB, or one large command) and a piece of answers."""
+ANSWERS_BYTES_MAX = 4 * 1024 * 1024
+"""Payload bytes of one piece of answers, before the last of them; a single one is a scan's page, 3 MiB, at most."""
+
+
+class ReceivedRequests(msgspec.Struct, frozen=True, gc=False):
+    """A client's message.
+
+    Attributes:
+        message_id: To be echoed.
+        log: Name of the log that the client means.
+        requests: In the order in which they are answered.
+        is_stale: A follower may answer the queries.
+
+    """
+
+    message_id: int
+    log: str
+    requests: list[Request]
+    is_stale: bool
+
+
+class ReceivedAnswers(msgspec.Struct, frozen=True, gc=False):
+    """A replica's message; the lists are parallel, `statuses` may be empty (all OK)."""
+
+    message_id: int
+    statuses: list[int]
+    revisions: list[int]
+    payloads: list[bytes]
+    leader_address: str
+    more: bool
+
+
+def decode_requests(text: bytes) -> ReceivedRequests:
+    """Read a client's message.
+
+    Raises:
+        InvalidCommandError: It breaks the contract of `store.proto`.
+
+    """
+    try:
+        message = store_pb2.Requests.FromString(text)
+    except DecodeError as error:
+        raise InvalidCommandError(f"not a Requests message: {error}") from error
+    sequences, commands, session = message.sequences, message.commands, message.session
+    if len(sequences) != len(commands):
+        raise InvalidCommandError(f"{len(commands)} commands with {len(sequences)} sequences: one each is needed")
+    if (commands or message.open_session) and len(session) != SESSION_BYTES:
+        raise InvalidCommandError(f"session of {len(session)} bytes: {SESSION_BYTES} random bytes are needed")
+    requests: list[Request] = [OpenSession(session)] if message.open_session else []
+    answered_up_to = message.answered_up_to
+    requests += [
+        Command(session, sequence, answered_up_to, payload)
+        for sequence, payload in zip(sequences, commands, strict=True)
+    ]
+    requests += [Query(payload) for payload in message.queries]
+    return ReceivedRequests(message.message_id, message.log, requests, message.stale)
+
+
+def encode_answers(message_id: int, answers: Sequence[Answer], leader_address: str | None) -> list[bytes]:
+    """Return a replica's answers to one message: one message, or several if they are very large.
+
+    Args:
+        message_id: Of the client's message.
+        answers: One or more.
+        leader_address: Goes along when it is of use.
+
+    """
+    texts: list[bytes] = []
+    first = 0
+    held = 0
+    for index, answer in enumerate(answers):
+        held += len(answer.payload)
+        if held > ANSWERS_BYTES_MAX and index > first:
+            texts.append(_encode_piece(message_id, answers[first:index], leader_address, more=True))
+            first, held = index, len(answer.payload)
+    texts.append(_encode_piece(message_id, answers[first:] if first else answers, leader_address, more=False))
+    return texts
+
+
+def _encode_piece(message_id: int, answers: Sequence[Answer], leader_address: str | None, *, more: bool) -> bytes:
+    statuses = [int(answer.status) for answer in answers]
+    is_refused = any(statuses)
+    message = store_pb2.Answers(
+        message_id=message_id,
+        revisions=[answer.revision for answer in answers],
+        payloads=[answer.payload for answer in answers],
+        more=more,
+    )
+    if is_refused:
+        message.statuses.extend(statuses)  # type: ignore[arg-type]  # the stub wants the generated enum
+        message.leader_address = leader_address or ""
+    return message.SerializeToString()
+
+
+def encode_message(message: Message, log: str, *, is_stale: bool) -> bytes:
+    """Return a client's message."""
+    return store_pb2.Requests(
+        message_id=message.message_id,
+        log=log,
+        session=message.session if message.commands else b"",
+        open_session=message.opens_session,
+        answered_up_to=message.answered_up_to,
+        sequences=[operation.sequence for operation in message.commands],
+        commands=[operation.payload for operation in message.commands],
+        queries=[operation.payload for operation in message.queries],
+        stale=is_stale,
+    ).SerializeToString()
+
+
+def decode_answers(text: bytes) -> ReceivedAnswers:
+    """Read a replica's message.
+
+    Raises:
+        ValueError: It is none.
+
+    """
+    try:
+        message = store_pb2.Answers.FromString(text)
+    except DecodeError as error:
+        raise ValueError(f"not an Answers message: {error}") from error
+    # Lists, once: indexing a repeated field crosses into C for every element.
+    return ReceivedAnswers(
+        message.message_id,
+        list(message.statuses),
+        list(message.revisions),
+        list(message.payloads),
+        message.leader_address,
+        message.more,
+    )
+
+
+def join_answers(pieces: Sequence[ReceivedAnswers]) -> ReceivedAnswers:
+    """Return the answers to one message that came in pieces."""
+    statuses: list[int] = []
+    if any(piece.statuses for piece in pieces):
+        for piece in pieces:
+            statuses += piece.statuses or [0] * len(piece.payloads)
+    return ReceivedAnswers(
+        pieces[0].message_id,
+        statuses,
+        [revision for piece in pieces for revision in piece.revisions],
+        [payload for piece in pieces for payload in piece.payloads],
+        pieces[-1].leader_address,
+        more=False,
+    )
+
+
+def encode_status_request() -> bytes:
+    """Return the question for a replica's status."""
+    return store_pb2.StatusRequest().SerializeToString()
+
+
+def encode_status(json: bytes) -> bytes:
+    """Return a replica's status."""
+    return store_pb2.StatusAnswer(json=json.decode()).SerializeToString()
+
+
+def decode_status(text: bytes) -> bytes:
+    """Return the JSON of a replica's status."""
+    return store_pb2.StatusAnswer.FromString(text).json.encode()

@@ -1,0 +1,262 @@
+"""The connection of one client to whoever leads: sends what `CommandStream` says, and follows the leader.
+
+One task connects and writes, one reads; operations that are submitted in one turn of the event loop travel in one
+message. What is to be sent, and what an answer means, is decided in `rsm_spark.store.core.command_stream`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from rsm_spark.core.commands import AnswerStatus
+from rsm_spark.errors import NoLeaderError
+from rsm_spark.grpc.channel import ConnectionLostError, ReplicaChannel
+from rsm_spark.store.core.command_stream import CommandStream, Operation
+from rsm_spark.store.leader_finder import LeaderFinder
+
+__all__ = ["LeaderLink"]
+
+_PAUSE_FIRST_S = 0.02
+_PAUSE_GROWTH = 1.6
+_PAUSE_MAX_S = 0.5
+_CONNECT_TIMEOUT_S = 5.0
+_TICK_MAX_S = 1.0
+_TICK_MIN_S = 0.01
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class _Group:
+    """Operations that one caller waits for together."""
+
+    __slots__ = ("future", "left", "operations")
+
+    def __init__(self, future: asyncio.Future[list[Operation]]) -> None:
+        self.future = future
+        self.operations: list[Operation] = []
+        self.left = 0
+
+
+class LeaderLink:
+    """Sends operations until they end.
+
+    Args:
+        stream: Decides; used by nobody else.
+        finder: Names the replica to send to.
+        log: Name of the log.
+        is_stale: A replica that does not lead may answer queries.
+
+    """
+
+    def __init__(self, stream: CommandStream, finder: LeaderFinder, log: str, *, is_stale: bool = False) -> None:
+        self._stream = stream
+        self._finder = finder
+        self._log = log
+        self._is_stale = is_stale
+        self._loop = asyncio.get_running_loop()
+        # Set when there may be something to send, or a reason to look for the leader again.
+        self._wake = asyncio.Event()
+        self._channel: ReplicaChannel | None = None
+        self._hint = ""
+        self._has_answered = False
+        self._is_closed = False
+        self._tick: asyncio.TimerHandle | None = None
+        self._tick_s = _TICK_MAX_S
+        self._trouble = ""
+        self._task = self._loop.create_task(self._run(), name=f"rsm-leader-link-{log}")
+
+    @property
+    def trouble(self) -> str:
+        """What keeps operations from being answered, as far as known; for error messages."""
+        return self._trouble or self._finder.trouble
+
+    @property
+    def address(self) -> str:
+        """Address of the replica connected to; "" while there is none."""
+        return self._channel.address if self._channel is not None else ""
+
+    async def close(self) -> None:
+        """Give up what has no answer yet, and disconnect."""
+        self._is_closed = True
+        self._resolve(self._stream.close())
+        if self._tick is not None:
+            self._tick.cancel()
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+    def submit(self, payload: bytes, timeout_s: float, *, is_query: bool) -> asyncio.Future[Operation]:
+        """Queue one operation; the future gets it when it has ended.
+
+        Raises:
+            NoLeaderError: This client is closed.
+
+        """
+        future: asyncio.Future[Operation] = self._loop.create_future()
+        deadline_s = self._begin(timeout_s)
+        self._stream.submit(Operation(payload, deadline_s, future, is_query=is_query))
+        return future
+
+    def submit_many(
+        self, payloads: Sequence[bytes], timeout_s: float, *, is_query: bool
+    ) -> asyncio.Future[list[Operation]]:
+        """Queue operations in order; one future gets all of them when the last has ended.
+
+        Raises:
+            NoLeaderError: This client is closed.
+
+        """
+        future: asyncio.Future[list[Operation]] = self._loop.create_future()
+        if not payloads:
+            future.set_result([])
+            return future
+        deadline_s = self._begin(timeout_s)
+        group = _Group(future)
+        group.operations = [Operation(payload, deadline_s, group, is_query=is_query) for payload in payloads]
+        group.left = len(group.operations)
+        for operation in group.operations:
+            self._stream.submit(operation)
+        return future
+
+    def _begin(self, timeout_s: float) -> float:
+        if self._is_closed:
+            raise NoLeaderError(f"log {self._log}: this client is closed")
+        self._tick_s = min(self._tick_s, max(_TICK_MIN_S, timeout_s / 20))
+        if self._tick is None:
+            self._tick = self._loop.call_later(self._tick_s, self._on_tick)
+        self._wake.set()
+        return self._loop.time() + timeout_s
+
+    def _on_tick(self) -> None:
+        self._tick = None
+        self._resolve(self._stream.expire(self._loop.time()))
+        if self._stream.has_work:
+            self._tick = self._loop.call_later(self._tick_s, self._on_tick)
+
+    @staticmethod
+    def _resolve(ended: Iterable[Operation]) -> None:
+        for operation in ended:
+            ticket = operation.ticket
+            if isinstance(ticket, _Group):
+                ticket.left -= 1
+                if not ticket.left and not ticket.future.done():
+                    ticket.future.set_result(ticket.operations)
+            elif not ticket.done():
+                ticket.set_result(operation)
+
+    async def _run(self) -> None:
+        pause_s = _PAUSE_FIRST_S
+        refused_by = ""
+        while True:
+            await self._work()
+            moved = asyncio.Event()
+            address = await self._finder.find(self._watcher(moved))
+            hint, self._hint = self._hint, ""
+            if hint and address in {None, refused_by}:
+                address = hint  # The replica that refused knows more than the metadata store did a moment ago.
+            if address is not None:
+                try:
+                    await self._serve(address, moved)
+                except ConnectionLostError as error:
+                    self._trouble = str(error)
+                    _LOGGER.info("lost the replica", extra={"log": self._log, "reason": str(error)})
+                finally:
+                    self._stream.on_lost()
+                refused_by = address
+            self._resolve(self._stream.resume())
+            if self._has_answered or moved.is_set():
+                self._has_answered = False
+                pause_s = _PAUSE_FIRST_S
+            if self._hint and not hint:
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await moved.wait()
+            pause_s = min(pause_s * _PAUSE_GROWTH, _PAUSE_MAX_S)
+
+    async def _work(self) -> None:
+        while not self._stream.has_work:
+            self._wake.clear()
+            await self._wake.wait()
+
+    def _watcher(self, moved: asyncio.Event) -> Callable[[], None]:
+        def _on_change() -> None:
+            moved.set()
+            self._wake.set()
+
+        return _on_change
+
+    async def _serve(self, address: str, moved: asyncio.Event) -> None:
+        """Exchange messages with one replica until it refuses, breaks off, or another one leads."""
+        async with ReplicaChannel(address, self._log, is_stale=self._is_stale) as channel:
+            self._channel = channel
+            reader: asyncio.Task[None] | None = None
+            look = self._loop.create_task(self._look(channel, moved))
+            try:
+                while reader is None or not reader.done():
+                    self._wake.clear()
+                    message = self._stream.compose()
+                    if message is not None:
+                        if reader is None:
+                            async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+                                await channel.write(message)
+                            reader = self._loop.create_task(self._read(channel))
+                            reader.add_done_callback(lambda _: self._wake.set())
+                        else:
+                            await channel.write(message)
+                        continue
+                    if self._stream.refusal is not None and not self._stream.is_in_flight:
+                        if not self._deal_with_refusal():
+                            return
+                        continue
+                    await self._wake.wait()
+                reader.result()
+            except TimeoutError as error:
+                raise ConnectionLostError(
+                    f"{address}: no connection within {_CONNECT_TIMEOUT_S:g} s; it may be paused or cut off"
+                ) from error
+            finally:
+                self._channel = None
+                for task in (reader, look):
+                    if task is not None:
+                        task.cancel()
+                        with contextlib.suppress(asyncio.CancelledError, ConnectionLostError):
+                            await task
+
+    def _deal_with_refusal(self) -> bool:
+        """Return whether to go on with this replica."""
+        refusal = self._stream.refusal
+        if refusal == AnswerStatus.SESSION_EXPIRED:
+            self._resolve(self._stream.resume())
+            return True
+        self._trouble = f"the replica answers {refusal.name}" if refusal is not None else ""
+        return False
+
+    async def _look(self, channel: ReplicaChannel, moved: asyncio.Event) -> None:
+        """Break off when the metadata store names another leader."""
+        while True:
+            await moved.wait()
+            moved.clear()
+            address = await self._finder.find(self._watcher(moved))
+            if address is not None and address != channel.address:
+                channel.break_off(f"{address} leads now")
+                return
+
+    async def _read(self, channel: ReplicaChannel) -> None:
+        stream = self._stream
+        while True:
+            received = await channel.read()
+            try:
+                ended = stream.on_answers(received.message_id, received.statuses, received.revisions, received.payloads)
+            except ValueError as error:
+                raise ConnectionLostError(f"{channel.address}: {error}") from error
+            if received.leader_address and received.leader_address != channel.address:
+                self._hint = received.leader_address
+            if ended:
+                self._has_answered = True
+                self._trouble = ""
+                self._resolve(ended)
+            self._wake.set()
