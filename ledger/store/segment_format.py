@@ -37,6 +37,7 @@ __all__ = [
     "decode_block",
     "decode_footer",
     "decode_header",
+    "decode_ids",
     "decode_trailer",
     "encode_block",
     "encode_footer",
@@ -190,6 +191,23 @@ def decode_block(data: Buffer, where: str) -> Block:
         end += 4 + length
         ends.append(end)
     return Block(header, view, ids, ends)
+
+
+def decode_ids(data: Buffer, where: str) -> list[int]:
+    """Return the entry ids of a block from its header and table; no CRC is checked.
+
+    Raises:
+        CorruptStorageError: These bytes cannot be the head of a block.
+
+    """
+    header = decode_header(data, where)
+    count = header.entry_count
+    if header.table_bytes == 4 * count:
+        return list(range(header.first_entry_id, header.first_entry_id + count))
+    start, end = HEADER_BYTES + 4 * count, HEADER_BYTES + header.table_bytes
+    if len(data) < end:
+        raise CorruptStorageError(f"{where}: a block's table is cut short")
+    return list(array("q", bytes(data[start:end])))
 
 
 def encode_footer(segment_id: int, blocks_end: int, ledger_bytes: dict[int, int]) -> bytes:

@@ -15,12 +15,14 @@ from ledger.store.index import BlockRow, LedgerRow, merge_ledger_rows
 from ledger.store.journal_format import JournalScan, bodies
 from ledger.store.records import RecordId, parse_explicit_lac, parse_key
 from ledger.store.segment_format import (
+    BLOCK_ENTRIES_MAX,
     HEADER_BYTES,
     TRAILER_BYTES,
     Block,
     decode_block,
     decode_footer,
     decode_header,
+    decode_ids,
     decode_trailer,
     encode_block,
     encode_footer,
@@ -40,11 +42,12 @@ _LENGTH_MASK = (1 << _LENGTH_BITS) - 1
 
 
 class Converted(msgspec.Struct, frozen=True):
-    """What a segment holds: the rows that the index needs."""
+    """What a segment holds: the rows that the index needs, and what could not be read any more."""
 
     segment_id: int
     blocks: list[BlockRow]
     ledgers: list[LedgerRow]
+    damages: list[str] = []
 
 
 # ledger id -> {entry id: byte offset << 24 | length}; a body that comes twice counts with its last bytes.
@@ -248,44 +251,79 @@ class SegmentFolder:
         return blocks_end, size
 
     def rows(self, segment_id: int) -> Converted:
-        """Read a segment's block headers, to rebuild the index.
-
-        Raises:
-            CorruptStorageError: A header, a block of records or the trailer is damaged.
-
-        """
+        """Read and check a whole segment, to rebuild the index; what is damaged is named and left out."""
         where = segment_file_name(segment_id)
         blocks: list[BlockRow] = []
         ledgers: dict[int, LedgerRow] = {}
+        damages: list[str] = []
         handle = self._disk.open(self.path(segment_id))
         try:
-            blocks_end, _ = self._blocks_end(handle, segment_id)
-            offset = 0
-            while offset < blocks_end:
-                header = decode_header(self._disk.pread(handle, HEADER_BYTES, offset), where)
-                records: Iterator[tuple[int, Buffer]] = iter(())
-                if header.first_entry_id < 0:
-                    records = decode_block(self._disk.pread(handle, header.byte_count, offset), where).entries()
-                else:
-                    blocks.append(
-                        BlockRow(
-                            header.ledger_id,
-                            header.first_entry_id,
-                            header.last_entry_id,
-                            segment_id,
-                            offset,
-                            header.byte_count,
-                        )
-                    )
-                last = max(header.last_entry_id, NO_ENTRY)
-                row = ledger_row_of(header.ledger_id, records, last, header.last_add_confirmed)
-                ledgers[header.ledger_id] = merge_ledger_rows(ledgers.get(header.ledger_id), row)
-                offset += header.byte_count
+            offset, blocks_end = 0, 0
+            try:
+                blocks_end, _ = self._blocks_end(handle, segment_id)
+                while offset < blocks_end:
+                    header = decode_header(self._disk.pread(handle, HEADER_BYTES, offset), where)
+                    byte_count = min(header.byte_count, blocks_end - offset)
+                    block = _block_or_damage(self._disk.pread(handle, byte_count, offset), where, damages)
+                    if block is not None:
+                        _add_rows(block, segment_id, offset, blocks, ledgers)
+                    offset += header.byte_count
+            except CorruptStorageError as error:
+                damages.append(f"{error}; nothing behind byte {offset} can be found")
         finally:
             self._disk.close(handle)
-        return Converted(segment_id, blocks, list(ledgers.values()))
+        return Converted(segment_id, blocks, list(ledgers.values()), damages)
+
+    def entry_ids(self, row: BlockRow) -> list[int]:
+        """Return the ids of the entries in a block, from its head alone."""
+        handle = self._disk.open(self.path(row.segment_id))
+        try:
+            head = self._disk.pread(handle, HEADER_BYTES + 12 * BLOCK_ENTRIES_MAX, row.byte_offset)
+        finally:
+            self._disk.close(handle)
+        return decode_ids(head, segment_file_name(row.segment_id))
+
+    def sync(self, segment_id: int) -> None:
+        """Make a segment durable that an interrupted process may have left in the kernel's cache."""
+        handle = self._disk.open(self.path(segment_id))
+        try:
+            self._disk.fdatasync(handle)
+        finally:
+            self._disk.close(handle)
+        self._disk.fsync_dir(self._folder)
 
     def remove(self, segment_id: int) -> None:
         """Unlink a segment whose ledgers are all gone."""
         self._disk.remove(self.path(segment_id))
         self._disk.fsync_dir(self._folder)
+
+
+def _block_or_damage(data: bytes, where: str, damages: list[str]) -> Block | None:
+    try:
+        return decode_block(data, where)
+    except CorruptStorageError as error:
+        damages.append(str(error))
+        return None
+
+
+def _add_rows(
+    block: Block, segment_id: int, offset: int, blocks: list[BlockRow], ledgers: dict[int, LedgerRow]
+) -> None:
+    header = block.header
+    records: Iterator[tuple[int, Buffer]] = iter(())
+    if header.first_entry_id < 0:
+        records = block.entries()
+    else:
+        blocks.append(
+            BlockRow(
+                header.ledger_id,
+                header.first_entry_id,
+                header.last_entry_id,
+                segment_id,
+                offset,
+                header.byte_count,
+            )
+        )
+    last = max(header.last_entry_id, NO_ENTRY)
+    row = ledger_row_of(header.ledger_id, records, last, header.last_add_confirmed)
+    ledgers[header.ledger_id] = merge_ledger_rows(ledgers.get(header.ledger_id), row)

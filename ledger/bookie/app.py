@@ -1,0 +1,249 @@
+"""The bookie process: everything is wired here, in the order that safety asks for.
+
+Lock the disks, check whose they are, replay, bound the limbo if there is one, listen, register; only then is the
+bookie said to be ready. On SIGTERM the reverse: unregister, answer what was taken, sync, leave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import gc
+import logging
+import os
+import secrets
+import shutil
+import signal
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from ledger.bookie.collector import Collector
+from ledger.bookie.identity import claim_disks, newest_ledger_id, still_named_up_to
+from ledger.bookie.server import BookieServer
+from ledger.bookie.settings import BookieSettings, check_bind
+from ledger.errors import LedgerError, UsageError
+from ledger.store.disk import RealDisk, ThreadExecutor
+from ledger.store.entry_store import Executors
+from ledger.store.index import Index
+from ledger.store.index_lmdb import LmdbIndex
+from ledger.store.limbo import LEDGER_ID_MAX, Limbo, save_limbo
+from ledger.wire.metadata_format import Cookie
+from ledger.zk import session
+from ledger.zk.ledgers import LedgerStore
+from ledger.zk.registration import BookieRegistration
+from ledger.zk.uri import MetadataUri
+
+__all__ = ["EXIT_STORAGE_FAILED", "ReadyNotice", "run_bookie"]
+
+_log = logging.getLogger(__name__)
+EXIT_STORAGE_FAILED = 74
+"""Exit code after a disk error that nothing may be assumed of (EX_IOERR)."""
+_PROCESS_FILE = "process.json"
+_MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs")
+
+
+class ReadyNotice(msgspec.Struct, frozen=True):
+    """The line by which a bookie says that it is registered and serves."""
+
+    ready: bool
+    bookie_id: str
+    port: int
+    fsync: bool
+    limbo: bool
+    replayed_entries: int
+
+
+async def run_bookie(settings: BookieSettings, on_ready: Callable[[ReadyNotice], None]) -> int:
+    """Run until SIGTERM or SIGINT; return the exit code.
+
+    Raises:
+        LedgerError: It cannot start: what is wrong and what would help.
+        OSError: The disk or the network refuses.
+
+    """
+    check_bind(settings.bind, is_insecure=settings.is_insecure)
+    store_settings = settings.store_settings()
+    folders = [store_settings.journal.folder, store_settings.ledger_dir]
+    for folder in folders:
+        _prepare(folder, is_fsync=settings.is_fsync)
+    uri = MetadataUri.of(settings.metadata_uri)
+    with contextlib.ExitStack() as locks:
+        for folder in folders:
+            locks.enter_context(_locked(folder))
+        store = await session.connect(uri.hosts, session_timeout_ms=settings.session_timeout_ms)
+        try:
+            return await _Process(settings, LedgerStore(store, uri.ledgers_root)).run(on_ready)
+        finally:
+            await store.close()
+
+
+class _Process:
+    """The parts of one bookie process, and their order."""
+
+    def __init__(self, settings: BookieSettings, ledgers: LedgerStore) -> None:
+        self._settings = settings
+        self._ledgers = ledgers
+        self._store_settings = settings.store_settings()
+        self._disk = RealDisk(fsync=settings.is_fsync)
+        self._registration: BookieRegistration | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopped = asyncio.Event()
+
+    async def run(self, on_ready: Callable[[ReadyNotice], None]) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stopped.set)
+        settings = self._settings
+        host = settings.advertise or settings.bind
+        bookie_id = f"{host}:{settings.port}"
+        await self._claim(bookie_id)
+        server = await self._open_server()
+        await self._bound_limbo(server)
+        port = await server.listen(settings.bind, settings.port)
+        registration = BookieRegistration(
+            self._ledgers.store, self._ledgers.root, bookie_id, host=host, port=port
+        )
+        self._registration = registration
+        await registration.register()
+        if server.store.is_read_only:
+            await registration.set_read_only(True)
+        is_in_limbo = bool(server.store.limbo.reasons)
+        notice = ReadyNotice(
+            ready=True,
+            bookie_id=bookie_id,
+            port=port,
+            fsync=settings.is_fsync,
+            limbo=is_in_limbo,
+            replayed_entries=server.store.replayed_entry_count,
+        )
+        self._write_process_file(notice)
+        collector = Collector(
+            server.store,
+            self._ledgers,
+            submit=self._executors.readers.submit,
+            write=self._executors.converter.submit,
+            now_ms=lambda: time.time_ns() // 1_000_000,
+        )
+        self._tasks.append(loop.create_task(collector.run(settings.collect_s)))
+        gc.collect()
+        gc.freeze()
+        on_ready(notice)
+        return await self._serve(server, registration)
+
+    async def _serve(self, server: BookieServer, registration: BookieRegistration) -> int:
+        stopped = asyncio.get_running_loop().create_task(self._stopped.wait())
+        server.failed.add_done_callback(lambda _: self._stopped.set())
+        await stopped
+        for task in self._tasks:
+            task.cancel()
+        if server.failed.done():
+            _log.critical("the bookie stops: its storage failed: %s", server.failed.result())
+            with contextlib.suppress(LedgerError):
+                await registration.unregister()
+            return EXIT_STORAGE_FAILED
+        await registration.unregister()
+        await server.close()
+        return 0
+
+    async def _claim(self, bookie_id: str) -> None:
+        settings = self._settings
+        instance_id = await self._ledgers.ensure_layout(str(uuid.UUID(bytes=os.urandom(16), version=4)))
+        cookie = Cookie(
+            bookie_id,
+            _absolute(settings.journal_root),
+            (_absolute(settings.ledger_root),),
+            instance_id,
+        )
+        folder = self._store_settings.ledger_dir
+        folders = [self._store_settings.journal.folder, folder]
+        if settings.port == 0:
+            raise UsageError("--port 0: a bookie's port is part of its identity; name one")
+        if await claim_disks(self._disk, self._ledgers, cookie, folders):
+            newest = await still_named_up_to(self._ledgers, bookie_id)
+            if newest >= 0:
+                reason = f"ledgers name {bookie_id}, but its disks are new: what it held is lost"
+                save_limbo(self._disk, folder, Limbo(newest, (reason,)))
+
+    async def _open_server(self) -> BookieServer:
+        self._executors = Executors(
+            ThreadExecutor("journal"), ThreadExecutor("converter"), ThreadExecutor("reader", worker_count=2)
+        )
+        return await BookieServer.open(
+            self._disk,
+            self._executors,
+            self._store_settings,
+            self._open_index,
+            nonce=lambda: secrets.randbits(32),
+            on_read_only=self._on_read_only,
+        )
+
+    def _open_index(self, *, reset: bool) -> Index:
+        path = f"{self._settings.ledger_root}/index"
+        if reset:
+            shutil.rmtree(path, ignore_errors=True)
+        return LmdbIndex(path, fsync=self._settings.is_fsync)
+
+    def _on_read_only(self, is_read_only: bool) -> None:
+        if self._registration is not None:
+            move = self._registration.set_read_only(is_read_only)
+            self._tasks.append(asyncio.get_running_loop().create_task(move))
+
+    async def _bound_limbo(self, server: BookieServer) -> None:
+        limbo = server.store.limbo
+        if limbo.ledger_id_max == LEDGER_ID_MAX:
+            await server.store.bound_limbo(await newest_ledger_id(self._ledgers))
+        if limbo.reasons:
+            _log.error(
+                "this bookie lost data and is in limbo: it serves what it holds, answers 'unknown' for the rest, and "
+                "takes no adds to ledgers up to %d. Recover those ledgers and copy their entries to other bookies, "
+                "then start this one with empty directories and a new cookie",
+                server.store.limbo.ledger_id_max,
+                extra={"reasons": limbo.reasons},
+            )
+
+    def _write_process_file(self, notice: ReadyNotice) -> None:
+        content = {"pid": os.getpid(), **msgspec.to_builtins(notice)}
+        path = Path(self._store_settings.ledger_dir) / _PROCESS_FILE
+        path.write_bytes(msgspec.json.encode(content))
+
+
+@contextlib.contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    """Hold a folder for this process alone; the kernel lets go when the process ends."""
+    with (Path(folder) / "LOCK").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UsageError(f"{folder} is in use by another bookie process; stop it first") from None
+        yield
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).absolute())
+
+
+def _prepare(folder: str, *, is_fsync: bool) -> None:
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    if is_fsync:
+        _refuse_memory(folder)
+
+
+def _refuse_memory(folder: str) -> None:
+    """Refuse a file system that lives in memory: an fsync there keeps nothing."""
+    path = str(Path(folder).resolve())
+    found, found_type = "", ""
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, mount, kind, *_ = line.split(" ")
+        mount = mount.replace("\\040", " ")
+        if (path + "/").startswith(mount.rstrip("/") + "/") and len(mount) >= len(found):
+            found, found_type = mount, kind
+    if found_type in _MEMORY_FILE_SYSTEMS:
+        raise UsageError(
+            f"{folder} lies on {found_type} ({found}), which a power cut empties; choose a directory on a disk, or "
+            "say --no-fsync for a bookie whose data may be lost"
+        )

@@ -1,0 +1,133 @@
+"""Drops what belongs to deleted ledgers, and never anything else (safety 26).
+
+Local ledgers are listed first, then `sync`, then the metadata: so a ledger that is created meanwhile is not
+even looked at. Each that is missing in the listing is read once more by itself; only "no such node" deletes it.
+Any other answer ends the round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from ledger.errors import LedgerError, NoSuchLedgerError
+from ledger.store.entry_store import EntryStore
+from ledger.zk.ledgers import LedgerStore
+
+__all__ = ["Collected", "Collector", "Submit"]
+
+_log = logging.getLogger(__name__)
+_PAGE = 10_000
+T = TypeVar("T")
+
+
+class Submit(Protocol):
+    """An executor's `submit`."""
+
+    def __call__(self, fn: Callable[[], T]) -> asyncio.Future[T]:
+        """See `ledger.store.disk.Executor`."""
+        ...
+
+
+class Collected(msgspec.Struct, frozen=True):
+    """What a round dropped."""
+
+    ledger_ids: list[int]
+    segment_ids: list[int]
+
+
+class Collector:
+    """Collects deleted ledgers of one store.
+
+    Args:
+        store: The storage.
+        ledgers: The metadata.
+        submit: Runs blocking reads.
+        write: Runs blocking writes; the converter's, so that it never races a conversion.
+        now_ms: Wall clock.
+
+    """
+
+    def __init__(
+        self, store: EntryStore, ledgers: LedgerStore, *, submit: Submit, write: Submit, now_ms: Callable[[], int]
+    ) -> None:
+        self._store = store
+        self._ledgers = ledgers
+        self._submit = submit
+        self._write = write
+        self._now_ms = now_ms
+
+    async def run(self, interval_s: float) -> None:
+        """Collect again and again; an error ends a round, not the collector."""
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                collected = await self.collect()
+            except (LedgerError, OSError) as error:
+                _log.warning("collection of deleted ledgers put off: %s", error)
+                continue
+            if collected.ledger_ids:
+                _log.info(
+                    "deleted ledgers collected",
+                    extra={"ledgers": len(collected.ledger_ids), "segments": len(collected.segment_ids)},
+                )
+
+    async def collect(self) -> Collected:
+        """Run one round.
+
+        Raises:
+            LedgerError: The metadata could not be read for sure; what was not dropped yet stays.
+
+        """
+        local = await self._local_ids()
+        await self._ledgers.store.sync(self._ledgers.root)
+        named = dict.fromkeys(await self._ledgers.list())
+        dropped: list[int] = []
+        for ledger_id in local:
+            if ledger_id not in named and await self._is_gone(ledger_id):
+                await self._drop(ledger_id)
+                dropped.append(ledger_id)
+        return Collected(dropped, await self._remove_segments())
+
+    async def _local_ids(self) -> list[int]:
+        index = self._store.index
+        found: list[int] = []
+        first = 0
+        while page := await self._submit(lambda first=first: index.ledger_ids(first, _PAGE)):  # type: ignore[misc]
+            found += page
+            first = page[-1] + 1
+        return found
+
+    async def _is_gone(self, ledger_id: int) -> bool:
+        try:
+            await self._ledgers.read(ledger_id, sync=True)
+        except NoSuchLedgerError:
+            return True
+        return False
+
+    async def _drop(self, ledger_id: int) -> None:
+        ledger = self._store.ledgers.get(ledger_id)
+        if ledger is not None:
+            ledger.is_deleted = True
+        now_ms = self._now_ms()
+        await self._write(lambda: self._store.index.drop_ledger(ledger_id, now_ms))
+
+    async def _remove_segments(self) -> list[int]:
+        """Unlink segments of whose ledgers none is left; half-empty ones are for compaction."""
+        index, segments = self._store.index, self._store.segments
+
+        def work() -> list[int]:
+            removed: list[int] = []
+            for segment_id in index.segment_ids():
+                rows = [index.ledger(i) for i in segments.ledger_bytes(segment_id)]
+                if all(row is not None and row.deleted_at_ms for row in rows):
+                    index.drop_segment(segment_id)
+                    segments.remove(segment_id)
+                    removed.append(segment_id)
+            return removed
+
+        return await self._write(work)

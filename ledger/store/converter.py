@@ -1,0 +1,124 @@
+"""Makes segments of sealed journal files, one at a time, in the background.
+
+The order is what a power cut tests: segment synced, folder synced, index committed; only then is the journal
+file free. A full disk is waited out (the journal file keeps the entries); any other error stops the bookie.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections import deque
+from functools import partial
+from typing import Protocol
+
+from ledger.errors import CorruptStorageError
+from ledger.store.disk import Disk, Executor, read_file
+from ledger.store.index import Index
+from ledger.store.journal_format import scan
+from ledger.store.recovery import free_file_name
+from ledger.store.segments import SegmentFolder, collect
+from ledger.store.tail import Generation
+
+__all__ = ["Converter", "ConverterListener"]
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+class ConverterListener(Protocol):
+    """Who hears of conversions, on the event loop."""
+
+    def on_converted(self, generation: Generation, path: str) -> None:
+        """Hear that a journal file's entries are in a segment and its file, now at `path`, is free."""
+        ...
+
+    def on_no_space(self) -> None:
+        """Hear that the disk is full; the conversion is tried again by itself."""
+        ...
+
+    def on_conversion_failure(self, error: BaseException) -> None:
+        """Hear that a conversion failed for good."""
+        ...
+
+
+class Converter:
+    """A queue of sealed journal files. Invariant: while one is converted it is the head of the queue."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        executor: Executor,
+        segments: SegmentFolder,
+        index: Index,
+        journal_folder: str,
+        listener: ConverterListener,
+        retry_s: float,
+    ) -> None:
+        self._disk = disk
+        self._executor = executor
+        self._segments = segments
+        self._index = index
+        self._journal_folder = journal_folder
+        self._listener = listener
+        self._retry_s = retry_s
+        self._queue: deque[Generation] = deque()
+        self._retry: asyncio.TimerHandle | None = None
+        self._idle: asyncio.Future[None] | None = None
+        self._is_running = False
+        self._is_closed = False
+
+    def convert(self, generation: Generation) -> None:
+        """Take a sealed journal file."""
+        self._queue.append(generation)
+        self._next()
+
+    def _next(self) -> None:
+        if self._is_running or self._is_closed or not self._queue:
+            return
+        self._is_running = True
+        self._retry = None
+        generation = self._queue[0]
+        future = self._executor.submit(partial(self._work, generation))
+        future.add_done_callback(partial(self._on_done, generation))
+
+    def _work(self, generation: Generation) -> str:
+        """Convert one file (on the worker); return the path of the file that is free then."""
+        journal_id = generation.journal_id
+        data = read_file(self._disk, generation.path)
+        result = scan(data, journal_id, has_successor=True)
+        if result.lost:
+            raise CorruptStorageError(
+                f"{generation.path}: bytes {result.lost} were synced and are damaged; restart the bookie: it will "
+                "serve what is left and answer 'unknown' for the rest"
+            )
+        converted = self._segments.write(journal_id, data, collect(data, result))
+        self._index.commit_segment(journal_id, converted.blocks, converted.ledgers)
+        path = f"{self._journal_folder}/{free_file_name(journal_id)}"
+        self._disk.rename(generation.path, path)
+        self._disk.fsync_dir(self._journal_folder)
+        return path
+
+    def _on_done(self, generation: Generation, future: asyncio.Future[str]) -> None:
+        self._is_running = False
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+        error = future.exception()
+        if isinstance(error, OSError) and error.errno in _NO_SPACE:
+            self._listener.on_no_space()
+            self._retry = asyncio.get_running_loop().call_later(self._retry_s, self._next)
+        elif error is not None:
+            self._is_closed = True
+            self._listener.on_conversion_failure(error)
+        else:
+            self._queue.popleft()
+            self._listener.on_converted(generation, future.result())
+            self._next()
+
+    async def close(self) -> None:
+        """Let a running conversion end and start no other: the next start does the rest."""
+        self._is_closed = True
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._is_running:
+            self._idle = asyncio.get_running_loop().create_future()
+            await self._idle
