@@ -359,7 +359,8 @@ class _Ready(msgspec.Struct):
 
 def _environment() -> dict[str, str]:
     """Return the environment of a bookie: this one's, and where this very `ledger` was imported from."""
-    environment = dict(os.environ)
+    # The user's folders would be shared by all the bookies: each has its own below the data directory.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RSM_BOOKIE__")}
     root = Path(__file__).resolve().parents[2]
     if root not in (Path(sysconfig.get_path("purelib")).resolve(), Path(sysconfig.get_path("platlib")).resolve()):
         earlier = environment.get("PYTHONPATH")
