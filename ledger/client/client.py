@@ -6,8 +6,11 @@ import builtins
 import random
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
+
+import msgspec
 
 from ledger.client.pool import ConnectionPool
 from ledger.client.read_handle import ReadHandle
@@ -23,11 +26,17 @@ from ledger.errors import (
     NodeExistsError,
     NoSuchLedgerError,
     NotEnoughBookiesError,
+    UsageError,
 )
 from ledger.ports import MetadataStore
 from ledger.zk.ledgers import LedgerStore
 
-__all__ = ["LedgerClient"]
+__all__ = ["CLAIMED", "UNCLAIMED", "LedgerClient"]
+
+UNCLAIMED: Final = "rsm.unclaimed"
+"""Custom metadata key of a ledger that waits for its writer (`LedgerClient.claim`)."""
+CLAIMED: Final = "rsm.claimed"
+"""Custom metadata key whose value tells whose claim came through."""
 
 _ATTEMPTS_MAX: Final = 5
 _TOKEN_BITS: Final = 63
@@ -117,7 +126,7 @@ class LedgerClient:
 
         """
         quorum = QuorumConfig(ensemble_size, write_quorum, ack_quorum)
-        bookies = await self._ledgers.writable_bookies()
+        bookies = await self._living_bookies(ensemble_size)
         if len(bookies) < ensemble_size:
             raise NotEnoughBookiesError(
                 f"cannot create a ledger on {ensemble_size} bookies: {len(bookies)} are writable "
@@ -134,11 +143,40 @@ class LedgerClient:
             token=self._rng.getrandbits(_TOKEN_BITS),
         )
         ledger_id, version = await self._create_node(metadata)
+        return self._write_handle(ledger_id, metadata, version)
 
-        async def close_ledger(metadata: LedgerMetadata, last_entry_id: int, length: int) -> LedgerMetadata:
-            return await self._closer.close(ledger_id, metadata, last_entry_id, length, version)
+    async def claim(self, ledger_id: int, *, password: bytes = b"") -> WriteHandle:
+        """Become the writer of a ledger that was created with `UNCLAIMED` in its custom metadata.
 
-        return WriteHandle(ledger_id, metadata, self._pool, self._rng, close_ledger)
+        A ledger has one writer for ever, normally who created it. Such a ledger is created by one process for
+        another to write; the first to claim it, by compare-and-set, is its writer.
+
+        Raises:
+            NoSuchLedgerError: It does not exist.
+            WrongPasswordError: The password is another.
+            UsageError: It has, or had, a writer already.
+            MetadataUnavailableError: The metadata store does not answer.
+
+        """
+        mark = self._rng.getrandbits(_TOKEN_BITS).to_bytes(8, "big")
+        for _ in range(_ATTEMPTS_MAX):
+            metadata, version = await self._ledgers.read(ledger_id, sync=True)
+            check_password(ledger_id, metadata, password)
+            if metadata.custom.get(CLAIMED) == mark:
+                return self._write_handle(ledger_id, metadata, version)  # the reply was lost, the claim was not
+            if metadata.state != LedgerState.OPEN or UNCLAIMED not in metadata.custom:
+                raise UsageError(
+                    f"cannot write to ledger {ledger_id}: it is {metadata.state.name} and a ledger has one writer, "
+                    "once; create a new one",
+                    ledger_id=ledger_id,
+                )
+            custom = {key: value for key, value in metadata.custom.items() if key != UNCLAIMED} | {CLAIMED: mark}
+            claimed = msgspec.structs.replace(metadata, custom=custom)
+            with suppress(BadVersionError, MetadataUnavailableError, MetadataSessionLostError):
+                return self._write_handle(ledger_id, claimed, await self._ledgers.write(ledger_id, claimed, version))
+        raise MetadataUnavailableError(
+            f"could not claim ledger {ledger_id} in {_ATTEMPTS_MAX} attempts", ledger_id=ledger_id
+        )
 
     async def open(self, ledger_id: int, *, password: bytes = b"") -> ReadHandle:
         """Open a ledger for reading and make its end final: fences its writer, recovers it, closes it.
@@ -192,6 +230,10 @@ class LedgerClient:
         """Return the ids of all ledgers, ascending."""
         return await self._ledgers.list()
 
+    def unreachable_bookies(self) -> frozenset[str]:
+        """Return the bookies whose last sign to this client was a failure, registered or not."""
+        return self._pool.suspects()
+
     async def metadata(self, ledger_id: int, *, sync: bool = False) -> LedgerMetadata:
         """Return what the metadata store knows of a ledger.
 
@@ -216,6 +258,22 @@ class LedgerClient:
     ) -> None:
         """Close the client."""
         await self.close()
+
+    async def _living_bookies(self, wanted: int) -> builtins.list[str]:
+        """Return the writable bookies, without those that this client fails to reach if enough others are there.
+
+        A bookie that was killed stays registered until its session times out.
+        """
+        registered = await self._ledgers.writable_bookies()
+        suspects = self._pool.suspects()
+        living = [bookie_id for bookie_id in registered if bookie_id not in suspects]
+        return living if len(living) >= wanted else registered
+
+    def _write_handle(self, ledger_id: int, metadata: LedgerMetadata, version: int) -> WriteHandle:
+        async def close_ledger(metadata: LedgerMetadata, last_entry_id: int, length: int) -> LedgerMetadata:
+            return await self._closer.close(ledger_id, metadata, last_entry_id, length, version)
+
+        return WriteHandle(ledger_id, metadata, self._pool, self._rng, close_ledger)
 
     async def _create_node(self, metadata: LedgerMetadata) -> tuple[int, int]:
         """Create the ledger's node under a new id; the token tells whose a node is when a reply was lost."""

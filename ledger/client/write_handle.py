@@ -230,6 +230,11 @@ class WriteHandle:
             self._closing = self._loop.create_task(self._close())
         return await asyncio.shield(self._closing)
 
+    def abandon(self) -> None:
+        """Stop writing and leave the ledger open, for somebody else to recover or to claim."""
+        self._carry_out(self._core.close())
+        self._detach()
+
     async def _close(self) -> int:
         if not self.metadata.is_closed:
             if self._core.failure is None:
