@@ -25,7 +25,8 @@ from rsm_spark.errors import CorruptLogError, MissingLogError
 from rsm_spark.log.chain_store import ChainStore
 
 if TYPE_CHECKING:
-    from ledger.client import LedgerClient, ReadHandle
+    from ledger.client.client import LedgerClient
+    from ledger.client.read_handle import ReadHandle
 
 __all__ = ["LogEntry", "LogReader"]
 

@@ -34,7 +34,8 @@ async def boot(context: ReplicaContext) -> int:
     for name, store in (("local", context.snapshots), ("lake", context.lake)):
         if store is None:
             continue
-        for manifest in await context.run_blocking(store.manifests):
+        manifests: list[SnapshotManifest] = await context.run_blocking(store.manifests)
+        for manifest in manifests:
             if not _continues(context, chain, manifest, name):
                 continue
             state = await _restore(context, store, manifest)

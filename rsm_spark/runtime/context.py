@@ -22,7 +22,7 @@ from rsm_spark.snapshots.manifest import SnapshotStore
 if TYPE_CHECKING:
     import asyncio
 
-    from ledger.client import LedgerClient
+    from ledger.client.client import LedgerClient
 
 __all__ = ["ReplicaContext"]
 

@@ -315,9 +315,10 @@ class LeaderDriver:
         return BatchComposed(self._composer.compose(self._queue, logged_ms))
 
     async def _append(self, payload: bytes) -> Event:
-        added = self._ledger.append(payload)
-        self._context.state.settle()  # While the entry is on its way.
         try:
+            added = self._ledger.append(payload)
+            await asyncio.sleep(0)  # The ledger sends at the end of this turn of the loop.
+            self._context.state.settle()  # While the entry is on its way.
             return EntryConfirmed(await asyncio.shield(added))
         except LedgerError as error:
             _logger.warning("an add failed: %s", error, extra=self._context.log_extra)

@@ -11,7 +11,7 @@ from rsm_spark.core.leadership_events import CreateLedger
 from rsm_spark.runtime.context import ReplicaContext
 
 if TYPE_CHECKING:
-    from ledger.client import WriteHandle
+    from ledger.client.write_handle import WriteHandle
 
 __all__ = ["OwnLedger"]
 

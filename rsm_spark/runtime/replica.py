@@ -31,7 +31,7 @@ from rsm_spark.runtime.status import ReplicaStatus, Role
 from rsm_spark.snapshots.manifest import SnapshotManifest, SnapshotStore
 
 if TYPE_CHECKING:
-    from ledger.client import LedgerClient
+    from ledger.client.client import LedgerClient
 
 __all__ = ["Replica"]
 

@@ -1,0 +1,318 @@
+"""The client of the ledger twin: the calls of `ledger.client`, on a `LedgerWorld` instead of bookies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from ledger.core.metadata import NO_ENTRY, DigestType, LedgerMetadata, LedgerState
+from ledger.core.quorum import QuorumConfig
+from ledger.errors import (
+    FencedError,
+    LedgerClosedError,
+    LedgerError,
+    NotEnoughBookiesError,
+    QuorumLostError,
+    UsageError,
+)
+from ledger.ports import MetadataStore
+from rsm_spark.testing.ledger_world import LacInfo, LedgerTwin, LedgerWorld, TwinEntry
+
+__all__ = ["TwinClient", "TwinReader", "TwinWriter"]
+
+
+class TwinClient:
+    """As `ledger.client.client.LedgerClient`, of one process.
+
+    Args:
+        world: Shared by all.
+        store: The session of this process.
+
+    Attributes:
+        is_cut_off: No bookie can be reached.
+
+    """
+
+    def __init__(self, world: LedgerWorld, store: MetadataStore) -> None:
+        self.world = world
+        self.store = store
+        self.is_cut_off = False
+
+    async def gate(self) -> None:
+        """Pass a metadata operation, or fail as the store does."""
+        await self.store.sync("/")
+
+    async def create(
+        self,
+        *,
+        ensemble_size: int = 2,
+        write_quorum: int = 2,
+        ack_quorum: int = 2,
+        digest_type: DigestType = DigestType.CRC32C,  # noqa: ARG002  # as the real one
+        password: bytes = b"",
+        custom: Mapping[str, bytes] | None = None,
+    ) -> TwinWriter:
+        """Create a ledger."""
+        quorum = QuorumConfig(ensemble_size, write_quorum, ack_quorum)
+        await self.gate()
+        world = self.world
+        if ensemble_size > world.bookie_count or world.rng.random() < world.faults.create_failure:
+            raise NotEnoughBookiesError(f"cannot create a ledger on {ensemble_size} bookies")
+        twin = world.create(quorum, password, custom or {})
+        await self.gate()
+        return TwinWriter(self, twin)
+
+    async def open(self, ledger_id: int, *, password: bytes = b"") -> TwinReader:  # noqa: ARG002
+        """Fence, recover, close."""
+        await self.gate()
+        await recover(self, self.world.get(ledger_id))
+        return TwinReader(self, self.world.get(ledger_id))
+
+    async def open_no_recovery(self, ledger_id: int, *, password: bytes = b"") -> TwinReader:  # noqa: ARG002
+        """Open without disturbing the writer."""
+        await self.gate()
+        return TwinReader(self, self.world.get(ledger_id))
+
+    async def delete(self, ledger_id: int) -> None:
+        """Delete a ledger."""
+        await self.gate()
+        self.world.get(ledger_id)
+        del self.world.ledgers[ledger_id]
+
+    async def list(self) -> list[int]:
+        """Return the ids of all ledgers."""
+        await self.gate()
+        return sorted(self.world.ledgers)
+
+    async def close(self) -> None:
+        """End the session."""
+        await self.store.close()
+
+    async def ask(self) -> None:
+        """Pass one exchange with the bookies, or fail."""
+        world = self.world
+        await asyncio.sleep(world.latency(world.faults.answer_s))
+        if self.is_cut_off:
+            await asyncio.sleep(world.rng.uniform(0.2, 1.0))
+        if self.is_cut_off or world.rng.random() < world.faults.read_failure:
+            raise QuorumLostError("no replica answers")
+
+
+async def recover(client: TwinClient, twin: LedgerTwin) -> None:
+    """Recover a ledger: mark, fence and write back, close; each a step, others may come between."""
+    world = client.world
+    if twin.is_closed:
+        return
+    twin.metadata = msgspec.structs.replace(twin.metadata, state=LedgerState.IN_RECOVERY)
+    await client.ask()
+    twin.is_fenced = True
+    await client.ask()
+    floor = max(twin.stored, twin.kept)
+    end = world.rng.randint(floor, max(floor, len(twin.entries)))
+    twin.kept = max(twin.kept, end)
+    # A recoverer that is not as careful as ours lets its own adds carry a rising LAC.
+    twin.header_lac = max(twin.header_lac, end - 2)
+    twin.wake()
+    await client.ask()
+    await client.gate()
+    twin.close(end)
+
+
+class TwinWriter:
+    """As `ledger.client.write_handle.WriteHandle`."""
+
+    def __init__(self, client: TwinClient, twin: LedgerTwin) -> None:
+        self.ledger_id = twin.ledger_id
+        self.metadata = twin.metadata
+        self.last_add_confirmed = NO_ENTRY
+        self.failure: LedgerError | None = None
+        self._client = client
+        self._world = client.world
+        self._twin = twin
+        self._pending: dict[int, asyncio.Future[int]] = {}
+        self._acknowledged: set[int] = set()
+
+    @property
+    def last_add_pushed(self) -> int:
+        """Return the id of the last entry appended."""
+        return self.last_add_confirmed + len(self._pending)
+
+    def append(self, payload: bytes) -> asyncio.Future[int]:
+        """Append one entry."""
+        return self.append_many((payload,))
+
+    def append_many(self, payloads: Sequence[bytes]) -> asyncio.Future[int]:
+        """Append entries; the future is the id of the last."""
+        if not payloads:
+            raise UsageError("append_many needs at least one payload")
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        for payload in payloads:
+            future = asyncio.get_running_loop().create_future()
+            if self.failure is not None:
+                future.set_exception(self.failure)
+                continue
+            self._push(payload, future)
+        return future
+
+    def _push(self, payload: bytes, future: asyncio.Future[int]) -> None:
+        twin, world, faults = self._twin, self._world, self._world.faults
+        entry_id = self.last_add_pushed + 1
+        self._pending[entry_id] = future
+        length = (twin.entries[entry_id - 1].length if entry_id else 0) + len(payload)
+        entry = TwinEntry(entry_id, self.last_add_confirmed, length, payload)
+        if twin.is_fenced or twin.is_closed or self._client.is_cut_off:
+            world.later(world.rng.uniform(*faults.answer_s), self._refused)
+            return
+        assert len(twin.entries) == entry_id, "a ledger has one writer, which sends entries in order"
+        twin.entries.append(entry)
+        # Wherever it has arrived, it shows the LAC in its header.
+        if world.rng.random() < 0.5:
+            self._show(entry)
+        if world.rng.random() < faults.add_failure:
+            if world.rng.random() < 0.5:
+                world.later(world.latency(faults.store_s), self._store_unanswered, entry)
+            world.later(world.rng.uniform(*faults.add_failure_s), self._freeze, QuorumLostError("an add failed"))
+            return
+        world.later(world.latency(faults.store_s), self._store, entry)
+
+    def _show(self, entry: TwinEntry) -> None:
+        if entry.last_add_confirmed > self._twin.header_lac:
+            self._twin.header_lac = entry.last_add_confirmed
+            self._twin.wake()
+
+    def _store(self, entry: TwinEntry) -> None:
+        """Have an ack quorum hold the entry, and say so, unless a fence came before."""
+        world = self._world
+        if self._store_unanswered(entry):
+            world.later(world.latency(world.faults.answer_s), self._acknowledge, entry.entry_id)
+
+    def _store_unanswered(self, entry: TwinEntry) -> bool:
+        twin = self._twin
+        if twin.is_fenced or twin.is_closed:
+            self._freeze(FencedError(f"ledger {self.ledger_id} is fenced", ledger_id=self.ledger_id))
+            return False
+        # Entries before it that failed for the writer are on the bookies all the same: they came in order.
+        twin.stored = max(twin.stored, entry.entry_id + 1)
+        self._show(entry)
+        return True
+
+    def _acknowledge(self, entry_id: int) -> None:
+        if self.failure is not None:
+            return
+        if self._client.is_cut_off:
+            self._freeze(QuorumLostError("the bookies do not answer"))
+            return
+        self._acknowledged.add(entry_id)
+        while self.last_add_confirmed + 1 in self._acknowledged:
+            self.last_add_confirmed += 1
+            self._acknowledged.discard(self.last_add_confirmed)
+            future = self._pending.pop(self.last_add_confirmed)
+            if not future.done():
+                future.set_result(self.last_add_confirmed)
+
+    def _refused(self) -> None:
+        if self._client.is_cut_off:
+            self._freeze(QuorumLostError("the bookies do not answer"))
+        else:
+            self._freeze(FencedError(f"ledger {self.ledger_id} is fenced", ledger_id=self.ledger_id))
+
+    def _freeze(self, error: LedgerError) -> None:
+        if self.failure is None:
+            self.failure = error
+        pending, self._pending = self._pending, {}
+        for future in pending.values():
+            if not future.done():
+                future.set_exception(error)
+
+    async def write_lac(self) -> None:
+        """Tell readers the LAC."""
+        last = self.last_add_confirmed
+        await self._client.ask()
+        if last > self._twin.explicit_lac:
+            self._twin.explicit_lac = last
+            self._twin.wake()
+
+    async def close(self) -> int:
+        """Close with the own LAC; adopt CLOSED; recover like anybody else if somebody has begun to."""
+        self._freeze(LedgerClosedError(f"ledger {self.ledger_id} is being closed", ledger_id=self.ledger_id))
+        await self._client.gate()
+        twin = self._world.get(self.ledger_id)
+        if twin.metadata.state is LedgerState.IN_RECOVERY:
+            await recover(self._client, twin)
+        else:
+            twin.close(self.last_add_confirmed + 1)
+        await self._client.gate()
+        self.metadata = twin.metadata
+        return self.metadata.last_entry_id
+
+
+class TwinReader:
+    """As `ledger.client.read_handle.ReadHandle`."""
+
+    def __init__(self, client: TwinClient, twin: LedgerTwin) -> None:
+        self.ledger_id = twin.ledger_id
+        self.metadata = twin.metadata
+        self.last_add_confirmed = twin.metadata.last_entry_id if twin.is_closed else NO_ENTRY
+        self._client = client
+        self._twin = twin
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the end was final when the metadata were read."""
+        return self.metadata.is_closed
+
+    async def read(self, first: int, last: int) -> list[TwinEntry]:
+        """Read entries that are confirmed as far as this reader knows."""
+        if last > self.last_add_confirmed or first < 0:
+            raise UsageError(f"cannot read up to entry {last}: confirmed is up to {self.last_add_confirmed}")
+        await self._client.ask()
+        twin = self._client.world.get(self.ledger_id)
+        return twin.entries[first : last + 1]
+
+    async def read_lac(self) -> LacInfo:
+        """Ask how far the ledger is confirmed."""
+        if not self.is_closed:
+            await self._client.ask()
+        return self._lac()
+
+    def _lac(self) -> LacInfo:
+        twin = self._twin
+        if self.is_closed:
+            return LacInfo(self.metadata.last_entry_id, self.metadata.last_entry_id)
+        self.last_add_confirmed = max(self.last_add_confirmed, twin.header_lac, twin.explicit_lac)
+        return LacInfo(self.last_add_confirmed, twin.explicit_lac)
+
+    async def wait_lac(self, previous: int, timeout_s: float) -> LacInfo:
+        """Wait until the LAC is above `previous`, or the time has passed."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while not self.is_closed and max(self._twin.header_lac, self._twin.explicit_lac) <= previous:
+            if loop.time() >= deadline:
+                break
+            waiter = loop.create_future()
+            self._twin.waiters.append(waiter)
+            timer = loop.call_at(deadline, _resolve, waiter)
+            await waiter
+            timer.cancel()
+            if self._twin.is_closed:
+                break
+        await self._client.ask()
+        return self._lac()
+
+    async def refresh(self) -> LedgerMetadata:
+        """Read the metadata again."""
+        await self._client.gate()
+        self.metadata = self._client.world.get(self.ledger_id).metadata
+        if self.is_closed:
+            self.last_add_confirmed = self.metadata.last_entry_id
+        return self.metadata
+
+    async def close(self) -> None:
+        """Let go of the ledger."""
+
+
+def _resolve(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -1,0 +1,37 @@
+"""Snapshots in memory: a disk that survives its process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rsm_spark.core.machine import Row
+from rsm_spark.snapshots.manifest import SnapshotDamage, SnapshotManifest
+
+__all__ = ["MemorySnapshots"]
+
+
+class MemorySnapshots:
+    """A `SnapshotStore` that keeps the newest `keep` snapshots."""
+
+    def __init__(self, keep: int = 3) -> None:
+        self._keep = keep
+        self._kept: list[tuple[SnapshotManifest, list[Row]]] = []
+
+    def write(self, manifest: SnapshotManifest, rows: Iterable[Row]) -> SnapshotManifest:
+        """Keep a snapshot."""
+        self._kept.append((manifest, list(rows)))
+        self._kept.sort(key=lambda kept: -kept[0].revision)
+        del self._kept[self._keep :]
+        return manifest
+
+    def manifests(self) -> list[SnapshotManifest]:
+        """Return all, newest first."""
+        return [manifest for manifest, _ in self._kept]
+
+    def damaged(self) -> list[SnapshotDamage]:
+        """Return nothing: memory does not rot."""
+        return []
+
+    def read(self, manifest: SnapshotManifest) -> Iterator[Row]:
+        """Iterate over a snapshot's rows."""
+        return iter(next(rows for kept, rows in self._kept if kept == manifest))
