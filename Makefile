@@ -1,5 +1,7 @@
 .DEFAULT_GOAL := help
 SEEDS ?= 1000
+# Goes to pytest, such as ARGS='-n 2 --dist loadfile' or ARGS='-k fence'.
+ARGS ?=
 PYTEST := .venv/bin/pytest
 
 .PHONY: help setup demo test test-all check sim bench bench-ledger bench-store bench-spark lock
@@ -14,10 +16,10 @@ demo: setup ## Real data, failures, failover, Spark, Delta, and four answers com
 	@.venv/bin/rsm demo
 
 test: setup ## Everything quick: tests with real processes, types, lint, layers
-	@$(PYTEST) -m "not slow and not compat"
+	@$(PYTEST) -m "not slow and not compat" $(ARGS)
 
 test-all: setup ## What `make test` runs, and what takes minutes or needs Apache BookKeeper's own JARs
-	@$(PYTEST)
+	@$(PYTEST) $(ARGS)
 
 check: setup ## Lint, types, layers and tidiness only
 	@$(PYTEST) tests/tidy
