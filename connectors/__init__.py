@@ -1,1 +1,10 @@
 """The ledger and the replicated log as a Spark source, and Delta tables that follow a log."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["RSM_SPARK"]
+
+RSM_SPARK: Final = True
+"""Tells this package from a user's folder of the same name."""

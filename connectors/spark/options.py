@@ -127,12 +127,13 @@ class SourceOptions(msgspec.Struct, frozen=True):
         return (self.log,) if self.log else tuple(str(ledger_id) for ledger_id in self.ledger_ids)
 
 
-def parse_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
+def parse_options(options: Mapping[str, str], *, is_stream: bool | None) -> SourceOptions:
     """Check and parse the options of a query.
 
     Args:
         options: As Spark hands them over; the case of names does not matter.
-        is_stream: Whether the query is a stream: it has other defaults and limits than a batch.
+        is_stream: Whether the query is a stream: it has other defaults and limits than a batch. None = not known yet:
+            what only one of them may have is let pass.
 
     Raises:
         OptionError: Names the option, what it had and what it may have.
@@ -143,7 +144,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptio
     rows = _rows(given, log)
     streams = (log,) if log else tuple(str(ledger_id) for ledger_id in ledger_ids)
     for name, allowed in (("endingOffsets", not is_stream), ("maxOffsetsPerTrigger", is_stream)):
-        if name in given and not allowed:
+        if name in given and is_stream is not None and not allowed:
             where = "spark.read" if is_stream else "spark.readStream"
             raise OptionError(f"option {name} only works with {where}: leave it out")
     if "passwordFile" in given and "passwordEnv" in given:

@@ -237,7 +237,27 @@ def _entry_of(span: LogSpan, low: int, revision: int, last_revision_at: Revision
 
 
 def split_log(view: LogView, start: LogOffset, end: LogOffset, partition_count_min: int | None) -> list[EntryRange]:
-    """Split [start, end) into what the tasks read, in the order of the log; never across ledgers."""
+    """Split [start, end) into what the tasks read, in the order of the log; never across ledgers.
+
+    Args:
+        view: The log as it is. Its own end does not matter: `end` was readable once, and stays so.
+        start: Inclusive.
+        end: Exclusive.
+        partition_count_min: None = by size only.
+
+    Raises:
+        StartGoneError: Entries of the range have been trimmed.
+        SparkOffsetError: The range is of another log.
+
+    """
+    if end == start:
+        return []
+    check_start(view, start)
+    if view.index_of(end.ledger_id) < 0:
+        raise StartGoneError(
+            f"log {view.log}: records {start.revision} to {end.revision - 1} were planned but have not been read, and "
+            f"ledger {end.ledger_id} has been trimmed since; start a new query behind a snapshot of that revision"
+        )
     first, last = max(view.index_of(start.ledger_id), 0), view.index_of(end.ledger_id)
     ranges: list[tuple[EntryRange, int]] = []
     for index in range(first, last + 1):

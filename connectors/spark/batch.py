@@ -1,0 +1,43 @@
+"""`spark.read.format("ledger")`: the driver's side of a batch read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from connectors.spark.access import DriverAccess
+from connectors.spark.options import SourceOptions
+from connectors.spark.subjects import subject_of
+from connectors.spark.tasks import LedgerPartition, read_partition
+
+__all__ = ["LedgerBatchReader"]
+
+
+class LedgerBatchReader(DataSourceReader):
+    """Plans one read on the driver; tasks read from the bookies.
+
+    Args:
+        options: Of the query.
+
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return what the tasks read; the ends are fixed here."""
+        access = DriverAccess(self._options)
+        try:
+            subject = subject_of(self._options, access)
+            start, end = subject.bound(is_start=True), subject.bound(is_start=False)
+            # Spark takes an empty list for "no partitions known" and asks for one row source: so hand it none at all.
+            return subject.partitions(start, end)
+        finally:
+            access.close()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read an input partition (in a task)."""
+        assert isinstance(partition, LedgerPartition)
+        return read_partition(partition)

@@ -1,0 +1,255 @@
+"""What may be read of a log right now: the chain, ledger by ledger, to the end that is certainly confirmed.
+
+1. A ledger that is CLOSED is read to the end that its metadata says.
+2. A ledger that is not is read up to the highest revision that an envelope of the leader or an explicit LAC names as
+   confirmed. The LAC in entry headers only says where to look: a recovery writes those too.
+3. Nothing beyond the first ledger that is not CLOSED is looked at, whatever the chain says.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple, Protocol
+
+from connectors.spark.decode import StoredEntry
+from connectors.spark.offsets import LogOffset
+from connectors.spark.options import Bound, BoundKind
+from connectors.spark.plan import LogSpan, LogView, locate_entry, locate_revision
+from ledger.core.metadata import LedgerMetadata
+from ledger.errors import NoSuchLedgerError
+from rsm_spark.core.chain import ChainLedger, LogChain
+from rsm_spark.core.envelope import HEADER_BYTES, Envelope, decode_envelope
+from rsm_spark.core.machine import MachineDescription, decode_description
+from rsm_spark.core.records import KernelRecord, decode_records
+from rsm_spark.errors import CorruptLogError
+
+__all__ = ["Confirmed", "LogAccess", "LogLook"]
+
+_ENVELOPES_KEPT_MAX = 10_000
+_LOOKS_MAX = 3
+
+
+class Confirmed(NamedTuple):
+    """What the bookies say of a ledger's end; -1 = nothing yet.
+
+    Attributes:
+        last_add_confirmed: Highest LAC seen anywhere: a hint for logs, the truth for plain ledgers.
+        explicit_lac: Highest LAC that a writer wrote explicitly.
+
+    """
+
+    last_add_confirmed: int
+    explicit_lac: int
+
+
+class LogAccess(Protocol):
+    """What a look needs; `access.DriverAccess` is the real one."""
+
+    def chain(self, log: str) -> LogChain:
+        """Read the chain of a log.
+
+        Raises:
+            NoSuchLogError: There is none.
+
+        """
+        ...
+
+    def metadata(self, ledger_id: int) -> LedgerMetadata:
+        """Read a ledger's metadata.
+
+        Raises:
+            NoSuchLedgerError: It does not exist.
+
+        """
+        ...
+
+    def confirmed(self, ledger_id: int) -> Confirmed:
+        """Ask the bookies for the end of a ledger that is not CLOSED."""
+        ...
+
+    def read(self, ledger_id: int, first_entry_id: int, last_entry_id: int) -> list[StoredEntry]:
+        """Read entries, at most up to the highest LAC."""
+        ...
+
+
+class LogLook:
+    """Looks at one log again and again; what cannot change is kept.
+
+    Args:
+        log: Name.
+        access: Where to read.
+
+    """
+
+    def __init__(self, log: str, access: LogAccess) -> None:
+        self.log = log
+        self._access = access
+        self._log_id: str | None = None
+        # Spans of CLOSED ledgers: final.
+        self._closed: dict[int, LogSpan] = {}
+        # Readable ends of ledgers that were not CLOSED: they only grow. (last entry, its last revision, length)
+        self._open: dict[int, tuple[int, int, int]] = {}
+        self._envelopes: OrderedDict[tuple[int, int], tuple[Envelope, int]] = OrderedDict()
+        self._descriptions: dict[int, MachineDescription | None] = {}
+        self._epochs: dict[int, int] = {}
+
+    @property
+    def log_id(self) -> bytes:
+        """Id of the log, known after the first look."""
+        assert self._log_id is not None, "look first"
+        return bytes.fromhex(self._log_id)
+
+    def look(self) -> LogView:
+        """Return what may be read now.
+
+        Raises:
+            NoSuchLogError: There is no such log.
+            CorruptLogError: The log was replaced by another one, or a ledger of its chain does not exist.
+
+        """
+        for attempt in range(1, _LOOKS_MAX + 1):
+            chain = self._access.chain(self.log)
+            if self._log_id not in {None, chain.log_id}:
+                raise CorruptLogError(
+                    f"log {self.log}: its id was {self._log_id} and is now {chain.log_id}: it was made anew; start a "
+                    "new query with a new checkpoint location"
+                )
+            self._log_id = chain.log_id
+            try:
+                spans = self._spans(chain)
+            except NoSuchLedgerError as error:
+                # Trimmed between two reads: the next look shows a chain without it.
+                if attempt == _LOOKS_MAX:
+                    raise CorruptLogError(f"log {self.log}: a ledger of its chain does not exist: {error}") from error
+                continue
+            first = chain.ledgers[0].first_revision if chain.ledgers else 1
+            return LogView(self.log, tuple(spans), first)
+        raise AssertionError("unreachable")
+
+    def _spans(self, chain: LogChain) -> list[LogSpan]:
+        spans: list[LogSpan] = []
+        for ledger in chain.ledgers:
+            self._epochs[ledger.ledger_id] = ledger.leader_epoch
+            span = self._closed.get(ledger.ledger_id)
+            if span is None:
+                span = self._look_at(ledger)
+            spans.append(span)
+            if ledger.ledger_id not in self._closed:
+                break
+        return spans
+
+    def _look_at(self, ledger: ChainLedger) -> LogSpan:
+        ledger_id, first = ledger.ledger_id, ledger.first_revision
+        if ledger.closed is not None:
+            end = ledger.closed
+            span = LogSpan(ledger_id, first, end.last_entry_id, end.last_revision, end.length)
+            self._closed[ledger_id] = span
+            return span
+        metadata = self._access.metadata(ledger_id)
+        if metadata.is_closed:
+            last = metadata.last_entry_id
+            last_revision = self._envelope(ledger_id, last)[0].last_revision if last >= 0 else first - 1
+            span = LogSpan(ledger_id, first, last, last_revision, metadata.length)
+            self._closed[ledger_id] = span
+            return span
+        last, last_revision, length = self._exposed(ledger)
+        return LogSpan(ledger_id, first, last, last_revision, length)
+
+    def _exposed(self, ledger: ChainLedger) -> tuple[int, int, int]:
+        """Return the readable end of a ledger that is not CLOSED."""
+        ledger_id = ledger.ledger_id
+        known = self._open.get(ledger_id, (-1, ledger.first_revision - 1, 0))
+        said = self._access.confirmed(ledger_id)
+        low = max(known[0], said.explicit_lac)
+        last = max(said.last_add_confirmed, low)
+        if last > low:
+            confirmed = 0
+            while last > low:
+                envelope = self._envelope(ledger_id, last)[0]
+                confirmed = max(confirmed, envelope.confirmed_revision)
+                # An entry without records has no revision of its own to be named by: it waits for the LAC.
+                if envelope.record_count and envelope.last_revision <= confirmed:
+                    break
+                last -= 1
+        if last > known[0]:
+            envelope, length = self._envelope(ledger_id, last)
+            known = self._open[ledger_id] = (last, envelope.last_revision, length)
+        return known
+
+    def last_revision_at(self, ledger_id: int, entry_id: int) -> int:
+        """Return the revision of an entry's last record (`plan.RevisionAt`)."""
+        return self._envelope(ledger_id, entry_id)[0].last_revision
+
+    def _envelope(self, ledger_id: int, entry_id: int) -> tuple[Envelope, int]:
+        """Return an entry's envelope, and the ledger's length up to it."""
+        place = (ledger_id, entry_id)
+        found = self._envelopes.get(place)
+        if found is None:
+            entry = self._read_one(ledger_id, entry_id)
+            found = self._envelopes[place] = (self._checked(ledger_id, entry), entry.length)
+            if len(self._envelopes) > _ENVELOPES_KEPT_MAX:
+                self._envelopes.popitem(last=False)
+        return found
+
+    def _read_one(self, ledger_id: int, entry_id: int) -> StoredEntry:
+        return self._access.read(ledger_id, entry_id, entry_id)[0]
+
+    def _checked(self, ledger_id: int, entry: StoredEntry) -> Envelope:
+        place = f"log {self.log}: ledger {ledger_id} entry {entry.entry_id}"
+        try:
+            envelope = decode_envelope(entry.payload)
+        except CorruptLogError as error:
+            raise CorruptLogError(f"{place}: {error}") from error
+        if envelope.log_id != self.log_id:
+            raise CorruptLogError(f"{place} belongs to log {envelope.log_id.hex()}, not to {self._log_id}")
+        return envelope
+
+    def payload_at(self, ledger_id: int, entry_id: int) -> bytes:
+        """Return an entry's payload."""
+        return self._read_one(ledger_id, entry_id).payload
+
+    def position_of(self, view: LogView, bound: Bound) -> LogOffset:
+        """Return the position that a bound means.
+
+        Raises:
+            StartGoneError, SparkOffsetError: See `plan.locate_revision`.
+
+        """
+        match bound.kind:
+            case BoundKind.EARLIEST:
+                return view.begin
+            case BoundKind.LATEST:
+                return view.end
+            case BoundKind.BEFORE_LATEST:
+                revision = max(view.first_revision, view.end.revision - bound.count)
+                return locate_revision(view, revision, self.last_revision_at)
+            case BoundKind.REVISION:
+                return locate_revision(view, bound.revision, self.last_revision_at)
+            case BoundKind.POSITION:
+                return locate_entry(view, bound.ledger_id, bound.entry_id, self.last_revision_at)
+
+    def description_at(self, view: LogView, ledger_id: int) -> MachineDescription | None:
+        """Return how the machine is described at the begin of a ledger; None if that has been trimmed.
+
+        A description is only ever logged in the first entry of a leadership, and a leadership begins with a ledger:
+        so the first entry of the first ledger of each epoch tells all.
+
+        """
+        known: MachineDescription | None = None
+        epoch = -1
+        for span in view.spans:
+            if span.last_entry_id >= 0 and self._epochs[span.ledger_id] != epoch:
+                epoch = self._epochs[span.ledger_id]
+                known = self._described_in(span.ledger_id) or known
+            if span.ledger_id == ledger_id:
+                break
+        return known
+
+    def _described_in(self, ledger_id: int) -> MachineDescription | None:
+        if ledger_id not in self._descriptions:
+            found = None
+            for record in decode_records(memoryview(self.payload_at(ledger_id, 0))[HEADER_BYTES:]):
+                if record.type == KernelRecord.MACHINE_DESCRIBED:
+                    found = decode_description(record.fields[0])
+            self._descriptions[ledger_id] = found
+        return self._descriptions[ledger_id]

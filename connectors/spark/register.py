@@ -1,0 +1,14 @@
+"""For Spark applications that ship this package by `--py-files`: their look-up by name does not see it."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from connectors.spark.source import LedgerSource
+
+__all__ = ["register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Make `.format("ledger")` known to a session. Not needed where the package is installed."""
+    spark.dataSource.register(LedgerSource)
