@@ -57,70 +57,61 @@ class Backend(Protocol):
 
 
 class ReplicaServer:
-    """Serves one replica on one port.
+    """Serves one replica on one port. The port is bound first: the replica advertises it.
 
     Args:
-        backend: The replica.
-        log: Name of its log; messages meant for another are refused.
-        status_json: Returns what the Status call answers.
+        log: Name of the replica's log; messages meant for another are refused.
         bind: Address to listen on; only a loopback one, as long as there is no TLS.
         port: 0 = the system chooses.
 
     Attributes:
-        address: "host:port", once started.
+        address: "host:port".
 
     Raises:
-        RsmError: The address is not a loopback address.
+        RsmError: The address is not a loopback address, or the port is taken. There must be a running event loop.
 
     """
 
-    def __init__(
-        self, backend: Backend, *, log: str, status_json: Callable[[], bytes], bind: str = "127.0.0.1", port: int = 0
-    ) -> None:
+    def __init__(self, log: str, *, bind: str = "127.0.0.1", port: int = 0) -> None:
         if not _is_loopback(bind):
             raise RsmError(
                 f"cannot serve log {log} on {bind}: beyond loopback a server needs TLS and a token, which this version "
                 "does not have yet. Use --bind 127.0.0.1, and a tunnel for other machines"
             )
-        self._backend = backend
         self._log = log
-        self._status_json = status_json
-        self._bind = bind
-        self._port = port
-        self._server: grpc.aio.Server | None = None
-        self.address = ""
+        self._server = grpc.aio.server(options=_OPTIONS)
+        host = f"[{bind}]" if ":" in bind else bind
+        try:
+            bound = self._server.add_insecure_port(f"{host}:{port}")
+        except RuntimeError as error:
+            raise RsmError(
+                f"cannot serve log {log} on {host}:{port}: the port is taken or not allowed; --port 0 finds a free one"
+            ) from error
+        self.address = f"{host}:{bound}"
+        self._backend: Backend
+        self._status_json: Callable[[], bytes]
 
-    async def start(self) -> None:
-        """Listen.
+    async def start(self, backend: Backend, status_json: Callable[[], bytes]) -> None:
+        """Take calls.
 
-        Raises:
-            RsmError: The port is taken.
+        Args:
+            backend: The replica.
+            status_json: Returns what the Status call answers.
 
         """
-        server = grpc.aio.server(options=_OPTIONS)
+        self._backend = backend
+        self._status_json = status_json
         handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
             "Exchange": grpc.stream_stream_rpc_method_handler(self._exchange),
             "Call": grpc.unary_unary_rpc_method_handler(self._call),
             "Status": grpc.unary_unary_rpc_method_handler(self._status),
         }
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-        host = f"[{self._bind}]" if ":" in self._bind else self._bind
-        try:
-            port = server.add_insecure_port(f"{host}:{self._port}")
-        except RuntimeError as error:
-            raise RsmError(
-                f"cannot serve log {self._log} on {host}:{self._port}: the port is taken or not allowed. "
-                "Use --port 0 for a free one"
-            ) from error
-        await server.start()
-        self._server = server
-        self.address = f"{host}:{port}"
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        await self._server.start()
 
     async def stop(self, grace_s: float) -> None:
         """Take no new calls; cut what still runs after `grace_s`."""
-        if self._server is not None:
-            await self._server.stop(grace_s)
-            self._server = None
+        await self._server.stop(grace_s)
 
     async def _exchange(self, _requests: Any, context: Any) -> None:
         # One task reads, this coroutine writes: answers leave in order while further messages are taken in.

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from io import BufferedWriter
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -37,7 +38,7 @@ from rsm_spark.snapshots.manifest import (
     encode_manifest,
 )
 
-__all__ = ["KEEP_MIN", "MANIFEST_NAME", "LocalSnapshots", "RowCheck", "snapshot_name"]
+__all__ = ["KEEP_MIN", "MANIFEST_NAME", "KnownSnapshots", "LocalSnapshots", "RowCheck", "snapshot_name"]
 
 KEEP_MIN = 3
 """Fewer would make one damaged snapshot the last but one chance."""
@@ -81,6 +82,13 @@ class RowCheck:
         return None
 
 
+class KnownSnapshots(NamedTuple):
+    """Snapshots as last checked, newest first."""
+
+    whole: list[SnapshotManifest]
+    damaged: list[SnapshotDamage]
+
+
 class LocalSnapshots:
     """Snapshots of one log in one folder; implements `SnapshotStore`. One process uses the folder at a time.
 
@@ -122,6 +130,7 @@ class LocalSnapshots:
             self._disk.rename(made, target)
             self._disk.sync_folder(self._folder)
             self._unreadable.pop(name, None)
+            self._checked.pop(name, None)
         except (OSError, pa.ArrowException) as error:
             raise SnapshotError(
                 f"{target}: snapshot at revision {manifest.revision} cannot be written: {error}"
@@ -136,6 +145,15 @@ class LocalSnapshots:
     def damaged(self) -> list[SnapshotDamage]:
         """Return the damaged snapshots, newest first."""
         return [found for found in self._found() if isinstance(found, SnapshotDamage)]
+
+    def known(self) -> KnownSnapshots:
+        """Return what the last checks found, without looking at the disk: quick enough for an event loop."""
+        found = dict(sorted({name: one for name, (_, one) in self._checked.items()}.items(), reverse=True))
+        found.update(self._unreadable)
+        return KnownSnapshots(
+            [one for one in found.values() if isinstance(one, SnapshotManifest)],
+            [one for one in found.values() if isinstance(one, SnapshotDamage)],
+        )
 
     def read(self, manifest: SnapshotManifest) -> Iterator[Row]:
         """Iterate over a snapshot's rows; see `SnapshotStore`. Holds one row group at a time."""
@@ -203,6 +221,7 @@ class LocalSnapshots:
     def _check(self, name: str) -> SnapshotManifest | SnapshotDamage:
         """Check a snapshot's files, unless they are as they were at the last check."""
         folder = self._folder / name
+        seen: object = None
         try:
             seen = sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in folder.iterdir())
             known = self._checked.get(name)
@@ -212,6 +231,7 @@ class LocalSnapshots:
         except (OSError, CorruptSnapshotError) as error:
             damage = SnapshotDamage(str(folder), str(error))
             _LOGGER.warning("snapshot is damaged and will not be used: %s", damage.reason, extra={"place": str(folder)})
+            self._checked[name] = (seen, damage)
             return damage
         self._checked[name] = (seen, found)
         return found

@@ -46,7 +46,7 @@ from rsm_spark.store.kv import messages as m
 from rsm_spark.store.leader_finder import FixedReplica, FoundReplica, LeaderFinder
 from rsm_spark.store.leader_link import LeaderLink
 
-__all__ = ["TIMEOUT_S", "CompareResult", "MapClient", "MapPage", "MapValue"]
+__all__ = ["TIMEOUT_S", "CompareResult", "MapClient", "MapPage", "MapValue", "scan_range"]
 
 TIMEOUT_S = 30.0
 """Long enough for any failover: a session timeout, an election and a recovery."""
@@ -259,8 +259,7 @@ class MapClient:
             timeout_s: Time limit of each page.
 
         """
-        first, behind = _range(prefix, start, end)
-        at: bytes | None = first
+        at, behind = scan_range(prefix, start, end)
         left = limit
         while at is not None and left != 0:
             page = await self.scan_page(
@@ -339,7 +338,13 @@ def _found(result: m.MapResult) -> MapValue | None:
     return MapValue(result.value, result.revision) if isinstance(result, m.Found) else None
 
 
-def _range(prefix: bytes, start: bytes | None, end: bytes | None) -> tuple[bytes, bytes | None]:
+def scan_range(prefix: bytes, start: bytes | None, end: bytes | None) -> tuple[bytes | None, bytes | None]:
+    """Return first key (inclusive) and end (exclusive, None = none) of a scan.
+
+    Raises:
+        InvalidCommandError: A prefix and bounds were given.
+
+    """
     if not prefix:
         return start or b"", end
     if start is not None or end is not None:

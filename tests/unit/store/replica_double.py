@@ -128,6 +128,6 @@ class Finder:
 
 
 async def serve(double: ReplicaDouble, log: str = "orders", port: int = 0) -> ReplicaServer:
-    server = ReplicaServer(double, log=log, status_json=lambda: b'{"role":"leader"}', port=port)
-    await server.start()
+    server = ReplicaServer(log, port=port)
+    await server.start(double, lambda: b'{"role":"leader"}')
     return server

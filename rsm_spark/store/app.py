@@ -1,0 +1,145 @@
+"""The replica process: everything is wired here. `rsm store run` ends in `run_store`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import gc
+import logging
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from ledger.client.client import LedgerClient
+from ledger.client.pool import ConnectionPool
+from ledger.client.settings import ClientSettings
+from ledger.errors import UsageError
+from ledger.zk.ledgers import LedgerStore
+from ledger.zk.session import connect
+from ledger.zk.uri import MetadataUri
+from rsm_spark.runtime import Role
+from rsm_spark.snapshots import SnapshotStore
+from rsm_spark.store.service import StoreService, StoreSettings
+
+__all__ = ["SESSION_TIMEOUT_MS", "ReadyNotice", "run_store"]
+
+SESSION_TIMEOUT_MS = 2_000
+"""How long ZooKeeper waits for a silent replica before another one may lead: most of a failover's time. The server
+grants two of its ticks at least; it must exceed the longest pause of this process."""
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class ReadyNotice(msgspec.Struct, frozen=True):
+    """The line by which a replica says that its state is loaded and that it serves."""
+
+    ready: bool
+    log: str
+    log_id: str
+    replica_id: str
+    address: str
+    pid: int
+    revision: int
+    boot_s: float
+
+
+async def run_store(
+    settings: StoreSettings,
+    *,
+    metadata_uri: str | None,
+    lake: SnapshotStore | None = None,
+    session_timeout_ms: int = SESSION_TIMEOUT_MS,
+    on_ready: Callable[[ReadyNotice], None],
+) -> None:
+    """Run until SIGTERM or SIGINT.
+
+    Raises:
+        RsmError: It cannot start, or the replica stopped by itself; the message says why and what would help.
+        LedgerError: Metadata store or bookies cannot be asked.
+
+    """
+    began_s = time.monotonic()
+    uri = MetadataUri.of(metadata_uri)
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    with _locked(settings.data_dir):
+        client = await _connect(uri, session_timeout_ms)
+        try:
+            service = StoreService(client, settings, lake=lake)
+            service.replica.on_role(lambda role: _log_role(settings, role))
+            async with service:
+                # What the boot has built stays: no collection needs to look at a million rows again.
+                gc.collect()
+                gc.freeze()
+                on_ready(_notice(service, settings, time.monotonic() - began_s))
+                await _wait(service, stopped)
+        finally:
+            await client.close()
+
+
+async def _wait(service: StoreService, stopped: asyncio.Event) -> None:
+    """Wait for a signal, or for the replica to stop by itself, which raises."""
+    loop = asyncio.get_running_loop()
+    signalled = loop.create_task(stopped.wait())
+    replica = loop.create_task(service.wait_stopped())
+    try:
+        await asyncio.wait([signalled, replica], return_when=asyncio.FIRST_COMPLETED)
+        if replica.done():
+            replica.result()
+    finally:
+        signalled.cancel()
+        replica.cancel()
+        await asyncio.wait([signalled, replica])
+
+
+async def _connect(uri: MetadataUri, session_timeout_ms: int) -> LedgerClient:
+    store = await connect(uri.hosts, session_timeout_ms=session_timeout_ms)
+    ledgers = LedgerStore(store, uri.ledgers_root)
+    rng = random.Random()  # noqa: S311 - spreads load, guards nothing
+    settings = ClientSettings()
+    return LedgerClient(ledgers, ConnectionPool(ledgers.bookie_address, rng, settings), rng, settings)
+
+
+def _notice(service: StoreService, settings: StoreSettings, boot_s: float) -> ReadyNotice:
+    return ReadyNotice(
+        ready=True,
+        log=settings.log,
+        log_id=service.replica.status().log_id,
+        replica_id=settings.replica_id,
+        address=service.address,
+        pid=os.getpid(),
+        revision=service.replica.revision,
+        boot_s=round(boot_s, 3),
+    )
+
+
+def _log_role(settings: StoreSettings, role: Role) -> None:
+    _LOGGER.info("role: %s", role, extra={"log": settings.log, "replica_id": settings.replica_id})
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder for this process.
+
+    Raises:
+        UsageError: Another process holds it.
+
+    """
+    descriptor = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UsageError(f"{folder}: another replica runs on this folder: give each its own --data-dir") from error
+        yield
+    finally:
+        os.close(descriptor)

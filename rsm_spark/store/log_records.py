@@ -1,0 +1,130 @@
+"""Records of a log as named fields, by the log's own description of its machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ledger.client.client import LedgerClient
+from rsm_spark.core.chain import ChainLedger, LogChain
+from rsm_spark.core.envelope import HEADER_BYTES
+from rsm_spark.core.machine import MachineDescription, RecordDescription, decode_description
+from rsm_spark.core.position import LogPosition
+from rsm_spark.core.records import KernelRecord, Record, decode_records
+from rsm_spark.errors import MissingLogError
+from rsm_spark.log.chain_store import ChainStore
+from rsm_spark.log.commit_log import LogEntry, LogReader
+
+__all__ = ["RecordNames", "first_description", "reader_from"]
+
+_KERNEL_FIELDS: dict[int, tuple[str, ...]] = {
+    KernelRecord.MACHINE_DESCRIBED: ("description",),
+    KernelRecord.LEADER_STARTED: ("replica_id", "incarnation"),
+    KernelRecord.SESSION_OPENED: ("session",),
+    KernelRecord.SESSION_EXPIRED: ("session",),
+    KernelRecord.COMMAND_ANSWERED: (),
+    KernelRecord.CHECKPOINT_LOGGED: ("revision", "digest", "row_count"),
+}
+
+
+class RecordNames:
+    """Names records and their fields; learns from the MACHINE_DESCRIBED records that pass.
+
+    Args:
+        description: The machine's, as of where reading begins; None = not known.
+
+    """
+
+    def __init__(self, description: MachineDescription | None = None) -> None:
+        self._records: dict[int, RecordDescription] = {}
+        if description is not None:
+            self._learn(description)
+
+    def _learn(self, description: MachineDescription) -> None:
+        self._records = {record.type: record for record in description.records}
+
+    def rows(self, entry: LogEntry, from_revision: int) -> list[dict[str, Any]]:
+        """Return the records of an entry from a revision on, ready for JSON except that bytes are bytes.
+
+        Raises:
+            CorruptLogError: The entry holds no records.
+
+        """
+        rows: list[dict[str, Any]] = []
+        for revision, record in enumerate(decode_records(entry.payload[HEADER_BYTES:]), entry.envelope.first_revision):
+            if record.type == KernelRecord.MACHINE_DESCRIBED:
+                self._learn(decode_description(record.fields[0]))
+            if revision >= from_revision:
+                rows.append(self._row(entry, revision, record))
+        return rows
+
+    def _row(self, entry: LogEntry, revision: int, record: Record) -> dict[str, Any]:
+        name, names = self._named(record)
+        row: dict[str, Any] = {
+            "revision": revision,
+            "type": name,
+            "fields": dict(zip(names, record.fields, strict=False)),
+            "logged_ms": entry.envelope.logged_ms,
+            "leader_epoch": entry.envelope.leader_epoch,
+            "ledger_id": entry.position.ledger_id,
+            "entry_id": entry.position.entry_id,
+        }
+        head = record.command
+        if head is not None:
+            row["command"] = {"session": head.session.hex(), "sequence": head.sequence}
+        for field in ("session", "digest"):
+            if isinstance(row["fields"].get(field), bytes):
+                row["fields"][field] = row["fields"][field].hex()
+        return row
+
+    def _named(self, record: Record) -> tuple[str, tuple[str, ...]]:
+        known = self._records.get(record.type)
+        if known is not None:
+            return known.name, tuple(field.name for field in known.fields)
+        if record.type in _KERNEL_FIELDS:
+            return KernelRecord(record.type).name.lower(), _KERNEL_FIELDS[record.type]
+        return f"type-{record.type}", tuple(f"field_{index}" for index in range(len(record.fields)))
+
+
+def reader_from(client: LedgerClient, chains: ChainStore, chain: LogChain, revision: int) -> LogReader:
+    """Return a reader that begins at or shortly before a revision.
+
+    Raises:
+        MissingLogError: That part of the log has been trimmed.
+
+    """
+    ledger = _ledger_of(chain, revision)
+    if ledger is None:
+        if not chain.ledgers:
+            return LogReader(client, chains)
+        first = chain.ledgers[0].first_revision
+        raise MissingLogError(
+            f"log {chains.log_name}: revision {revision} has left the log, which begins with revision {first} now: "
+            f"use --from {first}",
+            first_revision=revision,
+            last_revision=first - 1,
+        )
+    before = LogPosition(ledger.ledger_id, -1)
+    return LogReader(client, chains, position=before, revision=ledger.first_revision - 1)
+
+
+def _ledger_of(chain: LogChain, revision: int) -> ChainLedger | None:
+    found = None
+    for ledger in chain.ledgers:
+        if ledger.first_revision <= max(revision, 1):
+            found = ledger
+    return found
+
+
+async def first_description(client: LedgerClient, chains: ChainStore, chain: LogChain) -> MachineDescription | None:
+    """Return how the machine described itself at the beginning of the log, or None if that has been trimmed."""
+    if not chain.ledgers or chain.ledgers[0].ledger_id != chain.first_ledger_id:
+        return None
+    reader = LogReader(client, chains, entries_max=1)
+    try:
+        for entry in await reader.read():
+            for record in decode_records(entry.payload[HEADER_BYTES:]):
+                if record.type == KernelRecord.MACHINE_DESCRIBED:
+                    return decode_description(record.fields[0])
+    finally:
+        await reader.close()
+    return None

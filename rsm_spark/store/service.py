@@ -1,0 +1,155 @@
+"""One replica with its gRPC server: what `rsm store run` runs, and what a program embeds.
+
+client = await LedgerClient.connect("zk+hierarchical://127.0.0.1:2181/ledgers")
+async with StoreService(client, StoreSettings(log="orders", replica_id="a", data_dir=Path("/var/lib/orders"))) as store:
+    print(store.address)
+    await store.wait_stopped()
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from ledger.client.client import LedgerClient
+from ledger.errors import UsageError
+from rsm_spark.grpc.server import ReplicaServer
+from rsm_spark.runtime import Replica, ReplicaSettings
+from rsm_spark.snapshots import SnapshotStore
+from rsm_spark.snapshots.local import KEEP_MIN, LocalSnapshots
+from rsm_spark.store.kv.machine import MapMachine
+
+__all__ = ["SNAPSHOTS_FOLDER", "StoreService", "StoreSettings", "replica_status_json"]
+
+SNAPSHOTS_FOLDER = "snapshots"
+_NAME_BYTES_MAX = 200
+_DRAIN_S = 5.0
+
+
+class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How one replica of the state store runs.
+
+    Attributes:
+        log: Name of its log: letters, digits, `.`, `_`, `-`.
+        replica_id: Stable name of this replica within the log.
+        data_dir: Its own folder; snapshots lie below it.
+        bind: Address to listen on.
+        port: 0 = the system chooses.
+        advertise: "host:port" that clients use; "" = where it listens.
+        keep_snapshots: Whole local snapshots to keep.
+        replica: See `ReplicaSettings`.
+
+    """
+
+    log: str
+    replica_id: str
+    data_dir: Path
+    bind: str = "127.0.0.1"
+    port: int = 0
+    advertise: str = ""
+    keep_snapshots: int = KEEP_MIN
+    replica: ReplicaSettings = ReplicaSettings()
+
+    def __post_init__(self) -> None:
+        """Refuse names that cannot be nodes and folders.
+
+        Raises:
+            UsageError: A name is none.
+
+        """
+        for what, name in (("log", self.log), ("replica id", self.replica_id)):
+            is_plain = name.isascii() and name.replace("-", "").replace("_", "").replace(".", "").isalnum()
+            if not is_plain or name.startswith(".") or len(name) > _NAME_BYTES_MAX:
+                raise UsageError(
+                    f"{what} {name!r}: use 1 to {_NAME_BYTES_MAX} letters, digits, '-', '_' and '.', not beginning "
+                    "with '.'"
+                )
+
+
+class StoreService:
+    """A replica of the map and its server. For the event loop on which it is made.
+
+    Args:
+        client: Connected ledger client; stays the caller's to close.
+        settings: See `StoreSettings`.
+        lake: Snapshots to boot from when there is no local one.
+
+    Attributes:
+        address: "host:port" that clients are told.
+        replica: The replica; its role, revision, digest.
+
+    Raises:
+        RsmError: The port is taken, or not on loopback.
+
+    """
+
+    def __init__(self, client: LedgerClient, settings: StoreSettings, *, lake: SnapshotStore | None = None) -> None:
+        self._settings = settings
+        self._snapshots = LocalSnapshots(settings.data_dir / SNAPSHOTS_FOLDER, keep=settings.keep_snapshots)
+        self._server = ReplicaServer(settings.log, bind=settings.bind, port=settings.port)
+        self.address = settings.advertise or self._server.address
+        self.replica = Replica(
+            MapMachine(),
+            log=settings.log,
+            replica_id=settings.replica_id,
+            client=client,
+            snapshots=self._snapshots,
+            lake=lake,
+            advertised=self.address,
+            settings=settings.replica,
+        )
+
+    async def start(self) -> None:
+        """Load the state, follow the log, serve.
+
+        Raises:
+            RsmError: The state cannot be loaded: see `Replica.start`.
+            LedgerError: Metadata store or bookies cannot be asked.
+
+        """
+        try:
+            await self.replica.start()
+        except BaseException:
+            await self._server.stop(0)
+            raise
+        await self._server.start(self.replica, lambda: replica_status_json(self.replica, self._snapshots))
+
+    async def stop(self) -> None:
+        """Leave in an orderly way: lead no more, answer what was taken, then stop serving."""
+        await self.replica.stop()
+        await self._server.stop(_DRAIN_S)
+
+    async def wait_stopped(self) -> None:
+        """Wait until the replica has stopped.
+
+        Raises:
+            RsmError: It stopped by itself: a corrupt log, a state that differs from the leader's.
+
+        """
+        await self.replica.wait_stopped()
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Stop."""
+        await asyncio.shield(self.stop())
+
+
+def replica_status_json(replica: Replica, snapshots: LocalSnapshots) -> bytes:
+    """Return what a replica says of itself, with its local snapshots and the damaged ones."""
+    status = msgspec.to_builtins(replica.status())
+    known = snapshots.known()
+    status["snapshots"] = [
+        {"revision": one.revision, "rows": one.row_count, "created_ms": one.created_ms} for one in known.whole
+    ]
+    status["damaged_snapshots"] = [msgspec.to_builtins(one) for one in known.damaged]
+    return msgspec.json.encode(status)

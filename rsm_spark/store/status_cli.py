@@ -1,0 +1,124 @@
+"""`rsm status`: who leads, how far each replica is, which bookies are there."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ledger.client.client import LedgerClient
+from rsm_spark.core.chain import DEFAULT_RSM_ROOT
+from rsm_spark.grpc.channel import ConnectionLostError, ReplicaChannel
+from rsm_spark.log.chain_store import ChainStore
+from rsm_spark.log.discovery import Discovery
+from rsm_spark.log.member import Member
+from rsm_spark.store.log_cli import log_names
+from rsm_spark.store.terminal import Json, MetadataUriOption, RsmRoot, print_json, run
+
+__all__ = ["status"]
+
+_TIMEOUT_S = 2.0
+
+
+def status(
+    log: Annotated[
+        str | None, typer.Option("--log", envvar="RSM_LOG", help="One log.", show_default="all of them")
+    ] = None,
+    metadata_uri: MetadataUriOption = None,
+    rsm_root: RsmRoot = DEFAULT_RSM_ROOT,
+    json: Json = False,
+) -> None:
+    """Show leader, replicas, lag, snapshots and bookies.
+
+    Examples:
+        rsm status
+
+        rsm status --log orders --json
+
+    """
+
+    async def _status() -> None:
+        client = await LedgerClient.connect(metadata_uri)
+        try:
+            bookies = await client.ledgers.writable_bookies()
+            names = await log_names(client, rsm_root) if log is None else [log]
+            if not json and not names:
+                typer.echo(f"no logs; bookies: {', '.join(bookies) or 'none'}")
+            for name in names:
+                found = await _describe(client, name, rsm_root, bookies)
+                if json:
+                    print_json(found)
+                else:
+                    _print(found)
+        finally:
+            await client.close()
+
+    run(_status())
+
+
+async def _describe(client: LedgerClient, log: str, rsm_root: str, bookies: list[str]) -> dict[str, Any]:
+    chain, _ = await ChainStore(client.store, log, rsm_root).read()
+    members = await Discovery(client.store, log, rsm_root).members()
+    replicas = await asyncio.gather(*(_ask(log, member) for member in members))
+    leader = next((replica for replica in replicas if replica.get("role") == "leader"), None)
+    revision = max((replica.get("revision", 0) for replica in replicas), default=0)
+    for replica in replicas:
+        if "revision" in replica:
+            replica["behind"] = revision - replica["revision"]
+    return {
+        "log": log,
+        "log_id": chain.log_id,
+        "leader_epoch": chain.leader_epoch,
+        "leader": leader["replica_id"] if leader is not None else None,
+        "leader_address": leader["address"] if leader is not None else None,
+        "revision": revision,
+        "ledgers": len(chain.ledgers),
+        "replicas": replicas,
+        "bookies": bookies,
+    }
+
+
+async def _ask(log: str, member: Member) -> dict[str, Any]:
+    known: dict[str, Any] = {"replica_id": member.replica_id, "address": member.address}
+    if not member.address:
+        return {**known, "error": "serves no clients"}
+    async with ReplicaChannel(member.address, log) as channel:
+        try:
+            said: dict[str, Any] = msgspec.json.decode(await channel.status(_TIMEOUT_S))
+        except ConnectionLostError as error:
+            return {**known, "error": str(error)}
+    return {**said, **known}
+
+
+def _print(found: dict[str, Any]) -> None:
+    console = Console()
+    leader = found["leader"] or "nobody"
+    console.print(
+        f"log [bold]{found['log']}[/bold]: epoch {found['leader_epoch']}, led by {leader}, revision "
+        f"{found['revision']:,}, {found['ledgers']} ledgers; bookies: {', '.join(found['bookies']) or 'none'}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    table = Table("replica", "role", "address", "revision", "behind", "age of state", "rows", "snapshots", box=None)
+    for replica in found["replicas"]:
+        if "error" in replica:
+            table.add_row(replica["replica_id"], "?", replica["address"], replica["error"])
+            continue
+        snapshots = ", ".join(f"{one['revision']:,}" for one in replica["snapshots"]) or "none"
+        if replica["damaged_snapshots"]:
+            snapshots += f" ({len(replica['damaged_snapshots'])} damaged)"
+        table.add_row(
+            replica["replica_id"],
+            replica["role"],
+            replica["address"],
+            f"{replica['revision']:,}",
+            f"{replica['behind']:,}",
+            f"{replica['lag_ms'] / 1000:.1f} s",
+            f"{replica['row_count']:,}",
+            snapshots,
+        )
+    console.print(table)
