@@ -1,0 +1,326 @@
+"""A simulated disk: a page cache over durable bytes, and what goes wrong with both.
+
+* `SimPowerCut`   not an error of a disk: the process that made the call has ended
+
+A write changes the cache, `fdatasync` makes a file's writes durable, `fsync_dir` the names in a folder. At a power
+loss any part of the unsynced writes stays, each whole, torn at any byte, or with sectors missing, and of the
+unsynced changes of names a prefix, as journalling file systems order them. A killed process leaves the cache as it is. A failed `fdatasync`
+drops the writes that it was to make durable but leaves the cache, marked clean: a second one succeeds and keeps
+nothing (what Linux does). Folders are durable at once: whoever installs a server makes them.
+"""
+
+from __future__ import annotations
+
+import errno
+import posixpath
+import random
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from ledger.store.disk import Buffer
+
+__all__ = ["SimDisk", "SimPowerCut"]
+
+_CAPACITY_BYTES = 1 << 30
+_KEPT_RATE, _TORN_RATE, _HOLED_RATE = 0.35, 0.25, 0.15
+_SECTOR_BYTES = 512
+
+
+class SimPowerCut(BaseException):
+    """Ends a blocking function in the middle; derived so that no handler of errors takes it for one."""
+
+
+class _File:
+    """Content of one file: as processes see it, and as a power loss would leave it at best."""
+
+    __slots__ = ("cached", "durable", "unsynced")
+
+    def __init__(self) -> None:
+        self.cached = bytearray()
+        self.durable = bytearray()
+        # (offset, bytes) in the order of writing. `durable` plus all of these is `cached`, unless a sync failed.
+        self.unsynced: list[tuple[int, bytes]] = []
+
+    def write(self, byte_offset: int, content: bytes) -> None:
+        _put(self.cached, byte_offset, content)
+        self.unsynced.append((byte_offset, content))
+
+
+class SimDisk:
+    """The disk of one host; implements `ledger.store.disk.Disk`.
+
+    Attributes:
+        slowness: Multiplies the time of everything; 1 is a healthy disk.
+        write_error_rate: Share of writes that fail with ENOSPC, with nothing written.
+        sync_error_rate: Share of syncs that fail with EIO.
+        capacity_bytes: ENOSPC beyond it.
+        operations_left: While a process ends: operations still carried out of the function under way.
+        sync_count: Successful `fdatasync` calls so far.
+
+    """
+
+    def __init__(
+        self, rng: random.Random, *, capacity_bytes: int = _CAPACITY_BYTES, note: Callable[[bytes], None] | None = None
+    ) -> None:
+        self.rng = rng
+        self.slowness = 1.0
+        self.write_error_rate = 0.0
+        self.sync_error_rate = 0.0
+        self.capacity_bytes = capacity_bytes
+        self.operations_left: int | None = None
+        self.sync_count = 0
+        self._note = note or (lambda _content: None)
+        self._names: dict[str, _File] = {}
+        self._durable_names: dict[str, _File] = {}
+        self._folders: dict[str, None] = {"/": None}
+        # folder -> changes of names in it since its last sync: (name, file or None if it went), each list at once.
+        self._unsynced_names: dict[str, list[list[tuple[str, _File | None]]]] = {}
+        self._handles: dict[int, _File] = {}
+        self._next_handle = 3
+
+    # --- Disk
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        """See `Disk`."""
+        self._operate()
+        file = self._names.get(path)
+        if file is None:
+            folder = posixpath.dirname(path)
+            if not create or folder not in self._folders:
+                _fail(errno.ENOENT, path)
+            file = _File()
+            self._rename(folder, [(path, file)])
+        self._next_handle += 1
+        self._handles[self._next_handle] = file
+        return self._next_handle
+
+    def close(self, handle: int) -> None:
+        """See `Disk`."""
+        if self._handles.pop(handle, None) is None:
+            _fail(errno.EBADF, f"handle {handle}")
+
+    def pwritev(self, handle: int, buffers: Sequence[Buffer], byte_offset: int) -> int:
+        """See `Disk`."""
+        content = b"".join(buffers)
+        torn = self._operate(tears=True)
+        file = self._file(handle)
+        if self.rng.random() < self.write_error_rate:
+            _fail(errno.ENOSPC, "write")
+        if byte_offset + len(content) > len(file.cached) and self.used_bytes + len(content) > self.capacity_bytes:
+            _fail(errno.ENOSPC, "write")
+        if torn:
+            file.write(byte_offset, content[: self.rng.randrange(len(content) + 1)])
+            raise SimPowerCut
+        file.write(byte_offset, content)
+        return len(content)
+
+    def pread(self, handle: int, byte_count: int, byte_offset: int) -> bytes:
+        """See `Disk`."""
+        self._operate()
+        return bytes(self._file(handle).cached[byte_offset : byte_offset + byte_count])
+
+    def fdatasync(self, handle: int) -> None:
+        """See `Disk`."""
+        self._operate()
+        file = self._file(handle)
+        writes, file.unsynced = file.unsynced, []
+        if self.rng.random() < self.sync_error_rate:
+            _fail(errno.EIO, "fdatasync")
+        for byte_offset, content in writes:
+            _put(file.durable, byte_offset, content)
+        self.sync_count += 1
+        self._note(b"sync %d" % len(writes))
+
+    def zero_fill(self, handle: int, byte_count: int) -> None:
+        """See `Disk`."""
+        self.pwritev(handle, [bytes(byte_count)], 0)
+
+    def size(self, handle: int) -> int:
+        """See `Disk`."""
+        return len(self._file(handle).cached)
+
+    def rename(self, source: str, target: str) -> None:
+        """See `Disk`."""
+        self._operate()
+        file = self._names.get(source)
+        if file is None:
+            _fail(errno.ENOENT, source)
+        folder, target_folder = posixpath.dirname(source), posixpath.dirname(target)
+        if folder != target_folder:
+            _fail(errno.EXDEV, f"{source} to {target}: the twin renames within one folder only")
+        self._rename(folder, [(source, None), (target, file)])
+
+    def remove(self, path: str) -> None:
+        """See `Disk`."""
+        self._operate()
+        if path not in self._names:
+            _fail(errno.ENOENT, path)
+        self._rename(posixpath.dirname(path), [(path, None)])
+
+    def exists(self, path: str) -> bool:
+        """See `Disk`."""
+        return path in self._names or path in self._folders
+
+    def make_dirs(self, path: str) -> None:
+        """See `Disk`."""
+        self._operate()
+        while path not in self._folders:
+            self._folders[path] = None
+            path = posixpath.dirname(path)
+
+    def list_dir(self, path: str) -> list[str]:
+        """See `Disk`."""
+        if path not in self._folders:
+            _fail(errno.ENOENT, path)
+        names = [*self._names, *self._folders]
+        return sorted(posixpath.basename(name) for name in names if posixpath.dirname(name) == path and name != path)
+
+    def fsync_dir(self, path: str) -> None:
+        """See `Disk`."""
+        self._operate()
+        if path not in self._folders:
+            _fail(errno.ENOENT, path)
+        changes = self._unsynced_names.pop(path, [])
+        if self.rng.random() < self.sync_error_rate:
+            _fail(errno.EIO, f"fsync of {path}")
+        for change in changes:
+            _apply(self._durable_names, change)
+
+    def free_bytes(self, path: str) -> int:
+        """See `Disk`."""
+        self._file_system(path)
+        return max(0, self.capacity_bytes - self.used_bytes)
+
+    def total_bytes(self, path: str) -> int:
+        """See `Disk`."""
+        self._file_system(path)
+        return self.capacity_bytes
+
+    # --- what tests and faults do to it
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of all files, as processes see them."""
+        return sum(len(file.cached) for file in self._names.values())
+
+    def files(self) -> dict[str, bytes]:
+        """Return the content of all files as processes see it, by path, sorted."""
+        return {path: bytes(self._names[path].cached) for path in sorted(self._names)}
+
+    def make_healthy(self) -> None:
+        """End all faults but those that lie in the files."""
+        self.slowness = 1.0
+        self.write_error_rate = self.sync_error_rate = 0.0
+
+    def close_handles(self) -> None:
+        """Take the handles of a process that ended."""
+        self._handles.clear()
+
+    def lose_power(self) -> None:
+        """Keep what was synced, and of the rest what chance decides."""
+        self.close_handles()
+        for folder in self._unsynced_names:
+            changes = self._unsynced_names[folder]
+            for change in changes[: self.rng.randrange(len(changes) + 1)]:
+                _apply(self._durable_names, change)
+        self._unsynced_names.clear()
+        self._names = dict(self._durable_names)
+        for path in sorted(self._names):
+            file = self._names[path]
+            for byte_offset, content in file.unsynced:
+                drawn = self.rng.random()
+                if drawn < _KEPT_RATE:
+                    _put(file.durable, byte_offset, content)
+                elif drawn < _KEPT_RATE + _TORN_RATE:
+                    _put(file.durable, byte_offset, content[: self.rng.randrange(len(content) + 1)])
+                elif drawn < _KEPT_RATE + _TORN_RATE + _HOLED_RATE:
+                    self._keep_some_sectors(file, byte_offset, content)
+            file.unsynced = []
+            file.cached = bytearray(file.durable)
+
+    def _keep_some_sectors(self, file: _File, byte_offset: int, content: bytes) -> None:
+        """Write back the sectors of one write in no order, as a page cache may."""
+        end = byte_offset + len(content)
+        start = byte_offset
+        while start < end:
+            stop = min(end, (start // _SECTOR_BYTES + 1) * _SECTOR_BYTES)
+            if self.rng.random() < 0.5:
+                _put(file.durable, start, content[start - byte_offset : stop - byte_offset])
+            start = stop
+
+    def rot(self, path: str | None = None, *, byte_offset: int | None = None) -> tuple[str, int] | None:
+        """Flip one bit, on the disk and in the cache.
+
+        Args:
+            path: The file; drawn if not given.
+            byte_offset: Drawn if not given.
+
+        Returns:
+            Where; None if there is no byte to flip.
+
+        """
+        candidates = [name for name in sorted(self._names) if self._names[name].durable and path in (None, name)]
+        if not candidates:
+            return None
+        name = self.rng.choice(candidates)
+        file = self._names[name]
+        place = self.rng.randrange(len(file.durable)) if byte_offset is None else byte_offset
+        bit = 1 << self.rng.randrange(8)
+        file.durable[place] ^= bit
+        if place < len(file.cached):
+            file.cached[place] ^= bit
+        return name, place
+
+    def lose_everything(self) -> None:
+        """Replace the disk by an empty one."""
+        self._handles.clear()
+        self._names.clear()
+        self._durable_names.clear()
+        self._unsynced_names.clear()
+        self._folders = {"/": None}
+
+    # --- inside
+
+    def _operate(self, *, tears: bool = False) -> bool:
+        """Count an operation of a function whose process has ended; return True if this write is its last."""
+        if self.operations_left is None:
+            return False
+        if self.operations_left <= 0:
+            if tears and self.operations_left == 0:
+                self.operations_left = -1
+                return True
+            raise SimPowerCut
+        self.operations_left -= 1
+        return False
+
+    def _file(self, handle: int) -> _File:
+        file = self._handles.get(handle)
+        if file is None:
+            _fail(errno.EBADF, f"handle {handle}")
+        return file
+
+    def _rename(self, folder: str, change: list[tuple[str, _File | None]]) -> None:
+        _apply(self._names, change)
+        self._unsynced_names.setdefault(folder, []).append(change)
+
+    def _file_system(self, path: str) -> None:
+        if not self.exists(path):
+            _fail(errno.ENOENT, path)
+
+
+def _apply(names: dict[str, _File], change: list[tuple[str, _File | None]]) -> None:
+    for path, file in change:
+        if file is None:
+            names.pop(path, None)
+        else:
+            names[path] = file
+
+
+def _put(content: bytearray, byte_offset: int, piece: bytes) -> None:
+    if byte_offset > len(content):
+        content.extend(bytes(byte_offset - len(content)))
+    content[byte_offset : byte_offset + len(piece)] = piece
+
+
+def _fail(code: int, what: str) -> NoReturn:
+    raise OSError(code, f"simulated: {errno.errorcode[code]}", what)

@@ -1,0 +1,137 @@
+"""Simulated machines: a name that is the address, a disk that outlives processes, a wall clock of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from ledger.testing.disk import SimDisk
+from ledger.testing.executor import SimExecutor
+from ledger.testing.loop import SimProcess, outside
+
+if TYPE_CHECKING:
+    from ledger.testing.simulation import Simulation
+
+__all__ = ["Program", "SimHost"]
+
+T = TypeVar("T")
+
+_FIRST_WALL_CLOCK_MS = 1_700_000_000_000
+
+
+class SimHost:
+    """One machine; made by `Simulation.host`.
+
+    Attributes:
+        name: Its address in the network.
+        disk: Outlives processes; see `SimDisk`.
+        program: What `start` runs: called with the host, it returns the main coroutine. None: only `spawn`.
+        clock_offset_ms: Error of the wall clock.
+        exits: Why each process ended, oldest first: "killed", "power lost", "done", or the exception.
+        on_exit: Called (in no process) when a process ended for whatever reason.
+
+    """
+
+    def __init__(self, simulation: Simulation, name: str, program: Program | None) -> None:
+        self.name = name
+        self.program = program
+        self.disk = SimDisk(simulation.loop.random_for(f"disk {name}"), note=simulation.loop.note)
+        self.clock_offset_ms = 0
+        self.exits: list[str | BaseException] = []
+        self.on_exit: list[Callable[[SimHost], None]] = []
+        self._simulation = simulation
+        self._loop = simulation.loop
+        self._process: SimProcess | None = None
+        self._executors: list[SimExecutor] = []
+
+    @property
+    def is_up(self) -> bool:
+        """Whether a process is alive, paused ones included."""
+        return self._process is not None
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the process is stopped by `pause`."""
+        return self._process is not None and self._process.is_paused
+
+    # --- what its programs use
+
+    def clock_ms(self) -> int:
+        """Return the wall clock: the virtual time and this host's error."""
+        return _FIRST_WALL_CLOCK_MS + int(self._loop.time() * 1000) + self.clock_offset_ms
+
+    def executor(self, *, worker_count: int = 1) -> SimExecutor:
+        """Return the twin of a `ThreadExecutor` for blocking functions of this host's process."""
+        executor = SimExecutor(self._loop, self.disk, worker_count=worker_count)
+        self._executors.append(executor)
+        return executor
+
+    # --- what tests and faults do to it
+
+    def start(self) -> None:
+        """Boot: run the program in a new process. When it returns or raises, the process has exited."""
+        assert self.program is not None, f"{self.name} has no program"
+        task = self.spawn(self.program(self))
+        process = self._process
+        task.add_done_callback(lambda done: self._exited(process, done), context=outside())
+
+    def spawn(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run a coroutine in the host's process, which is made if there is none."""
+        if self._process is None:
+            self._process = SimProcess(self.name)
+            self._simulation.network.power_returned(self.name)
+        return self._loop.spawn(self._process, coroutine)
+
+    def kill(self) -> None:
+        """Kill -9: no `finally` runs; what was written to files stays, synced or not."""
+        self._end("killed", power_lost=False)
+
+    def lose_power(self) -> None:
+        """Cut the power: of the unsynced writes any part stays; peers hear nothing."""
+        self._end("power lost", power_lost=True)
+
+    def pause(self) -> None:
+        """Stop the process as SIGSTOP does; its sockets stay open and its timers fire late."""
+        if self._process is not None:
+            self._process.is_paused = True
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        if self._process is not None and self._process.is_paused:
+            self._loop.unpark(self._process)
+
+    def _end(self, reason: str | BaseException, *, power_lost: bool) -> None:
+        process = self._process
+        if process is None:
+            if power_lost:
+                self.disk.lose_power()
+            return
+        self._loop.note(b"end %b %d" % (process.label, power_lost))
+        process.is_alive = False
+        process.parked.clear()
+        self._process = None
+        for executor in self._executors:
+            executor.process_ended()
+        self._executors.clear()
+        self._simulation.network.process_ended(process, power_lost=power_lost)
+        if power_lost:
+            self.disk.lose_power()
+        else:
+            self.disk.close_handles()
+        self.exits.append(reason)
+        for listener in list(self.on_exit):
+            listener(self)
+
+    def _exited(self, process: SimProcess | None, task: asyncio.Task[Any]) -> None:
+        if process is None or self._process is not process:
+            return
+        if task.cancelled():
+            reason: str | BaseException = "cancelled"
+        else:
+            reason = task.exception() or "done"
+        self._end(reason, power_lost=False)
+
+
+Program: TypeAlias = Callable[[SimHost], Coroutine[Any, Any, Any]]
+"""What a host runs from each start to its end."""
