@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from ledger.bookie.intake import AddIntake
 from ledger.bookie.long_poll import Waiter
@@ -84,9 +84,8 @@ class Connection(Responder, asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.BaseProtocol`."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(_WRITE_HIGH_BYTES)
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by class
+        self._transport.set_write_buffer_limits(_WRITE_HIGH_BYTES)
         self._owner.on_opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the protocol's signature
