@@ -1,0 +1,327 @@
+"""Recovery finds at least what was acknowledged, never cuts short on "unknown", and closes once."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ledger.core.entry import Answer, Entry, Miss, MissKind
+from ledger.core.metadata import DigestType, LedgerMetadata, LedgerState, Segment
+from ledger.core.quorum import QuorumConfig, write_set
+from ledger.core.recovery import (
+    READ_AHEAD_ENTRIES,
+    CloseLedger,
+    Effect,
+    FailRecovery,
+    FenceRead,
+    Recovery,
+    ReplaceBookie,
+    WriteBack,
+)
+from ledger.errors import QuorumLostError, WrongPasswordError
+
+ABSENT = Miss(MissKind.ABSENT, "ENOENTRY")
+UNKNOWN = Miss(MissKind.UNKNOWN, "timeout")
+DENIED = Miss(MissKind.DENIED, "EUA")
+
+
+def metadata_of(quorum: QuorumConfig, *segments: Segment) -> LedgerMetadata:
+    names = tuple("abcde"[: quorum.ensemble_size])
+    return LedgerMetadata(
+        quorum=quorum,
+        state=LedgerState.IN_RECOVERY,
+        segments=segments or (Segment(0, names),),
+        digest_type=DigestType.CRC32C,
+        password=b"",
+    )
+
+
+def entry(entry_id: int, lac: int = -1) -> Entry:
+    return Entry(entry_id, lac, 10 * (entry_id + 1), b"p%d" % entry_id)
+
+
+class Bookies:
+    """What each bookie holds; answers a recovery's effects."""
+
+    def __init__(self, spares: str = "") -> None:
+        self.held: dict[str, dict[int, Entry]] = {}
+        self.unknown: set[str] = set()
+        self.unwritable: set[str] = set()
+        self.fenced: set[str] = set()
+        self.spares = deque(spares)
+
+    def answer(self, bookie: str, entry_id: int) -> Answer:
+        if bookie in self.unknown:
+            return UNKNOWN
+        self.fenced.add(bookie)
+        held = self.held.get(bookie, {})
+        if entry_id == -1:
+            return held[max(held)] if held else ABSENT
+        return held.get(entry_id, ABSENT)
+
+    def carry_out(self, recovery: Recovery, effect: Effect) -> list[Effect]:
+        if isinstance(effect, FenceRead):
+            return recovery.on_answers(
+                [(effect.bookie_id, effect.entry_id, self.answer(effect.bookie_id, effect.entry_id))]
+            )
+        if isinstance(effect, WriteBack):
+            if effect.bookie_id in self.unknown | self.unwritable:
+                return recovery.on_store_failed(effect.bookie_id, "timeout")
+            written = effect.entry
+            self.held.setdefault(effect.bookie_id, {})[written.entry_id] = Entry(
+                written.entry_id, effect.last_add_confirmed, written.length, written.payload
+            )
+            return recovery.on_stored(effect.bookie_id, [written.entry_id])
+        if isinstance(effect, ReplaceBookie):
+            spare = self.spares.popleft() if self.spares else None
+            assert spare not in effect.excluded
+            return recovery.on_replacement(effect.bookie_id, spare)
+        raise AssertionError(effect)
+
+    def run(self, recovery: Recovery, rng: random.Random | None = None) -> CloseLedger | FailRecovery:
+        effects = recovery.start()
+        while effects:
+            effect = effects.pop(rng.randrange(len(effects)) if rng else 0)
+            if isinstance(effect, CloseLedger | FailRecovery):
+                assert recovery.is_over
+                return effect
+            effects += self.carry_out(recovery, effect)
+            recovery.validate()
+        raise AssertionError("neither closed nor failed, and nothing to do")
+
+
+def recover(bookies: Bookies, metadata: LedgerMetadata) -> CloseLedger | FailRecovery:
+    return bookies.run(Recovery(1, metadata))
+
+
+E3 = metadata_of(QuorumConfig(3, 3, 2))
+E2 = metadata_of(QuorumConfig(2, 2, 2))
+
+
+def test_an_empty_ledger_closes_at_none() -> None:
+    assert recover(Bookies(), E3) == CloseLedger(-1, 0, E3.segments)
+
+
+def test_a_burst_without_any_lac_is_found_and_written_back() -> None:
+    bookies = Bookies()
+    bookies.held = {"a": {i: entry(i) for i in range(200)}, "b": {i: entry(i) for i in range(200)}}
+    assert recover(bookies, E3) == CloseLedger(199, 2000, E3.segments)
+    for entry_id in range(200):
+        assert sum(entry_id in bookies.held.get(name, {}) for name in "abc") >= 2
+
+
+def test_at_most_a_window_of_entries_is_in_hand() -> None:
+    recovery = Recovery(1, E3)
+    recovery.start()
+    effects = recovery.on_answers([(name, -1, ABSENT) for name in "ab"])
+    reads = [effect.entry_id for effect in effects if isinstance(effect, FenceRead)]
+    assert max(reads) == READ_AHEAD_ENTRIES - 1
+
+
+def test_every_recovery_read_fences() -> None:
+    """The effect has no other form: a lost fence message alone lets the old writer reach a quorum later."""
+    bookies = Bookies()
+    bookies.held = {"a": {0: entry(0)}, "b": {0: entry(0)}}
+    recover(bookies, E3)
+    assert bookies.fenced >= {"a", "b"}
+
+
+def test_the_length_comes_from_the_last_confirmed_entry_when_nothing_is_found_above_it() -> None:
+    bookies = Bookies()
+    bookies.held = {"a": {4: entry(4, 3), 5: entry(5, 5)}, "b": {5: entry(5, 4)}}  # an odd LAC, to start above all
+    assert recover(bookies, E3) == CloseLedger(5, 60, E3.segments)
+
+
+def test_recovery_adds_carry_the_lac_that_it_started_from() -> None:
+    bookies = Bookies()
+    bookies.held = {name: {i: entry(i, i - 2) for i in range(9)} for name in "ab"}
+    recovery = Recovery(1, E3)
+    effects = recovery.start()
+    lacs = set()
+    while effects:
+        effect = effects.pop(0)
+        if isinstance(effect, WriteBack):
+            lacs.add(effect.last_add_confirmed)
+        if not isinstance(effect, CloseLedger):
+            effects += bookies.carry_out(recovery, effect)
+    assert lacs == {6}
+
+
+def test_recovery_starts_no_lower_than_the_last_segment() -> None:
+    quorum = QuorumConfig(3, 3, 2)
+    metadata = metadata_of(quorum, Segment(0, ("a", "b", "c")), Segment(5, ("a", "d", "e")))
+    bookies = Bookies()
+    bookies.held = {"b": {4: entry(4, 3)}}
+    outcome = recover(bookies, metadata)
+    assert outcome == CloseLedger(4, 50, metadata.segments)  # the newest ensemble is empty: nothing moves below it
+
+
+def test_fencing_needs_all_but_less_than_an_ack_quorum() -> None:
+    recovery = Recovery(1, E3)
+    recovery.start()
+    assert recovery.on_answers([("a", -1, ABSENT)]) == []
+    assert any(isinstance(e, FenceRead) for e in recovery.on_answers([("c", -1, ABSENT)]))
+
+
+def test_too_few_fenced_fails_and_cuts_nothing() -> None:
+    bookies = Bookies()
+    bookies.unknown = {"a", "b"}
+    outcome = recover(bookies, E3)
+    assert isinstance(outcome, FailRecovery)
+    assert isinstance(outcome.error, QuorumLostError)
+    assert "a: timeout" in str(outcome.error)
+
+
+def test_an_unknown_entry_blocks_and_does_not_truncate() -> None:
+    recovery = Recovery(1, E3)
+    recovery.start()
+    recovery.on_answers([("a", -1, ABSENT), ("b", -1, ABSENT)])
+    assert recovery.on_answers([("a", 0, ABSENT), ("b", 0, UNKNOWN)]) == []
+    (effect,) = recovery.on_answers([("c", 0, Miss(MissKind.CORRUPT, "digest"))])
+    assert isinstance(effect, FailRecovery)
+    assert "entry 0" in str(effect.error)
+
+
+def test_two_definite_noes_of_three_end_the_ledger() -> None:
+    recovery = Recovery(1, E3)
+    recovery.start()
+    recovery.on_answers([("a", -1, ABSENT), ("b", -1, ABSENT)])
+    assert recovery.on_answers([("a", 0, ABSENT), ("c", 0, ABSENT)]) == [CloseLedger(-1, 0, E3.segments)]
+
+
+def test_a_wrong_password_ends_it_at_once() -> None:
+    recovery = Recovery(1, E3)
+    recovery.start()
+    (effect,) = recovery.on_answers([("a", -1, DENIED)])
+    assert isinstance(effect, FailRecovery)
+    assert isinstance(effect.error, WrongPasswordError)
+
+
+def test_a_spare_takes_the_place_of_a_dead_bookie_in_a_segment_from_the_first_entry_not_restored() -> None:
+    bookies = Bookies("z")
+    bookies.held = {"a": {i: entry(i, i - 1) for i in range(4)}}
+    bookies.unknown = {"b"}
+    assert recover(bookies, E2) == CloseLedger(3, 40, (Segment(0, ("a", "b")), Segment(3, ("a", "z"))))
+    assert bookies.held["z"] == {3: entry(3, 2)}
+
+
+def test_a_replacement_at_the_first_entry_replaces_the_segment() -> None:
+    bookies = Bookies("z")
+    bookies.held = {"a": {0: entry(0)}}
+    bookies.unknown = {"b"}
+    assert recover(bookies, E2) == CloseLedger(0, 10, (Segment(0, ("a", "z")),))
+
+
+def test_no_spare_fails_and_names_what_was_seen() -> None:
+    bookies = Bookies()
+    bookies.held = {"a": {0: entry(0)}}
+    bookies.unknown = {"b"}
+    outcome = recover(bookies, E2)
+    assert isinstance(outcome, FailRecovery)
+    assert "b: timeout" in str(outcome.error)
+
+
+def test_a_dead_bookie_stays_in_the_ensemble_while_the_quorum_holds() -> None:
+    bookies = Bookies("z")
+    bookies.held = {"a": {0: entry(0)}}
+    bookies.unknown = {"c"}
+    assert recover(bookies, E3) == CloseLedger(0, 10, E3.segments)
+
+
+def test_answers_of_a_replaced_bookie_do_not_count() -> None:
+    recovery = Recovery(1, E2)
+    recovery.start()
+    effects = recovery.on_answers([("a", -1, entry(0)), ("a", 0, entry(0)), ("b", 0, ABSENT)])
+    effects += recovery.on_answers([("a", 0, entry(0))])
+    (replace,) = [e for e in recovery.on_store_failed("b", "refused") if isinstance(e, ReplaceBookie)]
+    recovery.on_replacement(replace.bookie_id, "z")
+    recovery.on_stored("a", [0])
+    assert recovery.on_stored("b", [0]) == []
+    recovery.on_answers([("a", 1, ABSENT)])
+    assert recovery.on_stored("z", [0]) == [CloseLedger(0, 10, (Segment(0, ("a", "z")),))]
+
+
+@st.composite
+def crashes(draw: st.DrawFn) -> tuple[QuorumConfig, dict[str, dict[int, Entry]], int, str | None, int]:
+    """A writer that died: what bookies hold, what was acknowledged, one bookie that may be gone, a seed."""
+    size = draw(st.integers(1, 4))
+    write_quorum = draw(st.integers(1, size))
+    quorum = QuorumConfig(size, write_quorum, draw(st.integers(1, write_quorum)))
+    names = "abcde"[:size]
+    held: dict[str, dict[int, Entry]] = {name: {} for name in names}
+    acked = -1
+    for entry_id in range(draw(st.integers(0, 12))):
+        copies = draw(st.sets(st.sampled_from(write_set(entry_id, quorum))))
+        for position in sorted(copies):
+            held[names[position]][entry_id] = entry(entry_id, draw(st.integers(-1, acked)))
+        if acked == entry_id - 1 and len(copies) >= quorum.ack_quorum and draw(st.booleans()):
+            acked = entry_id
+    dead = draw(st.none() | st.sampled_from(names))
+    return quorum, held, acked, dead, draw(st.integers(0, 2**32))
+
+
+@settings(max_examples=300)
+@given(crashes())
+def test_whatever_was_acknowledged_is_inside_the_end_and_on_an_ack_quorum(
+    crash: tuple[QuorumConfig, dict[str, dict[int, Entry]], int, str | None, int],
+) -> None:
+    quorum, held, acked, dead, seed = crash
+    bookies = Bookies("z")
+    bookies.held = held
+    if dead is not None:
+        bookies.unknown = {dead}
+    recovery = Recovery(1, metadata_of(quorum))
+    outcome = bookies.run(recovery, random.Random(seed))
+    if isinstance(outcome, FailRecovery):
+        assert dead is not None or isinstance(outcome.error, QuorumLostError)
+        return
+    assert outcome.last_entry_id >= acked
+    assert outcome.length == 10 * (outcome.last_entry_id + 1)
+    firsts = [segment.first_entry_id for segment in outcome.segments]
+    assert firsts == sorted(set(firsts))
+    final = LedgerMetadata(
+        quorum, LedgerState.CLOSED, outcome.segments, DigestType.CRC32C, b"", outcome.last_entry_id, outcome.length
+    )
+    for entry_id in range(outcome.last_entry_id + 1):
+        ensemble = final.ensemble_at(entry_id)
+        copies = [ensemble[p] for p in write_set(entry_id, quorum) if entry_id in bookies.held.get(ensemble[p], {})]
+        assert copies
+        if entry_id > max(e.last_add_confirmed for b in held.values() for e in b.values()):
+            assert len(copies) >= quorum.ack_quorum
+
+
+@settings(max_examples=150)
+@given(crashes(), st.integers(0, 2**32))
+def test_a_second_recovery_finds_what_the_first_has_closed(
+    crash: tuple[QuorumConfig, dict[str, dict[int, Entry]], int, str | None, int], seed: int
+) -> None:
+    """Without failures between them: the end of the first is an end that the second would find too, or more."""
+    quorum, held, _, _, first_seed = crash
+    bookies = Bookies()
+    bookies.held = held
+    first = bookies.run(Recovery(1, metadata_of(quorum)), random.Random(first_seed))
+    second = bookies.run(Recovery(1, metadata_of(quorum)), random.Random(seed))
+    assert isinstance(first, CloseLedger)
+    assert isinstance(second, CloseLedger)
+    assert second.last_entry_id >= first.last_entry_id
+
+
+def test_unwritable_but_readable_bookies_are_replaced_too() -> None:
+    bookies = Bookies("yz")
+    bookies.held = {"a": {0: entry(0)}, "b": {0: entry(0)}}
+    bookies.unwritable = {"a", "b"}
+    assert recover(bookies, E2) == CloseLedger(0, 10, (Segment(0, ("y", "z")),))
+
+
+@pytest.mark.parametrize("late", ["a", "b"])
+def test_nothing_follows_once_it_is_over(late: str) -> None:
+    recovery = Recovery(1, E3)
+    recovery.start()
+    recovery.on_answers([("a", -1, ABSENT), ("b", -1, ABSENT)])
+    recovery.on_answers([("a", 0, ABSENT), ("c", 0, ABSENT)])
+    assert recovery.on_answers([(late, 0, entry(0))]) == []
+    assert recovery.on_stored(late, [0]) == recovery.on_store_failed(late, "x") == []
