@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 
 import pytest
 import typer
@@ -143,3 +143,18 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         cli.main(["--version"])
     assert not stopped.value.code
     assert capsys.readouterr().out.startswith("rsm-spark ")
+
+
+_INSTALLED = sorted(point.name for point in entry_points(group="rsm_spark.commands"))
+
+
+def test_every_installed_command_has_a_summary_so_that_help_need_not_import_it() -> None:
+    assert [name for name in _INSTALLED if name not in cli._SUMMARIES] == []
+
+
+@pytest.mark.parametrize("name", _INSTALLED)
+def test_every_installed_command_can_be_loaded_and_helps(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main([name, "--help"])
+    assert not stopped.value.code, capsys.readouterr().err
+    assert f"rsm {name}" in capsys.readouterr().out
