@@ -116,14 +116,18 @@ class LogReader:
         """
         if self._stale or self._clock() - self._checked_at >= self._poll_s:
             await self._refresh()
-        leave = self._handle is None or (self._ledger_at_end and self.ledgers_ahead > 0)
-        if leave and not await self._open_next():
-            return []
-        try:
-            await self._read_some()
-        except NoSuchLedgerError:
-            await self._explain_missing()
-        return self._expose()
+        while True:
+            leave = self._handle is None or (self._ledger_at_end and self.ledgers_ahead > 0)
+            if leave and not await self._open_next():
+                return []
+            try:
+                await self._read_some()
+            except NoSuchLedgerError:
+                await self._explain_missing()
+            exposed = self._expose()
+            # A ledger that closed empty is passed over at once: nobody should wait for a watch between two of them.
+            if exposed or not (self._ledger_at_end and self.ledgers_ahead > 0):
+                return exposed
 
     async def wait(self, timeout_s: float) -> None:
         """Wait until there may be more to read, or until the time has passed."""
