@@ -4,9 +4,9 @@
 
 A write changes the cache, `fdatasync` makes a file's writes durable, `fsync_dir` the names in a folder. At a power
 loss any part of the unsynced writes stays, each whole, torn at any byte, or with sectors missing, and of the
-unsynced changes of names a prefix, as journalling file systems order them. A killed process leaves the cache as it is. A failed `fdatasync`
-drops the writes that it was to make durable but leaves the cache, marked clean: a second one succeeds and keeps
-nothing (what Linux does). Folders are durable at once: whoever installs a server makes them.
+unsynced changes of names a prefix, as journalling file systems order them. A killed process leaves the cache as it
+is. A failed `fdatasync` drops the writes that it was to make durable but leaves the cache, marked clean: a second one
+succeeds and keeps nothing (what Linux does). Folders are durable at once: whoever installs a server makes them.
 """
 
 from __future__ import annotations

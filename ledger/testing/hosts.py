@@ -69,27 +69,39 @@ class SimHost:
 
     # --- what tests and faults do to it
 
-    def start(self) -> None:
-        """Boot: run the program in a new process. When it returns or raises, the process has exited."""
+    def start(self, program: Program | None = None) -> asyncio.Task[Any]:
+        """Boot: run the program in a new process. When it returns or raises, the process has exited.
+
+        Args:
+            program: What to run from now on; None runs what ran before.
+
+        """
+        assert self._process is None, f"{self.name} is up already"
+        self.program = program or self.program
         assert self.program is not None, f"{self.name} has no program"
         task = self.spawn(self.program(self))
         process = self._process
         task.add_done_callback(lambda done: self._exited(process, done), context=outside())
+        return task
 
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run a coroutine in the host's process, which is made if there is none."""
         if self._process is None:
             self._process = SimProcess(self.name)
-            self._simulation.network.power_returned(self.name)
+            self._simulation.network.power_on(self.name)
         return self._loop.spawn(self._process, coroutine)
 
-    def kill(self) -> None:
-        """Kill -9: no `finally` runs; what was written to files stays, synced or not."""
-        self._end("killed", power_lost=False)
+    def kill(self, *, power: bool = False) -> None:
+        """Kill -9: no `finally` runs; what was written to files stays, synced or not.
 
-    def lose_power(self) -> None:
-        """Cut the power: of the unsynced writes any part stays; peers hear nothing."""
-        self._end("power lost", power_lost=True)
+        Args:
+            power: Cut the power of the whole machine: of the unsynced writes any part stays; peers hear nothing.
+
+        """
+        if power:
+            self._end("power lost", power_lost=True)
+        else:
+            self._end("killed", power_lost=False)
 
     def pause(self) -> None:
         """Stop the process as SIGSTOP does; its sockets stay open and its timers fire late."""
@@ -107,14 +119,14 @@ class SimHost:
             if power_lost:
                 self.disk.lose_power()
             return
-        self._loop.note(b"end %b %d" % (process.label, power_lost))
+        self._loop.note(b"end " + process.label)
         process.is_alive = False
         process.parked.clear()
         self._process = None
         for executor in self._executors:
             executor.process_ended()
         self._executors.clear()
-        self._simulation.network.process_ended(process, power_lost=power_lost)
+        self._simulation.network.end_process(process, power_lost=power_lost)
         if power_lost:
             self.disk.lose_power()
         else:

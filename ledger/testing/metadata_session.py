@@ -1,73 +1,72 @@
-"""The client's end of a session with the simulated metadata store: implements `ledger.ports.MetadataStore`."""
+"""One client's session with the simulated metadata store: what `ledger.zk.session` is to ZooKeeper."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Callable
-from contextvars import Context, copy_context
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from ledger.errors import (
-    LedgerError,
-    MetadataSessionLostError,
-    MetadataUnavailableError,
-    NodeExistsError,
-    NoNodeError,
-)
+from ledger.errors import LedgerError, MetadataSessionLostError, MetadataUnavailableError
 from ledger.ports import ANY_VERSION, SessionState, Versioned, Watcher
-from ledger.testing.loop import SimLoop, outside
-from ledger.testing.metadata_tree import Change
+from ledger.testing.loop import current_process
+from ledger.testing.metadata_tree import Change, Replica, Tree
 
 if TYPE_CHECKING:
-    from ledger.testing.metadata import ServerSession, SimMetadata
+    from ledger.testing.metadata import SimMetadata
 
-__all__ = ["Reply", "SimMetadataSession", "Watch"]
+__all__ = ["SimMetadataSession"]
 
-_RECONNECT_S = (0.02, 0.5)
-_REPLY_S_MIN = 2.0
+_CONNECT_S_MAX = 15.0
+_RETRANSMIT_S = 0.2
+_LATE_S_MAX = 0.3
+_INSTANT_S = 1e-9
 
-
-class Reply(msgspec.Struct, frozen=True):
-    """What the service answered: a value, or an error."""
-
-    value: Any
-    error: LedgerError | None
+Operation = Callable[[], tuple[Any, list[Change]]]
+"""Runs at the server; returns the answer and what it committed."""
 
 
-class Watch(msgspec.Struct, frozen=True, eq=False):
-    """One wish to hear of the first change after `after_zxid`."""
+class _Request:
+    """One request on its way. `watch` is left at the server asked if the operation succeeds there."""
 
-    path: str
-    what: Change
-    after_zxid: int
-    watcher: Watcher
+    def __init__(self, what: str, operation: Operation, future: asyncio.Future[Any]) -> None:
+        self.what = what
+        self.operation = operation
+        self.future = future
+        self.watch: tuple[str, str, Callable[[], None]] | None = None
+        self.is_applied = False
+        self.answer: Any = None
 
 
 class SimMetadataSession:
-    """A session of one host; made by `SimMetadata.connect`."""
+    """A `MetadataStore`; made by `SimMetadata.connect`. Requests of a session are served in their order."""
 
-    def __init__(self, service: SimMetadata, loop: SimLoop, host: str, timeout_s: float) -> None:
-        self._service = service
-        self._loop = loop
-        self._host = host
+    def __init__(self, servers: SimMetadata, timeout_s: float) -> None:
+        process = current_process()
+        self.host = process.name if process else "outside"
+        self._process = process
+        self._context = copy_context()
+        self._servers = servers
+        self._loop = servers.loop
+        self._rng = servers.rng
         self._timeout_s = timeout_s
-        self._reply_s_max = max(_REPLY_S_MIN, 1.5 * timeout_s)
-        self._context: Context = copy_context()
-        self._rng = loop.random_for(f"metadata session of {host}")
+        self._reply_s_max = max(2.0, 1.5 * timeout_s)
+        self._session_id = 0
         self._state = SessionState.SUSPENDED
-        self._session: ServerSession | None = None
         self._listeners: list[Callable[[SessionState], None]] = []
-        # Requests on the way, in order; answered, or failed all at once when the connection breaks.
-        self._pending: list[asyncio.Future[Reply]] = []
-        self._connected = asyncio.Event()
-        # Messages of one connection keep their order both ways; a message of an older connection is void.
-        self._connection = 0
-        self._last_arrival_s = self._last_answer_s = 0.0
-        self._keeper: asyncio.Task[None] | None = None
+        self._replica: Replica | None = None  # the server that it is connected to
+        self._heard_at = 0.0
+        self._reply_at = 0.0
+        self._seen_count = 0  # of changes: it connects to no server that knows less
+        self._waiting: deque[_Request] = deque()  # for a connection
+        self._sent: deque[_Request] = deque()
+        self._is_serving = False
+        self._watches: dict[int, Callable[[], None]] = {}
+        self._next_watch = 0
         self._is_closed = False
+        self._started: asyncio.Future[None] = self._loop.create_future()
 
     # --- MetadataStore
 
@@ -78,8 +77,8 @@ class SimMetadataSession:
 
     @property
     def session_id(self) -> int:
-        """See `MetadataStore`; 0 while there is none."""
-        return 0 if self._session is None else self._session.session_id
+        """See `MetadataStore`."""
+        return self._session_id
 
     def on_session_state(self, listener: Callable[[SessionState], None]) -> Callable[[], None]:
         """See `MetadataStore`."""
@@ -93,33 +92,21 @@ class SimMetadataSession:
 
     async def get(self, path: str, *, watch: Watcher | None = None) -> Versioned:
         """See `MetadataStore`."""
-        tree = self._service.tree
-
-        def read(zxid: int) -> Versioned:
-            node = tree.get(path, zxid)
-            return Versioned(node.value, node.version)
-
-        found: Versioned = await self._read(read, path, Change.VALUE, watch)
-        return found
+        value: Versioned = await self._call(f"get {path}", lambda: (self._read().get(path), []), "data", path, watch)
+        return value
 
     async def exists(self, path: str, *, watch: Watcher | None = None) -> int | None:
         """See `MetadataStore`."""
-        tree = self._service.tree
-
-        def read(zxid: int) -> int | None:
-            node = tree.find(path, zxid)
-            return None if node is None else node.version
-
-        found: int | None = await self._read(read, path, Change.VALUE, watch)
-        return found
+        operation: Operation = lambda: (self._read().exists(path), [])  # noqa: E731
+        version: int | None = await self._call(f"exists {path}", operation, "data", path, watch)
+        return version
 
     async def children(self, path: str, *, watch: Watcher | None = None) -> list[str]:
         """See `MetadataStore`."""
-        tree = self._service.tree
-        found: list[str] = await self._read(
-            lambda zxid: list(tree.get(path, zxid).children), path, Change.CHILDREN, watch
+        names: list[str] = await self._call(
+            f"list {path}", lambda: (self._read().names(path), []), "children", path, watch
         )
-        return found
+        return names
 
     async def create(
         self,
@@ -132,39 +119,31 @@ class SimMetadataSession:
     ) -> str:
         """See `MetadataStore`."""
 
-        def write() -> str:
-            owner = self.session_id if ephemeral else 0
-            return self._service.tree.create(path, value, owner=owner, is_sequential=sequential)
+        def operation() -> tuple[str, list[Change]]:
+            owner = self._session_id if ephemeral else 0
+            return self._servers.leader.create(path, value, owner=owner, sequential=sequential, parents=parents)
 
-        try:
-            created: str = await self._write(write)
-        except NoNodeError:
-            if not parents:
-                raise
-            parent = path.rpartition("/")[0]
-            with contextlib.suppress(NodeExistsError):
-                await self.create(parent, parents=True)
-            created = await self._write(write)
+        created: str = await self._call(f"create {path}", operation)
         return created
 
     async def set(self, path: str, value: bytes, version: int) -> int:
         """See `MetadataStore`."""
-        new_version: int = await self._write(lambda: self._service.tree.set(path, value, version))
-        return new_version
+        written: int = await self._call(f"write {path}", lambda: self._servers.leader.set(path, value, version))
+        return written
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
         """See `MetadataStore`."""
-        await self._write(lambda: self._service.tree.delete(path, version))
+        await self._call(f"delete {path}", lambda: (None, self._servers.leader.delete(path, version)))
 
     async def sync(self, path: str) -> None:
         """See `MetadataStore`."""
-        del path
 
-        def arrive(session: ServerSession) -> Reply:
-            self._service.sync(session)
-            return Reply(None, None)
+        def operation() -> tuple[None, list[Change]]:
+            if self._replica is not None:
+                self._replica.catch_up()
+            return None, []
 
-        await self._ask(arrive, None)
+        await self._call(f"sync {path}", operation)
 
     async def close(self) -> None:
         """See `MetadataStore`."""
@@ -172,182 +151,234 @@ class SimMetadataSession:
             return
         self._is_closed = True
         self._listeners.clear()
-        if self._keeper is not None:
-            self._keeper.cancel()
-        session = self._session
-        if session is not None and self._service.hears(self._host):
-            self._service.close_session(session)
-        self._fail_pending(MetadataSessionLostError("the session was closed"))
-        self._connected.set()
+        self._watches.clear()
+        await asyncio.sleep(self._servers.network.delay_s())
+        if self._replica is not None and self._servers.is_reachable(self.host):
+            self._servers.close_session(self._session_id)
+        self._replica = None
+        self._servers.forget(self)
+        self._fail_all(MetadataSessionLostError("simulated metadata: the session is closed"))
 
-    # --- asking
+    # --- the client's side of the connection
 
-    async def _read(
-        self, reader: Callable[[int], Any], path: str, what: Change, watch: Watcher | None
+    async def start(self) -> None:
+        """Wait for the first connection."""
+        self._servers.network.later(self._servers.network.delay_s(), self._beat)
+        try:
+            async with asyncio.timeout(_CONNECT_S_MAX):
+                await self._started
+        except TimeoutError:
+            await self.close()
+            raise MetadataUnavailableError(
+                f"simulated metadata: no server answered {self.host} for {_CONNECT_S_MAX:.0f} s"
+            ) from None
+
+    def drop(self) -> None:
+        """Break the connection; what is under way may or may not be applied."""
+        if self._replica is None:
+            return
+        self._replica = None
+        lost = [*self._sent, *self._waiting]
+        for request in self._sent:
+            if not request.is_applied and self._rng.random() < self._servers.rates.late_rate:
+                self._servers.network.later(self._rng.uniform(0.0, _LATE_S_MAX), self._apply_late, request)
+        self._sent.clear()
+        self._waiting.clear()
+        for request in lost:
+            self._answer(request.future, MetadataUnavailableError(f"simulated metadata, {request.what}: no reply"))
+        self._tell(SessionState.SUSPENDED)
+        watches, self._watches = self._watches, {}
+        for fire in watches.values():
+            self._loop.call_soon(fire, context=self._context)
+
+    async def _call(
+        self,
+        what: str,
+        operation: Operation,
+        kind: str = "",
+        path: str = "",
+        watch: Watcher | None = None,
     ) -> Any:
-        def arrive(session: ServerSession) -> Reply:
-            reply = self._service.read(session, reader)
-            if watch is not None and reply.error is None:
-                session.watches.append(Watch(path, what, session.view_zxid, watch))
-                self._service.look_later(session)
-            return reply
-
-        return await self._ask(arrive, None)
-
-    async def _write(self, writer: Callable[[], Any]) -> Any:
-        return await self._ask(lambda session: self._service.write(session, writer), writer)
-
-    async def _ask(self, arrive: Callable[[ServerSession], Reply], writer: Callable[[], Any] | None) -> Any:
-        """Send one request and wait for its answer; `writer` is what may be applied late."""
-        lost_before = self._session
+        if self._is_closed:
+            raise MetadataSessionLostError(f"simulated metadata, {what}: the session is closed")
+        request = _Request(what, operation, self._loop.create_future())
+        if watch is not None:
+            request.watch = (kind, path, watch)
+        self._send(request)
         try:
             async with asyncio.timeout(self._reply_s_max):
-                await self._connected.wait()
-                if self._is_closed or (self._session is not lost_before and lost_before is not None):
-                    raise MetadataSessionLostError("the session expired, or was closed")
-                reply = await self._send(arrive, writer)
+                return await request.future
         except TimeoutError:
             raise MetadataUnavailableError(
-                f"the simulated metadata store gave no reply for {self._reply_s_max:.1f} s"
+                f"simulated metadata gave no reply to {what} for {self._reply_s_max:.1f} s"
             ) from None
-        if reply.error is not None:
-            raise reply.error
-        return reply.value
 
-    def _send(
-        self, arrive: Callable[[ServerSession], Reply], writer: Callable[[], Any] | None
-    ) -> asyncio.Future[Reply]:
-        answer: asyncio.Future[Reply] = self._loop.create_future()
-        self._pending.append(answer)
-        arrival_s = max(self._last_arrival_s, self._loop.time() + self._service.draw_latency_s(self._host))
-        self._last_arrival_s = arrival_s
-        arguments = (self._connection, arrive, writer, answer)
-        self._loop.call_at(arrival_s, self._arrive, *arguments, context=outside())
-        return answer
-
-    def _arrive(
-        self,
-        connection: int,
-        arrive: Callable[[ServerSession], Reply],
-        writer: Callable[[], Any] | None,
-        answer: asyncio.Future[Reply],
-    ) -> None:
-        """Handle a request at the service; runs in no process."""
-        service, session = self._service, self._session
-        if session is None or connection != self._connection or not service.hears(self._host):
-            return  # Void; the client finds out by silence.
-        if not session.is_alive:
-            self._later(self._disconnected, connection)
+    def _send(self, request: _Request) -> None:
+        if self._replica is None:
+            self._waiting.append(request)
             return
-        session.heard_at_s = self._loop.time()
-        if service.draw(service.lost_reply_rate):
-            if writer is not None and service.draw(service.late_write_rate):
-                service.write_later(session, writer)
-            elif service.draw(0.5):
-                arrive(session)
-            self._later(self._disconnected, connection)
+        self._sent.append(request)
+        if not self._is_serving:
+            self._is_serving = True
+            self._servers.network.later(self._servers.network.delay_s(), self._serve)
+
+    def _beat(self) -> None:
+        """Ping, or try to connect; belongs to no process."""
+        process, servers = self._process, self._servers
+        if self._is_closed or (process is not None and not process.is_alive):
             return
-        reply = arrive(session)
-        self.deliver_watches(session)
-        self._later(self._answered, connection, answer, reply)
+        network, now = servers.network, self._loop.time()
+        again_s = self._timeout_s / 3 * self._rng.uniform(0.8, 1.0)
+        if process is None or not process.is_paused:
+            is_reachable = servers.is_reachable(self.host)
+            is_answered = is_reachable and servers.is_heard_by(self.host)
+            if self._replica is None:
+                if is_answered:
+                    self._connect()
+                else:
+                    again_s = self._rng.uniform(0.05, 1.0)
+            elif is_reachable and not servers.hear(self._session_id):
+                self._lose_session()
+                again_s = self._rng.uniform(0.05, 1.0)
+            elif is_answered:
+                self._heard_at = now
+            elif now - self._heard_at >= self._timeout_s * 2 / 3:
+                self.drop()
+        network.later(again_s, self._beat)
 
-    def deliver_watches(self, session: ServerSession) -> None:
-        """Send the events that are due, ahead of any later answer; runs in no process."""
-        for watch in self._service.due_watches(session):
-            self._later(self._seen, self._connection, watch)
+    def _connect(self) -> None:
+        servers = self._servers
+        if self._session_id and not servers.hear(self._session_id):
+            self._lose_session()
+        if not self._session_id:
+            self._session_id = servers.open_session(self._timeout_s)
+        self._replica = self._rng.choice(servers.replicas)
+        self._replica.catch_up(max(0, self._seen_count - self._replica.applied_count))
+        self._heard_at = self._loop.time()
+        self._tell(SessionState.CONNECTED)
+        waiting, self._waiting = self._waiting, deque()
+        for request in waiting:
+            self._send(request)
+        self._answer(self._started, None)
 
-    def _later(self, callback: Callable[..., None], *arguments: Any) -> None:
-        """Send to the client: in order, and only if the path is open on arrival."""
-        at_s = max(self._last_answer_s, self._loop.time() + self._service.draw_latency_s(self._host))
-        self._last_answer_s = at_s
+    def _lose_session(self) -> None:
+        """Learn that the session has expired; the next connection begins another one."""
+        self.drop()
+        self._session_id = 0
+        for request in self._waiting:
+            self._answer(request.future, MetadataSessionLostError(f"simulated metadata, {request.what}: expired"))
+        self._waiting.clear()
+        self._tell(SessionState.LOST)
 
-        def arrive() -> None:
-            if self._service.reaches(self._host):
-                self._loop.call_soon(callback, *arguments, context=self._context.copy())
+    def _tell(self, state: SessionState) -> None:
+        self._loop.call_soon(self._change_state, state, context=self._context)
 
-        self._loop.call_at(at_s, arrive, context=outside())
-
-    # --- hearing, in the client's process
-
-    def _answered(self, connection: int, answer: asyncio.Future[Reply], reply: Reply) -> None:
-        if connection == self._connection and answer in self._pending:
-            self._pending.remove(answer)
-            if not answer.done():
-                answer.set_result(reply)
-
-    def _seen(self, connection: int, watch: Watch) -> None:
-        if connection == self._connection:
-            watch.watcher()
-
-    def _disconnected(self, connection: int) -> None:
-        if connection == self._connection and self._state is SessionState.CONNECTED:
-            self._connection += 1
-            self._fail_pending(MetadataUnavailableError("the connection broke: the outcome is unknown"))
-            self._set_state(SessionState.SUSPENDED)
-
-    def _fail_pending(self, error: LedgerError) -> None:
-        pending, self._pending = self._pending, []
-        for answer in pending:
-            if not answer.done():
-                answer.set_result(Reply(None, error))
-
-    def _set_state(self, state: SessionState) -> None:
+    def _change_state(self, state: SessionState) -> None:
+        if state is self._state:
+            return
         self._state = state
-        if state is SessionState.CONNECTED:
-            self._connected.set()
-        elif not self._is_closed:
-            self._connected.clear()
-        watches: list[Watch] = []
-        if self._session is not None:
-            watches, self._session.watches = self._session.watches, []
         for listener in list(self._listeners):
             listener(state)
-        for watch in watches:
-            watch.watcher()
 
-    # --- keeping the session, in the client's process
+    def _fail_all(self, error: LedgerError) -> None:
+        for request in [*self._sent, *self._waiting]:
+            self._answer(request.future, error)
+        self._sent.clear()
+        self._waiting.clear()
 
-    async def open(self) -> None:
-        """Connect for the first time."""
-        while not await self._reach():
-            await asyncio.sleep(self._rng.uniform(*_RECONNECT_S))
-        self._session = self._service.open_session(self, self._timeout_s)
-        self._set_state(SessionState.CONNECTED)
-        self._keeper = self._loop.create_task(self._keep())
+    # --- the server's side
 
-    async def _keep(self) -> None:
-        while True:
-            if self._state is not SessionState.CONNECTED:
-                await asyncio.sleep(self._rng.uniform(*_RECONNECT_S))
-                await self._reconnect()
-                continue
-            await asyncio.sleep(self._timeout_s / 3)
-            connection = self._connection
-            try:
-                async with asyncio.timeout(self._timeout_s / 3):
-                    await self._send(lambda _session: Reply(None, None), None)
-            except TimeoutError:
-                self._disconnected(connection)
-
-    async def _reconnect(self) -> None:
-        if not await self._reach():
+    def _serve(self) -> None:
+        """Serve the oldest request under way, then the next."""
+        self._is_serving = False
+        servers, network = self._servers, self._servers.network
+        if not self._sent or self._replica is None:
             return
-        session = self._session
-        assert session is not None
-        if not session.is_alive:
-            self._connection += 1
-            self._fail_pending(MetadataSessionLostError("the session expired"))
-            self._set_state(SessionState.LOST)
-            self._session = self._service.open_session(self, self._timeout_s)
-        else:
-            session.heard_at_s = self._loop.time()
-        self._set_state(SessionState.CONNECTED)
+        if not servers.is_reachable(self.host):
+            self._serve_later(_RETRANSMIT_S)
+            return
+        if self._rng.random() < servers.rates.lost_request_rate:
+            self.drop()
+            return
+        if not servers.hear(self._session_id):
+            self._lose_session()
+            return
+        request = self._sent[0]
+        if not request.is_applied:
+            request.answer = self._apply(request)
+            request.is_applied = True
+            if self._rng.random() < servers.rates.lost_reply_rate:
+                self.drop()
+                return
+        if not servers.is_heard_by(self.host):
+            self._serve_later(_RETRANSMIT_S)
+            return
+        self._sent.popleft()
+        # Replies keep their order: simultaneous timers do not.
+        self._reply_at = max(self._reply_at + _INSTANT_S, self._loop.time() + network.delay_s())
+        network.later(self._reply_at - self._loop.time(), self._deliver, request)
+        if self._sent:
+            self._serve_later(0.0)
 
-    async def _reach(self) -> bool:
-        """Make a connection; False if nobody answers."""
-        service = self._service
-        await asyncio.sleep(service.draw_latency_s(self._host))
-        if not service.hears(self._host):
-            return False
-        await asyncio.sleep(service.draw_latency_s(self._host))
-        return service.reaches(self._host)
+    def _serve_later(self, delay_s: float) -> None:
+        self._is_serving = True
+        self._servers.network.later(delay_s, self._serve)
+
+    def _apply(self, request: _Request) -> Any:
+        replica = self._replica
+        assert replica is not None
+        try:
+            answer, changes = request.operation()
+        except LedgerError as error:
+            return error
+        if changes:
+            self._servers.commit(changes)
+            replica.catch_up()  # a server answers a write when it has applied it
+        self._seen_count = max(self._seen_count, replica.applied_count)
+        if request.watch is not None:
+            self._leave_watch(replica, *request.watch)
+        return answer
+
+    def _apply_late(self, request: _Request) -> None:
+        if self._servers.hear(self._session_id):
+            with contextlib.suppress(LedgerError):
+                _, changes = request.operation()
+                if changes:
+                    self._servers.commit(changes)
+
+    def _leave_watch(self, replica: Replica, kind: str, path: str, watcher: Watcher) -> None:
+        self._next_watch += 1
+        number = self._next_watch
+        self._watches[number] = watcher
+        by_path = replica.data_watches if kind == "data" else replica.child_watches
+        by_path.setdefault(path, []).append(lambda: self._fire(number))
+
+    def _fire(self, number: int) -> None:
+        self._servers.network.later(self._servers.network.delay_s(), self._deliver_watch, number)
+
+    def _deliver_watch(self, number: int) -> None:
+        if not self._servers.is_heard_by(self.host):
+            return  # when the connection ends, all watches fire
+        watcher = self._watches.pop(number, None)
+        if watcher is not None:
+            self._loop.call_soon(watcher, context=self._context)
+
+    def _deliver(self, request: _Request) -> None:
+        lost = MetadataUnavailableError(f"simulated metadata, {request.what}: the reply was lost")
+        self._answer(request.future, lost if self._replica is None else request.answer)
+
+    def _answer(self, future: asyncio.Future[Any], answer: Any) -> None:
+        self._loop.call_soon(_settle, future, answer, context=self._context)
+
+    def _read(self) -> Tree:
+        if self._replica is None:
+            raise MetadataUnavailableError("simulated metadata: a read whose connection is gone")
+        return self._replica.tree
+
+def _settle(future: asyncio.Future[Any], answer: Any) -> None:
+    if future.done():
+        return
+    if isinstance(answer, BaseException):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)

@@ -1,182 +1,192 @@
-"""The tree of a simulated ZooKeeper: every version of every node, so that followers may lag behind.
-
-Plain data without a loop. A write makes a new `zxid`; a reader at an older one sees the tree as it was.
-"""
+"""The nodes of the simulated metadata store: a leader's tree and followers that lag behind it."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable
-from enum import Enum
-
-import msgspec
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
 
 from ledger.errors import BadVersionError, MetadataError, NodeExistsError, NoNodeError
-from ledger.ports import ANY_VERSION
+from ledger.ports import ANY_VERSION, Versioned
 
-__all__ = ["Change", "MetadataTree", "TreeNode"]
-
-_NO_OWNER = 0
+__all__ = ["Change", "ChangeKind", "Leader", "Node", "Replica", "Tree", "parent_of"]
 
 
-class Change(Enum):
-    """What a watch may see."""
-
-    VALUE = "value"  # the node was created, changed or deleted
-    CHILDREN = "children"  # a child came or went, or the node itself went
-
-
-class TreeNode(msgspec.Struct, frozen=True):
-    """One version of a node.
-
-    Attributes:
-        value: Bytes.
-        version: Of the value; 0 after creation.
-        owner: Session of an ephemeral node, else 0.
-        children: Names, sorted.
-        sequence: Children ever created: number of the next sequential one.
-
-    """
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One version of a node; `owner` is the session of an ephemeral one, else 0."""
 
     value: bytes
-    version: int = 0
-    owner: int = _NO_OWNER
-    children: tuple[str, ...] = ()
-    sequence: int = 0
+    version: int
+    owner: int
 
 
-class MetadataTree:
-    """Versions of all nodes.
+class ChangeKind(Enum):
+    """What happened to a path."""
+
+    CREATED = auto()
+    WRITTEN = auto()
+    DELETED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One committed write."""
+
+    kind: ChangeKind
+    path: str
+    node: Node | None
+
+
+def parent_of(path: str) -> str:
+    """Return the path of the node that holds this one."""
+    return path.rpartition("/")[0] or "/"
+
+
+class Tree:
+    """Nodes by path, and each node's children in no order that matters."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {"/": Node(b"", 0, 0)}
+        self.children: dict[str, dict[str, None]] = {"/": {}}
+
+    def apply(self, change: Change) -> None:
+        """Make a committed change."""
+        parent, _, name = change.path.rpartition("/")
+        if change.node is None:
+            del self.nodes[change.path]
+            del self.children[change.path]
+            del self.children[parent or "/"][name]
+            return
+        self.nodes[change.path] = change.node
+        if change.kind is ChangeKind.CREATED:
+            self.children[change.path] = {}
+            self.children[parent or "/"][name] = None
+
+    def get(self, path: str) -> Versioned:
+        """Return value and version.
+
+        Raises:
+            NoNodeError: It does not exist.
+
+        """
+        node = self.node(path)
+        return Versioned(node.value, node.version)
+
+    def exists(self, path: str) -> int | None:
+        """Return the version, or None."""
+        node = self.nodes.get(path)
+        return None if node is None else node.version
+
+    def names(self, path: str) -> list[str]:
+        """Return the children's names, sorted.
+
+        Raises:
+            NoNodeError: It does not exist.
+
+        """
+        self.node(path)
+        return sorted(self.children[path])
+
+    def node(self, path: str) -> Node:
+        """Return the node.
+
+        Raises:
+            NoNodeError: It does not exist.
+
+        """
+        node = self.nodes.get(path)
+        if node is None:
+            raise NoNodeError(f"simulated metadata: no node {path}")
+        return node
+
+
+class Leader(Tree):
+    """Decides on writes; each returns the changes to be applied everywhere, already applied here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # ZooKeeper numbers sequential nodes by the creations below their parent, whatever their kind.
+        self._created_count: dict[str, int] = {}
+
+    def create(self, path: str, value: bytes, *, owner: int, sequential: bool, parents: bool) -> tuple[str, list[Change]]:
+        """Create a node; see `MetadataStore.create`."""
+        changes: list[Change] = []
+        parent = parent_of(path)
+        if parent not in self.nodes:
+            if not parents:
+                raise NoNodeError(f"simulated metadata: no node {parent}, the parent of {path}")
+            _, changes = self.create(parent, b"", owner=0, sequential=False, parents=True)
+        elif self.nodes[parent].owner:
+            raise MetadataError(f"simulated metadata: {parent} is ephemeral and has no children")
+        count = self._created_count.get(parent, 0)
+        created = f"{path}{count:010d}" if sequential else path
+        if created in self.nodes:
+            raise NodeExistsError(f"simulated metadata: {created} exists")
+        self._created_count[parent] = count + 1
+        change = Change(ChangeKind.CREATED, created, Node(value, 0, owner))
+        self.apply(change)
+        return created, [*changes, change]
+
+    def set(self, path: str, value: bytes, version: int) -> tuple[int, list[Change]]:
+        """Compare-and-set; see `MetadataStore.set`."""
+        node = self.node(path)
+        _check_version(path, node, version)
+        change = Change(ChangeKind.WRITTEN, path, Node(value, node.version + 1, node.owner))
+        self.apply(change)
+        return node.version + 1, [change]
+
+    def delete(self, path: str, version: int) -> list[Change]:
+        """Delete a node; see `MetadataStore.delete`."""
+        node = self.node(path)
+        _check_version(path, node, version)
+        if self.children[path]:
+            raise NodeExistsError(f"simulated metadata: {path} has children")
+        change = Change(ChangeKind.DELETED, path, None)
+        self._created_count.pop(path, None)
+        self.apply(change)
+        return [change]
+
+    def owned_by(self, session_id: int) -> list[str]:
+        """Return the paths of a session's ephemeral nodes."""
+        return [path for path, node in self.nodes.items() if node.owner == session_id]
+
+
+def _check_version(path: str, node: Node, version: int) -> None:
+    if version not in (ANY_VERSION, node.version):
+        raise BadVersionError(f"simulated metadata: {path} has version {node.version}, not {version}")
+
+
+@dataclass
+class Replica:
+    """A server that clients read from: behind the leader by the changes that it has not applied yet.
 
     Attributes:
-        zxid: Number of the last write.
-        changes: (zxid, path, what), ascending: what watches are checked against.
+        tree: What it knows.
+        applied_count: Changes applied so far.
+        pending: Committed changes that it has not seen, oldest first.
+        data_watches: By path: of reads and of looks for existence.
+        child_watches: By path: of lists.
 
     """
 
-    def __init__(self) -> None:
-        self.zxid = 0
-        self.changes: list[tuple[int, str, Change]] = []
-        # path -> zxids ascending, and the node since each of them (None: there is none).
-        self._versions: dict[str, tuple[list[int], list[TreeNode | None]]] = {"/": ([0], [TreeNode(b"")])}
-        # session -> its ephemeral nodes, in the order of creation.
-        self._ephemerals: dict[int, dict[str, None]] = {}
+    tree: Tree = field(default_factory=Tree)
+    applied_count: int = 0
+    pending: list[Change] = field(default_factory=list)
+    data_watches: dict[str, list[Callable[[], None]]] = field(default_factory=dict)
+    child_watches: dict[str, list[Callable[[], None]]] = field(default_factory=dict)
 
-    def find(self, path: str, zxid: int) -> TreeNode | None:
-        """Return the node as it was at `zxid`, or None."""
-        versions = self._versions.get(path)
-        if versions is None:
-            return None
-        place = bisect_right(versions[0], zxid) - 1
-        return versions[1][place] if place >= 0 else None
-
-    def get(self, path: str, zxid: int) -> TreeNode:
-        """Return the node as it was at `zxid`.
-
-        Raises:
-            NoNodeError: There was none.
-
-        """
-        node = self.find(path, zxid)
-        if node is None:
-            raise NoNodeError(f"simulated metadata store: no node {path}")
-        return node
-
-    def first_change_after(self, zxid: int, path: str, what: Change) -> int | None:
-        """Return the first write after `zxid` that a watch of this kind sees, or None."""
-        start = bisect_right(self.changes, zxid, key=lambda change: change[0])
-        return next((at for at, where, kind in self.changes[start:] if where == path and kind is what), None)
-
-    def create(self, path: str, value: bytes, *, owner: int = _NO_OWNER, is_sequential: bool = False) -> str:
-        """Create a node; return its path.
-
-        Raises:
-            NoNodeError: There is no parent.
-            NodeExistsError: The path is taken.
-            MetadataError: The parent is ephemeral.
-
-        """
-        parent_path = _parent(path)
-        parent = self.get(parent_path, self.zxid)
-        if parent.owner != _NO_OWNER:
-            raise MetadataError(f"simulated metadata store: {parent_path} is ephemeral and has no children")
-        if is_sequential:
-            path = f"{path}{parent.sequence:010d}"
-        if self.find(path, self.zxid) is not None:
-            raise NodeExistsError(f"simulated metadata store: {path} exists")
-        self.zxid += 1
-        name = path.rpartition("/")[2]
-        children = tuple(sorted((*parent.children, name)))
-        self._put(parent_path, msgspec.structs.replace(parent, children=children, sequence=parent.sequence + 1))
-        self._put(path, TreeNode(value, owner=owner))
-        if owner != _NO_OWNER:
-            self._ephemerals.setdefault(owner, {})[path] = None
-        self._note((path, Change.VALUE), (parent_path, Change.CHILDREN))
-        return path
-
-    def set(self, path: str, value: bytes, version: int) -> int:
-        """Replace a value; return the new version.
-
-        Raises:
-            NoNodeError: There is no such node.
-            BadVersionError: It has another version.
-
-        """
-        node = self._checked(path, version)
-        self.zxid += 1
-        self._put(path, msgspec.structs.replace(node, value=value, version=node.version + 1))
-        self._note((path, Change.VALUE))
-        return node.version + 1
-
-    def delete(self, path: str, version: int) -> None:
-        """Delete a node.
-
-        Raises:
-            NoNodeError: There is no such node.
-            BadVersionError: It has another version.
-            NodeExistsError: It has children.
-
-        """
-        node = self._checked(path, version)
-        if node.children:
-            raise NodeExistsError(f"simulated metadata store: {path} has children")
-        self.zxid += 1
-        parent_path = _parent(path)
-        parent = self.get(parent_path, self.zxid)
-        name = path.rpartition("/")[2]
-        children = tuple(child for child in parent.children if child != name)
-        self._put(parent_path, msgspec.structs.replace(parent, children=children))
-        self._put(path, None)
-        if node.owner != _NO_OWNER:
-            del self._ephemerals[node.owner][path]
-        self._note((path, Change.VALUE), (path, Change.CHILDREN), (parent_path, Change.CHILDREN))
-
-    def end_session(self, session_id: int) -> None:
-        """Delete the ephemeral nodes of a session."""
-        for path in list(self._ephemerals.get(session_id, ())):
-            self.delete(path, ANY_VERSION)
-        self._ephemerals.pop(session_id, None)
-
-    def _checked(self, path: str, version: int) -> TreeNode:
-        node = self.get(path, self.zxid)
-        if version not in (ANY_VERSION, node.version):
-            raise BadVersionError(f"simulated metadata store: {path} has version {node.version}, not {version}")
-        return node
-
-    def _put(self, path: str, node: TreeNode | None) -> None:
-        zxids, nodes = self._versions.setdefault(path, ([], []))
-        zxids.append(self.zxid)
-        nodes.append(node)
-
-    def _note(self, *seen: tuple[str, Change]) -> None:
-        self.changes += ((self.zxid, path, what) for path, what in seen)
-
-    def paths(self) -> Iterable[str]:
-        """Return the paths of all nodes there are now, sorted."""
-        return [path for path in sorted(self._versions) if self.find(path, self.zxid) is not None]
-
-
-def _parent(path: str) -> str:
-    if not path.startswith("/") or path == "/" or path.endswith("/") and path != "/":
-        raise MetadataError(f"simulated metadata store: {path!r} is no path of a node")
-    return path.rpartition("/")[0] or "/"
+    def catch_up(self, count: int | None = None) -> None:
+        """Apply the oldest `count` pending changes, or all; watches fire."""
+        due = self.pending[:count] if count is not None else self.pending[:]
+        del self.pending[: len(due)]
+        self.applied_count += len(due)
+        for change in due:
+            self.tree.apply(change)
+            watches = self.data_watches.pop(change.path, [])
+            if change.kind is ChangeKind.DELETED:
+                watches += self.child_watches.pop(change.path, [])
+            if change.kind is not ChangeKind.WRITTEN:
+                watches += self.child_watches.pop(parent_of(change.path), [])
+            for fire in watches:
+                fire()

@@ -1,4 +1,4 @@
-"""One simulated world: the loop, the network and the hosts of one seed."""
+"""One simulated world: the loop, the network, the metadata store and the hosts of one seed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from ledger.testing.hosts import Program, SimHost
 from ledger.testing.loop import SimLoop, SimulationError, outside
-from ledger.testing.network import SimNetwork
+from ledger.testing.metadata import MetadataRates, SimMetadata
+from ledger.testing.network import NetworkRates, SimNetwork
 
 __all__ = ["Simulation"]
 
@@ -18,18 +19,31 @@ T = TypeVar("T")
 class Simulation:
     """Everything that one seed decides; see `ledger.testing` for an example.
 
-    Attributes:
+    Args:
         seed: Replays the run, with the same commit.
+        network_rates: How bad the network is.
+        metadata_rates: How bad the metadata store is.
+
+    Attributes:
+        seed: As given.
         loop: Virtual time, trace, errors left to the loop.
         network: Partitions, latency, resets.
+        metadata: The metadata store.
         hosts: By name, in the order of their making.
 
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        network_rates: NetworkRates | None = None,
+        metadata_rates: MetadataRates | None = None,
+    ) -> None:
         self.seed = seed
-        self.loop = SimLoop(seed)
-        self.network = SimNetwork(self.loop)
+        self.loop = SimLoop(seed)  # type: ignore[abstract]  # what is missing has no meaning in a simulation
+        self.network = SimNetwork(self.loop, network_rates)
+        self.metadata = SimMetadata(self.loop, self.network, metadata_rates)
         self.hosts: dict[str, SimHost] = {}
 
     @property
@@ -38,10 +52,12 @@ class Simulation:
         return self.loop.signature
 
     def host(self, name: str, program: Program | None = None) -> SimHost:
-        """Make a host; it is off until `start` (with a program) or `spawn`."""
-        assert name not in self.hosts, f"there is a host {name} already"
-        host = SimHost(self, name, program)
-        self.hosts[name] = host
+        """Return the host of this name, made when first asked for; it is off until `start` or `spawn`."""
+        host = self.hosts.get(name)
+        if host is None:
+            host = self.hosts[name] = SimHost(self, name, program)
+        elif program is not None:
+            host.program = program
         return host
 
     def random(self, purpose: str) -> random.Random:
@@ -52,7 +68,7 @@ class Simulation:
         """Call a function later, in no process: for faults that end by themselves."""
         self.loop.call_later(delay_s, action, *args, context=outside())
 
-    def run(self, main: Coroutine[Any, Any, T], *, limit_s: float = 600.0) -> T:
+    def run(self, main: Coroutine[Any, Any, T], *, limit_s: float = 3_600.0) -> T:
         """Run `main`, in no process, until it is done; then the world is over.
 
         Raises:

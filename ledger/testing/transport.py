@@ -212,7 +212,7 @@ class SimTransport(asyncio.Transport):
     def _carry(self, byte_count: int) -> None:
         peer = self.peer
         if byte_count:
-            data = self._outbox[:byte_count]
+            data = bytes(self._outbox[:byte_count])
             del self._outbox[:byte_count]
             self._loop.note(data)
             self._network.delivered_bytes += byte_count
