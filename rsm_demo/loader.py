@@ -1,8 +1,9 @@
 """The load: clients side by side, each owning the tail numbers that hash to it, put one flight after the other.
 
-``python -m rsm_demo.loader METADATA_URI LOG CLIENTS [LIMIT]``. Told ``{"go": true}`` it begins; told ``{"killed_at": t}``
-(this machine's monotonic clock) it measures the time until the first put begun after t is acknowledged. Every put writes
-the whole account of its tail number, so an account lacks a flight exactly if that acknowledged put is lost.
+``python -m rsm_demo.loader METADATA_URI LOG CLIENTS [LIMIT]``. Told ``{"go": true}`` it begins; told
+``{"killed_at": t}`` (this machine's monotonic clock) it measures the time until the first put begun after t is
+acknowledged. Every put writes the whole account of its tail number, so an account lacks a flight exactly if that
+acknowledged put is lost.
 """
 
 from __future__ import annotations

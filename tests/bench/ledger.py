@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from ledger.client import LedgerClient, WriteHandle
+from ledger import LedgerClient, WriteHandle
 from ledger.dev.cluster import DevCluster
 from tests.bench.figure import ROUND_COUNT, percentile, print_figure, say
 
