@@ -1,0 +1,199 @@
+"""Simulated clusters of replicas: a few hosts, one ledger world, one metadata store, clients that retry, faults.
+
+The replica is the real one; ledger and metadata store are twins (`ledger_world`, `ledger.testing`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from ledger.ports import MetadataStore
+from ledger.testing.hosts import SimHost
+from ledger.testing.simulation import Simulation
+from rsm_spark.core.commands import Answer, Request
+from rsm_spark.core.machine import StateMachine
+from rsm_spark.runtime.replica import Replica
+from rsm_spark.runtime.settings import ReplicaSettings
+from rsm_spark.runtime.status import Role
+from rsm_spark.testing.counter_map import CounterMap
+from rsm_spark.testing.ghosts import BrokenInvariantError, Ghosts
+from rsm_spark.testing.ledger_twin import TwinClient
+from rsm_spark.testing.ledger_world import LedgerWorld, TwinFaults
+from rsm_spark.testing.snapshots import MemorySnapshots
+
+__all__ = ["LOG", "ReplicaCluster", "UnreachableError"]
+
+LOG = "counters"
+
+Connect = Callable[[SimHost], Coroutine[Any, Any, MetadataStore]]
+
+
+class UnreachableError(Exception):
+    """The replica asked is down or did not answer in time."""
+
+
+class ReplicaCluster:
+    """Replicas on simulated hosts.
+
+    Args:
+        simulation: The world.
+        connect: Opens a session with the simulated metadata store for a host's process.
+        replica_count: How many replicas.
+        settings: Of each replica.
+        faults: Of the ledger.
+        machine: Makes the state machine.
+
+    Attributes:
+        world: All ledgers.
+        ghosts: Invariants.
+        replicas: The running ones, by host name.
+        clients: Ledger clients of the running ones.
+        broken: First invariant that broke in a replica's process.
+
+    """
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        connect: Connect,
+        *,
+        replica_count: int = 3,
+        settings: ReplicaSettings | None = None,
+        faults: TwinFaults | None = None,
+        machine: Callable[[], StateMachine] = CounterMap,
+    ) -> None:
+        self.simulation = simulation
+        self.world = LedgerWorld(simulation.random("ledgers"), faults)
+        self.ghosts = Ghosts()
+        self.settings = settings or ReplicaSettings()
+        self.replicas: dict[str, Replica] = {}
+        self.clients: dict[str, TwinClient] = {}
+        self.snapshots: dict[str, MemorySnapshots] = {}
+        self.broken: BrokenInvariantError | None = None
+        self.stopped: list[tuple[str, str | BaseException]] = []
+        self.confirmed_count = 0
+        self._connect = connect
+        self._machine = machine
+        self._rng = simulation.random("cluster")
+        self._boots = 0
+        self.hosts = [simulation.host(f"replica-{i}", self._program) for i in range(replica_count)]
+        for host in self.hosts:
+            self.snapshots[host.name] = MemorySnapshots()
+            host.on_exit.append(self._on_exit)
+
+    def start(self) -> None:
+        """Start all replicas."""
+        for host in self.hosts:
+            host.start()
+
+    def wipe(self, host: SimHost) -> None:
+        """Lose a host's disk."""
+        self.snapshots[host.name] = MemorySnapshots()
+
+    @property
+    def leader(self) -> str | None:
+        """Return the host that leads, by its own opinion; None if none or several do."""
+        leading = [name for name, replica in self.replicas.items() if replica.role is Role.LEADER]
+        return leading[0] if len(leading) == 1 else None
+
+    async def _program(self, host: SimHost) -> None:
+        store = await self._connect(host)
+        client = TwinClient(self.world, store)
+        self._boots += 1
+        replica = Replica(
+            self._machine(),
+            log=LOG,
+            replica_id=host.name,
+            client=client,  # type: ignore[arg-type]  # the twin has the calls that a replica makes
+            snapshots=self.snapshots[host.name],
+            advertised=f"{host.name}:1",
+            settings=self.settings,
+            clock_ms=host.clock_ms,
+            rng=random.Random(f"{self.simulation.seed}.{host.name}.{self._boots}"),
+            run_blocking=_run_inline,
+        )
+        self._observe(host, replica)
+        await replica.start()
+        self.replicas[host.name] = replica
+        self.clients[host.name] = client
+        await replica.wait_stopped()
+
+    def _observe(self, host: SimHost, replica: Replica) -> None:
+        """Tell the ghosts of every entry that the replica takes as committed."""
+        context = replica._context
+        ghosts, who = self.ghosts, host.name
+        adopt, entry_applied = context.adopt, context.entry_applied
+        place = None
+
+        def _adopt(state: Any, position: Any) -> None:
+            nonlocal place
+            adopt(state, position)
+            place = ghosts.begin(state.log_id, state.prefix_hash, who)
+
+        def _applied() -> None:
+            position = context.position
+            assert place is not None
+            assert position is not None
+            payload = self.world.ledgers[position.ledger_id].entries[position.entry_id].payload
+            try:
+                ghosts.apply(place, payload, position, replica.digest, replica.revision, who)
+            except BrokenInvariantError as error:
+                self.broken = self.broken or error
+                raise
+            self.confirmed_count += 1
+            entry_applied()
+
+        context.adopt = _adopt  # type: ignore[method-assign]
+        context.entry_applied = _applied  # type: ignore[method-assign]
+
+    def _on_exit(self, host: SimHost) -> None:
+        self.replicas.pop(host.name, None)
+        self.clients.pop(host.name, None)
+        reason = host.exits[-1]
+        if reason != "killed":
+            self.stopped.append((host.name, reason))
+        self.simulation.after(self._rng.uniform(0.1, 3.0), self._restart, host)
+
+    def _restart(self, host: SimHost) -> None:
+        if not host.is_up and self.broken is None:
+            host.start()
+
+    async def call(self, name: str, requests: Sequence[Request], timeout_s: float) -> list[Answer]:
+        """Send one message to a replica, as over a network; request or answer may be late or lost.
+
+        Raises:
+            UnreachableError: No answer in time: nothing is known of the outcome.
+
+        """
+        rng, loop = self._rng, asyncio.get_running_loop()
+        await asyncio.sleep(rng.uniform(0.0002, 0.002))
+        host, replica = self.simulation.hosts[name], self.replicas.get(name)
+        if replica is None or not host.is_up:
+            raise UnreachableError(name)
+        answered: asyncio.Future[list[Answer]] = loop.create_future()
+
+        async def _serve() -> None:
+            answers = await replica.submit(requests)
+            if rng.random() > 0.02:  # Else the answer is lost.
+                self.simulation.after(rng.uniform(0.0002, 0.002), _deliver, answered, list(answers))
+
+        host.spawn(_serve())
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await answered
+        except TimeoutError:
+            raise UnreachableError(name) from None
+
+
+async def _run_inline(work: Callable[[], Any]) -> Any:
+    """Stand in for the executor: snapshots of small machines take no time worth simulating, but they do yield."""
+    await asyncio.sleep(0.002)
+    return work()
+
+
+def _deliver(answered: asyncio.Future[list[Answer]], answers: list[Answer]) -> None:
+    if not answered.done():
+        answered.set_result(answers)

@@ -1,0 +1,138 @@
+"""What must be true of a replicated log, whoever leads: checked after every entry and every reply.
+
+* `no-gap`        what replicas treat as committed is one sequence of entries, the same for all; epochs never fall
+                  along it (so no two leaders confirm).
+* `same-state`    replicas at the same entry have the same digest.
+* `once-per-session`  a command is in the log once; its reply is the logged one, each time.
+* `acked`         a reply leaves only when its command is committed.
+* `denied`        a command whose only attempt was denied is never committed.
+* `stale`         no reply shows less than a reply that was there before the request was sent.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rsm_spark.core.envelope import HEADER_BYTES, decode_envelope, entry_hash, root_hash
+from rsm_spark.core.position import LogPosition
+from rsm_spark.core.records import CommandHead, decode_records
+
+__all__ = ["BrokenInvariantError", "Ghosts", "Place"]
+
+
+class BrokenInvariantError(Exception):
+    """An invariant does not hold; the message begins with its name."""
+
+
+class Place:
+    """How far along the one sequence a replica's process is.
+
+    Attributes:
+        index: Entries applied.
+
+    """
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+
+class Ghosts:
+    """Observer of all replicas and clients.
+
+    Attributes:
+        hashes: Prefix hash after each committed entry; the first is the root's.
+        replies: Logged reply by (session, sequence).
+        acknowledged: Commands whose reply reached their client.
+
+    """
+
+    def __init__(self) -> None:
+        self.hashes: list[bytes] = []
+        self.replies: dict[tuple[bytes, int], bytes] = {}
+        self.acknowledged: set[tuple[bytes, int]] = set()
+        self.epochs: list[int] = []
+        self._index: dict[bytes, int] = {}
+        self._digests: dict[int, tuple[int, int]] = {}
+        self._denied: set[tuple[bytes, int]] = set()
+        self._floors: dict[str, int] = {}
+
+    def fail(self, name: str, what: str) -> None:
+        """Report a broken invariant."""
+        raise BrokenInvariantError(f"{name}: {what}")
+
+    # ---- replicas
+
+    def begin(self, log_id: bytes, prefix_hash: bytes, who: str) -> Place:
+        """Note that a replica begins with a state of this prefix hash."""
+        if not self.hashes:
+            root = root_hash(log_id)
+            self.hashes.append(root)
+            self._index[root] = 0
+            self.epochs.append(0)
+        if prefix_hash not in self._index:
+            self.fail("no-gap", f"{who} begins with a state that nobody committed")
+        return Place(self._index[prefix_hash])
+
+    def apply(self, place: Place, payload: bytes, position: LogPosition, digest: int, revision: int, who: str) -> None:
+        """Note that a replica treats this entry, its next, as committed."""
+        envelope = decode_envelope(payload)
+        after = entry_hash(payload)
+        if envelope.prefix_hash != self.hashes[place.index]:
+            self.fail("no-gap", f"{who} applies {position}, which does not follow its entry {place.index}")
+        place.index += 1
+        if place.index < len(self.hashes):
+            if self.hashes[place.index] != after:
+                self.fail("no-gap", f"{who} commits {position} as entry {place.index}, another one is committed")
+        else:
+            self._commit(payload, envelope.leader_epoch, after, who)
+        seen = self._digests.setdefault(place.index, (digest, revision))
+        if seen != (digest, revision):
+            self.fail("same-state", f"{who} differs at entry {place.index}, revision {revision}")
+
+    def _commit(self, payload: bytes, epoch: int, after: bytes, who: str) -> None:
+        if epoch < self.epochs[-1]:
+            self.fail("no-gap", f"{who} commits epoch {epoch} after epoch {self.epochs[-1]}")
+        self._index[after] = len(self.hashes)
+        self.hashes.append(after)
+        self.epochs.append(epoch)
+        for record in decode_records(payload[HEADER_BYTES:]):
+            if record.command is not None:
+                self._execute(record.command)
+
+    def _execute(self, head: CommandHead) -> None:
+        command = (head.session, head.sequence)
+        name = f"command {head.sequence} of session {head.session.hex()[:8]}"
+        if command in self.replies:
+            self.fail("once-per-session", f"{name} is in the log twice")
+        if command in self._denied:
+            self.fail("denied", f"{name} is committed, its client was told that it is not")
+        self.replies[command] = head.reply
+
+    # ---- clients
+
+    def floor(self, key: str) -> int:
+        """Return what a request sent now must not fall below: counters only grow."""
+        return self._floors.get(key, 0)
+
+    def told(self, session: bytes, sequence: int, reply: bytes) -> None:
+        """Note that a client got the reply of a command."""
+        command = (session, sequence)
+        name = f"command {sequence} of session {session.hex()[:8]}"
+        if command not in self.replies:
+            self.fail("acked", f"{name} is acknowledged, but not committed")
+        if self.replies[command] != reply:
+            self.fail("once-per-session", f"{name} has reply {reply!r}, logged is {self.replies[command]!r}")
+        self.acknowledged.add(command)
+
+    def denied(self, session: bytes, sequence: int) -> None:
+        """Note that a command's only attempt was answered NOT_LEADER."""
+        command = (session, sequence)
+        if command in self.replies:
+            self.fail("denied", f"command {sequence} of session {session.hex()[:8]} is committed")
+        self._denied.add(command)
+
+    def shown(self, key: str, value: Any, floor: int, *, is_added: bool) -> None:
+        """Note that a client was shown a counter; `floor` is from when it asked."""
+        if value < floor + is_added:
+            self.fail("stale", f"counter {key} shows {value}, {floor} was shown before")
+        self._floors[key] = max(self._floors.get(key, 0), value)
