@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from ledger.client import LedgerClient
+from ledger import LedgerClient
 from ledger.errors import LedgerError
 from rsm_demo.accounts import accounts_of, map_digest, unpack
 from rsm_demo.speech import listen, say
