@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import shlex
@@ -144,13 +145,13 @@ def _set_python(users: Mapping[str, str]) -> None:
 def _users_settings(*, is_submitted: bool) -> dict[str, str]:
     """Return what the user has set outside this program."""
     if is_submitted:
-        SparkContext._ensure_initialized()  # type: ignore[attr-defined]  # the JVM that spark-submit started knows
+        SparkContext._ensure_initialized()  # the JVM that spark-submit started knows
         return dict(SparkConf().getAll())
     # No JVM yet, and it needs the JARs when it starts: so its sources are read here.
     folder = os.environ.get("SPARK_CONF_DIR") or os.path.join(os.environ.get("SPARK_HOME", ""), "conf")  # noqa: PTH118
     found = _defaults(Path(folder) / "spark-defaults.conf")
     words = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
-    for option, value in zip(words, words[1:], strict=False):
+    for option, value in itertools.pairwise(words):
         if option in {"--conf", "-c"} and "=" in value:
             key, _, text = value.partition("=")
             found[key] = text

@@ -32,12 +32,11 @@ class LedgerBatchReader(DataSourceReader):
         try:
             subject = subject_of(self._options, access)
             start, end = subject.bound(is_start=True), subject.bound(is_start=False)
-            # Spark takes an empty list for "no partitions known" and asks for one row source: so hand it none at all.
             return subject.partitions(start, end)
         finally:
             access.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read an input partition (in a task)."""
-        assert isinstance(partition, LedgerPartition)
-        return read_partition(partition)
+        # Where there are no partitions, Spark runs one task all the same, for a partition of its own.
+        return read_partition(partition) if isinstance(partition, LedgerPartition) else iter(())

@@ -197,21 +197,22 @@ class _RecordColumns:
         envelope: Envelope,
         after: bytes,
         records: list[_RawRecord],
-        first_revision: int,
+        bounds: tuple[int, int],
         plans: dict[int, _RecordPlan],
     ) -> None:
-        """Add the records of one entry, from `first_revision` on."""
-        skipped = max(0, min(first_revision - envelope.first_revision, len(records)))
-        kept = records[skipped:]
+        """Add the records of one entry from the first bound on, before the second (0 = all)."""
+        first, count = envelope.first_revision, len(records)
+        skipped = max(0, min(bounds[0] - first, count))
+        kept = records[skipped : min(bounds[1] - first, count) if bounds[1] else count]
         if not kept:
             return
         self.counts.append(len(kept))
         self.entry_ids.append(entry.entry_id)
         self.epochs.append(envelope.leader_epoch)
         self.logged_us.append(envelope.logged_ms * 1000)
-        self.revisions.extend(range(envelope.first_revision + skipped, envelope.last_revision + 1))
+        self.revisions.extend(range(first + skipped, first + skipped + len(kept)))
         self.hashes.extend([None] * (len(kept) - 1))
-        self.hashes.append(after)
+        self.hashes.append(after if skipped + len(kept) == count else None)
         self.size += len(entry.payload)
         find = plans.get
         for record in kept:
@@ -273,6 +274,7 @@ def decode_records(
     log: str,
     link: LogLink,
     first_revision: int,
+    end_revision: int = 0,
     description: MachineDescription | None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the batches of `rows=records`.
@@ -283,6 +285,7 @@ def decode_records(
         log: Name of the log.
         link: Checks the entries.
         first_revision: Records before it are left out.
+        end_revision: It and the records after it are left out; 0 = none.
         description: Of the machine, at the first entry; a description inside the range takes its place. None = not
             known any more: name, table, key and row of the machine's records are null.
 
@@ -298,7 +301,7 @@ def decode_records(
         for record in records:
             if record.type == KernelRecord.MACHINE_DESCRIBED:
                 plans = _record_plans(decode_description(msgspec.msgpack.decode(record.fields[0], type=bytes)))
-        columns.add(entry, envelope, after, records, first_revision, plans)
+        columns.add(entry, envelope, after, records, (first_revision, end_revision), plans)
         if len(columns.types) >= BATCH_ROWS_MAX or columns.size >= BATCH_BYTES_MAX:
             yield columns.batch()
             columns = _RecordColumns(log, ledger_id)

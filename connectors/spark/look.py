@@ -228,6 +228,12 @@ class LogLook:
             case BoundKind.POSITION:
                 return locate_entry(view, bound.ledger_id, bound.entry_id, self.last_revision_at)
 
+    def is_inside_entry(self, view: LogView, position: LogOffset) -> bool:
+        """Return whether a position lies behind the first record of its entry."""
+        if position.entry_id == 0:
+            return position.revision > view.spans[view.index_of(position.ledger_id)].first_revision
+        return position.revision > self.last_revision_at(position.ledger_id, position.entry_id - 1) + 1
+
     def description_at(self, view: LogView, ledger_id: int) -> MachineDescription | None:
         """Return how the machine is described at the begin of a ledger; None if that has been trimmed.
 

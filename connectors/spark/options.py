@@ -7,7 +7,7 @@
 | `ledgers` | - | ledger ids, separated by commas; exactly one of the two |
 | `rows` | `records` for `log`, `raw` for `ledgers` | `raw`: a row an entry; `records`: a row a record of a log |
 | `startingOffsets` | stream `latest`, batch `earliest` | also `latest-<n>`, or JSON by log or ledger |
-| `endingOffsets` | `latest` | batch only; also JSON by log or ledger (exclusive) |
+| `endingOffsets` | `latest` | batch only; also JSON by log or ledger (exclusive; raw rows: rounded up to entries) |
 | `maxOffsetsPerTrigger` | no limit | stream only: records (`log`) or entries (`ledgers`), rounded up to whole entries |
 | `minPartitions` | the session's parallelism | at least so many input partitions if there are so many entries |
 | `passwordFile`, `passwordEnv` | empty password | where the ledgers' password is read from, on the driver only |

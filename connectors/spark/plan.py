@@ -100,7 +100,8 @@ class EntryRange(NamedTuple):
         ledger_id: Of this ledger,
         first_entry_id: from this entry
         last_entry_id: to this one, inclusive;
-        first_revision: records before this one are left out (they lie in the first entry).
+        first_revision: records before this one are left out (they lie in the first entry),
+        end_revision: and this one and those after it (they lie in the last entry); 0 = none.
 
     """
 
@@ -108,6 +109,7 @@ class EntryRange(NamedTuple):
     first_entry_id: int
     last_entry_id: int
     first_revision: int = 0
+    end_revision: int = 0
 
 
 def next_offset(view: LogView, start: LogOffset, *, counts_records: bool) -> LogOffset:
@@ -250,7 +252,7 @@ def split_log(view: LogView, start: LogOffset, end: LogOffset, partition_count_m
         SparkOffsetError: The range is of another log.
 
     """
-    if end == start:
+    if end == start or end.ledger_id < 0:
         return []
     check_start(view, start)
     if view.index_of(end.ledger_id) < 0:
@@ -266,7 +268,7 @@ def split_log(view: LogView, start: LogOffset, end: LogOffset, partition_count_m
         high = end.entry_id - 1 if index == last else span.last_entry_id
         if low <= high:
             size = span.length // (span.last_entry_id + 1) if span.last_entry_id >= 0 else 0
-            ranges.append((EntryRange(span.ledger_id, low, high, start.revision), size))
+            ranges.append((EntryRange(span.ledger_id, low, high, start.revision, end.revision), size))
     return _split(ranges, partition_count_min)
 
 

@@ -76,8 +76,8 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read an input partition (in a task)."""
-        assert isinstance(partition, LedgerPartition)
-        return read_partition(partition)
+        # Where there are no partitions, Spark runs one task all the same, for a partition of its own.
+        return read_partition(partition) if isinstance(partition, LedgerPartition) else iter(())
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: a reader never keeps ledgers alive."""

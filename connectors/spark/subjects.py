@@ -90,7 +90,11 @@ class LogSubject:
         """Return the offset that the starting or ending option means now."""
         bounds = self._options.starting if is_start else self._options.ending
         view = self._look.look()
-        return encode_log_offset(view.log, self._look.position_of(view, bounds[view.log]))
+        position = self._look.position_of(view, bounds[view.log])
+        if not is_start and position != view.end and self._look.is_inside_entry(view, position):
+            # The entry that holds the end is read too; its records from the end on are left out.
+            position = position._replace(entry_id=position.entry_id + 1)
+        return encode_log_offset(view.log, position)
 
     def end(self) -> Offset:
         """Return the offset after everything that may be read now."""
@@ -130,6 +134,7 @@ class LogSubject:
                 part.first_entry_id,
                 part.last_entry_id,
                 part.first_revision,
+                part.end_revision,
                 _stripped(metadata[part.ledger_id]),
                 addresses,
                 str(self._options.rows),
@@ -216,6 +221,7 @@ class LedgersSubject:
                 part.ledger_id,
                 part.first_entry_id,
                 part.last_entry_id,
+                0,
                 0,
                 _stripped(metadata[part.ledger_id]),
                 addresses,

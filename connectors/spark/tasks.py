@@ -41,7 +41,8 @@ class LedgerPartition(InputPartition):
         ledger_id: Of this ledger,
         first_entry_id: from this entry
         last_entry_id: to this one, inclusive.
-        first_revision: Records before it are left out.
+        first_revision: Records before it are left out,
+        end_revision: as are this one and those after it; 0 = none.
         metadata: Of the ledger; without its password unless the digest needs it.
         addresses: Host and port by bookie id.
         rows: What a row is.
@@ -55,6 +56,7 @@ class LedgerPartition(InputPartition):
     first_entry_id: int
     last_entry_id: int
     first_revision: int
+    end_revision: int
     metadata: LedgerMetadata
     addresses: dict[str, tuple[str, int]]
     rows: str
@@ -82,6 +84,7 @@ def read_partition(partition: LedgerPartition) -> Iterator[pa.RecordBatch]:
         log=partition.log,
         link=link,
         first_revision=partition.first_revision,
+        end_revision=partition.end_revision,
         description=decode_description(partition.description) if partition.description else None,
     )
 

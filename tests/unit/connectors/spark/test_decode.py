@@ -106,6 +106,16 @@ def test_records_before_the_start_are_left_out_inside_an_entry() -> None:
     assert rows_of(entries, first_revision=6) == []
 
 
+def test_records_from_the_end_on_are_left_out_inside_an_entry() -> None:
+    entries = entries_of([[put(b"a", b"")] * 3, [put(b"a", b"")] * 3])
+    link = LogLink("orders", LOG_ID, 3)
+    (batch,) = decode_records(
+        entries, ledger_id=3, log="orders", link=link, first_revision=2, end_revision=5, description=MACHINE
+    )
+    assert batch.column("revision").to_pylist() == [2, 3, 4]
+    assert [value is None for value in batch.column("entry_hash").to_pylist()] == [True, False, True]
+
+
 def test_entries_without_records_have_a_raw_row_only() -> None:
     entries = entries_of([[], [put(b"a", b"b")], []])
     assert [row["entry_id"] for row in rows_of(entries)] == [1]
