@@ -119,7 +119,7 @@ def split_ids(ids: Sequence[int], lengths: Sequence[int]) -> Iterator[tuple[int,
     start, used = 0, 0
     for position, length in enumerate(lengths):
         full = position - start == BLOCK_ENTRIES_MAX or used + length > BLOCK_BYTES_MAX
-        far = ids[position] - ids[start] >= BLOCK_SPAN_MAX
+        far = ids[start] >= 0 and ids[position] - ids[start] >= BLOCK_SPAN_MAX
         # Records about the ledger lie before 0 and get a block of their own.
         if position > start and (full or far or (ids[start] < 0 <= ids[position])):
             yield start, position

@@ -158,6 +158,8 @@ class SegmentFolder:
 
         """
         temporary = f"{self.path(segment_id)}.tmp"
+        if self._disk.exists(temporary):
+            self._disk.remove(temporary)  # An attempt that found the disk full.
         handle = self._disk.open(temporary, create=True)
         try:
             writer = _Writer(self._disk, handle)
@@ -193,7 +195,7 @@ class SegmentFolder:
             part = [view[p >> _LENGTH_BITS : (p >> _LENGTH_BITS) + (p & _LENGTH_MASK)] for p in places[start:end]]
             lac = NO_ENTRY
             if ids[start] < 0:
-                records = list(zip(ids[start:end], part, strict=True))
+                records += zip(ids[start:end], part, strict=True)
             else:
                 lac = max([_HEAD.unpack_from(entry)[2] for entry in part])
                 highest_lac = max(highest_lac, lac)
