@@ -15,7 +15,7 @@ A simulation is a seed, hosts with programs, and a main coroutine that belongs t
         await simulation.host("client").spawn(load())           # a host without a program: only `spawn`
         bookie.kill()                                           # SIGKILL: no `finally` runs, the page cache stays
         bookie.start()                                          # the same program again, on what the disk kept
-        bookie.kill(power=True)                                 # power loss: unsynced bytes are torn, peers hear nothing
+        bookie.kill(power=True)                                 # power loss: unsynced bytes tear, peers hear nothing
         bookie.pause(); bookie.resume()                         # SIGSTOP, SIGCONT
         bookie.clock_offset_ms = 30_000                         # its wall clock, `host.clock_ms()`, is ahead
         simulation.network.block("b0", "client")                # one way; `partition` cuts both

@@ -70,7 +70,7 @@ class SimExecutor:
             self._disk.operations_left = self._disk.rng.choice(_OPERATIONS_BEFORE_END)
             try:
                 job.context.run(job.function)
-            except (SimPowerCut, Exception):  # noqa: S112  the process is gone, nobody hears of it
+            except (SimPowerCut, Exception):  # noqa: BLE001, S112  the process is gone, nobody hears of it
                 continue
             finally:
                 self._disk.operations_left = None

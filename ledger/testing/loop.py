@@ -189,7 +189,8 @@ class SimLoop(asyncio.AbstractEventLoop):
                 if not self._ready:
                     self._advance(limit_s)
                 self._step()
-            return task.result()
+            result: T = task.result()
+            return result
         finally:
             self._dispose()
             sys.set_asyncgen_hooks(*hooks)
@@ -212,7 +213,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def _step(self) -> None:
         handle = self._ready.popleft()
-        if handle._cancelled:  # type: ignore[attr-defined]
+        if handle._cancelled:
             return
         process = handle._context.get(_PROCESS)  # type: ignore[attr-defined]
         label = b"-"
@@ -243,7 +244,7 @@ class SimLoop(asyncio.AbstractEventLoop):
                 continue
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             try:
-                task.get_coro().close()  # type: ignore[union-attr]
+                task.get_coro().close()
             except BaseException:  # noqa: BLE001, S112  the run is over: what clean-up code says has no meaning
                 continue
         self._tasks.clear()
@@ -292,26 +293,26 @@ class SimLoop(asyncio.AbstractEventLoop):
             self._tasks_kept = max(_TASKS_KEPT_MIN, 2 * len(self._tasks))
         return task
 
-    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> asyncio.Handle:
+    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> asyncio.Handle:  # type: ignore[override]
         """Run a callback after those that are ready now."""
         handle = asyncio.Handle(callback, args, self, context)
         if not self._is_over:
             self._ready.append(handle)
         return handle
 
-    def call_soon_threadsafe(
+    def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         """Do as `call_soon`: there is one thread."""
         return self.call_soon(callback, *args, context=context)
 
-    def call_later(
+    def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Run a callback `delay` virtual seconds from now."""
         return self.call_at(self._now_s + max(delay, 0.0), callback, *args, context=context)
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Run a callback at virtual time `when`."""
@@ -334,7 +335,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Refuse: threads are not simulated, executors are ports."""
         raise RuntimeError("threads are not simulated: inject an executor (ledger.store.disk.Executor)")
 
-    async def create_connection(  # type: ignore[override]
+    async def create_connection(
         self, protocol_factory: Callable[[], Any], host: str | None = None, port: int | None = None, **_options: Any
     ) -> tuple[asyncio.Transport, Any]:
         """Connect through the simulated network, where a host's name is its address."""
@@ -359,5 +360,3 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Do nothing: there is none."""
-
-

@@ -375,6 +375,7 @@ class SimMetadataSession:
             raise MetadataUnavailableError("simulated metadata: a read whose connection is gone")
         return self._replica.tree
 
+
 def _settle(future: asyncio.Future[Any], answer: Any) -> None:
     if future.done():
         return

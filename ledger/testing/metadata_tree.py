@@ -109,7 +109,9 @@ class Leader(Tree):
         # ZooKeeper numbers sequential nodes by the creations below their parent, whatever their kind.
         self._created_count: dict[str, int] = {}
 
-    def create(self, path: str, value: bytes, *, owner: int, sequential: bool, parents: bool) -> tuple[str, list[Change]]:
+    def create(
+        self, path: str, value: bytes, *, owner: int, sequential: bool, parents: bool
+    ) -> tuple[str, list[Change]]:
         """Create a node; see `MetadataStore.create`."""
         changes: list[Change] = []
         parent = parent_of(path)

@@ -300,5 +300,3 @@ class SimTransport(asyncio.Transport):
         self._outbox.clear()
         if self._is_over:
             self._network.forget(self)
-
-

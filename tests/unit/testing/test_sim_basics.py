@@ -1,5 +1,6 @@
 """The simulation itself: time, kills, streams, partitions."""
 
+# ruff: noqa: B023, PT012  # each closure is run in the turn of the loop that makes it
 from __future__ import annotations
 
 import asyncio
@@ -48,6 +49,11 @@ def _simulate(seed: int = 1, **rates: float) -> Simulation:
     simulation = Simulation(seed)
     simulation.network.rates = NetworkRates(**rates)
     return simulation
+
+
+def _with_metadata(seed: int = 1, **rates: float) -> tuple[Simulation, SimMetadata]:
+    simulation = Simulation(seed)
+    return simulation, SimMetadata(simulation.loop, simulation.network, MetadataRates(**rates))
 
 
 def _served(simulation: Simulation) -> SimHost:
@@ -102,22 +108,23 @@ def test_a_killed_program_runs_no_finally() -> None:
             ran.append("finally")
 
     async def main() -> None:
-        simulation.host("a").start(program)
+        host = simulation.host("a", program)
+        host.start()
         await asyncio.sleep(1)
-        simulation.host("a").kill()
+        host.kill()
         await asyncio.sleep(100)
         assert ran == []
-        simulation.host("a").start()
+        host.start()
         await asyncio.sleep(20)
         assert ran == ["finally"]
-        assert not simulation.host("a").is_up
+        assert (host.is_up, host.exits) == (False, ["killed", "done"])
 
     simulation.run(main())
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_bytes_arrive_in_order_whatever_the_fragments(seed: int) -> None:
-    simulation = Simulation(seed, network_rates=NetworkRates(fragment_rate=0.5, slow_rate=0.1))
+    simulation = _simulate(seed, fragment_rate=0.5, slow_rate=0.1)
 
     async def main() -> None:
         _served(simulation)
@@ -158,7 +165,7 @@ def test_writers_are_paused_when_the_reader_does_not_read() -> None:
         await asyncio.get_running_loop().create_future()
 
     async def main() -> None:
-        simulation.host("server").start(serve)
+        simulation.host("server", serve).start()
         await asyncio.sleep(0)
         transport, client = await asyncio.get_running_loop().create_connection(Writer, "server", 1)
         transport.set_write_buffer_limits(1000)
@@ -192,8 +199,8 @@ def test_peers_hear_of_a_killed_program_but_not_of_a_dark_machine() -> None:
     simulation = Simulation(1)
 
     async def main() -> None:
-        server = simulation.host("server")
-        server.start(_serve)
+        server = simulation.host("server", _serve)
+        server.start()
         await asyncio.sleep(0)
         _, client = await _dial()
         server.kill()
@@ -224,11 +231,11 @@ def test_a_paused_program_answers_when_it_goes_on() -> None:
         _served(simulation)
         await asyncio.sleep(0)
         transport, client = await _dial()
-        simulation.host("server").pause()
+        simulation.hosts["server"].pause()
         transport.write(b"abc")
         await asyncio.sleep(30)
         assert (client.received, client.lost) == (b"", [])
-        simulation.host("server").resume()
+        simulation.hosts["server"].resume()
         await client.until(lambda: client.received == b"abc")
 
     simulation.run(main())
@@ -236,7 +243,7 @@ def test_a_paused_program_answers_when_it_goes_on() -> None:
 
 def test_equal_seeds_give_equal_signatures_and_others_do_not() -> None:
     def signature(seed: int) -> str:
-        simulation = Simulation(seed, network_rates=NetworkRates(fragment_rate=0.5))
+        simulation = _simulate(seed, fragment_rate=0.5)
 
         async def main() -> None:
             _served(simulation)
@@ -253,11 +260,11 @@ def test_equal_seeds_give_equal_signatures_and_others_do_not() -> None:
 
 
 def test_a_session_whose_host_is_cut_off_expires_with_its_ephemeral_nodes() -> None:
-    simulation = Simulation(1)
+    simulation, metadata = _with_metadata()
     states: list[SessionState] = []
 
     async def program(host: SimHost) -> None:
-        store = await simulation.metadata.connect(session_timeout_ms=10_000)
+        store = await metadata.connect(session_timeout_ms=10_000)
         store.on_session_state(states.append)
         first = store.session_id
         await store.create("/e", ephemeral=True)
@@ -270,12 +277,13 @@ def test_a_session_whose_host_is_cut_off_expires_with_its_ephemeral_nodes() -> N
         assert await store.exists("/e") is None
 
     async def main() -> None:
-        done = simulation.host("a").start(program)
+        host = simulation.host("a")
+        done = host.spawn(program(host))
         await asyncio.sleep(3)
-        assert simulation.metadata.leader.exists("/e") == 0
+        assert metadata.leader.exists("/e") == 0
         simulation.network.partition("a", METADATA_HOST)
         await asyncio.sleep(16)
-        assert simulation.metadata.leader.exists("/e") is None
+        assert metadata.leader.exists("/e") is None
         simulation.network.heal()
         await done
         assert states == [SessionState.SUSPENDED, SessionState.LOST, SessionState.CONNECTED]
@@ -284,21 +292,22 @@ def test_a_session_whose_host_is_cut_off_expires_with_its_ephemeral_nodes() -> N
 
 
 def test_a_killed_hosts_session_expires_after_its_time_out_not_before() -> None:
-    simulation = Simulation(1)
+    simulation, metadata = _with_metadata()
 
     async def program(host: SimHost) -> None:
-        store = await simulation.metadata.connect(session_timeout_ms=10_000)
+        store = await metadata.connect(session_timeout_ms=10_000)
         await store.create("/e", ephemeral=True)
         await asyncio.get_running_loop().create_future()
 
     async def main() -> None:
-        simulation.host("a").start(program)
+        host = simulation.host("a", program)
+        host.start()
         await asyncio.sleep(1)
-        simulation.host("a").kill()
+        host.kill()
         await asyncio.sleep(5)
-        assert simulation.metadata.leader.exists("/e") == 0
+        assert metadata.leader.exists("/e") == 0
         await asyncio.sleep(10)
-        assert simulation.metadata.leader.exists("/e") is None
+        assert metadata.leader.exists("/e") is None
 
     simulation.run(main())
 
@@ -306,16 +315,16 @@ def test_a_killed_hosts_session_expires_after_its_time_out_not_before() -> None:
 def test_a_lost_reply_may_hide_an_applied_write() -> None:
     outcomes = set()
     for seed in range(40):
-        simulation = Simulation(seed, metadata_rates=MetadataRates(lost_reply_rate=0.2, lost_request_rate=0.2))
+        simulation, metadata = _with_metadata(seed, lost_reply_rate=0.2, lost_request_rate=0.2)
 
         async def main() -> str:
-            store = await simulation.metadata.connect()
+            store = await metadata.connect()
             try:
                 await store.create("/x")
             except MetadataUnavailableError:
-                at_once = simulation.metadata.leader.exists("/x")
+                at_once = metadata.leader.exists("/x")
                 await asyncio.sleep(1)
-                later = simulation.metadata.leader.exists("/x")
+                later = metadata.leader.exists("/x")
                 return f"{at_once} {later}"
             return "known"
 
@@ -326,10 +335,10 @@ def test_a_lost_reply_may_hide_an_applied_write() -> None:
 def test_a_follower_lags_until_sync() -> None:
     stale = 0
     for seed in range(20):
-        simulation = Simulation(seed, metadata_rates=MetadataRates(lag_rate=1.0, lag_s_max=5.0))
+        simulation, metadata = _with_metadata(seed, lag_rate=1.0, lag_s_max=5.0)
 
         async def main() -> int:
-            one, two = await simulation.metadata.connect(), await simulation.metadata.connect()
+            one, two = await metadata.connect(), await metadata.connect()
             await one.create("/x")
             seen = await two.exists("/x")
             await two.sync("/x")

@@ -1,0 +1,122 @@
+"""A cluster of real bookies and real clients on simulated hosts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ledger.bookie.identity import claim_disks, newest_ledger_id, still_named_up_to
+from ledger.bookie.server import BookieServer
+from ledger.client.client import LedgerClient
+from ledger.client.pool import ConnectionPool
+from ledger.client.settings import ClientSettings
+from ledger.store.entry_store import Executors, StoreSettings
+from ledger.store.index import Index
+from ledger.store.index_memory import MemoryIndex
+from ledger.store.journal import JournalSettings
+from ledger.store.limbo import LEDGER_ID_MAX, Limbo, save_limbo
+from ledger.testing.hosts import SimHost
+from ledger.testing.simulation import Simulation
+from ledger.wire.metadata_format import Cookie
+from ledger.zk.ledgers import LedgerStore
+from ledger.zk.registration import BookieRegistration
+
+__all__ = ["BOOKIE_PORT", "SimCluster"]
+
+BOOKIE_PORT = 3181
+_ROOT = "/ledgers"
+_INSTANCE_ID = "00000000-0000-4000-8000-000000000000"
+_JOURNAL_FOLDER = "/journal/current"
+_LEDGER_FOLDER = "/ledgers/current"
+_STORE = StoreSettings(
+    JournalSettings(_JOURNAL_FOLDER, file_bytes=64 << 10, file_count=2, cache_bytes_max=16 << 10),
+    _LEDGER_FOLDER,
+    free_bytes_min=1 << 20,
+)
+_CLIENT = ClientSettings(connect_timeout_s=2.0, request_timeout_s=2.0, quorum_timeout_s=6.0, long_poll_s=1.0)
+
+ServerPatch = Callable[[BookieServer], None]
+
+
+class SimCluster:
+    """Bookies "b0", "b1", … and clients anywhere.
+
+    Args:
+        simulation: The world.
+        bookie_count: How many bookies.
+        session_timeout_ms: Of bookies and clients.
+        patch_server: Called with every server before it listens: plants a bug, for tests that want it found.
+
+    Attributes:
+        bookies: Hosts of the bookies, off until `start`.
+        servers: The running ones, by host name; they stay here when their process is killed.
+
+    """
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        *,
+        bookie_count: int = 3,
+        session_timeout_ms: int = 4_000,
+        patch_server: ServerPatch | None = None,
+    ) -> None:
+        self.bookies = [simulation.host(f"b{number}", self._run_bookie) for number in range(bookie_count)]
+        self.servers: dict[str, BookieServer] = {}
+        self._simulation = simulation
+        self._session_timeout_ms = session_timeout_ms
+        self._patch_server = patch_server
+        self._client_count = 0
+
+    def start(self) -> None:
+        """Start all bookies."""
+        for host in self.bookies:
+            host.start()
+
+    async def connect(self, host: SimHost, settings: ClientSettings = _CLIENT) -> LedgerClient:
+        """Make a client in the process whose code this is, which runs on `host`."""
+        self._client_count += 1
+        rng = self._simulation.random(f"client {self._client_count}")
+        store = await self._simulation.metadata.connect(session_timeout_ms=self._session_timeout_ms)
+        ledgers = LedgerStore(store, _ROOT)
+        pool = ConnectionPool(ledgers.bookie_address, rng, settings)
+        return LedgerClient(ledgers, pool, rng, settings, wall_ms=host.clock_ms)
+
+    async def wait_until_writable(self, client: LedgerClient) -> None:
+        """Wait until all bookies are registered."""
+        while True:
+            try:
+                if len(await client.ledgers.writable_bookies()) == len(self.bookies):
+                    return
+            except Exception:  # noqa: BLE001, S110  there is no layout yet
+                pass
+            await asyncio.sleep(0.1)
+
+    async def _run_bookie(self, host: SimHost) -> None:
+        """Do what `ledger.bookie.app` does, in its order, on what the host offers."""
+        rng = self._simulation.random(f"{host.name} start {len(host.exits)}")
+        store = await self._simulation.metadata.connect(session_timeout_ms=self._session_timeout_ms)
+        ledgers = LedgerStore(store, _ROOT)
+        bookie_id = f"{host.name}:{BOOKIE_PORT}"
+        instance_id = await ledgers.ensure_layout(_INSTANCE_ID)
+        cookie = Cookie(bookie_id, "/journal", ("/ledgers",), instance_id)
+        if await claim_disks(host.disk, ledgers, cookie, [_JOURNAL_FOLDER, _LEDGER_FOLDER]):
+            newest = await still_named_up_to(ledgers, bookie_id)
+            if newest >= 0:
+                save_limbo(host.disk, _LEDGER_FOLDER, Limbo(newest, ("new disks",)))
+        executors = Executors(host.executor(), host.executor(), host.executor(worker_count=2))
+        server = await BookieServer.open(host.disk, executors, _STORE, _open_index, nonce=lambda: rng.getrandbits(32))
+        if server.store.limbo.ledger_id_max == LEDGER_ID_MAX:
+            await server.store.bound_limbo(await newest_ledger_id(ledgers))
+        if self._patch_server is not None:
+            self._patch_server(server)
+        await server.listen("0.0.0.0", BOOKIE_PORT)
+        self.servers[host.name] = server
+        registration = BookieRegistration(store, _ROOT, bookie_id, host=host.name, port=BOOKIE_PORT)
+        await registration.register()
+        raise await server.failed
+
+
+def _open_index(*, reset: bool) -> Index:
+    del reset  # It is always empty at a start.
+    return MemoryIndex()
