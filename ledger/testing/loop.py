@@ -331,7 +331,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             process = current_process()
             self.errors.append({**context, "process": process.name if process else None, "at_s": self._now_s})
 
-    def run_in_executor(self, _executor: Any, _func: Any, *_args: Any) -> NoReturn:
+    def run_in_executor(self, _executor: Any, _func: Any, *_args: Any) -> NoReturn:  # type: ignore[override]
         """Refuse: threads are not simulated, executors are ports."""
         raise RuntimeError("threads are not simulated: inject an executor (ledger.store.disk.Executor)")
 
