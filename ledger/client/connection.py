@@ -22,7 +22,7 @@ from ledger.wire import v3
 from ledger.wire.codes import Status
 from ledger.wire.frames import FrameBuffer
 from ledger.wire.packets import AddResponse, Response
-from ledger.wire.v3_fast import txn_of_stored_entry
+from ledger.wire.v3_fast import stored_run
 from ledger.wire.varint import decode_varint, encode_varint
 
 __all__ = ["Asker", "BookieConnection", "Operation", "Resolve", "Watcher"]
@@ -211,25 +211,25 @@ class BookieConnection:
 
     # --- receiving, called by the channel
 
-    def _on_chunk(self, chunk: bytes, bounds: list[tuple[int, int]]) -> None:
+    def _on_packets(self, stored_txns: list[bytes], packets: list[memoryview]) -> None:
+        """Hand on one wake-up's answers: the transactions of adds that were stored, and all other packets."""
         self._received_at = self._loop.time()
-        pending = self._pending
+        pop = self._pending.pop
         stored: dict[Asker, list[Any]] = {}
         others: dict[Asker, list[tuple[Any, Response]]] = {}
-        asker: Asker | None = None
+        last_asker: Asker | None = None
         tokens: list[Any] = []
-        for start, stop in bounds:
-            txn = txn_of_stored_entry(chunk, start, stop)
-            if txn is None:
-                self._on_other(memoryview(chunk)[start:stop], stored, others)
-                continue
-            operation = pending.pop(txn, None)
+        for txn in stored_txns:
+            operation = pop(txn, None)
             if operation is None:
                 continue  # it was reported as unanswered before
-            if operation[0] is not asker:
-                asker = operation[0]
+            asker, token = operation
+            if asker is not last_asker:
+                last_asker = asker
                 tokens = stored.setdefault(asker, [])
-            tokens.append(operation[1])
+            tokens.append(token)
+        for packet in packets:
+            self._on_other(packet, stored, others)
         for asker, tokens in stored.items():
             asker.on_stored(self.bookie_id, tokens)
         for asker, responses in others.items():
@@ -363,9 +363,9 @@ class _Channel(asyncio.BufferedProtocol):
         if connection._transport is not self._transport and connection._transport is not None:
             return  # given up: nothing that it still says counts
         try:
-            chunk, bounds = self._frames.take_chunk(nbytes)
-            if bounds:
-                connection._on_chunk(chunk, bounds)
+            stored_txns, packets = self._frames.take_after_run(nbytes, stored_run)
+            if stored_txns or packets:
+                connection._on_packets(stored_txns, packets)
         except RemoteProtocolError as error:
             connection._drop(str(error))
 

@@ -10,6 +10,7 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from itertools import repeat
 from typing import Any, Final
 
 from ledger.client.answers import AnswerQueue
@@ -27,6 +28,7 @@ from ledger.wire.packets import Response, WriteLacRequest
 
 __all__ = ["CloseLedger", "WriteHandle"]
 
+_PAYLOAD_TYPES: Final = frozenset({bytes})
 _OVERRUN: Final = 4
 """Appends beyond this many times `in_flight_bytes_max` are refused: the caller never waits for `drain`."""
 
@@ -70,9 +72,8 @@ class WriteHandle:
         self._queue: list[tuple[Sequence[bytes], asyncio.Future[int]]] = []
         self._queued_bytes = 0
         self._pump_planned = False
-        # entry -> (request head, payload). Invariant: exactly the pending entries of the core, while not frozen.
-        self._sent: dict[int, tuple[bytes, bytes]] = {}
-        self._sent_bytes = 0
+        # (request head, payload) of exactly the pending entries of the core, oldest first, while not frozen.
+        self._sent: deque[tuple[bytes, bytes]] = deque()
         # (last entry of the call, its future), ascending.
         self._futures: deque[tuple[int, asyncio.Future[int]]] = deque()
         self._drains: list[asyncio.Future[None]] = []
@@ -106,7 +107,7 @@ class WriteHandle:
     @property
     def in_flight_bytes(self) -> int:
         """Payload bytes appended and not confirmed."""
-        return self._queued_bytes + self._sent_bytes
+        return self._queued_bytes + (0 if self._core.failure else self._core.pending_bytes)
 
     def append(self, payload: bytes) -> asyncio.Future[int]:
         """Append one entry; the future gives its id when it is confirmed, in order.
@@ -130,10 +131,10 @@ class WriteHandle:
         """
         if not payloads:
             raise UsageError("append_many needs at least one payload", ledger_id=self.ledger_id)
-        size = 0
-        for payload in payloads:
-            check_payload(payload, self.ledger_id)
-            size += len(payload)
+        if not set(map(type, payloads)) <= _PAYLOAD_TYPES:
+            raise UsageError(f"ledger {self.ledger_id}: a payload must be bytes", ledger_id=self.ledger_id)
+        check_payload(max(payloads, key=len), self.ledger_id)
+        size = sum(map(len, payloads))
         limit = _OVERRUN * self._pool.settings.in_flight_bytes_max
         if self.in_flight_bytes > limit:
             raise UsageError(
@@ -320,7 +321,6 @@ class WriteHandle:
             self._futures.append((last, future))
         for effect in self._core.append(sizes):
             if isinstance(effect, SendEntries):
-                self._sent_bytes += sum(sizes)
                 self._send(effect, payloads)
             else:
                 self._carry_out([effect])
@@ -330,12 +330,10 @@ class WriteHandle:
         first_txn = self._pool.take_txns(len(payloads))
         heads, txns = self._encoder.heads(first_txn, first, effect.last_add_confirmed, effect.lengths, payloads)
         entry_ids = range(first, first + len(payloads))
-        self._sent.update(zip(entry_ids, zip(heads, payloads, strict=True), strict=True))
+        self._sent.extend(zip(heads, payloads, strict=True))
         if not self._is_striped:
             data = b"".join([part for pair in zip(heads, payloads, strict=True) for part in pair])
-            operations: dict[bytes, Operation] = {
-                txn: (self, entry_id) for txn, entry_id in zip(txns, entry_ids, strict=True)
-            }
+            operations: dict[bytes, Operation] = dict(zip(txns, zip(repeat(self), entry_ids), strict=False))
             for position, connection in enumerate(self._connections):
                 if self._is_live[position]:
                     connection.send(data, operations)
@@ -357,8 +355,10 @@ class WriteHandle:
         first_txn = self._pool.take_txns(len(effect.entry_ids))
         parts: list[bytes] = []
         operations: dict[bytes, Operation] = {}
+        sent = list(self._sent)
+        first = self._core.last_add_confirmed + 1
         for number, entry_id in enumerate(effect.entry_ids, first_txn):
-            sealed_head, payload = self._sent[entry_id]
+            sealed_head, payload = sent[entry_id - first]
             head, txn = self._encoder.again(number, entry_id, sealed_head, payload)
             parts += (head, payload)
             operations[txn] = (self, entry_id)
@@ -375,12 +375,9 @@ class WriteHandle:
 
     def _confirm(self, last_entry_id: int) -> None:
         self._progress_at = self._loop.time()
-        sent = self._sent
-        first = last_entry_id + 1 - (len(sent) - self._core.pending_count)
-        freed = 0
-        for entry_id in range(first, last_entry_id + 1):
-            freed += len(sent.pop(entry_id)[1])
-        self._sent_bytes -= freed
+        forget = self._sent.popleft
+        for _ in range(len(self._sent) - self._core.pending_count):
+            forget()
         futures = self._futures
         while futures and futures[0][0] <= last_entry_id:
             entry_id, future = futures.popleft()
@@ -394,7 +391,7 @@ class WriteHandle:
         self._futures.clear()
         self._queue.clear()
         self._sent.clear()
-        self._sent_bytes = self._queued_bytes = 0
+        self._queued_bytes = 0
         self._detach()
         for future in futures:
             _fail(future, error)

@@ -104,6 +104,11 @@ class LedgerWriter:
         """Entries that wait for answers."""
         return self._window.pending_count
 
+    @property
+    def pending_bytes(self) -> int:
+        """Payload bytes of the entries that wait for answers."""
+        return self._pushed_length - self.confirmed_length
+
     def append(self, payload_bytes: Iterable[int]) -> list[Effect]:
         """Give payloads of these sizes the next entry ids and send them.
 

@@ -16,8 +16,9 @@ from ledger.wire.varint import encode_varint
 
 __all__ = ["AddEncoder"]
 
-_HEADER: Final = struct.Struct(">qqqq")
-_CRC: Final = struct.Struct(">I")
+_pack_header: Final = struct.Struct(">qqqq").pack
+_pack_crc: Final = struct.Struct(">I").pack
+_pack_length: Final = struct.Struct(">I").pack
 
 
 class AddEncoder:
@@ -29,6 +30,10 @@ class AddEncoder:
         self._master_key = master_key
         self._digest = digest
         self._overhead = ENTRY_HEADER_BYTES + digest.size
+        # addRequest is: _before_entry, the entry id, _after_entry, the size of the sealed entry, and that entry.
+        self._before_entry = b"\x08" + encode_varint(ledger_id) + b"\x10"
+        self._after_entry = b"\x1a\x14" + master_key + b"\x22"
+        self._fixed_bytes = len(self._before_entry) + len(self._after_entry)
 
     def heads(
         self,
@@ -49,21 +54,41 @@ class AddEncoder:
 
         """
         ledger_id = self._ledger_id
-        master_key = self._master_key
-        overhead = self._overhead
+        before_entry, after_entry, fixed_bytes = self._before_entry, self._after_entry, self._fixed_bytes
         compute = None if self._digest.type == DigestType.CRC32C else self._digest.compute
         heads: list[bytes] = []
         txns: list[bytes] = []
         txn_number = first_txn
         entry_id = first_entry_id
-        pack_header, pack_crc = _HEADER.pack, _CRC.pack
+        payload_bytes = sealed_bytes = -1
+        sealed_raw = b""
         for payload, length in zip(payloads, lengths, strict=True):
-            header = pack_header(ledger_id, entry_id, last_add_confirmed, length)
-            digest = pack_crc(crc32c(payload, crc32c(header))) if compute is None else compute(header, payload)
-            sealed_bytes = overhead + len(payload)
+            header = _pack_header(ledger_id, entry_id, last_add_confirmed, length)
+            digest = _pack_crc(crc32c(payload, crc32c(header))) if compute is None else compute(header, payload)
+            if len(payload) != payload_bytes:
+                payload_bytes = len(payload)
+                sealed_bytes = self._overhead + payload_bytes
+                sealed_raw = encode_varint(sealed_bytes)
             txn = encode_varint(txn_number)
-            request = add_request_body(ledger_id, entry_id, master_key, sealed_bytes)
-            heads.append(framed_add_request(txn, request, sealed_bytes) + header + digest)
+            entry = encode_varint(entry_id)
+            request_bytes = fixed_bytes + len(entry) + len(sealed_raw) + sealed_bytes
+            request_raw = encode_varint(request_bytes)
+            txn_bytes = len(txn)
+            heads.append(
+                b"%b\x0a%c\x08\x03\x10\x02\x18%b\xaa\x06%b%b%b%b%b%b%b"
+                % (
+                    _pack_length(9 + txn_bytes + len(request_raw) + request_bytes),
+                    5 + txn_bytes,
+                    txn,
+                    request_raw,
+                    before_entry,
+                    entry,
+                    after_entry,
+                    sealed_raw,
+                    header,
+                    digest,
+                )
+            )
             txns.append(txn)
             txn_number += 1
             entry_id += 1

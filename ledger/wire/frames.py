@@ -7,6 +7,7 @@ A frame is a 4-byte big-endian length, then that many bytes of packet. `FrameBuf
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Final
 
 from ledger.errors import RemoteProtocolError
@@ -33,8 +34,10 @@ def frame(packet: bytes) -> bytes:
     return _LENGTH.pack(len(packet)) + packet
 
 
-def frame_bounds(data: bytes | bytearray | memoryview, end: int) -> tuple[list[tuple[int, int]], int]:
-    """Find the whole frames in `data[:end]`.
+def frame_bounds(
+    data: bytes | bytearray | memoryview, end: int, position: int = 0
+) -> tuple[list[tuple[int, int]], int]:
+    """Find the whole frames in `data[position:end]`.
 
     Returns:
         Start and end of each packet (without the prefix), and the end of the last whole frame.
@@ -46,7 +49,6 @@ def frame_bounds(data: bytes | bytearray | memoryview, end: int) -> tuple[list[t
     bounds: list[tuple[int, int]] = []
     append = bounds.append
     unpack = _LENGTH.unpack_from
-    position = 0
     while end - position >= _PREFIX_BYTES:
         (length,) = unpack(data, position)
         if not 0 < length <= FRAME_BYTES_MAX:
@@ -91,22 +93,31 @@ class FrameBuffer:
             RemoteProtocolError: A length is 0 or over `FRAME_BYTES_MAX`; the stream cannot go on.
 
         """
-        chunk, bounds = self.take_chunk(nbytes)
-        view = memoryview(chunk)
+        self._filled += nbytes
+        bounds, taken = frame_bounds(self._buffer, self._filled)
+        view = memoryview(bytes(self._view[:taken]))
+        self._keep_rest(taken)
         return [view[start:stop] for start, stop in bounds]
 
-    def take_chunk(self, nbytes: int) -> tuple[bytes, list[tuple[int, int]]]:
-        """Do as `take`, but return the chunk and the bounds of its packets (without their prefix).
+    def take_after_run(
+        self, nbytes: int, run: Callable[[bytearray, int], tuple[list[bytes], int]]
+    ) -> tuple[list[bytes], list[memoryview]]:
+        """Do as `take`, but let `run` have the frames at the front that it knows.
+
+        Args:
+            nbytes: Just written.
+            run: (buffer, end) -> what it made of its frames, and their end.
 
         Raises:
             RemoteProtocolError: A length is 0 or over `FRAME_BYTES_MAX`; the stream cannot go on.
 
         """
         self._filled += nbytes
-        bounds, taken = frame_bounds(self._buffer, self._filled)
-        chunk = bytes(self._view[:taken])
+        known, start = run(self._buffer, self._filled)
+        bounds, taken = frame_bounds(self._buffer, self._filled, start)
+        view = memoryview(bytes(self._view[start:taken]))
         self._keep_rest(taken)
-        return chunk, bounds
+        return known, [view[first - start : stop - start] for first, stop in bounds]
 
     def _keep_rest(self, taken: int) -> None:
         """Move what is left to the front, of a buffer that has room for the whole frame it begins."""

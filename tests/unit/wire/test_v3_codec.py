@@ -109,12 +109,22 @@ def test_many_answers_to_adds_are_their_frames_in_order(answers: list[p.AddRespo
     assert v3.encode_add_responses(answers) == b"".join(v3.encode_response(answer) for answer in answers)
 
 
-@given(responses)
-def test_only_the_answer_EOK_to_an_add_gives_a_stored_transaction(response: p.Response) -> None:
-    chunk = v3.encode_response(response)
-    txn = v3_fast.txn_of_stored_entry(chunk, 4, len(chunk))
-    is_stored = isinstance(response, p.AddResponse) and response.status == Status.EOK and response.txn_id < 2**63
-    assert txn == (encode_varint(response.txn_id) if is_stored else None)
+@given(st.lists(responses, max_size=4), st.integers(0, 2**31))
+def test_a_run_of_stored_entries_ends_at_the_first_other_or_unfinished_frame(
+    answers: list[p.Response], cut: int
+) -> None:
+    frames = [v3.encode_response(answer) for answer in answers]
+    stream = b"".join(frames)
+    end = len(stream) - cut % (len(stream) + 1)
+    expected: list[bytes] = []
+    stop = 0
+    for answer, answer_frame in zip(answers, frames, strict=True):
+        is_stored = isinstance(answer, p.AddResponse) and answer.status == Status.EOK and answer.txn_id < 2**63
+        if not is_stored or stop + len(answer_frame) > end:
+            break
+        expected.append(encode_varint(answer.txn_id))
+        stop += len(answer_frame)
+    assert v3_fast.stored_run(bytearray(stream), end) == (expected, stop)
 
 
 @pytest.mark.parametrize("digest_type", list(DigestType))

@@ -57,6 +57,15 @@ def test_the_buffer_shrinks_after_a_large_frame() -> None:
     assert len(buffer.get_buffer()) == before
 
 
+def test_a_run_at_the_front_is_taken_by_who_knows_it() -> None:
+    buffer = FrameBuffer()
+    data = frame(b"aa") + frame(b"b") + frame(b"ccc")[:-1]
+    buffer.get_buffer()[: len(data)] = data
+    known, packets = buffer.take_after_run(len(data), lambda buffer, end: ([bytes(buffer[4:6])], 6))
+    assert (known, [bytes(packet) for packet in packets]) == ([b"aa"], [b"b"])
+    assert feed(buffer, b"c") == [b"ccc"]
+
+
 def test_packets_stay_valid_when_more_arrives() -> None:
     buffer = FrameBuffer()
     data = frame(b"first")
