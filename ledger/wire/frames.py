@@ -93,11 +93,22 @@ class FrameBuffer:
             RemoteProtocolError: A length is 0 or over `FRAME_BYTES_MAX`; the stream cannot go on.
 
         """
+        chunk, bounds = self.take_chunk(nbytes)
+        view = memoryview(chunk)
+        return [view[start:stop] for start, stop in bounds]
+
+    def take_chunk(self, nbytes: int) -> tuple[bytes, list[tuple[int, int]]]:
+        """Do as `take`, but return the chunk and the bounds of its packets; a bookie journals the chunk as it is.
+
+        Raises:
+            RemoteProtocolError: A length is 0 or over `FRAME_BYTES_MAX`; the stream cannot go on.
+
+        """
         self._filled += nbytes
         bounds, taken = frame_bounds(self._buffer, self._filled)
-        view = memoryview(bytes(self._view[:taken]))
+        chunk = bytes(self._view[:taken])
         self._keep_rest(taken)
-        return [view[start:stop] for start, stop in bounds]
+        return chunk, bounds
 
     def take_after_run(
         self, nbytes: int, run: Callable[[bytearray, int], tuple[list[bytes], int]]
