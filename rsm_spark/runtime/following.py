@@ -46,7 +46,13 @@ class Follower:
                 try:
                     found = await self._apply_some(reader)
                     await self._look_for_leader(reader)
-                    if not found:
+                    if found >= context.settings.tail_entries_max // 2:
+                        continue  # It is behind: catch up.
+                    if found:
+                        # A busy leader writes hundreds of entries a second: to fetch each on its own would cost the
+                        # bookies more than the writing, and nobody waits for a follower.
+                        await asyncio.sleep(context.settings.tail_pause_s)
+                    else:
                         await reader.wait(context.settings.poll_s)
                 except LedgerError as error:
                     _logger.info("following is waiting: %s", error, extra=context.log_extra)
@@ -54,7 +60,7 @@ class Follower:
         finally:
             await reader.close()
 
-    async def _apply_some(self, reader: LogReader) -> bool:
+    async def _apply_some(self, reader: LogReader) -> int:
         loop = asyncio.get_running_loop()
         entries = await reader.read()
         began = loop.time()
@@ -66,7 +72,7 @@ class Follower:
         self._context.state.settle()
         if reader.chain is not None and (reader.ledgers_ahead <= 1 or not reader.chain.ledgers):
             self.is_near.set()
-        return bool(entries)
+        return len(entries)
 
     async def _look_for_leader(self, reader: LogReader) -> None:
         """Keep the leader's name and address as the chain and the member nodes say."""

@@ -34,6 +34,7 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
             fresh, a deposed leader sees its fence.
         poll_s: How often a follower reads chain and ledger metadata again although no watch fired.
         retry_s: Pause before a refused step (no bookies, metadata store away) is tried again.
+        tail_pause_s: How long a follower lets entries gather before it reads again; part of its lag.
         tail_entries_max: Entries read by a follower at once.
         snapshot_s: Period of local snapshots; 0 = none by time.
         snapshot_bytes: Log bytes after which a local snapshot is taken; 0 = none by size.
@@ -60,6 +61,7 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
     idle_entry_s: float = 0.5
     poll_s: float = 1.0
     retry_s: float = 0.5
+    tail_pause_s: float = 0.01
     tail_entries_max: int = 256
     snapshot_s: float = 600.0
     snapshot_bytes: int = 1024 * 1024 * 1024
