@@ -104,17 +104,6 @@ class FrameBuffer:
             RemoteProtocolError: A length is 0 or over `FRAME_BYTES_MAX`; the stream cannot go on.
 
         """
-        chunk, bounds = self.take_chunk(nbytes)
-        view = memoryview(chunk)
-        return [view[start:stop] for start, stop in bounds]
-
-    def take_chunk(self, nbytes: int) -> tuple[bytes, list[tuple[int, int]]]:
-        """Do as `take`, but return the chunk and the bounds of its packets (without their prefix).
-
-        Raises:
-            RemoteProtocolError: A length is 0 or over `FRAME_BYTES_MAX`; the stream cannot go on.
-
-        """
         self._filled += nbytes
         bounds, taken = frame_bounds(self._buffer, self._filled)
         chunk = bytes(self._view[:taken])
