@@ -49,7 +49,7 @@ class SimCluster:
 
     Attributes:
         bookies: Hosts of the bookies, off until `start`.
-        servers: The running ones, by host name; they stay here when their process is killed.
+        servers: Those that serve now, by host name.
 
     """
 
@@ -63,6 +63,8 @@ class SimCluster:
     ) -> None:
         self.bookies = [simulation.host(f"b{number}", self._run_bookie) for number in range(bookie_count)]
         self.servers: dict[str, BookieServer] = {}
+        for host in self.bookies:
+            host.on_exit.append(self._on_exit)
         self._simulation = simulation
         self._session_timeout_ms = session_timeout_ms
         self._patch_server = patch_server
@@ -92,6 +94,9 @@ class SimCluster:
                 pass
             await asyncio.sleep(0.1)
 
+    def _on_exit(self, host: SimHost) -> None:
+        self.servers.pop(host.name, None)
+
     async def _run_bookie(self, host: SimHost) -> None:
         """Do what `ledger.bookie.app` does, in its order, on what the host offers."""
         rng = self._simulation.random(f"{host.name} start {len(host.exits)}")
@@ -111,9 +116,9 @@ class SimCluster:
         if self._patch_server is not None:
             self._patch_server(server)
         await server.listen("0.0.0.0", BOOKIE_PORT)
-        self.servers[host.name] = server
         registration = BookieRegistration(store, _ROOT, bookie_id, host=host.name, port=BOOKIE_PORT)
         await registration.register()
+        self.servers[host.name] = server
         raise await server.failed
 
 
