@@ -82,11 +82,11 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
             reset=rng.choice((_ZERO, 1.0)),
             expire=rng.choice((_ZERO, _ZERO, 1.0)),
             metadata_down=rng.choice((_ZERO, _ZERO, 0.3)),
-            sync_error_rate=rng.choice((_ZERO, _ZERO, _ZERO, 0.005, 0.05)),
+            sync_error_rate=rng.choice((_ZERO, _ZERO, _ZERO, 0.002, 0.02)),
             write_error_rate=rng.choice((_ZERO, _ZERO, _ZERO, _ZERO, 0.005)),
             metadata=MetadataRates(
-                lost_reply_rate=rng.choice((_ZERO, _ZERO, 0.03, 0.2)),
-                lost_request_rate=rng.choice((_ZERO, _ZERO, 0.03)),
+                lost_reply_rate=rng.choice((_ZERO, _ZERO, 0.02, 0.08)),
+                lost_request_rate=rng.choice((_ZERO, _ZERO, 0.02)),
                 lag_rate=rng.choice((_ZERO, 0.2, 0.8)),
             ),
             network=NetworkRates(
