@@ -1,0 +1,132 @@
+"""Every implementation of the index port behaves the same."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from ledger.store.index import BlockRow, CorruptIndexError, LedgerRow
+from ledger.store.index_lmdb import LmdbIndex
+from ledger.store.index_memory import MemoryIndex
+
+
+@pytest.fixture(params=["lmdb", "memory"])
+def index(request, tmp_path):
+    made = LmdbIndex(str(tmp_path / "index")) if request.param == "lmdb" else MemoryIndex()
+    yield made
+    made.close()
+
+
+def block(ledger_id: int, first: int, last: int, segment_id: int = 1, offset: int = 0) -> BlockRow:
+    return BlockRow(ledger_id, first, last, segment_id, offset, 100)
+
+
+def test_an_empty_index_knows_nothing(index) -> None:
+    assert index.segment_ids() == []
+    assert index.ledger(1) is None
+    assert index.candidates(1, 0) == []
+    assert index.blocks(1) == []
+    assert index.ledger_ids(0, 10) == []
+
+
+def test_blocks_are_found_by_any_entry_they_cover(index) -> None:
+    rows = [block(1, 0, 511), block(1, 512, 1023, offset=100), block(2, 5, 5), block(300, 0, 9)]
+    index.commit_segment(1, rows, [])
+    assert index.candidates(1, 511) == [rows[0]]
+    assert index.candidates(1, 512) == [rows[1]]
+    assert index.candidates(1, 1024) == []
+    assert index.candidates(2, 4) == []
+    assert index.candidates(2, 5) == [rows[2]]
+    assert index.candidates(300, 9) == [rows[3]]
+    assert index.blocks(1) == rows[:2]
+
+
+def test_a_block_that_begins_where_another_does_hides_nothing(index) -> None:
+    """An entry that was added again in a later segment must not cost the rest of the first block."""
+    index.commit_segment(1, [block(1, 0, 511, 1)], [])
+    index.commit_segment(2, [block(1, 0, 0, 2)], [])
+    assert index.candidates(1, 300) == [block(1, 0, 511, 1)]
+    assert index.candidates(1, 0) == [block(1, 0, 0, 2), block(1, 0, 511, 1)]
+
+
+def test_ledger_rows_only_grow(index) -> None:
+    index.commit_segment(1, [], [LedgerRow(1, b"key", False, 5, 3)])
+    index.commit_segment(2, [], [LedgerRow(1, b"", True, 2, 9, b"\0" * 15 + b"\x07digest")])
+    index.commit_segment(3, [], [LedgerRow(1, explicit_lac=b"\0" * 15 + b"\x06digest")])
+    assert index.ledger(1) == LedgerRow(1, b"key", True, 5, 9, b"\0" * 15 + b"\x07digest")
+    assert index.segment_ids() == [1, 2, 3]
+
+
+def test_committing_a_segment_twice_changes_nothing(index) -> None:
+    for _ in range(2):
+        index.commit_segment(1, [block(1, 0, 9)], [LedgerRow(1, b"key")])
+    assert index.blocks(1) == [block(1, 0, 9)]
+    assert index.segment_ids() == [1]
+
+
+def test_a_dropped_ledger_is_gone_and_remembered_as_deleted(index) -> None:
+    index.commit_segment(1, [block(1, 0, 9), block(2, 0, 9)], [LedgerRow(1, b"a"), LedgerRow(2, b"b")])
+    index.drop_ledger(1, 1234)
+    assert index.blocks(1) == []
+    assert index.blocks(2) == [block(2, 0, 9)]
+    row = index.ledger(1)
+    assert (row.deleted_at_ms, row.is_fenced, row.master_key) == (1234, True, b"a")
+    assert index.ledger_ids(0, 10) == [2]
+    index.drop_segment(1)
+    assert index.segment_ids() == []
+
+
+def test_ledger_ids_come_in_pages(index) -> None:
+    index.commit_segment(1, [], [LedgerRow(i) for i in (7, 1, 1 << 40, 3)])
+    assert index.ledger_ids(0, 2) == [1, 3]
+    assert index.ledger_ids(4, 10) == [7, 1 << 40]
+
+
+def test_look_ups_agree_with_a_plain_search(index) -> None:
+    rng = random.Random(5)
+    rows: list[BlockRow] = []
+    for segment_id in range(1, 6):
+        part = []
+        for ledger_id in (1, 2, 3):
+            first = rng.randrange(3000)
+            for _ in range(5):
+                last = first + rng.randrange(1, 4000)
+                part.append(block(ledger_id, first, last, segment_id, rng.randrange(10_000)))
+                first = last + 1
+        index.commit_segment(segment_id, part, [])
+        rows += part
+    for _ in range(500):
+        ledger_id, entry_id = rng.randrange(1, 4), rng.randrange(12_000)
+        expected = [r for r in rows if r.ledger_id == ledger_id and r.first_entry_id <= entry_id <= r.last_entry_id]
+        found = index.candidates(ledger_id, entry_id)
+        assert sorted(found, key=lambda r: r.segment_id) == sorted(expected, key=lambda r: r.segment_id)
+
+
+def test_lmdb_rows_outlive_the_process(tmp_path) -> None:
+    index = LmdbIndex(str(tmp_path / "index"))
+    index.commit_segment(1, [block(1, 0, 9)], [LedgerRow(1, b"key")])
+    index.close()
+    index = LmdbIndex(str(tmp_path / "index"))
+    assert index.blocks(1) == [block(1, 0, 9)]
+    assert index.ledger(1) == LedgerRow(1, b"key")
+    index.close()
+
+
+def test_a_rotten_lmdb_row_is_noticed(tmp_path) -> None:
+    index = LmdbIndex(str(tmp_path / "index"))
+    index.commit_segment(1, [], [LedgerRow(1, b"a-key-that-can-be-found")])
+    index.close()
+    path = tmp_path / "index" / "data.mdb"
+    path.write_bytes(path.read_bytes().replace(b"can-be-found", b"can-be-f0und"))
+    index = LmdbIndex(str(tmp_path / "index"))
+    with pytest.raises(CorruptIndexError, match="checksum"):
+        index.ledger(1)
+    index.close()
+
+
+def test_a_file_that_is_no_lmdb_is_noticed(tmp_path) -> None:
+    (tmp_path / "index").mkdir()
+    (tmp_path / "index" / "data.mdb").write_bytes(b"x" * 8192)
+    with pytest.raises(CorruptIndexError):
+        LmdbIndex(str(tmp_path / "index"))
