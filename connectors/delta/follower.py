@@ -91,6 +91,7 @@ class FollowerTable:
         self._log_id = log_id
         self._app_id = app_id(log, log_id, table.name)
         self._storage_options = dict(storage_options) if storage_options else None
+        self._table_id = ""
         self._clock = clock
         self._sleep = sleep
         self._schema = table_schema(table)
@@ -105,6 +106,23 @@ class FollowerTable:
         """
         handle = self._load()
         return None if handle is None else self._position(handle)
+
+    def open(self) -> TablePosition:
+        """Return where the table is; create it, empty, if there is none.
+
+        Raises:
+            ForeignTableError: There is a table that does not follow this log.
+
+        """
+        handle = self._load() or self._create()
+        position = self._position(handle)
+        self._table_id = str(handle.metadata().id)
+        return position
+
+    @property
+    def table_id(self) -> str:
+        """Id of the Delta table (uuid), another one whenever it is made anew; known after `open`."""
+        return self._table_id
 
     def apply(self, records: pa.Table) -> Applied:
         """Apply a micro-batch; create the table with the first one.
@@ -200,13 +218,18 @@ class FollowerTable:
         for limit in _HISTORY_STEPS:
             for commit in handle.history(limit):
                 text = commit.get(POSITION_KEY)
+                if commit.get("operation") == "RESTORE":
+                    raise ForeignTableError(
+                        f"{self.place}: it was restored to an older version, its rows are not those of revision "
+                        f"{revision}: make it anew"
+                    )
                 if text is None:
                     continue
                 position = decode_position(text, place=self.place)
                 if position.revision != revision:
                     raise ForeignTableError(
                         f"{self.place}: its transaction stands at {revision}, its last position at "
-                        f"{position.revision}: the table was restored to an older version; make it anew"
+                        f"{position.revision}: somebody else changed it; make it anew"
                     )
                 return position
         # The history was cleaned away; the transaction is kept for ever, and rows can be summed up again.

@@ -129,6 +129,14 @@ def test_a_table_of_another_log_is_left_alone(tmp_path: Path) -> None:
     assert content(tmp_path / "t") == {b"a": (b"1", 1)}
 
 
+def test_a_table_restored_to_an_older_version_is_refused(tmp_path: Path) -> None:
+    follower(tmp_path / "t").apply(records([put(b"a", b"1")]))
+    follower(tmp_path / "t").apply(records([put(b"a", b"2")], 2))
+    DeltaTable(str(tmp_path / "t")).restore(1)
+    with pytest.raises(ForeignTableError, match="restored to an older version"):
+        follower(tmp_path / "t").open()
+
+
 def test_a_table_described_anew_is_refused(tmp_path: Path) -> None:
     follower(tmp_path / "t").apply(records([put(b"a", b"1")]))
     wider = TableDescription("map", MAP.key, (*MAP.row, Field("more", FieldType.INT)))
