@@ -61,7 +61,7 @@ class Watcher(Protocol):
         ...
 
     def on_unreachable(self, bookie_id: str, reason: str) -> None:
-        """Count the bookie as failed: an attempt to open the connection failed; more will follow."""
+        """Count the bookie as failed: it was silent, or could not be connected; more attempts will follow."""
         ...
 
 
@@ -173,7 +173,7 @@ class BookieConnection:
         if not overdue:
             return
         if self._transport is not None and now - self._received_at >= limit_s:
-            self._drop(f"no answer within {limit_s:g} s")
+            self._drop(f"no answer within {limit_s:g} s", is_failure=True)
             return
         for txn in overdue:
             self._pending.pop(txn, None)
@@ -207,7 +207,7 @@ class BookieConnection:
         transport.write(out[0] if len(out) == 1 else b"".join(out))
         waiting = transport.get_write_buffer_size()
         if waiting > self._settings.write_buffer_bytes_max:
-            self._drop(f"it takes nothing: {waiting} bytes wait for its socket")
+            self._drop(f"it takes nothing: {waiting} bytes wait for its socket", is_failure=True)
 
     # --- receiving, called by the channel
 
@@ -311,8 +311,12 @@ class BookieConnection:
         if transport is self._transport and transport is not None:
             self._drop(f"connection lost ({error})" if error else "it closed the connection")
 
-    def _drop(self, reason: str) -> None:
-        """Give the connection up; a watcher has it opened again at once, others when they next ask."""
+    def _drop(self, reason: str, *, is_failure: bool = False) -> None:
+        """Give the connection up; a watcher has it opened again at once, others when they next ask.
+
+        A lost connection says little about the bookie, the next attempt will tell. But a process that is stopped
+        still lets others connect: if it was silent (`is_failure`), that is a failure by itself.
+        """
         transport = self._transport
         self._transport = None
         if transport is not None:
@@ -324,6 +328,8 @@ class BookieConnection:
             self.failure = reason
             for watcher in list(self._watchers):
                 watcher.on_disconnected(self.bookie_id)
+                if is_failure:
+                    watcher.on_unreachable(self.bookie_id, reason)
         self._fail_pending(reason)
         if self._watchers:
             self._want()

@@ -51,9 +51,14 @@ def test_a_lost_quorum_names_the_bookie_and_closing_keeps_what_was_acknowledged(
         writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=3)
         acked = await writer.append_many([b"x"] * 10)
         await loop.run_in_executor(None, whole_cluster.kill_bookie, 1)
-        with pytest.raises(QuorumLostError, match=whole_cluster.bookies[1]):
+
+        async def append_for_ever() -> None:
+            nonlocal acked
             while True:
                 acked = await writer.append(b"y")
+
+        with pytest.raises(QuorumLostError, match=whole_cluster.bookies[1]):
+            await append_for_ever()
         last = await writer.close()
         assert last >= acked
         assert (await client.metadata(writer.ledger_id, sync=True)).last_entry_id == last
