@@ -9,7 +9,10 @@ import ledger
 
 
 def test_importing_the_package_loads_no_library() -> None:
-    code = "import sys, ledger; print([m for m in ('asyncio', 'google.protobuf', 'kazoo', 'grpc', 'pyarrow') if m in sys.modules])"
+    code = (
+        "import sys, ledger; "
+        "print([m for m in ('asyncio', 'google.protobuf', 'kazoo', 'grpc', 'pyarrow') if m in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 
