@@ -225,6 +225,7 @@ class TwinWriter:
         for future in pending.values():
             if not future.done():
                 future.set_exception(error)
+                future.exception()  # Its owner may be dead, and will not look.
 
     async def write_lac(self) -> None:
         """Tell readers the LAC."""

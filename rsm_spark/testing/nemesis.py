@@ -10,10 +10,13 @@ from collections.abc import Callable
 from ledger.errors import LedgerError
 from ledger.testing.hosts import SimHost
 from ledger.testing.metadata import METADATA_HOST, MetadataRates, SimMetadata
-from rsm_spark.testing.cluster import ReplicaCluster
+from rsm_spark.log.election import election_path
+from rsm_spark.testing.cluster import LOG, ReplicaCluster
 from rsm_spark.testing.ledger_twin import TwinClient, recover
 
 __all__ = ["Nemesis"]
+
+_IN_TRANSIT = ("claim", "recover", "create", "chain", "close")
 
 
 class Nemesis:
@@ -39,16 +42,19 @@ class Nemesis:
             self._kill,
             self._kill_leader,
             self._pause,
+            self._pause_in_transit,
+            self._pause_in_transit,
             self._isolate_from_metadata,
             self._isolate_from_bookies,
             self._expire,
             self._expire_leader,
             self._recover_foreign,
             self._lose_disk,
+            self._elect_wrongly,
+            self._elect_wrongly,
             self._close_metadata,
         ]
-        chosen = rng.sample(kinds, rng.randint(2, 5))
-        self._kinds = chosen
+        self._kinds = rng.sample(kinds, rng.randint(2, 5))
         faults, world = cluster.world.faults, rng.random
         if world() < 0.6:
             faults.add_failure = rng.choice((0.01, 0.03, 0.1))
@@ -114,6 +120,23 @@ class Nemesis:
         host.pause()
         self._later(host.resume)
 
+    def _pause_in_transit(self) -> None:
+        """Pause the next replica that is found between two steps of a take-over or a roll."""
+        asyncio.get_running_loop().create_task(self._ambush())
+
+    async def _ambush(self) -> None:
+        for _ in range(1000):
+            await asyncio.sleep(0.005)
+            if self._is_over:
+                return
+            for host in self._cluster.hosts:
+                replica = self._cluster.replicas.get(host.name)
+                if replica is not None and not host.is_paused and replica._context.phase in _IN_TRANSIT:
+                    self.counts["pause in transit"] += 1
+                    host.pause()
+                    self._later(host.resume)
+                    return
+
     def _isolate_from_metadata(self) -> None:
         self.counts["partition from metadata"] += 1
         name = self._victim().name
@@ -160,6 +183,14 @@ class Nemesis:
         host = self._victim()
         host.kill()
         self._cluster.wipe(host)
+
+    def _elect_wrongly(self) -> None:
+        """Delete the first candidate's node: the next one wins, the first still believes in itself."""
+        tree, root = self._metadata.leader, election_path(LOG)
+        if tree.exists(root) is not None and (names := tree.names(root)):
+            self.counts["wrong election"] += 1
+            first = min(names, key=lambda name: name[-10:])
+            self._metadata.commit(tree.delete(f"{root}/{first}", -1))
 
     def _close_metadata(self) -> None:
         self.counts["metadata store away"] += 1

@@ -36,6 +36,7 @@ class SessionClient:
         self._session: bytes | None = None
         self._sequence = 0
         self._answered_up_to = 0
+        self._read_share = rng.choice((0.1, 0.3, 0.9))
         self._target = rng.choice(cluster.hosts).name
 
     async def run(self) -> None:
@@ -50,7 +51,7 @@ class SessionClient:
             await self._open()
             return
         kind = self._rng.random()
-        if kind < 0.3:
+        if kind < self._read_share:
             await self._read(self._rng.choice(_KEYS))
         else:
             await self._write(self._rng.choice((1, 1, 1, 3)))
