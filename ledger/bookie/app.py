@@ -26,12 +26,13 @@ from ledger.bookie.collector import Collector
 from ledger.bookie.identity import claim_disks, newest_ledger_id, still_named_up_to
 from ledger.bookie.server import BookieServer
 from ledger.bookie.settings import BookieSettings, check_bind
-from ledger.errors import LedgerError, UsageError
+from ledger.errors import LedgerError, NoNodeError, UsageError
 from ledger.store.disk import RealDisk, ThreadExecutor
 from ledger.store.entry_store import Executors
 from ledger.store.index import Index
 from ledger.store.index_lmdb import LmdbIndex
 from ledger.store.limbo import LEDGER_ID_MAX, Limbo, save_limbo
+from ledger.wire import paths
 from ledger.wire.metadata_format import Cookie
 from ledger.zk import session
 from ledger.zk.ledgers import LedgerStore
@@ -109,6 +110,7 @@ class _Process:
             self._ledgers.store, self._ledgers.root, bookie_id, host=host, port=port
         )
         self._registration = registration
+        await self._clear_place(bookie_id)
         await registration.register()
         if server.store.is_read_only:
             await registration.set_read_only(True)
@@ -168,6 +170,16 @@ class _Process:
             if newest >= 0:
                 reason = f"ledgers name {bookie_id}, but its disks are new: what it held is lost"
                 save_limbo(self._disk, folder, Limbo(newest, (reason,)))
+
+    async def _clear_place(self, bookie_id: str) -> None:
+        """Delete the node of a killed process instead of waiting for its session to expire.
+
+        Safe because the disks carry this id and are locked by this process: whoever made the node is gone.
+        """
+        root = self._ledgers.root
+        for path in (paths.available_path(root, bookie_id), paths.read_only_path(root, bookie_id)):
+            with contextlib.suppress(NoNodeError):
+                await self._ledgers.store.delete(path)
 
     async def _open_server(self) -> BookieServer:
         self._executors = Executors(

@@ -1,0 +1,186 @@
+"""A real bookie process on a real disk: killed, stopped, started with what is not its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import subprocess
+import sys
+
+import pytest
+
+from ledger.core.metadata import DigestType
+from ledger.dev.ports import choose_port
+from ledger.wire.codes import Status
+from ledger.wire.digests import Digest, master_key
+from ledger.wire.entry import seal
+from ledger.wire.packets import AddRequest, ReadRequest
+from ledger.wire.v3 import decode_response, encode_request
+
+KEY = master_key(b"")
+DIGEST = Digest(DigestType.CRC32C, b"")
+
+
+class Client:
+    """One plain connection; answers by transaction."""
+
+    def __init__(self, reader, writer) -> None:
+        self.reader, self.writer = reader, writer
+
+    @classmethod
+    async def connect(cls, port: int) -> Client:
+        return cls(*await asyncio.open_connection("127.0.0.1", port))
+
+    def send(self, *requests) -> None:
+        self.writer.write(b"".join(map(encode_request, requests)))
+
+    async def receive(self):
+        length = int.from_bytes(await self.reader.readexactly(4), "big")
+        return decode_response(await self.reader.readexactly(length))
+
+    async def ask(self, *requests):
+        self.send(*requests)
+        return sorted([await self.receive() for _ in requests], key=lambda response: response.txn_id)
+
+
+def add(ledger_id: int, entry_id: int, txn: int = 0, size: int = 1000) -> AddRequest:
+    body = seal(ledger_id, entry_id, entry_id - 1, 0, bytes([entry_id % 251]) * size, DIGEST)
+    return AddRequest(txn, ledger_id, entry_id, KEY, body)
+
+
+class Bookie:
+    """One bookie process at a time, in one directory, at one port."""
+
+    def __init__(self, zookeeper: str, folder, *, root: str) -> None:
+        self.uri = f"zk+hierarchical://{zookeeper}{root}"
+        self.folder = folder
+        self.port = choose_port(taken=())
+        self.process: subprocess.Popen | None = None
+
+    def command(self, *more: str, port: int | None = None) -> list[str]:
+        return [
+            sys.executable, "-m", "ledger.bookie", "run", "--metadata-uri", self.uri, "--port", str(port or self.port),
+            "--data-dir", str(self.folder), "--journal-file-mib", "10", "--json", *more,
+        ]  # fmt: skip
+
+    def start(self, *more: str) -> dict:
+        self.process = subprocess.Popen(self.command(*more), stdout=subprocess.PIPE)
+        line = self.process.stdout.readline()
+        assert line, "the bookie ended while it started"
+        return json.loads(line)
+
+    def refused(self, *more: str, port: int | None = None) -> str:
+        """Start a process that must refuse to serve; return its last line."""
+        ended = subprocess.run(self.command(*more, port=port), capture_output=True, text=True, timeout=60)
+        assert ended.returncode == 2, ended.stderr
+        return ended.stderr.strip().splitlines()[-1]
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process.stdout.close()
+            self.process = None
+
+
+@pytest.fixture
+def bookie(zookeeper, tmp_path, unique_name):
+    made = Bookie(zookeeper, tmp_path / "bookie", root=f"/{unique_name}")
+    yield made
+    made.kill()
+
+
+@pytest.mark.parametrize("kills", [4, pytest.param(25, marks=pytest.mark.slow)])
+def test_acknowledged_entries_and_fences_survive_kill_9(bookie, kills) -> None:
+    """Kills in the middle of a stream of adds; about every third life rolls a journal file."""
+    rng = random.Random(1)
+    acked: dict[tuple[int, int], None] = {}
+
+    async def stream_until_killed(life: int) -> None:
+        client = await Client.connect(bookie.port)
+        ledger_id = 100 + life
+        fenced = await client.ask(ReadRequest(0, 500 + life, -1, KEY, is_fencing=True))
+        assert fenced[0].status == Status.ENOENTRY
+        asyncio.get_running_loop().call_later(rng.uniform(0.05, 0.5), bookie.process.kill)
+        entry_id = 0
+        try:
+            while True:
+                client.send(*[add(ledger_id, entry_id + n, txn=entry_id + n) for n in range(200)])
+                await client.writer.drain()
+                entry_id += 200
+                for _ in range(200):
+                    response = await client.receive()
+                    assert response.status == Status.EOK
+                    acked[ledger_id, response.entry_id] = None
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+
+    async def check(life: int) -> None:
+        client = await Client.connect(bookie.port)
+        places = list(acked)
+        for start in range(0, len(places), 500):
+            part = places[start : start + 500]
+            answers = await client.ask(*[ReadRequest(n, *place) for n, place in enumerate(part)])
+            for place, answer in zip(part, answers, strict=True):
+                assert (place, answer.status) == (place, Status.EOK)
+                assert bytes(answer.body) == add(*place).body
+        for n in range(life + 1):
+            (answer,) = await client.ask(add(500 + n, 0))
+            assert answer.status == Status.EFENCED
+        client.writer.close()
+
+    bookie.start()
+    for life in range(kills):
+        asyncio.run(stream_until_killed(life))
+        bookie.kill()
+        assert bookie.start()["limbo"] is False
+        asyncio.run(check(life))
+    assert len(acked) > 1_000
+
+
+def test_sigterm_ends_it_in_good_order_and_nothing_is_lost(bookie) -> None:
+    bookie.start()
+
+    async def one() -> None:
+        client = await Client.connect(bookie.port)
+        (answer,) = await client.ask(add(1, 0))
+        assert answer.status == Status.EOK
+
+    asyncio.run(one())
+    bookie.process.terminate()
+    assert bookie.process.wait(20) == 0
+    bookie.kill()
+
+    async def two() -> None:
+        client = await Client.connect(bookie.port)
+        (answer,) = await client.ask(ReadRequest(0, 1, 0))
+        assert answer.status == Status.EOK
+
+    assert bookie.start()["replayed_entries"] == 2  # The entry and the ledger's key.
+    asyncio.run(two())
+
+
+def test_what_is_not_its_own_is_refused(bookie, tmp_path) -> None:
+    bookie.start()
+    assert "in use by another bookie process" in bookie.refused(port=choose_port(taken=()))
+    bookie.kill()
+    assert "the disk belongs to" in bookie.refused(port=choose_port(taken=()))
+    (bookie.folder / "journal").rename(tmp_path / "lost")
+    assert "is empty, but this bookie had data there" in bookie.refused()
+
+
+def test_an_address_beyond_loopback_needs_a_word(bookie) -> None:
+    assert "say --insecure" in bookie.refused("--bind", "0.0.0.0")
+
+
+def test_a_journal_in_memory_is_refused(bookie) -> None:
+    assert "a power cut empties" in bookie.refused("--journal-dir", f"/dev/shm/rsm-test-{bookie.port}")
+
+
+def test_the_commands_tell_where_things_stand(bookie) -> None:
+    notice = bookie.start("--no-fsync")
+    assert (notice["ready"], notice["bookie_id"], notice["fsync"]) == (True, f"127.0.0.1:{bookie.port}", False)
+    command = [sys.executable, "-m", "ledger.bookie", "info", "--data-dir", str(bookie.folder), "--json"]
+    facts = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    assert (facts["running"], facts["fsync"], facts["limbo"]) == (True, False, [])
