@@ -17,6 +17,9 @@ from ledger.wire.packets import ReadResponse, Response
 __all__ = ["Answered", "AnswerQueue", "read_answer"]
 
 
+_NAMES = {status: status.name for status in Status}  # `Status.name` is a slow property
+
+
 class Answered(msgspec.Struct, frozen=True):
     """What one bookie said to one request.
 
@@ -64,7 +67,7 @@ class AnswerQueue:
 
     def on_responses(self, bookie_id: str, responses: list[tuple[Any, Response]]) -> None:
         """Take answers."""
-        self._take([Answered(bookie_id, token, response, response.status.name) for token, response in responses])
+        self._take([Answered(bookie_id, token, response, _NAMES[response.status]) for token, response in responses])
 
     def on_unanswered(self, bookie_id: str, tokens: list[Any], reason: str) -> None:
         """Take requests that get no answer."""

@@ -20,7 +20,7 @@ from ledger.wire.codes import Status
 from ledger.wire.digests import Digest
 from ledger.wire.entry import unseal, unseal_lac
 from ledger.wire.packets import ReadLacRequest, ReadLacResponse, ReadRequest, ReadResponse
-from ledger.wire.v3 import encode_request
+from ledger.wire.v3_fast import read_request_frame
 from ledger.wire.varint import encode_varint
 from ledger.zk.ledgers import LedgerStore
 
@@ -245,8 +245,9 @@ class ReadHandle:
         by_bookie: dict[str, tuple[list[bytes], dict[bytes, Operation]]] = {}
         for txn, request in enumerate(requests, first_txn):
             parts, operations = by_bookie.setdefault(request.bookie_id, ([], {}))
-            parts.append(encode_request(ReadRequest(txn, self.ledger_id, request.entry_id)))
-            operations[encode_varint(txn)] = (answers, request.entry_id)
+            raw = encode_varint(txn)
+            parts.append(read_request_frame(raw, self.ledger_id, request.entry_id))
+            operations[raw] = (answers, request.entry_id)
         for bookie_id, (parts, operations) in by_bookie.items():
             self._pool.get(bookie_id).send(b"".join(parts), operations)
 

@@ -74,7 +74,7 @@ def decode_response(packet: bytes | memoryview) -> p.Response:
         RemoteProtocolError: The bytes are no v3 response; end the connection.
 
     """
-    return fast_add_response(packet) or fast_read_response(packet) or _decode_response(packet)
+    return fast_read_response(packet) or fast_add_response(packet) or _decode_response(packet)
 
 
 def encode_add_responses(responses: Iterable[p.AddResponse]) -> bytes:

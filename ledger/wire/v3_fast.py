@@ -21,6 +21,7 @@ __all__ = [
     "fast_add_response",
     "fast_read_response",
     "framed_add_request",
+    "read_request_frame",
     "read_response_parts",
     "stored_run",
 ]
@@ -167,6 +168,19 @@ def stored_run(buffer: bytes | bytearray, end: int) -> tuple[list[bytes], int]:
     matched = _STORED_RUN.match(buffer, 0, end)
     stop = 0 if matched is None else matched.end()
     return (_STORED.findall(buffer, 0, stop), stop) if stop else ([], 0)
+
+
+def read_request_frame(txn: bytes, ledger_id: int, entry_id: int) -> bytes:
+    """Return a whole frame that asks for an entry, without any flag or key."""
+    inner = b"\x08%b\x10%b" % (encode_varint(ledger_id), encode_varint(entry_id))
+    size = len(txn)
+    return b"%b\x0a%c\x08\x03\x10\x01\x18%b\xa2\x06%c%b" % (
+        _LENGTH.pack(10 + size + len(inner)),
+        _HEADER_REST + size,
+        txn,
+        len(inner),
+        inner,
+    )
 
 
 def read_response_parts(

@@ -83,6 +83,12 @@ def test_a_request_is_the_bytes_of_protobuf(request: p.Request) -> None:
     assert v3.encode_request(request) == frame(v3._request_message(request).SerializeToString())
 
 
+@given(st.integers(0, 2**63 - 1), ids, signed)
+def test_a_plain_read_is_the_bytes_of_protobuf(txn_id: int, ledger_id: int, entry_id: int) -> None:
+    request = p.ReadRequest(txn_id, ledger_id, entry_id)
+    assert v3_fast.read_request_frame(encode_varint(txn_id), ledger_id, entry_id) == v3.encode_request(request)
+
+
 @given(requests)
 def test_both_paths_read_the_same_request(request: p.Request) -> None:
     packet = memoryview(v3.encode_request(request))[4:]
