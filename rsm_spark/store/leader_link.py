@@ -22,7 +22,9 @@ __all__ = ["LeaderLink"]
 _PAUSE_FIRST_S = 0.02
 _PAUSE_GROWTH = 1.6
 _PAUSE_MAX_S = 0.5
-_CONNECT_TIMEOUT_S = 5.0
+_CONNECT_TIMEOUT_S = 3.0
+_REFUSALS_TRUSTED = 2
+"""After so many refusals in a row by the replica that the metadata store names, its word on who leads is followed."""
 _TICK_MAX_S = 1.0
 _TICK_MIN_S = 0.01
 
@@ -60,7 +62,10 @@ class LeaderLink:
         # Set when there may be something to send, or a reason to look for the leader again.
         self._wake = asyncio.Event()
         self._channel: ReplicaChannel | None = None
+        # Who leads, by the word of a replica that refused.
         self._hint = ""
+        # Replica that the metadata store has replaced while it was in use: not to be gone back to by a hint.
+        self._left = ""
         self._has_answered = False
         self._is_closed = False
         self._tick: asyncio.TimerHandle | None = None
@@ -85,8 +90,7 @@ class LeaderLink:
         if self._tick is not None:
             self._tick.cancel()
         self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        await asyncio.wait([self._task])
 
     def submit(self, payload: bytes, timeout_s: float, *, is_query: bool) -> asyncio.Future[Operation]:
         """Queue one operation; the future gets it when it has ended.
@@ -149,29 +153,31 @@ class LeaderLink:
 
     async def _run(self) -> None:
         pause_s = _PAUSE_FIRST_S
-        refused_by = ""
+        last = ""
+        refusal_count = 0
         while True:
             await self._work()
             moved = asyncio.Event()
             address = await self._finder.find(self._watcher(moved))
-            hint, self._hint = self._hint, ""
-            if hint and address in {None, refused_by}:
-                address = hint  # The replica that refused knows more than the metadata store did a moment ago.
+            refusal_count = refusal_count + 1 if address == last and not self._has_answered else 0
+            self._has_answered = False
+            last = address or ""
+            if self._hint not in {"", self._left} and (address is None or refusal_count >= _REFUSALS_TRUSTED):
+                # Who claims the log is named by the metadata store first; its replicas may still name the one before.
+                address = self._hint
+                refusal_count = 0
+            self._hint = ""
             if address is not None:
                 try:
                     await self._serve(address, moved)
                 except ConnectionLostError as error:
                     self._trouble = str(error)
-                    _LOGGER.info("lost the replica", extra={"log": self._log, "reason": str(error)})
+                    _LOGGER.info("lost the replica: %s", error, extra={"log": self._log})
                 finally:
                     self._stream.on_lost()
-                refused_by = address
             self._resolve(self._stream.resume())
             if self._has_answered or moved.is_set():
-                self._has_answered = False
                 pause_s = _PAUSE_FIRST_S
-            if self._hint and not hint:
-                continue
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await moved.wait()
@@ -220,11 +226,11 @@ class LeaderLink:
                 ) from error
             finally:
                 self._channel = None
-                for task in (reader, look):
-                    if task is not None:
-                        task.cancel()
-                        with contextlib.suppress(asyncio.CancelledError, ConnectionLostError):
-                            await task
+                helpers = [look] if reader is None else [look, reader]
+                for task in helpers:
+                    task.cancel()
+                # Not `await task`: who catches its CancelledError may catch that of `close`, and go on for ever.
+                await asyncio.wait(helpers)
 
     def _deal_with_refusal(self) -> bool:
         """Return whether to go on with this replica."""
@@ -242,6 +248,7 @@ class LeaderLink:
             moved.clear()
             address = await self._finder.find(self._watcher(moved))
             if address is not None and address != channel.address:
+                self._left = channel.address
                 channel.break_off(f"{address} leads now")
                 return
 
@@ -257,6 +264,6 @@ class LeaderLink:
                 self._hint = received.leader_address
             if ended:
                 self._has_answered = True
-                self._trouble = ""
+                self._trouble = self._left = ""
                 self._resolve(ended)
             self._wake.set()

@@ -1,0 +1,141 @@
+"""Replicas of the store as processes, for tests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rsm_spark.grpc.channel import ConnectionLostError, ReplicaChannel
+
+_READY_S = 40.0
+
+
+class StoreProcess:
+    """One `rsm store run`.
+
+    Attributes:
+        ready: Its ready line.
+
+    """
+
+    def __init__(self, metadata_uri: str, log: str, folder: Path, replica_id: str, *options: str) -> None:
+        self.log = log
+        self.replica_id = replica_id
+        self._errors = folder / f"{replica_id}.log"
+        command = [sys.executable, "-m", "rsm_spark.store", "run", "--log", log, "--metadata-uri", metadata_uri]
+        command += ["--data-dir", str(folder / replica_id), "--replica-id", replica_id, "--json", "--log-level", "info"]
+        with self._errors.open("ab") as errors:
+            self.process = subprocess.Popen(
+                [*command, *options], stdout=subprocess.PIPE, stderr=errors, cwd=Path(__file__).parents[2]
+            )
+        try:
+            self.ready: dict[str, Any] = json.loads(self._line())
+        except BaseException:
+            self.kill()
+            raise
+
+    @property
+    def address(self) -> str:
+        return str(self.ready["address"])
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            assert selector.select(_READY_S), f"{self.replica_id} is not ready: {self.errors()}"
+        line = self.process.stdout.readline().decode()
+        assert line, f"{self.replica_id} ended: {self.errors()}"
+        return line
+
+    def errors(self) -> str:
+        return self._errors.read_text()[-3000:]
+
+    def kill(self) -> None:
+        self.process.kill()
+        self._reap(10)
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self._reap(20)
+
+    def pause(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def _reap(self, timeout_s: float) -> int:
+        code = self.process.wait(timeout_s)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return code
+
+    async def status(self) -> dict[str, Any]:
+        async with ReplicaChannel(self.address, self.log) as channel:
+            status: dict[str, Any] = json.loads(await channel.status(5))
+            return status
+
+
+class Stores:
+    """The replicas of one log."""
+
+    def __init__(self, metadata_uri: str, log: str, folder: Path) -> None:
+        self.metadata_uri = metadata_uri
+        self.log = log
+        self.folder = folder
+        self.alive: dict[str, StoreProcess] = {}
+
+    def start(self, replica_id: str, *options: str) -> StoreProcess:
+        store = self.alive[replica_id] = StoreProcess(self.metadata_uri, self.log, self.folder, replica_id, *options)
+        return store
+
+    def gone(self, replica_id: str) -> StoreProcess:
+        return self.alive.pop(replica_id)
+
+    async def leader(self, timeout_s: float = 30) -> StoreProcess:
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            for store in list(self.alive.values()):
+                try:
+                    if (await store.status())["role"] == "leader":
+                        return store
+                except ConnectionLostError:
+                    continue
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"no leader of {self.log}: " + "\n".join(s.errors() for s in self.alive.values()))
+
+    async def agree(self, revision: int, timeout_s: float = 20) -> list[dict[str, Any]]:
+        """Wait until all replicas have applied this revision; return what they say then."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            said = [await store.status() for store in self.alive.values()]
+            reached = {one["revision"] for one in said}
+            if min(reached) >= revision and len(reached) == 1:
+                return said
+            assert time.monotonic() < deadline, f"replicas at {reached}, wanted {revision}"
+            await asyncio.sleep(0.05)
+
+    def end(self) -> None:
+        for store in self.alive.values():
+            if store.process.poll() is None:
+                os.kill(store.process.pid, signal.SIGCONT)
+                store.kill()
+
+
+@contextmanager
+def stores(metadata_uri: str, log: str, folder: Path) -> Iterator[Stores]:
+    replicas = Stores(metadata_uri, log, folder)
+    try:
+        yield replicas
+    finally:
+        replicas.end()
