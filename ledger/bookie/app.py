@@ -106,9 +106,7 @@ class _Process:
         server = await self._open_server()
         await self._bound_limbo(server)
         port = await server.listen(settings.bind, settings.port)
-        registration = BookieRegistration(
-            self._ledgers.store, self._ledgers.root, bookie_id, host=host, port=port
-        )
+        registration = BookieRegistration(self._ledgers.store, self._ledgers.root, bookie_id, host=host, port=port)
         self._registration = registration
         await self._clear_place(bookie_id)
         await registration.register()

@@ -18,8 +18,9 @@ from ledger.bookie.intake import AddIntake
 from ledger.bookie.long_poll import Waiter
 from ledger.bookie.responder import Responder
 from ledger.errors import RemoteProtocolError
+from ledger.store.cold_reads import Lookup
 from ledger.store.disk import Buffer
-from ledger.store.entry_store import EntryStore, Lookup
+from ledger.store.entry_store import EntryStore
 from ledger.wire.frames import FrameBuffer
 from ledger.wire.packets import Request
 from ledger.wire.v3 import decode_request

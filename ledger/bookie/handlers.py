@@ -19,8 +19,9 @@ from ledger.bookie.responder import Responder, failed_read, read_frames
 from ledger.core.bookie_entry_list import pack_entry_ids
 from ledger.core.bookie_ledger import BookieLedger, is_in_limbo, missing_entry_status, missing_ledger_status
 from ledger.core.metadata import NO_ENTRY
+from ledger.store.cold_reads import Lookup
 from ledger.store.disk import Buffer
-from ledger.store.entry_store import EntryStore, Lookup
+from ledger.store.entry_store import EntryStore
 from ledger.store.journal import JournalItem
 from ledger.store.records import ENTRY_HEADER_BYTES, explicit_lac_record, fence_record
 from ledger.store.tail import LENGTH_BITS, JournalPlace
@@ -223,9 +224,7 @@ class Handlers:
     def _fenced(self, ledger: BookieLedger, _item: JournalItem) -> None:
         ledger.is_fence_durable = True
 
-    def _read_entry(
-        self, connection: Responder, ledger: BookieLedger, request: p.ReadRequest, entry_id: int
-    ) -> None:
+    def _read_entry(self, connection: Responder, ledger: BookieLedger, request: p.ReadRequest, entry_id: int) -> None:
         """Answer with an entry, from memory or disk, but not before the fence that came with it is durable."""
         found = None if entry_id < 0 else self._store.find(ledger.ledger_id, entry_id)
         if entry_id < 0 or (found is None and entry_id > ledger.last_entry_id):
@@ -239,9 +238,7 @@ class Handlers:
         else:
             self._answer_read(connection, ledger, request, found)
 
-    def _answer_read(
-        self, connection: Responder, ledger: BookieLedger, request: p.ReadRequest, found: Any
-    ) -> None:
+    def _answer_read(self, connection: Responder, ledger: BookieLedger, request: p.ReadRequest, found: Any) -> None:
         if found is None:
             frames: list[Buffer] = [failed_read(request, missing_entry_status(ledger.ledger_id, self._limbo))]
         elif isinstance(found, Exception):
@@ -321,9 +318,7 @@ class Handlers:
         elif found is not None:
             body = bytes(found)
         lac_body = ledger.explicit_lac or None
-        connection.send(
-            encode_response(p.ReadLacResponse(request.txn_id, status, request.ledger_id, lac_body, body))
-        )
+        connection.send(encode_response(p.ReadLacResponse(request.txn_id, status, request.ledger_id, lac_body, body)))
 
     # -- the rest ------------------------------------------------------------------------------------------
 

@@ -162,11 +162,7 @@ class _Run:
             if size_raw != size_raw_seen:
                 size_raw_seen, size_seen = size_raw, decode_varint(size_raw)
             width = len(entry_raw)
-            if width == 3:
-                claimed = entry_raw[0] & 127 | (entry_raw[1] & 127) << 7 | entry_raw[2] << 14
-            else:
-                claimed = decode_varint(entry_raw)
-            if size != size_seen or entry_id != claimed or entry_id < 0:
+            if size != size_seen or entry_id < 0 or entry_id != decode_varint(entry_raw):
                 break
             if raw != ledger_raw or master_key != key:
                 self._leave(ledger, last, lac_max)

@@ -8,8 +8,8 @@ from typing import Any
 
 from ledger.bookie.long_poll import Waiter
 from ledger.core.metadata import NO_ENTRY
+from ledger.store.cold_reads import Lookup
 from ledger.store.disk import Buffer
-from ledger.store.entry_store import Lookup
 from ledger.wire.codes import Status
 from ledger.wire.packets import ReadRequest, ReadResponse
 from ledger.wire.v3 import encode_response

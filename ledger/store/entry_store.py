@@ -10,12 +10,11 @@ import asyncio
 import logging
 from array import array
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import msgspec
 
 from ledger.core.bookie_ledger import BookieLedger, is_in_limbo
-from ledger.errors import CorruptStorageError
+from ledger.store.cold_reads import ColdReads, Lookup
 from ledger.store.converter import Converter
 from ledger.store.disk import Buffer, Disk, Executor, write_atomically
 from ledger.store.index import CorruptIndexError, Index, LedgerRow
@@ -26,7 +25,7 @@ from ledger.store.recovery import DOUBT_FILE_NAME, IndexFactory, Recovered, reco
 from ledger.store.segments import SegmentFolder
 from ledger.store.tail import Generation, JournalPlace
 
-__all__ = ["EntryStore", "Executors", "Lookup", "StoreHooks", "StoreSettings"]
+__all__ = ["EntryStore", "Executors", "StoreHooks", "StoreSettings"]
 
 _log = logging.getLogger(__name__)
 _ABSENT_MAX = 20_000
@@ -83,14 +82,6 @@ class StoreHooks(msgspec.Struct):
     on_read_only: Callable[[bool], None]
 
 
-class Lookup(msgspec.Struct, frozen=True, gc=False):
-    """One entry to be read from disk; `place` if it still lies in a journal file."""
-
-    ledger_id: int
-    entry_id: int
-    place: JournalPlace | None = None
-
-
 class EntryStore:
     """See the module. Build with `open`.
 
@@ -125,6 +116,9 @@ class EntryStore:
         )
         self._converter = Converter(
             disk, executors.converter, self.segments, self.index, settings.journal.folder, self, settings.retry_s
+        )
+        self._cold_reads = ColdReads(
+            disk, executors.readers, self.segments, self.index, self.live_generations, self._on_index_error
         )
         for handle, path in recovered.free_files:
             self.journal.add_free_file(handle, path)
@@ -278,48 +272,11 @@ class EntryStore:
 
     def read(self, lookups: list[Lookup]) -> asyncio.Future[list[bytes | Exception | None]]:
         """Read entries from disk, one trip for all: bytes, None (not held), or why it cannot be told."""
-        done: asyncio.Future[list[bytes | Exception | None]] = asyncio.get_running_loop().create_future()
-        future = self._executors.readers.submit(lambda: [self._read_one(lookup) for lookup in lookups])
+        return self._cold_reads.read(lookups)
 
-        def finish(results: asyncio.Future[list[bytes | Exception | None]]) -> None:
-            if done.done():
-                return
-            error = results.exception()
-            if error is not None:
-                done.set_exception(error)
-                return
-            live = {generation.sequence for generation in self.journal.generations}
-            found = results.result()
-            for result in found:
-                if isinstance(result, CorruptIndexError):
-                    self._on_index_error(result)
-            stale = [i for i, x in enumerate(lookups) if x.place is not None and x.place.sequence not in live]
-            if not stale:
-                done.set_result(found)
-                return
-            # The journal file became a segment, and perhaps another journal file, while it was read.
-            again = self.read([Lookup(lookups[i].ledger_id, lookups[i].entry_id) for i in stale])
-            again.add_done_callback(partial(_fill, done, found, stale))
-
-        future.add_done_callback(finish)
-        return done
-
-    def _read_one(self, lookup: Lookup) -> bytes | Exception | None:
-        try:
-            if lookup.place is not None:
-                place = lookup.place
-                return self._disk.pread(place.handle, place.byte_count, place.byte_offset)
-            for row in self.index.candidates(lookup.ledger_id, lookup.entry_id):
-                entry = self.segments.read_block(row).get(lookup.entry_id)
-                if entry is not None:
-                    return entry
-        except (OSError, CorruptStorageError) as error:
-            _log.exception(
-                "an entry cannot be read: answering EIO; other bookies hold it",
-                extra={"ledger_id": lookup.ledger_id, "entry_id": lookup.entry_id},
-            )
-            return error
-        return None
+    def live_generations(self) -> list[int]:
+        """Return the sequence numbers of journal files that are no segments yet."""
+        return [generation.sequence for generation in self.journal.generations]
 
     def list_entries(self, ledger_id: int) -> asyncio.Future[list[int]]:
         """Return the ids of all entries held of a ledger, ascending."""
@@ -400,20 +357,3 @@ class EntryStore:
         await self._converter.close()
         self.index.close()
         self._executors.close()
-
-
-def _fill(
-    done: asyncio.Future[list[bytes | Exception | None]],
-    found: list[bytes | Exception | None],
-    stale: list[int],
-    again: asyncio.Future[list[bytes | Exception | None]],
-) -> None:
-    if done.done():
-        return
-    error = again.exception()
-    if error is not None:
-        done.set_exception(error)
-        return
-    for position, entry in zip(stale, again.result(), strict=True):
-        found[position] = entry
-    done.set_result(found)

@@ -1,4 +1,7 @@
-"""The index: where blocks lie and what is known of each ledger. Derived from segments: any doubt, rebuild."""
+"""The index: where blocks lie and what is known of each ledger. Derived from segments: any doubt, rebuild.
+
+* `CorruptIndexError`   a `CorruptStorageError` of the index alone: nothing is lost
+"""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Bookie:
 
     def refused(self, *more: str, port: int | None = None) -> str:
         """Start a process that must refuse to serve; return its last line."""
-        ended = subprocess.run(self.command(*more, port=port), capture_output=True, text=True, timeout=60)
+        ended = subprocess.run(self.command(*more, port=port), capture_output=True, text=True, timeout=60, check=False)
         assert ended.returncode == 2, ended.stderr
         return ended.stderr.strip().splitlines()[-1]
 

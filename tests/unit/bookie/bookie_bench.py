@@ -143,7 +143,8 @@ class Bench:
         self.disk = disk or SimDisk(random.Random(1))
         self.is_cut = False
         self.process_number = 0
-        journal = JournalSettings("/b/journal", **{"file_bytes": 1 << 16, "idle_mark_s": 0.001} | settings.pop("journal", {}))
+        shape = {"file_bytes": 1 << 16, "idle_mark_s": 0.001} | settings.pop("journal", {})
+        journal = JournalSettings("/b/journal", **shape)
         self.settings = StoreSettings(journal, "/b/ledgers", **{"free_bytes_min": 0, "retry_s": 0.001} | settings)
         self.read_only: list[bool] = []
         self._nonces = random.Random(7)
@@ -158,7 +159,7 @@ class Bench:
                 self.disk,
                 Executors(executor, executor, executor),
                 self.settings,
-                lambda *, reset: MemoryIndex(),
+                lambda *, reset: MemoryIndex(),  # noqa: PLW0108 - `reset` is not its argument
                 nonce=lambda: self._nonces.getrandbits(32),
                 on_read_only=self.read_only.append,
             )

@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from ledger.wire import packets as p
-from ledger.wire.codes import Operation, Status
+from ledger.wire.codes import Status
 from ledger.wire.entry import seal_lac, unseal
 from tests.unit.bookie.bookie_bench import DIGEST, KEY, OK, Bench, add, fence, read
 

@@ -12,7 +12,7 @@ from ledger.wire.codes import Status
 from ledger.wire.packets import AddRequest, ReadRequest
 from tests.unit.bookie.bookie_bench import OK, Bench, add, fence, read
 
-SEEDS = 300
+SEEDS = 100
 
 
 class UnsyncedDisk(SimDisk):
@@ -30,7 +30,7 @@ class Life:
         self.bench = Bench(disk, journal={"file_bytes": 4096, "file_count": 3})
         self.acked: dict[tuple[int, int], bytes] = {}
         self.fenced: dict[int, None] = {}
-        self.next_entry = {ledger_id: 0 for ledger_id in range(4)}
+        self.next_entry = dict.fromkeys(range(4), 0)
 
     async def work_until_power_cut(self, client) -> None:
         sent: dict[int, object] = {}
