@@ -21,14 +21,12 @@ from tests.integration.store_processes import Stores, stores
 pytestmark = pytest.mark.asyncio
 
 
-def run_cli(module: str, metadata_uri: str, *arguments: str) -> tuple[int, list[Any]]:
-    """Run a command of `rsm`; return its exit code and the JSON that it printed."""
-    code = f"import typer, rsm_spark.cli as c; from rsm_spark.store import {module} as m; "
-    code += "a = typer.Typer(); a.command()(m.status) if hasattr(m, 'status') else None; "
-    code += "t = getattr(m, 'app', a); c._app = t; c.main()"
+def run_cli(metadata_uri: str, *arguments: str) -> tuple[int, list[Any]]:
+    """Run `rsm`; return its exit code and the JSON that it printed."""
     done = subprocess.run(
-        [sys.executable, "-c", code, *arguments, "--metadata-uri", metadata_uri, "--json"],
+        [sys.executable, "-m", "rsm_spark", *arguments, "--metadata-uri", metadata_uri, "--json"],
         capture_output=True,
+        check=False,
         text=True,
         timeout=60,
         cwd=Path(__file__).parents[2],
@@ -173,14 +171,14 @@ async def test_a_replica_boots_from_its_snapshot_and_the_rest_of_the_log_across_
         after = await store.status()
         assert after["snapshots"][0]["revision"] >= taken
         assert len(after["snapshots"]) <= 3
-        code, (described,) = run_cli("log_cli", uri, "info", log)
+        code, (described,) = run_cli(uri, "log", "info", log)
         assert code == 0
         assert len(described["ledgers"]) >= 3
-        code, records = run_cli("log_cli", uri, "cat", log)
+        code, records = run_cli(uri, "log", "cat", log)
         assert [record["revision"] for record in records] == list(range(1, len(records) + 1))
         puts = [record["fields"]["key"] for record in records if record["type"] == "put"]
         assert len(puts) == 801
-        code, some = run_cli("log_cli", uri, "cat", log, "--from", "500", "--limit", "3")
+        code, some = run_cli(uri, "log", "cat", log, "--from", "500", "--limit", "3")
         assert [record["revision"] for record in some] == [500, 501, 502]
         assert some == records[499:502]
 
@@ -196,7 +194,7 @@ async def _snapshot_taken(replicas: Stores, name: str) -> int:
 
 def _command_line(uri: str, log: str) -> None:
     def map_cli(*arguments: str) -> tuple[int, list[Any]]:
-        return run_cli("map_cli", uri, *arguments, "--log", log)
+        return run_cli(uri, "map", *arguments, "--log", log)
 
     code, (put,) = map_cli("put", "a", "1")
     assert code == 0
@@ -206,8 +204,8 @@ def _command_line(uri: str, log: str) -> None:
     assert map_cli("cas", "a", "2", "--expect", "1")[0] == 0
     assert [row["key"] for row in map_cli("scan")[1]] == ["a"]
     assert map_cli("delete", "a")[1][0]["deleted"]
-    assert log in [one["log"] for one in run_cli("log_cli", uri, "list")[1]]
-    code, (status,) = run_cli("status_cli", uri, "--log", log)
+    assert log in [one["log"] for one in run_cli(uri, "log", "list")[1]]
+    code, (status,) = run_cli(uri, "status", "--log", log)
     assert status["leader"] == "a"
     assert len(status["bookies"]) == 3
 
