@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ _REPLAYED_SEEDS = 6
 _COUNTED_SHARE_MIN = 0.6
 
 
+@cache
 def _first_seed() -> int:
     command = ["git", "rev-parse", "HEAD"]
     found = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
