@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from connectors import session
+from connectors.errors import SessionSetupError
+from connectors.session import cached_jars, jar_folder, session_settings
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RSM_CACHE_DIR", str(tmp_path))
+    (tmp_path / "jars").mkdir()
+    for name in ("delta-spark_4.2_2.13-4.4.0.jar", "delta-storage-4.4.0.jar", "other-1.jar"):
+        (tmp_path / "jars" / name).touch()
+    return tmp_path
+
+
+def test_jars_come_from_the_cache_of_the_setup(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [jar.name for jar in cached_jars()][0] == "delta-spark_4.2_2.13-4.4.0.jar"
+    assert session_settings(delta=True, master="local[2]", checkpoint=None)["spark.jars"].count(",") == 2
+    monkeypatch.delenv("RSM_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache / "x"))
+    assert jar_folder() == cache / "x" / "rsm-spark" / "jars"
+
+
+def test_a_cache_without_delta_is_an_error_that_says_what_to_do(cache: Path) -> None:
+    (cache / "jars" / "delta-storage-4.4.0.jar").unlink()
+    with pytest.raises(SessionSetupError, match=r"missing: delta-storage-\*\.jar.*make setup"):
+        session_settings(delta=True, master="local[2]", checkpoint=None)
+    assert "spark.jars" not in session_settings(delta=False, master="local[2]", checkpoint=None)
+
+
+@pytest.mark.parametrize(
+    ("master", "checkpoint", "is_set"),
+    [
+        ("local[2]", "/data/checkpoint", True),
+        ("local", "file:///data/checkpoint", True),
+        ("local[2]", "s3://bucket/checkpoint", False),
+        ("spark://host:7077", "/data/checkpoint", False),
+        ("local[2]", None, False),
+    ],
+)
+def test_the_checkpoint_manager_that_is_not_atomic_is_for_local_folders_only(
+    master: str, checkpoint: str | None, is_set: bool
+) -> None:
+    settings = session_settings(delta=False, master=master, checkpoint=checkpoint)
+    assert ("spark.sql.streaming.checkpointFileManagerClass" in settings) is is_set
+
+
+def test_a_cluster_keeps_its_own_shuffle_and_address() -> None:
+    settings = session_settings(delta=False, master="yarn", checkpoint=None)
+    assert not [key for key in settings if key.startswith(("spark.driver", "spark.sql.shuffle"))]
+
+
+def test_what_the_user_has_set_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "spark-defaults.conf").write_text(
+        "# mine\nspark.sql.shuffle.partitions 7\nspark.master=local[4]\n\nspark.driver.extraJavaOptions -Da=b -Dc=d\n"
+    )
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    monkeypatch.setenv(
+        "PYSPARK_SUBMIT_ARGS", "--conf spark.ui.enabled=false --jars /a.jar --master local[1] pyspark-shell"
+    )
+    assert session._users_settings(is_submitted=False) == {
+        "spark.sql.shuffle.partitions": "7",
+        "spark.master": "local[1]",
+        "spark.driver.extraJavaOptions": "-Da=b -Dc=d",
+        "spark.ui.enabled": "false",
+        "spark.jars": "/a.jar",
+    }
