@@ -22,6 +22,8 @@ from ledger.testing.simulation import Simulation
 __all__ = ["Faults", "Nemesis"]
 
 _ZERO = 0.0
+_ROTTING = (".j", ".seg")
+"""Files whose damage a server must live with; a damaged identity is for its operator."""
 
 
 class Faults(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +42,8 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
         reset: Weight of the reset of the connections between two hosts.
         expire: Weight of an expired metadata session.
         metadata_down: Weight of an outage of the whole metadata store.
+        kill_other: Weight of kill -9 of a host that is no server.
+        rot: Weight of a flipped bit in a file of the first server, the only one whose disk rots.
         sync_error_rate: Share of disk syncs that fail.
         write_error_rate: Share of disk writes that find no space.
         metadata: Rates of the metadata store.
@@ -59,6 +63,8 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     reset: float = _ZERO
     expire: float = _ZERO
     metadata_down: float = _ZERO
+    kill_other: float = _ZERO
+    rot: float = _ZERO
     sync_error_rate: float = _ZERO
     write_error_rate: float = _ZERO
     metadata: MetadataRates = MetadataRates(lag_rate=_ZERO)
@@ -75,13 +81,15 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
             restart_s=rng.choice((0.5, 4.0)),
             kill=rng.choice(weight),
             power=rng.choice(weight),
-            power_all=rng.choice((_ZERO, _ZERO, _ZERO, 0.5)),
+            power_all=rng.choice((_ZERO, _ZERO, 0.5, 1.0)),
             cut=rng.choice(weight) + 0.1,
             pause=rng.choice((_ZERO, _ZERO, 1.0)),
             slow_disk=rng.choice((_ZERO, _ZERO, 1.0)),
             reset=rng.choice((_ZERO, 1.0)),
             expire=rng.choice((_ZERO, _ZERO, 1.0)),
             metadata_down=rng.choice((_ZERO, _ZERO, 0.3)),
+            kill_other=rng.choice(weight),
+            rot=rng.choice((_ZERO, _ZERO, _ZERO, 1.0)),
             sync_error_rate=rng.choice((_ZERO, _ZERO, _ZERO, 0.002, 0.02)),
             write_error_rate=rng.choice((_ZERO, _ZERO, _ZERO, _ZERO, 0.005)),
             metadata=MetadataRates(
@@ -93,7 +101,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
                 latency_s_max=slow,
                 slow_rate=rng.choice((_ZERO, _ZERO, 0.01)),
                 fragment_rate=rng.choice((_ZERO, 0.1, 0.5)),
-                reset_rate=rng.choice((_ZERO, _ZERO, _ZERO, 0.002)),
+                reset_rate=rng.choice((_ZERO, _ZERO, _ZERO, 0.002, 0.03)),
             ),
         )
 
@@ -106,7 +114,7 @@ class Nemesis:
         metadata: Its metadata store.
         faults: What to do, how often.
         servers: Hosts with a program: killed, and started again.
-        others: Further hosts that may be cut off and paused.
+        others: Further hosts with a program: cut off and paused too, and killed by a weight of their own.
 
     Attributes:
         counts: Events so far, by name.
@@ -130,16 +138,17 @@ class Nemesis:
         self._others = list(others)
         self._rng = simulation.random("faults")
         self._is_calm = False
-        simulation.network.rates = faults.network
-        metadata.rates = faults.metadata
-        for host in self._servers:
-            host.disk.sync_error_rate = faults.sync_error_rate
-            host.disk.write_error_rate = faults.write_error_rate
+        for host in [*self._servers, *self._others]:
             host.on_exit.append(self._on_exit)
 
     async def run(self) -> None:
         """Do one thing after the other until cancelled, or until `calm`."""
         faults = self._faults
+        self._simulation.network.rates = faults.network
+        self._metadata.rates = faults.metadata
+        for host in self._servers:
+            host.disk.sync_error_rate = faults.sync_error_rate
+            host.disk.write_error_rate = faults.write_error_rate
         events = {
             "kill": (faults.kill, self._kill),
             "power": (faults.power, self._power),
@@ -150,6 +159,8 @@ class Nemesis:
             "reset": (faults.reset, self._reset),
             "expire": (faults.expire, self._expire),
             "metadata_down": (faults.metadata_down, self._metadata_down),
+            "kill_other": (faults.kill_other, self._kill_other),
+            "rot": (faults.rot, self._rot),
         }
         weights = [weight for weight, _ in events.values()]
         while not self._is_calm and any(weights):
@@ -179,6 +190,10 @@ class Nemesis:
     def _kill(self) -> None:
         self._rng.choice(self._servers).kill()
 
+    def _kill_other(self) -> None:
+        if self._others:
+            self._rng.choice(self._others).kill()
+
     def _power(self) -> None:
         self._rng.choice(self._servers).kill(power=True)
 
@@ -187,12 +202,13 @@ class Nemesis:
             host.kill(power=True)
 
     def _on_exit(self, host: SimHost) -> None:
-        """Start a server again a while after its end, whoever ended it."""
-        self.counts["exits"] += 1
+        """Start a host again a while after its end, whoever ended it."""
+        if host in self._servers:
+            self.counts["exits"] += 1
         self._simulation.after(self._rng.uniform(0.1, self._faults.restart_s), self._start, host)
 
     def _start(self, host: SimHost) -> None:
-        if not host.is_up:
+        if not host.is_up and host.program is not None:
             host.start()
 
     def _cut(self) -> None:
@@ -222,6 +238,12 @@ class Nemesis:
 
     def _slow_disk(self) -> None:
         self._rng.choice(self._servers).disk.slowness = self._rng.choice((1.0, 1.0, 30.0, 300.0))
+
+    def _rot(self) -> None:
+        disk = self._servers[0].disk
+        files = [path for path in disk.files() if path.endswith(_ROTTING)]
+        if files:
+            disk.rot(self._rng.choice(files))
 
     def _reset(self) -> None:
         first, second = self._rng.sample([host.name for host in (*self._servers, *self._others)], 2)

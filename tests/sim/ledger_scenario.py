@@ -46,7 +46,8 @@ class Outcome:
     @property
     def is_worth_counting(self) -> bool:
         """Whether enough was done, and enough went wrong, for silence to mean anything."""
-        faults = sum(self.counts[name] for name in ("exits", "cut", "pause", "slow_disk", "reset", "expire"))
+        names = ("exits", "cut", "pause", "slow_disk", "reset", "expire", "kill_other", "rot")
+        faults = sum(self.counts[name] for name in names)
         return self.counts["acked"] >= _ACKED_MIN and faults > 0
 
 
@@ -80,7 +81,7 @@ class _Scenario:
         self.cluster = SimCluster(simulation, patch_server=patch_server)
         self._rng = simulation.random("scenario")
         self._is_over = False
-        self.clients = [simulation.host(name) for name in ("w0", "w1", "r0", "r1", "t0")]
+        self.clients = [simulation.host(name, self._work) for name in ("w0", "w1", "r0", "r1", "t0")]
         faults = Faults.draw(self._rng) if has_faults else Faults()
         self.nemesis = Nemesis(
             simulation, simulation.metadata, faults, servers=self.cluster.bookies, others=self.clients
@@ -92,7 +93,7 @@ class _Scenario:
         setup = self.simulation.host("setup")
         await setup.spawn(self._set_up(setup))
         for host in self.clients:
-            self._keep_working(host)
+            host.start()
         trouble = loop.create_task(self.nemesis.run())
         end_s = loop.time() + _TROUBLE_S
         while loop.time() < end_s:
@@ -109,20 +110,17 @@ class _Scenario:
         await self.cluster.wait_until_writable(client)
         await client.close()
 
-    def _keep_working(self, host: SimHost) -> None:
+    async def _work(self, host: SimHost) -> None:
+        """Write, recover or read, as the host's name says, until calm."""
         work = {"w": self._write, "r": self._recover, "t": self._tail}[host.name[0]]
-        rng = self.simulation.random(f"work of {host.name}")
-
-        async def program() -> None:
-            client: LedgerClient | None = None
-            while not self._is_over:
-                try:
-                    client = client or await self.cluster.connect(host)
-                    await work(client, rng, host.name)
-                except LedgerError:
-                    await asyncio.sleep(rng.uniform(0.05, 0.5))
-
-        host.spawn(program())
+        rng = self.simulation.random(f"work of {host.name} {len(host.exits)}")
+        client: LedgerClient | None = None
+        while not self._is_over:
+            try:
+                client = client or await self.cluster.connect(host)
+                await work(client, rng, host.name)
+            except LedgerError:
+                await asyncio.sleep(rng.uniform(0.05, 0.5))
 
     # --- work
 
@@ -131,7 +129,7 @@ class _Scenario:
         ensemble_size, write_quorum, ack_quorum = rng.choice(_QUORUMS)
         handle = await client.create(ensemble_size=ensemble_size, write_quorum=write_quorum, ack_quorum=ack_quorum)
         ledger = self.history.created(handle.ledger_id, ack_quorum)
-        pause_s = rng.choice((0.0, 0.005, 0.05, 0.3))
+        pause_s = rng.choice((0.0, 0.005, 0.05, 0.3, 2.0))
         try:
             for _ in range(rng.choice((3, 20, 80))):
                 self._append(handle, ledger, rng, who)
@@ -223,6 +221,10 @@ class _Scenario:
         judged = host.spawn(self._judge_all(host))
         await self._until(judged.done, "all ledgers are closed and read")
         judged.result()
+        for each in self.simulation.hosts.values():
+            for reason in each.exits:
+                if isinstance(reason, BaseException) and not isinstance(reason, OSError | LedgerError):
+                    self.history.fail("no-crash", f"{each.name}: {reason!r}")
         self.history.check()
 
     async def _judge_all(self, host: SimHost) -> None:
@@ -253,10 +255,11 @@ class _Scenario:
         for server in self.cluster.servers.values():
             await server.store.load([ledger.ledger_id])
             copies.update(await server.store.list_entries(ledger.ledger_id))
+        wanted = ack_quorum - (self.nemesis.counts["rot"] > 0)
         for entry_id in range(end + 1):
-            if copies[entry_id] < ack_quorum:
+            if copies[entry_id] < wanted:
                 self.history.fail(
-                    "enough-copies", f"ledger {ledger.ledger_id}: {copies[entry_id]} of {ack_quorum} of entry {entry_id}"
+                    "enough-copies", f"ledger {ledger.ledger_id}: {copies[entry_id]} of {wanted} of entry {entry_id}"
                 )
 
 

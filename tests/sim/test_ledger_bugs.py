@@ -14,7 +14,6 @@ import pytest
 from ledger.bookie.handlers import Handlers
 from ledger.client import answers
 from ledger.client import recovery as client_recovery
-from ledger.client.write_handle import WriteHandle
 from ledger.core.bookie_ledger import BookieLedger
 from ledger.core.entry import MissKind
 from ledger.core.metadata import NO_ENTRY
