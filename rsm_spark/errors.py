@@ -100,7 +100,7 @@ class ForkedLogError(LogError):
 
 
 class StateDivergedError(LogError):
-    """This replica's state differs from the one that the leader logged for the same revision: it stops."""
+    """The state differs from the one that the leader logged for the same revision: the replica stops."""
 
 
 class MissingLogError(LogError):

@@ -1,6 +1,7 @@
 """Simulated clusters of replicas: a few hosts, one ledger world, one metadata store, clients that retry, faults.
 
-The replica is the real one; ledger and metadata store are twins (`ledger_world`, `ledger.testing`).
+The replica is the real one; ledger and metadata store are twins (`ledger_world`, `ledger.testing`). A message without
+an answer in time is an `UnreachableError`.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@
 * `acked`         a reply leaves only when its command is committed.
 * `denied`        a command whose only attempt was denied is never committed.
 * `stale`         no reply shows less than a reply that was there before the request was sent.
+
+`BrokenInvariantError` names the one that does not hold.
 """
 
 from __future__ import annotations

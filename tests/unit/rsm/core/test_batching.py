@@ -223,9 +223,7 @@ _request = st.one_of(
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    commands=st.lists(_request, max_size=25), cuts=st.lists(st.integers(1, 6), max_size=8), repeats=st.randoms()
-)
+@given(commands=st.lists(_request, max_size=25), cuts=st.lists(st.integers(1, 6), max_size=8), repeats=st.randoms())
 def test_any_cut_into_batches_gives_the_same_replies_and_followers_agree(commands, cuts, repeats) -> None:
     whole, cut = Leader(), Leader(commands=3)
     requests = [Command(S, i + 1, 0, command(*c)) for i, c in enumerate(commands)]
