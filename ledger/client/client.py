@@ -75,12 +75,20 @@ class LedgerClient:
         self._closer = LedgerCloser(ledgers, pool, rng)
 
     @classmethod
-    async def connect(cls, metadata_uri: str | None = None, *, settings: ClientSettings | None = None) -> Self:
+    async def connect(
+        cls,
+        metadata_uri: str | None = None,
+        *,
+        settings: ClientSettings | None = None,
+        session_timeout_ms: int = 10_000,
+    ) -> Self:
         """Connect to a cluster.
 
         Args:
             metadata_uri: "zk+hierarchical://host:port;host:port/ledgers"; without one, `RSM_METADATA_URI`.
             settings: Limits and times.
+            session_timeout_ms: Silence after which the metadata store gives this process up; with an elected leader in
+                it, what a failover takes.
 
         Raises:
             UsageError: The address is malformed.
@@ -91,7 +99,7 @@ class LedgerClient:
         from ledger.zk.uri import MetadataUri  # noqa: PLC0415
 
         uri = MetadataUri.of(metadata_uri)
-        store = await connect(uri.hosts)
+        store = await connect(uri.hosts, session_timeout_ms=session_timeout_ms)
         ledgers = LedgerStore(store, uri.ledgers_root)
         rng = random.Random()  # noqa: S311 - spreads load, guards nothing
         chosen = settings or ClientSettings()

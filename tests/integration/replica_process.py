@@ -41,7 +41,7 @@ def _answered(number: int, done: asyncio.Future[list[Answer]]) -> None:
 
 
 async def main(metadata_uri: str, log: str, replica_id: str, data_dir: str) -> None:
-    client = await LedgerClient.connect(metadata_uri)
+    client = await LedgerClient.connect(metadata_uri, session_timeout_ms=3000)
     settings = ReplicaSettings(roll_bytes=20_000, snapshot_s=0, snapshot_bytes=30_000, checkpoint_records=200)
     replica = Replica(
         CounterMap(),
