@@ -13,13 +13,14 @@ from contextlib import suppress
 from itertools import repeat
 from typing import Any, Final
 
-from ledger.client.answers import AnswerQueue
+from ledger.client.append_futures import confirm_appends, fail_append, wake_all
 from ledger.client.connection import Operation
+from ledger.client.explicit_lac import send_lac
 from ledger.client.pool import ConnectionPool
 from ledger.core.metadata import NO_ENTRY, LedgerMetadata
 from ledger.core.quorum import write_set
 from ledger.core.writer import ConfirmEntries, Effect, FailPending, LedgerWriter, ResendEntries, SendEntries
-from ledger.errors import FencedError, LedgerError, QuorumLostError, UsageError, WrongPasswordError
+from ledger.errors import FencedError, LedgerError, UsageError, WrongPasswordError
 from ledger.wire.add_batch import AddEncoder
 from ledger.wire.codes import Status
 from ledger.wire.digests import Digest, master_key
@@ -144,7 +145,7 @@ class WriteHandle:
             )
         future: asyncio.Future[int] = self._loop.create_future()
         if self._core.failure is not None:
-            _fail(future, self._core.failure)
+            fail_append(future, self._core.failure)
             return future
         self._queue.append((payloads, future))
         self._queued_bytes += size
@@ -179,26 +180,9 @@ class WriteHandle:
         last_add_confirmed = self.last_add_confirmed
         if last_add_confirmed <= self._lac_written:
             return
-        answers = AnswerQueue()
         body = seal_lac(self.ledger_id, last_add_confirmed, self._digest)
-        bookies = self._core.bookies
-        for bookie_id in bookies:
-            txn = self._pool.take_txns(1)
-            request = WriteLacRequest(txn, self.ledger_id, last_add_confirmed, self._master_key, body)
-            self._pool.ask(bookie_id, request, (answers, None))
-        seen: list[str] = []
-        stored_count = 0
-        while stored_count < self.metadata.quorum.ack_quorum:
-            if len(seen) + stored_count == len(bookies):
-                raise QuorumLostError(
-                    f"ledger {self.ledger_id}: too few bookies took the explicit LAC ({'; '.join(seen)})",
-                    ledger_id=self.ledger_id,
-                )
-            for answered in await answers.next_batch():
-                if answered.response is not None and answered.response.status == Status.EOK:
-                    stored_count += 1
-                else:
-                    seen.append(f"{answered.bookie_id}: {answered.reason}")
+        request = WriteLacRequest(0, self.ledger_id, last_add_confirmed, self._master_key, body)
+        await send_lac(self._pool, request, self._core.bookies, self.metadata.quorum.ack_quorum)
         self._lac_written = max(self._lac_written, last_add_confirmed)
 
     async def flush(self) -> None:
@@ -309,7 +293,7 @@ class WriteHandle:
         self._queued_bytes = 0
         if self._core.failure is not None:
             for _, future in queue:
-                _fail(future, self._core.failure)
+                fail_append(future, self._core.failure)
             return
         if self._core.pending_count == 0:
             self._progress_at = self._loop.time()
@@ -344,9 +328,6 @@ class WriteHandle:
                 parts, position_operations = by_position[position]
                 parts += (head, payload)
                 position_operations[txn] = (self, entry_id)
-        self._send_parts(by_position)
-
-    def _send_parts(self, by_position: list[tuple[list[bytes], dict[bytes, Operation]]]) -> None:
         for position, (parts, operations) in enumerate(by_position):
             if operations and self._is_live[position]:
                 self._connections[position].send(b"".join(parts), operations)
@@ -355,8 +336,7 @@ class WriteHandle:
         first_txn = self._pool.take_txns(len(effect.entry_ids))
         parts: list[bytes] = []
         operations: dict[bytes, Operation] = {}
-        sent = list(self._sent)
-        first = self._core.last_add_confirmed + 1
+        sent, first = list(self._sent), self._core.last_add_confirmed + 1
         for number, entry_id in enumerate(effect.entry_ids, first_txn):
             sealed_head, payload = sent[entry_id - first]
             head, txn = self._encoder.again(number, entry_id, sealed_head, payload)
@@ -378,13 +358,9 @@ class WriteHandle:
         forget = self._sent.popleft
         for _ in range(len(self._sent) - self._core.pending_count):
             forget()
-        futures = self._futures
-        while futures and futures[0][0] <= last_entry_id:
-            entry_id, future = futures.popleft()
-            if not future.done():
-                future.set_result(entry_id)
+        confirm_appends(self._futures, last_entry_id)
         if self._drains and self.in_flight_bytes <= self._pool.settings.in_flight_bytes_max:
-            self._wake_drains()
+            wake_all(self._drains)
 
     def _fail_pending(self, error: LedgerError) -> None:
         futures = [future for _, future in self._futures] + [future for _, future in self._queue]
@@ -394,14 +370,8 @@ class WriteHandle:
         self._queued_bytes = 0
         self._detach()
         for future in futures:
-            _fail(future, error)
-        self._wake_drains()
-
-    def _wake_drains(self) -> None:
-        drains, self._drains = self._drains, []
-        for waiter in drains:
-            if not waiter.done():
-                waiter.set_result(None)
+            fail_append(future, error)
+        wake_all(self._drains)
 
     def _suspend(self, bookie_id: str, reason: str) -> None:
         """Count a connected bookie as failed for a while, then send again what it lacks."""
@@ -424,12 +394,6 @@ class WriteHandle:
         for connection in self._connections:
             connection.unwatch(self)
         self._pool.remove_sweep(self)
-
-
-def _fail(future: asyncio.Future[int], error: LedgerError) -> None:
-    if not future.done():
-        future.set_exception(error)
-        future.exception()  # the handle keeps the failure: a future that nobody awaits is no news
 
 
 def _has_failed(task: asyncio.Task[int]) -> bool:
