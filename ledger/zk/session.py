@@ -16,6 +16,7 @@ from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
+from kazoo.security import OPEN_ACL_UNSAFE
 
 from ledger.errors import (
     BadVersionError,
@@ -31,6 +32,8 @@ from ledger.ports import ANY_VERSION, SessionState, Versioned, Watcher
 __all__ = ["ZooKeeperSession", "connect"]
 
 _LOG = logging.getLogger(__name__)
+_ACL = OPEN_ACL_UNSAFE
+"""Of every node that we create. Who reaches ZooKeeper may change all: it is for a firewall to protect."""
 _STATES = {
     KazooState.CONNECTED: SessionState.CONNECTED,
     KazooState.SUSPENDED: SessionState.SUSPENDED,
@@ -71,6 +74,7 @@ async def connect(
         hosts=",".join(hosts),
         timeout=session_timeout_ms / 1000,
         auth_data=[auth] if auth else None,
+        default_acl=_ACL,
         connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0),
         command_retry=KazooRetry(max_tries=0),
     )
@@ -95,6 +99,9 @@ class ZooKeeperSession:
         self._reply_s_max = max(2.0, 1.5 * session_timeout_ms / 1000)
         self._state = SessionState.SUSPENDED
         self._listeners: list[Callable[[SessionState], None]] = []
+        self._asked_ms = session_timeout_ms
+        self._granted_ms = 0
+        self._hear_of_grants()
         client.add_listener(self._heard_on_thread)
 
     @property
@@ -111,8 +118,31 @@ class ZooKeeperSession:
     def started(self) -> None:
         """Take the first connection as made, without waiting for the callback that tells of it."""
         self._state = SessionState.CONNECTED
-        granted_ms = getattr(self._client, "_session_timeout", None)
-        _LOG.info("ZooKeeper session 0x%x opened, time-out granted: %s ms", self.session_id, granted_ms)
+        _LOG.log(
+            logging.INFO if self._granted_ms == self._asked_ms else logging.WARNING,
+            "ZooKeeper session 0x%x opened, time-out granted: %d ms, asked for: %d ms",
+            self.session_id,
+            self._granted_ms,
+            self._asked_ms,
+        )
+
+    @property
+    def granted_timeout_ms(self) -> int:
+        """Silence after which the server ends the session, as it last granted; 0 before the first connection."""
+        return self._granted_ms
+
+    def _hear_of_grants(self) -> None:
+        """Take note of the time-out that the server grants, which kazoo keeps to itself."""
+        connection = self._client._connection
+        invoke = connection._invoke
+
+        def invoke_on_thread(*arguments: Any, **options: Any) -> Any:
+            answer = invoke(*arguments, **options)
+            if isinstance(answer, tuple):
+                self._granted_ms = getattr(answer[0], "time_out", self._granted_ms)
+            return answer
+
+        connection._invoke = invoke_on_thread
 
     def on_session_state(self, listener: Callable[[SessionState], None]) -> Callable[[], None]:
         """Call `listener` on the event loop at every change of state; return what unsubscribes it."""

@@ -136,3 +136,12 @@ async def test_a_bookie_waits_for_its_former_registration_to_vanish(zookeeper: s
     await new.unregister()
     await one.close()
     await two.close()
+
+
+async def test_the_server_bounds_the_session_time_out_that_is_granted(zookeeper: str) -> None:
+    store = await connect([zookeeper], session_timeout_ms=1_000_000)
+    assert 1_000 <= store.granted_timeout_ms <= 60_000  # twenty ticks
+    await store.close()
+    store = await connect([zookeeper], session_timeout_ms=4_000)
+    assert store.granted_timeout_ms == 4_000
+    await store.close()
