@@ -82,7 +82,7 @@ class Conductor:
         loader = await self._stack.start_loader(client_count=self._client_count, limit=self._limit)
         self._tell("starting Spark")
         await loader.until(lambda said: said.get("ready"), timeout_s=120, what="reading the flights")
-        await spark.until(lambda said: said.get("ready"), timeout_s=_SPARK_START_S_MAX, what="starting Spark")
+        await spark.until(lambda said: "revision" in said, timeout_s=_SPARK_START_S_MAX, what="starting Spark")
         self._screen.view.total_count = loader.said["total"]
 
         self._tell(f"{self._client_count} clients begin to load {loader.said['total']:,} flights")

@@ -94,8 +94,8 @@ class ReplicaChannel:
             self._stream = self._channel.stream_stream(EXCHANGE_METHOD)()
         try:
             await self._stream.write(encode_message(message, self._log, is_stale=self._is_stale))
-        except (grpc.aio.AioRpcError, grpc.aio.UsageError) as error:
-            raise self._lost(error) from error
+        except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError) as error:
+            raise self._lost(error) from error  # an RPC that ended meanwhile is an invalid state
         except asyncio.CancelledError as error:
             self._check_broken_off(error)
             raise
