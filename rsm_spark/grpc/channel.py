@@ -22,7 +22,7 @@ from rsm_spark.grpc.codec import (
     encode_status_request,
     join_answers,
 )
-from rsm_spark.store.core.command_stream import Message
+from rsm_spark.store.core.operation import Message
 
 __all__ = ["ConnectionLostError", "ReplicaChannel"]
 

@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 from rsm_spark.core.commands import Answer, Command, OpenSession, Query, Request
 from rsm_spark.errors import InvalidCommandError
 from rsm_spark.grpc import store_pb2
-from rsm_spark.store.core.command_stream import Message
+from rsm_spark.store.core.operation import Message
 
 __all__ = [
     "ANSWERS_BYTES_MAX",
@@ -139,7 +139,7 @@ def encode_message(message: Message, log: str, *, is_stale: bool) -> bytes:
     return store_pb2.Requests(
         message_id=message.message_id,
         log=log,
-        session=message.session if message.commands else b"",
+        session=message.session if message.commands or message.opens_session else b"",
         open_session=message.opens_session,
         answered_up_to=message.answered_up_to,
         sequences=[operation.sequence for operation in message.commands],

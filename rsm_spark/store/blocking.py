@@ -22,7 +22,7 @@ from typing import Any, Self, TypeVar
 
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.store.client import TIMEOUT_S, CompareResult, MapClient, MapPage, MapValue, scan_range
-from rsm_spark.store.core.command_stream import StreamLimits
+from rsm_spark.store.core.operation import StreamLimits
 from rsm_spark.store.kv.messages import SCAN_LIMIT_MAX, KeyValue
 
 __all__ = ["BlockingMapClient"]

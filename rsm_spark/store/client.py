@@ -41,7 +41,8 @@ from rsm_spark.errors import (
 )
 from rsm_spark.grpc.codec import SESSION_BYTES
 from rsm_spark.log.discovery import Discovery
-from rsm_spark.store.core.command_stream import CommandStream, Ending, Operation, StreamLimits
+from rsm_spark.store.core.command_stream import CommandStream
+from rsm_spark.store.core.operation import Ending, Operation, StreamLimits
 from rsm_spark.store.kv import messages as m
 from rsm_spark.store.leader_finder import FixedReplica, FoundReplica, LeaderFinder
 from rsm_spark.store.leader_link import LeaderLink

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from rsm_spark.core.commands import AnswerStatus
 from rsm_spark.errors import NoLeaderError
 from rsm_spark.grpc.channel import ConnectionLostError, ReplicaChannel
-from rsm_spark.store.core.command_stream import CommandStream, Operation
+from rsm_spark.store.core.command_stream import CommandStream
+from rsm_spark.store.core.operation import Operation
 from rsm_spark.store.leader_finder import LeaderFinder
 
 __all__ = ["LeaderLink"]

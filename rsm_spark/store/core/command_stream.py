@@ -1,9 +1,11 @@
 """Sans-IO client of one replicated state machine: operations and answers in, messages and outcomes out.
 
 1. A command keeps its (session, sequence) until it has an answer, whatever breaks meanwhile: it is applied once.
-2. Commands are numbered when they are first sent and always sent in the order of their numbers.
-3. An operation ends exactly once: answered, refused for good, or given up at its time limit.
-4. "Not applied" is said only when no attempt is left that could have been: see `Operation.is_unsure`.
+2. No command is sent before the session is known to be open, and it is never opened again: one that had expired
+   meanwhile would begin anew, and a command sent again would be applied again.
+3. Commands are numbered when they are first sent and always sent in the order of their numbers.
+4. An operation ends exactly once: answered, refused for good, or given up at its time limit.
+5. "Not applied" is said only when no attempt is left that could have been: see `Operation.is_unsure`.
 
     waiting    never sent                          -> `_waiting_commands`, `_waiting_queries`
     returned   sent before, has to be sent again   -> `_returned`, ascending by sequence
@@ -15,96 +17,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from enum import Enum
-from typing import Any
-
-import msgspec
 
 from rsm_spark.core.commands import AnswerStatus
+from rsm_spark.store.core.operation import Ending, Message, Operation, StreamLimits
 
-__all__ = ["CommandStream", "Ending", "Message", "Operation", "StreamLimits"]
-
-
-class Ending(Enum):
-    """How an operation ended.
-
-    ANSWERED: its reply or result is in `Operation.payload`.
-    TOO_LARGE: refused for good, never applied.
-    NEVER_APPLIED: the time limit passed; no attempt was or will be executed (or it is a query).
-    UNKNOWN: the time limit passed, or the session expired, and an attempt may have been executed.
-    NOT_LEADER: the one replica that this client was told to use does not lead.
-    """
-
-    ANSWERED = "answered"
-    TOO_LARGE = "too large"
-    NEVER_APPLIED = "never applied"
-    UNKNOWN = "unknown"
-    NOT_LEADER = "not leader"
-
-
-class Operation:
-    """A command or a query of one caller.
-
-    Attributes:
-        is_query: Reads; takes no sequence and may be sent at will.
-        payload: What the machine gets; once answered, what it said.
-        deadline_s: On the clock of `CommandStream.expire`.
-        ticket: The shell's own.
-        sequence: Within the session; 0 before it is first sent.
-        is_unsure: An attempt was sent whose outcome will never be heard.
-        outcome: None until it has ended.
-        revision: Of the state that the answer shows.
-
-    """
-
-    __slots__ = ("deadline_s", "is_query", "is_unsure", "outcome", "payload", "revision", "sequence", "ticket")
-
-    def __init__(self, payload: bytes, deadline_s: float, ticket: Any, *, is_query: bool = False) -> None:
-        self.payload = payload
-        self.deadline_s = deadline_s
-        self.ticket = ticket
-        self.is_query = is_query
-        self.sequence = 0
-        self.is_unsure = False
-        self.outcome: Ending | None = None
-        self.revision = 0
-
-
-class StreamLimits(msgspec.Struct, frozen=True):
-    """Bounds of what is sent at once.
-
-    Attributes:
-        message_operations_max: In one message.
-        message_bytes_max: Payload bytes of one message, unless it has a single operation.
-        messages_in_flight_max: One is being committed while the next waits at the leader; more would only keep
-            operations from being sent together.
-
-    """
-
-    message_operations_max: int = 2_000
-    message_bytes_max: int = 1024 * 1024
-    messages_in_flight_max: int = 2
-
-
-class Message(msgspec.Struct, frozen=True, gc=False):
-    """What to send next.
-
-    Attributes:
-        message_id: 1, 2, 3, …; answers name it.
-        session: 16 bytes.
-        opens_session: The session must be opened before anything else; the answer to that comes first.
-        answered_up_to: Commands up to here are answered or given up.
-        commands: In order of their sequences.
-        queries: Evaluated after the commands.
-
-    """
-
-    message_id: int
-    session: bytes
-    opens_session: bool
-    answered_up_to: int
-    commands: list[Operation]
-    queries: list[Operation]
+__all__ = ["CommandStream"]
 
 
 class CommandStream:
@@ -113,10 +30,10 @@ class CommandStream:
     Args:
         new_session: Returns 16 fresh random bytes.
         limits: Of messages.
-        follows_leader: False = the operations go to one replica; NOT_LEADER ends them.
+        follows_leader: False = everything goes to one replica; NOT_LEADER ends it.
 
     Attributes:
-        refusal: Why sending pauses; None while it does not. The shell waits or finds the leader, then calls `resume`.
+        refusal: Why sending pauses, or None. The shell waits or finds the leader, then calls `resume`.
 
     """
 
@@ -172,13 +89,17 @@ class CommandStream:
         """Return the next message, or None if there is nothing to send, too much is in flight, or sending pauses."""
         if self.refusal is not None or len(self._messages) >= self._limits.messages_in_flight_max:
             return None
-        room = self._limits.message_operations_max
-        commands, room_bytes = self._take_commands(room, self._limits.message_bytes_max)
+        room, room_bytes = self._limits.message_operations_max, self._limits.message_bytes_max
+        commands: list[Operation] = []
+        opens = False
+        if self._is_open:
+            commands, room_bytes = self._take_commands(room, room_bytes)
+        elif self._waiting_commands:
+            opens = not any(message.opens_session for message in self._messages.values())
         queries, _ = self._take(self._waiting_queries, room - len(commands), room_bytes, has_some=bool(commands))
-        if not commands and not queries:
+        if not commands and not queries and not opens:
             return None
         self._message_id += 1
-        opens = bool(commands) and not self._is_open
         message = Message(self._message_id, self._session, opens, self._answered_up_to, commands, queries)
         self._messages[self._message_id] = message
         return message
@@ -236,9 +157,7 @@ class CommandStream:
         opens = int(message.opens_session)
         _check_answers(len(operations) + opens, statuses, revisions, payloads)
         del self._messages[message_id]
-        if opens:
-            self._on_opened(statuses[0] if statuses else AnswerStatus.OK)
-        ended: list[Operation] = []
+        ended: list[Operation] = self._on_opened(statuses[0] if statuses else 0) if opens else []
         returned: list[Operation] = []
         for index, operation in enumerate(operations, opens):
             if operation.outcome is not None:
@@ -257,11 +176,16 @@ class CommandStream:
         self._return(returned)
         return ended
 
-    def _on_opened(self, status: int) -> None:
+    def _on_opened(self, status: int) -> list[Operation]:
         if status == AnswerStatus.OK:
             self._is_open = True
+        elif status == AnswerStatus.NOT_LEADER and not self._follows_leader:
+            refused = [operation for operation in self._waiting_commands if operation.outcome is None]
+            self._waiting_commands.clear()
+            return [self._end(operation, Ending.NOT_LEADER) for operation in refused]
         else:
             self._pause(status)
+        return []
 
     def _on_refused(self, operation: Operation, status: int) -> Ending | None:
         """Return how the operation ended, or None: it has to be sent again, once the reason is dealt with."""

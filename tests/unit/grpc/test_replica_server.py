@@ -16,9 +16,9 @@ from rsm_spark.errors import InvalidCommandError, RsmError
 from rsm_spark.grpc import codec, store_pb2
 from rsm_spark.grpc.channel import ConnectionLostError, ReplicaChannel
 from rsm_spark.grpc.server import STREAM_MESSAGES_MAX, ReplicaServer
-from rsm_spark.store.core.command_stream import Message, Operation
+from rsm_spark.store.core.operation import Message, Operation
 from rsm_spark.store.kv import messages as m
-from tests.unit.store.replica_double import Group, ReplicaDouble, serve
+from tests.unit.store_client.replica_double import Group, ReplicaDouble, serve
 
 SESSION = b"s" * 16
 
@@ -29,6 +29,14 @@ def message(number: int = 1, *, commands: int = 1, queries: int = 0, opens: bool
         operation.sequence = sequence
     reads = [Operation(m.encode(m.Get(b"k0")), 0, None, is_query=True) for _ in range(queries)]
     return Message(number, SESSION, opens, 0, operations, reads)
+
+
+async def ask(channel: ReplicaChannel, asked: Message, stream: bool) -> None:
+    if not stream:
+        await channel.call(asked, 5)
+    else:
+        await channel.write(asked)
+        await channel.read()
 
 
 def test_requests_come_out_of_the_codec_as_they_went_in() -> None:
@@ -126,20 +134,12 @@ async def test_a_message_for_another_log_or_a_broken_one_ends_the_call_with_its_
     server = await serve(double)
     async with ReplicaChannel(server.address, "other") as channel:
         with pytest.raises(ConnectionLostError, match="failed_precondition.*serves the log 'orders'"):
-            if stream:
-                await channel.write(message())
-                await channel.read()
-            else:
-                await channel.call(message(), 5)
+            await ask(channel, message(), stream)
     broken = message(opens=False)
     broken = Message(1, b"short", False, 0, broken.commands, [])
     async with ReplicaChannel(server.address, "orders") as channel:
         with pytest.raises(ConnectionLostError, match="invalid_argument.*16 random bytes"):
-            if stream:
-                await channel.write(broken)
-                await channel.read()
-            else:
-                await channel.call(broken, 5)
+            await ask(channel, broken, stream)
     assert double.submissions == []
     await server.stop(0)
 

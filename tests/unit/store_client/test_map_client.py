@@ -12,9 +12,9 @@ from rsm_spark.core.commands import AnswerStatus, Command
 from rsm_spark.errors import InvalidCommandError, NoLeaderError, NotLeaderError, OutcomeUnknownError
 from rsm_spark.grpc.server import ReplicaServer
 from rsm_spark.store.client import CompareResult, MapClient, MapValue
-from rsm_spark.store.core.command_stream import StreamLimits
+from rsm_spark.store.core.operation import StreamLimits
 from rsm_spark.store.leader_finder import FixedReplica
-from tests.unit.store.replica_double import Finder, Group, ReplicaDouble, serve
+from tests.unit.store_client.replica_double import Finder, Group, ReplicaDouble, serve
 
 pytestmark = pytest.mark.asyncio
 
@@ -136,7 +136,7 @@ async def test_a_client_follows_the_leader_that_the_metadata_store_names_though_
         await p.client.put(b"a", b"1")
         p.doubles[0].gate = asyncio.Event()
         pending = asyncio.create_task(p.client.put(b"b", b"2"))
-        while len(p.doubles[0].submissions) < 2:
+        while len(p.doubles[0].submissions) < 3:
             await asyncio.sleep(0.001)
         p.fail_over()
         p.finder.move(p.servers[1].address)

@@ -1,0 +1,91 @@
+"""What clients want done, how it travels, how it ends."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+__all__ = ["Ending", "Message", "Operation", "StreamLimits"]
+
+
+class Ending(Enum):
+    """How an operation ended.
+
+    ANSWERED: its reply or result is in `Operation.payload`.
+    TOO_LARGE: refused for good, never applied.
+    NEVER_APPLIED: the time limit passed; no attempt was or will be executed (or it is a query).
+    UNKNOWN: the time limit passed, or the session expired, and an attempt may have been executed.
+    NOT_LEADER: the one replica that this client was told to use does not lead.
+    """
+
+    ANSWERED = "answered"
+    TOO_LARGE = "too large"
+    NEVER_APPLIED = "never applied"
+    UNKNOWN = "unknown"
+    NOT_LEADER = "not leader"
+
+
+class Operation:
+    """A command or a query of one caller.
+
+    Attributes:
+        is_query: Reads; takes no sequence and may be sent at will.
+        payload: What the machine gets; once answered, what it said.
+        deadline_s: On the clock of `CommandStream.expire`.
+        ticket: The shell's own.
+        sequence: Within the session; 0 before it is first sent.
+        is_unsure: An attempt was sent whose outcome will never be heard.
+        outcome: None until it has ended.
+        revision: Of the state that the answer shows.
+
+    """
+
+    __slots__ = ("deadline_s", "is_query", "is_unsure", "outcome", "payload", "revision", "sequence", "ticket")
+
+    def __init__(self, payload: bytes, deadline_s: float, ticket: Any, *, is_query: bool = False) -> None:
+        self.payload = payload
+        self.deadline_s = deadline_s
+        self.ticket = ticket
+        self.is_query = is_query
+        self.sequence = 0
+        self.is_unsure = False
+        self.outcome: Ending | None = None
+        self.revision = 0
+
+
+class StreamLimits(msgspec.Struct, frozen=True):
+    """Bounds of what is sent at once.
+
+    Attributes:
+        message_operations_max: In one message.
+        message_bytes_max: Payload bytes of one message, unless it has a single operation.
+        messages_in_flight_max: One is being committed, the next waits at the leader; more would only be smaller.
+
+    """
+
+    message_operations_max: int = 2_000
+    message_bytes_max: int = 1024 * 1024
+    messages_in_flight_max: int = 2
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """What to send next.
+
+    Attributes:
+        message_id: 1, 2, 3, …; answers name it.
+        session: 16 bytes.
+        opens_session: The session is to be opened; the answer to that comes first. There are no commands then.
+        answered_up_to: Commands up to here are answered or given up.
+        commands: In order of their sequences.
+        queries: Evaluated after the commands.
+
+    """
+
+    message_id: int
+    session: bytes
+    opens_session: bool
+    answered_up_to: int
+    commands: list[Operation]
+    queries: list[Operation]
