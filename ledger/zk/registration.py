@@ -11,6 +11,7 @@ from ledger.errors import (
     CookieMismatchError,
     LedgerError,
     MetadataError,
+    MetadataSessionLostError,
     MetadataUnavailableError,
     NodeExistsError,
     NoNodeError,
@@ -82,7 +83,8 @@ class BookieRegistration:
         self._session_id = -1  # of the session that holds our node
         self._unsure_session_id = -1  # of the session in which a create got no reply
         self._task: asyncio.Task[None] | None = None
-        self._changed = asyncio.Event()
+        self._changed = asyncio.Event()  # look at the nodes again
+        self._settled = asyncio.Event()  # the nodes are as they should be
         self._unsubscribe: Callable[[], None] = lambda: None
 
     async def register(self) -> None:
@@ -90,20 +92,21 @@ class BookieRegistration:
 
         Raises:
             CookieMismatchError: Another live bookie holds the id.
+            MetadataError: The metadata store does not answer.
 
         """
-        await self._claim()
+        await self._settle()
         self._unsubscribe = self._store.on_session_state(self._heard)
         self._task = asyncio.get_running_loop().create_task(self._keep())
 
     async def set_read_only(self, is_read_only: bool) -> None:
-        """Move between writable and read-only; the new node is made before the old one goes."""
+        """Move between writable and read-only; returns once done, which takes the metadata store's answer."""
         if is_read_only == self._is_read_only:
             return
         self._is_read_only = is_read_only
-        await self._claim()
-        with contextlib.suppress(NoNodeError):
-            await self._store.delete(self._path(not is_read_only))
+        self._settled.clear()
+        self._changed.set()
+        await self._settled.wait()
 
     async def unregister(self) -> None:
         """Leave: no client chooses this bookie for a new ledger from now on."""
@@ -120,51 +123,77 @@ class BookieRegistration:
         path = paths.read_only_path if is_read_only else paths.available_path
         return path(self._root, self._bookie_id)
 
-    async def _claim(self) -> None:
-        """Create the ephemeral node; wait for one that a former session of this id has left."""
-        path = self._path(self._is_read_only)
+    async def _settle(self) -> None:
+        """Make the node that should stand, then remove the other one: clients always find one of them."""
+        is_read_only = self._is_read_only
+        await self._claim(self._path(is_read_only))
+        with contextlib.suppress(NoNodeError):
+            await self._store.delete(self._path(not is_read_only))
+        if is_read_only == self._is_read_only:
+            self._settled.set()
+
+    async def _claim(self, path: str) -> None:
+        """Create the ephemeral node and watch it; wait for one that a former session of this id has left."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._foreign_node_s_max
         while True:
-            gone = asyncio.Event()
             try:
-                await self._store.create(path, self._value, ephemeral=True, parents=True)
-                break
-            except NodeExistsError:
-                if self._store.session_id in (self._session_id, self._unsure_session_id):
-                    break  # it is ours: made before, or by the create whose reply was lost
-            except MetadataUnavailableError:
-                self._unsure_session_id = self._store.session_id
-                raise
-            left_s = deadline - loop.time()
-            if left_s <= 0:
+                if await self._create(path) and await self._store.exists(path, watch=self._changed.set) is not None:
+                    self._session_id = self._store.session_id
+                    return
+                await self._wait_until_gone(path, min(deadline - loop.time(), 1.0))
+            except (MetadataUnavailableError, MetadataSessionLostError):
+                if loop.time() >= deadline:
+                    raise
+                await asyncio.sleep(_RETRY_S)
+            if loop.time() >= deadline:
                 raise CookieMismatchError(
                     f"bookie {self._bookie_id}: {path} has belonged to another session for "
                     f"{self._foreign_node_s_max:.0f} s: another process serves under this "
                     "id; stop it, or choose another port"
                 )
-            _LOG.info("waiting for a former registration of %s to vanish", self._bookie_id)
-            if await self._store.exists(path, watch=gone.set) is not None:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(min(left_s, 1.0)):
-                        await gone.wait()
-        self._session_id = self._store.session_id
+
+    async def _create(self, path: str) -> bool:
+        """Create the node; return False if it is somebody else's.
+
+        One that exists may wrongly be taken for ours after a lost reply; the watch tells when it goes.
+        """
+        session_id = self._store.session_id
+        try:
+            await self._store.create(path, self._value, ephemeral=True, parents=True)
+        except NodeExistsError:
+            return session_id in (self._session_id, self._unsure_session_id)
+        except MetadataUnavailableError:
+            self._unsure_session_id = session_id
+            raise
+        return True
+
+    async def _wait_until_gone(self, path: str, limit_s: float) -> None:
+        _LOG.info("waiting for a former registration of %s to vanish", self._bookie_id)
+        gone = asyncio.Event()
+        if await self._store.exists(path, watch=gone.set) is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(limit_s):
+                    await gone.wait()
 
     def _heard(self, state: SessionState) -> None:
         if state is not SessionState.SUSPENDED:
             self._changed.set()
 
     async def _keep(self) -> None:
-        """Register again whenever the session is another one."""
+        """Put the nodes right whenever the session, the wish or the node itself changes."""
         while True:
             await self._changed.wait()
             self._changed.clear()
-            if self._store.session_state is not SessionState.CONNECTED or self._store.session_id == self._session_id:
+            if self._store.session_state is not SessionState.CONNECTED:
                 continue
+            held = self._session_id
             try:
-                await self._claim()
-                _LOG.warning("bookie %s registered again after a lost session", self._bookie_id)
+                await self._settle()
             except LedgerError as error:
                 _LOG.warning("bookie %s could not register again, trying on: %s", self._bookie_id, error)
                 await asyncio.sleep(_RETRY_S)
                 self._changed.set()
+            else:
+                if held != self._session_id:
+                    _LOG.warning("bookie %s registered again after a lost session", self._bookie_id)
