@@ -18,6 +18,14 @@ def test_the_first_key_is_the_only_key() -> None:
     assert ledger.refuse_add(KEY, is_recovery=False) is None
 
 
+def test_a_ledger_whose_key_was_lost_to_damage_is_recovered_with_any_key() -> None:
+    ledger = BookieLedger(1, b"", is_fenced=True)
+    assert ledger.refuse_fence(KEY) is None
+    assert ledger.refuse_fence(None) == Status.EUA
+    assert ledger.refuse_add(KEY, is_recovery=True) is None
+    assert ledger.refuse_add(KEY, is_recovery=False) == Status.EFENCED
+
+
 def test_a_fence_stays_and_is_news_once() -> None:
     ledger = BookieLedger(1, KEY)
     assert [ledger.take_fence(), ledger.take_fence()] == [True, False]
