@@ -75,7 +75,8 @@ def _say(line: dict[str, Any]) -> None:
 def main() -> int:
     """Run the job and return its exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("py4j").setLevel(logging.ERROR)
+    for name in ("py4j", "kazoo"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     settings = _settings(_arguments())
     stops: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):

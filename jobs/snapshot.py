@@ -36,7 +36,8 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     """Run the job and return its exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("py4j").setLevel(logging.ERROR)
+    for name in ("py4j", "kazoo"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     arguments = _arguments()
     source = {
         "metadataUri": arguments.metadata_uri,

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from connectors.spark.schema import RAW_ARROW, RECORDS_ARROW
+from connectors.spark.arrow import RAW_ARROW, RECORDS_ARROW
 from rsm_spark.core.envelope import HEADER_BYTES, Envelope, decode_envelope, entry_hash
 from rsm_spark.core.machine import Fold, MachineDescription, decode_description
 from rsm_spark.core.records import CommandHead, KernelRecord

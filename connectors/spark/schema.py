@@ -1,4 +1,4 @@
-"""Columns of the source, for Spark (DDL) and for the Arrow batches that tasks hand over; both say the same.
+"""Columns of the source; `connectors.spark.arrow` says the same for the batches that tasks hand over.
 
 `rows=raw`, a row an entry; the columns from `log` and from `revision` to `logged_at` are null for plain ledgers:
 
@@ -31,13 +31,7 @@ source must read the same rows again.
 
 from __future__ import annotations
 
-from typing import Any
-
-import pyarrow as pa
-
-__all__ = ["RAW_ARROW", "RAW_DDL", "RECORDS_ARROW", "RECORDS_DDL"]
-
-_TIMESTAMP = pa.timestamp("us", tz="UTC")
+__all__ = ["RAW_DDL", "RECORDS_DDL"]
 
 RAW_DDL = (
     "log string, ledger_id bigint, entry_id bigint, length bigint, revision bigint, record_count int, "
@@ -51,40 +45,3 @@ RECORDS_DDL = (
     "fold string, key binary, row binary, fields binary, entry_hash binary"
 )
 """Spark's schema of `rows=records`."""
-
-_RAW_FIELDS: list[pa.Field[Any]] = [
-    pa.field("log", pa.string()),
-    pa.field("ledger_id", pa.int64()),
-    pa.field("entry_id", pa.int64()),
-    pa.field("length", pa.int64()),
-    pa.field("revision", pa.int64()),
-    pa.field("record_count", pa.int32()),
-    pa.field("leader_epoch", pa.int64()),
-    pa.field("logged_at", _TIMESTAMP),
-    pa.field("payload", pa.binary()),
-]
-RAW_ARROW = pa.schema(_RAW_FIELDS)
-"""The same as an Arrow schema: Spark refuses a batch whose names, types or order differ."""
-
-_RECORDS_FIELDS: list[pa.Field[Any]] = [
-    pa.field("log", pa.string()),
-    pa.field("ledger_id", pa.int64()),
-    pa.field("entry_id", pa.int64()),
-    pa.field("revision", pa.int64()),
-    pa.field("leader_epoch", pa.int64()),
-    pa.field("logged_at", _TIMESTAMP),
-    pa.field("type", pa.int32()),
-    pa.field("name", pa.string()),
-    pa.field("session", pa.binary()),
-    pa.field("sequence", pa.int64()),
-    pa.field("answered_up_to", pa.int64()),
-    pa.field("reply", pa.binary()),
-    pa.field("table_name", pa.string()),
-    pa.field("fold", pa.string()),
-    pa.field("key", pa.binary()),
-    pa.field("row", pa.binary()),
-    pa.field("fields", pa.binary()),
-    pa.field("entry_hash", pa.binary()),
-]
-RECORDS_ARROW = pa.schema(_RECORDS_FIELDS)
-"""The same as an Arrow schema."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from connectors.delta.fold import fold_records, terms_of
 from connectors.delta.follower import FollowerTable
 from connectors.errors import DeltaSinkError, ForeignTableError, SinkConflictError, SinkGapError
-from connectors.spark.schema import RECORDS_ARROW
+from connectors.spark.arrow import RECORDS_ARROW
 from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes
 from rsm_spark.core.machine import Field, FieldType, TableDescription
 from rsm_spark.core.records import pack

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.spark import decode
+from connectors.spark.arrow import RAW_ARROW, RECORDS_ARROW
 from connectors.spark.decode import LogLink, StoredEntry, decode_raw, decode_records
-from connectors.spark.schema import RAW_ARROW, RECORDS_ARROW
 from rsm_spark.core.envelope import Envelope, encode_envelope, root_hash
 from rsm_spark.core.machine import (
     Field,
