@@ -30,13 +30,13 @@ sim: setup ## Seeded simulations: SEEDS=1000 says how many
 bench: bench-ledger bench-store bench-spark ## All benches; each prints one JSON line a figure
 
 bench-ledger: setup ## Adds and reads of the ledger
-	@.venv/bin/python -m tests.bench.ledger
+	@.venv/bin/python -m tests.bench.bench_ledger
 
 bench-store: setup ## Puts, gets and failover of the replicated map
-	@.venv/bin/python -m tests.bench.store
+	@.venv/bin/python -m tests.bench.bench_store
 
 bench-spark: setup ## Streaming from the ledger into Spark and Delta
-	@.venv/bin/python -m tests.bench.spark
+	@.venv/bin/python -m tests.bench.bench_spark
 
 lock: setup ## Solve requirements.lock anew, keeping what still fits; UPGRADE=1 takes the newest versions
 	@tools/lock.sh $(if $(UPGRADE),--upgrade)

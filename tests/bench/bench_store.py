@@ -19,7 +19,7 @@ from ledger.dev.cluster import DevCluster
 from rsm_demo.child import Child
 from rsm_spark.grpc.channel import ReplicaChannel
 from rsm_spark.store.client import MapClient
-from rsm_spark.store.core.command_stream import Message, Operation
+from rsm_spark.store.core.operation import Message, Operation
 from rsm_spark.store.kv import messages as m
 from tests.bench.figure import ROUND_COUNT, percentile, print_figure, say
 

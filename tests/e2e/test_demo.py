@@ -1,0 +1,39 @@
+"""`rsm demo` as a user starts it: real processes, kills, Spark, and a comparison that can fail."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+
+def _demo(*arguments: str) -> tuple[int, dict[str, Any]]:
+    command = [sys.executable, "-m", "rsm_spark", "demo", "--json", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=580)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_changed_row_of_the_delta_table_is_named_and_nothing_else_differs(tmp_path: Path) -> None:
+    code, outcome = _demo("--flights", "60000", "--sabotage", "delta-row", "--data-dir", str(tmp_path / "demo"))
+    assert (code, outcome["ok"]) == (1, False)
+    assert len(outcome["differences"]) == 1
+    assert outcome["differences"][0].startswith("D942DN: ")
+    assert "Delta ('nowhere', 0, 0, 0)" in outcome["differences"][0]
+    assert not outcome["digests_equal"]
+    assert (outcome["records"], outcome["acked_lost"], outcome["applied_twice"]) == (60_000, 0, 0)
+    assert len(outcome["failover_s"]) == 2
+
+
+@pytest.mark.slow
+def test_all_flights_survive_two_leaders_and_a_bookie(tmp_path: Path) -> None:
+    code, outcome = _demo("--data-dir", str(tmp_path / "demo"))
+    assert (code, outcome["ok"], outcome["differences"]) == (0, True, [])
+    assert (outcome["records"], outcome["keys"], outcome["delta_rows"]) == (336_776, 4_044, 4_044)
+    assert (outcome["acked_lost"], outcome["applied_twice"], outcome["digests_equal"]) == (0, 0, True)

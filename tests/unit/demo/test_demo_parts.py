@@ -1,0 +1,53 @@
+"""The demonstration's own parts: its data, its schedule, its verdict."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import rsm_demo
+from rsm_demo.flights import Aircraft, Flight, data_file, read_flights, share_of
+from rsm_demo.schedule import Blow, Schedule
+from rsm_demo.verdict import Answers, compare
+
+
+def test_the_plain_count_and_the_running_accounts_agree_on_the_first_flights() -> None:
+    accounts: dict[str, Aircraft] = {}
+    values = {}
+    for flight in read_flights(5_000):
+        values[flight.tail] = json.loads(accounts.setdefault(flight.tail, Aircraft()).add(flight))
+    script = Path(rsm_demo.__file__).with_name("plain_count.py")
+    command = [sys.executable, "-I", str(script), str(data_file()), "5000"]
+    assert json.loads(subprocess.run(command, check=True, capture_output=True).stdout) == values
+
+
+def test_a_cancelled_flight_moves_no_aircraft() -> None:
+    aircraft = Aircraft()
+    aircraft.add(Flight("N1", "BOS", is_cancelled=False, delay_minutes=5))
+    assert json.loads(aircraft.add(Flight("N1", "LAX", is_cancelled=True, delay_minutes=0))) == ["BOS", 2, 1, 5]
+
+
+def test_shares_are_the_same_in_every_process() -> None:
+    assert [share_of(tail, 8) for tail in ("N14228", "N24211", "unknown")] == [6, 1, 7]
+
+
+def test_each_blow_falls_once_and_in_order() -> None:
+    schedule = Schedule()
+    assert schedule.due(0.1) is None
+    assert [schedule.due(1.0) for _ in range(5)] == [
+        Blow.KILL_LEADER,
+        Blow.KILL_BOOKIE,
+        Blow.KILL_LEADER,
+        Blow.RETURN_BOOKIE,
+        None,
+    ]
+    assert [strike.blow for strike in Schedule(with_bookies=False).left] == [Blow.KILL_LEADER] * 2
+
+
+def test_a_row_that_one_source_lacks_is_a_difference() -> None:
+    answers = Answers.of({"leader": {"a": ["x", 1, 0, 0], "b": ["y", 1, 0, 0]}, "Delta": {"a": ["x", 1, 0, 0]}})
+    (difference,) = compare(answers)
+    assert str(difference) == "b: leader ('y', 1, 0, 0), Delta None"
+    assert answers.totals() == {"leader": (2, 2, 0, 0), "Delta": (1, 1, 0, 0)}
