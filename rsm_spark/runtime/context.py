@@ -114,13 +114,13 @@ class ReplicaContext:
         self.log_bytes += len(entry.payload)
         self.entry_applied()
 
-    def confirm(self, tip: StateTip, position: LogPosition, payload_bytes: int) -> None:
+    def confirm(self, tip: StateTip, position: LogPosition, payload: bytes) -> None:
         """Note that the leader's batch is confirmed, so that the live state is."""
         assert self.state.revision == tip.revision
         self.tip, self.position = tip, position
         self.digest = self.state.digest
         self.state_is_confirmed = True
-        self.log_bytes += payload_bytes
+        self.log_bytes += len(payload)
         self.entry_applied()
 
     def entry_applied(self) -> None:

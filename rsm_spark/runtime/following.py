@@ -30,6 +30,7 @@ class Follower:
     def __init__(self, context: ReplicaContext) -> None:
         self._context = context
         self._seen: LogChain | None = None
+        self._looked_at = float("-inf")
         self.is_near = asyncio.Event()
 
     async def run(self) -> None:
@@ -77,9 +78,11 @@ class Follower:
     async def _look_for_leader(self, reader: LogReader) -> None:
         """Keep the leader's name and address as the chain and the member nodes say."""
         context, chain = self._context, reader.chain
-        if chain is None or (chain is self._seen and context.leader_address is not None):
+        now = asyncio.get_running_loop().time()
+        is_fresh = context.leader_address is not None or now - self._looked_at < context.settings.poll_s
+        if chain is None or (chain is self._seen and is_fresh):
             return
-        self._seen = chain
+        self._seen, self._looked_at = chain, now
         context.leader = chain.leader
         context.leader_address = None
         if chain.leader is not None:

@@ -100,6 +100,7 @@ class LeaderDriver:
         self._wake: asyncio.Future[None] | None = None
         self._resigned: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._outcome: StepDown | None = None
+        self._idle: asyncio.Future[None] | None = None
 
     # ---- life
 
@@ -138,6 +139,13 @@ class LeaderDriver:
         """Stop leading, wherever it stands."""
         if not self._resigned.done():
             self._resigned.set_result(reason)
+
+    async def finish(self, timeout_s: float) -> None:
+        """Take no more requests; return when those that were taken are answered, or the time has passed."""
+        self.accepts = False
+        self._idle = asyncio.get_running_loop().create_future()
+        self.wake()
+        await asyncio.wait([self._idle], timeout=timeout_s)
 
     def wake(self) -> None:
         """Look at the queue now."""
@@ -295,6 +303,8 @@ class LeaderDriver:
             assert self._composer is not None
             if self._queue.request_count or now >= idle_at or self._composer.checkpoint_wanted:
                 return self._compose(now)
+            if self._idle is not None and not self._idle.done():
+                self._idle.set_result(None)
             wake = self._wake = loop.create_future()
             timer = loop.call_at(idle_at, self.wake)
             try:
@@ -327,11 +337,11 @@ class LeaderDriver:
     def _answer(self, effect: AnswerBatch) -> None:
         context = self._context
         batch = effect.batch
-        context.confirm(effect.tip, effect.position, len(batch.payload))
+        context.confirm(effect.tip, effect.position, batch.payload)
         for submission in batch.confirm():
             resolve(submission.ticket, submission.answers)
-        if not self.accepts and not self._resigned.done():
-            self.accepts = True
+        if self._context.role is not Role.LEADER and not self._resigned.done():
+            self.accepts = self._idle is None
             context.leader = context.me
             context.set_role(Role.LEADER, Phase.LEAD)
         if batch.envelope.record_count:

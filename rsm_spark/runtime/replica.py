@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Replica"]
 
 _logger = logging.getLogger(__name__)
+_LEAVE_S_MAX = 3.0
 
 
 def _wall_clock_ms() -> int:
@@ -177,22 +178,31 @@ class Replica:
     async def stop(self) -> None:
         """Leave in an orderly way: pending requests are answered, the election node goes at once."""
         self._stopping = True
-        if self._main is None or self._keeping is None:
+        if self._main is None:
             return
+        if self._driver is not None:
+            await self._driver.finish(_LEAVE_S_MAX)
         if self._driver is not None:
             self._driver.resign("the replica stops")
         else:
             self._main.cancel()
         await asyncio.wait([self._main])
-        self._keeping.cancel()
-        await asyncio.wait([self._keeping])
-        assert self._election is not None
-        assert self._keeper is not None
-        await self._election.resign()
-        await self._keeper.remove()
+        await self._leave()
         await self._snapshotter.finish()
         if self._context.settings.snapshot_at_stop and self._context.tip.revision > self._snapshotter.revision:
             await self._snapshotter.take()
+
+    async def _leave(self) -> None:
+        """Take the own nodes away, so that others need not wait for the session's end; best effort."""
+        assert self._keeping is not None
+        assert self._election is not None
+        assert self._keeper is not None
+        self._keeping.cancel()
+        await asyncio.wait([self._keeping])
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LEAVE_S_MAX):
+                await self._election.resign()
+                await self._keeper.remove()
 
     async def __aenter__(self) -> Self:
         """Start."""
@@ -320,8 +330,7 @@ class Replica:
             raise
         except Exception:
             _logger.exception("the replica stops", extra=self._context.log_extra)
-            if self._keeping is not None:
-                self._keeping.cancel()
+            await self._leave()
             raise
 
     async def _follow_until_elected(self) -> bool:

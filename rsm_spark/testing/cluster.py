@@ -1,7 +1,8 @@
 """Simulated clusters of replicas: a few hosts, one ledger world, one metadata store, clients that retry, faults.
 
-The replica is the real one; ledger and metadata store are twins (`ledger_world`, `ledger.testing`). A message without
-an answer in time is an `UnreachableError`.
+The replica is the real one. Its ledger is either a twin (`ledger_world`: fast, and as bad as a ledger may be) or the
+real client on real bookies, all in `ledger.testing`'s virtual time. A message without an answer in time is an
+`UnreachableError`.
 """
 
 from __future__ import annotations
@@ -11,25 +12,25 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from ledger.ports import MetadataStore
 from ledger.testing.hosts import SimHost
 from ledger.testing.simulation import Simulation
 from rsm_spark.core.commands import Answer, Request
 from rsm_spark.core.machine import StateMachine
+from rsm_spark.core.position import LogPosition
+from rsm_spark.core.state import ReplicatedState, StateTip
+from rsm_spark.log.commit_log import LogEntry
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.settings import ReplicaSettings
 from rsm_spark.runtime.status import Role
 from rsm_spark.testing.counter_map import CounterMap
-from rsm_spark.testing.ghosts import BrokenInvariantError, Ghosts
-from rsm_spark.testing.ledger_twin import TwinClient
-from rsm_spark.testing.ledger_world import LedgerWorld, TwinFaults
+from rsm_spark.testing.ghosts import BrokenInvariantError, Ghosts, Place
 from rsm_spark.testing.snapshots import MemorySnapshots
 
 __all__ = ["LOG", "ReplicaCluster", "UnreachableError"]
 
 LOG = "counters"
 
-Connect = Callable[[SimHost], Coroutine[Any, Any, MetadataStore]]
+Connect = Callable[[SimHost], Coroutine[Any, Any, Any]]
 
 
 class UnreachableError(Exception):
@@ -41,14 +42,12 @@ class ReplicaCluster:
 
     Args:
         simulation: The world.
-        connect: Opens a session with the simulated metadata store for a host's process.
+        connect: Makes the ledger client of a host's process.
         replica_count: How many replicas.
         settings: Of each replica.
-        faults: Of the ledger.
         machine: Makes the state machine.
 
     Attributes:
-        world: All ledgers.
         ghosts: Invariants.
         replicas: The running ones, by host name.
         clients: Ledger clients of the running ones.
@@ -63,15 +62,13 @@ class ReplicaCluster:
         *,
         replica_count: int = 3,
         settings: ReplicaSettings | None = None,
-        faults: TwinFaults | None = None,
         machine: Callable[[], StateMachine] = CounterMap,
     ) -> None:
         self.simulation = simulation
-        self.world = LedgerWorld(simulation.random("ledgers"), faults)
         self.ghosts = Ghosts()
         self.settings = settings or ReplicaSettings()
         self.replicas: dict[str, Replica] = {}
-        self.clients: dict[str, TwinClient] = {}
+        self.clients: dict[str, Any] = {}
         self.snapshots: dict[str, MemorySnapshots] = {}
         self.broken: BrokenInvariantError | None = None
         self.stopped: list[tuple[str, str | BaseException]] = []
@@ -101,14 +98,13 @@ class ReplicaCluster:
         return leading[0] if len(leading) == 1 else None
 
     async def _program(self, host: SimHost) -> None:
-        store = await self._connect(host)
-        client = TwinClient(self.world, store)
+        client = await self._connect(host)
         self._boots += 1
         replica = Replica(
             self._machine(),
             log=LOG,
             replica_id=host.name,
-            client=client,  # type: ignore[arg-type]  # the twin has the calls that a replica makes
+            client=client,
             snapshots=self.snapshots[host.name],
             advertised=f"{host.name}:1",
             settings=self.settings,
@@ -126,21 +122,30 @@ class ReplicaCluster:
         """Tell the ghosts of every entry that the replica takes as committed."""
         context = replica._context
         ghosts, who = self.ghosts, host.name
-        adopt, entry_applied = context.adopt, context.entry_applied
-        place = None
+        adopt, apply, confirm, entry_applied = context.adopt, context.apply, context.confirm, context.entry_applied
+        place: Place | None = None
+        last = b""
 
-        def _adopt(state: Any, position: Any) -> None:
+        def _adopt(state: ReplicatedState, position: LogPosition | None) -> None:
             nonlocal place
             adopt(state, position)
             place = ghosts.begin(state.log_id, state.prefix_hash, who)
 
+        def _apply(entry: LogEntry) -> None:
+            nonlocal last
+            last = entry.payload
+            apply(entry)
+
+        def _confirm(tip: StateTip, position: LogPosition, payload: bytes) -> None:
+            nonlocal last
+            last = payload
+            confirm(tip, position, payload)
+
         def _applied() -> None:
-            position = context.position
             assert place is not None
-            assert position is not None
-            payload = self.world.ledgers[position.ledger_id].entries[position.entry_id].payload
+            assert context.position is not None
             try:
-                ghosts.apply(place, payload, position, replica.digest, replica.revision, who)
+                ghosts.apply(place, last, context.position, replica.digest, replica.revision, who)
             except BrokenInvariantError as error:
                 self.broken = self.broken or error
                 raise
@@ -148,6 +153,8 @@ class ReplicaCluster:
             entry_applied()
 
         context.adopt = _adopt  # type: ignore[method-assign]
+        context.apply = _apply  # type: ignore[method-assign]
+        context.confirm = _confirm  # type: ignore[method-assign]
         context.entry_applied = _applied  # type: ignore[method-assign]
 
     def _on_exit(self, host: SimHost) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ledger.errors import LedgerError
 from ledger.testing.hosts import SimHost
@@ -13,6 +13,7 @@ from ledger.testing.metadata import METADATA_HOST, MetadataRates, SimMetadata
 from rsm_spark.log.election import election_path
 from rsm_spark.testing.cluster import LOG, ReplicaCluster
 from rsm_spark.testing.ledger_twin import TwinClient, recover
+from rsm_spark.testing.ledger_world import LedgerWorld, TwinFaults
 
 __all__ = ["Nemesis"]
 
@@ -26,46 +27,42 @@ class Nemesis:
         cluster: The replicas.
         metadata: The metadata store.
         rng: Decides what and when.
+        world: The ledger twin, if that is what the replicas write to.
+        bookies: Hosts of real bookies, if the replicas write to those.
 
     Attributes:
         counts: Faults done, by name.
 
     """
 
-    def __init__(self, cluster: ReplicaCluster, metadata: SimMetadata, rng: random.Random) -> None:
+    def __init__(
+        self,
+        cluster: ReplicaCluster,
+        metadata: SimMetadata,
+        rng: random.Random,
+        *,
+        world: LedgerWorld | None = None,
+        bookies: Sequence[SimHost] = (),
+    ) -> None:
         self.counts: Counter[str] = Counter()
         self._cluster = cluster
         self._metadata = metadata
         self._rng = rng
+        self._world = world
+        self._bookies = bookies
         self._is_over = False
-        kinds: list[Callable[[], None]] = [
-            self._kill,
-            self._kill_leader,
-            self._pause,
-            self._pause_in_transit,
-            self._pause_in_transit,
-            self._isolate_from_metadata,
-            self._isolate_from_bookies,
-            self._expire,
-            self._expire_leader,
-            self._recover_foreign,
-            self._lose_disk,
-            self._elect_wrongly,
-            self._elect_wrongly,
-            self._close_metadata,
-        ]
+        kinds = [self._kill, self._kill_leader, self._pause, self._isolate_from_metadata, self._expire]
+        kinds += [self._expire_leader, self._lose_disk, self._close_metadata]
+        kinds += 2 * [self._pause_in_transit, self._elect_wrongly]
+        if world is not None:
+            kinds += [self._isolate_from_bookies, self._recover_foreign]
+            self._make_ledgers_bad(world)
+        if bookies:
+            kinds += 3 * [self._kill_bookie] + [self._pause_bookie, self._cut_to_bookie]
         self._kinds = rng.sample(kinds, rng.randint(2, 5))
-        faults, world = cluster.world.faults, rng.random
-        if world() < 0.6:
-            faults.add_failure = rng.choice((0.01, 0.03, 0.1))
-        if world() < 0.5:
-            faults.slow = rng.choice((0.01, 0.05))
-        if world() < 0.3:
-            faults.create_failure = 0.2
-        if world() < 0.3:
-            faults.read_failure = 0.05
-        if world() < 0.6:
-            metadata.rates = MetadataRates(
+        self._rates = MetadataRates()
+        if rng.random() < 0.6:
+            self._rates = MetadataRates(
                 lost_reply_rate=rng.choice((0.01, 0.05, 0.15)),
                 lost_request_rate=rng.choice((0.0, 0.03)),
                 late_rate=rng.choice((0.0, 0.3, 0.8)),
@@ -73,8 +70,16 @@ class Nemesis:
                 lag_s_max=rng.choice((0.3, 2.0)),
             )
 
+    def _make_ledgers_bad(self, world: LedgerWorld) -> None:
+        faults, rng = world.faults, self._rng
+        faults.add_failure = rng.choice((0.0, 0.0, 0.01, 0.03, 0.1))
+        faults.slow = rng.choice((0.0, 0.0, 0.01, 0.05))
+        faults.create_failure = rng.choice((0.0, 0.0, 0.2))
+        faults.read_failure = rng.choice((0.0, 0.0, 0.05))
+
     async def run(self, duration_s: float) -> None:
         """Trouble for so long, then heal everything."""
+        self._metadata.rates = self._rates
         loop = asyncio.get_running_loop()
         end = loop.time() + duration_s
         while loop.time() < end:
@@ -90,12 +95,15 @@ class Nemesis:
         self._metadata.rates = MetadataRates()
         if not self._metadata.is_available:
             self._metadata.set_available(True)
-        faults = cluster.world.faults
-        faults.add_failure = faults.slow = faults.create_failure = faults.read_failure = 0.0
-        for client in cluster.clients.values():
-            client.is_cut_off = False
+        if self._world is not None:
+            self._world.faults = TwinFaults()
+            for client in cluster.clients.values():
+                client.is_cut_off = False
         for host in cluster.hosts:
             host.resume()
+        for bookie in self._bookies:
+            bookie.resume()
+            _start(bookie)
 
     def _victim(self) -> SimHost:
         return self._rng.choice(self._cluster.hosts)
@@ -171,7 +179,8 @@ class Nemesis:
 
     def _recover_foreign(self) -> None:
         """Have somebody else, an auto-recovery, recover the ledger that is being written."""
-        world, client = self._cluster.world, self._client(self._victim())
+        world, client = self._world, self._client(self._victim())
+        assert world is not None
         open_ones = [twin for twin in world.ledgers.values() if not twin.is_closed]
         if open_ones and client is not None:
             self.counts["foreign recovery"] += 1
@@ -192,10 +201,34 @@ class Nemesis:
             first = min(names, key=lambda name: name[-10:])
             self._metadata.commit(tree.delete(f"{root}/{first}", -1))
 
+    def _kill_bookie(self) -> None:
+        """Kill a bookie, or cut its power; one at a time, so that the data have somewhere to be."""
+        if all(bookie.is_up for bookie in self._bookies):
+            self.counts["bookie killed"] += 1
+            bookie = self._rng.choice(self._bookies)
+            bookie.kill(power=self._rng.random() < 0.4)
+
+    def _pause_bookie(self) -> None:
+        self.counts["bookie paused"] += 1
+        bookie = self._rng.choice(self._bookies)
+        bookie.pause()
+        self._later(bookie.resume)
+
+    def _cut_to_bookie(self) -> None:
+        self.counts["path to bookie cut"] += 1
+        network = self._cluster.simulation.network
+        network.partition(self._victim().name, self._rng.choice(self._bookies).name)
+        self._later(network.heal)
+
     def _close_metadata(self) -> None:
         self.counts["metadata store away"] += 1
         self._metadata.set_available(False)
         self._later(lambda: self._metadata.set_available(True))
+
+
+def _start(host: SimHost) -> None:
+    if not host.is_up:
+        host.start()
 
 
 async def _recover(client: TwinClient, ledger_id: int) -> None:
