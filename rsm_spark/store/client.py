@@ -309,7 +309,8 @@ class MapClient:
             case Ending.TOO_LARGE:
                 raise InvalidCommandError(f"log {self._log}: the command does not fit one entry of the log")
             case _:
-                raise NoLeaderError(f"log {self._log}: no leader answered in time; the {what} was not applied{why}")
+                fate = "answered" if operation.is_query else "applied"
+                raise NoLeaderError(f"log {self._log}: no leader answered in time; the {what} was not {fate}{why}")
 
 
 def _key(key: bytes) -> bytes:

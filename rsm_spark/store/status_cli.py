@@ -103,7 +103,9 @@ def _print(found: dict[str, Any]) -> None:
         highlight=False,
         soft_wrap=True,
     )
-    table = Table("replica", "role", "address", "revision", "behind", "age of state", "rows", "snapshots", box=None)
+    table = Table(box=None)
+    for title in ("replica", "role", "address", "revision", "behind", "age", "rows", "snapshots"):
+        table.add_column(title, no_wrap=title != "snapshots", overflow="fold")
     for replica in found["replicas"]:
         if "error" in replica:
             table.add_row(replica["replica_id"], "?", replica["address"], replica["error"])
@@ -117,7 +119,7 @@ def _print(found: dict[str, Any]) -> None:
             replica["address"],
             f"{replica['revision']:,}",
             f"{replica['behind']:,}",
-            f"{replica['lag_ms'] / 1000:.1f} s",
+            f"{replica['lag_ms'] / 1000:.1f} s" if replica["logged_ms"] else "-",
             f"{replica['row_count']:,}",
             snapshots,
         )
