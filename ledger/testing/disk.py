@@ -180,10 +180,9 @@ class SimDisk:
         self._operate()
         if path not in self._folders:
             _fail(errno.ENOENT, path)
-        changes = self._unsynced_names.pop(path, [])
         if self.rng.random() < self.sync_error_rate:
-            _fail(errno.EIO, f"fsync of {path}")
-        for change in changes:
+            _fail(errno.EIO, f"fsync of {path}")  # journalling file systems lose no change between two others
+        for change in self._unsynced_names.pop(path, []):
             _apply(self._durable_names, change)
 
     def free_bytes(self, path: str) -> int:
