@@ -33,6 +33,7 @@ from connectors.errors import DeltaSinkError, ForeignTableError, SinkConflictErr
 from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes
 from rsm_spark.core.envelope import root_hash
 from rsm_spark.core.machine import TableDescription
+from rsm_spark.snapshots.delta_sync import sync_commit
 
 __all__ = ["Applied", "FollowerTable"]
 
@@ -157,6 +158,7 @@ class FollowerTable:
                 self._sleep(delay_s)
                 delay_s = min(2 * delay_s, 2.0)
                 continue
+            sync_commit(self.place, handle.version())
             return Applied(after, upserted, deleted, is_new=True)
 
     def _load(self) -> DeltaTable | None:

@@ -19,6 +19,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from rsm_spark.core.machine import Row
 from rsm_spark.errors import CorruptSnapshotError, SnapshotError
 from rsm_spark.snapshots.columns import ROW_GROUP_ROWS, ROW_SCHEMA, rows_of_batch
+from rsm_spark.snapshots.delta_sync import sync_commit
 from rsm_spark.snapshots.local import RowCheck
 from rsm_spark.snapshots.manifest import SnapshotDamage, SnapshotManifest, decode_manifest, encode_manifest
 
@@ -94,6 +95,8 @@ class LakeSnapshots:
                     }
                 ),
             )
+            # Others may have committed on top: the newest version that holds this snapshot is the one just made.
+            sync_commit(self._place, next(version for version, known in self._versions() if known == whole))
         except SnapshotError:
             raise
         except Exception as error:  # The engine wraps what a stream raises into errors of its own.

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,6 +64,21 @@ def test_a_snapshot_is_read_back_as_it_was_written(place: str) -> None:
     manifest, rows = written(place, 9)
     assert LakeSnapshots(place).manifests() == [manifest]
     assert sorted(LakeSnapshots(place).read(manifest)) == sorted(rows)
+
+
+def test_a_snapshot_is_on_the_disk_before_it_is_told_of(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink().relative_to(Path(place).parent)))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    written(place, 9)
+    (parquet,) = [Path(uri).name for uri in DeltaTable(place).file_uris()]
+    commit = f"orders/_delta_log/{0:020d}.json"
+    assert synced == [f"orders/{parquet}", commit, ".", "orders", "orders/_delta_log"]
 
 
 def test_older_snapshots_are_older_versions_of_the_table(place: str) -> None:

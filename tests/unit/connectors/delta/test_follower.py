@@ -87,6 +87,16 @@ def test_the_position_comes_with_the_rows_in_one_commit(tmp_path: Path) -> None:
     assert "up to revision 2 (ledger 3, entry 1)" in handle.history(1)[0]["userMetadata"]
 
 
+def test_every_commit_is_on_the_disk_before_it_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr("connectors.delta.follower.sync_commit", lambda _place, version: synced.append(version))
+    table = follower(tmp_path / "t")
+    table.apply(records([put(b"a", b"1")]))
+    table.apply(records([None], 2))
+    table.apply(records([gone(b"a")], 3))
+    assert synced == [1, 2, 3]
+
+
 def test_running_a_batch_again_changes_nothing(tmp_path: Path) -> None:
     batch = records([put(b"a", b"1"), put(b"b", b"2")])
     first = follower(tmp_path / "t").apply(batch)
