@@ -9,7 +9,7 @@
 | `startingOffsets` | stream `latest`, batch `earliest` | also `latest-<n>`, or JSON by log or ledger |
 | `endingOffsets` | `latest` | batch only; also JSON by log or ledger (exclusive; raw rows: rounded up to entries) |
 | `maxOffsetsPerTrigger` | no limit | stream only: records (`log`) or entries (`ledgers`), rounded up to whole entries |
-| `minPartitions` | the session's parallelism | at least so many input partitions if there are so many entries |
+| `minPartitions` | by size, 32 MiB each | at least so many input partitions, if there are so many entries |
 | `passwordFile`, `passwordEnv` | empty password | where the ledgers' password is read from, on the driver only |
 | `rsmRoot` | `/rsm` | where the logs are registered |
 
@@ -102,7 +102,7 @@ class SourceOptions(msgspec.Struct, frozen=True):
         ending: The same, exclusive.
         metadata_uri: None = environment or default.
         offsets_per_trigger_max: None = no limit.
-        partition_count_min: None = the session's parallelism.
+        partition_count_min: None = by size only.
         password_file: Path on the driver, or None.
         password_env: Name of an environment variable of the driver, or None.
         rsm_root: Where the logs are registered.
