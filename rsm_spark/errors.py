@@ -6,6 +6,7 @@
     * `OutcomeUnknownError`      the command may or may not have been applied
     * `SessionExpiredError`      the session is unknown or expired; the command was not executed
     * `SequenceGapError`         a command came before its predecessor in the session
+    * `ConnectionLostError`      a replica cannot be reached, or broke off; what was sent may have been executed
     * `OverloadedError`          the queues are full; the command was not executed
     * `NoLeaderError`            no replica led within the time limit
     * `LogError`                 the replicated log itself
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 __all__ = [
     "ChainConflictError",
+    "ConnectionLostError",
     "CorruptLogError",
     "CorruptSnapshotError",
     "ForkedLogError",
@@ -73,6 +75,10 @@ class SessionExpiredError(RsmError):
 
 class SequenceGapError(RsmError):
     """A command came before its predecessor in the session; it was not executed."""
+
+
+class ConnectionLostError(RsmError):
+    """A replica cannot be reached, or broke off; what was sent may have been executed."""
 
 
 class OverloadedError(RsmError):

@@ -9,7 +9,7 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 
-from rsm_spark.errors import RsmError
+from rsm_spark.errors import ConnectionLostError
 from rsm_spark.grpc.codec import (
     CALL_METHOD,
     EXCHANGE_METHOD,
@@ -24,7 +24,7 @@ from rsm_spark.grpc.codec import (
 )
 from rsm_spark.store.core.operation import Message
 
-__all__ = ["ConnectionLostError", "ReplicaChannel"]
+__all__ = ["ReplicaChannel"]
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
@@ -37,10 +37,6 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),
 )
-
-
-class ConnectionLostError(RsmError):
-    """The replica cannot be reached, or broke off; what was sent may have been executed."""
 
 
 class ReplicaChannel:

@@ -51,13 +51,20 @@ class ReadyNotice(msgspec.Struct, frozen=True):
 
 async def run_store(
     settings: StoreSettings,
-    *,
     metadata_uri: str | None,
+    on_ready: Callable[[ReadyNotice], None],
+    *,
     lake: SnapshotStore | None = None,
     session_timeout_ms: int = SESSION_TIMEOUT_MS,
-    on_ready: Callable[[ReadyNotice], None],
 ) -> None:
     """Run until SIGTERM or SIGINT.
+
+    Args:
+        settings: Of the replica.
+        metadata_uri: Where everything is found; None = by the environment.
+        on_ready: Called once the replica serves.
+        lake: Snapshots to boot from when there is no local one.
+        session_timeout_ms: Asked of ZooKeeper.
 
     Raises:
         RsmError: It cannot start, or the replica stopped by itself; the message says why and what would help.

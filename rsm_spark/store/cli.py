@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,45 +35,51 @@ def _store() -> None:
     pass
 
 
+_DataDir = Annotated[Path, typer.Option("--data-dir", help="The replica's own folder; snapshots lie in it.")]
+_ReplicaId = Annotated[
+    str | None, typer.Option("--replica-id", help="Stable name of this replica.", show_default="host and folder")
+]
+_Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="For clients; 0 = any that is free.")]
+_Bind = Annotated[str, typer.Option("--bind", help="Address to listen on.")]
+_Advertise = Annotated[
+    str, typer.Option("--advertise", metavar="HOST:PORT", help="Told to clients.", show_default="where it listens")
+]
+_Bookies = Annotated[
+    str, typer.Option("--bookies", metavar="E/Qw/Qa", help="Ensemble, write quorum and ack quorum of the log.")
+]
+_SingleCopy = Annotated[bool, typer.Option("--single-copy", help="Allow an ack quorum of 1: one disk lost, log lost.")]
+_Lake = Annotated[str | None, typer.Option("--lake", metavar="PATH", help="Where snapshots lie to boot from.")]
+_FollowOnly = Annotated[bool, typer.Option("--follow-only", help="Never lead.")]
+_RollBytes = Annotated[int, typer.Option(help="A ledger is followed by a new one at so many.")]
+_RollAge = Annotated[float, typer.Option(help="… or at this age.")]
+_SnapshotPeriod = Annotated[float, typer.Option(help="Period of local snapshots; 0 = none by time.")]
+_SnapshotBytes = Annotated[int, typer.Option(help="Log bytes between them; 0 = none by size.")]
+_KeepSnapshots = Annotated[int, typer.Option(min=3, help="Whole local snapshots to keep.")]
+_SessionTimeout = Annotated[int, typer.Option(min=200, help="ZooKeeper gives a silent leader up after so long.")]
+_LogLevel = Annotated[str, typer.Option(help="debug, info, warning, error.")]
+
+
 @app.command()
 def run(
     log: LogName,
-    data_dir: Annotated[Path, typer.Option("--data-dir", help="The replica's own folder; snapshots lie in it.")],
+    data_dir: _DataDir,
     metadata_uri: MetadataUriOption = None,
-    replica_id: Annotated[
-        str | None, typer.Option("--replica-id", help="Stable name of this replica.", show_default="host and folder")
-    ] = None,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="For clients; 0 = any that is free.")] = 0,
-    bind: Annotated[str, typer.Option("--bind", help="Address to listen on.")] = "127.0.0.1",
-    advertise: Annotated[
-        str, typer.Option("--advertise", metavar="HOST:PORT", help="Told to clients.", show_default="where it listens")
-    ] = "",
-    bookies: Annotated[
-        str, typer.Option("--bookies", metavar="E/Qw/Qa", help="Ensemble, write quorum and ack quorum of the log.")
-    ] = "2/2/2",
-    single_copy: Annotated[
-        bool, typer.Option("--single-copy", help="Allow an ack quorum of 1: one disk lost, log lost.")
-    ] = False,
-    lake: Annotated[
-        str | None, typer.Option("--lake", metavar="PATH", help="Where snapshots lie to boot from.")
-    ] = None,
-    follow_only: Annotated[bool, typer.Option("--follow-only", help="Never lead.")] = False,
-    roll_bytes: Annotated[int, typer.Option(help="A ledger is followed by a new one at so many.")] = (
-        _DEFAULTS.roll_bytes
-    ),
-    roll_s: Annotated[float, typer.Option(help="… or at this age.")] = _DEFAULTS.roll_s,
-    snapshot_s: Annotated[float, typer.Option(help="Period of local snapshots; 0 = none by time.")] = (
-        _DEFAULTS.snapshot_s
-    ),
-    snapshot_bytes: Annotated[int, typer.Option(help="Log bytes between them; 0 = none by size.")] = (
-        _DEFAULTS.snapshot_bytes
-    ),
-    keep_snapshots: Annotated[int, typer.Option(min=3, help="Whole local snapshots to keep.")] = 3,
-    session_timeout_ms: Annotated[
-        int, typer.Option(min=200, help="ZooKeeper gives a silent leader up after so long.")
-    ] = SESSION_TIMEOUT_MS,
+    replica_id: _ReplicaId = None,
+    port: _Port = 0,
+    bind: _Bind = "127.0.0.1",
+    advertise: _Advertise = "",
+    bookies: _Bookies = "2/2/2",
+    single_copy: _SingleCopy = False,
+    lake: _Lake = None,
+    follow_only: _FollowOnly = False,
+    roll_bytes: _RollBytes = _DEFAULTS.roll_bytes,
+    roll_s: _RollAge = _DEFAULTS.roll_s,
+    snapshot_s: _SnapshotPeriod = _DEFAULTS.snapshot_s,
+    snapshot_bytes: _SnapshotBytes = _DEFAULTS.snapshot_bytes,
+    keep_snapshots: _KeepSnapshots = 3,
+    session_timeout_ms: _SessionTimeout = SESSION_TIMEOUT_MS,
     rsm_root: RsmRoot = DEFAULT_RSM_ROOT,
-    log_level: Annotated[str, typer.Option(help="debug, info, warning, error.")] = "warning",
+    log_level: _LogLevel = "warning",
     json: Json = False,
 ) -> None:
     """Run a replica until ctrl-C or SIGTERM; two or more of them make the map highly available.
@@ -86,43 +92,41 @@ def run(
     """
     logging.basicConfig(level=_level(log_level), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     ensemble_size, write_quorum, ack_quorum = _quorum(bookies)
+    replica = ReplicaSettings(
+        rsm_root=rsm_root,
+        ensemble_size=ensemble_size,
+        write_quorum=write_quorum,
+        ack_quorum=ack_quorum,
+        allow_single_copy=single_copy,
+        roll_bytes=roll_bytes,
+        roll_s=roll_s,
+        snapshot_s=snapshot_s,
+        snapshot_bytes=snapshot_bytes,
+        campaign=not follow_only,
+    )
+    name = replica_id or _default_id(data_dir)
     settings = StoreSettings(
         log=log,
-        replica_id=replica_id or _default_id(data_dir),
+        replica_id=name,
         data_dir=data_dir,
         bind=bind,
         port=port,
         advertise=advertise,
         keep_snapshots=keep_snapshots,
-        replica=ReplicaSettings(
-            rsm_root=rsm_root,
-            ensemble_size=ensemble_size,
-            write_quorum=write_quorum,
-            ack_quorum=ack_quorum,
-            allow_single_copy=single_copy,
-            roll_bytes=roll_bytes,
-            roll_s=roll_s,
-            snapshot_s=snapshot_s,
-            snapshot_bytes=snapshot_bytes,
-            campaign=not follow_only,
-        ),
+        replica=replica,
     )
+    snapshots = None if lake is None else _lake(lake, log)
+    _run(run_store(settings, metadata_uri, _announce(json=json), lake=snapshots, session_timeout_ms=session_timeout_ms))
 
-    def _announce(notice: ReadyNotice) -> None:
+
+def _announce(*, json: bool) -> Callable[[ReadyNotice], None]:
+    def _on_ready(notice: ReadyNotice) -> None:
         if json:
             print_json(msgspec.to_builtins(notice))
         else:
             typer.echo(f"replica {notice.replica_id} of log {notice.log} serves on {notice.address}, ctrl-C ends it")
 
-    _run(
-        run_store(
-            settings,
-            metadata_uri=metadata_uri,
-            lake=None if lake is None else _lake(lake, log),
-            session_timeout_ms=session_timeout_ms,
-            on_ready=_announce,
-        )
-    )
+    return _on_ready
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:

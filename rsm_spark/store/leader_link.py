@@ -12,8 +12,8 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from rsm_spark.core.commands import AnswerStatus
-from rsm_spark.errors import NoLeaderError
-from rsm_spark.grpc.channel import ConnectionLostError, ReplicaChannel
+from rsm_spark.errors import ConnectionLostError, NoLeaderError
+from rsm_spark.grpc.channel import ReplicaChannel
 from rsm_spark.store.core.command_stream import CommandStream
 from rsm_spark.store.core.operation import Operation
 from rsm_spark.store.leader_finder import LeaderFinder

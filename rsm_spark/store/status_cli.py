@@ -12,7 +12,8 @@ from rich.table import Table
 
 from ledger.client.client import LedgerClient
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
-from rsm_spark.grpc.channel import ConnectionLostError, ReplicaChannel
+from rsm_spark.errors import ConnectionLostError
+from rsm_spark.grpc.channel import ReplicaChannel
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.log.member import Member

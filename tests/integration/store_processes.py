@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rsm_spark.grpc.channel import ConnectionLostError, ReplicaChannel
+from rsm_spark.errors import ConnectionLostError
+from rsm_spark.grpc.channel import ReplicaChannel
 
 _READY_S = 40.0
 

@@ -116,17 +116,21 @@ async def test_nothing_acknowledged_is_lost_and_nothing_is_applied_twice_when_le
                 group.create_task(disturb())
                 for index in range(8):
                     group.create_task(write(index))
-            async with await MapClient.connect(log, uri) as fresh:
-                rows = {row.key: row async for row in fresh.scan()}
-                lost = [name for name, value, revision in written if rows.get(name, ())[1:] != (value, revision)]
-                assert lost == []
-                assert [rows[b"counter/%d" % index].value for index in range(8)] == [b"%d" % n for n in counted]
-                said = await replicas.agree(await fresh.put(b"end", b""))
-                assert len({one["digest"] for one in said}) == 1
+            await _check_all_is_there(replicas, written, counted)
         finally:
             for client in clients:
                 await client.close()
         print(f"{len(written)} puts, failovers {[round(s, 2) for s in failovers]} s")
+
+
+async def _check_all_is_there(replicas: Stores, written: list[tuple[bytes, bytes, int]], counted: list[int]) -> None:
+    async with await MapClient.connect(replicas.log, replicas.metadata_uri) as client:
+        rows = {row.key: row async for row in client.scan()}
+        lost = [name for name, value, revision in written if rows.get(name, ())[1:] != (value, revision)]
+        assert lost == []
+        assert [rows[b"counter/%d" % index].value for index in range(8)] == [b"%d" % n for n in counted]
+        said = await replicas.agree(await client.put(b"end", b""))
+        assert len({one["digest"] for one in said}) == 1
 
 
 async def test_a_paused_leader_is_replaced_and_confirms_nothing_when_it_wakes(

@@ -12,9 +12,9 @@ import grpc.aio
 import pytest
 
 from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, Query
-from rsm_spark.errors import InvalidCommandError, RsmError
+from rsm_spark.errors import ConnectionLostError, InvalidCommandError, RsmError
 from rsm_spark.grpc import codec, store_pb2
-from rsm_spark.grpc.channel import ConnectionLostError, ReplicaChannel
+from rsm_spark.grpc.channel import ReplicaChannel
 from rsm_spark.grpc.server import STREAM_MESSAGES_MAX, ReplicaServer
 from rsm_spark.store.core.operation import Message, Operation
 from rsm_spark.store.kv import messages as m
