@@ -1,0 +1,55 @@
+"""The code of the README runs as it stands there, on a cluster of the test's own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ledger.dev import DevCluster
+from tests.integration.store_processes import stores
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+README_URI = "zk+hierarchical://127.0.0.1:2181/ledgers"
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def orders(cluster: DevCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
+    """Run a replica of the map `orders`, as the README starts it."""
+    with stores(cluster.metadata_uri, "orders", tmp_path_factory.mktemp("readme")) as replicas:
+        replicas.start("r1")
+        yield cluster
+
+
+def _run(block: str, cluster: DevCluster) -> str:
+    code = block.replace(README_URI, cluster.metadata_uri)
+    assert code != block, "the block no longer names the default metadata URI"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=240
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_readme_shows_the_map_and_spark() -> None:
+    assert len(BLOCKS) == 2
+
+
+def test_the_map_in_ten_lines_runs(orders: DevCluster) -> None:
+    printed = _run(BLOCKS[0], orders)
+    assert "CompareResult(succeeded=True" in printed
+    assert "value=b'paid'" in printed
+    assert "[b'order/1']" in printed
+
+
+@pytest.mark.spark
+def test_spark_in_six_lines_runs(orders: DevCluster) -> None:
+    printed = _run(BLOCKS[1], orders)
+    assert "Batch: 0" in printed
+    assert "leader_started" in printed
