@@ -17,6 +17,7 @@ from ledger.errors import LedgerError
 from ledger.testing import Faults, Nemesis, SimHost, Simulation, SimulationError
 from ledger.testing.cluster import SimCluster
 from tests.sim.ledger_history import BrokenInvariantError, History, LedgerHistory
+from tests.sim.ledger_witness import witnessed
 
 __all__ = ["Outcome", "run_seed"]
 
@@ -59,7 +60,8 @@ def run_seed(
     scenario = _Scenario(simulation, patch_server, has_faults=has_faults)
     outcome = Outcome(seed)
     try:
-        simulation.run(scenario.main(), limit_s=_TROUBLE_S + 4 * _CALM_S_MAX)
+        with witnessed(scenario.history):
+            simulation.run(scenario.main(), limit_s=_TROUBLE_S + 4 * _CALM_S_MAX)
     except (BrokenInvariantError, SimulationError) as error:
         outcome.broken = str(error) or type(error).__name__
     outcome.signature = simulation.signature

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from ledger.bookie import handlers
+from ledger.core.bookie_ledger import NO_LIMBO
 from tests.sim.ledger_scenario import Outcome, run_seed
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -77,3 +79,13 @@ def test_a_seed_replays_step_by_step_whatever_the_hash_seed() -> None:
         for hash_seed, order in (("1", seeds), ("2", seeds[::-1]))
     ]
     assert sorted(printed[0].splitlines()) == sorted(printed[1].splitlines())
+
+
+def test_a_bookie_that_denies_what_it_has_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: damage without limbo, so that a loss looks like "never had it" (found by seed 4)."""
+    for name in ("missing_entry_status", "missing_ledger_status"):
+        honest = getattr(handlers, name)
+        monkeypatch.setattr(handlers, name, lambda ledger_id, _limbo, honest=honest: honest(ledger_id, NO_LIMBO))
+    broken = next((outcome.broken for outcome in map(run_seed, range(60)) if outcome.broken), None)
+    assert broken is not None
+    assert broken.startswith("unknown-is-not-absent")
