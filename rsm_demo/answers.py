@@ -39,7 +39,7 @@ def from_delta(place: Path) -> Source:
 def damage_a_row(place: Path) -> str:
     """Change the value of the first key of the table behind everybody's back; return the key."""
     table = DeltaTable(str(place))
-    keys: list[bytes] = table.to_pyarrow_table(columns=["key"]).column("key").to_pylist()
-    victim = min(keys)
+    keys = table.to_pyarrow_table(columns=["key"]).column("key").to_pylist()
+    victim = min(bytes(key) for key in keys if key is not None)
     table.update(updates={"value": "X'5b226e6f7768657265222c302c302c305d'"}, predicate=f"key = X'{victim.hex()}'")
     return victim.decode()

@@ -1,4 +1,8 @@
-"""A process of the demonstration that tells about itself in JSON lines."""
+"""A process of the demonstration that tells about itself in JSON lines.
+
+* `RsmError`
+    * `ChildFailedError`   it ended, or did not say in time what was waited for
+"""
 
 from __future__ import annotations
 
@@ -89,8 +93,9 @@ class Child:
     async def tell(self, message: Mapping[str, Any]) -> None:
         """Write one JSON line to its standard input."""
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(message).encode() + b"\n")
-        await self._process.stdin.drain()
+        with contextlib.suppress(ConnectionError):  # it has ended: whoever waits for its answer hears so
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            await self._process.stdin.drain()
 
     def kill(self) -> None:
         """``kill -9``."""
