@@ -367,4 +367,3 @@ def _environment() -> dict[str, str]:
         environment["PYTHONPATH"] = f"{root}{os.pathsep}{earlier}" if earlier else str(root)
     environment["PYTHONUNBUFFERED"] = "1"
     return environment
-

@@ -53,7 +53,7 @@ def spawn(command: Sequence[str], *, log: Path, out: Path | None = None, env: Ma
         ClusterError: The program cannot be started or ended at once, or there is no /proc.
 
     """
-    with log.open("ab") as log_file, (out.open("wb") if out else contextlib.nullcontext(log_file)) as out_file:
+    with log.open("ab") as log_file, out.open("wb") if out else contextlib.nullcontext(log_file) as out_file:
         try:
             # The child is ours to reap only while this program lives; afterwards init does it.
             child = subprocess.Popen(
