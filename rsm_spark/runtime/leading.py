@@ -55,6 +55,7 @@ from rsm_spark.runtime.status import Role
 __all__ = ["LeaderDriver", "LoggedClock"]
 
 _logger = logging.getLogger(__name__)
+_FAILED_ADD_PAUSE_S_MAX = 5.0
 
 
 class LoggedClock:
@@ -100,6 +101,7 @@ class LeaderDriver:
         self._wake: asyncio.Future[None] | None = None
         self._resigned: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._outcome: StepDown | None = None
+        self._failed_add_count = 0  # In a row, each in a ledger of its own.
         self._idle: asyncio.Future[None] | None = None
 
     # ---- life
@@ -193,6 +195,7 @@ class LeaderDriver:
             case ReplayLog():
                 return await self._replay(effect)
             case CreateLedger():
+                await self._spare_the_metadata_store()
                 return LedgerCreated(await self._ledger.create(effect), self._context.clock_ms())
             case BeginLeadership(leader_epoch=epoch):
                 return self._begin(epoch)
@@ -329,8 +332,11 @@ class LeaderDriver:
             added = self._ledger.append(payload)
             await asyncio.sleep(0)  # The ledger sends at the end of this turn of the loop.
             self._context.state.settle()  # While the entry is on its way.
-            return EntryConfirmed(await asyncio.shield(added))
+            entry_id = await asyncio.shield(added)
+            self._failed_add_count = 0
+            return EntryConfirmed(entry_id)
         except LedgerError as error:
+            self._failed_add_count += 1
             _logger.warning("an add failed: %s", error, extra=self._context.log_extra)
             return AddFailed()
 
@@ -346,6 +352,13 @@ class LeaderDriver:
             context.set_role(Role.LEADER, Phase.LEAD)
         if batch.envelope.record_count:
             self._ledger.publish_soon()
+
+    async def _spare_the_metadata_store(self) -> None:
+        """Wait before the next ledger if the last ones failed at once: each costs the chain a place."""
+        if self._failed_add_count > 1:
+            retry_s = self._context.settings.retry_s
+            delay_s = min(retry_s * 2 ** (self._failed_add_count - 2), _FAILED_ADD_PAUSE_S_MAX)
+            await asyncio.sleep(delay_s * self._context.rng.uniform(0.5, 1.0))
 
     async def _close(self, ledger_id: int) -> Event:
         while True:
