@@ -89,7 +89,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
             expire=rng.choice((_ZERO, _ZERO, 1.0)),
             metadata_down=rng.choice((_ZERO, _ZERO, 0.3)),
             kill_other=rng.choice(weight),
-            rot=rng.choice((_ZERO, _ZERO, _ZERO, 1.0)),
+            rot=rng.choice((_ZERO, _ZERO, 1.0, 3.0)),
             sync_error_rate=rng.choice((_ZERO, _ZERO, _ZERO, 0.002, 0.02)),
             write_error_rate=rng.choice((_ZERO, _ZERO, _ZERO, _ZERO, 0.005)),
             metadata=MetadataRates(

@@ -23,7 +23,7 @@ from tests.sim.ledger_scenario import Outcome, run_seed
 _ROOT = Path(__file__).resolve().parents[2]
 _SEED_COUNT = int(os.environ.get("RSM_SIM_SEEDS", "120"))
 _GROUP_COUNT = 6
-_REPLAYED_SEEDS = 6
+_REPLAYED_SEEDS = 10
 _COUNTED_SHARE_MIN = 0.6
 
 
