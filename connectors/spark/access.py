@@ -82,7 +82,15 @@ class DriverAccess:
             NoSuchLedgerError: It does not exist.
 
         """
-        return self._call(lambda client: client.metadata(ledger_id, sync=True))
+
+        async def ask(client: LedgerClient) -> LedgerMetadata:
+            metadata = await client.metadata(ledger_id, sync=True)
+            handle = self._handles.get(ledger_id)
+            if handle is not None:
+                handle.metadata = metadata
+            return metadata
+
+        return self._call(ask)
 
     def confirmed(self, ledger_id: int) -> Confirmed:
         """Ask the bookies for a ledger's end.
@@ -94,8 +102,6 @@ class DriverAccess:
 
         async def ask(client: LedgerClient) -> Confirmed:
             handle = await self._handle(client, ledger_id)
-            if not handle.is_closed:
-                await handle.refresh()
             info = await handle.read_lac()
             return Confirmed(info.last_add_confirmed, info.explicit_lac)
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -26,9 +27,8 @@ def settings_of(log: Any, folder: Path, **more: Any) -> MaterializeSettings:
     return MaterializeSettings(
         log=log.name,
         place=str(folder / "table"),
-        checkpoint=str(folder / "checkpoint"),
         source={"metadataUri": log.metadata_uri},
-        **{"available_now": True, **more},
+        **{"checkpoint": str(folder / "checkpoint"), "available_now": True, **more},
     )
 
 
@@ -131,45 +131,50 @@ def test_a_table_that_the_machine_lacks_is_refused(spark: SparkSession, log: Any
         materialize(spark, log, tmp_path, machine_table="orders")
 
 
-def test_the_job_killed_in_the_middle_and_started_again_ends_with_the_same_table(log: Any, tmp_path: Path) -> None:
+def job_of(log: Any, folder: Path, *more: str) -> list[str]:
+    job = str(_ROOT / "jobs" / "materialize.py")
+    place = str(folder / "table")
+    return [job, "--log", log.name, "--table", place, "--metadata-uri", log.metadata_uri, "--available-now", *more]
+
+
+def test_the_job_killed_in_the_middle_and_started_again_ends_with_the_same_table(
+    spark: SparkSession, log: Any, tmp_path: Path
+) -> None:
     log.fill(60)
-    command = [
-        *(
-            sys.executable,
-            str(_ROOT / "jobs" / "materialize.py"),
-            "--log",
-            log.name,
-            "--table",
-            str(tmp_path / "table"),
-        ),
-        *("--metadata-uri", log.metadata_uri, "--available-now"),
-    ]
-    environment = {
-        **os.environ,
-        "MASTER": "local[2]",
-        "PYSPARK_SUBMIT_ARGS": "--conf spark.ui.enabled=false pyspark-shell",
-    }
+    settings = "--master local[2] --conf spark.ui.enabled=false pyspark-shell"
     with subprocess.Popen(
-        [*command, "--max-records", "20"],
+        [sys.executable, *job_of(log, tmp_path, "--max-records", "20")],
         cwd=tmp_path,
-        env=environment,
+        env={**os.environ, "PYSPARK_SUBMIT_ARGS": settings},
         stdout=subprocess.PIPE,
-        text=True,
         stderr=subprocess.DEVNULL,
+        text=True,
         start_new_session=True,
     ) as job:
         assert job.stdout is not None
         lines = [json.loads(job.stdout.readline()) for _ in range(3)]
-        os.killpg(job.pid, 9)
+        os.killpg(job.pid, signal.SIGKILL)
     applied = DeltaTable(str(tmp_path / "table")).transaction_version(f"rsm:{log.name}:{log.log_id.hex()}:map")
     assert applied is not None
     assert lines[-1]["revision"] <= applied < log.revision
-    again = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert again.returncode == 0, again.stderr
-    summary = json.loads(again.stdout.splitlines()[-1])
-    assert summary["ok"] is True
-    assert summary["records"] == log.revision - applied
-    assert summary["position"]["revision"] == log.revision
+    again = settings_of(log, tmp_path, checkpoint=str(tmp_path / "table" / "_rsm_checkpoint"))
+    summary = Materializer(spark, again, report=lambda _progress: None).run()
+    assert summary.position.revision == log.revision
+    assert summary.position.digest == digest_of(log.state)
+    assert content(tmp_path) == log.state
+
+
+@pytest.mark.slow
+def test_the_job_by_spark_submit_ends_with_a_summary_and_an_exit_code(log: Any, tmp_path: Path) -> None:
+    log.fill(10)
+    submit = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[2]"]
+    for name, code in ((log.name, 0), ("nobody", 1)):
+        command = [name if part == log.name else part for part in job_of(log, tmp_path)]
+        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+        done = subprocess.run(
+            [*submit, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=250, check=False
+        )
+        assert done.returncode == code, done.stderr
+        summary = json.loads(done.stdout.splitlines()[-1])
+        assert (summary["job"], summary["ok"]) == ("materialize", code == 0)
     assert content(tmp_path) == log.state
