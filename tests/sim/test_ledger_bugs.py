@@ -189,7 +189,7 @@ BUDGETS: dict[Plant, int] = {
     _confirm_what_is_pushed: 40,
     _go_on_after_a_failed_sync: 150,
 }
-"""Seeds within which each must be found: about five times and more what it took (0, 1, 0, 7, 16, 0, 3, 64, 3, 3, 17)."""
+"""Seeds within which each must be found: five times and more what it took (0, 1, 0, 7, 16, 0, 3, 64, 3, 3, 17)."""
 
 
 @pytest.fixture(autouse=True)
