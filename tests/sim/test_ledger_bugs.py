@@ -185,6 +185,7 @@ BUDGETS: dict[Plant, int] = {
     _skip_write_back: 40,
     _close_over_anything: 100,
     _take_unknown_for_absent: 600,
+    _take_silence_for_absent: 40,
     _expose_lac_while_recovering: 40,
     _confirm_what_is_pushed: 40,
     _go_on_after_a_failed_sync: 150,
