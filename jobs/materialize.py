@@ -4,7 +4,8 @@
     python jobs/materialize.py --log orders --table /lake/orders --trigger "1 second"
 
 The table says where it stands; it may be killed and started again at any time, with or without its checkpoint.
-Standard output: a JSON line for each micro-batch that changed the table, and a summary as the last line.
+Standard output: a JSON line when a micro-batch has been read, one when it has changed the table, and a summary as the
+last line.
 Exit code: 0 = done, or ended by a signal with everything applied that was read; 1 = failed, the summary says why;
 2 = wrong arguments.
 """
@@ -85,9 +86,15 @@ def main() -> int:
     def report(progress: Progress) -> None:
         _say({"job": "materialize", "log": settings.log, **msgspec.structs.asdict(progress)})
 
+    def report_read(revision: int) -> None:
+        _say({"job": "materialize", "log": settings.log, "read_revision": revision})
+
     try:
         spark = spark_session(f"materialize {settings.log}", delta=False, checkpoint=settings.checkpoint)
-        summary = Materializer(spark, settings, report=report, should_stop=lambda: bool(stops)).run()
+        materializer = Materializer(
+            spark, settings, report=report, on_read=report_read, should_stop=lambda: bool(stops)
+        )
+        summary = materializer.run()
     except Exception as error:
         logging.getLogger(__name__).exception("materialize failed")
         _say({"job": "materialize", "ok": False, "log": settings.log, "table": settings.place, "error": str(error)})

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -114,6 +115,7 @@ class Materializer:
         spark: Session.
         settings: What to do.
         report: Told of each micro-batch that changed the table.
+        on_read: Told the last revision of each micro-batch that Spark has read and that is about to be applied.
         should_stop: Asked a few times a second.
 
     """
@@ -124,11 +126,13 @@ class Materializer:
         settings: MaterializeSettings,
         *,
         report: Callable[[Progress], None],
+        on_read: Callable[[int], None] = lambda _: None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self._spark = spark
         self._settings = settings
         self._report = report
+        self._on_read = on_read
         self._should_stop = should_stop
         self._progress: list[Progress] = []
         self._failure: Exception | None = None
@@ -247,6 +251,8 @@ class Materializer:
             began = time.monotonic()
             try:
                 records: pa.Table = frame.toArrow()
+                if records.num_rows:
+                    self._on_read(pc.max(records["revision"]).as_py())
                 applied = follower.apply(records)
             except Exception as error:
                 # Spark turns it into text; `_judge` wants to know what it was.

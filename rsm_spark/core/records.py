@@ -41,7 +41,7 @@ SESSIONS_TABLE = "_sessions"
 class KernelRecord(IntEnum):
     """Record types of the kernel, with their fields.
 
-    MACHINE_DESCRIBED ``[description]``: msgpack of `MachineDescription`; first record of every log.
+    MACHINE_DESCRIBED ``[description]``: JSON of `MachineDescription`; first record of every log.
     LEADER_STARTED ``[replica_id, incarnation]``: first record of a leadership.
     SESSION_OPENED ``[session]``, SESSION_EXPIRED ``[session]``: a row of `SESSIONS_TABLE` begins, ends.
     COMMAND_ANSWERED ``[]``: a command that changed nothing; its head carries the reply.
