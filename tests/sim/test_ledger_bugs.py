@@ -210,5 +210,3 @@ def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -
             print(f"found by seed {seed}: {outcome.broken}")
             return
     pytest.fail(f"{BUDGETS[plant]} seeds found nothing")
-
-
