@@ -33,13 +33,14 @@ class SimPowerCut(BaseException):
 class _File:
     """Content of one file: as processes see it, and as a power loss would leave it at best."""
 
-    __slots__ = ("cached", "durable", "unsynced")
+    __slots__ = ("cached", "durable", "settled_bytes", "unsynced")
 
     def __init__(self) -> None:
         self.cached = bytearray()
         self.durable = bytearray()
         # (offset, bytes) in the order of writing. `durable` plus all of these is `cached`, unless a sync failed.
         self.unsynced: list[tuple[int, bytes]] = []
+        self.settled_bytes = 0  # where the writes of the last sync begin
 
     def write(self, byte_offset: int, content: bytes) -> None:
         _put(self.cached, byte_offset, content)
@@ -128,6 +129,8 @@ class SimDisk:
             _fail(errno.EIO, "fdatasync")
         for byte_offset, content in writes:
             _put(file.durable, byte_offset, content)
+        if writes:
+            file.settled_bytes = min(byte_offset for byte_offset, _ in writes)
         self.sync_count += 1
         self._note(b"sync %d" % len(writes))
 
@@ -246,6 +249,12 @@ class SimDisk:
             if self.rng.random() < 0.5:
                 _put(file.durable, start, content[start - byte_offset : stop - byte_offset])
             start = stop
+
+    def rot_settled(self, path: str) -> None:
+        """Flip one bit before the last synced write: after a crash, rot in that one looks like a torn tail."""
+        file = self._names[path]
+        if file.settled_bytes:
+            self.rot(path, byte_offset=self.rng.randrange(min(file.settled_bytes, len(file.durable))))
 
     def rot(self, path: str | None = None, *, byte_offset: int | None = None) -> tuple[str, int] | None:
         """Flip one bit, on the disk and in the cache.

@@ -43,7 +43,8 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
         expire: Weight of an expired metadata session.
         metadata_down: Weight of an outage of the whole metadata store.
         kill_other: Weight of kill -9 of a host that is no server.
-        rot: Weight of a flipped bit in a file of the first server, the only one whose disk rots.
+        rot: Weight of a flipped bit in a file of the first server, the only one whose disk
+            rots; never in the last batch before a crash, which nobody can tell from a torn tail.
         sync_error_rate: Share of disk syncs that fail.
         write_error_rate: Share of disk writes that find no space.
         metadata: Rates of the metadata store.
@@ -243,7 +244,7 @@ class Nemesis:
         disk = self._servers[0].disk
         files = [path for path in disk.files() if path.endswith(_ROTTING)]
         if files:
-            disk.rot(self._rng.choice(files))
+            disk.rot_settled(self._rng.choice(files))
 
     def _reset(self) -> None:
         first, second = self._rng.sample([host.name for host in (*self._servers, *self._others)], 2)
