@@ -77,6 +77,7 @@ async def connect(
         default_acl=_ACL,
         connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0),
         command_retry=KazooRetry(max_tries=0),
+        logger=_kazoo_log(),
     )
     session = ZooKeeperSession(client, asyncio.get_running_loop(), session_timeout_ms)
     started = client.start_async()
@@ -88,6 +89,14 @@ async def connect(
         )
     session.started()
     return session
+
+
+def _kazoo_log() -> logging.Logger:
+    """Return a logger that keeps kazoo's line per failed attempt to itself: what matters is told by the session."""
+    log = _LOG.getChild("kazoo")
+    if log.level == logging.NOTSET:
+        log.setLevel(logging.CRITICAL)
+    return log
 
 
 class ZooKeeperSession:
