@@ -98,8 +98,8 @@ class Screen:
             f"follower {_count(view.follower_lag)}   Spark {_count(view.spark_lag)}   "
             f"Delta {_count(view.delta_lag)}   (records behind the last acknowledged)",
         )
-        bar = ProgressBar(total=max(1, view.total_count), completed=view.acked_count, width=60)
-        done = Text(f" {view.acked_count:,} of {view.total_count:,} flights acknowledged")
+        bar = ProgressBar(total=max(1, view.total_count), completed=view.acked_count, width=52)
+        done = Text(f"{view.acked_count:,} of {view.total_count:,} flights acknowledged")
         events = Table.grid(padding=(0, 2))
         for at_s, text in self._events:
             events.add_row(Text(f"{at_s:6.1f} s", style="dim"), text)
