@@ -5,6 +5,7 @@ Nothing is connected before the first call: Spark builds readers in several proc
 
 from __future__ import annotations
 
+import difflib
 import logging
 import os
 import time
@@ -29,6 +30,7 @@ __all__ = ["DriverAccess"]
 _LOGGER = logging.getLogger(__name__)
 _RETRY_S_MAX = 60.0
 _RETRY_DELAY_S_MAX = 2.0
+_LOGS_NAMED_MAX = 5
 _BLINKS = (RetryableError, MetadataUnavailableError, MetadataSessionLostError)
 _T = TypeVar("_T")
 
@@ -69,11 +71,13 @@ class DriverAccess:
         return decode_chain(value, log_name=log)
 
     async def _known_logs(self, client: LedgerClient, path: str) -> str:
+        """Name the logs that there are, the nearest first."""
         try:
             names = await client.store.children(path.rpartition("/")[0])
         except NoNodeError:
             names = []
-        return f"known: {', '.join(names[:10])}" if names else "it knows no logs at all"
+        nearest = difflib.get_close_matches(path.rpartition("/")[2], names, n=_LOGS_NAMED_MAX, cutoff=0.0)
+        return f"known: {', '.join(nearest)}" if names else "it knows no logs at all"
 
     def metadata(self, ledger_id: int) -> LedgerMetadata:
         """Read a ledger's metadata, no older than this call.

@@ -194,7 +194,11 @@ def test_up_detached_prints_one_line_and_down_ends_it(data_dir: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_up_in_the_foreground_ends_the_cluster_on_a_signal(data_dir: Path, number: int) -> None:
-    process = _rsm("up", "--bookies", "0", "--data-dir", str(data_dir), "--json")
+    earlier = signal.signal(signal.SIGINT, signal.SIG_DFL)  # a child inherits it if it is ignored, as in the background
+    try:
+        process = _rsm("up", "--bookies", "0", "--data-dir", str(data_dir), "--json")
+    finally:
+        signal.signal(signal.SIGINT, earlier)
     assert process.stdout is not None
     assert json.loads(process.stdout.readline())["ready"] is True
     process.send_signal(number)

@@ -152,7 +152,7 @@ def test_the_job_killed_in_the_middle_and_started_again_ends_with_the_same_table
         start_new_session=True,
     ) as job:
         assert job.stdout is not None
-        lines = [json.loads(job.stdout.readline()) for _ in range(3)]
+        lines = [json.loads(job.stdout.readline()) for _ in range(6)]  # read and committed, three times
         os.killpg(job.pid, signal.SIGKILL)
     applied = DeltaTable(str(tmp_path / "table")).transaction_version(f"rsm:{log.name}:{log.log_id.hex()}:map")
     assert applied is not None
