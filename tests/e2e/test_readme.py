@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -17,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 README_URI = "zk+hierarchical://127.0.0.1:2181/ledgers"
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+SPARK_BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "spark.md").read_text(), re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -28,10 +30,14 @@ def orders(cluster: DevCluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def _run(block: str, cluster: DevCluster) -> str:
-    code = block.replace(README_URI, cluster.metadata_uri)
-    assert code != block, "the block no longer names the default metadata URI"
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=240
+        [sys.executable, "-c", block.replace(README_URI, cluster.metadata_uri)],
+        cwd=ROOT,
+        env={**os.environ, "RSM_METADATA_URI": cluster.metadata_uri},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -53,3 +59,9 @@ def test_spark_in_six_lines_runs(orders: DevCluster) -> None:
     printed = _run(BLOCKS[1], orders)
     assert "Batch: 0" in printed
     assert "leader_started" in printed
+
+
+@pytest.mark.spark
+def test_the_first_lines_of_the_spark_page_run(orders: DevCluster) -> None:
+    (block,) = SPARK_BLOCKS
+    assert "entry_hash" in _run(block + "print(rows.columns)\n", orders)
