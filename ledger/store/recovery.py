@@ -93,7 +93,7 @@ def recover(
         data = read_file(disk, path)
         result = scan(data, journal_id, has_successor=has_successor)
         has_successor = has_successor or bool(result.batches)
-        damages.note(_replay(segments, index, journal_id, data, result))
+        _replay(segments, index, journal_id, data, result, damages)
         entry_count += sum(batch.entry_count for batch in result.batches)
         disk.rename(path, f"{settings.folder}/{free_file_name(journal_id)}")
     disk.fsync_dir(settings.folder)
@@ -138,22 +138,28 @@ def _index_segments(index: Index, segments: SegmentFolder, damages: _Damages) ->
             index.commit_segment(segment_id, converted.blocks, converted.ledgers)
 
 
-def _replay(segments: SegmentFolder, index: Index, journal_id: int, data: bytearray, result: JournalScan) -> list[str]:
-    """Make a segment of a journal file; return what of it is lost."""
+def _replay(
+    segments: SegmentFolder, index: Index, journal_id: int, data: bytearray, result: JournalScan, damages: _Damages
+) -> None:
+    """Make a segment of a journal file, once what of it is lost has been noted.
+
+    In this order: a segment without its losses would look like one that was converted before the damage.
+    """
     losses = [
         f"{sealed_file_name(journal_id)}: bytes {start}-{end} were synced once and are damaged"
         for start, end in result.lost
     ]
     if journal_id in segments.segment_ids() and losses:
-        # The conversion was done before the damage; the file was only not freed yet.
+        # Converted before the damage, or by a replay that noted it: the file was only not freed yet.
         converted = segments.rows(journal_id)
         segments.sync(journal_id)
-        return losses if converted.damages else []
+        damages.note(losses if converted.damages else [])
+        return
+    damages.note(losses)
     collected = collect(data, result)
     if collected:
         converted = segments.write(journal_id, data, collected)
         index.commit_segment(journal_id, converted.blocks, converted.ledgers)
-    return losses
 
 
 def _preallocate(disk: Disk, settings: JournalSettings) -> list[tuple[int, str]]:

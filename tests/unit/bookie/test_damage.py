@@ -44,6 +44,29 @@ def test_rot_in_a_synced_batch_is_limbo_and_every_held_ledger_counts_as_fenced()
     asyncio.run(run())
 
 
+def test_a_loss_is_remembered_wherever_the_power_goes_in_the_replay_that_finds_it() -> None:
+    """The segment must not be on the disk before its losses: it would look converted before the damage."""
+
+    async def run(cut_after: int) -> bool:
+        bench, client = await started()
+        for entry_id in range(3):
+            await client.ask_one(add(1, entry_id))
+        bench.disk.rot(journal_file(bench), byte_offset=150)
+        bench.disk.operations_left = cut_after
+        is_cut = await bench.start() is None
+        bench.disk.operations_left = None
+        bench.disk.lose_power()
+        client = await bench.start()
+        assert bench.server.store.limbo.reasons, f"forgotten after {cut_after} operations"
+        assert (await client.ask_one(read(1, 0))).status == Status.EUNKNOWNLEDGERSTATE
+        return is_cut
+
+    cuts = 0
+    while asyncio.run(run(cuts)):
+        cuts += 1
+    assert cuts > 20
+
+
 def test_ledgers_younger_than_the_loss_are_served_as_usual() -> None:
     async def run() -> None:
         bench, client = await started()
