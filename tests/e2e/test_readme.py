@@ -54,6 +54,23 @@ def test_the_map_in_ten_lines_runs(orders: DevCluster) -> None:
     assert "[b'order/1']" in printed
 
 
+def test_the_commands_on_a_running_replica_do_what_they_say(orders: DevCluster) -> None:
+    lines = re.findall(r"^\.venv/bin/rsm ((?:map|log|status) .*)$", README, re.MULTILINE)
+    assert len(lines) == 3
+    for line in lines:
+        done = subprocess.run(
+            [sys.executable, "-m", "rsm_spark", *line.split()],
+            cwd=ROOT,
+            env={**os.environ, "RSM_METADATA_URI": orders.metadata_uri},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout
+
+
 @pytest.mark.spark
 def test_spark_in_six_lines_runs(orders: DevCluster) -> None:
     printed = _run(BLOCKS[1], orders)
