@@ -1,7 +1,7 @@
 """The Python follower: tails the log from its first record and folds it, in a process that serves nobody.
 
 ``python -m rsm_demo.follower METADATA_URI LOG``. Says ``{"revision": …}`` as it goes; told ``{"until": R}`` on standard
-input it says its rows, digests and how often a command was applied twice, once it has applied revision R.
+input it says its rows, their digest and how often a command was applied twice, once it has applied revision R.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from ledger import LedgerClient
 from ledger.errors import LedgerError
 from rsm_demo.accounts import accounts_of, map_digest, unpack
 from rsm_demo.speech import listen, say
-from rsm_spark.core.digest import digest_bytes
 from rsm_spark.core.envelope import HEADER_BYTES
 from rsm_spark.core.records import Record, decode_records
 from rsm_spark.core.state import ReplicatedState
@@ -62,7 +61,6 @@ class _Follower:
             "revision": self.revision,
             "rows": accounts_of(pairs),
             "map_digest": map_digest(pairs),
-            "state_digest": digest_bytes(self.state.digest).hex(),
             "applied_twice": self.applied_twice,
         }
 
