@@ -1,4 +1,4 @@
-"""Numbers of the wire protocol."""
+"""Numbers of the wire protocols, v3 and v2."""
 
 from __future__ import annotations
 
@@ -14,11 +14,19 @@ __all__ = [
     "READ_FLAG_FENCE",
     "READ_FLAG_PIGGYBACK",
     "WRITE_FLAG_DEFERRED_SYNC",
+    "V2_CODES",
+    "V2_FLAG_FENCE",
+    "V2_FLAG_HIGH_PRIORITY",
+    "V2_FLAG_RECOVERY_ADD",
+    "V2_PROTOCOL_VERSION",
+    "V2_STATUSES",
     "Operation",
     "Status",
+    "V2Opcode",
 ]
 
 PROTOCOL_VERSION: Final = 3
+V2_PROTOCOL_VERSION: Final = 2
 
 READ_FLAG_FENCE: Final = 1
 READ_FLAG_PIGGYBACK: Final = 2
@@ -26,6 +34,9 @@ ADD_FLAG_RECOVERY: Final = 1
 WRITE_FLAG_DEFERRED_SYNC: Final = 1
 INFO_FLAG_TOTAL_DISK: Final = 1
 INFO_FLAG_FREE_DISK: Final = 2
+V2_FLAG_FENCE: Final = 1
+V2_FLAG_RECOVERY_ADD: Final = 2
+V2_FLAG_HIGH_PRIORITY: Final = 4
 
 PRIORITY_RECOVERY: Final = 100
 """Priority of recovery traffic: a read-only bookie still takes adds that carry it."""
@@ -62,3 +73,33 @@ class Status(IntEnum):
     EREADONLY = 505
     ETOOMANYREQUESTS = 506
     EUNKNOWNLEDGERSTATE = 507
+
+
+class V2Opcode(IntEnum):
+    """What a packet of protocol v2 asks for. Its adds and reads have each other's number in v3."""
+
+    ADD_ENTRY = 1
+    READ_ENTRY = 2
+    AUTH = 3
+    READ_LAC = 4
+    WRITE_LAC = 5
+    GET_BOOKIE_INFO = 6
+    BATCH_READ_ENTRY = 7
+
+
+V2_CODES: Final[dict[Status, int]] = {
+    Status.EOK: 0,
+    Status.ENOLEDGER: 1,
+    Status.ENOENTRY: 2,
+    Status.EBADREQ: 100,
+    Status.EIO: 101,
+    Status.EUA: 102,
+    Status.EBADVERSION: 103,
+    Status.EFENCED: 104,
+    Status.EREADONLY: 105,
+    Status.ETOOMANYREQUESTS: 106,
+    Status.EUNKNOWNLEDGERSTATE: 107,
+}
+"""What protocol v2 writes for a status."""
+
+V2_STATUSES: Final[dict[int, Status]] = {code: status for status, code in V2_CODES.items()}

@@ -1,6 +1,7 @@
-"""Requests and responses of protocol v3 as values; `ledger.wire.v3` turns them into bytes and back.
+"""Requests and responses as values; `ledger.wire.v3` and `ledger.wire.v2` turn them into bytes and back.
 
-`txn_id` is the client's number of a request on one connection; the response carries it back.
+`txn_id` is the client's number of a request on one connection; the response carries it back. Protocol v2 has such a
+number for batch reads only: its other packets are matched by operation, ledger and entry, and `txn_id` is 0.
 Bodies may be slices of the chunk that was received: copy what must outlive it cheaply.
 """
 
@@ -17,6 +18,8 @@ __all__ = [
     "AddResponse",
     "AuthRequest",
     "AuthResponse",
+    "BatchReadRequest",
+    "BatchReadResponse",
     "ForceRequest",
     "ForceResponse",
     "InfoRequest",
@@ -68,6 +71,27 @@ class ReadRequest(msgspec.Struct, frozen=True, gc=False):
     is_piggyback: bool = False
     previous_lac: int | None = None
     timeout_ms: int | None = None
+    priority: int = 0
+
+
+class BatchReadRequest(msgspec.Struct, frozen=True, gc=False):
+    """Read consecutive entries from `entry_id` on; protocol v2 only.
+
+    Attributes:
+        txn_id: Carried by the request and its response.
+        max_count: Entries at most; 0 or less leaves it to `max_bytes`.
+        max_bytes: Of the whole response. The first entry comes even if it is longer; the bookie has a limit of its own.
+        is_fencing: As for `ReadRequest`.
+
+    """
+
+    txn_id: int
+    ledger_id: int
+    entry_id: int
+    max_count: int
+    max_bytes: int
+    master_key: bytes | None = None
+    is_fencing: bool = False
     priority: int = 0
 
 
@@ -133,6 +157,7 @@ class UnsupportedRequest(msgspec.Struct, frozen=True, gc=False):
 Request: TypeAlias = (
     AddRequest
     | ReadRequest
+    | BatchReadRequest
     | AuthRequest
     | WriteLacRequest
     | ReadLacRequest
@@ -170,6 +195,16 @@ class ReadResponse(msgspec.Struct, frozen=True, gc=False):
     body: bytes | memoryview | None = None
     max_lac: int | None = None
     lac_update_timestamp: int | None = None
+
+
+class BatchReadResponse(msgspec.Struct, frozen=True, gc=False):
+    """The entries from `entry_id` on, sealed, in order; none unless the status is EOK."""
+
+    txn_id: int
+    status: Status
+    ledger_id: int
+    entry_id: int
+    bodies: tuple[bytes | memoryview, ...] = ()
 
 
 class AuthResponse(msgspec.Struct, frozen=True, gc=False):
@@ -243,6 +278,7 @@ class UnsupportedResponse(msgspec.Struct, frozen=True, gc=False):
 Response: TypeAlias = (
     AddResponse
     | ReadResponse
+    | BatchReadResponse
     | AuthResponse
     | WriteLacResponse
     | ReadLacResponse

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from ledger.errors import RemoteProtocolError
+from ledger.errors import RemoteProtocolError, UsageError
 from ledger.wire import packets as p
 from ledger.wire.codes import (
     ADD_FLAG_RECOVERY,
@@ -98,6 +98,7 @@ def encode_request(request: p.Request) -> bytes:
 
     Raises:
         RemoteProtocolError: It is over the limit of a frame.
+        UsageError: It is a batch read, which only protocol v2 has.
 
     """
     if isinstance(request, p.AddRequest) and not (request.is_recovery or request.write_flags or request.priority):
@@ -247,6 +248,8 @@ def _request_message(request: p.Request) -> Any:
             message.getListOfEntriesOfLedgerRequest.ledgerId = request.ledger_id
         case p.UnsupportedRequest():
             header.operation = request.operation  # type: ignore[assignment]
+        case p.BatchReadRequest():
+            raise UsageError("a batch read needs a connection of protocol v2", ledger_id=request.ledger_id)
     return message
 
 
@@ -353,6 +356,8 @@ def _response_message(response: p.Response) -> Any:
         header.operation = Operation.START_TLS
         message.startTLSResponse.SetInParent()
         return message
+    if isinstance(response, p.BatchReadResponse):
+        raise UsageError("a batch read is answered in protocol v2 only", ledger_id=response.ledger_id)
     header.operation = _RESPONSE_OPERATIONS[type(response)]
     body = getattr(message, _RESPONSE_FIELDS[Operation(header.operation)])
     body.status = response.status
