@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Self
 
 from ledger.dev.zookeeper import write_files, zookeeper_command
 
@@ -65,7 +66,7 @@ class Namespaces:
         """Return what to put before a command that is to run on a host."""
         return ("ip", "netns", "exec", self._name(host))
 
-    def __enter__(self) -> Namespaces:
+    def __enter__(self) -> Self:
         """Make the networks and start the servers."""
         try:
             self._make_networks()

@@ -49,7 +49,7 @@ def _reaches(networks: Namespaces, source: str, target: str) -> bool:
 
 @pytest.mark.slow
 def test_nothing_acknowledged_is_lost_when_networks_are_cut_one_way(networks) -> None:
-    """Bookies are cut off in one direction, from the writer or from ZooKeeper, for longer and shorter than time-outs."""
+    """Bookies are cut off one way, from the writer or from ZooKeeper, for longer and shorter than time-outs."""
     rng = random.Random(7)
     bookies = networks.hosts[2:]
     writer = Writer(networks.metadata_uri, prefix=networks.inside("client"))
