@@ -13,11 +13,20 @@ from typing import Final
 
 import msgspec
 
-from ledger.client.answers import Answered, AnswerQueue, read_answer
+from ledger.client.answers import AnswerQueue, read_answer
 from ledger.client.pool import ConnectionPool
-from ledger.core.entry import Answer
+from ledger.core.entry import Answer, Entry
 from ledger.core.metadata import NO_ENTRY, LedgerMetadata, LedgerState
-from ledger.core.recovery import CloseLedger, Effect, FailRecovery, FenceRead, Recovery, ReplaceBookie, WriteBack
+from ledger.core.placement import BookieState, choose_replacement
+from ledger.core.recovery import (
+    CloseLedger,
+    Effect,
+    FenceRead,
+    Recovery,
+    ReplaceBookie,
+    WriteBack,
+    closed_metadata,
+)
 from ledger.errors import (
     BadVersionError,
     MetadataSessionLostError,
@@ -28,7 +37,7 @@ from ledger.errors import (
 from ledger.wire.codes import PRIORITY_RECOVERY
 from ledger.wire.digests import Digest, master_key
 from ledger.wire.entry import seal
-from ledger.wire.packets import AddRequest, ReadRequest
+from ledger.wire.packets import AddRequest, ReadRequest, Request
 from ledger.zk.ledgers import LedgerStore
 
 __all__ = ["LedgerCloser", "check_password"]
@@ -136,8 +145,11 @@ class LedgerCloser:
         self, ledger_id: int, held: LedgerMetadata, version: int, end: CloseLedger
     ) -> LedgerMetadata | None:
         """Write the recovered end; None if the metadata are not those that the recovery began with."""
-        closed = msgspec.structs.replace(_closed(held, end.last_entry_id, end.length), segments=end.segments)
+        current = held
         for _ in range(_ATTEMPTS_MAX):
+            closed = closed_metadata(held, current, end)
+            if closed is None:
+                return None
             try:
                 await self._ledgers.write(ledger_id, closed, version)
             except _UNSETTLED as error:
@@ -147,8 +159,6 @@ class LedgerCloser:
             current, version = await self._ledgers.read(ledger_id, sync=True)
             if current.is_closed:
                 return current
-            if current != held:
-                return None
         return None
 
     async def _find_end(self, ledger_id: int, metadata: LedgerMetadata) -> CloseLedger:
@@ -158,14 +168,14 @@ class LedgerCloser:
         while True:
             spares: list[ReplaceBookie] = []
             for effect in effects:
-                if isinstance(effect, CloseLedger):
-                    return effect
-                if isinstance(effect, FailRecovery):
-                    raise effect.error
-                if isinstance(effect, ReplaceBookie):
-                    spares.append(effect)
-                else:
+                if isinstance(effect, FenceRead | WriteBack):
                     run.send(effect)
+                elif isinstance(effect, ReplaceBookie):
+                    spares.append(effect)
+                elif isinstance(effect, CloseLedger):
+                    return effect
+                else:
+                    raise effect.error
             if spares:
                 effects = []
                 for replace in spares:
@@ -174,12 +184,16 @@ class LedgerCloser:
                 effects = await run.next_effects(core)
 
     async def _spare(self, replace: ReplaceBookie) -> str | None:
-        spares = [b for b in await self._ledgers.writable_bookies() if b not in replace.excluded]
-        return self._rng.choice(spares) if spares else None
+        suspects = self._pool.suspects()
+        writable = [BookieState(b, is_suspect=b in suspects) for b in await self._ledgers.writable_bookies()]
+        return choose_replacement(writable, ensemble=replace.excluded, rng=self._rng)
 
 
 class _Run:
-    """Requests and answers of one recovery. The token of a request is (is it a read, entry id)."""
+    """Requests and answers of one recovery. The token of a request is (is it a read, entry id).
+
+    What is sent in one turn of the loop leaves in one write per bookie: the connections see to that.
+    """
 
     def __init__(self, ledger_id: int, metadata: LedgerMetadata, pool: ConnectionPool) -> None:
         self._ledger_id = ledger_id
@@ -187,51 +201,63 @@ class _Run:
         self._digest = Digest(metadata.digest_type, metadata.password)
         self._master_key = master_key(metadata.password)
         self._answers = AnswerQueue()
+        # The entry sealed last: it goes to several bookies in a row.
+        self._sealed_entry: Entry | None = None
+        self._sealed = b""
 
-    def send(self, effect: Effect) -> None:
+    def send(self, effect: FenceRead | WriteBack) -> None:
         """Carry out a read or a write."""
         txn = self._pool.take_txns(1)
+        request: Request
         if isinstance(effect, FenceRead):
-            read = ReadRequest(
-                txn, self._ledger_id, effect.entry_id, self._master_key, is_fencing=True, priority=PRIORITY_RECOVERY
+            entry_id = effect.entry_id
+            request = ReadRequest(
+                txn, self._ledger_id, entry_id, self._master_key, is_fencing=True, priority=PRIORITY_RECOVERY
             )
-            self._pool.ask(effect.bookie_id, read, (self._answers, (True, effect.entry_id)))
-        elif isinstance(effect, WriteBack):
-            entry = effect.entry
-            body = seal(
+            self._pool.ask(effect.bookie_id, request, (self._answers, (True, entry_id)))
+            return
+        entry = effect.entry
+        if entry is not self._sealed_entry:
+            self._sealed_entry = entry
+            self._sealed = seal(
                 self._ledger_id, entry.entry_id, effect.last_add_confirmed, entry.length, entry.payload, self._digest
             )
-            add = AddRequest(
-                txn,
-                self._ledger_id,
-                entry.entry_id,
-                self._master_key,
-                body,
-                is_recovery=True,
-                priority=PRIORITY_RECOVERY,
-            )
-            self._pool.ask(effect.bookie_id, add, (self._answers, (False, entry.entry_id)))
+        request = AddRequest(
+            txn,
+            self._ledger_id,
+            entry.entry_id,
+            self._master_key,
+            self._sealed,
+            is_recovery=True,
+            priority=PRIORITY_RECOVERY,
+        )
+        self._pool.ask(effect.bookie_id, request, (self._answers, (False, entry.entry_id)))
 
     async def next_effects(self, core: Recovery) -> list[Effect]:
         """Wait for answers and return what follows from them."""
-        batch = await self._answers.next_batch()
-        effects = core.on_answers(
-            [(answered.bookie_id, answered.token[1], self._read(answered)) for answered in batch if answered.token[0]]
-        )
-        for answered in batch:
+        reads: list[tuple[str, int, Answer]] = []
+        stored: dict[str, list[int]] = {}
+        failed: dict[str, str] = {}
+        found: set[int] = set()  # for look-ups only
+        for answered in await self._answers.next_batch():
             is_read, entry_id = answered.token
-            if is_read:
-                continue
-            if answered.is_stored:
-                effects += core.on_stored(answered.bookie_id, (entry_id,))
-            else:
-                effects += core.on_store_failed(answered.bookie_id, answered.reason)
+            if not is_read and answered.is_stored:
+                stored.setdefault(answered.bookie_id, []).append(entry_id)
+            elif not is_read:
+                failed[answered.bookie_id] = answered.reason
+            elif entry_id == NO_ENTRY:
+                reads.append((answered.bookie_id, entry_id, read_answer(answered, self._digest, self._ledger_id, None)))
+            elif entry_id not in found and core.wants(entry_id):
+                answer = read_answer(answered, self._digest, self._ledger_id, entry_id)
+                reads.append((answered.bookie_id, entry_id, answer))
+                if isinstance(answer, Entry):
+                    found.add(entry_id)
+        effects = core.on_answers(reads) if reads else []
+        for bookie_id, entry_ids in stored.items():
+            effects += core.on_stored(bookie_id, entry_ids)
+        for bookie_id, reason in failed.items():
+            effects += core.on_store_failed(bookie_id, reason)
         return effects
-
-    def _read(self, answered: Answered) -> Answer:
-        entry_id = answered.token[1]
-        wanted = None if entry_id == NO_ENTRY else entry_id
-        return read_answer(answered, self._digest, self._ledger_id, wanted)
 
 
 def _closed(metadata: LedgerMetadata, last_entry_id: int, length: int) -> LedgerMetadata:

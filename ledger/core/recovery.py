@@ -4,20 +4,24 @@
    bookies unheard of (the old writer cannot confirm anything any more).
 2. start = max(highest LAC found, first entry of the last segment - 1) + 1. Everything below is confirmed.
 3. Read forward from start, at all replicas, every read fencing too. An entry is found once one replica gives it;
-   absent only once WQ - AQ + 1 replicas say that they never had it. Anything else is "unknown" and stops the
-   recovery: it never cuts the ledger short.
+   absent only once WQ - AQ + 1 replicas say that they never had it. Anything else (silence, an IO error, bytes that
+   fail the digest, a refused password) is "unknown". It stops the recovery if the others do not decide without it:
+   it never cuts the ledger short.
 4. Write each found entry back to its write set with RECOVERY_ADD. It carries start - 1 as LAC, the one that the
    recovery began with, so that a reader never sees a LAC that another recovery could still take back.
 5. Where a write set cannot reach its ack quorum, a spare bookie takes the place of a failed one: in a new
    segment that starts at the first entry not yet written back, kept here and published only with the close.
-6. Close by compare-and-set at the last entry found; the shell does it, and adopts a CLOSED that was quicker.
+6. Close by compare-and-set at the last entry found, over the metadata that the own compare-and-set to IN_RECOVERY
+   gave (`closed_metadata`); the shell does it, and adopts a CLOSED that was quicker.
 
     unread      not asked for yet                        -> id >= `_next_read`
     reading     asked for, not decided                   -> `_reads`
     held        found, not on an ack quorum again yet    -> `_held`
     restored    on an ack quorum                         -> id <= `_window.confirmed`
 
-Sources: BookKeeper's LedgerRecoveryOp; the TLA+ model of its recovery (recovery reads must fence).
+Sources: BookKeeper's LedgerRecoveryOp; the TLA+ model of its recovery (recovery reads must fence). BookKeeper gives
+up at the first bookie that refuses the password; here a single one, whose key of the ledger is another, is as good as
+silent.
 """
 
 from __future__ import annotations
@@ -31,15 +35,28 @@ import msgspec
 from ledger.core.ack_window import AckWindow
 from ledger.core.coverage import is_covered
 from ledger.core.entry import Answer, Entry, Miss, MissKind
-from ledger.core.metadata import NO_ENTRY, LedgerMetadata, Segment
+from ledger.core.metadata import NO_ENTRY, LedgerMetadata, LedgerState, Segment
 from ledger.core.quorum import write_set
 from ledger.core.reader import read_failure, replicas_of
 from ledger.errors import LedgerError, QuorumLostError, WrongPasswordError
 
-__all__ = ["CloseLedger", "Effect", "FailRecovery", "FenceRead", "Recovery", "ReplaceBookie", "WriteBack"]
+__all__ = [
+    "CloseLedger",
+    "Effect",
+    "FailRecovery",
+    "FenceRead",
+    "Recovery",
+    "ReplaceBookie",
+    "WriteBack",
+    "closed_metadata",
+]
 
 READ_AHEAD_ENTRIES: Final = 64
-"""Entries read or written back at a time; a bound on memory (entries are at most 5 MiB each)."""
+"""Entries that are read or written back at a time at first; every entry restored lets one more in."""
+READ_AHEAD_ENTRIES_MAX: Final = 4096
+READ_AHEAD_BYTES: Final = 16 * 1024 * 1024
+"""Bound on the payload bytes in hand, for entries as large as the largest seen so far."""
+_READ_AHEAD_ENTRIES_MIN: Final = 4
 
 
 class FenceRead(msgspec.Struct, frozen=True, gc=False):
@@ -99,6 +116,8 @@ class Recovery:
         self._phase = _Phase.FENCING
         self._fence_answers: dict[str, Answer] = {}
         self._lac_found = NO_ENTRY
+        self._payload_bytes_max = 0  # of the entries seen so far
+        self._read_ahead = READ_AHEAD_ENTRIES
         # Set when fencing is done; from then on the segments below `_start` are never touched.
         self._start = 0
         self._next_read = 0
@@ -121,20 +140,17 @@ class Recovery:
         """Fence the last ensemble."""
         return [FenceRead(bookie_id, NO_ENTRY) for bookie_id in self._segments[-1].bookies]
 
+    def wants(self, entry_id: int) -> bool:
+        """Whether an answer about the entry can still matter; if not, nobody needs to check its digest."""
+        return not self.is_over and entry_id in self._reads
+
     def on_answers(self, answers: Iterable[tuple[str, int, Answer]]) -> list[Effect]:
         """Take one wake-up's answers to fencing reads: (bookie, entry id asked for, answer)."""
         effects: list[Effect] = []
         for bookie_id, entry_id, answer in answers:
             if self.is_over:
                 break
-            if isinstance(answer, Miss) and answer.kind == MissKind.DENIED:
-                error = WrongPasswordError(
-                    f"cannot recover ledger {self.ledger_id}: {bookie_id} refuses the password; nothing was "
-                    "changed there",
-                    ledger_id=self.ledger_id,
-                )
-                effects += self._fail(error)
-            elif entry_id == NO_ENTRY:
+            if entry_id == NO_ENTRY:
                 effects += self._on_fenced(bookie_id, answer)
             elif entry_id in self._reads:
                 self._reads[entry_id].setdefault(bookie_id, answer)
@@ -147,9 +163,11 @@ class Recovery:
         ensemble = self._segments[-1].bookies
         if self.is_over or bookie_id not in ensemble:
             return []
+        before = self._window.confirmed
         if self._window.store(ensemble.index(bookie_id), entry_ids):
-            for entry_id in [entry_id for entry_id in self._held if entry_id <= self._window.confirmed]:
+            for entry_id in range(before + 1, self._window.confirmed + 1):
                 del self._held[entry_id]
+            self._read_ahead += self._window.confirmed - before
         return self._advance()
 
     def on_store_failed(self, bookie_id: str, reason: str) -> list[Effect]:
@@ -166,7 +184,7 @@ class Recovery:
         if self.is_over or bookie_id not in last.bookies:
             return []
         if spare is None:
-            return self._fail(self._quorum_lost("write back", self._window.confirmed + 1, self._failed))
+            return self._fail(self._blocked("write back", self._window.confirmed + 1, self._failed))
         bookies = tuple(spare if bookie == bookie_id else bookie for bookie in last.bookies)
         first = self._window.confirmed + 1
         if last.first_entry_id == first:
@@ -192,34 +210,24 @@ class Recovery:
         self._fence_answers[bookie_id] = answer
         if isinstance(answer, Entry):
             self._lac_found = max(self._lac_found, answer.last_add_confirmed)
+            self._payload_bytes_max = max(self._payload_bytes_max, len(answer.payload))
         ensemble = self._segments[-1].bookies
-        if not self._is_covered(ensemble):
-            if len(self._fence_answers) < len(set(ensemble)):
+        # A bookie that answers at all has fenced, even if its entry fails the digest or it had none.
+        unheard = {
+            bookie: miss
+            for bookie, miss in self._fence_answers.items()
+            if isinstance(miss, Miss) and miss.kind in (MissKind.UNKNOWN, MissKind.DENIED)
+        }
+        if not is_covered(ensemble, [b for b in self._fence_answers if b not in unheard], self._quorum):
+            if is_covered(ensemble, [b for b in ensemble if b not in unheard], self._quorum):
                 return []
-            unheard = {
-                bookie: miss.reason
-                for bookie, miss in self._fence_answers.items()
-                if isinstance(miss, Miss) and miss.kind == MissKind.UNKNOWN
-            }
-            return self._fail(self._quorum_lost("fence", None, unheard))
+            return self._fail(self._unknown("fence", None, unheard))
         last_segment_first = self._metadata.segments[-1].first_entry_id
         self._start = max(self._lac_found, last_segment_first - 1) + 1
         self._next_read = self._frontier = self._start
         self._window = AckWindow(self._quorum, self._start)
         self._phase = _Phase.READING
         return []
-
-    def _is_covered(self, ensemble: tuple[str, ...]) -> bool:
-        """Whether no write set has an ack quorum of bookies that may not be fenced.
-
-        A bookie that answers at all has fenced, even if its entry fails the digest or it had none.
-        """
-        fenced = {
-            bookie
-            for bookie, answer in self._fence_answers.items()
-            if isinstance(answer, Entry) or answer.kind in (MissKind.ABSENT, MissKind.CORRUPT)
-        }
-        return is_covered(ensemble, fenced, self._quorum)
 
     def _advance(self) -> list[Effect]:
         """Decide what can be decided, and ask for what comes next."""
@@ -248,6 +256,7 @@ class Recovery:
         if found is not None:
             del self._reads[entry_id]
             self._held[entry_id] = found
+            self._payload_bytes_max = max(self._payload_bytes_max, len(found.payload))
             self._end_length = found.length
             self._frontier = entry_id + 1
             self._window.push(1)
@@ -259,13 +268,15 @@ class Recovery:
             self._reads.clear()
             return []
         if len(misses) == self._quorum.write_quorum:
-            unknown = {bookie: miss.reason for bookie, miss in misses}
-            return self._fail(self._quorum_lost("tell whether there is an", entry_id, unknown))
+            unknown = {bookie: miss for bookie, miss in misses if miss.kind != MissKind.ABSENT}
+            return self._fail(self._unknown("tell whether there is an", entry_id, unknown))
         return None
 
     def _read_on(self) -> list[Effect]:
         effects: list[Effect] = []
-        while self._next_read <= self._window.confirmed + READ_AHEAD_ENTRIES:
+        fitting = max(_READ_AHEAD_ENTRIES_MIN, READ_AHEAD_BYTES // (self._payload_bytes_max + 1))
+        limit = self._window.confirmed + min(self._read_ahead, fitting, READ_AHEAD_ENTRIES_MAX)
+        while self._next_read <= limit:
             self._reads[self._next_read] = {}
             effects += [
                 FenceRead(bookie_id, self._next_read) for bookie_id in replicas_of(self._metadata, self._next_read)
@@ -311,7 +322,17 @@ class Recovery:
         self._phase = _Phase.OVER
         return [FailRecovery(error)]
 
-    def _quorum_lost(self, what: str, entry_id: int | None, seen: dict[str, str]) -> QuorumLostError:
+    def _unknown(self, what: str, entry_id: int | None, misses: dict[str, Miss]) -> LedgerError:
+        """Return why the recovery stops: the password, if nothing else stands in its way."""
+        if all(miss.kind == MissKind.DENIED for miss in misses.values()):
+            return WrongPasswordError(
+                f"cannot recover ledger {self.ledger_id}: {', '.join(misses)} refuse its password: they know the "
+                "ledger by another one; nothing was changed there",
+                ledger_id=self.ledger_id,
+            )
+        return self._blocked(what, entry_id, {bookie: miss.reason for bookie, miss in misses.items()})
+
+    def _blocked(self, what: str, entry_id: int | None, seen: dict[str, str]) -> QuorumLostError:
         subject = "it" if entry_id is None else f"entry {entry_id}"
         details = "; ".join(f"{bookie}: {reason}" for bookie, reason in seen.items())
         return QuorumLostError(
@@ -319,3 +340,23 @@ class Recovery:
             "unclosed and nothing was cut off; try again when they are back",
             ledger_id=self.ledger_id,
         )
+
+
+def closed_metadata(held: LedgerMetadata, current: LedgerMetadata, end: CloseLedger) -> LedgerMetadata | None:
+    """Return the metadata that close a recovered ledger, or None if the recovery has to begin again.
+
+    Args:
+        held: What the recovery began with.
+        current: What the store has now; the replication worker may have replaced bookies of earlier segments.
+        end: What the recovery found.
+
+    """
+    if current.state != LedgerState.IN_RECOVERY or current.segments[-1] != held.segments[-1]:
+        return None
+    return msgspec.structs.replace(
+        current,
+        state=LedgerState.CLOSED,
+        segments=current.segments[:-1] + end.segments[len(held.segments) - 1 :],
+        last_entry_id=end.last_entry_id,
+        length=end.length,
+    )

@@ -51,12 +51,15 @@ class Bookies:
         self.held: dict[str, dict[int, Entry]] = {}
         self.unknown: set[str] = set()
         self.unwritable: set[str] = set()
+        self.denied: set[str] = set()
         self.fenced: set[str] = set()
         self.spares = deque(spares)
 
     def answer(self, bookie: str, entry_id: int) -> Answer:
         if bookie in self.unknown:
             return UNKNOWN
+        if bookie in self.denied:
+            return DENIED
         self.fenced.add(bookie)
         held = self.held.get(bookie, {})
         if entry_id == -1:
@@ -69,7 +72,7 @@ class Bookies:
                 [(effect.bookie_id, effect.entry_id, self.answer(effect.bookie_id, effect.entry_id))]
             )
         if isinstance(effect, WriteBack):
-            if effect.bookie_id in self.unknown | self.unwritable:
+            if effect.bookie_id in self.unknown | self.unwritable | self.denied:
                 return recovery.on_store_failed(effect.bookie_id, "timeout")
             written = effect.entry
             self.held.setdefault(effect.bookie_id, {})[written.entry_id] = Entry(
@@ -193,12 +196,40 @@ def test_two_definite_noes_of_three_end_the_ledger() -> None:
     assert recovery.on_answers([("a", 0, ABSENT), ("c", 0, ABSENT)]) == [CloseLedger(-1, 0, E3.segments)]
 
 
-def test_a_wrong_password_ends_it_at_once() -> None:
+def test_a_password_that_all_refuse_ends_it_and_is_named() -> None:
     recovery = Recovery(1, E3)
     recovery.start()
-    (effect,) = recovery.on_answers([("a", -1, DENIED)])
+    assert recovery.on_answers([("a", -1, DENIED)]) == []
+    (effect,) = recovery.on_answers([("b", -1, DENIED)])  # c alone cannot fence
     assert isinstance(effect, FailRecovery)
     assert isinstance(effect.error, WrongPasswordError)
+    assert "a, b refuse" in str(effect.error)
+
+
+def test_one_refused_password_does_not_stop_a_recovery_that_the_others_can_finish() -> None:
+    bookies = Bookies()
+    bookies.held = {"b": {0: entry(0)}, "c": {0: entry(0)}}
+    bookies.denied = {"a"}
+    assert recover(bookies, E3) == CloseLedger(0, 10, E3.segments)
+
+
+def test_a_refused_password_is_no_word_about_an_entry() -> None:
+    recovery = Recovery(1, E3)
+    recovery.start()
+    recovery.on_answers([("a", -1, ABSENT), ("b", -1, ABSENT)])
+    assert recovery.on_answers([("a", 0, ABSENT), ("b", 0, DENIED)]) == []
+    (effect,) = recovery.on_answers([("c", 0, UNKNOWN)])
+    assert isinstance(effect, FailRecovery)
+    assert isinstance(effect.error, QuorumLostError)
+
+
+def test_fencing_fails_as_soon_as_the_rest_cannot_save_it() -> None:
+    recovery = Recovery(1, E3)
+    recovery.start()
+    assert recovery.on_answers([("a", -1, UNKNOWN)]) == []
+    (effect,) = recovery.on_answers([("b", -1, DENIED)])
+    assert isinstance(effect, FailRecovery)
+    assert isinstance(effect.error, QuorumLostError)  # a might come back
 
 
 def test_a_spare_takes_the_place_of_a_dead_bookie_in_a_segment_from_the_first_entry_not_restored() -> None:
