@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
-import subprocess
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from kazoo.client import KazooClient
 
 from ledger.dev import DevCluster
-from ledger.dev.ports import choose_port, is_free
 from ledger.dev.process import is_alive
 
-_JAVA_CLUSTER_SCRIPT = "RSM_JAVA_BOOKKEEPER"
-_JAVA_BOOKIE_COUNT = 3
 _counter = itertools.count(1)
 
 
@@ -79,45 +73,3 @@ def unique_name() -> str:
 def unique_root(unique_name: str) -> str:
     """Path of a znode that is nobody else's."""
     return f"/{unique_name}"
-
-
-@pytest.fixture(scope="session")
-def java_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Metadata URI of Apache BookKeeper's own bookies; skipped where its start script is not named.
-
-    The environment variable RSM_JAVA_BOOKKEEPER names a script that knows `start N` and `stop` and takes the
-    first ports from ZKPORT and BPORT and its folder from BKRUN.
-    """
-    script = os.environ.get(_JAVA_CLUSTER_SCRIPT)
-    if not script:
-        pytest.skip(f"{_JAVA_CLUSTER_SCRIPT} does not name a script that starts Apache BookKeeper")
-    zookeeper_port = choose_port(taken=())
-    bookie_port = choose_port(taken={zookeeper_port})
-    while not all(is_free(bookie_port + number) for number in range(_JAVA_BOOKIE_COUNT)):
-        bookie_port = choose_port(taken={zookeeper_port})
-    environment = {
-        **os.environ,
-        "BKRUN": str(tmp_path_factory.mktemp("java-bookkeeper")),
-        "ZKPORT": str(zookeeper_port),
-        "BPORT": str(bookie_port),
-    }
-    subprocess.run([script, "start", str(_JAVA_BOOKIE_COUNT)], env=environment, check=True, timeout=240)
-    try:
-        _wait_for_bookies(f"127.0.0.1:{zookeeper_port}", _JAVA_BOOKIE_COUNT)
-        yield f"zk+hierarchical://127.0.0.1:{zookeeper_port}/ledgers"
-    finally:
-        subprocess.run([script, "stop"], env=environment, check=True, timeout=120)
-
-
-def _wait_for_bookies(zookeeper_address: str, count: int) -> None:
-    """Wait until this many bookies are registered: Apache BookKeeper's open their ports before that."""
-    client = KazooClient(zookeeper_address)
-    client.start()
-    deadline = time.monotonic() + 60
-    try:
-        while len(set(client.get_children("/ledgers/available")) - {"readonly"}) < count:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-    finally:
-        client.stop()
-        client.close()

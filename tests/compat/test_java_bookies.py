@@ -1,23 +1,23 @@
-"""Our client on Apache BookKeeper's own bookies, started by the script that RSM_JAVA_BOOKKEEPER names."""
+"""What our client does on our bookies it does on Apache BookKeeper's own."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 
 import pytest
 
+from tests.compat.bookies import Bookies
 from tests.integration.ledger_suite import LedgerSuite
 
-pytestmark = [pytest.mark.compat, pytest.mark.slow]
+pytestmark = pytest.mark.compat
 
-_RUNNING_CLUSTER = "RSM_JAVA_METADATA_URI"
+
+@pytest.fixture(scope="module")
+def bookies(java_bookkeeper: Callable[..., Bookies]) -> Bookies:
+    return java_bookkeeper("java", "java", "java")
 
 
 class TestJavaBookies(LedgerSuite):
     @pytest.fixture
-    def metadata_uri(self, request: pytest.FixtureRequest) -> str:
-        """Address of three Java bookies: one that runs already, if RSM_JAVA_METADATA_URI names it."""
-        running = os.environ.get(_RUNNING_CLUSTER)
-        if running:
-            return running
-        return str(request.getfixturevalue("java_cluster"))
+    def metadata_uri(self, bookies: Bookies) -> str:
+        return bookies.uri
