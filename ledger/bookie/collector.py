@@ -114,7 +114,7 @@ class Collector:
         if ledger is not None:
             ledger.is_deleted = True
         now_ms = self._now_ms()
-        await self._write(lambda: self._store.index.drop_ledger(ledger_id, now_ms))
+        await self._write(lambda: self._store.index.drop_ledgers([ledger_id], now_ms))
 
     async def _remove_segments(self) -> list[int]:
         """Unlink segments of whose ledgers none is left; half-empty ones are for compaction."""

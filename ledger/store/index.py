@@ -13,7 +13,7 @@ import msgspec
 from ledger.core.metadata import NO_ENTRY
 from ledger.errors import CorruptStorageError
 
-__all__ = ["BlockRow", "CorruptIndexError", "Index", "LedgerRow", "merge_ledger_rows"]
+__all__ = ["BlockRow", "CorruptIndexError", "Index", "LedgerRow", "SegmentRow", "merge_ledger_rows"]
 
 
 class CorruptIndexError(CorruptStorageError):
@@ -41,7 +41,7 @@ class BlockRow(msgspec.Struct, frozen=True, gc=False):
     byte_count: int
 
 
-class LedgerRow(msgspec.Struct, frozen=True, gc=False):
+class LedgerRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What is durable about one ledger.
 
     Attributes:
@@ -64,6 +64,23 @@ class LedgerRow(msgspec.Struct, frozen=True, gc=False):
     deleted_at_ms: int = 0
 
 
+class SegmentRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One segment, and how much of it is still needed.
+
+    Attributes:
+        segment_id: The file.
+        byte_count: Bytes of its blocks of entries.
+        live_byte_count: Of these, the bytes that the index still points to.
+        is_retired: Nothing points to it any more: it is being unlinked, and must never be indexed again.
+
+    """
+
+    segment_id: int
+    byte_count: int
+    live_byte_count: int
+    is_retired: bool = False
+
+
 def merge_ledger_rows(old: LedgerRow | None, new: LedgerRow) -> LedgerRow:
     """Join what two sources know of a ledger: everything in it only grows, so order does not matter."""
     if old is None:
@@ -81,22 +98,55 @@ def merge_ledger_rows(old: LedgerRow | None, new: LedgerRow) -> LedgerRow:
 
 
 class Index(Protocol):
-    """Every change is one durable transaction. Calls block; reads may come from several threads."""
+    """Every change is one durable transaction. Calls block; reads may come from several threads.
+
+    Invariants: no block row belongs to a deleted ledger or to a retired segment; `live_byte_count` of a segment is
+    the sum of its block rows.
+
+    A call that changes something raises `OSError`: with ENOSPC when there is no room, and then nothing changed and it
+    may be tried again; with any other number nothing may be assumed. Every call raises `CorruptIndexError` for what
+    cannot be believed.
+    """
 
     def segment_ids(self) -> list[int]:
-        """Return the segments whose rows are in the index, ascending."""
+        """Return the segments whose rows are in the index, ascending; no retired ones."""
+        ...
+
+    def segments(self) -> list[SegmentRow]:
+        """Return what is known of every segment, retired ones too, ascending."""
         ...
 
     def commit_segment(self, segment_id: int, blocks: Sequence[BlockRow], ledgers: Sequence[LedgerRow]) -> None:
-        """Add a segment's rows; ledger rows are merged with what is there. Doing it twice changes nothing."""
+        """Add a segment's rows; ledger rows are merged with what is there. Doing it twice changes nothing.
+
+        A ledger that is deleted, by now or by one of `ledgers`, gets no block rows and loses those it has.
+        """
+        ...
+
+    def replace_segments(
+        self, retired_ids: Sequence[int], removed: Sequence[BlockRow], segment_id: int | None, added: Sequence[BlockRow]
+    ) -> None:
+        """Let one segment take the place of others, whose files may be unlinked afterwards.
+
+        Args:
+            retired_ids: The segments that go.
+            removed: All their block rows.
+            segment_id: The new one, already durable; None if nothing of the old ones is needed any more.
+            added: Its block rows; those of ledgers that were deleted meanwhile are left out.
+
+        """
         ...
 
     def drop_segment(self, segment_id: int) -> None:
-        """Forget that a segment is indexed; its ledgers were dropped before."""
+        """Forget a retired segment: its file is gone for good."""
+        ...
+
+    def drop_block(self, row: BlockRow) -> None:
+        """Forget one block: what it held lies in other blocks by now."""
         ...
 
     def ledger(self, ledger_id: int) -> LedgerRow | None:
-        """Return what is durable about a ledger, or None if it was never seen."""
+        """Return what is durable about a ledger, or None if it was never seen, or deleted long ago."""
         ...
 
     def candidates(self, ledger_id: int, entry_id: int) -> list[BlockRow]:
@@ -107,12 +157,24 @@ class Index(Protocol):
         """Return all blocks of a ledger, ascending."""
         ...
 
+    def blocks_from(self, ledger_id: int, entry_id: int, limit: int) -> list[BlockRow]:
+        """Return up to `limit` blocks of a ledger whose first entry is `entry_id` or later, ascending."""
+        ...
+
     def ledger_ids(self, first: int, limit: int) -> list[int]:
         """Return up to `limit` ids of ledgers not deleted, ascending, from `first` on."""
         ...
 
-    def drop_ledger(self, ledger_id: int, deleted_at_ms: int) -> None:
-        """Forget a ledger's blocks; remember that it was deleted."""
+    def deleted_ledgers(self, first: int, limit: int) -> list[tuple[int, int]]:
+        """Return up to `limit` pairs (id, deleted at, ms) of deleted ledgers, ascending, from id `first` on."""
+        ...
+
+    def drop_ledgers(self, ledger_ids: Sequence[int], deleted_at_ms: int) -> None:
+        """Forget the blocks of ledgers; remember that they were deleted."""
+        ...
+
+    def forget_ledgers(self, ledger_ids: Sequence[int]) -> None:
+        """Forget deleted ledgers altogether; any that is not deleted stays."""
         ...
 
     def close(self) -> None:

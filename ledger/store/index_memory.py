@@ -3,73 +3,61 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-import msgspec
-
-from ledger.store.index import BlockRow, LedgerRow, merge_ledger_rows
-from ledger.store.segment_format import BLOCK_SPAN_MAX
+from ledger.store.index_rows import KeyValueIndex, Table
 
 __all__ = ["MemoryIndex"]
 
 
-class MemoryIndex:
+class MemoryIndex(KeyValueIndex):
     """See `ledger.store.index.Index`; always empty at a start, so always rebuilt."""
 
     def __init__(self) -> None:
-        # ledger id -> {(first entry, segment): row}, and the sorted keys of that dictionary.
-        self._blocks: dict[int, dict[tuple[int, int], BlockRow]] = {}
-        self._keys: dict[int, list[tuple[int, int]]] = {}
-        self._ledgers: dict[int, LedgerRow] = {}
-        self._segments: dict[int, None] = {}
+        super().__init__(_Maps(), "in memory")
 
-    def segment_ids(self) -> list[int]:
-        """See `Index`."""
-        return sorted(self._segments)
 
-    def commit_segment(self, segment_id: int, blocks: Sequence[BlockRow], ledgers: Sequence[LedgerRow]) -> None:
-        """See `Index`."""
-        for row in blocks:
-            key = (row.first_entry_id, row.segment_id)
-            rows = self._blocks.setdefault(row.ledger_id, {})
-            if key not in rows:
-                insort(self._keys.setdefault(row.ledger_id, []), key)
-            rows[key] = row
-        for ledger in ledgers:
-            self._ledgers[ledger.ledger_id] = merge_ledger_rows(self._ledgers.get(ledger.ledger_id), ledger)
-        self._segments[segment_id] = None
+class _Maps:
+    """A dictionary and its sorted keys for each map."""
 
-    def drop_segment(self, segment_id: int) -> None:
-        """See `Index`."""
-        self._segments.pop(segment_id, None)
+    def __init__(self) -> None:
+        self._values: list[dict[bytes, bytes]] = [{} for _ in Table]
+        self._keys: list[list[bytes]] = [[] for _ in Table]
 
-    def ledger(self, ledger_id: int) -> LedgerRow | None:
-        """See `Index`."""
-        return self._ledgers.get(ledger_id)
+    @contextmanager
+    def read(self) -> Iterator[_Maps]:
+        yield self
 
-    def candidates(self, ledger_id: int, entry_id: int) -> list[BlockRow]:
-        """See `Index`."""
-        keys = self._keys.get(ledger_id, [])
-        start = bisect_left(keys, (entry_id - BLOCK_SPAN_MAX + 1, 0))
-        end = bisect_left(keys, (entry_id + 1, 0))
-        rows = [self._blocks[ledger_id][key] for key in reversed(keys[start:end])]
-        return [row for row in rows if row.last_entry_id >= entry_id]
+    @contextmanager
+    def write(self) -> Iterator[_Maps]:
+        yield self
 
-    def blocks(self, ledger_id: int) -> list[BlockRow]:
-        """See `Index`."""
-        return [self._blocks[ledger_id][key] for key in self._keys.get(ledger_id, [])]
+    def get(self, table: Table, key: bytes) -> bytes | None:
+        return self._values[table].get(key)
 
-    def ledger_ids(self, first: int, limit: int) -> list[int]:
-        """See `Index`."""
-        ids = sorted(i for i, row in self._ledgers.items() if i >= first and not row.deleted_at_ms)
-        return ids[:limit]
+    def ascend(self, table: Table, first: bytes) -> Iterator[tuple[bytes, bytes]]:
+        keys, values = self._keys[table], self._values[table]
+        for number in range(bisect_left(keys, first), len(keys)):
+            yield keys[number], values[keys[number]]
 
-    def drop_ledger(self, ledger_id: int, deleted_at_ms: int) -> None:
-        """See `Index`."""
-        self._blocks.pop(ledger_id, None)
-        self._keys.pop(ledger_id, None)
-        row = self._ledgers.get(ledger_id, LedgerRow(ledger_id))
-        self._ledgers[ledger_id] = msgspec.structs.replace(row, deleted_at_ms=deleted_at_ms, is_fenced=True)
+    def descend(self, table: Table, below: bytes) -> Iterator[tuple[bytes, bytes]]:
+        keys, values = self._keys[table], self._values[table]
+        for number in range(bisect_left(keys, below) - 1, -1, -1):
+            yield keys[number], values[keys[number]]
+
+    def put(self, table: Table, key: bytes, value: bytes) -> None:
+        if key not in self._values[table]:
+            insort(self._keys[table], key)
+        self._values[table][key] = value
+
+    def put_all(self, table: Table, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        for key, value in rows:
+            self.put(table, key, value)
+
+    def delete(self, table: Table, key: bytes) -> None:
+        if self._values[table].pop(key, None) is not None:
+            del self._keys[table][bisect_left(self._keys[table], key)]
 
     def close(self) -> None:
-        """See `Index`."""
+        pass

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 import random
 
 import pytest
 
-from ledger.store.index import BlockRow, CorruptIndexError, LedgerRow
+from ledger.store.index import BlockRow, CorruptIndexError, LedgerRow, SegmentRow
 from ledger.store.index_lmdb import LmdbIndex
 from ledger.store.index_memory import MemoryIndex
+from ledger.store.index_sqlite import SqliteIndex
+
+ON_DISK = {"lmdb": LmdbIndex, "sqlite": SqliteIndex}
+FILES = {"lmdb": "data.mdb", "sqlite": "index.sqlite"}
 
 
-@pytest.fixture(params=["lmdb", "memory"])
+@pytest.fixture(params=["lmdb", "sqlite", "memory"])
 def index(request, tmp_path):
-    made = LmdbIndex(str(tmp_path / "index")) if request.param == "lmdb" else MemoryIndex()
+    made = MemoryIndex() if request.param == "memory" else ON_DISK[request.param](str(tmp_path / "index"))
     yield made
     made.close()
+
+
+@pytest.fixture(params=sorted(ON_DISK))
+def kind(request) -> str:
+    return request.param
 
 
 def block(ledger_id: int, first: int, last: int, segment_id: int = 1, offset: int = 0) -> BlockRow:
@@ -67,14 +77,78 @@ def test_committing_a_segment_twice_changes_nothing(index) -> None:
 
 def test_a_dropped_ledger_is_gone_and_remembered_as_deleted(index) -> None:
     index.commit_segment(1, [block(1, 0, 9), block(2, 0, 9)], [LedgerRow(1, b"a"), LedgerRow(2, b"b")])
-    index.drop_ledger(1, 1234)
+    index.drop_ledgers([1], 1234)
     assert index.blocks(1) == []
     assert index.blocks(2) == [block(2, 0, 9)]
     row = index.ledger(1)
     assert (row.deleted_at_ms, row.is_fenced, row.master_key) == (1234, True, b"a")
     assert index.ledger_ids(0, 10) == [2]
+    assert index.deleted_ledgers(0, 10) == [(1, 1234)]
+    assert index.segments() == [SegmentRow(1, 200, 100)]
+
+
+def test_a_deleted_ledger_never_gets_blocks_again(index) -> None:
+    index.commit_segment(1, [block(1, 0, 9)], [LedgerRow(1, b"a")])
+    index.drop_ledgers([1], 1234)
+    index.commit_segment(2, [block(1, 10, 19, 2), block(2, 0, 9, 2)], [LedgerRow(1), LedgerRow(2)])
+    assert index.blocks(1) == []
+    assert index.segments() == [SegmentRow(1, 100, 0), SegmentRow(2, 200, 100)]
+
+
+def test_a_segment_that_says_that_a_ledger_was_deleted_takes_its_blocks(index) -> None:
+    """So a rebuild from segments ends where the index was, in whatever order they come."""
+    index.commit_segment(1, [block(1, 0, 9)], [LedgerRow(1, b"a")])
+    index.commit_segment(2, [], [LedgerRow(1, deleted_at_ms=7)])
+    assert index.blocks(1) == []
+    assert index.ledger(1).deleted_at_ms == 7
+    assert index.segments() == [SegmentRow(1, 100, 0), SegmentRow(2, 0, 0)]
+
+
+def test_only_deleted_ledgers_are_forgotten(index) -> None:
+    index.commit_segment(1, [], [LedgerRow(1), LedgerRow(2), LedgerRow(3)])
+    index.drop_ledgers([1, 3], 5)
+    index.forget_ledgers([1, 2, 77])
+    assert index.ledger(1) is None
+    assert index.ledger(2) is not None
+    assert index.deleted_ledgers(0, 10) == [(3, 5)]
+
+
+def test_one_segment_takes_the_place_of_others(index) -> None:
+    old = [block(1, 0, 9), block(2, 0, 9), block(1, 10, 19, 2)]
+    index.commit_segment(1, old[:2], [LedgerRow(1), LedgerRow(2)])
+    index.commit_segment(2, old[2:], [LedgerRow(1)])
+    index.commit_segment(3, [block(1, 20, 29, 3)], [LedgerRow(1)])
+    index.drop_ledgers([2], 5)
+    new = [block(1, 0, 9, 4), block(1, 10, 19, 4, 100), block(2, 0, 9, 4, 200)]
+    index.replace_segments([1, 2], old, 4, new)
+    assert index.blocks(1) == [*new[:2], block(1, 20, 29, 3)]
+    assert index.blocks(2) == [], "it was deleted while its blocks were copied"
+    assert index.segment_ids() == [3, 4]
+    assert index.segments() == [
+        SegmentRow(1, 0, 0, is_retired=True),
+        SegmentRow(2, 0, 0, is_retired=True),
+        SegmentRow(3, 100, 100),
+        SegmentRow(4, 300, 200),
+    ]
     index.drop_segment(1)
-    assert index.segment_ids() == []
+    index.replace_segments([2, 4], new, None, [])
+    assert [row.segment_id for row in index.segments() if not row.is_retired] == [3]
+    assert index.blocks(1) == [block(1, 20, 29, 3)]
+
+
+def test_a_dropped_block_costs_nothing_else(index) -> None:
+    index.commit_segment(1, [block(1, 0, 9), block(1, 10, 19)], [LedgerRow(1)])
+    for _ in range(2):
+        index.drop_block(block(1, 0, 9))
+    assert index.blocks(1) == [block(1, 10, 19)]
+    assert index.segments() == [SegmentRow(1, 200, 100)]
+
+
+def test_the_next_blocks_of_a_ledger_come_in_order(index) -> None:
+    rows = [block(1, n * 10, n * 10 + 9, offset=n) for n in range(5)]
+    index.commit_segment(1, [*rows, block(2, 20, 29)], [LedgerRow(1), LedgerRow(2)])
+    assert index.blocks_from(1, 11, 2) == rows[2:4]
+    assert index.blocks_from(1, 40, 9) == rows[4:]
 
 
 def test_ledger_ids_come_in_pages(index) -> None:
@@ -103,30 +177,43 @@ def test_look_ups_agree_with_a_plain_search(index) -> None:
         assert sorted(found, key=lambda r: r.segment_id) == sorted(expected, key=lambda r: r.segment_id)
 
 
-def test_lmdb_rows_outlive_the_process(tmp_path) -> None:
-    index = LmdbIndex(str(tmp_path / "index"))
+def test_rows_outlive_the_process(kind, tmp_path) -> None:
+    index = ON_DISK[kind](str(tmp_path / "index"))
     index.commit_segment(1, [block(1, 0, 9)], [LedgerRow(1, b"key")])
     index.close()
-    index = LmdbIndex(str(tmp_path / "index"))
+    index = ON_DISK[kind](str(tmp_path / "index"))
     assert index.blocks(1) == [block(1, 0, 9)]
     assert index.ledger(1) == LedgerRow(1, b"key")
     index.close()
 
 
-def test_a_rotten_lmdb_row_is_noticed(tmp_path) -> None:
-    index = LmdbIndex(str(tmp_path / "index"))
+def test_a_rotten_row_is_noticed(kind, tmp_path) -> None:
+    index = ON_DISK[kind](str(tmp_path / "index"))
     index.commit_segment(1, [], [LedgerRow(1, b"a-key-that-can-be-found")])
     index.close()
-    path = tmp_path / "index" / "data.mdb"
+    path = tmp_path / "index" / FILES[kind]
     path.write_bytes(path.read_bytes().replace(b"can-be-found", b"can-be-f0und"))
-    index = LmdbIndex(str(tmp_path / "index"))
+    index = ON_DISK[kind](str(tmp_path / "index"))
     with pytest.raises(CorruptIndexError, match="checksum"):
         index.ledger(1)
     index.close()
 
 
-def test_a_file_that_is_no_lmdb_is_noticed(tmp_path) -> None:
+def test_a_file_that_is_no_index_is_noticed(kind, tmp_path) -> None:
     (tmp_path / "index").mkdir()
-    (tmp_path / "index" / "data.mdb").write_bytes(b"x" * 8192)
+    (tmp_path / "index" / FILES[kind]).write_bytes(b"x" * 8192)
     with pytest.raises(CorruptIndexError):
-        LmdbIndex(str(tmp_path / "index"))
+        ON_DISK[kind](str(tmp_path / "index"))
+
+
+def test_an_index_without_room_changes_nothing_and_goes_on_when_there_is_some(tmp_path) -> None:
+    index = LmdbIndex(str(tmp_path / "index"), map_bytes=1 << 17)
+    index.commit_segment(1, [block(1, 0, 9)], [LedgerRow(1)])
+    with pytest.raises(OSError, match="no room") as caught:
+        index.commit_segment(2, [block(2, n, n, 2) for n in range(10_000)], [LedgerRow(2)])
+    assert caught.value.errno == errno.ENOSPC
+    assert index.ledger(2) is None
+    assert index.segment_ids() == [1]
+    index.commit_segment(3, [block(3, 0, 9, 3)], [LedgerRow(3)])
+    assert index.segment_ids() == [1, 3]
+    index.close()
