@@ -1,0 +1,1 @@
+"""Auto-recovery: who notices that a ledger lacks copies, and who makes them."""

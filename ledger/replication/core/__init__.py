@@ -1,0 +1,1 @@
+"""The decisions of auto-recovery. Pure: no IO, no clock."""
