@@ -133,10 +133,12 @@ class _OurWriting:
 
     async def _race(self, in_flight: int, size: int) -> None:
         pending: list[asyncio.Future[int]] = []
+        entry = self.handle.last_add_pushed + 1
+        count = max(1, in_flight // 2)
         try:
             while not self._stop:
-                entry = self.handle.last_add_pushed + 1
-                pending.append(self.handle.append_many([payload_of(entry + i, size) for i in range(in_flight // 2)]))
+                pending.append(self.handle.append_many([payload_of(entry + i, size) for i in range(count)]))
+                entry += count
                 if len(pending) == 2:
                     await pending.pop(0)
             await asyncio.gather(*pending)
