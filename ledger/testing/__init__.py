@@ -39,7 +39,7 @@ from __future__ import annotations
 
 from ledger.testing.disk import SimDisk
 from ledger.testing.executor import SimExecutor
-from ledger.testing.faults import Faults, Nemesis
+from ledger.testing.faults import Faults
 from ledger.testing.hosts import Program, SimHost
 from ledger.testing.loop import (
     SimLoop,
@@ -49,6 +49,7 @@ from ledger.testing.loop import (
     current_process,
 )
 from ledger.testing.metadata import METADATA_HOST, MetadataRates, SimMetadata
+from ledger.testing.nemesis import Nemesis
 from ledger.testing.network import NetworkRates, SimNetwork
 from ledger.testing.simulation import Simulation
 

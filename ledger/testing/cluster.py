@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
+from ledger.bookie.collector import Collector
 from ledger.bookie.identity import claim_disks, newest_ledger_id, still_named_up_to
 from ledger.bookie.server import BookieServer
 from ledger.client.client import LedgerClient
 from ledger.client.pool import ConnectionPool
 from ledger.client.settings import ClientSettings
+from ledger.errors import NoNodeError
+from ledger.ports import ANY_VERSION
 from ledger.store.entry_store import Executors, StoreSettings
 from ledger.store.index import Index
 from ledger.store.index_memory import MemoryIndex
@@ -17,6 +21,7 @@ from ledger.store.journal import JournalSettings
 from ledger.store.limbo import LEDGER_ID_MAX, Limbo, save_limbo
 from ledger.testing.hosts import SimHost
 from ledger.testing.simulation import Simulation
+from ledger.wire import paths
 from ledger.wire.metadata_format import Cookie
 from ledger.zk.ledgers import LedgerStore
 from ledger.zk.registration import BookieRegistration
@@ -46,10 +51,12 @@ class SimCluster:
         bookie_count: How many bookies.
         session_timeout_ms: Of bookies and clients.
         patch_server: Called with every server before it listens: plants a bug, for tests that want it found.
+        collect_s: How often bookies look for deleted ledgers; never, if None.
 
     Attributes:
         bookies: Hosts of the bookies, off until `start`.
         servers: Those that serve now, by host name.
+        root: Of everything in the metadata store.
 
     """
 
@@ -60,14 +67,17 @@ class SimCluster:
         bookie_count: int = 3,
         session_timeout_ms: int = 4_000,
         patch_server: ServerPatch | None = None,
+        collect_s: float | None = None,
     ) -> None:
         self.bookies = [simulation.host(f"b{number}", self._run_bookie) for number in range(bookie_count)]
         self.servers: dict[str, BookieServer] = {}
+        self.root = _ROOT
         for host in self.bookies:
             host.on_exit.append(self._on_exit)
         self._simulation = simulation
         self._session_timeout_ms = session_timeout_ms
         self._patch_server = patch_server
+        self._collect_s = collect_s
         self._client_count = 0
 
     def start(self) -> None:
@@ -94,6 +104,18 @@ class SimCluster:
                 pass
             await asyncio.sleep(0.1)
 
+    def give_up_disk(self, host: SimHost) -> Callable[[], None]:
+        """Return what takes a bookie's cookie away, as an operator does whose bookie has lost its disk for good."""
+        metadata = self._simulation.metadata
+        path = paths.cookie_path(_ROOT, f"{host.name}:{BOOKIE_PORT}")
+        lost = metadata.leader.nodes.get(path)
+
+        def take_cookie() -> None:
+            if lost is not None and metadata.leader.nodes.get(path) is lost:
+                metadata.commit(metadata.leader.delete(path, ANY_VERSION))
+
+        return take_cookie
+
     def _on_exit(self, host: SimHost) -> None:
         self.servers.pop(host.name, None)
 
@@ -110,15 +132,39 @@ class SimCluster:
             if newest >= 0:
                 save_limbo(host.disk, _LEDGER_FOLDER, Limbo(newest, ("new disks",)))
         executors = Executors(host.executor(), host.executor(), host.executor(worker_count=2))
-        server = await BookieServer.open(host.disk, executors, _STORE, _open_index, nonce=lambda: rng.getrandbits(32))
+        registration = BookieRegistration(store, _ROOT, bookie_id, host=host.name, port=BOOKIE_PORT)
+        moves: list[asyncio.Task[None]] = []
+
+        def on_read_only(is_read_only: bool) -> None:
+            moves.append(asyncio.get_running_loop().create_task(registration.set_read_only(is_read_only)))
+
+        server = await BookieServer.open(
+            host.disk,
+            executors,
+            _STORE,
+            _open_index,
+            nonce=lambda: rng.getrandbits(32),
+            on_read_only=on_read_only,
+        )
         if server.store.limbo.ledger_id_max == LEDGER_ID_MAX:
             await server.store.bound_limbo(await newest_ledger_id(ledgers))
         if self._patch_server is not None:
             self._patch_server(server)
         await server.listen("0.0.0.0", BOOKIE_PORT)
-        registration = BookieRegistration(store, _ROOT, bookie_id, host=host.name, port=BOOKIE_PORT)
+        for path in (paths.available_path(_ROOT, bookie_id), paths.read_only_path(_ROOT, bookie_id)):
+            with contextlib.suppress(NoNodeError):
+                await store.delete(path)
         await registration.register()
         self.servers[host.name] = server
+        if self._collect_s is not None:
+            collector = Collector(
+                server.store,
+                ledgers,
+                submit=executors.readers.submit,
+                write=executors.converter.submit,
+                now_ms=host.clock_ms,
+            )
+            moves.append(asyncio.get_running_loop().create_task(collector.run(self._collect_s)))
         raise await server.failed
 
 

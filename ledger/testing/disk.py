@@ -54,6 +54,7 @@ class SimDisk:
         slowness: Multiplies the time of everything; 1 is a healthy disk.
         write_error_rate: Share of writes that fail with ENOSPC, with nothing written.
         sync_error_rate: Share of syncs that fail with EIO.
+        read_error_rate: Share of reads that fail with EIO, and succeed when tried again.
         capacity_bytes: ENOSPC beyond it.
         operations_left: While a process ends: operations still carried out of the function under way.
         sync_count: Successful `fdatasync` calls so far.
@@ -67,7 +68,8 @@ class SimDisk:
         self.slowness = 1.0
         self.write_error_rate = 0.0
         self.sync_error_rate = 0.0
-        self.capacity_bytes = capacity_bytes
+        self.read_error_rate = 0.0
+        self.capacity_bytes = self._capacity_bytes = capacity_bytes
         self.operations_left: int | None = None
         self.sync_count = 0
         self._note = note or (lambda _content: None)
@@ -118,6 +120,8 @@ class SimDisk:
     def pread(self, handle: int, byte_count: int, byte_offset: int) -> bytes:
         """See `Disk`."""
         self._operate()
+        if self.read_error_rate and self.rng.random() < self.read_error_rate:
+            _fail(errno.EIO, "pread")
         return bytes(self._file(handle).cached[byte_offset : byte_offset + byte_count])
 
     def fdatasync(self, handle: int) -> None:
@@ -212,7 +216,16 @@ class SimDisk:
     def make_healthy(self) -> None:
         """End all faults but those that lie in the files."""
         self.slowness = 1.0
-        self.write_error_rate = self.sync_error_rate = 0.0
+        self.write_error_rate = self.sync_error_rate = self.read_error_rate = 0.0
+        self.make_room()
+
+    def fill(self, room_bytes: int) -> None:
+        """Leave room for this many bytes."""
+        self.capacity_bytes = self.used_bytes + room_bytes
+
+    def make_room(self) -> None:
+        """Undo `fill`."""
+        self.capacity_bytes = self._capacity_bytes
 
     def close_handles(self) -> None:
         """Take the handles of a process that ended."""
@@ -255,6 +268,20 @@ class SimDisk:
         file = self._names[path]
         if file.settled_bytes:
             self.rot(path, byte_offset=self.rng.randrange(min(file.settled_bytes, len(file.durable))))
+
+    def misdirect_settled(self, path: str) -> None:
+        """Undo a write before the last synced one, and find its bytes elsewhere: the disk took the wrong sectors."""
+        file = self._names[path]
+        settled_bytes = min(file.settled_bytes, len(file.durable), len(file.cached))
+        sectors = settled_bytes // _SECTOR_BYTES
+        if sectors < 2:
+            return
+        source, target = (sector * _SECTOR_BYTES for sector in self.rng.sample(range(sectors), 2))
+        size = min(_SECTOR_BYTES * self.rng.choice((1, 1, 8)), settled_bytes - max(source, target))
+        for content in (file.durable, file.cached):
+            moved = content[source : source + size]
+            content[source : source + size] = bytes(size)
+            content[target : target + size] = moved
 
     def rot(self, path: str | None = None, *, byte_offset: int | None = None) -> tuple[str, int] | None:
         """Flip one bit, on the disk and in the cache.

@@ -46,6 +46,8 @@ _PROCESS: ContextVar[SimProcess | None] = ContextVar("simulated_process", defaul
 _STEP = struct.Struct(">d")
 _STEPS_AT_ONE_INSTANT_MAX = 1_000_000
 _TASKS_KEPT_MIN = 1_000
+_RUNS_BETWEEN_COLLECTIONS = 8
+"""A full collection costs a tenth of a short run; what a few runs leave behind fits in memory."""
 
 
 class SimulationError(Exception):
@@ -120,6 +122,8 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     """
 
+    _run_count = 0
+
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.network: SimNetwork | None = None
@@ -136,6 +140,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._instant_step = 0
         self._tasks: list[asyncio.Task[Any]] = []
         self._tasks_kept = _TASKS_KEPT_MIN
+        self._failure: BaseException | None = None
         self._trace = hashlib.blake2b(digest_size=16)
         self._is_over = False
 
@@ -153,6 +158,14 @@ class SimLoop(asyncio.AbstractEventLoop):
     def note(self, content: bytes) -> None:
         """Add to the signature what a step carried: bytes sent, a fault, a write."""
         self._trace.update(content)
+
+    def fail(self, error: BaseException) -> None:
+        """End the run with this error after the step that is running; the first one counts.
+
+        For whoever watches invariants from inside code under test, which may well swallow an exception.
+        """
+        if self._failure is None:
+            self._failure = error
 
     def spawn(self, process: SimProcess, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run a coroutine as part of a process."""
@@ -176,9 +189,12 @@ class SimLoop(asyncio.AbstractEventLoop):
         Raises:
             SimulationDeadlockError: Nothing is scheduled, and `main` waits.
             SimulationTimeoutError: `main` is not done at `limit_s`.
+            BaseException: What `fail` was given.
 
         """
-        gc.collect()
+        SimLoop._run_count += 1
+        if SimLoop._run_count % _RUNS_BETWEEN_COLLECTIONS == 0:
+            gc.collect()
         gc.disable()
         hooks = sys.get_asyncgen_hooks()
         events._set_running_loop(self)
@@ -189,6 +205,8 @@ class SimLoop(asyncio.AbstractEventLoop):
                 if not self._ready:
                     self._advance(limit_s)
                 self._step()
+                if self._failure is not None:
+                    raise self._failure
             result: T = task.result()
             return result
         finally:

@@ -10,6 +10,7 @@ Hosts reach it under the name `METADATA_HOST`: block that on the network to cut 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ledger.testing.loop import SimLoop
@@ -32,6 +33,7 @@ class MetadataRates:
         lost_reply_rate: Probability that the connection breaks when a request has been applied.
         lost_request_rate: Probability that the connection breaks when a request arrives.
         late_rate: Probability that a request whose connection broke is applied a moment later all the same.
+        lost_watch_rate: Probability that a watch is never heard of.
         lag_rate: Probability that a follower learns of a change only after up to `lag_s_max`.
         lag_s_max: See `lag_rate`.
 
@@ -40,6 +42,7 @@ class MetadataRates:
     lost_reply_rate: float = 0.0
     lost_request_rate: float = 0.0
     late_rate: float = 0.3
+    lost_watch_rate: float = 0.0
     lag_rate: float = 0.2
     lag_s_max: float = 1.0
 
@@ -58,6 +61,7 @@ class SimMetadata:
     Attributes:
         leader: What is committed, for tests to look at.
         is_available: Whether there is a quorum; see `set_available`.
+        on_change: Called with each committed change, in their order: what the truth is, whoever has heard of it.
 
     """
 
@@ -69,6 +73,7 @@ class SimMetadata:
         self.leader = Leader()
         self.replicas = [Replica() for _ in range(_REPLICA_COUNT)]
         self.is_available = True
+        self.on_change: list[Callable[[Change], None]] = []
         self._next_session_id = _FIRST_SESSION_ID
         self._sessions: dict[int, _ServerSession] = {}
         self._connected: list[SimMetadataSession] = []
@@ -145,6 +150,8 @@ class SimMetadata:
         """Send committed changes to the followers; each applies them in order, sooner or later."""
         for change in changes:
             self.loop.note(change.path.encode())
+            for listener in self.on_change:
+                listener(change)
         for replica in self.replicas:
             replica.pending += changes
             delay_s = self.network.delay_s()

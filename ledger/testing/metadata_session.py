@@ -360,7 +360,7 @@ class SimMetadataSession:
         if not self._servers.is_heard_by(self.host):
             return  # when the connection ends, all watches fire
         watcher = self._watches.pop(number, None)
-        if watcher is not None:
+        if watcher is not None and self._rng.random() >= self._servers.rates.lost_watch_rate:
             self._loop.call_soon(watcher, context=self._context)
 
     def _deliver(self, request: _Request) -> None:

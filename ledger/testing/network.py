@@ -22,6 +22,8 @@ __all__ = ["NetworkRates", "SimNetwork", "SimServer"]
 
 _FIRST_FREE_PORT = 40_000
 _CONNECT_S_MAX = 60.0
+_RETRANSMIT_S = 0.2
+"""Linux's shortest wait for an acknowledgement."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class NetworkRates:
         latency_s_max: One way.
         slow_rate: Probability that a delivery takes up to `slow_s_max`.
         slow_s_max: See `slow_rate`.
+        loss_rate: Probability that a packet is lost, and sent again after a time that doubles.
         fragment_rate: Probability that a delivery stops at a random byte.
         reset_rate: Probability that a delivery finds the connection reset.
 
@@ -42,6 +45,7 @@ class NetworkRates:
     latency_s_max: float = 0.002
     slow_rate: float = 0.0
     slow_s_max: float = 1.0
+    loss_rate: float = 0.0
     fragment_rate: float = 0.1
     reset_rate: float = 0.0
 
@@ -169,6 +173,11 @@ class SimNetwork:
         delay_s = self.rng.uniform(rates.latency_s_min, rates.latency_s_max)
         if rates.slow_rate and self.rng.random() < rates.slow_rate:
             delay_s += self.rng.uniform(0.0, rates.slow_s_max)
+        if rates.loss_rate:
+            retry_s = _RETRANSMIT_S
+            while self.rng.random() < rates.loss_rate:
+                delay_s += retry_s
+                retry_s *= 2
         return delay_s
 
     def forget(self, transport: SimTransport) -> None:

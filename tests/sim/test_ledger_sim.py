@@ -1,7 +1,7 @@
 """Real bookies and real clients on a simulated network, disks and metadata store, seed by seed.
 
-`make sim SEEDS=10000` runs that many; without, a few dozen. The first seed comes from the commit, so that every
-commit looks somewhere else; a failure names its seed, and `run_seed(seed)` on the same commit replays it.
+`make sim SEEDS=10000` runs that many; without, as many as three minutes hold. The first seed comes from the commit,
+so that every commit looks somewhere else; a failure says what happened last, and the command that replays it.
 """
 
 from __future__ import annotations
@@ -10,28 +10,22 @@ import logging
 import os
 import subprocess
 import sys
-from collections import Counter
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 from ledger.bookie import handlers
 from ledger.core.bookie_ledger import NO_LIMBO
-from tests.sim.ledger_scenario import Outcome, run_seed
+from tests.sim.ledger_scenario import run_seed
+from tests.sim.ledger_seeds import Hunt, first_seed, hunt
 
 _ROOT = Path(__file__).resolve().parents[2]
-_SEED_COUNT = int(os.environ.get("RSM_SIM_SEEDS", "120"))
-_GROUP_COUNT = 6
-_REPLAYED_SEEDS = 10
-_COUNTED_SHARE_MIN = 0.6
-
-
-@cache
-def _first_seed() -> int:
-    command = ["git", "rev-parse", "HEAD"]
-    found = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
-    return int(found.stdout[:7] or "0", 16)
+_SEEDS = os.environ.get("RSM_SIM_SEEDS")
+_SEEDS_MIN = 200
+_BOX_S = 170.0
+_SEEDS_OF_ALL = 2_000
+_FAR = 1 << 28
+"""First seeds are below it: the long run looks where no short one does."""
 
 
 @pytest.fixture(autouse=True)
@@ -41,51 +35,60 @@ def _quiet():
     logging.disable(logging.NOTSET)
 
 
+def _judge(found: Hunt, capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print(f"\n{found}")
+    assert found.broken is None, found.broken.report()
+    assert not found.is_mostly_idle, "too little was done under faults for this to mean anything"
+
+
 @pytest.mark.timeout(24 * 3600)
-@pytest.mark.parametrize("group", range(_GROUP_COUNT))
-def test_every_promise_is_kept_whatever_fails(group: int) -> None:
-    first = _first_seed()
-    seeds = range(first + group, first + _SEED_COUNT, _GROUP_COUNT)
-    outcomes: list[Outcome] = []
-    for seed in seeds:
-        outcome = run_seed(seed)
-        assert outcome.broken is None, f"seed {seed}: {outcome.broken}"
-        outcomes.append(outcome)
-    total = sum((outcome.counts for outcome in outcomes), Counter[str]())
-    counted = sum(outcome.is_worth_counting for outcome in outcomes)
-    print(f"{counted} of {len(outcomes)} seeds from {first + group} count: {dict(total)}")
-    assert counted >= _COUNTED_SHARE_MIN * len(outcomes), "too little was done under faults for this to mean anything"
+def test_every_promise_is_kept_whatever_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    found = hunt(first_seed(), int(_SEEDS)) if _SEEDS else hunt(first_seed(), _SEEDS_MIN, box_s=_BOX_S)
+    _judge(found, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(24 * 3600)
+@pytest.mark.skipif(_SEEDS is not None, reason="RSM_SIM_SEEDS says how many")
+def test_every_promise_is_kept_in_two_thousand_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+    _judge(hunt(_FAR + first_seed(), _SEEDS_OF_ALL), capsys)
 
 
 def test_without_faults_every_append_is_acknowledged() -> None:
     outcome = run_seed(1, has_faults=False)
-    assert outcome.broken is None
+    assert outcome.broken is None, outcome.report()
     assert outcome.counts["acked"] > 100
     assert outcome.counts["reads"] > outcome.counts["acked"]
 
 
-def test_a_seed_replays_step_by_step_whatever_the_hash_seed() -> None:
-    seeds = [str(_first_seed() + number) for number in range(_REPLAYED_SEEDS)]
-    command = [sys.executable, "-m", "tests.sim.ledger_scenario"]
-    printed = [
-        subprocess.run(
+@pytest.mark.parametrize("seed_count", [10, pytest.param(100, marks=pytest.mark.slow)])
+def test_seeds_replay_step_by_step_whatever_the_hash_seed_and_whatever_ran_before(seed_count: int) -> None:
+    seeds = [str(first_seed() + number) for number in range(seed_count)]
+    command = [sys.executable, "-m", "tests.sim.ledger_scenario", "--signatures"]
+    runs = [
+        subprocess.Popen(
             [*command, *order],
             cwd=_ROOT,
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
+            stdout=subprocess.PIPE,
             text=True,
-            check=True,
-        ).stdout
+        )
         for hash_seed, order in (("1", seeds), ("2", seeds[::-1]))
     ]
-    assert sorted(printed[0].splitlines()) == sorted(printed[1].splitlines())
+    printed = [run.communicate()[0].splitlines() for run in runs]
+    assert all(run.returncode == 0 for run in runs)
+    assert len(printed[0]) == seed_count
+    assert sorted(printed[0]) == sorted(printed[1])
 
 
-def test_a_bookie_that_denies_what_it_has_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: damage without limbo, so that a loss looks like "never had it" (found by seed 4)."""
+def test_a_failure_says_what_happened_and_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: damage without limbo, so that a loss looks like "never had it"."""
     for name in ("missing_entry_status", "missing_ledger_status"):
         honest = getattr(handlers, name)
         monkeypatch.setattr(handlers, name, lambda ledger_id, _limbo, honest=honest: honest(ledger_id, NO_LIMBO))
-    broken = next((outcome.broken for outcome in map(run_seed, range(60)) if outcome.broken), None)
-    assert broken is not None
-    assert broken.startswith("unknown-is-not-absent")
+    broken = next(outcome for outcome in map(run_seed, range(60)) if outcome.broken)
+    report = broken.report()
+    assert f"seed {broken.seed} breaks unknown-is-not-absent" in report
+    assert "FAULT" in report
+    assert f"tests.sim.ledger_scenario {broken.seed}" in report

@@ -1,0 +1,141 @@
+"""The calm after the trouble: everything converges, then every ledger is closed, read and looked up on the bookies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+
+from ledger.bookie.server import BookieServer
+from ledger.client.client import LedgerClient
+from ledger.client.read_handle import ReadHandle
+from ledger.errors import LedgerError, WrongPasswordError
+from ledger.store.cold_reads import Lookup
+from ledger.store.tail import JournalPlace
+from ledger.testing import Nemesis, SimHost, Simulation
+from ledger.testing.cluster import SimCluster
+from tests.sim.ledger_history import History, LedgerHistory
+
+__all__ = ["CALM_S_MAX", "Judge"]
+
+CALM_S_MAX = 60.0
+
+
+class Judge:
+    """Judges one run; raises nothing, but tells the history what it finds."""
+
+    def __init__(self, simulation: Simulation, cluster: SimCluster, history: History, nemesis: Nemesis) -> None:
+        self._simulation = simulation
+        self._cluster = cluster
+        self._history = history
+        self._nemesis = nemesis
+
+    async def converge(self, clients: list[SimHost]) -> None:
+        """Let all servers come back and clients end, then cut the power once more: what counted was durable."""
+        await self._until(self._all_serve, "bookies serve")
+        await self._until(lambda: not any(host.is_up for host in clients), "clients end what they began")
+        for host in self._cluster.bookies:
+            host.kill(power=True)
+        await self._until(self._all_serve, "bookies serve after the last power loss")
+
+    async def judge(self) -> None:
+        """Close, read and count everything."""
+        host = self._simulation.host("judge")
+        judged = host.spawn(self._judge_all(host))
+        await self._until(judged.done, "all ledgers are closed and read")
+        judged.result()
+        for each in self._simulation.hosts.values():
+            for reason in each.exits:
+                if isinstance(reason, BaseException) and not isinstance(reason, OSError | LedgerError):
+                    self._history.fail("no-crash", f"{each.name}: {reason!r}")
+
+    def _all_serve(self) -> bool:
+        return len(self._cluster.servers) == len(self._cluster.bookies)
+
+    async def _until(self, holds: Callable[[], bool], what: str) -> None:
+        deadline_s = self._simulation.loop.time() + CALM_S_MAX
+        while not holds():
+            await asyncio.sleep(0.1)
+            if self._simulation.loop.time() > deadline_s:
+                down = {host.name: host.exits[-1:] for host in self._cluster.bookies if not host.is_up}
+                up = [host.name for host in self._simulation.hosts.values() if host.is_up]
+                self._history.fail(
+                    "convergence", f"{what}: not within {CALM_S_MAX:.0f} s of calm; down {down}, still up {up}"
+                )
+
+    async def _judge_all(self, host: SimHost) -> None:
+        client = await self._cluster.connect(host)
+        for ledger_id in await client.list():
+            ledger = self._history.ledgers.get(ledger_id)
+            if ledger is None or ledger.is_deleted:
+                continue
+            handle = await self._open(client, ledger)
+            self._history.closed(ledger, handle.last_add_confirmed, host.name)
+            await self._read(handle, ledger, host.name)
+            await self._count_copies(handle, ledger)
+        await self._judge_orphans(client)
+        missing = [i for i, x in self._history.ledgers.items() if not x.is_deleted and i not in self._history.ends]
+        if missing:
+            self._history.fail("acked-is-durable", f"ledgers {missing} are not in the metadata")
+
+    async def _open(self, client: LedgerClient, ledger: LedgerHistory) -> ReadHandle:
+        while True:
+            try:
+                return await client.open(ledger.ledger_id, password=ledger.password)
+            except LedgerError as error:
+                self._history.tell(f"judge: {error}")
+                await asyncio.sleep(0.2)
+
+    async def _judge_orphans(self, client: LedgerClient) -> None:
+        """Close what was created by a client that never heard of it: its end is -1."""
+        for ledger_id in await client.list():
+            if ledger_id not in self._history.ledgers:
+                metadata = await client.metadata(ledger_id)
+                handle = await self._open(client, LedgerHistory(ledger_id, 0, metadata.password))
+                if handle.last_add_confirmed >= 0:
+                    self._history.fail("no-invention", f"ledger {ledger_id}, nobody's, has entries")
+
+    async def _read(self, handle: ReadHandle, ledger: LedgerHistory, who: str) -> None:
+        end = handle.last_add_confirmed
+        try:
+            entries = await handle.read(0, end) if end >= 0 else []
+        except WrongPasswordError:
+            raise
+        except LedgerError as error:
+            self._history.fail("acked-is-durable", f"ledger {ledger.ledger_id}, closed at {end}: {error!r}")
+            return
+        if [entry.entry_id for entry in entries] != [*range(end + 1)]:
+            self._history.fail("no-gap", f"ledger {ledger.ledger_id}, closed at {end}: {len(entries)} entries")
+        for entry in entries:
+            self._history.read(ledger, entry.entry_id, entry.payload, who)
+
+    async def _count_copies(self, handle: ReadHandle, ledger: LedgerHistory) -> None:
+        """Look into the bookies: an entry of a closed ledger lies on an ack quorum of them, and is one."""
+        end = handle.last_add_confirmed
+        copies: Counter[int] = Counter()
+        for name, server in sorted(self._cluster.servers.items()):
+            await server.store.load([ledger.ledger_id])
+            for entry_id in await server.store.list_entries(ledger.ledger_id):
+                if entry_id > end:
+                    break
+                body = await _copy(server, ledger.ledger_id, entry_id)
+                if body is None:
+                    continue
+                copies[entry_id] += 1
+                if not body.endswith(ledger.payloads[entry_id]):
+                    self._history.fail("same-payload", f"ledger {ledger.ledger_id}: entry {entry_id} on {name}")
+        wanted = handle.metadata.quorum.ack_quorum - self._nemesis.is_damage_done
+        for entry_id in range(end + 1):
+            if copies[entry_id] < wanted:
+                self._history.fail(
+                    "enough-copies", f"ledger {ledger.ledger_id}: {copies[entry_id]} of {wanted} of entry {entry_id}"
+                )
+
+
+async def _copy(server: BookieServer, ledger_id: int, entry_id: int) -> bytes | None:
+    """Return what a bookie holds of an entry; None if it cannot be read there."""
+    found = server.store.find(ledger_id, entry_id)
+    if found is not None and not isinstance(found, JournalPlace):
+        return bytes(found)
+    (read,) = await server.store.read([Lookup(ledger_id, entry_id, found)])
+    return read if isinstance(read, bytes) else None

@@ -1,0 +1,100 @@
+"""Many seeds of the ledger simulation, on every processor, in the order of their numbers."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import subprocess
+import time
+from collections import Counter, deque
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from tests.sim.ledger_scenario import Outcome, run_seed
+
+__all__ = ["Hunt", "first_seed", "hunt"]
+
+_ROOT = Path(__file__).resolve().parents[2]
+_CHUNK = 4
+_COUNTED_SHARE_MIN = 0.5
+
+
+@cache
+def first_seed() -> int:
+    """Return the first seed: of the commit, so that every commit looks somewhere else."""
+    command = ["git", "rev-parse", "HEAD"]
+    found = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
+    return int(found.stdout[:7] or "0", 16)
+
+
+@dataclass
+class Hunt:
+    """What many seeds came to.
+
+    Attributes:
+        run: How many were run.
+        counted: How many of them were worth counting.
+        counts: Of all, by name.
+        broken: The outcome of the lowest seed that broke a promise.
+
+    """
+
+    first: int
+    run: int = 0
+    counted: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    broken: Outcome | None = None
+
+    def take(self, outcome: Outcome) -> None:
+        """Add the outcome of the next seed."""
+        self.run += 1
+        self.counted += outcome.is_worth_counting
+        self.counts += outcome.counts
+        if outcome.broken is not None:
+            self.broken = outcome
+
+    @property
+    def is_mostly_idle(self) -> bool:
+        """Whether so many seeds had to be replaced that the scenario itself is at fault."""
+        return self.counted < _COUNTED_SHARE_MIN * self.run
+
+    def __str__(self) -> str:
+        """Say what was run."""
+        done = ", ".join(f"{name} {count}" for name, count in sorted(self.counts.items()))
+        return f"ledger simulation: {self.counted} seeds count of {self.run} from {self.first}: {done}"
+
+
+def hunt(first: int, wanted: int, *, box_s: float = 0.0) -> Hunt:
+    """Run seeds until `wanted` of them count and `box_s` seconds have passed; stop at the first broken promise.
+
+    A seed that does not count is replaced by the next one. How long a seed takes decides how many are run, nothing
+    else.
+    """
+    found = Hunt(first)
+    stop_s = time.monotonic() + box_s
+    workers = os.cpu_count() or 1
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _be_quiet) as pool:
+        waiting: deque[Future[list[Outcome]]] = deque()
+        next_seed = first
+        while found.broken is None and (found.counted < wanted or time.monotonic() < stop_s):
+            while len(waiting) < 2 * workers:
+                waiting.append(pool.submit(_run, range(next_seed, next_seed + _CHUNK)))
+                next_seed += _CHUNK
+            for outcome in waiting.popleft().result():
+                if found.broken is None:
+                    found.take(outcome)
+        for rest in waiting:
+            rest.cancel()
+    return found
+
+
+def _be_quiet() -> None:
+    logging.disable(logging.CRITICAL)
+    os.nice(5)
+
+
+def _run(seeds: range) -> list[Outcome]:
+    return [run_seed(seed) for seed in seeds]
