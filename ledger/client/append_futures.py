@@ -1,13 +1,33 @@
-"""The futures that a writer's callers hold: one per call of append, however many entries it has."""
+"""What a writer's callers give and get: payloads, and one future per call of append, however many it has."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
+from typing import Final
 
-from ledger.errors import LedgerError
+from ledger.errors import LedgerError, UsageError
+from ledger.wire.entry import check_payload
 
-__all__ = ["confirm_appends", "fail_append", "wake_all"]
+__all__ = ["check_payloads", "confirm_appends", "fail_append", "wake_all"]
+
+_PAYLOAD_TYPES: Final = frozenset({bytes})
+
+
+def check_payloads(payloads: Sequence[bytes], ledger_id: int) -> None:
+    """Refuse, before anything is changed, what cannot be appended.
+
+    Raises:
+        EntryTooLargeError: A payload does not fit an entry.
+        UsageError: There are none, or one is not bytes.
+
+    """
+    if not payloads:
+        raise UsageError("append_many needs at least one payload", ledger_id=ledger_id)
+    if not set(map(type, payloads)) <= _PAYLOAD_TYPES:
+        raise UsageError(f"ledger {ledger_id}: a payload must be bytes", ledger_id=ledger_id)
+    check_payload(max(payloads, key=len), ledger_id)
 
 
 def confirm_appends(futures: deque[tuple[int, asyncio.Future[int]]], last_entry_id: int) -> None:

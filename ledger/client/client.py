@@ -12,6 +12,8 @@ from typing import Final, Self
 
 import msgspec
 
+from ledger.client.ensemble_changer import EnsembleChanger
+from ledger.client.placement import Placement
 from ledger.client.pool import ConnectionPool
 from ledger.client.read_handle import ReadHandle
 from ledger.client.recovery import LedgerCloser, check_password
@@ -25,7 +27,6 @@ from ledger.errors import (
     MetadataUnavailableError,
     NodeExistsError,
     NoSuchLedgerError,
-    NotEnoughBookiesError,
     UsageError,
 )
 from ledger.ports import MetadataStore
@@ -73,6 +74,7 @@ class LedgerClient:
         self._rng = rng
         self._wall_ms = wall_ms
         self._closer = LedgerCloser(ledgers, pool, rng)
+        self._placement = Placement(ledgers, pool, rng)
 
     @classmethod
     async def connect(
@@ -125,7 +127,7 @@ class LedgerClient:
         password: bytes = b"",
         custom: Mapping[str, bytes] | None = None,
     ) -> WriteHandle:
-        """Create a ledger on writable bookies chosen at random, and return its only writer.
+        """Create a ledger on writable bookies, chosen by `ClientSettings.placement`, and return its only writer.
 
         Raises:
             UsageError: The quorums do not fit together.
@@ -134,16 +136,11 @@ class LedgerClient:
 
         """
         quorum = QuorumConfig(ensemble_size, write_quorum, ack_quorum)
-        bookies = await self._living_bookies(ensemble_size)
-        if len(bookies) < ensemble_size:
-            raise NotEnoughBookiesError(
-                f"cannot create a ledger on {ensemble_size} bookies: {len(bookies)} are writable "
-                f"({', '.join(bookies) or 'none'}); start more, or ask for a smaller ensemble"
-            )
+        bookies = await self._placement.ensemble(ensemble_size, write_quorum)
         metadata = LedgerMetadata(
             quorum=quorum,
             state=LedgerState.OPEN,
-            segments=(Segment(0, tuple(self._rng.sample(bookies, ensemble_size))),),
+            segments=(Segment(0, tuple(bookies)),),
             digest_type=digest_type,
             password=password,
             created_ms=self._wall_ms(),
@@ -267,21 +264,15 @@ class LedgerClient:
         """Close the client."""
         await self.close()
 
-    async def _living_bookies(self, wanted: int) -> builtins.list[str]:
-        """Return the writable bookies, without those that this client fails to reach if enough others are there.
-
-        A bookie that was killed stays registered until its session times out.
-        """
-        registered = await self._ledgers.writable_bookies()
-        suspects = self._pool.suspects()
-        living = [bookie_id for bookie_id in registered if bookie_id not in suspects]
-        return living if len(living) >= wanted else registered
-
     def _write_handle(self, ledger_id: int, metadata: LedgerMetadata, version: int) -> WriteHandle:
-        async def close_ledger(metadata: LedgerMetadata, last_entry_id: int, length: int) -> LedgerMetadata:
-            return await self._closer.close(ledger_id, metadata, last_entry_id, length, version)
+        changer = EnsembleChanger(
+            ledger_id, metadata, version, self._ledgers, self._placement, self._rng, self._pool.settings
+        )
 
-        return WriteHandle(ledger_id, metadata, self._pool, self._rng, close_ledger)
+        async def close_ledger(metadata: LedgerMetadata, last_entry_id: int, length: int) -> LedgerMetadata:
+            return await self._closer.close(ledger_id, metadata, last_entry_id, length, changer.version)
+
+        return WriteHandle(ledger_id, metadata, self._pool, self._rng, close_ledger, changer)
 
     async def _create_node(self, metadata: LedgerMetadata) -> tuple[int, int]:
         """Create the ledger's node under a new id; the token tells whose a node is when a reply was lost."""

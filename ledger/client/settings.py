@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from ledger.core.placement import PlacementPolicy
+
 __all__ = ["ClientSettings"]
 
 
@@ -24,6 +26,15 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         write_buffer_bytes_max: Bytes waiting for one bookie's socket; beyond it the connection is given up.
         read_batch_bytes: Bytes that one read handle asks for at a time.
         long_poll_s: How long a bookie may hold a wait for the next confirmed entry.
+        ensemble_change_after_s: A bookie that has stored nothing for this long after a failure gives its place in the
+            ensemble to another one, while the ack quorum holds without it; a connection that breaks and comes back
+            changes nothing. At once if it refused an entry, or if the ack quorum needs another bookie. (Java's client
+            always changes at once.) `None`: never; a writer whose ack quorum is lost then fails.
+        placement: How bookies are chosen: "random", "free-space" or "rack" (see `ledger.core.placement`).
+        racks: Bookie id, or the host part of one -> rack, for the rack policy.
+        bookie_info_interval_s: How old the known free space of a bookie may be, for the free-space policy.
+        explicit_lac_interval_s: How often a writer tells the bookies its LAC, if it has moved, so that readers see
+            the last entries of a writer that pauses; `None`: only by `write_lac`.
 
     """
 
@@ -38,3 +49,8 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     write_buffer_bytes_max: int = 128 * 1024 * 1024
     read_batch_bytes: int = 16 * 1024 * 1024
     long_poll_s: float = 2.0
+    ensemble_change_after_s: float | None = 1.0
+    placement: PlacementPolicy = "random"
+    racks: dict[str, str] = {}
+    bookie_info_interval_s: float = 60.0
+    explicit_lac_interval_s: float | None = None

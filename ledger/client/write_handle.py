@@ -10,26 +10,33 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from itertools import repeat
 from typing import Any, Final
 
-from ledger.client.append_futures import confirm_appends, fail_append, wake_all
-from ledger.client.connection import Operation
-from ledger.client.explicit_lac import send_lac
+from ledger.client.add_sender import AddSender
+from ledger.client.append_futures import check_payloads, confirm_appends, fail_append, wake_all
+from ledger.client.ensemble_changer import EnsembleChanger
+from ledger.client.ensemble_links import EnsembleLinks
+from ledger.client.explicit_lac import ExplicitLac
 from ledger.client.pool import ConnectionPool
-from ledger.core.metadata import NO_ENTRY, LedgerMetadata
-from ledger.core.quorum import write_set
-from ledger.core.writer import ConfirmEntries, Effect, FailPending, LedgerWriter, ResendEntries, SendEntries
+from ledger.core.metadata import LedgerMetadata
+from ledger.core.writer import LedgerWriter
+from ledger.core.writer_effects import (
+    ChangeEnsemble,
+    ConfirmEntries,
+    Effect,
+    FailPending,
+    ResendEntries,
+    SendEntries,
+    UseEnsemble,
+)
 from ledger.errors import FencedError, LedgerError, UsageError, WrongPasswordError
 from ledger.wire.add_batch import AddEncoder
 from ledger.wire.codes import Status
 from ledger.wire.digests import Digest, master_key
-from ledger.wire.entry import check_payload, seal_lac
-from ledger.wire.packets import Response, WriteLacRequest
+from ledger.wire.packets import Response
 
 __all__ = ["CloseLedger", "WriteHandle"]
 
-_PAYLOAD_TYPES: Final = frozenset({bytes})
 _OVERRUN: Final = 4
 """Appends beyond this many times `in_flight_bytes_max` are refused: the caller never waits for `drain`."""
 
@@ -40,8 +47,12 @@ CloseLedger = Callable[[LedgerMetadata, int, int], Awaitable[LedgerMetadata]]
 class WriteHandle:
     """The only writer of one ledger.
 
-    The first failure freezes the handle: its `last_add_confirmed` stands still, pending appends fail with the
-    reason, and so does every later one. What was appended above it is unknown until `close` tells the end.
+    A bookie that fails gives its place to another one (see `ledger.core.ensemble_change`), unnoticed by the caller. A
+    failure that this does not mend freezes the handle: its `last_add_confirmed` stands still, pending appends fail with
+    the reason, and so does every later one. What was appended above it is unknown until `close` tells the end.
+
+    Every coroutine may be cancelled, and so may the futures of `append`: that gives up waiting, not the entry, which
+    keeps its id and its place.
 
     Attributes:
         ledger_id: The ledger.
@@ -56,38 +67,34 @@ class WriteHandle:
         pool: ConnectionPool,
         rng: random.Random,
         close_ledger: CloseLedger,
+        changer: EnsembleChanger | None = None,
     ) -> None:
         self.ledger_id = ledger_id
         self.metadata = metadata
         self._pool = pool
-        self._rng = rng
         self._close_ledger = close_ledger
+        self._changer = changer
         self._loop = asyncio.get_running_loop()
-        self._digest = Digest(metadata.digest_type, metadata.password)
-        self._master_key = master_key(metadata.password)
-        self._encoder = AddEncoder(ledger_id, self._master_key, self._digest)
         bookies = metadata.segments[-1].bookies
         self._core = LedgerWriter(ledger_id, metadata.quorum, bookies)
-        self._is_striped = metadata.quorum.write_quorum < metadata.quorum.ensemble_size
+        self._core.change_after_s = None if changer is None else changer.change_after_s
         # Appended in this turn of the loop, not yet given ids.
         self._queue: list[tuple[Sequence[bytes], asyncio.Future[int]]] = []
         self._queued_bytes = 0
         self._pump_planned = False
-        # (request head, payload) of exactly the pending entries of the core, oldest first, while not frozen.
-        self._sent: deque[tuple[bytes, bytes]] = deque()
         # (last entry of the call, its future), ascending.
         self._futures: deque[tuple[int, asyncio.Future[int]]] = deque()
         self._drains: list[asyncio.Future[None]] = []
-        self._lac_written = NO_ENTRY
         self._progress_at = self._loop.time()
         self._closing: asyncio.Task[int] | None = None
-        self._connections = [pool.get(bookie_id) for bookie_id in bookies]
-        self._positions = {bookie_id: position for position, bookie_id in enumerate(bookies)}
-        # Positions that get new entries at once; the others get what they missed when they are restored.
-        self._is_live = [connection.is_connected for connection in self._connections]
-        self._retry_delay_s = [0.0] * len(bookies)
-        for connection in self._connections:
-            connection.watch(self)
+        self._changing: asyncio.Task[None] | None = None
+        self._links = EnsembleLinks(pool, rng, self, bookies)
+        digest, key = Digest(metadata.digest_type, metadata.password), master_key(metadata.password)
+        encoder = AddEncoder(ledger_id, key, digest)
+        self._sender = AddSender(self, pool, self._links, metadata.quorum, encoder)
+        self._lac = ExplicitLac(pool, ledger_id, digest, key, metadata.quorum.ack_quorum)
+        if pool.settings.explicit_lac_interval_s is not None:
+            self._lac.start(pool.settings.explicit_lac_interval_s, self.write_lac)
         pool.add_sweep(self)
 
     @property
@@ -130,11 +137,7 @@ class WriteHandle:
             UsageError: There are none, or far more is in flight than `in_flight_bytes_max`: `await drain()`.
 
         """
-        if not payloads:
-            raise UsageError("append_many needs at least one payload", ledger_id=self.ledger_id)
-        if not set(map(type, payloads)) <= _PAYLOAD_TYPES:
-            raise UsageError(f"ledger {self.ledger_id}: a payload must be bytes", ledger_id=self.ledger_id)
-        check_payload(max(payloads, key=len), self.ledger_id)
+        check_payloads(payloads, self.ledger_id)
         size = sum(map(len, payloads))
         limit = _OVERRUN * self._pool.settings.in_flight_bytes_max
         if self.in_flight_bytes > limit:
@@ -177,13 +180,7 @@ class WriteHandle:
             QuorumLostError: Fewer bookies than an ack quorum took it.
 
         """
-        last_add_confirmed = self.last_add_confirmed
-        if last_add_confirmed <= self._lac_written:
-            return
-        body = seal_lac(self.ledger_id, last_add_confirmed, self._digest)
-        request = WriteLacRequest(0, self.ledger_id, last_add_confirmed, self._master_key, body)
-        await send_lac(self._pool, request, self._core.bookies, self.metadata.quorum.ack_quorum)
-        self._lac_written = max(self._lac_written, last_add_confirmed)
+        await self._lac.write(self.last_add_confirmed, self._core.bookies)
 
     async def flush(self) -> None:
         """Wait until everything appended so far is confirmed.
@@ -193,11 +190,13 @@ class WriteHandle:
 
         """
         if self._queue:
-            await asyncio.shield(self._queue[-1][1])
-        elif self._futures:
-            await asyncio.shield(self._futures[-1][1])
-        elif self._core.failure is not None:
+            self._pump()
+        if self._core.failure is not None:
             raise self._core.failure
+        if self._futures:
+            waiter: asyncio.Future[int] = self._loop.create_future()
+            self._futures.append((self._core.last_add_pushed, waiter))
+            await waiter
 
     async def close(self) -> int:
         """Close the ledger and return its last entry id.
@@ -232,14 +231,19 @@ class WriteHandle:
             )
         return self.metadata.last_entry_id
 
-    # --- answers of bookies, as asker
+    # --- answers of bookies, as asker; those of bookies that have left the ensemble do not count
 
     def on_stored(self, bookie_id: str, tokens: list[Any]) -> None:
         """Count entries stored."""
-        self._carry_out(self._core.on_stored(self._positions[bookie_id], tokens))
+        position = self._links.position(bookie_id)
+        if position is not None:
+            self._carry_out(self._core.on_stored(position, tokens))
 
     def on_responses(self, bookie_id: str, responses: list[tuple[Any, Response]]) -> None:
         """Take adds that were refused."""
+        position = self._links.position(bookie_id)
+        if position is None:
+            return
         status = responses[0][1].status
         for _, response in responses:
             if response.status in (Status.EFENCED, Status.EUA):
@@ -251,38 +255,49 @@ class WriteHandle:
         elif status == Status.EUA:
             error = WrongPasswordError(f"{what}: the password is not the ledger's", ledger_id=self.ledger_id)
             self._carry_out(self._core.freeze(error))
-        else:
-            self._suspend(bookie_id, status.name)
+        elif self._links.pause(position, self._restore) and status != Status.ETOOMANYREQUESTS:
+            # Overload passes: then the pause is all there is, and `sweep` bounds how long we wait.
+            self._fail_position(position, status.name, is_refusal=True)
 
     def on_unanswered(self, bookie_id: str, tokens: list[Any], reason: str) -> None:  # noqa: ARG002
-        """Suspend a bookie that is connected and does not answer; one that is not has been reported otherwise."""
-        position = self._positions[bookie_id]
-        if self._connections[position].is_connected:
-            self._suspend(bookie_id, reason)
+        """Pause a bookie that is connected and does not answer; one that is not has been reported otherwise."""
+        position = self._links.position(bookie_id)
+        if position is None or not self._links.is_connected(position):
+            return
+        if self._links.pause(position, self._restore):
+            self._fail_position(position, reason)
 
     # --- state of connections, as watcher
 
     def on_connected(self, bookie_id: str) -> None:
         """Send what the bookie has missed."""
-        position = self._positions[bookie_id]
-        self._is_live[position] = True
-        self._carry_out(self._core.on_position_restored(position))
+        position = self._links.position(bookie_id)
+        if position is not None:
+            self._links.set_live(position, is_live=True)
+            self._carry_out(self._core.on_position_restored(position))
 
     def on_disconnected(self, bookie_id: str) -> None:
         """Keep entries back until the bookie is connected again."""
-        self._is_live[self._positions[bookie_id]] = False
+        position = self._links.position(bookie_id)
+        if position is not None:
+            self._links.set_live(position, is_live=False)
 
     def on_unreachable(self, bookie_id: str, reason: str) -> None:
         """Go on without the bookie, if the quorum holds."""
-        position = self._positions[bookie_id]
-        self._is_live[position] = False
-        self._carry_out(self._core.on_position_failed(position, reason))
+        position = self._links.position(bookie_id)
+        if position is not None:
+            self._links.set_live(position, is_live=False)
+            self._fail_position(position, reason)
 
     def sweep(self, now: float) -> None:
-        """Give up when the oldest entry has waited too long, whatever the bookies say."""
+        """Replace who has been away for too long; give up when the oldest entry has waited too long."""
+        if self._core.failure is not None:
+            return
         limit_s = self._pool.settings.quorum_timeout_s
-        if self._core.pending_count and self._core.failure is None and now - self._progress_at >= limit_s:
+        if self._core.is_waiting and now - self._progress_at >= limit_s:
             self._carry_out(self._core.time_out(limit_s))
+        else:
+            self._carry_out(self._core.on_tick(now))
 
     # --- carrying out
 
@@ -295,7 +310,9 @@ class WriteHandle:
             for _, future in queue:
                 fail_append(future, self._core.failure)
             return
-        if self._core.pending_count == 0:
+        if not queue:
+            return
+        if not self._core.is_waiting:
             self._progress_at = self._loop.time()
         payloads = [payload for batch, _ in queue for payload in batch]
         sizes = [len(payload) for payload in payloads]
@@ -305,44 +322,9 @@ class WriteHandle:
             self._futures.append((last, future))
         for effect in self._core.append(sizes):
             if isinstance(effect, SendEntries):
-                self._send(effect, payloads)
+                self._sender.send(effect, payloads)
             else:
                 self._carry_out([effect])
-
-    def _send(self, effect: SendEntries, payloads: list[bytes]) -> None:
-        first = effect.first_entry_id
-        first_txn = self._pool.take_txns(len(payloads))
-        heads, txns = self._encoder.heads(first_txn, first, effect.last_add_confirmed, effect.lengths, payloads)
-        entry_ids = range(first, first + len(payloads))
-        self._sent.extend(zip(heads, payloads, strict=True))
-        if not self._is_striped:
-            data = b"".join([part for pair in zip(heads, payloads, strict=True) for part in pair])
-            operations: dict[bytes, Operation] = dict(zip(txns, zip(repeat(self), entry_ids), strict=False))
-            for position, connection in enumerate(self._connections):
-                if self._is_live[position]:
-                    connection.send(data, operations)
-            return
-        by_position: list[tuple[list[bytes], dict[bytes, Operation]]] = [([], {}) for _ in self._connections]
-        for entry_id, txn, head, payload in zip(entry_ids, txns, heads, payloads, strict=True):
-            for position in write_set(entry_id, self.metadata.quorum):
-                parts, position_operations = by_position[position]
-                parts += (head, payload)
-                position_operations[txn] = (self, entry_id)
-        for position, (parts, operations) in enumerate(by_position):
-            if operations and self._is_live[position]:
-                self._connections[position].send(b"".join(parts), operations)
-
-    def _resend(self, effect: ResendEntries) -> None:
-        first_txn = self._pool.take_txns(len(effect.entry_ids))
-        parts: list[bytes] = []
-        operations: dict[bytes, Operation] = {}
-        sent, first = list(self._sent), self._core.last_add_confirmed + 1
-        for number, entry_id in enumerate(effect.entry_ids, first_txn):
-            sealed_head, payload = sent[entry_id - first]
-            head, txn = self._encoder.again(number, entry_id, sealed_head, payload)
-            parts += (head, payload)
-            operations[txn] = (self, entry_id)
-        self._connections[effect.position].send(b"".join(parts), operations)
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
@@ -350,14 +332,17 @@ class WriteHandle:
                 self._confirm(effect.last_entry_id)
             elif isinstance(effect, FailPending):
                 self._fail_pending(effect.error)
-            elif isinstance(effect, ResendEntries) and self._is_live[effect.position]:
-                self._resend(effect)
+            elif isinstance(effect, ResendEntries):
+                if self._links.is_live(effect.position):
+                    self._sender.resend(effect)
+            elif isinstance(effect, ChangeEnsemble):
+                self._begin_change()
+            elif isinstance(effect, UseEnsemble):
+                self._use_ensemble(effect)
 
     def _confirm(self, last_entry_id: int) -> None:
         self._progress_at = self._loop.time()
-        forget = self._sent.popleft
-        for _ in range(len(self._sent) - self._core.pending_count):
-            forget()
+        self._sender.forget(last_entry_id)
         confirm_appends(self._futures, last_entry_id)
         if self._drains and self.in_flight_bytes <= self._pool.settings.in_flight_bytes_max:
             wake_all(self._drains)
@@ -366,34 +351,46 @@ class WriteHandle:
         futures = [future for _, future in self._futures] + [future for _, future in self._queue]
         self._futures.clear()
         self._queue.clear()
-        self._sent.clear()
         self._queued_bytes = 0
+        self._sender.clear()
         self._detach()
         for future in futures:
             fail_append(future, error)
         wake_all(self._drains)
 
-    def _suspend(self, bookie_id: str, reason: str) -> None:
-        """Count a connected bookie as failed for a while, then send again what it lacks."""
-        position = self._positions[bookie_id]
-        if not self._is_live[position]:
-            return
-        self._is_live[position] = False
-        settings = self._pool.settings
-        delay_s = max(settings.reconnect_delay_s_min, 2 * self._retry_delay_s[position])
-        self._retry_delay_s[position] = min(delay_s, settings.reconnect_delay_s_max)
-        self._loop.call_later(self._retry_delay_s[position] * self._rng.uniform(0.5, 1.0), self._restore, bookie_id)
-        if reason != Status.ETOOMANYREQUESTS.name:  # overload passes; `sweep` bounds how long we wait
-            self._carry_out(self._core.on_position_failed(position, reason))
+    def _fail_position(self, position: int, reason: str, *, is_refusal: bool = False) -> None:
+        self._carry_out(self._core.on_position_failed(position, reason, self._loop.time(), is_refusal=is_refusal))
 
     def _restore(self, bookie_id: str) -> None:
-        if self._core.failure is None and self._connections[self._positions[bookie_id]].is_connected:
+        """Send to a paused bookie again."""
+        position = self._links.position(bookie_id)
+        if self._core.failure is None and position is not None and self._links.is_connected(position):
             self.on_connected(bookie_id)
 
+    def _begin_change(self) -> None:
+        assert self._changer is not None
+        self._changing = self._loop.create_task(self._changer.change(self._core, self._carry_out))
+        self._changing.add_done_callback(self._on_change_over)
+
+    def _on_change_over(self, task: asyncio.Task[None]) -> None:
+        """Freeze if the change ended in a way that nobody foresaw: half of one must not go unnoticed."""
+        if not task.cancelled() and task.exception() is not None:
+            error = LedgerError(f"ledger {self.ledger_id}: {task.exception()!r}", ledger_id=self.ledger_id)
+            self._carry_out(self._core.freeze(error))
+
+    def _use_ensemble(self, effect: UseEnsemble) -> None:
+        assert self._changer is not None
+        self.metadata = self._changer.metadata
+        for position in effect.positions:
+            if self._links.replace(position, effect.bookies[position]):
+                self._carry_out(self._core.on_position_restored(position))
+
     def _detach(self) -> None:
-        for connection in self._connections:
-            connection.unwatch(self)
+        self._links.detach()
         self._pool.remove_sweep(self)
+        self._lac.stop()
+        if self._changing is not None and self._changing is not asyncio.current_task():
+            self._changing.cancel()
 
 
 def _has_failed(task: asyncio.Task[int]) -> bool:

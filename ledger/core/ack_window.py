@@ -21,14 +21,17 @@ class AckWindow:
 
     Attributes:
         confirmed: Highest entry that is on an ack quorum together with all before it; inclusive.
+        is_held: Answers are counted and `confirmed` stands still, until `release`.
 
     """
 
-    __slots__ = ("_base", "_head", "_masks", "_quorum", "_write_masks", "confirmed")
+    __slots__ = ("_base", "_head", "_is_striped", "_masks", "_quorum", "_write_masks", "confirmed", "is_held")
 
     def __init__(self, quorum: QuorumConfig, first_entry_id: int = 0) -> None:
         self._quorum = quorum
+        self._is_striped = quorum.write_quorum < quorum.ensemble_size
         self.confirmed = first_entry_id - 1
+        self.is_held = False
         # Bit p of _masks[i]: position p has stored entry _base + i. Invariant: the entries below index _head
         # are confirmed, those from it on are pending: _base + _head == confirmed + 1.
         self._masks: list[int] = []
@@ -56,29 +59,29 @@ class AckWindow:
     def store(self, position: int, entry_ids: Iterable[int]) -> bool:
         """Count one position's answers for a batch of entries; tell whether `confirmed` moved.
 
-        Answers for entries already confirmed, or given twice, change nothing.
+        Answers for entries already confirmed, given twice, or from outside the write set (a bookie that has come
+        back to another position answers late) change nothing.
         """
         masks = self._masks
         base = self._base
         bit = 1 << position
         low, high = self.confirmed, base + len(masks)
+        if self._is_striped:
+            write_masks, size = self._write_masks, self._quorum.ensemble_size
+            entry_ids = [entry_id for entry_id in entry_ids if write_masks[entry_id % size] & bit]
         for entry_id in entry_ids:
             if low < entry_id < high:
                 masks[entry_id - base] |= bit
-        head = self._head
-        ack_quorum = self._quorum.ack_quorum
-        end = len(masks)
-        while head < end and masks[head].bit_count() >= ack_quorum:
-            head += 1
-        if head == self._head:
-            return False
-        self._head = head
-        self.confirmed = base + head - 1
-        if head >= _COMPACT_AT:
-            del masks[:head]
-            self._base += head
-            self._head = 0
-        return True
+        return not self.is_held and self._advance()
+
+    def hold(self) -> None:
+        """Keep `confirmed` where it is."""
+        self.is_held = True
+
+    def release(self) -> bool:
+        """Undo `hold`; tell whether `confirmed` moved."""
+        self.is_held = False
+        return self._advance()
 
     def drop(self, position: int) -> None:
         """Forget what a position stored of the pending entries: another bookie takes its place."""
@@ -111,7 +114,24 @@ class AckWindow:
         """Check the invariants."""
         assert self._base + self._head == self.confirmed + 1
         assert 0 <= self._head <= len(self._masks)
-        if self.pending_count:
+        if self.pending_count and not self.is_held:
             assert self._masks[self._head].bit_count() < self._quorum.ack_quorum
         for entry_id, mask in enumerate(self._masks, self._base):
             assert not mask & ~self._write_masks[entry_id % self._quorum.ensemble_size]
+
+    def _advance(self) -> bool:
+        masks = self._masks
+        head = self._head
+        ack_quorum = self._quorum.ack_quorum
+        end = len(masks)
+        while head < end and masks[head].bit_count() >= ack_quorum:
+            head += 1
+        if head == self._head:
+            return False
+        self._head = head
+        self.confirmed = self._base + head - 1
+        if head >= _COMPACT_AT:
+            del masks[:head]
+            self._base += head
+            self._head = 0
+        return True

@@ -6,62 +6,71 @@
 4. The first failure freezes the writer for good: no entry is confirmed any more, whatever answers still come.
    What is above `last_add_confirmed` is then unknown, not lost: the ledger's closed end decides.
 5. A position whose bookie failed gets its pending entries again, with the same bytes, when it answers again.
+6. A bookie that stays away gives its place to another (see `ledger.core.ensemble_change`): at once when it refused an
+   entry, or when the ack quorum cannot be reached without it; else when it has stored nothing for `change_after_s`.
 
-    pending    it or an earlier entry lacks answers  -> `last_add_confirmed` < id <= `last_add_pushed`
-    confirmed  acknowledged to the caller            -> id <= `last_add_confirmed`
+    pending    it or an earlier entry lacks answers  -> `last_stored` < id <= `last_add_pushed`
+    stored     on an ack quorum, as are all before   -> id <= `last_stored`
+    confirmed  acknowledged, and durable             -> id <= `last_add_confirmed`, which is `last_stored`
+
+What a position goes through:
+
+    well     it stores entries                                       -> in neither `_failed` nor `_doubts`
+    failed   it cannot be sent to, or refused                        -> in `_failed` and `_doubts`
+    doubted  it is sent to again, and has stored nothing since       -> in `_doubts` only
+    leaving  a change that takes it out is under way                 -> in `_change.positions`
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import Final
 
 import msgspec
 
 from ledger.core.ack_window import AckWindow
 from ledger.core.metadata import NO_ENTRY
 from ledger.core.quorum import QuorumConfig
+from ledger.core.writer_effects import (
+    ChangeEnsemble,
+    ConfirmEntries,
+    Effect,
+    FailPending,
+    ResendEntries,
+    SendEntries,
+    UseEnsemble,
+)
 from ledger.errors import LedgerClosedError, LedgerError, QuorumLostError
 
-__all__ = ["ConfirmEntries", "Effect", "FailPending", "LedgerWriter", "ResendEntries", "SendEntries"]
+__all__ = [
+    "ChangeEnsemble",
+    "ConfirmEntries",
+    "Effect",
+    "FailPending",
+    "LedgerWriter",
+    "ResendEntries",
+    "SendEntries",
+    "UseEnsemble",
+]
+
+_SPARE_RETRY_S: Final = 5.0
+"""Pause before another look for a spare bookie, while the quorum holds without one."""
 
 
-class SendEntries(msgspec.Struct, frozen=True):
-    """Seal the payloads and send each to its write set.
+class _Doubt(msgspec.Struct):
+    """Why a position may have to be given to another bookie, unless it stores an entry first."""
 
-    Attributes:
-        first_entry_id: Id of the first; the others follow.
-        last_add_confirmed: To go into every header.
-        lengths: Cumulative payload bytes, one per entry.
-
-    """
-
-    first_entry_id: int
-    last_add_confirmed: int
-    lengths: list[int]
+    since_s: float
+    pushed: int  # `last_add_pushed` then: a bookie that misses nothing may stay away
+    reason: str
+    is_final: bool
 
 
-class ResendEntries(msgspec.Struct, frozen=True):
-    """Send these entries to this position again, with the bytes that were sealed before."""
+class _Change(msgspec.Struct):
+    """A change of ensemble that is under way; the positions are known once spares have been found."""
 
-    position: int
-    entry_ids: list[int]
-
-
-class ConfirmEntries(msgspec.Struct, frozen=True, gc=False):
-    """Acknowledge all entries up to this one (inclusive); their bytes are not needed any more."""
-
-    last_entry_id: int
-
-
-class FailPending(msgspec.Struct, frozen=True):
-    """Fail every pending append: the writer is frozen."""
-
-    error: LedgerError
-
-
-Effect: TypeAlias = SendEntries | ResendEntries | ConfirmEntries | FailPending
+    positions: tuple[int, ...] = ()
 
 
 class LedgerWriter:
@@ -69,9 +78,10 @@ class LedgerWriter:
 
     Attributes:
         quorum: Replication.
-        bookies: The ensemble, for messages.
-        confirmed_length: Payload bytes of all confirmed entries.
+        bookies: The ensemble as the metadata hold it.
         failure: Why the writer is frozen; None while it is not.
+        change_after_s: How long a bookie may stay away before another takes its place, while the ack quorum holds;
+            None: the ensemble never changes.
 
     """
 
@@ -79,15 +89,20 @@ class LedgerWriter:
         self.ledger_id = ledger_id
         self.quorum = quorum
         self.bookies = tuple(bookies)
-        self.confirmed_length = 0
         self.failure: LedgerError | None = None
+        self.change_after_s: float | None = None
         self._window = AckWindow(quorum)
         # Cumulative lengths of the pending entries, oldest first. Invariant: as many as there are pending entries.
         self._lengths: deque[int] = deque()
         self._pushed_length = 0
-        # position -> what was seen. Invariant: while not frozen, every pending entry can reach an ack quorum
-        # without these positions.
+        self._stored_length = 0
+        # position -> what was seen. Invariant: while neither frozen nor changing, every pending entry can reach an
+        # ack quorum without these positions.
         self._failed: dict[int, str] = {}
+        self._doubts: dict[int, _Doubt] = {}
+        self._change: _Change | None = None
+        self._spare_failure = ""  # why the last change found no bookie; empty if none was sought since
+        self._spare_retry_at: float | None = None
 
     @property
     def last_add_pushed(self) -> int:
@@ -95,9 +110,19 @@ class LedgerWriter:
         return self._window.pushed
 
     @property
-    def last_add_confirmed(self) -> int:
-        """Highest entry that was acknowledged, or `NO_ENTRY`."""
+    def last_stored(self) -> int:
+        """Highest entry that is on an ack quorum together with all before it, or `NO_ENTRY`."""
         return self._window.confirmed
+
+    @property
+    def last_add_confirmed(self) -> int:
+        """Highest entry that was acknowledged and is durable, or `NO_ENTRY`."""
+        return self._window.confirmed
+
+    @property
+    def confirmed_length(self) -> int:
+        """Payload bytes of all confirmed entries."""
+        return self._stored_length
 
     @property
     def pending_count(self) -> int:
@@ -107,7 +132,19 @@ class LedgerWriter:
     @property
     def pending_bytes(self) -> int:
         """Payload bytes of the entries that wait for answers."""
-        return self._pushed_length - self.confirmed_length
+        return self._pushed_length - self._stored_length
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the bookies owe an answer to the oldest pending entry."""
+        return self._window.pending_count > 0
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether a change of ensemble is under way."""
+        return self._change is not None
+
+    # --- entries
 
     def append(self, payload_bytes: Iterable[int]) -> list[Effect]:
         """Give payloads of these sizes the next entry ids and send them.
@@ -127,33 +164,139 @@ class LedgerWriter:
         self._window.push(len(lengths))
         self._lengths.extend(lengths)
         self._pushed_length = length
-        return [SendEntries(first_entry_id, self._window.confirmed, lengths), *self._check_quorum()]
+        return [SendEntries(first_entry_id, self.last_add_confirmed, lengths), *self._check_quorum()]
 
     def on_stored(self, position: int, entry_ids: Iterable[int]) -> list[Effect]:
         """Count one bookie's answers; acknowledge every entry that is now ready, in order."""
         if self.failure is not None:
             return []
+        if self._change is not None and position in self._change.positions:
+            return []  # its word does not count any more: the metadata may name another by now
+        if self._doubts and position not in self._failed:
+            self._doubts.pop(position, None)
         before = self._window.confirmed
         if not self._window.store(position, entry_ids):
             return []
-        for _ in range(self._window.confirmed - before):
-            self.confirmed_length = self._lengths.popleft()
-        return [ConfirmEntries(self._window.confirmed)]
+        return self._confirm(before)
 
-    def on_position_failed(self, position: int, reason: str) -> list[Effect]:
-        """Go on without a bookie for now, if every pending entry can reach its ack quorum without it."""
+    # --- bookies
+
+    def on_position_failed(
+        self, position: int, reason: str, now: float = 0.0, *, is_refusal: bool = False
+    ) -> list[Effect]:
+        """Go on without a bookie if every pending entry can reach its ack quorum; else have it replaced.
+
+        Args:
+            position: Whose bookie failed.
+            reason: What was seen.
+            now: Loop time.
+            is_refusal: It answered, and did not take an entry: waiting for it will not help.
+
+        """
         if self.failure is not None:
             return []
         self._failed[position] = reason
+        doubt = self._doubts.setdefault(position, _Doubt(now, self._window.pushed, reason, is_refusal))
+        doubt.reason = reason
+        doubt.is_final |= is_refusal
         return self._check_quorum()
 
     def on_position_restored(self, position: int) -> list[Effect]:
         """Send a bookie that answers again what it has missed of the pending entries."""
         if self.failure is not None:
             return []
+        if self._change is not None and position in self._change.positions:
+            return []
         self._failed.pop(position, None)
-        missing = self._window.missing(position)
+        missing = self._missing(position)
+        if not missing:
+            self._doubts.pop(position, None)
         return [ResendEntries(position, missing)] if missing else []
+
+    def on_tick(self, now: float) -> list[Effect]:
+        """Notice that a bookie has stayed away for too long, or that it is time to look for a spare again."""
+        if self.failure is not None or self._change is not None or not self._doubts:
+            return []
+        if self._spare_retry_at is not None and now < self._spare_retry_at:
+            return []
+        self._spare_retry_at = None
+        return self._begin_change() if self.positions_to_change(now) else []
+
+    # --- change of ensemble; the order is: ChangeEnsemble, hold, (release, hold)*, on_ensemble_changed
+
+    def positions_to_change(self, now: float) -> dict[int, str]:
+        """Return the positions whose bookies should be replaced, with the reasons, ascending.
+
+        Once one has to go, so do all that fail at that moment: several in one change.
+        """
+        if self.failure is not None or self.change_after_s is None:
+            return {}
+        pushed = self._window.pushed
+        due = [
+            position
+            for position, doubt in self._doubts.items()
+            if doubt.is_final
+            or (now - doubt.since_s >= self.change_after_s and (pushed > doubt.pushed or self._window.pending_count))
+        ]
+        if not due and self._window.stuck(self._failed_mask()) is None:
+            return {}
+        return {
+            position: self._failed.get(position) or self._doubts[position].reason
+            for position in sorted([*due, *(position for position in self._failed if position not in due)])
+        }
+
+    def has_refused(self, position: int) -> bool:
+        """Whether the position's bookie answered and did not take an entry."""
+        doubt = self._doubts.get(position)
+        return doubt is not None and doubt.is_final
+
+    def hold(self, positions: Iterable[int]) -> int:
+        """Take the positions' answers back, let `last_add_confirmed` stand, and return where the new segment begins.
+
+        From here until the metadata store has answered, nobody knows which ensemble the metadata name.
+        """
+        assert self._change is not None
+        self._change.positions = tuple(positions)
+        for position in self._change.positions:
+            self._window.drop(position)
+        self._window.hold()
+        return self._window.confirmed + 1
+
+    def release(self) -> list[Effect]:
+        """Go on confirming while the change is undecided: only what counts in both ensembles is counted."""
+        return self._release() if self.failure is None else []
+
+    def on_ensemble_changed(self, bookies: Sequence[str]) -> list[Effect]:
+        """Use the ensemble that the metadata now hold; its new members lack all pending entries."""
+        if self.failure is not None or self._change is None:
+            return []
+        positions = self._change.positions
+        self._change = None
+        self._spare_failure = ""
+        self._spare_retry_at = None
+        self.bookies = tuple(bookies)
+        for position in positions:
+            self._failed.pop(position, None)
+            self._doubts.pop(position, None)
+        return [*self._release(), UseEnsemble(self.bookies, positions), *self._check_quorum()]
+
+    def on_no_spare(self, reason: str, now: float) -> list[Effect]:
+        """Go on with the bookies there are, and look again later; give up if the ack quorum needs another one."""
+        if self.failure is not None or self._change is None:
+            return []
+        self._change = None
+        self._spare_failure = reason
+        self._spare_retry_at = now + _SPARE_RETRY_S
+        return self._check_quorum(is_last_hope_gone=True)
+
+    def on_change_dropped(self) -> list[Effect]:
+        """Leave the ensemble as it is: the bookies answered again before anything was written."""
+        if self.failure is not None or self._change is None:
+            return []
+        self._change = None
+        return self._check_quorum()
+
+    # --- the end
 
     def freeze(self, error: LedgerError) -> list[Effect]:
         """Stop for good: fenced by one bookie, refused, out of time, closed. Only the first reason counts."""
@@ -174,28 +317,58 @@ class LedgerWriter:
     def validate(self) -> None:
         """Check the invariants; the simulator calls this after every event."""
         self._window.validate()
-        assert NO_ENTRY <= self.last_add_confirmed <= self.last_add_pushed
+        assert NO_ENTRY <= self.last_add_confirmed <= self.last_stored <= self.last_add_pushed
         assert len(self._lengths) == self._window.pending_count
-        assert self.confirmed_length <= self._pushed_length
-        assert self.failure is not None or self._window.stuck(self._failed_mask()) is None
+        assert self.confirmed_length <= self._stored_length <= self._pushed_length
+        assert set(self._failed) <= set(self._doubts)
+        if self.failure is None and self._change is None:
+            assert not self._window.is_held
+            assert self._window.stuck(self._failed_mask()) is None
+
+    # --- inside
+
+    def _confirm(self, before: int) -> list[Effect]:
+        """Account for the entries that are now stored, those after `before`."""
+        popleft = self._lengths.popleft
+        for _ in range(self._window.confirmed - before):
+            self._stored_length = popleft()
+        return [ConfirmEntries(self._window.confirmed)]
+
+    def _missing(self, position: int) -> list[int]:
+        """Return the entries that the position has to be sent again."""
+        return self._window.missing(position)
+
+    def _release(self) -> list[Effect]:
+        before = self._window.confirmed
+        return self._confirm(before) if self._window.release() else []
+
+    def _begin_change(self) -> list[Effect]:
+        self._change = _Change()
+        return [ChangeEnsemble()]
 
     def _failed_mask(self) -> int:
         return sum(1 << position for position in self._failed)
 
-    def _check_quorum(self) -> list[Effect]:
-        if not self._failed:
-            return []
+    def _check_quorum(self, *, is_last_hope_gone: bool = False) -> list[Effect]:
+        """Begin a change if one is needed and possible; give up if the ack quorum is out of reach for good."""
+        if not self._failed or self._change is not None:
+            return []  # what a change under way does not mend, its end will look at
         entry_id = self._window.stuck(self._failed_mask())
         if entry_id is None:
-            return []
+            is_refused = any(doubt.is_final for doubt in self._doubts.values())
+            may_change = self.change_after_s is not None and self._spare_retry_at is None
+            return self._begin_change() if is_refused and may_change else []
+        if self.change_after_s is not None and not is_last_hope_gone:
+            return self._begin_change()
         return self.freeze(self._quorum_lost(f"entry {entry_id} cannot reach its ack quorum"))
 
     def _quorum_lost(self, what: str) -> QuorumLostError:
         seen = "; ".join(
             f"{bookie}: {self._failed.get(position, 'no failure seen')}" for position, bookie in enumerate(self.bookies)
         )
+        spare = f"; no bookie to take a failed one's place: {self._spare_failure}" if self._spare_failure else ""
         return QuorumLostError(
-            f"ledger {self.ledger_id}: {what} of {self.quorum.ack_quorum} bookies ({seen}). Entries up to "
+            f"ledger {self.ledger_id}: {what} of {self.quorum.ack_quorum} bookies ({seen}{spare}). Entries up to "
             f"{self.last_add_confirmed} are confirmed, later ones are unknown until the ledger is closed: close it "
             "and go on in a new one",
             ledger_id=self.ledger_id,

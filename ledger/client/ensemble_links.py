@@ -1,0 +1,93 @@
+"""The connections of one writer to its ensemble, by position: who is there, who gets entries now, who has to wait."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+
+from ledger.client.connection import Operation, Watcher
+from ledger.client.pool import ConnectionPool
+
+__all__ = ["EnsembleLinks"]
+
+
+class EnsembleLinks:
+    """Connections to the bookies of an ensemble; they stay open until `detach`.
+
+    Args:
+        pool: Where connections come from.
+        rng: For the jitter of pauses.
+        watcher: Told of every change of a connection.
+        bookies: The ensemble.
+
+    """
+
+    def __init__(self, pool: ConnectionPool, rng: random.Random, watcher: Watcher, bookies: Sequence[str]) -> None:
+        self._pool = pool
+        self._rng = rng
+        self._watcher = watcher
+        self._bookies = list(bookies)
+        self._connections = [pool.get(bookie_id) for bookie_id in bookies]
+        # Positions that get new entries at once; the others get what they missed when they are restored.
+        self._is_live = [connection.is_connected for connection in self._connections]
+        self._pause_s = [0.0] * len(bookies)
+        for connection in self._connections:
+            connection.watch(watcher)
+
+    def position(self, bookie_id: str) -> int | None:
+        """Return where a bookie stands in the ensemble; None if it has left."""
+        return self._bookies.index(bookie_id) if bookie_id in self._bookies else None
+
+    def is_live(self, position: int) -> bool:
+        """Whether the position gets entries at once."""
+        return self._is_live[position]
+
+    def is_connected(self, position: int) -> bool:
+        """Whether the connection is up, though the position may be paused."""
+        return self._connections[position].is_connected
+
+    def set_live(self, position: int, *, is_live: bool) -> None:
+        """Give a position entries at once, or keep them back."""
+        self._is_live[position] = is_live
+
+    def send(self, position: int, data: bytes, operations: dict[bytes, Operation]) -> None:
+        """Send to one position."""
+        self._connections[position].send(data, operations)
+
+    def send_to_all(self, data: bytes, operations: dict[bytes, Operation]) -> None:
+        """Send the same to every position that is live."""
+        for is_live, connection in zip(self._is_live, self._connections, strict=True):
+            if is_live:
+                connection.send(data, operations)
+
+    def pause(self, position: int, restore: Callable[[str], None]) -> bool:
+        """Keep entries back from a connected bookie and have `restore` called with it after a while.
+
+        The pauses grow. Returns whether the position was live until now.
+        """
+        if not self._is_live[position]:
+            return False
+        self._is_live[position] = False
+        settings = self._pool.settings
+        pause_s = max(settings.reconnect_delay_s_min, 2 * self._pause_s[position])
+        self._pause_s[position] = min(pause_s, settings.reconnect_delay_s_max)
+        delay_s = self._pause_s[position] * self._rng.uniform(0.5, 1.0)
+        asyncio.get_running_loop().call_later(delay_s, restore, self._bookies[position])
+        return True
+
+    def replace(self, position: int, bookie_id: str) -> bool:
+        """Put another bookie into a position; tell whether it is connected already."""
+        self._connections[position].unwatch(self._watcher)
+        connection = self._pool.get(bookie_id)
+        self._bookies[position] = bookie_id
+        self._connections[position] = connection
+        self._pause_s[position] = 0.0
+        self._is_live[position] = connection.is_connected
+        connection.watch(self._watcher)
+        return connection.is_connected
+
+    def detach(self) -> None:
+        """Stop watching: the connections close when nobody else needs them."""
+        for connection in self._connections:
+            connection.unwatch(self._watcher)

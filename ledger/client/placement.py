@@ -1,0 +1,125 @@
+"""Bookies for ledgers: who is registered, what is known of each, and who answers."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from ledger.client.answers import Answered, AnswerQueue
+from ledger.client.pool import ConnectionPool
+from ledger.core.placement import BookieState, choose_ensemble, choose_replacement
+from ledger.wire.codes import INFO_FLAG_FREE_DISK, Status
+from ledger.wire.packets import InfoRequest, InfoResponse
+from ledger.zk.ledgers import LedgerStore
+
+__all__ = ["Placement"]
+
+_ANSWER_TIMEOUT_S: Final = 1.0
+"""A bookie that does not say within this time how much room it has is not chosen to replace another."""
+
+
+class Placement:
+    """Chooses bookies as the settings say: `placement`, `racks`.
+
+    A bookie that was killed stays registered until its session times out. So new ensembles leave out those that this
+    client fails to reach, as long as enough others are there; and a replacement has to answer before it is used.
+    """
+
+    def __init__(self, ledgers: LedgerStore, pool: ConnectionPool, rng: random.Random) -> None:
+        self._ledgers = ledgers
+        self._pool = pool
+        self._rng = rng
+        # Bookie -> (when it was asked, free bytes).
+        self._free: dict[str, tuple[float, int]] = {}
+
+    async def ensemble(self, count: int, write_quorum: int) -> list[str]:
+        """Choose the bookies of a new ledger.
+
+        Raises:
+            NotEnoughBookiesError: Fewer than `count` are writable.
+            MetadataError: The metadata store does not answer.
+
+        """
+        return choose_ensemble(
+            count,
+            await self._states(),
+            policy=self._pool.settings.placement,
+            rng=self._rng,
+            write_quorum=write_quorum,
+        )
+
+    async def replacement(
+        self, position: int, ensemble: Sequence[str], excluded: Collection[str], write_quorum: int
+    ) -> str | None:
+        """Choose a bookie that answers, for a place in an ensemble; None if there is none.
+
+        Args:
+            position: The place.
+            ensemble: As it is: its members are not chosen.
+            excluded: Others that are not chosen.
+            write_quorum: Of the ledger.
+
+        Raises:
+            MetadataError: The metadata store does not answer.
+
+        """
+        states = await self._states()
+        silent: list[str] = []
+        while True:
+            chosen = choose_replacement(
+                states,
+                ensemble=ensemble,
+                excluded=[*excluded, *silent],
+                policy=self._pool.settings.placement,
+                rng=self._rng,
+                position=position,
+                write_quorum=write_quorum,
+            )
+            if chosen is None or await self._ask([chosen]):
+                return chosen
+            silent.append(chosen)
+
+    async def _states(self) -> list[BookieState]:
+        registered = await self._ledgers.writable_bookies()
+        settings = self._pool.settings
+        if settings.placement == "free-space":
+            now = asyncio.get_running_loop().time()
+            known = self._free
+            stale = [b for b in registered if b not in known or now - known[b][0] > settings.bookie_info_interval_s]
+            await self._ask(stale)
+        suspects = self._pool.suspects()
+        racks = settings.racks
+        return [
+            BookieState(
+                bookie_id,
+                racks.get(bookie_id) or racks.get(bookie_id.rpartition(":")[0]),
+                self._free[bookie_id][1] if bookie_id in self._free else None,
+                bookie_id in suspects,
+            )
+            for bookie_id in registered
+        ]
+
+    async def _ask(self, bookies: Sequence[str]) -> bool:
+        """Ask all at once how much room they have; tell whether all have answered in time, whatever they said."""
+        answers = AnswerQueue()
+        for bookie_id in bookies:
+            self._pool.ask(bookie_id, InfoRequest(self._pool.take_txns(1), INFO_FLAG_FREE_DISK), (answers, None))
+        waiting = len(bookies)
+        answered_count = 0
+        try:
+            async with asyncio.timeout(_ANSWER_TIMEOUT_S):
+                while waiting:
+                    batch = await answers.next_batch()
+                    waiting -= len(batch)
+                    answered_count += sum(self._note(answered) for answered in batch)
+        except TimeoutError:
+            pass
+        return answered_count == len(bookies)
+
+    def _note(self, answered: Answered) -> bool:
+        response = answered.response
+        if isinstance(response, InfoResponse) and response.status == Status.EOK and response.free_bytes is not None:
+            self._free[answered.bookie_id] = (asyncio.get_running_loop().time(), response.free_bytes)
+        return response is not None
