@@ -165,7 +165,7 @@ def run_shell(jars: Path, conf: Path, arguments: Sequence[str], *, timeout_s: fl
         AssertionError: It failed; the message holds what it printed.
 
     """
-    command = java_command(jars, heap_mib=128, log_level="INFO")
+    command = java_command(jars, heap_mib=128)
     command += ["org.apache.bookkeeper.bookie.BookieShell", "-conf", str(conf), *arguments]
     result = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
     output = result.stdout + result.stderr
