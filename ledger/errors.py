@@ -14,6 +14,7 @@
     * `CorruptStorageError`          a file of a bookie is damaged where it was once synced
     * `CookieMismatchError`          the disks or the address are not those that this bookie id had
     * `RemoteProtocolError`          the peer sent bytes that the protocol does not allow
+    * `TlsError`                     no encrypted connection: one end does not accept the other
     * `RetryableError`               the same call may succeed later
         * `QuorumLostError`          fewer bookies answer than the quorum needs
         * `NotEnoughBookiesError`    fewer writable bookies than the ledger asks for
@@ -56,6 +57,7 @@ __all__ = [
     "QuorumLostError",
     "RemoteProtocolError",
     "RetryableError",
+    "TlsError",
     "UnknownEntryError",
     "UsageError",
     "WrongPasswordError",
@@ -145,6 +147,10 @@ class CookieMismatchError(LedgerError):
 
 class RemoteProtocolError(LedgerError):
     """The peer sent bytes that the protocol does not allow."""
+
+
+class TlsError(LedgerError):
+    """No encrypted connection: TLS is switched off there, or one end does not accept the other's certificate."""
 
 
 class RetryableError(LedgerError):

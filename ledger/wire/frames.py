@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from ledger.errors import RemoteProtocolError
 
@@ -16,6 +16,8 @@ __all__ = ["FRAME_BYTES_MAX", "FrameBuffer", "frame", "frame_bounds"]
 
 FRAME_BYTES_MAX: Final = 5 * 1024 * 1024
 """Longest packet, without its length prefix; BookKeeper's default."""
+
+_RunT = TypeVar("_RunT")
 
 _PREFIX_BYTES: Final = 4
 _BUFFER_BYTES: Final = 256 * 1024  # the best of 64 KiB to 4 MiB; 1,000 connections still take only 256 MiB
@@ -111,8 +113,8 @@ class FrameBuffer:
         return chunk, bounds
 
     def take_after_run(
-        self, nbytes: int, run: Callable[[bytearray, int], tuple[list[bytes], int]]
-    ) -> tuple[list[bytes], list[memoryview]]:
+        self, nbytes: int, run: Callable[[bytearray, int], tuple[list[_RunT], int]]
+    ) -> tuple[list[_RunT], list[memoryview]]:
         """Do as `take`, but let `run` have the frames at the front that it knows.
 
         Args:
