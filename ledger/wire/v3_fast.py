@@ -23,6 +23,7 @@ __all__ = [
     "framed_add_request",
     "read_request_frame",
     "read_response_parts",
+    "stored_ids",
     "stored_run",
 ]
 
@@ -58,6 +59,9 @@ _STORED_TXN: Final = rb"[\x80-\xff]{0,8}+[\x00-\x7f]"
 _STORED_HEAD: Final = rb"\x00\x00\x00.\x0a.\x08\x03\x10\x02\x18"
 _STORED_REST: Final = rb"\x10\x00\xaa\x06.\x08\x00\x10" + _ANY + rb"\x18" + _ANY
 _STORED: Final = re.compile(_STORED_HEAD + rb"(" + _STORED_TXN + rb")" + _STORED_REST, _DOTALL)
+_STORED_IDS: Final = re.compile(
+    _STORED_HEAD + _STORED_TXN + rb"\x10\x00\xaa\x06.\x08\x00\x10(" + _ANY + rb")\x18(" + _ANY + rb")", _DOTALL
+)
 _STORED_RUN: Final = re.compile(rb"(?:" + _STORED_HEAD + _STORED_TXN + _STORED_REST + rb")*+", _DOTALL)
 # header {version 3, operation READ, txnId}, status EOK, readResponse {status EOK, ledgerId, entryId, body ...
 _READ_RESPONSE: Final = re.compile(
@@ -168,6 +172,19 @@ def stored_run(buffer: bytes | bytearray, end: int) -> tuple[list[bytes], int]:
     matched = _STORED_RUN.match(buffer, 0, end)
     stop = 0 if matched is None else matched.end()
     return (_STORED.findall(buffer, 0, stop), stop) if stop else ([], 0)
+
+
+def stored_ids(buffer: bytes | bytearray, position: int, end: int) -> tuple[int, int, int] | None:
+    """Read the frame at `position` as an answer EOK to an add.
+
+    Returns:
+        Ledger, entry and the end of the frame; None if it is anything else, or not whole.
+
+    """
+    match = _STORED_IDS.match(buffer, position, end)
+    if match is None or buffer[position + 3] != match.end() - position - 4:
+        return None
+    return decode_varint(match[1]), decode_varint(match[2]), match.end()
 
 
 def read_request_frame(txn: bytes, ledger_id: int, entry_id: int) -> bytes:

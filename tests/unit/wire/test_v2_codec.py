@@ -61,7 +61,7 @@ RESPONSES: list[tuple[p.Response, bytes]] = [
         b"\0\0\0\x1a\2\3\0\0\x0a\x12AuthDisabledPlugin\x12\0",
     ),
 ]
-WHOLE = [packet for _, packet in REQUESTS + RESPONSES]  # type: ignore[operator]
+WHOLE = [packet for _, packet in REQUESTS + RESPONSES]
 
 
 @pytest.mark.parametrize(("request_", "raw"), REQUESTS)
