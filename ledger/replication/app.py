@@ -1,0 +1,145 @@
+"""Auto-recovery wired up: a candidate for the auditor's place and a worker, in a process of its own or a bookie's."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import signal
+import socket
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from ledger.client.client import LedgerClient
+from ledger.client.pool import ConnectionPool
+from ledger.client.settings import ClientSettings
+from ledger.replication.auditor import Auditor, AuditorCounts
+from ledger.replication.marks import MarkStore
+from ledger.replication.settings import ReplicationSettings
+from ledger.replication.worker import ReplicationWorker, WorkerCounts
+from ledger.zk import session
+from ledger.zk.ledgers import LedgerStore
+from ledger.zk.uri import MetadataUri
+
+__all__ = ["AutoRecovery", "RunningNotice", "run_auto_recovery"]
+
+_log = logging.getLogger(__name__)
+
+
+class RunningNotice(msgspec.Struct, frozen=True):
+    """The line by which auto-recovery says that it runs.
+
+    Attributes:
+        ready: True.
+        owner: Its name in votes and locks.
+
+    """
+
+    ready: bool
+    owner: str
+
+
+class AutoRecovery:
+    """One auditor candidate and one worker.
+
+    Args:
+        ledgers: Metadata; the session's ephemeral nodes are votes and locks.
+        owner: Name in votes and locks, unlike that of any other process.
+        rng: Choices and jitter.
+        settings: Times and limits.
+        client_settings: Of the connections to bookies.
+        wall_ms: Wall clock.
+
+    """
+
+    def __init__(
+        self,
+        ledgers: LedgerStore,
+        owner: str,
+        rng: random.Random,
+        settings: ReplicationSettings,
+        client_settings: ClientSettings,
+        *,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self.marks = MarkStore(ledgers.store, ledgers.root, owner)
+        self._pool = ConnectionPool(ledgers.bookie_address, rng, client_settings)
+        client = LedgerClient(ledgers, self._pool, rng, client_settings, wall_ms=wall_ms)
+        self._auditor = Auditor(ledgers, self._pool, self.marks, settings, wall_ms=wall_ms)
+        self._worker = ReplicationWorker(client, self._pool, self.marks, rng, settings)
+
+    @property
+    def auditor_counts(self) -> AuditorCounts:
+        """What the auditor has done."""
+        return self._auditor.counts
+
+    @property
+    def worker_counts(self) -> WorkerCounts:
+        """What the worker has done."""
+        return self._worker.counts
+
+    async def run(self) -> None:
+        """Work until cancelled.
+
+        Raises:
+            CorruptMetadataError: Marks are kept in another way than ours.
+            MetadataError: The metadata store did not answer at the start.
+
+        """
+        await self.marks.ensure_layout()
+        loop = asyncio.get_running_loop()
+        tasks = [loop.create_task(self._auditor.run()), loop.create_task(self._worker.run())]
+        try:
+            await asyncio.gather(*tasks)
+        except (asyncio.CancelledError, Exception):  # No `finally`: a process that is killed runs none.
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._pool.close()
+            raise
+
+
+async def run_auto_recovery(
+    metadata_uri: str | None,
+    settings: ReplicationSettings,
+    on_ready: Callable[[RunningNotice], None],
+    *,
+    session_timeout_ms: int = 10_000,
+) -> None:
+    """Run until SIGTERM or SIGINT.
+
+    Raises:
+        LedgerError: It cannot start: what is wrong and what would help.
+
+    """
+    uri = MetadataUri.of(metadata_uri)
+    store = await session.connect(uri.hosts, session_timeout_ms=session_timeout_ms)
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    owner = f"{socket.gethostname()}:{os.getpid()}.{os.urandom(4).hex()}"
+    recovery = AutoRecovery(
+        LedgerStore(store, uri.ledgers_root),
+        owner,
+        random.Random(),  # noqa: S311 - spreads load, guards nothing
+        settings,
+        ClientSettings(),
+        wall_ms=lambda: time.time_ns() // 1_000_000,
+    )
+    try:
+        await recovery.marks.ensure_layout()
+        on_ready(RunningNotice(ready=True, owner=owner))
+        work = loop.create_task(recovery.run())
+        stop = loop.create_task(stopped.wait())
+        work.add_done_callback(lambda _: stopped.set())
+        await stop
+        work.cancel()
+        for result in await asyncio.gather(work, return_exceptions=True):
+            if isinstance(result, Exception):
+                raise result
+    finally:
+        await store.close()

@@ -1,0 +1,293 @@
+"""The auditor: marks the ledgers that lack copies. One of all leads (see `ledger.replication.election`).
+
+* A bookie that is missing for the cluster's delay is lost: every ledger that names it is marked. A bookie counts as
+  known by its registration, by its cookie, or because a ledger names it.
+* A bookie that is back after it was missing may have missed entries: the ledgers that name it are checked.
+* Every so often all copies of all ledgers are checked: what each bookie says that it holds against what it should
+  hold, and the ends of each share against their digest.
+
+All of it may be done twice, or by two auditors at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Sequence
+
+import msgspec
+
+from ledger.client.pool import ConnectionPool
+from ledger.core.metadata import LedgerMetadata
+from ledger.errors import CorruptMetadataError, LedgerError, NoNodeError, NoSuchLedgerError
+from ledger.replication.core.held_entries import HeldEntries
+from ledger.replication.core.lost_bookies import LostBookies
+from ledger.replication.core.repair_plan import missing_entries, named_bookies
+from ledger.replication.election import AuditorElection
+from ledger.replication.hints import Hints
+from ledger.replication.marks import MarkStore
+from ledger.replication.questions import ends_of, list_entries, read_bad_entries
+from ledger.replication.settings import ReplicationSettings
+from ledger.wire import paths
+from ledger.zk.ledgers import LedgerStore
+
+__all__ = ["Auditor", "AuditorCounts"]
+
+_log = logging.getLogger(__name__)
+_MS_PER_S = 1000
+
+
+class AuditorCounts(msgspec.Struct):
+    """What an auditor has done since it started.
+
+    Attributes:
+        is_leading: It is the auditor now.
+        lost: The bookies that are lost now.
+        marked_count: Marks that it made or added to.
+        checked_count: Ledgers whose copies it checked.
+
+    """
+
+    is_leading: bool = False
+    lost: tuple[str, ...] = ()
+    marked_count: int = 0
+    checked_count: int = 0
+
+
+class Auditor:
+    """One candidate for the auditor's place.
+
+    Args:
+        ledgers: Metadata of ledgers and bookies.
+        pool: Connections to bookies.
+        marks: Where marks and votes go.
+        settings: Times.
+        wall_ms: Wall clock, for marks and for when the last check was.
+
+    Attributes:
+        counts: What it has done.
+
+    """
+
+    def __init__(
+        self,
+        ledgers: LedgerStore,
+        pool: ConnectionPool,
+        marks: MarkStore,
+        settings: ReplicationSettings,
+        *,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self.counts = AuditorCounts()
+        self._ledgers = ledgers
+        self._pool = pool
+        self._marks = marks
+        self._settings = settings
+        self._wall_ms = wall_ms
+
+    async def run(self) -> None:
+        """Stand for election and audit whenever elected, until cancelled."""
+        election = AuditorElection(self._marks)
+        try:
+            while True:
+                await election.wait_until_elected()
+                await self._lead(election)
+        except asyncio.CancelledError:
+            await election.withdraw()
+            raise
+
+    async def _lead(self, election: AuditorElection) -> None:
+        loop = asyncio.get_running_loop()
+        _log.info("%s is the auditor", self._marks.owner)
+        self.counts.is_leading = True
+        audit = loop.create_task(_Term(self).run())
+        deposed = loop.create_task(election.wait_until_deposed())
+        audit.add_done_callback(lambda _: deposed.cancel())
+        try:
+            await asyncio.gather(deposed, return_exceptions=True)
+        except asyncio.CancelledError:
+            await _end(deposed, audit)
+            raise
+        self.counts.is_leading = False
+        await _end(audit)
+        _log.warning("%s is the auditor no more", self._marks.owner)
+
+
+async def _end(*tasks: asyncio.Task[None]) -> None:
+    """End tasks and wait for that; a defect in one of them is not kept quiet."""
+    for task in tasks:
+        task.cancel()
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(result, Exception):
+            raise result
+
+
+class _Term:
+    """One time of leading: knows only what it has seen itself."""
+
+    def __init__(self, auditor: Auditor) -> None:
+        self._counts = auditor.counts
+        self._ledgers = auditor._ledgers
+        self._store = auditor._ledgers.store
+        self._pool = auditor._pool
+        self._marks = auditor._marks
+        self._settings = auditor._settings
+        self._wall_ms = auditor._wall_ms
+        self._hints = Hints()
+        self._checks = Hints()
+        self._bookies = LostBookies()
+        self._cookies: list[str] = []
+        self._named: frozenset[str] = frozenset()
+        self._audited_s: float | None = None
+        self._check_at_s: float | None = None
+        # Lost bookies whose ledgers are all marked, and bookies that are back and whose ledgers are to be checked.
+        self._told: dict[str, None] = {}
+        self._back: dict[str, None] = {}
+
+    async def run(self) -> None:
+        """Audit until cancelled; an error ends a round, not the term."""
+        await asyncio.gather(
+            self._repeat(self._round, self._hints),
+            self._repeat(self._check_round, self._checks),
+        )
+
+    async def _repeat(self, work: Callable[[], Awaitable[float]], hints: Hints) -> None:
+        while True:
+            try:
+                wait_s = await work() if await self._marks.is_enabled(hints) else self._settings.watch_s
+            except LedgerError as error:
+                _log.warning("the audit is put off: %s", error)
+                hints.forget_all()
+                wait_s = self._settings.retry_s_min
+            await hints.wait(wait_s)
+
+    async def _round(self) -> float:
+        """Look at the bookies and mark what is due; return when to look again."""
+        now_s = asyncio.get_running_loop().time()
+        await self._look(now_s)
+        delay_s = await self._marks.recovery_delay_s(self._settings.lost_bookie_delay_s)
+        lost = self._bookies.lost(now_s, delay_s)
+        self._counts.lost = tuple(lost)
+        is_audit_due = self._audited_s is None or now_s - self._audited_s >= self._settings.audit_s
+        if is_audit_due or any(bookie_id not in self._told for bookie_id in lost):
+            await self._audit(lost)
+            self._audited_s = now_s
+            return 0.0  # Ledgers may name bookies that nobody knew.
+        next_loss_s = self._bookies.next_loss_s(asyncio.get_running_loop().time(), delay_s)
+        return min(self._settings.watch_s, self._settings.watch_s if next_loss_s is None else next_loss_s + 0.001)
+
+    async def _check_round(self) -> float:
+        """Check what is due; return when to look again. Apart from the rounds, for it may take hours."""
+        now_s = asyncio.get_running_loop().time()
+        if self._back:
+            await self._check(list(self._back))
+        if await self._is_check_due(now_s):
+            await self._check(None)
+            await self._marks.set_checked_ms(self._wall_ms())
+            self._check_at_s = now_s + self._settings.check_s
+        return self._settings.watch_s
+
+    async def _look(self, now_s: float) -> None:
+        """See who is registered now, and leave watches."""
+        root = self._ledgers.root
+        registered = await self._ledgers.writable_bookies(watch=self._hints.on(paths.available_path(root)))
+        registered += await self._ledgers.read_only_bookies(watch=self._hints.on(paths.read_only_path(root)))
+        try:
+            self._cookies = await self._store.children(paths.cookie_path(root))
+        except NoNodeError:
+            self._cookies = []
+        for bookie_id in self._bookies.observe([*self._cookies, *self._named], registered, now_s):
+            self._told.pop(bookie_id, None)
+            self._back[bookie_id] = None
+            self._checks.wake()
+
+    # -- ledgers of lost bookies ---------------------------------------------------------------------------
+
+    async def _audit(self, lost: Sequence[str]) -> None:
+        """Mark every ledger that names a lost bookie, and learn whom ledgers name."""
+        named: dict[str, None] = {}
+        before = self._counts.marked_count
+
+        async def visit(ledger_id: int, metadata: LedgerMetadata) -> None:
+            bookies = named_bookies(metadata)
+            named.update(dict.fromkeys(bookies))
+            missing = [bookie_id for bookie_id in bookies if bookie_id in lost]
+            if missing:
+                await self._mark(ledger_id, missing)
+
+        await self._visit_ledgers(visit)
+        self._named = frozenset(named)
+        self._bookies.forget({*self._cookies, *named})
+        news = [bookie_id for bookie_id in lost if bookie_id not in self._told]
+        self._told.update(dict.fromkeys(news))
+        if news:
+            marked_count = self._counts.marked_count - before
+            _log.warning("lost: %s; %d ledgers that name it are newly marked", ", ".join(news), marked_count)
+
+    async def _mark(self, ledger_id: int, bookie_ids: Collection[str]) -> bool:
+        is_news = await self._marks.mark(ledger_id, bookie_ids, self._wall_ms())
+        self._counts.marked_count += is_news
+        return is_news
+
+    async def _visit_ledgers(self, visit: Callable[[int, LedgerMetadata], Awaitable[None]]) -> None:
+        """Show all ledgers that can be read, ascending; one that cannot is named in the log and passed over."""
+        await self._store.sync(self._ledgers.root)
+        ids = await self._ledgers.list()
+        step = self._settings.metadata_reads
+        for start in range(0, len(ids), step):
+            part = ids[start : start + step]
+            found = await asyncio.gather(*[self._read(ledger_id) for ledger_id in part])
+            for ledger_id, metadata in zip(part, found, strict=True):
+                if metadata is not None:
+                    await visit(ledger_id, metadata)
+
+    async def _read(self, ledger_id: int) -> LedgerMetadata | None:
+        try:
+            metadata, _ = await self._ledgers.read(ledger_id)
+        except NoSuchLedgerError:
+            return None
+        except CorruptMetadataError as error:
+            _log.error("the audit passes over a ledger: %s", error)
+            return None
+        return metadata
+
+    # -- what bookies hold ---------------------------------------------------------------------------------
+
+    async def _is_check_due(self, now_s: float) -> bool:
+        if self._settings.check_s <= 0:
+            return False
+        if self._check_at_s is None:
+            checked_ms = await self._marks.checked_ms()
+            passed_s = self._settings.check_s
+            if checked_ms is not None:
+                passed_s = max(0.0, (self._wall_ms() - checked_ms) / _MS_PER_S)
+            self._check_at_s = now_s + max(0.0, self._settings.check_s - passed_s)
+        return now_s >= self._check_at_s
+
+    async def _check(self, only: Sequence[str] | None) -> None:
+        """Check what bookies hold of all ledgers and mark what lacks copies; `only` those bookies, or all."""
+        registered = [*await self._ledgers.writable_bookies(), *await self._ledgers.read_only_bookies()]
+
+        async def visit(ledger_id: int, metadata: LedgerMetadata) -> None:
+            asked = [b for b in named_bookies(metadata) if b in registered and (only is None or b in only)]
+            lacking = await self._lacking(ledger_id, metadata, asked) if asked else []
+            if lacking:
+                _log.warning("ledger %d lacks copies on %s", ledger_id, ", ".join(lacking))
+                await self._mark(ledger_id, lacking)
+
+        await self._visit_ledgers(visit)
+        for bookie_id in only or ():
+            self._back.pop(bookie_id, None)
+
+    async def _lacking(self, ledger_id: int, metadata: LedgerMetadata, asked: Sequence[str]) -> list[str]:
+        """Return which of the bookies asked lack entries of a ledger, or hold bad ones; one that is silent does not."""
+        self._counts.checked_count += 1
+        answers = await list_entries(self._pool, ledger_id, asked)
+        holdings = {bookie_id: held for bookie_id, held in answers.items() if isinstance(held, HeldEntries)}
+        wanted = [(bookie_id, entry_id) for bookie_id in holdings for entry_id in ends_of(metadata, bookie_id)]
+        bad = await read_bad_entries(self._pool, ledger_id, metadata, wanted)
+        return [
+            bookie_id
+            for bookie_id, held in holdings.items()
+            if bookie_id in bad or next(missing_entries(metadata, bookie_id, held), None) is not None
+        ]

@@ -1,0 +1,91 @@
+"""Asking bookies what they hold, for the auditor, the worker and a bookie that repairs itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ledger.client.answers import Answered, AnswerQueue, read_answer
+from ledger.client.pool import ConnectionPool
+from ledger.core.entry import Miss
+from ledger.core.metadata import LedgerMetadata
+from ledger.errors import RemoteProtocolError
+from ledger.replication.core.fragments import fragments_of, share_of
+from ledger.replication.core.held_entries import NOTHING_HELD, HeldEntries, unpack_held_entries
+from ledger.wire.codes import Status
+from ledger.wire.digests import Digest
+from ledger.wire.packets import ListRequest, ListResponse, ReadRequest, Request
+
+__all__ = ["ask_all", "ends_of", "list_entries", "read_bad_entries"]
+
+_KNOWS_NOTHING = (Status.ENOLEDGER, Status.ENOENTRY, Status.EUNKNOWNLEDGERSTATE)
+"""Of which the last one says that it may have held something and lost it: what is sent again does no harm."""
+
+
+async def ask_all(pool: ConnectionPool, questions: Sequence[tuple[str, Request]]) -> list[Answered]:
+    """Send requests to bookies and wait for all answers; the order is that of the questions."""
+    queue = AnswerQueue()
+    for number, (bookie_id, request) in enumerate(questions):
+        pool.ask(bookie_id, request, (queue, number))
+    answers: dict[int, Answered] = {}
+    while len(answers) < len(questions):
+        for answered in await queue.next_batch():
+            answers[answered.token] = answered
+    return [answers[number] for number in range(len(questions))]
+
+
+async def list_entries(pool: ConnectionPool, ledger_id: int, bookie_ids: Iterable[str]) -> dict[str, HeldEntries | str]:
+    """Ask bookies which entries of a ledger they hold.
+
+    Returns:
+        By bookie, what it holds, or the reason why it did not tell.
+
+    """
+    asked = list(bookie_ids)
+    answers = await ask_all(pool, [(bookie, ListRequest(pool.take_txns(1), ledger_id)) for bookie in asked])
+    return {bookie_id: _held(answered) for bookie_id, answered in zip(asked, answers, strict=True)}
+
+
+def _held(answered: Answered) -> HeldEntries | str:
+    response = answered.response
+    if not isinstance(response, ListResponse):
+        return answered.reason
+    if response.status in _KNOWS_NOTHING:
+        return NOTHING_HELD
+    if response.status != Status.EOK or response.availability is None:
+        return answered.reason
+    try:
+        return unpack_held_entries(bytes(response.availability))
+    except RemoteProtocolError as error:
+        return str(error)
+
+
+def ends_of(metadata: LedgerMetadata, bookie_id: str) -> list[int]:
+    """Return the first and the last entry of each share that a bookie has in the settled fragments, ascending."""
+    ends: list[int] = []
+    for fragment in fragments_of(metadata):
+        if fragment.is_settled:
+            for position, named in enumerate(fragment.bookies):
+                if named == bookie_id:
+                    ends += share_of(fragment, position, metadata.quorum).ends()
+    return ends
+
+
+async def read_bad_entries(
+    pool: ConnectionPool, ledger_id: int, metadata: LedgerMetadata, wanted: Sequence[tuple[str, int]]
+) -> dict[str, list[int]]:
+    """Read entries at the bookies that should hold them.
+
+    Returns:
+        By bookie, the entries that it answered and could not give in good order. Those of a bookie that does not
+        answer are not among them.
+
+    """
+    digest = Digest(metadata.digest_type, metadata.password)
+    questions = [(bookie, ReadRequest(pool.take_txns(1), ledger_id, entry_id)) for bookie, entry_id in wanted]
+    bad: dict[str, list[int]] = {}
+    for (bookie_id, entry_id), answered in zip(wanted, await ask_all(pool, questions), strict=True):
+        if answered.response is None or answered.response.status == Status.ETOOMANYREQUESTS:
+            continue
+        if isinstance(read_answer(answered, digest, ledger_id, entry_id), Miss):
+            bad.setdefault(bookie_id, []).append(entry_id)
+    return bad
