@@ -23,7 +23,7 @@ from pathlib import Path
 import msgspec
 
 from ledger.bookie.collector import Collector
-from ledger.bookie.identity import claim_disks, newest_ledger_id, still_named_up_to
+from ledger.bookie.identity import claim_disks, newest_ledger_id
 from ledger.bookie.server import BookieServer
 from ledger.bookie.settings import BookieSettings, check_bind
 from ledger.errors import LedgerError, NoNodeError, UsageError
@@ -31,7 +31,7 @@ from ledger.store.disk import RealDisk, ThreadExecutor
 from ledger.store.entry_store import Executors
 from ledger.store.index import Index
 from ledger.store.index_lmdb import LmdbIndex
-from ledger.store.limbo import LEDGER_ID_MAX, Limbo, save_limbo
+from ledger.store.limbo import LEDGER_ID_MAX
 from ledger.wire import paths
 from ledger.wire.metadata_format import Cookie
 from ledger.zk import session
@@ -163,11 +163,7 @@ class _Process:
         folders = [self._store_settings.journal.folder, folder]
         if settings.port == 0:
             raise UsageError("--port 0: a bookie's port is part of its identity; name one")
-        if await claim_disks(self._disk, self._ledgers, cookie, folders):
-            newest = await still_named_up_to(self._ledgers, bookie_id)
-            if newest >= 0:
-                reason = f"ledgers name {bookie_id}, but its disks are new: what it held is lost"
-                save_limbo(self._disk, folder, Limbo(newest, (reason,)))
+        await claim_disks(self._disk, self._ledgers, cookie, folders, limbo_folder=folder)
 
     async def _clear_place(self, bookie_id: str) -> None:
         """Delete the node of a killed process instead of waiting for its session to expire.

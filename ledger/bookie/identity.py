@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from ledger.errors import CookieMismatchError, NoSuchLedgerError
 from ledger.store.disk import Disk, read_file, write_atomically
+from ledger.store.limbo import Limbo, save_limbo
 from ledger.wire.metadata_format import Cookie, decode_cookie, encode_cookie
 from ledger.zk.ledgers import LedgerStore
 from ledger.zk.registration import create_cookie, read_cookie
@@ -18,14 +19,20 @@ __all__ = ["claim_disks", "newest_ledger_id", "still_named_up_to"]
 _FILE_NAME = "VERSION"
 
 
-async def claim_disks(disk: Disk, ledgers: LedgerStore, cookie: Cookie, folders: Sequence[str]) -> bool:
+async def claim_disks(
+    disk: Disk, ledgers: LedgerStore, cookie: Cookie, folders: Sequence[str], *, limbo_folder: str
+) -> bool:
     """Check that the disks are this bookie's, or make them so if everything is new.
+
+    New disks for an id that ledgers still name begin in limbo (safety 25). That is durable before the cookie is:
+    a start that is cut short in between must not leave disks that look like those of a bookie that lost nothing.
 
     Args:
         disk: The disk.
         ledgers: The metadata.
         cookie: What this process is configured to be.
         folders: Every directory's `current` folder.
+        limbo_folder: Where the store keeps its limbo state.
 
     Returns:
         Whether the bookie is new.
@@ -49,6 +56,10 @@ async def claim_disks(disk: Disk, ledgers: LedgerStore, cookie: Cookie, folders:
                     f"{folder}: holds entries, but the metadata know no bookie {cookie.bookie_id}: was the metadata "
                     "store wiped? Restore it, or move the directories away"
                 )
+        newest = await still_named_up_to(ledgers, cookie.bookie_id)
+        if newest >= 0:
+            reason = f"ledgers name {cookie.bookie_id}, but its disks are new: what it held is lost"
+            save_limbo(disk, limbo_folder, Limbo(newest, (reason,)))
         for folder in folders:
             write_atomically(disk, folder, _FILE_NAME, encode_cookie(cookie))
         await create_cookie(ledgers.store, ledgers.root, cookie.bookie_id, cookie)

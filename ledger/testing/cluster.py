@@ -7,18 +7,18 @@ import contextlib
 from collections.abc import Callable
 
 from ledger.bookie.collector import Collector
-from ledger.bookie.identity import claim_disks, newest_ledger_id, still_named_up_to
+from ledger.bookie.identity import claim_disks, newest_ledger_id
 from ledger.bookie.server import BookieServer
 from ledger.client.client import LedgerClient
 from ledger.client.pool import ConnectionPool
 from ledger.client.settings import ClientSettings
-from ledger.errors import NoNodeError
+from ledger.errors import CookieMismatchError, NoNodeError
 from ledger.ports import ANY_VERSION
 from ledger.store.entry_store import Executors, StoreSettings
 from ledger.store.index import Index
 from ledger.store.index_memory import MemoryIndex
 from ledger.store.journal import JournalSettings
-from ledger.store.limbo import LEDGER_ID_MAX, Limbo, save_limbo
+from ledger.store.limbo import LEDGER_ID_MAX
 from ledger.testing.hosts import SimHost
 from ledger.testing.simulation import Simulation
 from ledger.wire import paths
@@ -30,6 +30,7 @@ __all__ = ["BOOKIE_PORT", "SimCluster"]
 
 BOOKIE_PORT = 3181
 _ROOT = "/ledgers"
+_OPERATOR_S = 5.0
 _INSTANCE_ID = "00000000-0000-4000-8000-000000000000"
 _JOURNAL_FOLDER = "/journal/current"
 _LEDGER_FOLDER = "/ledgers/current"
@@ -75,6 +76,7 @@ class SimCluster:
         for host in self.bookies:
             host.on_exit.append(self._on_exit)
         self._simulation = simulation
+        self._rng = simulation.random("operator")
         self._session_timeout_ms = session_timeout_ms
         self._patch_server = patch_server
         self._collect_s = collect_s
@@ -104,20 +106,17 @@ class SimCluster:
                 pass
             await asyncio.sleep(0.1)
 
-    def give_up_disk(self, host: SimHost) -> Callable[[], None]:
-        """Return what takes a bookie's cookie away, as an operator does whose bookie has lost its disk for good."""
+    def take_cookie(self, host: SimHost) -> None:
+        """Take away the cookie of a bookie whose disk is empty, as an operator does who knows that it is lost."""
         metadata = self._simulation.metadata
         path = paths.cookie_path(_ROOT, f"{host.name}:{BOOKIE_PORT}")
-        lost = metadata.leader.nodes.get(path)
-
-        def take_cookie() -> None:
-            if lost is not None and metadata.leader.nodes.get(path) is lost:
-                metadata.commit(metadata.leader.delete(path, ANY_VERSION))
-
-        return take_cookie
+        if path in metadata.leader.nodes and not host.disk.exists(f"{_LEDGER_FOLDER}/VERSION"):
+            metadata.commit(metadata.leader.delete(path, ANY_VERSION))
 
     def _on_exit(self, host: SimHost) -> None:
         self.servers.pop(host.name, None)
+        if isinstance(host.exits[-1], CookieMismatchError):
+            self._simulation.after(self._rng.uniform(0.0, _OPERATOR_S), self.take_cookie, host)
 
     async def _run_bookie(self, host: SimHost) -> None:
         """Do what `ledger.bookie.app` does, in its order, on what the host offers."""
@@ -127,10 +126,8 @@ class SimCluster:
         bookie_id = f"{host.name}:{BOOKIE_PORT}"
         instance_id = await ledgers.ensure_layout(_INSTANCE_ID)
         cookie = Cookie(bookie_id, "/journal", ("/ledgers",), instance_id)
-        if await claim_disks(host.disk, ledgers, cookie, [_JOURNAL_FOLDER, _LEDGER_FOLDER]):
-            newest = await still_named_up_to(ledgers, bookie_id)
-            if newest >= 0:
-                save_limbo(host.disk, _LEDGER_FOLDER, Limbo(newest, ("new disks",)))
+        folders = [_JOURNAL_FOLDER, _LEDGER_FOLDER]
+        await claim_disks(host.disk, ledgers, cookie, folders, limbo_folder=_LEDGER_FOLDER)
         executors = Executors(host.executor(), host.executor(), host.executor(worker_count=2))
         registration = BookieRegistration(store, _ROOT, bookie_id, host=host.name, port=BOOKIE_PORT)
         moves: list[asyncio.Task[None]] = []

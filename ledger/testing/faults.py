@@ -62,8 +62,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
         rot: Weight of a flipped bit in a file of one server, drawn per seed: the only one whose
             disk is damaged; never in the last batch before a crash, which nobody can tell from a torn tail.
         misdirect: Weight of a write to that disk that lay elsewhere all the time, with the same exception.
-        wipe: Weight of that disk's loss; the host starts on an empty one, and an operator then
-            takes away its cookie.
+        wipe: Weight of that disk's loss; the host starts on an empty one.
         sync_error_rate: Share of disk syncs that fail.
         write_error_rate: Share of disk writes that find no space.
         read_error_rate: Share of disk reads that fail.

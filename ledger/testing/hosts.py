@@ -55,6 +55,11 @@ class SimHost:
         """Whether the process is stopped by `pause`."""
         return self._process is not None and self._process.is_paused
 
+    @property
+    def step_count(self) -> int:
+        """Steps that the process has run; 0 if there is none."""
+        return self._process.step_count if self._process is not None else 0
+
     # --- what its programs use
 
     def clock_ms(self) -> int:

@@ -69,6 +69,7 @@ class SimProcess:
         name: Of the host.
         is_alive: False for good after a kill.
         is_paused: As after SIGSTOP; its callbacks wait in `parked`.
+        step_count: Steps that it has run.
 
     """
 
@@ -76,6 +77,7 @@ class SimProcess:
         self.name = name
         self.is_alive = True
         self.is_paused = False
+        self.step_count = 0
         self.label = name.encode()
         self.parked: deque[asyncio.Handle] = deque()
 
@@ -242,6 +244,7 @@ class SimLoop(asyncio.AbstractEventLoop):
                 process.parked.append(handle)
                 return
             label = process.label
+            process.step_count += 1
         self.step_count += 1
         self._trace.update(label + _STEP.pack(self._now_s))
         handle._run()

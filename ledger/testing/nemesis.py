@@ -18,7 +18,6 @@ _ROTTING = (".j", ".seg")
 """Files whose damage a server must live with; a damaged identity is for its operator."""
 _SKEW_MS_MAX = 3_600_000
 _ROOM_BYTES = (0, 2_000, 100_000)
-_OPERATOR_S = 5.0
 
 
 class Nemesis:
@@ -30,7 +29,6 @@ class Nemesis:
         faults: What to do, how often.
         servers: Hosts with a program: killed, and started again.
         others: Further hosts with a program: cut off and paused too, and killed by a weight of their own.
-        give_up_disk: Called when a server's disk is lost for good; returns what an operator does about it later.
 
     Attributes:
         counts: Events so far, by name.
@@ -47,7 +45,6 @@ class Nemesis:
         *,
         servers: Sequence[SimHost],
         others: Sequence[SimHost] = (),
-        give_up_disk: Callable[[SimHost], Callable[[], None]] = lambda _host: _do_nothing,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.on_event: Callable[[str, str], None] = lambda _name, _host: None
@@ -56,10 +53,8 @@ class Nemesis:
         self._faults = faults
         self._servers = list(servers)
         self._others = list(others)
-        self._give_up_disk = give_up_disk
         self._rng = simulation.random("faults")
         self._is_calm = False
-        self._repairs: list[Callable[[], None]] = []
         self.damaged = self._rng.choice(self._servers)
         for host in [*self._servers, *self._others]:
             host.on_exit.append(self._on_exit)
@@ -97,7 +92,6 @@ class Nemesis:
         self._metadata.rates = MetadataRates(lag_rate=0.0)
         if not self._metadata.is_available:
             self._metadata.set_available(is_available=True)
-        self._operate()
         for host in self._servers:
             host.disk.make_healthy()
         for host in [*self._servers, *self._others]:
@@ -183,14 +177,7 @@ class Nemesis:
     def _wipe(self) -> SimHost:
         self.damaged.kill(power=True)
         self.damaged.disk.lose_everything()
-        self._repairs.append(self._give_up_disk(self.damaged))
-        self._simulation.after(self._rng.uniform(0.0, _OPERATOR_S), self._operate)
         return self.damaged
-
-    def _operate(self) -> None:
-        repairs, self._repairs = self._repairs, []
-        for repair in repairs:
-            repair()
 
     # --- network and metadata
 
@@ -232,7 +219,3 @@ class Nemesis:
         if self._metadata.is_available:
             self._metadata.set_available(is_available=False)
             self._simulation.after(self._heal_s(), lambda: self._metadata.set_available(is_available=True))
-
-
-def _do_nothing() -> None:
-    pass

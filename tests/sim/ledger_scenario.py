@@ -107,7 +107,6 @@ class _Scenario:
             faults,
             servers=self.cluster.bookies,
             others=self.clients,
-            give_up_disk=self.cluster.give_up_disk,
         )
         self.nemesis.on_event = lambda name, host: self.history.tell(f"FAULT {name} {host}")
         for host in (*self.cluster.bookies, *self.clients):
