@@ -38,6 +38,7 @@ class BookieLedger:
         explicit_lac_id: The LAC in it, or `NO_ENTRY`.
         generation: Sequence number of the journal file that last took anything about it.
         tail: Entries in that journal file: entry id -> place. Owned by the store.
+        floor_entry_id: Highest entry that may be held outside of `tail`, or `NO_ENTRY`. Owned by the store.
         waiters: Long polls; owned by the server.
 
     Invariants: `last_add_confirmed` and `explicit_lac_id` never go back; `is_fence_durable` only if fenced.
@@ -47,6 +48,7 @@ class BookieLedger:
     __slots__ = (
         "explicit_lac",
         "explicit_lac_id",
+        "floor_entry_id",
         "generation",
         "is_deleted",
         "is_fence_durable",
@@ -80,6 +82,7 @@ class BookieLedger:
         self.explicit_lac_id = int.from_bytes(explicit_lac[8:16], "big", signed=True) if explicit_lac else NO_ENTRY
         self.last_add_confirmed = max(last_add_confirmed, self.explicit_lac_id)
         self.generation = NO_ENTRY
+        self.floor_entry_id = last_entry_id
         self.tail: dict[int, int] = {}
         self.waiters: list[object] = []
 
