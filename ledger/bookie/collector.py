@@ -47,7 +47,7 @@ class Collector:
         store: The storage.
         ledgers: The metadata.
         submit: Runs blocking reads.
-        write: Runs blocking writes; the converter's, so that it never races a conversion.
+        write: Unused: the store itself writes.
         now_ms: Wall clock.
 
     """
@@ -67,9 +67,13 @@ class Collector:
             await asyncio.sleep(interval_s)
             try:
                 collected = await self.collect()
+                await self._store.forget_deleted(self._now_ms())
+                compacted = await self._store.compactor.compact_when_due(self._now_ms())
             except (LedgerError, OSError) as error:
                 _log.warning("collection of deleted ledgers put off: %s", error)
                 continue
+            if compacted:
+                _log.info("segments compacted", extra={"segments": len(compacted)})
             if collected.ledger_ids:
                 _log.info(
                     "deleted ledgers collected",
@@ -86,12 +90,10 @@ class Collector:
         local = await self._local_ids()
         await self._ledgers.store.sync(self._ledgers.root)
         named = dict.fromkeys(await self._ledgers.list())
-        dropped: list[int] = []
-        for ledger_id in local:
-            if ledger_id not in named and await self._is_gone(ledger_id):
-                await self._drop(ledger_id)
-                dropped.append(ledger_id)
-        return Collected(dropped, await self._remove_segments())
+        gone = [i for i in local if i not in named and await self._is_gone(i)]
+        now_ms = self._now_ms()
+        dropped = await self._store.delete(gone, now_ms) if gone else []
+        return Collected(dropped, await self._store.compactor.compact(0.0, now_ms))
 
     async def _local_ids(self) -> list[int]:
         index = self._store.index
@@ -108,26 +110,3 @@ class Collector:
         except NoSuchLedgerError:
             return True
         return False
-
-    async def _drop(self, ledger_id: int) -> None:
-        ledger = self._store.ledgers.get(ledger_id)
-        if ledger is not None:
-            ledger.is_deleted = True
-        now_ms = self._now_ms()
-        await self._write(lambda: self._store.index.drop_ledgers([ledger_id], now_ms))
-
-    async def _remove_segments(self) -> list[int]:
-        """Unlink segments of whose ledgers none is left; half-empty ones are for compaction."""
-        index, segments = self._store.index, self._store.segments
-
-        def work() -> list[int]:
-            removed: list[int] = []
-            for segment_id in index.segment_ids():
-                rows = [index.ledger(i) for i in segments.ledger_bytes(segment_id)]
-                if all(row is not None and row.deleted_at_ms for row in rows):
-                    index.drop_segment(segment_id)
-                    segments.remove(segment_id)
-                    removed.append(segment_id)
-            return removed
-
-        return await self._write(work)

@@ -7,22 +7,20 @@ file free. A full disk is waited out (the journal file keeps the entries); any o
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections import deque
 from functools import partial
 from typing import Protocol
 
 from ledger.errors import CorruptStorageError
-from ledger.store.disk import Disk, Executor, read_file
+from ledger.store.compaction import NO_SPACE_ERRORS
+from ledger.store.conversion import JournalFile
+from ledger.store.disk import Disk, Executor
 from ledger.store.index import Index
-from ledger.store.journal_format import scan
 from ledger.store.recovery import free_file_name
-from ledger.store.segments import SegmentFolder, collect
+from ledger.store.segments import Segments
 from ledger.store.tail import Generation
 
 __all__ = ["Converter", "ConverterListener"]
-
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 class ConverterListener(Protocol):
@@ -48,7 +46,7 @@ class Converter:
         self,
         disk: Disk,
         executor: Executor,
-        segments: SegmentFolder,
+        segments: Segments,
         index: Index,
         journal_folder: str,
         listener: ConverterListener,
@@ -84,15 +82,18 @@ class Converter:
     def _work(self, generation: Generation) -> str:
         """Convert one file (on the worker); return the path of the file that is free then."""
         journal_id = generation.journal_id
-        data = read_file(self._disk, generation.path)
-        result = scan(data, journal_id, has_successor=True)
-        if result.lost:
-            raise CorruptStorageError(
-                f"{generation.path}: bytes {result.lost} were synced and are damaged; restart the bookie: it will "
-                "serve what is left and answer 'unknown' for the rest"
-            )
-        converted = self._segments.write(journal_id, data, collect(data, result))
-        self._index.commit_segment(journal_id, converted.blocks, converted.ledgers)
+        journal = JournalFile(self._disk, generation.path, journal_id, has_successor=True)
+        try:
+            if journal.scan.lost:
+                raise CorruptStorageError(
+                    f"{generation.path}: bytes {journal.scan.lost} were synced and are damaged; restart the bookie: it "
+                    "will serve what is left and answer 'unknown' for the rest"
+                )
+            converted = journal.write_segment(self._segments)
+        finally:
+            journal.close()
+        if converted is not None:
+            self._index.commit_segment(journal_id, converted.blocks, converted.ledgers)
         path = f"{self._journal_folder}/{free_file_name(journal_id)}"
         self._disk.rename(generation.path, path)
         self._disk.fsync_dir(self._journal_folder)
@@ -103,7 +104,7 @@ class Converter:
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
         error = future.exception()
-        if isinstance(error, OSError) and error.errno in _NO_SPACE:
+        if isinstance(error, OSError) and error.errno in NO_SPACE_ERRORS:
             self._listener.on_no_space()
             self._retry = asyncio.get_running_loop().call_later(self._retry_s, self._next)
         elif error is not None:

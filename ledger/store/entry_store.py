@@ -11,82 +11,39 @@ import logging
 from array import array
 from collections.abc import Callable, Sequence
 
-import msgspec
-
-from ledger.core.bookie_ledger import BookieLedger, is_in_limbo
-from ledger.store.cold_reads import ColdReads, Lookup
+from ledger.core.bookie_ledger import BookieLedger
+from ledger.store.cold_reads import ColdReads, EntryRun, Lookup
+from ledger.store.compaction import NO_SPACE_ERRORS
+from ledger.store.compactor import Compactor
 from ledger.store.converter import Converter
-from ledger.store.disk import Buffer, Disk, Executor, write_atomically
-from ledger.store.index import CorruptIndexError, Index, LedgerRow
-from ledger.store.journal import Journal, JournalItem, JournalSettings
+from ledger.store.damage import Damage, Damages
+from ledger.store.deletions import Deletions
+from ledger.store.disk import Buffer, Disk, write_atomically
+from ledger.store.index import CorruptIndexError, Index
+from ledger.store.journal import Journal, JournalItem
 from ledger.store.limbo import Limbo, save_limbo
 from ledger.store.records import key_record
 from ledger.store.recovery import DOUBT_FILE_NAME, IndexFactory, Recovered, recover
-from ledger.store.segments import SegmentFolder
+from ledger.store.resident_ledgers import ResidentLedgers
+from ledger.store.runs import TailRun
+from ledger.store.segments import Segments
+from ledger.store.settings import Executors, StoreHooks, StoreSettings
 from ledger.store.tail import Generation, JournalPlace
 
 __all__ = ["EntryStore", "Executors", "StoreHooks", "StoreSettings"]
 
 _log = logging.getLogger(__name__)
-_ABSENT_MAX = 20_000
-
-
-class StoreSettings(msgspec.Struct, frozen=True):
-    """Shape of the storage.
-
-    Attributes:
-        journal: Of the journal.
-        ledger_dir: Folder of segments and limbo state.
-        pending_bytes_max: Bytes taken and not yet synced; above it nothing ordinary is taken.
-        resident_ledgers_max: Ledgers kept in memory; those with entries in a journal file stay beyond it.
-        free_bytes_min: With less free space than this the bookie takes no ordinary adds.
-        retry_s: Pause before a conversion that found the disk full is tried again.
-
-    """
-
-    journal: JournalSettings
-    ledger_dir: str
-    pending_bytes_max: int = 32 << 20
-    resident_ledgers_max: int = 20_000
-    free_bytes_min: int = 512 << 20
-    retry_s: float = 2.0
-
-
-class Executors(msgspec.Struct, frozen=True):
-    """Where blocking work runs; journal and converter have one worker each."""
-
-    journal: Executor
-    converter: Executor
-    readers: Executor
-
-    def close(self) -> None:
-        """End all workers."""
-        for executor in (self.journal, self.converter, self.readers):
-            executor.close()
-
-
-class StoreHooks(msgspec.Struct):
-    """Whom the store calls, on the event loop.
-
-    Attributes:
-        on_batch_done: A batch was told: flush the answers.
-        on_room: There may be room again for what was held back.
-        on_failure: Nothing will be acknowledged any more: stop the process.
-        on_read_only: The disk became too full (True), or has room again (False).
-
-    """
-
-    on_batch_done: Callable[[], None]
-    on_room: Callable[[], None]
-    on_failure: Callable[[BaseException], None]
-    on_read_only: Callable[[bool], None]
+_ATTEMPTS_MAX = 8
 
 
 class EntryStore:
     """See the module. Build with `open`.
 
-    Invariants: a ledger with entries in a live generation is in `ledgers`; an id is never both in `ledgers` and
-    in `_absent`.
+    Attributes:
+        ledgers: Ledgers in memory, by id; all of which anything lies in the journal.
+        compactor: Makes few segments of many.
+        is_read_only: The disk is too full for ordinary adds.
+
     """
 
     def __init__(
@@ -94,7 +51,7 @@ class EntryStore:
         disk: Disk,
         executors: Executors,
         settings: StoreSettings,
-        segments: SegmentFolder,
+        segments: Segments,
         recovered: Recovered,
         hooks: StoreHooks,
         nonce: Callable[[], int],
@@ -103,14 +60,20 @@ class EntryStore:
         self._executors = executors
         self._settings = settings
         self._hooks = hooks
-        self._absent: dict[int, None] = {}
-        self._eviction_count = 0
         self.segments = segments
         self.index: Index = recovered.index
         self.limbo = recovered.limbo
         self.replayed_entry_count = recovered.replayed_entry_count
         self.is_read_only = False
-        self.ledgers: dict[int, BookieLedger] = {}
+        self._damages = Damages()
+        self._resident = ResidentLedgers(
+            self.index,
+            executors.readers,
+            settings.resident_ledgers_max,
+            lambda: self.limbo.ledger_id_max,
+            self._on_index_error,
+        )
+        self.ledgers = self._resident.ledgers
         self.journal = Journal(
             disk, executors.journal, settings.journal, self, next_sequence=recovered.next_sequence, nonce=nonce
         )
@@ -118,8 +81,18 @@ class EntryStore:
             disk, executors.converter, self.segments, self.index, settings.journal.folder, self, settings.retry_s
         )
         self._cold_reads = ColdReads(
-            disk, executors.readers, self.segments, self.index, self.live_generations, self._on_index_error
+            disk,
+            executors.readers,
+            self.segments,
+            self.index,
+            self.live_generations,
+            self._damages,
+            self._on_index_error,
         )
+        self.compactor = Compactor(
+            self.segments, self.index, executors.converter, settings.compaction, nonce, self._on_background_failure
+        )
+        self._deletions = Deletions(self, executors.readers, settings.compaction, settings.journal.file_bytes)
         for handle, path in recovered.free_files:
             self.journal.add_free_file(handle, path)
 
@@ -140,10 +113,9 @@ class EntryStore:
             OSError: The disk refuses.
 
         """
-        segments = SegmentFolder(disk, settings.ledger_dir)
+        segments = Segments(disk, settings.ledger_dirs, cache_bytes_max=settings.read_cache_bytes_max)
 
         def work() -> Recovered:
-            disk.make_dirs(settings.ledger_dir)
             return recover(disk, settings.journal, segments, settings.ledger_dir, open_index)
 
         recovered = await executors.converter.submit(work)
@@ -160,9 +132,18 @@ class EntryStore:
         return self.journal.claim(byte_count, is_privileged=is_privileged)
 
     async def check_space(self) -> None:
-        """Compare free space with the limit; become read-only or writable again."""
-        folders = dict.fromkeys((self._settings.ledger_dir, self._settings.journal.folder))
-        free = await self._executors.readers.submit(lambda: min(map(self._disk.free_bytes, folders)))
+        """Compare free space with the limit; become read-only or writable again.
+
+        What counts is the roomiest folder of segments, and the folder of limbo state and index, which are small.
+        """
+        folders = (self._settings.ledger_dir, self._settings.journal.folder)
+
+        def work() -> int:
+            small = min(map(self._disk.free_bytes, folders))
+            # A sixteenth of the limit is enough where only small files are written.
+            return min(self.segments.free_bytes(), 16 * small if self._settings.more_ledger_dirs else small)
+
+        free = await self._executors.readers.submit(work)
         limit = self._settings.free_bytes_min
         if not self.is_read_only and free < limit:
             self._set_read_only(is_read_only=True, free=free)
@@ -188,63 +169,25 @@ class EntryStore:
 
     def is_known_absent(self, ledger_id: int) -> bool:
         """Whether the index was asked and holds nothing of the ledger."""
-        return ledger_id in self._absent
+        return self._resident.is_known_absent(ledger_id)
 
     def load(self, ledger_ids: Sequence[int]) -> asyncio.Future[None]:
         """Bring ledgers from the index into memory, or note that they are absent; one trip for all."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._load(list(ledger_ids), done)
-        return done
+        return self._resident.load(ledger_ids)
 
-    def _load(self, ledger_ids: list[int], done: asyncio.Future[None]) -> None:
-        evictions = self._eviction_count
-        index = self.index
-        future = self._executors.readers.submit(lambda: [index.ledger(i) for i in ledger_ids])
-
-        def finish(rows: asyncio.Future[list[LedgerRow | None]]) -> None:
-            error = rows.exception()
-            if error is not None:
-                self._on_index_error(error)
-                if not done.done():
-                    done.set_exception(error)
-            elif evictions != self._eviction_count:
-                self._load(ledger_ids, done)  # A ledger may have moved to the index after it was read.
-            else:
-                self._install(ledger_ids, rows.result())
-                if not done.done():
-                    done.set_result(None)
-
-        future.add_done_callback(finish)
-
-    def _install(self, ledger_ids: list[int], rows: list[LedgerRow | None]) -> None:
-        for ledger_id, row in zip(ledger_ids, rows, strict=True):
-            if ledger_id in self.ledgers:
-                continue
-            if row is None:
-                if len(self._absent) >= _ABSENT_MAX:
-                    self._absent.clear()
-                self._absent[ledger_id] = None
-            else:
-                self.ledgers[ledger_id] = BookieLedger(
-                    ledger_id,
-                    row.master_key,
-                    is_fenced=row.is_fenced or is_in_limbo(ledger_id, self.limbo.ledger_id_max),
-                    is_deleted=row.deleted_at_ms > 0,
-                    last_entry_id=row.last_entry_id,
-                    last_add_confirmed=row.last_add_confirmed,
-                    explicit_lac=row.explicit_lac,
-                )
+    def forget_resident(self, ledger_ids: Sequence[int]) -> None:
+        """Let ledgers go that the index has forgotten, unless something of them lies in the journal again."""
+        self._resident.forget(ledger_ids, self._oldest_generation())
 
     def create(self, ledger_id: int, master_key: bytes) -> tuple[BookieLedger, bytes]:
         """Bring a ledger into being; its record must go to the journal before, or with, what brought it."""
-        self._absent.pop(ledger_id, None)
-        ledger = self.ledgers[ledger_id] = BookieLedger(ledger_id, master_key)
-        return ledger, key_record(ledger_id, master_key)
+        return self._resident.create(ledger_id, master_key), key_record(ledger_id, master_key)
 
     def tail_of(self, ledger: BookieLedger, generation: Generation) -> dict[int, int]:
         """Return the dictionary of places that entries of `ledger` go to now."""
         if ledger.generation != generation.sequence:
             ledger.generation = generation.sequence
+            ledger.floor_entry_id = ledger.last_entry_id
             ledger.tail = generation.ledgers.setdefault(ledger.ledger_id, {})
         return ledger.tail
 
@@ -259,6 +202,27 @@ class EntryStore:
         self.tail_of(ledger, generation)
         toc = array("I", [n for record in records for n in (0, len(record))])
         self.journal.append(generation, JournalItem(list(records), toc, len(records), on_durable))
+
+    async def delete(self, ledger_ids: Sequence[int], deleted_at_ms: int) -> list[int]:
+        """Drop ledgers that the metadata do not know any more; see `Deletions.delete`."""
+        return await self._deletions.delete(ledger_ids, deleted_at_ms)
+
+    async def forget_deleted(self, now_ms: int) -> int:
+        """Forget ledgers that were deleted long ago; see `Deletions.forget`."""
+        return await self._deletions.forget(now_ms)
+
+    async def change_index(self, change: Callable[[], None]) -> None:
+        """Change the index on the converter's worker.
+
+        Raises:
+            OSError: There is no room: nothing was changed, try again later. Any other error stops the bookie.
+
+        """
+        try:
+            await self._executors.converter.submit(change)
+        except (OSError, CorruptIndexError) as error:
+            self._on_background_failure(error)
+            raise
 
     # -- reads ---------------------------------------------------------------------------------------------
 
@@ -278,13 +242,42 @@ class EntryStore:
         """Return the sequence numbers of journal files that are no segments yet."""
         return [generation.sequence for generation in self.journal.generations]
 
+    def read_run(
+        self, ledger_id: int, first_entry_id: int, *, count_max: int, byte_count_max: int
+    ) -> asyncio.Future[EntryRun]:
+        """Read consecutive entries, from memory, journal and segments: what a batch read answers.
+
+        Args:
+            ledger_id: The ledger.
+            first_entry_id: The first entry.
+            count_max: Entries at most, >= 1.
+            byte_count_max: Bytes at most, four more counted for each entry; the first comes however large it is.
+
+        Returns:
+            A future of a run, which may be shorter than what is held. Its pieces, joined, are
+            (length (4, big-endian), entry)*. The future is done at once if all lies in memory.
+
+        """
+        tail = TailRun(self.find, ledger_id, first_entry_id, count_max, byte_count_max)
+        if tail.entry_count:
+            return tail.finish(self._cold_reads.read)
+        run = self._cold_reads.read_run(ledger_id, first_entry_id, count_max, byte_count_max)
+        return tail.follow(run)
+
     def list_entries(self, ledger_id: int) -> asyncio.Future[list[int]]:
         """Return the ids of all entries held of a ledger, ascending."""
         tail = {i for g in self.journal.generations for i in g.ledgers.get(ledger_id, {})}
 
+        def stored() -> list[int]:
+            return [i for row in self.index.blocks(ledger_id) for i in self.segments.entry_ids(row)]
+
         def work() -> list[int]:
-            stored = [i for row in self.index.blocks(ledger_id) for i in self.segments.entry_ids(row)]
-            return sorted(tail.union(stored))
+            for _ in range(_ATTEMPTS_MAX):
+                try:
+                    return sorted(tail.union(stored()))
+                except FileNotFoundError:
+                    continue  # A segment was replaced after the index was asked.
+            return sorted(tail.union(stored()))
 
         return self._executors.readers.submit(work)
 
@@ -306,7 +299,7 @@ class EntryStore:
         """See `ConverterListener`."""
         self.journal.drop(generation)
         self.journal.add_free_file(generation.handle, path)
-        self._evict_ledgers()
+        self._resident.evict(self._oldest_generation())
         self._hooks.on_room()
 
     def on_no_space(self) -> None:
@@ -317,19 +310,24 @@ class EntryStore:
         """See `ConverterListener`."""
         self._fail("a journal file cannot be made a segment: stopping; its entries stay in the journal", error)
 
-    def _evict_ledgers(self) -> None:
-        """Let ledgers go whose whole state is in the index; the oldest first."""
-        limit = self._settings.resident_ledgers_max
-        excess = len(self.ledgers) - limit
-        if excess <= 0:
-            return
-        oldest = self.journal.generations[0].sequence if self.journal.generations else 1 << 62
-        idle = [i for i, x in self.ledgers.items() if x.generation < oldest and not x.waiters]
-        for ledger_id in idle[: excess + limit // 10]:
-            del self.ledgers[ledger_id]
-        self._eviction_count += 1
+    def _oldest_generation(self) -> int:
+        return self.journal.generations[0].sequence if self.journal.generations else 1 << 62
 
     # -- damage and end ------------------------------------------------------------------------------------
+
+    def damages(self) -> list[Damage]:
+        """Return the blocks that were found damaged since the start: for each, EIO is answered for its entries."""
+        return self._damages.found()
+
+    async def forget_damage(self, damage: Damage) -> None:
+        """Forget a damaged block: all that it held was added again, from other bookies, and acknowledged.
+
+        Raises:
+            OSError: The index has no room for it; try again later.
+
+        """
+        await self.change_index(lambda: self.index.drop_block(damage.row))
+        self._damages.forget(damage)
 
     def bound_limbo(self, ledger_id_max: int) -> asyncio.Future[None]:
         """Limit limbo to the ledgers that existed when the loss was found; durable when the future is done."""
@@ -341,6 +339,13 @@ class EntryStore:
         if isinstance(error, CorruptIndexError):
             self._executors.converter.submit(self._doubt_index)
             self._fail("the index is damaged: stopping; the next start rebuilds it from the segments", error)
+
+    def _on_background_failure(self, error: BaseException) -> None:
+        """Stop, unless it is only that there is no room: what was to be changed is tried again."""
+        if isinstance(error, CorruptIndexError):
+            self._on_index_error(error)
+        elif not (isinstance(error, OSError) and error.errno in NO_SPACE_ERRORS):
+            self._fail("segments or index cannot be written: stopping; nothing that was acknowledged is lost", error)
 
     def _doubt_index(self) -> None:
         write_atomically(self._disk, self._settings.ledger_dir, DOUBT_FILE_NAME, b"")
@@ -355,5 +360,6 @@ class EntryStore:
         """Sync what is pending, wait for a running conversion, release everything."""
         await self.journal.drain()
         await self._converter.close()
+        await self._executors.converter.submit(lambda: None)  # A step of a compaction may be under way.
         self.index.close()
         self._executors.close()

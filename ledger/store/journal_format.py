@@ -28,6 +28,7 @@ import crc32c
 import msgspec
 
 from ledger.store.disk import Buffer
+from ledger.store.window import WINDOW_BYTES, Window
 
 __all__ = [
     "HEADER_BYTES",
@@ -38,6 +39,7 @@ __all__ = [
     "mark",
     "parse_file_name",
     "scan",
+    "scan_file",
     "sealed_file_name",
 ]
 
@@ -123,10 +125,15 @@ def mark(journal_id: int, byte_offset: int, *, seal: bool) -> bytes:
 
 
 def scan(data: bytearray | bytes, journal_id: int, *, has_successor: bool = False) -> JournalScan:
+    """Find all valid batches of a whole file in memory; see `scan_file`."""
+    return scan_file(Window.of(data), journal_id, has_successor=has_successor)
+
+
+def scan_file(window: Window, journal_id: int, *, has_successor: bool = False) -> JournalScan:
     """Find all valid batches of a file and tell loss from an unacknowledged tail.
 
     Args:
-        data: The whole file.
+        window: The file.
         journal_id: From the file's name.
         has_successor: A later file holds valid batches, so this one was sealed before.
 
@@ -134,11 +141,10 @@ def scan(data: bytearray | bytes, journal_id: int, *, has_successor: bool = Fals
     batches: list[Batch] = []
     lost: list[tuple[int, int]] = []
     position, synced_to, is_sealed = 0, 0, False
-    view = memoryview(data)
-    while position + HEADER_BYTES <= len(data):
-        found = _valid_at(view, journal_id, position)
+    while position + HEADER_BYTES <= window.byte_count:
+        found = _valid_at(window, journal_id, position)
         if found is None:
-            behind = _next_valid(data, view, journal_id, position + 1)
+            behind = _next_valid(window, journal_id, position + 1)
             if behind is None:
                 break
             lost.append((position, behind))
@@ -153,7 +159,7 @@ def scan(data: bytearray | bytes, journal_id: int, *, has_successor: bool = Fals
             batches.append(Batch(position + HEADER_BYTES, found.blob_offset, found.entry_count))
         position = found.end
     if has_successor and not is_sealed:
-        lost.append((position, len(data)))
+        lost.append((position, window.byte_count))
     return JournalScan(batches, position, synced_to, is_sealed, lost)
 
 
@@ -164,33 +170,44 @@ class _Found(msgspec.Struct, frozen=True, gc=False):
     end: int
 
 
-def _valid_at(view: memoryview, journal_id: int, position: int) -> _Found | None:
-    magic, checksum, found_id, byte_offset, synced_to, count, toc_bytes, blob_bytes = _HEADER.unpack_from(
-        view, position
-    )
+def _valid_at(window: Window, journal_id: int, position: int) -> _Found | None:
+    header = window.view(position, HEADER_BYTES)
+    if header[:4] != _MAGIC or len(header) < HEADER_BYTES:
+        return None
+    _, checksum, found_id, byte_offset, synced_to, count, toc_bytes, blob_bytes = _HEADER.unpack(header)
     blob_offset = position + HEADER_BYTES + toc_bytes
     end = blob_offset + blob_bytes
-    if magic != _MAGIC or found_id != journal_id or byte_offset != position or end > len(view):
+    if found_id != journal_id or byte_offset != position or end > window.byte_count:
         return None
-    if _crc(view[position + 8 : end]) != checksum:
-        return None
-    return _Found(synced_to, count, blob_offset, end)
+    computed = _crc(header[8:])
+    at = position + HEADER_BYTES
+    while at < end:
+        piece = window.view(at, min(WINDOW_BYTES, end - at))
+        if not piece:
+            return None  # The file is shorter than it says.
+        computed = _crc(piece, computed)
+        at += len(piece)
+    return _Found(synced_to, count, blob_offset, end) if computed == checksum else None
 
 
-def _next_valid(data: bytearray | bytes, view: memoryview, journal_id: int, start: int) -> int | None:
+def _next_valid(window: Window, journal_id: int, start: int) -> int | None:
     """Return the offset of the first valid header behind a damage, or None."""
-    position = data.find(_MAGIC, start)
-    while position >= 0 and position + HEADER_BYTES <= len(data):
-        if _valid_at(view, journal_id, position) is not None:
-            return position
-        position = data.find(_MAGIC, position + 1)
+    while start + HEADER_BYTES <= window.byte_count:
+        piece = bytes(window.view(start, min(WINDOW_BYTES, window.byte_count - start)))
+        at = piece.find(_MAGIC)
+        while at >= 0 and start + at + HEADER_BYTES <= window.byte_count:
+            if _valid_at(window, journal_id, start + at) is not None:
+                return start + at
+            at = piece.find(_MAGIC, at + 1)
+        start += max(1, len(piece) - len(_MAGIC) + 1)
     return None
 
 
-def bodies(view: memoryview, batch: Batch) -> Iterator[tuple[int, int]]:
+def bodies(window: Window, batch: Batch) -> Iterator[tuple[int, int]]:
     """Yield (byte offset in the file, length) of every body of a batch."""
     position = batch.blob_offset
-    pairs = iter(array("I", view[batch.toc_offset : batch.blob_offset].tobytes()))
+    toc = bytes(window.view(batch.toc_offset, batch.blob_offset - batch.toc_offset))
+    pairs = iter(array("I", toc))
     for gap, length in zip(pairs, pairs, strict=True):
         position += gap
         yield position, length

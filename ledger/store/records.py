@@ -1,7 +1,7 @@
 """Records about a ledger that lie between its entries, in the journal and in segments, with negative ids.
 
 Layout: ledger id (8), record id (8, negative), then the record's own bytes; numbers and layouts are those of
-BookKeeper's journal.
+BookKeeper's journal, but for DELETED, which is ours.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from enum import IntEnum
 __all__ = [
     "ENTRY_HEADER_BYTES",
     "RecordId",
+    "deleted_record",
     "explicit_lac_record",
     "fence_record",
     "key_record",
+    "parse_deleted_at_ms",
     "parse_explicit_lac",
     "parse_key",
 ]
@@ -24,6 +26,7 @@ ENTRY_HEADER_BYTES = 32
 
 _RECORD = struct.Struct(">qq")
 _LENGTH = struct.Struct(">i")
+_TIME = struct.Struct(">Q")
 
 
 class RecordId(IntEnum):
@@ -32,6 +35,7 @@ class RecordId(IntEnum):
     KEY = -0x1000
     FENCE = -0x2000
     EXPLICIT_LAC = -0x8000
+    DELETED = -0x10000
 
 
 def key_record(ledger_id: int, master_key: bytes) -> bytes:
@@ -49,6 +53,11 @@ def explicit_lac_record(ledger_id: int, body: bytes) -> bytes:
     return _RECORD.pack(ledger_id, RecordId.EXPLICIT_LAC) + _LENGTH.pack(len(body)) + body
 
 
+def deleted_record(ledger_id: int, deleted_at_ms: int) -> bytes:
+    """Encode that the collector found a ledger deleted, and when (wall clock): it refuses adds from now on."""
+    return _RECORD.pack(ledger_id, RecordId.DELETED) + _TIME.pack(deleted_at_ms)
+
+
 def parse_key(record: bytes | memoryview) -> bytes:
     """Return the master key of a key record."""
     return bytes(record[20 : 20 + _LENGTH.unpack_from(record, 16)[0]])
@@ -57,3 +66,8 @@ def parse_key(record: bytes | memoryview) -> bytes:
 def parse_explicit_lac(record: bytes | memoryview) -> bytes:
     """Return the sealed body of an explicit LAC record."""
     return bytes(record[20 : 20 + _LENGTH.unpack_from(record, 16)[0]])
+
+
+def parse_deleted_at_ms(record: bytes | memoryview) -> int:
+    """Return when a ledger was deleted."""
+    return int(_TIME.unpack_from(record, 16)[0])

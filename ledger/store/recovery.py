@@ -10,12 +10,15 @@ from typing import Protocol
 
 import msgspec
 
-from ledger.store.disk import Disk, read_file
+from ledger.errors import CorruptStorageError
+from ledger.store.conversion import JournalFile
+from ledger.store.disk import Disk
 from ledger.store.index import CorruptIndexError, Index
 from ledger.store.journal import JournalSettings
-from ledger.store.journal_format import JournalScan, parse_file_name, scan, sealed_file_name
+from ledger.store.journal_format import parse_file_name, sealed_file_name
 from ledger.store.limbo import Limbo, load_limbo, save_limbo
-from ledger.store.segments import SegmentFolder, collect
+from ledger.store.segment_format import segment_file_name
+from ledger.store.segments import Segments
 
 __all__ = ["DOUBT_FILE_NAME", "IndexFactory", "Recovered", "free_file_name", "recover"]
 DOUBT_FILE_NAME = "index.doubt"
@@ -60,7 +63,7 @@ def free_file_name(journal_id: int) -> str:
 
 
 def recover(
-    disk: Disk, settings: JournalSettings, segments: SegmentFolder, folder: str, open_index: IndexFactory
+    disk: Disk, settings: JournalSettings, segments: Segments, folder: str, open_index: IndexFactory
 ) -> Recovered:
     """Bring the files into the state from which serving begins (blocking; safe to interrupt and repeat).
 
@@ -75,26 +78,30 @@ def recover(
         OSError: The disk refuses; nothing was freed that is still needed.
 
     """
-    disk.make_dirs(settings.folder)
-    segments.remove_unfinished()
+    for path in (settings.folder, folder):
+        disk.make_dirs(path)
+    segments.open()
     damages = _Damages(disk, folder)
     doubt = f"{folder}/{DOUBT_FILE_NAME}"
-    index = open_index(reset=True) if disk.exists(doubt) else _open_index(open_index, segments)
+    index = open_index(reset=True) if disk.exists(doubt) else _open_index(open_index, segments, damages)
+    _end_compactions(index, segments)
     _index_segments(index, segments, damages)
     if disk.exists(doubt):
         disk.remove(doubt)
-    sequences = [i >> 32 for i in index.segment_ids()]
+    sequences = [i >> 32 for i in segments.segment_ids()]
     entry_count, has_successor = 0, False
     found = [parse_file_name(name) for name in disk.list_dir(settings.folder)]
     # Newest first: whether a file must have been sealed shows in the next one.
     for journal_id in sorted((i for i in found if i is not None), reverse=True):
         sequences.append(journal_id >> 32)
         path = f"{settings.folder}/{sealed_file_name(journal_id)}"
-        data = read_file(disk, path)
-        result = scan(data, journal_id, has_successor=has_successor)
-        has_successor = has_successor or bool(result.batches)
-        _replay(segments, index, journal_id, data, result, damages)
-        entry_count += sum(batch.entry_count for batch in result.batches)
+        journal = JournalFile(disk, path, journal_id, has_successor=has_successor)
+        try:
+            has_successor = has_successor or bool(journal.scan.batches)
+            _replay(segments, index, journal_id, journal, damages)
+            entry_count += sum(batch.entry_count for batch in journal.scan.batches)
+        finally:
+            journal.close()
         disk.rename(path, f"{settings.folder}/{free_file_name(journal_id)}")
     disk.fsync_dir(settings.folder)
     next_sequence = max(sequences, default=0) + 1
@@ -115,22 +122,56 @@ class _Damages:
             save_limbo(self._disk, self._folder, self.limbo)
 
 
-def _open_index(open_index: IndexFactory, segments: SegmentFolder) -> Index:
+def _open_index(open_index: IndexFactory, segments: Segments, damages: _Damages) -> Index:
     """Open the index; in any doubt start an empty one, which is filled from the segments."""
-    on_disk = segments.segment_ids()
+    on_disk = dict.fromkeys(segments.segment_ids())
     try:
         index = open_index(reset=False)
         known = index.segment_ids()
     except CorruptIndexError:
         return open_index(reset=True)
-    if any(segment_id not in on_disk for segment_id in known):
+    missing = [segment_file_name(segment_id) for segment_id in known if segment_id not in on_disk]
+    if missing:
+        # What goes is marked as retired first. So this one was lost, and with it what it held.
+        damages.note([f"{name} is gone, and nothing took its place" for name in missing])
         index.close()
         return open_index(reset=True)
     return index
 
 
-def _index_segments(index: Index, segments: SegmentFolder, damages: _Damages) -> None:
-    known = index.segment_ids()
+def _end_compactions(index: Index, segments: Segments) -> None:
+    """Bring a compaction that was interrupted to its end, or undo it."""
+    for row in index.segments():
+        if row.is_retired:
+            segments.remove([row.segment_id])
+            index.drop_segment(row.segment_id)
+    known = dict.fromkeys(index.segment_ids())
+    on_disk = dict.fromkeys(segments.segment_ids())
+    for segment_id in on_disk:
+        replaced = [] if segment_id in known else _replaced_by(segments, segment_id)
+        if not replaced:
+            continue
+        if all(old_id in known for old_id in replaced):
+            segments.remove([segment_id])  # The index does not point to it yet.
+        elif not any(old_id in known for old_id in replaced) and any(old_id in on_disk for old_id in replaced):
+            # The index is being rebuilt: either will do. The old ones are whole only together.
+            if segments.rows(segment_id).damages:
+                if all(old_id in on_disk for old_id in replaced):
+                    segments.remove([segment_id])
+            else:
+                segments.sync(segment_id)
+                segments.remove(replaced)
+
+
+def _replaced_by(segments: Segments, segment_id: int) -> list[int]:
+    try:
+        return segments.footer(segment_id).replaces
+    except CorruptStorageError:
+        return []
+
+
+def _index_segments(index: Index, segments: Segments, damages: _Damages) -> None:
+    known = dict.fromkeys(index.segment_ids())
     for segment_id in segments.segment_ids():
         if segment_id not in known:
             converted = segments.rows(segment_id)
@@ -138,16 +179,14 @@ def _index_segments(index: Index, segments: SegmentFolder, damages: _Damages) ->
             index.commit_segment(segment_id, converted.blocks, converted.ledgers)
 
 
-def _replay(
-    segments: SegmentFolder, index: Index, journal_id: int, data: bytearray, result: JournalScan, damages: _Damages
-) -> None:
+def _replay(segments: Segments, index: Index, journal_id: int, journal: JournalFile, damages: _Damages) -> None:
     """Make a segment of a journal file, once what of it is lost has been noted.
 
     In this order: a segment without its losses would look like one that was converted before the damage.
     """
     losses = [
         f"{sealed_file_name(journal_id)}: bytes {start}-{end} were synced once and are damaged"
-        for start, end in result.lost
+        for start, end in journal.scan.lost
     ]
     if journal_id in segments.segment_ids() and losses:
         # Converted before the damage, or by a replay that noted it: the file was only not freed yet.
@@ -156,10 +195,9 @@ def _replay(
         damages.note(losses if converted.damages else [])
         return
     damages.note(losses)
-    collected = collect(data, result)
-    if collected:
-        converted = segments.write(journal_id, data, collected)
-        index.commit_segment(journal_id, converted.blocks, converted.ledgers)
+    replayed = journal.write_segment(segments)
+    if replayed is not None:
+        index.commit_segment(journal_id, replayed.blocks, replayed.ledgers)
 
 
 def _preallocate(disk: Disk, settings: JournalSettings) -> list[tuple[int, str]]:

@@ -1,24 +1,27 @@
 """Bytes of a segment: the entries of one sealed journal file, sorted by ledger and entry.
 
-A segment is a list of blocks and a footer; it is written once, under a temporary name, and never changed::
+A segment is a list of blocks and a footer; it is written once, under a temporary name, and never changed. Blocks of
+records come behind those of entries::
 
     block header (56, little-endian)  magic, CRC32C of all that follows, ledger, first entry, last entry,
                                       highest LAC in the block's entries, entry count, table bytes, body bytes
     table                             u32 per entry: its length; if ids are not dense also i64 per entry: its id
     body                              (length (4, big-endian), entry)*: what a batch read answers, as it is
-    footer                            per ledger: id, bytes of its blocks; then the trailer (32): magic,
-                                      CRC32C, segment id, end of the blocks, ledger count
+    footer                            per ledger: id, bytes of its blocks; per segment that this one replaces:
+                                      -1, its id; then the trailer (32): magic, CRC32C, segment id, end of the
+                                      blocks, number of these pairs
 
 A block holds at most 512 entries, about 512 KiB, and ids of a span of 4,096: a look-up of entry *n* finds it
 in a block whose first id lies in (n - 4096, n]. Records about a ledger (negative ids) have a block of their
-own, so that the index can be rebuilt from segments alone. A segment has the id of its journal file.
+own, so that the index can be rebuilt from segments alone. A segment has the id of its journal file; one that a
+compaction wrote has the sequence number of the youngest that it replaces, and random bits of its own.
 """
 
 from __future__ import annotations
 
 import struct
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
 import crc32c
@@ -34,6 +37,8 @@ __all__ = [
     "TRAILER_BYTES",
     "Block",
     "BlockHeader",
+    "Footer",
+    "check_block",
     "decode_block",
     "decode_footer",
     "decode_header",
@@ -54,6 +59,8 @@ TRAILER_BYTES = 32
 
 _MAGIC = b"RSE1"
 _FOOTER_MAGIC = b"RSF1"
+_REPLACES = -1
+_PAIR = struct.Struct("<qQ")
 _HEADER = struct.Struct("<4sIqqqqIIQ")
 _HEADER_TAIL = struct.Struct("<qqqqIIQ")
 _TRAILER = struct.Struct("<4sIQQQ")
@@ -105,6 +112,25 @@ class Block(msgspec.Struct, frozen=True):
             return None
         start = self.ends[position - 1] if position else HEADER_BYTES + self.header.table_bytes
         return bytes(self.data[start + 4 : self.ends[position]])
+
+    def run(self, first_entry_id: int, count_max: int, byte_count_max: int) -> tuple[int, memoryview]:
+        """Return how many consecutive entries from `first_entry_id` on this block gives, and their bytes.
+
+        The bytes are (length (4, big-endian), entry)*, one slice of the block, at most `byte_count_max` of them; the
+        count is 0 if the entry is not here or too large.
+        """
+        position = bisect_left(self.ids, first_entry_id)
+        if position == len(self.ids) or self.ids[position] != first_entry_id:
+            return 0, self.data[:0]
+        ids = self.ids
+        end = min(len(ids), position + count_max)
+        if ids[end - 1] - first_entry_id != end - 1 - position:  # Not dense: up to the first gap.
+            end = next(n for n in range(position + 1, end) if ids[n] != first_entry_id + n - position)
+        start = self.ends[position - 1] if position else HEADER_BYTES + self.header.table_bytes
+        end = bisect_right(self.ends, start + byte_count_max, position, end)
+        if end == position:
+            return 0, self.data[:0]
+        return end - position, self.data[start : self.ends[end - 1]]
 
     def entries(self) -> Iterator[tuple[int, memoryview]]:
         """Yield (entry id, entry) in order."""
@@ -165,8 +191,8 @@ def decode_header(data: Buffer, where: str) -> BlockHeader:
     )
 
 
-def decode_block(data: Buffer, where: str) -> Block:
-    """Check and open a whole block.
+def check_block(data: Buffer, where: str) -> BlockHeader:
+    """Check a whole block without opening it.
 
     Raises:
         CorruptStorageError: The CRC does not match: the entries in it are unknown, not absent.
@@ -180,6 +206,18 @@ def decode_block(data: Buffer, where: str) -> Block:
             f"-{header.last_entry_id} is damaged; other bookies hold its entries",
             ledger_id=header.ledger_id,
         )
+    return header
+
+
+def decode_block(data: Buffer, where: str) -> Block:
+    """Check and open a whole block.
+
+    Raises:
+        CorruptStorageError: The CRC does not match: the entries in it are unknown, not absent.
+
+    """
+    header = check_block(data, where)
+    view = memoryview(data)
     count = header.entry_count
     lengths = array("I", view[HEADER_BYTES : HEADER_BYTES + 4 * count].tobytes())
     ids: Sequence[int] = range(header.first_entry_id, header.first_entry_id + count)
@@ -210,38 +248,55 @@ def decode_ids(data: Buffer, where: str) -> list[int]:
     return list(array("q", bytes(data[start:end])))
 
 
-def encode_footer(segment_id: int, blocks_end: int, ledger_bytes: dict[int, int]) -> bytes:
-    """Encode what a collector needs to know: which ledgers live here, and how much of each."""
-    table = b"".join(struct.pack("<qQ", ledger_id, size) for ledger_id, size in ledger_bytes.items())
-    tail = _TRAILER_TAIL.pack(segment_id, blocks_end, len(ledger_bytes))
+class Footer(msgspec.Struct, frozen=True):
+    """What the end of a segment says.
+
+    Attributes:
+        ledger_bytes: Bytes of blocks by ledger, records about it included.
+        replaces: Segments whose living blocks this one holds; empty unless a compaction wrote it.
+
+    """
+
+    ledger_bytes: dict[int, int]
+    replaces: list[int]
+
+
+def encode_footer(segment_id: int, blocks_end: int, footer: Footer) -> bytes:
+    """Encode which ledgers live here, how much of each, and which segments this one stands for."""
+    pairs = [*footer.ledger_bytes.items(), *((_REPLACES, old_id) for old_id in footer.replaces)]
+    table = b"".join([_PAIR.pack(*pair) for pair in pairs])
+    tail = _TRAILER_TAIL.pack(segment_id, blocks_end, len(pairs))
     return table + _FOOTER_MAGIC + _crc(tail, _crc(table)).to_bytes(4, "little") + tail
 
 
 def decode_trailer(data: Buffer, segment_id: int, where: str) -> tuple[int, int]:
-    """Return (end of the blocks, ledger count) from the last 32 bytes of a segment.
+    """Return (end of the blocks, number of pairs before the trailer) from the last 32 bytes of a segment.
 
     Raises:
         CorruptStorageError: This is no trailer, or another segment's.
 
     """
     if len(data) == TRAILER_BYTES:
-        magic, _, found_id, blocks_end, ledger_count = _TRAILER.unpack(data)
+        magic, _, found_id, blocks_end, pair_count = _TRAILER.unpack(data)
         if magic == _FOOTER_MAGIC and found_id == segment_id:
-            return blocks_end, ledger_count
+            return blocks_end, pair_count
     raise CorruptStorageError(f"{where}: the segment's trailer is missing or another segment's")
 
 
-def decode_footer(data: Buffer, segment_id: int, where: str) -> dict[int, int]:
-    """Return bytes by ledger id from footer and trailer.
+def decode_footer(data: Buffer, segment_id: int, where: str) -> Footer:
+    """Read footer and trailer.
 
     Raises:
         CorruptStorageError: The CRC does not match.
 
     """
     view = memoryview(data)
-    _, ledger_count = decode_trailer(view[-TRAILER_BYTES:], segment_id, where)
+    _, pair_count = decode_trailer(view[-TRAILER_BYTES:], segment_id, where)
     checksum = int.from_bytes(view[-TRAILER_BYTES + 4 : -TRAILER_BYTES + 8], "little")
     table = view[:-TRAILER_BYTES]
-    if len(table) != 16 * ledger_count or _crc(view[-TRAILER_BYTES + 8 :], _crc(table)) != checksum:
+    if len(table) != 16 * pair_count or _crc(view[-TRAILER_BYTES + 8 :], _crc(table)) != checksum:
         raise CorruptStorageError(f"{where}: the segment's footer is damaged")
-    return dict(struct.iter_unpack("<qQ", table))
+    pairs = list(_PAIR.iter_unpack(table))
+    return Footer(
+        {key: size for key, size in pairs if key != _REPLACES}, [old_id for key, old_id in pairs if key == _REPLACES]
+    )

@@ -1,44 +1,37 @@
-"""Segment files: write one from a sealed journal file, read blocks of it, list what it holds."""
+"""The segment files of one bookie, over one directory or several: where they are, what a block of one says."""
 
 from __future__ import annotations
 
-import struct
-from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from ledger.core.metadata import NO_ENTRY
 from ledger.errors import CorruptStorageError
+from ledger.store.block_cache import BlockCache
 from ledger.store.disk import Buffer, Disk
 from ledger.store.index import BlockRow, LedgerRow, merge_ledger_rows
-from ledger.store.journal_format import JournalScan, bodies
-from ledger.store.records import RecordId, parse_explicit_lac, parse_key
+from ledger.store.records import RecordId, parse_deleted_at_ms, parse_explicit_lac, parse_key
 from ledger.store.segment_format import (
     BLOCK_ENTRIES_MAX,
     HEADER_BYTES,
     TRAILER_BYTES,
     Block,
+    BlockHeader,
+    Footer,
+    check_block,
     decode_block,
     decode_footer,
     decode_header,
     decode_ids,
     decode_trailer,
-    encode_block,
-    encode_footer,
     parse_file_name,
     segment_file_name,
-    split_ids,
 )
+from ledger.store.segment_writer import SegmentWriter
+from ledger.store.window import Window
 
-__all__ = ["Converted", "SegmentFolder", "collect", "ledger_row_of"]
-
-_SYNC_BYTES = 4 << 20
-"""A large sync would queue before the journal's: so one every 4 MiB."""
-_WRITE_BYTES = 1 << 20
-_HEAD = struct.Struct(">qqq")
-_LENGTH_BITS = 24
-_LENGTH_MASK = (1 << _LENGTH_BITS) - 1
+__all__ = ["Converted", "Segments", "ledger_row_of"]
 
 
 class Converted(msgspec.Struct, frozen=True):
@@ -48,35 +41,6 @@ class Converted(msgspec.Struct, frozen=True):
     blocks: list[BlockRow]
     ledgers: list[LedgerRow]
     damages: list[str] = []
-
-
-# ledger id -> {entry id: byte offset << 24 | length}; a body that comes twice counts with its last bytes.
-Collected = dict[int, dict[int, int]]
-
-
-def collect(data: bytearray, scan: JournalScan) -> Collected:
-    """Find the bodies of a journal file, by ledger and entry."""
-    view = memoryview(data)
-    ledgers: Collected = {}
-    unpack = _HEAD.unpack_from
-    current, entries = None, {}
-    for batch in scan.batches:
-        for position, length in bodies(view, batch):
-            ledger_id, entry_id = unpack(data, position)[:2] if length >= 24 else _short(data, position)
-            if ledger_id != current:
-                entries = ledgers.setdefault(ledger_id, {})
-                current = ledger_id
-            if entry_id == RecordId.EXPLICIT_LAC and entry_id in entries:
-                kept = entries[entry_id] >> _LENGTH_BITS
-                if data[kept + 28 : kept + 36] > data[position + 28 : position + 36]:
-                    continue  # The higher one stays.
-            entries[entry_id] = position << _LENGTH_BITS | length
-    return ledgers
-
-
-def _short(data: bytearray, position: int) -> tuple[int, int]:
-    ledger_id, entry_id = struct.unpack_from(">qq", data, position)
-    return ledger_id, entry_id
 
 
 def ledger_row_of(ledger_id: int, records: Iterator[tuple[int, Buffer]], last: int, lac: int) -> LedgerRow:
@@ -90,191 +54,113 @@ def ledger_row_of(ledger_id: int, records: Iterator[tuple[int, Buffer]], last: i
             row = merge_ledger_rows(row, LedgerRow(ledger_id, is_fenced=True))
         elif record_id == RecordId.EXPLICIT_LAC:
             row = merge_ledger_rows(row, LedgerRow(ledger_id, explicit_lac=parse_explicit_lac(view)))
+        elif record_id == RecordId.DELETED:
+            deleted_at_ms = parse_deleted_at_ms(view)
+            row = merge_ledger_rows(row, LedgerRow(ledger_id, is_fenced=True, deleted_at_ms=deleted_at_ms))
     return row
 
 
-class _Writer:
-    """Appends buffers to a file in large writes, synced every few megabytes."""
+class Segments:
+    """All segments. Calls block; `read_block` comes from several threads, what changes files from one alone.
 
-    def __init__(self, disk: Disk, handle: int) -> None:
-        self._disk, self._handle = disk, handle
-        self._pending: list[Buffer] = []
-        self._pending_bytes = 0
-        self._written = 0
-        self._synced = 0
+    Args:
+        disk: The disk.
+        folders: Where segments are; a new one goes where most room is.
+        cache_bytes_max: Blocks kept in memory after they were read.
 
-    def append(self, buffers: list[Buffer], byte_count: int) -> int:
-        """Take buffers; return the byte offset where they begin."""
-        start = self._written + self._pending_bytes
-        self._pending += buffers
-        self._pending_bytes += byte_count
-        if self._pending_bytes >= _WRITE_BYTES:
-            self.flush()
-            if self._written - self._synced >= _SYNC_BYTES:
-                self._disk.fdatasync(self._handle)
-                self._synced = self._written
-        return start
+    """
 
-    def flush(self) -> None:
-        """Write what is pending."""
-        if self._pending:
-            self._disk.pwritev(self._handle, self._pending, self._written)
-            self._written += self._pending_bytes
-            self._pending, self._pending_bytes = [], 0
-
-
-class SegmentFolder:
-    """The segments of one bookie in one folder."""
-
-    def __init__(self, disk: Disk, folder: str, *, cache_bytes_max: int = 8 << 20) -> None:
+    def __init__(self, disk: Disk, folders: Sequence[str], *, cache_bytes_max: int = 8 << 20) -> None:
         self._disk = disk
-        self._folder = folder
-        self._cache_bytes_max = cache_bytes_max
-        # (segment, byte offset) -> block, least recently used first. Used by reader threads: each single
-        # operation is atomic, and a race costs at most a second read.
-        self._cache: OrderedDict[tuple[int, int], Block] = OrderedDict()
-        self._cache_bytes = 0
+        self._folders = list(folders)
+        self._cache = BlockCache(cache_bytes_max)
+        self._folder_of: dict[int, str] = {}
 
-    def path(self, segment_id: int) -> str:
-        """Return the path of a segment."""
-        return f"{self._folder}/{segment_file_name(segment_id)}"
+    # -- files ---------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """See which files are there; remove what an interrupted conversion or compaction left unfinished."""
+        self._folder_of.clear()
+        for folder in self._folders:
+            self._disk.make_dirs(folder)
+            for name in self._disk.list_dir(folder):
+                segment_id = parse_file_name(name)
+                if segment_id is not None:
+                    self._folder_of[segment_id] = folder
+                elif name.endswith(".seg.tmp"):
+                    self._disk.remove(f"{folder}/{name}")
 
     def segment_ids(self) -> list[int]:
-        """Return the segments on disk, ascending; a file that was never finished does not count."""
-        found = [parse_file_name(name) for name in self._disk.list_dir(self._folder)]
-        return sorted(i for i in found if i is not None)
+        """Return the segments on disk, ascending."""
+        return sorted(self._folder_of)
 
-    def remove_unfinished(self) -> None:
-        """Remove what an interrupted conversion left behind."""
-        for name in self._disk.list_dir(self._folder):
-            if name.endswith(".seg.tmp"):
-                self._disk.remove(f"{self._folder}/{name}")
+    def path(self, segment_id: int) -> str:
+        """Return the path of a segment; of one that is gone, where it would be."""
+        return f"{self._folder_of.get(segment_id, self._folders[0])}/{segment_file_name(segment_id)}"
 
-    def write(self, segment_id: int, data: bytearray, collected: Collected) -> Converted:
-        """Write a segment from the bodies in `data`; when this returns it is durable under its name.
+    def free_bytes(self) -> int:
+        """Return the free bytes of the directory that has most of them."""
+        return max(map(self._disk.free_bytes, self._folders))
+
+    def create(self, segment_id: int) -> SegmentWriter:
+        """Begin a segment where most room is; one that exists is written again where it lies.
 
         Raises:
-            OSError: Nothing may be assumed of the file; its journal file must be kept.
+            OSError: The disk refuses.
 
         """
-        temporary = f"{self.path(segment_id)}.tmp"
-        if self._disk.exists(temporary):
-            self._disk.remove(temporary)  # An attempt that found the disk full.
-        handle = self._disk.open(temporary, create=True)
+        folder = self._folder_of.get(segment_id) or max(self._folders, key=self._disk.free_bytes)
+        return SegmentWriter(self._disk, folder, segment_file_name(segment_id), segment_id)
+
+    def add(self, segment_id: int, writer: SegmentWriter) -> None:
+        """Take note of a segment that is finished."""
+        self._folder_of[segment_id] = writer.path.rpartition("/")[0]
+
+    def sync(self, segment_id: int) -> None:
+        """Make a segment durable that an interrupted process may have left in the kernel's cache."""
+        handle = self._disk.open(self.path(segment_id))
         try:
-            writer = _Writer(self._disk, handle)
-            blocks: list[BlockRow] = []
-            ledgers: list[LedgerRow] = []
-            sizes: dict[int, int] = {}
-            for ledger_id in sorted(collected):
-                rows, row, size = self._write_ledger(writer, segment_id, ledger_id, data, collected[ledger_id])
-                blocks += rows
-                ledgers.append(row)
-                sizes[ledger_id] = size
-            end = writer.append([], 0)
-            footer = encode_footer(segment_id, end, sizes)
-            writer.append([footer], len(footer))
-            writer.flush()
             self._disk.fdatasync(handle)
         finally:
             self._disk.close(handle)
-        self._disk.rename(temporary, self.path(segment_id))
-        self._disk.fsync_dir(self._folder)
-        return Converted(segment_id, blocks, ledgers)
+        self._disk.fsync_dir(self._folder_of[segment_id])
 
-    def _write_ledger(
-        self, writer: _Writer, segment_id: int, ledger_id: int, data: bytearray, entries: dict[int, int]
-    ) -> tuple[list[BlockRow], LedgerRow, int]:
-        ids = sorted(entries)
-        places = [entries[i] for i in ids]
-        view = memoryview(data)
-        blocks: list[BlockRow] = []
-        records: list[tuple[int, Buffer]] = []
-        size, highest_lac = 0, NO_ENTRY
-        for start, end in split_ids(ids, [place & _LENGTH_MASK for place in places]):
-            part = [view[p >> _LENGTH_BITS : (p >> _LENGTH_BITS) + (p & _LENGTH_MASK)] for p in places[start:end]]
-            lac = NO_ENTRY
-            if ids[start] < 0:
-                records += zip(ids[start:end], part, strict=True)
-            else:
-                lac = max([_HEAD.unpack_from(entry)[2] for entry in part])
-                highest_lac = max(highest_lac, lac)
-            buffers, byte_count = encode_block(ledger_id, ids[start:end], part, lac)
-            offset = writer.append(buffers, byte_count)
-            size += byte_count
-            if ids[start] >= 0:
-                blocks.append(BlockRow(ledger_id, ids[start], ids[end - 1], segment_id, offset, byte_count))
-        last = max(ids[-1], NO_ENTRY)
-        return blocks, ledger_row_of(ledger_id, iter(records), last, highest_lac), size
+    def remove(self, segment_ids: Sequence[int]) -> None:
+        """Unlink segments for good; one that is gone already does not matter."""
+        folders: dict[str, None] = {}
+        for segment_id in segment_ids:
+            folder = self._folder_of.get(segment_id)
+            if folder is not None:
+                self._disk.remove(self.path(segment_id))
+                folders[folder] = None
+                del self._folder_of[segment_id]
+        for folder in folders:
+            self._disk.fsync_dir(folder)
+
+    # -- reads ---------------------------------------------------------------------------------------------
 
     def read_block(self, row: BlockRow) -> Block:
         """Read and check one block; recently read ones come from memory.
 
         Raises:
             CorruptStorageError: It is damaged: what it held is unknown.
-            OSError: The disk failed.
+            OSError: The disk failed; ENOENT says that the segment was replaced since the index was asked.
 
         """
         key = (row.segment_id, row.byte_offset)
-        block = self._cache.pop(key, None)
+        block = self._cache.get(key)
         if block is None:
+            where = segment_file_name(row.segment_id)
             handle = self._disk.open(self.path(row.segment_id))
             try:
                 data = self._disk.pread(handle, row.byte_count, row.byte_offset)
             finally:
                 self._disk.close(handle)
-            block = decode_block(data, segment_file_name(row.segment_id))
+            block = decode_block(data, where)
             if block.header.ledger_id != row.ledger_id or block.header.first_entry_id != row.first_entry_id:
-                raise CorruptStorageError(f"{segment_file_name(row.segment_id)}: another block than indexed")
-            self._cache_bytes += row.byte_count
-        self._cache[key] = block
-        while self._cache_bytes > self._cache_bytes_max and len(self._cache) > 1:
-            try:
-                _, evicted = self._cache.popitem(last=False)
-            except KeyError:
-                break  # Another reader emptied it.
-            self._cache_bytes -= evicted.header.byte_count
+                raise CorruptStorageError(f"{where}: another block than indexed at byte {row.byte_offset}")
+            self._cache.put(key, block)
         return block
-
-    def ledger_bytes(self, segment_id: int) -> dict[int, int]:
-        """Return the bytes that each ledger holds in a segment."""
-        where = segment_file_name(segment_id)
-        handle = self._disk.open(self.path(segment_id))
-        try:
-            blocks_end, size = self._blocks_end(handle, segment_id)
-            return decode_footer(self._disk.pread(handle, size - blocks_end, blocks_end), segment_id, where)
-        finally:
-            self._disk.close(handle)
-
-    def _blocks_end(self, handle: int, segment_id: int) -> tuple[int, int]:
-        size = self._disk.size(handle)
-        trailer = self._disk.pread(handle, TRAILER_BYTES, max(0, size - TRAILER_BYTES))
-        blocks_end, _ = decode_trailer(trailer, segment_id, segment_file_name(segment_id))
-        return blocks_end, size
-
-    def rows(self, segment_id: int) -> Converted:
-        """Read and check a whole segment, to rebuild the index; what is damaged is named and left out."""
-        where = segment_file_name(segment_id)
-        blocks: list[BlockRow] = []
-        ledgers: dict[int, LedgerRow] = {}
-        damages: list[str] = []
-        handle = self._disk.open(self.path(segment_id))
-        try:
-            offset, blocks_end = 0, 0
-            try:
-                blocks_end, _ = self._blocks_end(handle, segment_id)
-                while offset < blocks_end:
-                    header = decode_header(self._disk.pread(handle, HEADER_BYTES, offset), where)
-                    byte_count = min(header.byte_count, blocks_end - offset)
-                    block = _block_or_damage(self._disk.pread(handle, byte_count, offset), where, damages)
-                    if block is not None:
-                        _add_rows(block, segment_id, offset, blocks, ledgers)
-                    offset += header.byte_count
-            except CorruptStorageError as error:
-                damages.append(f"{error}; nothing behind byte {offset} can be found")
-        finally:
-            self._disk.close(handle)
-        return Converted(segment_id, blocks, list(ledgers.values()), damages)
 
     def entry_ids(self, row: BlockRow) -> list[int]:
         """Return the ids of the entries in a block, from its head alone."""
@@ -285,47 +171,88 @@ class SegmentFolder:
             self._disk.close(handle)
         return decode_ids(head, segment_file_name(row.segment_id))
 
-    def sync(self, segment_id: int) -> None:
-        """Make a segment durable that an interrupted process may have left in the kernel's cache."""
+    def footer(self, segment_id: int) -> Footer:
+        """Return what the end of a segment says.
+
+        Raises:
+            CorruptStorageError: It is damaged.
+
+        """
         handle = self._disk.open(self.path(segment_id))
         try:
-            self._disk.fdatasync(handle)
+            blocks_end, size = self._blocks_end(handle, segment_id)
+            end = self._disk.pread(handle, size - blocks_end, blocks_end)
+            return decode_footer(end, segment_id, segment_file_name(segment_id))
         finally:
             self._disk.close(handle)
-        self._disk.fsync_dir(self._folder)
 
-    def remove(self, segment_id: int) -> None:
-        """Unlink a segment whose ledgers are all gone."""
-        self._disk.remove(self.path(segment_id))
-        self._disk.fsync_dir(self._folder)
+    def _blocks_end(self, handle: int, segment_id: int) -> tuple[int, int]:
+        size = self._disk.size(handle)
+        trailer = self._disk.pread(handle, TRAILER_BYTES, max(0, size - TRAILER_BYTES))
+        blocks_end, _ = decode_trailer(trailer, segment_id, segment_file_name(segment_id))
+        return blocks_end, size
 
+    # -- whole segments ------------------------------------------------------------------------------------
 
-def _block_or_damage(data: bytes, where: str, damages: list[str]) -> Block | None:
-    try:
-        return decode_block(data, where)
-    except CorruptStorageError as error:
-        damages.append(str(error))
-        return None
+    def walk(self, segment_id: int) -> Iterator[tuple[int, BlockHeader, memoryview]]:
+        """Yield (byte offset, header, bytes) of every block in order, each checked.
 
+        Raises:
+            CorruptStorageError: At the first damage, or if the disk cannot read.
 
-def _add_rows(
-    block: Block, segment_id: int, offset: int, blocks: list[BlockRow], ledgers: dict[int, LedgerRow]
-) -> None:
-    header = block.header
-    records: Iterator[tuple[int, Buffer]] = iter(())
-    if header.first_entry_id < 0:
-        records = block.entries()
-    else:
-        blocks.append(
-            BlockRow(
-                header.ledger_id,
-                header.first_entry_id,
-                header.last_entry_id,
-                segment_id,
-                offset,
-                header.byte_count,
-            )
-        )
-    last = max(header.last_entry_id, NO_ENTRY)
-    row = ledger_row_of(header.ledger_id, records, last, header.last_add_confirmed)
-    ledgers[header.ledger_id] = merge_ledger_rows(ledgers.get(header.ledger_id), row)
+        """
+        damages: list[str] = []
+        for found in self._walk(segment_id, damages):
+            if damages:
+                break
+            yield found
+        if damages:
+            raise CorruptStorageError(damages[0])
+
+    def rows(self, segment_id: int) -> Converted:
+        """Read and check a whole segment, to rebuild the index; what is damaged is named and left out."""
+        blocks: list[BlockRow] = []
+        ledgers: dict[int, LedgerRow] = {}
+        damages: list[str] = []
+        for offset, header, data in self._walk(segment_id, damages):
+            records: Iterator[tuple[int, Buffer]] = iter(())
+            if header.first_entry_id < 0:
+                records = decode_block(data, "").entries()
+            else:
+                place = (segment_id, offset, header.byte_count)
+                blocks.append(BlockRow(header.ledger_id, header.first_entry_id, header.last_entry_id, *place))
+            last = max(header.last_entry_id, NO_ENTRY)
+            row = ledger_row_of(header.ledger_id, records, last, header.last_add_confirmed)
+            ledgers[header.ledger_id] = merge_ledger_rows(ledgers.get(header.ledger_id), row)
+        return Converted(segment_id, blocks, list(ledgers.values()), damages)
+
+    def _walk(self, segment_id: int, damages: list[str]) -> Iterator[tuple[int, BlockHeader, memoryview]]:
+        """Yield the sound blocks; name the others. A damaged trailer leaves the blocks to be found one by one."""
+        where = segment_file_name(segment_id)
+        offset = 0
+        try:
+            handle = self._disk.open(self.path(segment_id))
+        except OSError as error:
+            damages.append(f"{where} cannot be opened: {error}")
+            return
+        try:
+            try:
+                blocks_end, _ = self._blocks_end(handle, segment_id)
+            except CorruptStorageError as error:
+                damages.append(str(error))
+                blocks_end = self._disk.size(handle)
+            window = Window(lambda count, offset: self._disk.pread(handle, count, offset), blocks_end)
+            while offset < blocks_end:
+                byte_count = decode_header(window.view(offset, HEADER_BYTES), where).byte_count
+                data = window.view(offset, min(byte_count, blocks_end - offset))
+                try:
+                    header = check_block(data, where)
+                except CorruptStorageError as error:
+                    damages.append(str(error))
+                else:
+                    yield offset, header, data
+                offset += byte_count
+        except (CorruptStorageError, OSError) as error:
+            damages.append(f"{error}; nothing behind byte {offset} can be found")
+        finally:
+            self._disk.close(handle)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.store.journal_format import batch_buffers, bodies, mark, parse_file_name, scan, sealed_file_name
+from ledger.store.window import Window
 
 ID = (7 << 32) | 0xDEADBEEF
 
@@ -33,8 +34,7 @@ def image(batches: list[list[bytes]], *, idle: bool = False, seal: bool = False,
 
 
 def entries(data: bytearray, found) -> list[list[bytes]]:
-    view = memoryview(data)
-    return [[bytes(view[p : p + n]) for p, n in bodies(view, b)] for b in found.batches]
+    return [[bytes(data[p : p + n]) for p, n in bodies(Window.of(data), b)] for b in found.batches]
 
 
 BATCHES = st.lists(st.lists(st.binary(max_size=60), min_size=1, max_size=5), min_size=1, max_size=6)

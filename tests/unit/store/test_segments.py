@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.errors import CorruptStorageError
+from ledger.store.conversion import JournalFile
 from ledger.store.disk import RealDisk
 from ledger.store.index import LedgerRow
 from ledger.store.index_memory import MemoryIndex
-from ledger.store.journal_format import batch_buffers, scan
+from ledger.store.journal_format import batch_buffers
 from ledger.store.records import explicit_lac_record, fence_record, key_record
 from ledger.store.segment_format import (
     BLOCK_ENTRIES_MAX,
@@ -22,7 +23,7 @@ from ledger.store.segment_format import (
     encode_block,
     split_ids,
 )
-from ledger.store.segments import SegmentFolder, collect
+from ledger.store.segments import Segments
 
 SEGMENT = (3 << 32) | 77
 
@@ -40,17 +41,25 @@ def journal(bodies: list[bytes]) -> bytearray:
     return data
 
 
-def written(folder, bodies: list[bytes]) -> tuple[SegmentFolder, MemoryIndex]:
-    segments = SegmentFolder(RealDisk(), str(folder))
-    data = journal(bodies)
-    converted = segments.write(SEGMENT, data, collect(data, scan(data, SEGMENT)))
+def written(folder, bodies: list[bytes], *, slice_bytes: int = 300) -> tuple[Segments, MemoryIndex]:
+    segments = Segments(RealDisk(), [str(folder)])
+    path = folder / "journal"
+    path.write_bytes(journal(bodies))
+    file = JournalFile(RealDisk(), str(path), SEGMENT, has_successor=False)
+    converted = file.write_segment(segments, slice_bytes=slice_bytes)
+    file.close()
     index = MemoryIndex()
+    if converted is None:
+        assert not bodies
+        return segments, index
     index.commit_segment(SEGMENT, converted.blocks, converted.ledgers)
-    assert segments.rows(SEGMENT) == converted
+    rows = segments.rows(SEGMENT)
+    assert (rows.blocks, rows.damages) == (converted.blocks, [])
+    assert sorted(rows.ledgers, key=lambda row: row.ledger_id) == converted.ledgers
     return segments, index
 
 
-def found(segments: SegmentFolder, index: MemoryIndex, ledger_id: int, entry_id: int) -> bytes | None:
+def found(segments: Segments, index: MemoryIndex, ledger_id: int, entry_id: int) -> bytes | None:
     for row in index.candidates(ledger_id, entry_id):
         body = segments.read_block(row).get(entry_id)
         if body is not None:
@@ -66,7 +75,7 @@ def test_every_entry_comes_back_and_no_other(tmp_path_factory, entries) -> None:
     for place, body in bodies.items():
         assert found(segments, index, *place) == body
         assert found(segments, index, place[0], place[1] + 1) == bodies.get((place[0], place[1] + 1))
-    assert sum(segments.ledger_bytes(SEGMENT).values()) > 0 or not bodies
+    assert not bodies or sum(segments.footer(SEGMENT).ledger_bytes.values()) > 0
 
 
 def test_records_of_a_ledger_are_all_kept(tmp_path) -> None:
@@ -123,7 +132,39 @@ def test_a_rebuild_names_what_is_damaged_and_finds_the_rest(tmp_path) -> None:
 
 def test_an_unfinished_segment_does_not_count(tmp_path) -> None:
     (tmp_path / "0000000300000001.seg.tmp").write_bytes(b"half")
-    segments = SegmentFolder(RealDisk(), str(tmp_path))
+    segments = Segments(RealDisk(), [str(tmp_path)])
+    segments.open()
     assert segments.segment_ids() == []
-    segments.remove_unfinished()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_without_its_trailer_a_segment_still_tells_what_it_holds(tmp_path) -> None:
+    segments, index = written(tmp_path, [entry(1, n) for n in range(1000)])
+    path = tmp_path / segments.path(SEGMENT).rpartition("/")[2]
+    path.write_bytes(path.read_bytes()[:-20])
+    rows = segments.rows(SEGMENT)
+    assert rows.blocks == index.blocks(1)
+    assert "trailer" in rows.damages[0]
+
+
+def test_a_run_of_entries_is_one_slice_up_to_a_gap_or_a_limit(tmp_path) -> None:
+    ids = [*range(10), *range(12, 20)]
+    segments, index = written(tmp_path, [entry(1, n, payload=b"%d" % n) for n in ids])
+    block = segments.read_block(index.blocks(1)[0])
+
+    def unpacked(count: int, data: memoryview) -> list[bytes]:
+        bodies = []
+        while data:
+            end = 4 + int.from_bytes(data[:4], "big")
+            bodies.append(bytes(data[4:end]))
+            data = data[end:]
+        assert len(bodies) == count
+        return bodies
+
+    expected = [entry(1, n, payload=b"%d" % n) for n in ids]
+    assert unpacked(*block.run(0, 99, 1 << 20)) == expected[:10]
+    assert unpacked(*block.run(3, 4, 1 << 20)) == expected[3:7]
+    assert unpacked(*block.run(12, 99, 1 << 20)) == expected[10:]
+    assert unpacked(*block.run(0, 99, 3 * (4 + 33) + 5)) == expected[:3]
+    assert unpacked(*block.run(0, 99, 10)) == []
+    assert unpacked(*block.run(11, 99, 1 << 20)) == []
