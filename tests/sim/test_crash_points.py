@@ -15,6 +15,7 @@ from ledger.testing.cluster import SimCluster
 from tests.sim.ledger_history import History
 from tests.sim.ledger_witness import watch_metadata, witnessed
 
+
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
     logging.disable(logging.CRITICAL)
