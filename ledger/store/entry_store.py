@@ -70,7 +70,7 @@ class EntryStore:
             self.index,
             executors.readers,
             settings.resident_ledgers_max,
-            lambda: self.limbo.ledger_id_max,
+            lambda: self.limbo.fenced_ledger_id_max,
             self._on_index_error,
         )
         self.ledgers = self._resident.ledgers
@@ -331,8 +331,16 @@ class EntryStore:
 
     def bound_limbo(self, ledger_id_max: int) -> asyncio.Future[None]:
         """Limit limbo to the ledgers that existed when the loss was found; durable when the future is done."""
-        self.limbo = Limbo(ledger_id_max, self.limbo.reasons)
-        limbo = self.limbo
+        self.limbo = limbo = self.limbo.bounded(ledger_id_max)
+        return self._save_limbo(limbo)
+
+    async def leave_limbo(self) -> None:
+        """Answer for certain again: all that was lost is here again, and acknowledged. Durable before it is done."""
+        limbo = self.limbo.repaired()
+        await self._save_limbo(limbo)
+        self.limbo = limbo
+
+    def _save_limbo(self, limbo: Limbo) -> asyncio.Future[None]:
         return self._executors.converter.submit(lambda: save_limbo(self._disk, self._settings.ledger_dir, limbo))
 
     def _on_index_error(self, error: BaseException) -> None:
