@@ -76,16 +76,15 @@ class EnsembleLinks:
         asyncio.get_running_loop().call_later(delay_s, restore, self._bookies[position])
         return True
 
-    def replace(self, position: int, bookie_id: str) -> bool:
-        """Put another bookie into a position; tell whether it is connected already."""
+    def replace(self, position: int, bookie_id: str) -> None:
+        """Put another bookie into a position; what is sent to it waits until it is connected, or has failed."""
         self._connections[position].unwatch(self._watcher)
         connection = self._pool.get(bookie_id)
         self._bookies[position] = bookie_id
         self._connections[position] = connection
         self._pause_s[position] = 0.0
-        self._is_live[position] = connection.is_connected
+        self._is_live[position] = True
         connection.watch(self._watcher)
-        return connection.is_connected
 
     def detach(self) -> None:
         """Stop watching: the connections close when nobody else needs them."""

@@ -262,9 +262,11 @@ class WriteHandle:
     def on_unanswered(self, bookie_id: str, tokens: list[Any], reason: str) -> None:  # noqa: ARG002
         """Pause a bookie that is connected and does not answer; one that is not has been reported otherwise."""
         position = self._links.position(bookie_id)
-        if position is None or not self._links.is_connected(position):
+        if position is None:
             return
-        if self._links.pause(position, self._restore):
+        if not self._links.is_connected(position):
+            self._links.set_live(position, is_live=False)
+        elif self._links.pause(position, self._restore):
             self._fail_position(position, reason)
 
     # --- state of connections, as watcher
@@ -272,7 +274,7 @@ class WriteHandle:
     def on_connected(self, bookie_id: str) -> None:
         """Send what the bookie has missed."""
         position = self._links.position(bookie_id)
-        if position is not None:
+        if position is not None and not self._links.is_live(position):
             self._links.set_live(position, is_live=True)
             self._carry_out(self._core.on_position_restored(position))
 
@@ -382,8 +384,7 @@ class WriteHandle:
         assert self._changer is not None
         self.metadata = self._changer.metadata
         for position in effect.positions:
-            if self._links.replace(position, effect.bookies[position]):
-                self._carry_out(self._core.on_position_restored(position))
+            self._links.replace(position, effect.bookies[position])
 
     def _detach(self) -> None:
         self._links.detach()

@@ -267,7 +267,10 @@ class LedgerWriter:
         return self._release() if self.failure is None else []
 
     def on_ensemble_changed(self, bookies: Sequence[str]) -> list[Effect]:
-        """Use the ensemble that the metadata now hold; its new members lack all pending entries."""
+        """Use the ensemble that the metadata now hold.
+
+        Its new members lack all entries of the new segment, those too that become confirmed now: they are sent first.
+        """
         if self.failure is not None or self._change is None:
             return []
         positions = self._change.positions
@@ -278,7 +281,8 @@ class LedgerWriter:
         for position in positions:
             self._failed.pop(position, None)
             self._doubts.pop(position, None)
-        return [*self._release(), UseEnsemble(self.bookies, positions), *self._check_quorum()]
+        resends = [ResendEntries(position, missing) for position in positions if (missing := self._missing(position))]
+        return [UseEnsemble(self.bookies, positions), *resends, *self._release(), *self._check_quorum()]
 
     def on_no_spare(self, reason: str, now: float) -> list[Effect]:
         """Go on with the bookies there are, and look again later; give up if the ack quorum needs another one."""

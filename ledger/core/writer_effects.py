@@ -58,7 +58,7 @@ class ChangeEnsemble(msgspec.Struct, frozen=True):
 
 
 class UseEnsemble(msgspec.Struct, frozen=True):
-    """The metadata hold this ensemble: forget the bookies that were at these positions, connect to the new ones."""
+    """The metadata hold this ensemble: forget the bookies that were at these positions, send to the new ones."""
 
     bookies: tuple[str, ...]
     positions: tuple[int, ...]

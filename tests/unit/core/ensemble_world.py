@@ -225,11 +225,10 @@ class EnsembleWorld:
             elif isinstance(effect, ChangeEnsemble):
                 assert not self.is_choosing
                 self.is_choosing = True
-            elif isinstance(effect, UseEnsemble):
-                for position in effect.positions:
-                    self.carry_out(self.core.on_position_restored(position))
             elif isinstance(effect, FailPending):
                 self.adds.clear()
+            else:
+                assert isinstance(effect, UseEnsemble)
         self.core.validate()
 
     # --- what must hold

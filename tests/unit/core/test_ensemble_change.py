@@ -122,8 +122,10 @@ def test_answers_of_a_bookie_that_leaves_are_taken_back_even_for_complete_entrie
     assert writer.hold([0]) == 0
     assert writer.on_stored(0, [0, 1]) == []
     assert writer.on_stored(1, [0]) == []
-    assert writer.on_ensemble_changed(["b9", "b1", "b2"]) == [UseEnsemble(("b9", "b1", "b2"), (0,))]
-    assert writer.on_position_restored(0) == [ResendEntries(0, [0, 1])]
+    assert writer.on_ensemble_changed(["b9", "b1", "b2"]) == [
+        UseEnsemble(("b9", "b1", "b2"), (0,)),
+        ResendEntries(0, [0, 1]),
+    ]
     assert writer.on_stored(0, [0]) == [ConfirmEntries(0)]
     assert writer.on_stored(2, [1]) == [ConfirmEntries(1)]
 
@@ -135,8 +137,11 @@ def test_the_lac_stands_while_the_store_is_asked_and_moves_at_the_answer() -> No
     assert writer.hold([0]) == 0
     for position in (1, 2):
         assert writer.on_stored(position, [0]) == []
-    assert writer.on_ensemble_changed(["b9", "b1", "b2"]) == [ConfirmEntries(0), UseEnsemble(("b9", "b1", "b2"), (0,))]
-    assert writer.on_position_restored(0) == [ResendEntries(0, [1])]
+    assert writer.on_ensemble_changed(["b9", "b1", "b2"]) == [
+        UseEnsemble(("b9", "b1", "b2"), (0,)),
+        ResendEntries(0, [0, 1]),  # entry 0 too: it belongs to the new segment
+        ConfirmEntries(0),
+    ]
 
 
 def test_the_lac_goes_on_by_the_bookies_of_both_ensembles_when_the_store_takes_its_time() -> None:
@@ -158,7 +163,11 @@ def test_a_bookie_that_fails_meanwhile_goes_into_the_next_change() -> None:
     writer.on_position_failed(0, "gone", 0.0)
     writer.hold([0])
     assert writer.on_position_failed(1, "gone too", 0.0) == []
-    assert writer.on_ensemble_changed(["b8", "b1"]) == [UseEnsemble(("b8", "b1"), (0,)), ChangeEnsemble()]
+    assert writer.on_ensemble_changed(["b8", "b1"]) == [
+        UseEnsemble(("b8", "b1"), (0,)),
+        ResendEntries(0, [0]),
+        ChangeEnsemble(),
+    ]
     assert writer.positions_to_change(0.0) == {1: "gone too"}
 
 
