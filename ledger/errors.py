@@ -6,6 +6,7 @@
         * `WrongPasswordError`       the master key is not the ledger's; nothing was changed or fenced
     * `FencedError`                  another client recovered the ledger; this writer must stop for good
     * `LedgerClosedError`            the handle or the ledger is closed: no more appends
+    * `LedgerExistsError`            a ledger of this id exists already; nothing was changed
     * `NoSuchLedgerError`            the ledger does not exist (in the metadata, or on this bookie)
     * `NoSuchEntryError`             the bookie *knows* that it never stored the entry
     * `UnknownEntryError`            the bookie cannot tell (lost disk, corrupt file): never treat as "none"
@@ -46,6 +47,7 @@ __all__ = [
     "FencedError",
     "LedgerClosedError",
     "LedgerError",
+    "LedgerExistsError",
     "MetadataError",
     "MetadataSessionLostError",
     "MetadataUnavailableError",
@@ -107,6 +109,10 @@ class FencedError(LedgerError):
 
 class LedgerClosedError(LedgerError):
     """The handle or the ledger is closed: no more appends."""
+
+
+class LedgerExistsError(LedgerError):
+    """A ledger of this id exists already; nothing was changed."""
 
 
 class NoSuchLedgerError(LedgerError):

@@ -57,7 +57,8 @@ class LedgerMetadata(msgspec.Struct, frozen=True):
         length: Payload bytes of all entries; only meaningful when CLOSED, else 0.
         created_ms: Wall clock at creation.
         custom: The application's own key-value pairs.
-        token: Random number of the creation, which tells whose create came through.
+        token: Random number of the creation, which tells whose create came through; kept by format 3 only.
+        format_version: Of the node's value; a change keeps it, so that every writer of the cluster goes on reading.
 
     """
 
@@ -71,6 +72,7 @@ class LedgerMetadata(msgspec.Struct, frozen=True):
     created_ms: int = 0
     custom: dict[str, bytes] = {}
     token: int = 0
+    format_version: int = 3
 
     @property
     def is_closed(self) -> bool:

@@ -1,6 +1,7 @@
 """Values of BookKeeper's ZooKeeper nodes: ledger metadata, cookies, bookie registrations, the layout.
 
-Ledger metadata is written in format 3 (binary protobuf) and read in 3 and 2 (text protobuf).
+Ledger metadata come in format 3 (binary protobuf, what BookKeeper writes since 4.9), 2 (text protobuf) and 1 (lines,
+before 4.2, without digest and password). New ledgers get 3; a ledger keeps the format that it has.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ from google.protobuf.message import DecodeError
 from ledger.core.metadata import NO_ENTRY, DigestType, LedgerMetadata, LedgerState, Segment
 from ledger.core.quorum import QuorumConfig
 from ledger.errors import CorruptMetadataError, UsageError
+from ledger.wire.paths import Layout
 from ledger.wire.proto import data_formats_pb2 as pb
 from ledger.wire.varint import decode_varint, encode_varint
 
 __all__ = [
     "LAYOUT",
+    "METADATA_BYTES_MAX",
     "Cookie",
-    "check_layout",
     "decode_bookie_service_info",
     "decode_cookie",
+    "decode_layout",
     "decode_metadata",
     "encode_bookie_service_info",
     "encode_cookie",
@@ -32,11 +35,24 @@ __all__ = [
 ]
 
 LAYOUT: Final = b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
-"""Value of the layout node: format 2, the manager that keeps ledgers in a tree, its version."""
+"""Value of the layout node of a new cluster: format 2, the manager that keeps ledgers in a tree, its version."""
+
+METADATA_BYTES_MAX: Final = 1 << 20
+"""Largest value of a ledger's node, ZooKeeper's own default limit for any."""
+
+_LAYOUTS: Final = {
+    b"org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1": Layout.HIERARCHICAL,
+    b"org.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory:1": Layout.LONG_HIERARCHICAL,
+}
 
 _PREFIX: Final = b"BookieMetadataFormatVersion\t"
 _COOKIE_VERSION: Final = b"5\n"
 _VARINT: Final = re.compile(rb"[\x80-\xff]{0,9}[\x00-\x7f]")
+_BOOKIE_ID: Final = re.compile(r"[^\s/\x00-\x1f\x7f]+")
+_LINES_CLOSED: Final = "CLOSED"
+_LINES_IN_RECOVERY: Final = -102
+_PORT_MAX: Final = 65535
+_INT64_MAX: Final = (1 << 63) - 1
 
 
 class Cookie(msgspec.Struct, frozen=True):
@@ -57,25 +73,10 @@ class Cookie(msgspec.Struct, frozen=True):
 
 
 def encode_metadata(metadata: LedgerMetadata) -> bytes:
-    """Return the value of a ledger's node, in format 3."""
-    message = pb.LedgerMetadataFormat(
-        quorumSize=metadata.quorum.write_quorum,
-        ensembleSize=metadata.quorum.ensemble_size,
-        ackQuorumSize=metadata.quorum.ack_quorum,
-        length=metadata.length,
-        lastEntryId=metadata.last_entry_id,
-        state=metadata.state,  # type: ignore[arg-type]
-        digestType=metadata.digest_type,  # type: ignore[arg-type]
-        password=metadata.password,
-        ctime=metadata.created_ms,
-        cToken=metadata.token,
-    )
-    for segment in metadata.segments:
-        message.segment.add(ensembleMember=segment.bookies, firstEntryId=segment.first_entry_id)
-    for key in sorted(metadata.custom):
-        message.customMetadata.add(key=key, value=metadata.custom[key])
-    body = message.SerializeToString()
-    return b"".join((_PREFIX, b"3\n", encode_varint(len(body)), body))
+    """Return the value of a ledger's node, in the format that the metadata name."""
+    version = metadata.format_version
+    body = _to_lines(metadata) if version == 1 else _to_message(metadata, version)
+    return b"".join((_PREFIX, b"%d\n" % version, body))
 
 
 def decode_metadata(value: bytes, *, ledger_id: int | None = None) -> LedgerMetadata:
@@ -86,21 +87,20 @@ def decode_metadata(value: bytes, *, ledger_id: int | None = None) -> LedgerMeta
 
     """
     where = f"the metadata of ledger {ledger_id}" if ledger_id is not None else "ledger metadata"
+    if len(value) > METADATA_BYTES_MAX:
+        raise CorruptMetadataError(
+            f"{where} are {len(value)} bytes long, more than {METADATA_BYTES_MAX}", ledger_id=ledger_id
+        )
     if not value.startswith(_PREFIX):
         raise CorruptMetadataError(f"{where} begins with {value[:16]!r}, no format version", ledger_id=ledger_id)
     version, _, body = value[len(_PREFIX) :].partition(b"\n")
-    if version == b"1":
-        raise CorruptMetadataError(
-            f"{where} is in format 1, which is read-only history of BookKeeper before 4.2; convert it with "
-            "BookKeeper's own tools first",
-            ledger_id=ledger_id,
-        )
-    if version not in (b"2", b"3"):
-        raise CorruptMetadataError(f"{where} is in format {version!r}; 2 and 3 are known", ledger_id=ledger_id)
+    if version not in (b"1", b"2", b"3"):
+        raise CorruptMetadataError(f"{where} is in format {version[:16]!r}; 1, 2 and 3 are known", ledger_id=ledger_id)
     try:
-        message = _parse_binary(body) if version == b"3" else _parse_text(body)
-        return _from_message(message)
-    except (DecodeError, ValueError, UsageError, text_format.ParseError) as error:
+        if version == b"1":
+            return _from_lines(body.decode())
+        return _from_message(_parse_binary(body) if version == b"3" else _parse_text(body), int(version))
+    except (DecodeError, ValueError, UsageError, text_format.ParseError, RecursionError) as error:
         raise CorruptMetadataError(f"{where} cannot be read: {error}", ledger_id=ledger_id) from error
 
 
@@ -128,17 +128,14 @@ def decode_cookie(value: bytes) -> Cookie:
     message = pb.CookieFormat()
     try:
         text_format.Parse(value[len(_COOKIE_VERSION) :].decode(), message, allow_unknown_field=True)
-    except (text_format.ParseError, UnicodeDecodeError) as error:
+        bookie_id, journal_dirs = _text(message.bookieHost), _text(message.journalDir)
+        instance_id = _text(message.instanceId) if message.HasField("instanceId") else None
+        count, *ledger_dirs = _text(message.ledgerDirs).split("\t")
+    except (text_format.ParseError, ValueError, RecursionError) as error:
         raise CorruptMetadataError(f"a cookie cannot be read: {error}") from error
-    count, *ledger_dirs = message.ledgerDirs.split("\t")
     if count != str(len(ledger_dirs)):
         raise CorruptMetadataError(f"a cookie announces {count} ledger directories and names {len(ledger_dirs)}")
-    return Cookie(
-        message.bookieHost,
-        message.journalDir,
-        tuple(ledger_dirs),
-        message.instanceId if message.HasField("instanceId") else None,
-    )
+    return Cookie(bookie_id, journal_dirs, tuple(ledger_dirs), instance_id)
 
 
 def encode_bookie_service_info(host: str, port: int) -> bytes:
@@ -158,23 +155,43 @@ def decode_bookie_service_info(value: bytes) -> tuple[str, int] | None:
     message = pb.BookieServiceInfoFormat()
     try:
         message.ParseFromString(value)
-    except DecodeError as error:
+        addresses = [(_text(e.host), e.port) for e in message.endpoints if e.protocol == "bookie-rpc"]
+    except (DecodeError, ValueError) as error:
         raise CorruptMetadataError(f"a bookie's registration cannot be read: {error}") from error
-    for endpoint in message.endpoints:
-        if endpoint.protocol == "bookie-rpc":
-            return endpoint.host, endpoint.port
+    for host, port in addresses[:1]:
+        if not host or not 0 < port <= _PORT_MAX:
+            raise CorruptMetadataError(f"a bookie is registered at {host!r} port {port}, which is no address")
+        return host, port
     return None
 
 
-def check_layout(value: bytes) -> None:
-    """Refuse a cluster whose ledgers are kept in another way than ours.
+def decode_layout(value: bytes) -> Layout:
+    """Read the layout node, which says how the cluster keeps its ledgers.
 
     Raises:
-        CorruptMetadataError: The layout node names another manager.
+        CorruptMetadataError: It keeps them in a way that this version does not know, or the node is damaged.
 
     """
-    if value.strip() != LAYOUT:
-        raise CorruptMetadataError(f"the layout of the cluster is {value!r}; only {LAYOUT!r} is known")
+    version, _, manager = value.strip().partition(b"\n")
+    layout = _LAYOUTS.get(manager) if version == b"2" else None
+    if layout is None:
+        known = ", ".join(name.decode() for name in _LAYOUTS)
+        raise CorruptMetadataError(
+            f"the layout node of the cluster holds {value[:200]!r}; known are format 2 and {known}"
+        )
+    return layout
+
+
+def _text(value: str | bytes) -> str:
+    """Return a string of a message; protobuf hands out those that are no UTF-8 as bytes, whatever their type says.
+
+    Raises:
+        ValueError: It is one of those.
+
+    """
+    if isinstance(value, bytes):
+        raise ValueError(f"{value[:80]!r} is no text")  # noqa: TRY004 - the data are wrong, not the call
+    return value
 
 
 def _parse_binary(body: bytes) -> pb.LedgerMetadataFormat:
@@ -192,25 +209,117 @@ def _parse_text(body: bytes) -> pb.LedgerMetadataFormat:
     return message
 
 
-def _from_message(message: pb.LedgerMetadataFormat) -> LedgerMetadata:
+def _to_message(metadata: LedgerMetadata, version: int) -> bytes:
+    message = pb.LedgerMetadataFormat(
+        quorumSize=metadata.quorum.write_quorum,
+        ensembleSize=metadata.quorum.ensemble_size,
+        ackQuorumSize=metadata.quorum.ack_quorum,
+        length=metadata.length,
+        lastEntryId=metadata.last_entry_id,
+        state=metadata.state,  # type: ignore[arg-type]
+        digestType=metadata.digest_type,  # type: ignore[arg-type]
+        password=metadata.password,
+    )
+    if metadata.created_ms:
+        message.ctime = metadata.created_ms
+    for segment in metadata.segments:
+        message.segment.add(ensembleMember=segment.bookies, firstEntryId=segment.first_entry_id)
+    for key in sorted(metadata.custom):
+        message.customMetadata.add(key=key, value=metadata.custom[key])
+    if version == 2:
+        return text_format.MessageToString(message).encode()
+    message.cToken = metadata.token
+    body = message.SerializeToString()
+    return encode_varint(len(body)) + body
+
+
+def _from_message(message: pb.LedgerMetadataFormat, version: int) -> LedgerMetadata:
     ack_quorum = message.ackQuorumSize if message.HasField("ackQuorumSize") else message.quorumSize
     quorum = QuorumConfig(message.ensembleSize, message.quorumSize, ack_quorum)
-    segments = tuple(Segment(s.firstEntryId, tuple(s.ensembleMember)) for s in message.segment)
-    firsts = [segment.first_entry_id for segment in segments]
-    if firsts[:1] != [0] or any(later <= earlier for earlier, later in pairwise(firsts)):
-        raise ValueError(f"its segments start at {firsts}, which is not 0 and then ascending")
-    if any(len(segment.bookies) != quorum.ensemble_size for segment in segments):
-        raise ValueError(f"a segment does not name {quorum.ensemble_size} bookies")
+    segments = tuple(Segment(s.firstEntryId, tuple(map(_text, s.ensembleMember))) for s in message.segment)
     closed = message.state == pb.LedgerMetadataFormat.CLOSED
-    return LedgerMetadata(
-        quorum=quorum,
-        state=LedgerState(message.state),
-        segments=segments,
-        digest_type=DigestType(message.digestType),
-        password=message.password,
-        last_entry_id=message.lastEntryId if closed and message.HasField("lastEntryId") else NO_ENTRY,
-        length=message.length if closed else 0,
-        created_ms=message.ctime,
-        custom={entry.key: entry.value for entry in message.customMetadata},
-        token=message.cToken,
+    if closed and not message.HasField("lastEntryId"):
+        raise ValueError("it is CLOSED without a last entry")
+    return _checked(
+        LedgerMetadata(
+            quorum=quorum,
+            state=LedgerState(message.state),
+            segments=segments,
+            digest_type=DigestType(message.digestType),
+            password=message.password,
+            last_entry_id=message.lastEntryId if closed else NO_ENTRY,
+            length=message.length if closed else 0,
+            created_ms=message.ctime,
+            custom={_text(entry.key): entry.value for entry in message.customMetadata},
+            token=message.cToken,
+            format_version=version,
+        )
     )
+
+
+def _to_lines(metadata: LedgerMetadata) -> bytes:
+    lines = [str(metadata.quorum.write_quorum), str(metadata.quorum.ensemble_size), str(metadata.length)]
+    lines += ["\t".join((str(segment.first_entry_id), *segment.bookies)) for segment in metadata.segments]
+    if metadata.state == LedgerState.OPEN:
+        return "".join(f"{line}\n" for line in lines).encode()
+    last_entry_id = metadata.last_entry_id if metadata.is_closed else _LINES_IN_RECOVERY
+    return "\n".join((*lines, f"{last_entry_id}\t{_LINES_CLOSED}")).encode()
+
+
+def _from_lines(text: str) -> LedgerMetadata:
+    """Read format 1: write quorum, ensemble size, length, segments, and the end once there is one."""
+    write_quorum, ensemble_size, length, *rest = text.removesuffix("\n").split("\n")
+    state = LedgerState.OPEN
+    last_entry_id = NO_ENTRY
+    segments: list[Segment] = []
+    for line in rest:
+        first, *names = line.split("\t")
+        if state != LedgerState.OPEN:
+            raise ValueError(f"{line[:80]!r} follows its end")
+        if names != [_LINES_CLOSED]:
+            segments.append(Segment(int(first), tuple(names)))
+        elif int(first) == _LINES_IN_RECOVERY:
+            state = LedgerState.IN_RECOVERY
+        else:
+            state, last_entry_id = LedgerState.CLOSED, int(first)
+    return _checked(
+        LedgerMetadata(
+            quorum=QuorumConfig(int(ensemble_size), int(write_quorum), int(write_quorum)),
+            state=state,
+            segments=tuple(segments),
+            digest_type=DigestType.CRC32,
+            password=b"",
+            last_entry_id=last_entry_id,
+            length=int(length) if state == LedgerState.CLOSED else 0,
+            format_version=1,
+        )
+    )
+
+
+def _checked(metadata: LedgerMetadata) -> LedgerMetadata:
+    """Return the metadata if they are ones that a BookKeeper client may have written.
+
+    Raises:
+        ValueError: They are not.
+
+    """
+    firsts = [segment.first_entry_id for segment in metadata.segments]
+    if firsts[:1] != [0] or any(later <= earlier for earlier, later in pairwise(firsts)):
+        raise ValueError(f"its segments start at {firsts[:20]}, which is not 0 and then ascending")
+    size = metadata.quorum.ensemble_size
+    for segment in metadata.segments:
+        bookies = segment.bookies
+        if len(bookies) != size:
+            raise ValueError(f"the segment at entry {segment.first_entry_id} names {len(bookies)} bookies, not {size}")
+        if len(dict.fromkeys(bookies)) != size:
+            raise ValueError(f"the segment at entry {segment.first_entry_id} names a bookie twice: {bookies}")
+        for bookie_id in bookies:
+            if not _BOOKIE_ID.fullmatch(bookie_id):
+                raise ValueError(f"the segment at entry {segment.first_entry_id} names {bookie_id[:80]!r}, no bookie")
+    if (
+        metadata.last_entry_id < NO_ENTRY
+        or metadata.length < 0
+        or max(firsts[-1], metadata.last_entry_id, metadata.length) > _INT64_MAX
+    ):
+        raise ValueError(f"its numbers are out of range: last entry {metadata.last_entry_id}, length {metadata.length}")
+    return metadata

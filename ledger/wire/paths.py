@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Final
 
 from ledger.errors import UsageError
@@ -9,10 +10,12 @@ from ledger.errors import UsageError
 __all__ = [
     "LEDGER_ID_MAX",
     "SHORT_LEDGER_ID_MAX",
+    "Layout",
     "available_path",
     "cookie_path",
     "id_generator_path",
     "instance_id_path",
+    "high_order_bits_of",
     "is_ledger_branch",
     "layout_path",
     "ledger_id_of",
@@ -24,11 +27,19 @@ __all__ = [
 
 SHORT_LEDGER_ID_MAX: Final = (1 << 31) - 1
 LEDGER_ID_MAX: Final = (1 << 63) - 1
+_HIGH_ORDER_BITS_PREFIX: Final = "HOB-"
 _SHORT_SPLIT: Final = (2, 4, 4)
 _LONG_SPLIT: Final = (3, 4, 4, 4, 4)
 
 
-def ledger_path(root: str, ledger_id: int) -> str:
+class Layout(Enum):
+    """Which ledgers have the long form of path: those whose id needs it, or all of them."""
+
+    HIERARCHICAL = "hierarchical"
+    LONG_HIERARCHICAL = "long hierarchical"
+
+
+def ledger_path(root: str, ledger_id: int, layout: Layout = Layout.HIERARCHICAL) -> str:
     """Return the node of a ledger: 10 digits split 2/4/4, or 19 split 3/4/4/4/4 past the range of an int.
 
     Raises:
@@ -37,7 +48,11 @@ def ledger_path(root: str, ledger_id: int) -> str:
     """
     if not 0 <= ledger_id <= LEDGER_ID_MAX:
         raise UsageError(f"ledger id {ledger_id} is not in 0 to {LEDGER_ID_MAX}")
-    split = _SHORT_SPLIT if ledger_id <= SHORT_LEDGER_ID_MAX else _LONG_SPLIT
+    is_short = ledger_id <= SHORT_LEDGER_ID_MAX and layout is Layout.HIERARCHICAL
+    return _path(root, ledger_id, _SHORT_SPLIT if is_short else _LONG_SPLIT)
+
+
+def _path(root: str, ledger_id: int, split: tuple[int, ...]) -> str:
     digits = f"{ledger_id:0{sum(split)}d}"
     parts: list[str] = []
     for width in split:
@@ -48,7 +63,7 @@ def ledger_path(root: str, ledger_id: int) -> str:
 
 
 def ledger_id_of(path: str, root: str) -> int | None:
-    """Return the ledger whose node a path below `root` is; None if it is no ledger's."""
+    """Return the ledger whose node a path below `root` is, in either form; None if it is no ledger's."""
     if not path.startswith(root + "/"):
         return None
     *parts, last = path[len(root) + 1 :].split("/")
@@ -58,7 +73,9 @@ def ledger_id_of(path: str, root: str) -> int | None:
     if not (digits.isascii() and digits.isdigit()):
         return None
     ledger_id = int(digits)
-    return ledger_id if ledger_id <= LEDGER_ID_MAX and ledger_path(root, ledger_id) == path else None
+    if ledger_id <= SHORT_LEDGER_ID_MAX and path == _path(root, ledger_id, _SHORT_SPLIT):
+        return ledger_id
+    return ledger_id if ledger_id <= LEDGER_ID_MAX and path == _path(root, ledger_id, _LONG_SPLIT) else None
 
 
 def is_ledger_branch(name: str, depth: int) -> bool:
@@ -103,9 +120,15 @@ def id_generator_path(root: str) -> str:
 def long_id_generator_path(root: str, high_order_bits: int | None = None) -> str:
     """Return the folder of long-id generators, or the prefix of the nodes that give ids `high << 32 | low`."""
     folder = f"{root}/idgen-long"
-    return folder if high_order_bits is None else f"{folder}/HOB-{high_order_bits:010d}/ID-"
+    return folder if high_order_bits is None else f"{folder}/{_HIGH_ORDER_BITS_PREFIX}{high_order_bits:010d}/ID-"
 
 
 def underreplication_path(root: str) -> str:
     """Return the folder of the auditor and the replication workers."""
     return f"{root}/underreplication"
+
+
+def high_order_bits_of(name: str) -> int | None:
+    """Return the number in the name of a long-id generator; None if it is none."""
+    digits = name.removeprefix(_HIGH_ORDER_BITS_PREFIX)
+    return int(digits) if digits != name and digits.isascii() and digits.isdigit() else None

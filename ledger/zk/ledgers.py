@@ -19,17 +19,19 @@ from ledger.ports import MetadataStore, Watcher
 from ledger.wire import paths
 from ledger.wire.metadata_format import (
     LAYOUT,
-    check_layout,
     decode_bookie_service_info,
+    decode_layout,
     decode_metadata,
     encode_metadata,
 )
+from ledger.wire.paths import Layout
+from ledger.zk.ledger_ids import LedgerIds
 
 __all__ = ["LedgerStore"]
 
-_SEQUENCE_DIGITS: Final = 10
 _UNDERREPLICATION_LAYOUT: Final = b'type: "BASIC"\nversion: 1\n'
 _READ_ONLY: Final = "readonly"
+_CREATE_ATTEMPTS_MAX: Final = 5
 
 
 class LedgerStore:
@@ -44,6 +46,8 @@ class LedgerStore:
     def __init__(self, store: MetadataStore, root: str = "/ledgers") -> None:
         self.store = store
         self.root = root
+        self._ids = LedgerIds(store, root)
+        self._layout: Layout | None = None
 
     async def ensure_layout(self, instance_id: str) -> str:
         """Create the nodes that every BookKeeper tool expects, where they are missing.
@@ -55,13 +59,13 @@ class LedgerStore:
             The cluster's instance id.
 
         Raises:
-            CorruptMetadataError: The root holds another layout than the hierarchical one.
+            CorruptMetadataError: The cluster keeps its ledgers in a way that is not known here.
 
         """
         root = self.root
         layout = paths.layout_path(root)
         try:
-            check_layout((await self.store.get(layout)).value)
+            self._layout = decode_layout((await self.store.get(layout)).value)
         except NoNodeError:
             await self._create_if_missing(layout, LAYOUT)
         underreplication = paths.underreplication_path(root)
@@ -88,13 +92,13 @@ class LedgerStore:
         return (await self.store.get(paths.instance_id_path(self.root))).value.decode()
 
     async def new_ledger_id(self) -> int:
-        """Draw an id that no ledger has had: the number of an ephemeral sequential node, deleted at once."""
-        prefix = paths.id_generator_path(self.root)
-        created = await self.store.create(prefix, ephemeral=True, sequential=True, parents=True)
-        ledger_id = int(created[-_SEQUENCE_DIGITS:])
-        with contextlib.suppress(MetadataError):  # it goes with the session; the id is drawn all the same
-            await self.store.delete(created)
-        return ledger_id
+        """Draw an id that no ledger has had: one of 31 bits while there are any, then one of 63.
+
+        Raises:
+            CorruptMetadataError: All ids have been given out.
+
+        """
+        return await self._ids.draw()
 
     async def create(self, ledger_id: int, metadata: LedgerMetadata) -> int:
         """Create a ledger's node; return its version.
@@ -103,8 +107,16 @@ class LedgerStore:
             NodeExistsError: The id is taken.
 
         """
-        path = paths.ledger_path(self.root, ledger_id)
-        await self.store.create(path, encode_metadata(metadata), parents=True)
+        path = await self._path(ledger_id)
+        value = encode_metadata(metadata)
+        for attempt in range(1, _CREATE_ATTEMPTS_MAX + 1):
+            try:
+                await self.store.create(path, value, parents=True)
+            except NoNodeError:  # Who deleted another ledger removed the emptied branch just now.
+                if attempt == _CREATE_ATTEMPTS_MAX:
+                    raise
+            else:
+                break
         return 0
 
     async def read(
@@ -122,7 +134,7 @@ class LedgerStore:
             CorruptMetadataError: The node cannot be read by this version.
 
         """
-        path = paths.ledger_path(self.root, ledger_id)
+        path = await self._path(ledger_id)
         if sync:
             await self.store.sync(path)
         try:
@@ -140,22 +152,28 @@ class LedgerStore:
 
         """
         try:
-            return await self.store.set(paths.ledger_path(self.root, ledger_id), encode_metadata(metadata), version)
+            return await self.store.set(await self._path(ledger_id), encode_metadata(metadata), version)
         except NoNodeError:
             raise NoSuchLedgerError(f"ledger {ledger_id}: deleted meanwhile", ledger_id=ledger_id) from None
 
     async def delete(self, ledger_id: int, version: int) -> None:
-        """Delete a ledger's node; the bookies drop its entries at their next collection.
+        """Delete a ledger's node and the branch that it leaves empty; bookies drop its entries when they next look.
 
         Raises:
             BadVersionError: Somebody else changed it.
             NoSuchLedgerError: There is no such ledger.
 
         """
+        path = await self._path(ledger_id)
         try:
-            await self.store.delete(paths.ledger_path(self.root, ledger_id), version)
+            await self.store.delete(path, version)
         except NoNodeError:
             raise NoSuchLedgerError(f"ledger {ledger_id}: no such ledger", ledger_id=ledger_id) from None
+        branch = path.rpartition("/")[0]
+        with contextlib.suppress(MetadataError):  # It has other ledgers; or somebody else does it, next time.
+            while branch != self.root:
+                await self.store.delete(branch)
+                branch = branch.rpartition("/")[0]
 
     async def list(self) -> list[int]:
         """Return the ids of all ledgers, ascending.
@@ -166,7 +184,21 @@ class LedgerStore:
         """
         found: builtins.list[int] = []
         await self._walk(self.root, 0, found)
-        return sorted(found)
+        return sorted(dict.fromkeys(found))
+
+    async def _path(self, ledger_id: int) -> str:
+        """Return a ledger's node; the layout is read once.
+
+        Raises:
+            CorruptMetadataError: The cluster keeps its ledgers in a way that is not known here.
+
+        """
+        if self._layout is None:
+            try:
+                self._layout = decode_layout((await self.store.get(paths.layout_path(self.root))).value)
+            except NoNodeError:  # No cluster yet, or a server that lags.
+                return paths.ledger_path(self.root, ledger_id)
+        return paths.ledger_path(self.root, ledger_id, self._layout)
 
     async def _walk(self, path: str, depth: int, found: builtins.list[int]) -> None:
         try:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,16 +16,17 @@ from ledger.wire import paths
 from ledger.wire.metadata_format import (
     LAYOUT,
     Cookie,
-    check_layout,
     decode_bookie_service_info,
     decode_cookie,
+    decode_layout,
     decode_metadata,
     encode_bookie_service_info,
     encode_cookie,
     encode_metadata,
 )
+from ledger.wire.paths import Layout
 
-bookies = st.lists(st.text("abc.:0123", min_size=1, max_size=9), min_size=3, max_size=3).map(tuple)
+bookies = st.lists(st.text("abc.:0123", min_size=1, max_size=9), min_size=3, max_size=3, unique=True).map(tuple)
 
 
 @st.composite
@@ -69,19 +73,30 @@ def test_metadata_in_text_are_read() -> None:
     assert (metadata.digest_type, metadata.password, metadata.last_entry_id) == (DigestType.CRC32, b"pw", -1)
 
 
-@pytest.mark.parametrize(
-    ("value", "says"),
-    [
-        (b"", "no format version"),
-        (b"BookieMetadataFormatVersion\t1\n2\n3\n0\n0\ta:1\tb:2\tc:3\n", "format 1"),
-        (b"BookieMetadataFormatVersion\t9\nx", "format b'9'"),
-        (b"BookieMetadataFormatVersion\t2\nquorumSize: 3\nensembleSize: 2\nlength: 0\nstate: OPEN\n", "write quorum"),
-        (b"BookieMetadataFormatVersion\t2\nquorumSize: 1\nensembleSize: 1\nlength: 0\nstate: OPEN\n", "segments"),
-    ],
-)
-def test_metadata_that_cannot_be_used_say_why(value: bytes, says: str) -> None:
-    with pytest.raises(CorruptMetadataError, match=says):
-        decode_metadata(value, ledger_id=3)
+_LINES = b"BookieMetadataFormatVersion\t1\n2\n3\n0\n0\ta:1\tb:2\tc:3\n7\ta:1\tb:2\td:4\n"
+
+
+def test_metadata_in_lines_are_read() -> None:
+    metadata = decode_metadata(_LINES)
+    assert metadata.quorum == QuorumConfig(3, 2, 2)
+    assert metadata.segments == (Segment(0, ("a:1", "b:2", "c:3")), Segment(7, ("a:1", "b:2", "d:4")))
+    assert (metadata.state, metadata.last_entry_id) == (LedgerState.OPEN, -1)
+    assert decode_metadata(_LINES + b"-102\tCLOSED").state == LedgerState.IN_RECOVERY
+    closed = decode_metadata(_LINES.replace(b"3\n0\n", b"3\n500\n") + b"9\tCLOSED")
+    assert (closed.state, closed.last_entry_id, closed.length) == (LedgerState.CLOSED, 9, 500)
+
+
+@pytest.mark.parametrize("end", [b"", b"-102\tCLOSED", b"9\tCLOSED", b"-1\tCLOSED"])
+def test_metadata_in_lines_stay_in_lines(end: bytes) -> None:
+    assert encode_metadata(decode_metadata(_LINES + end)) == _LINES + end
+
+
+@given(ledgers())
+def test_metadata_in_text_stay_in_text(metadata: LedgerMetadata) -> None:
+    metadata = msgspec.structs.replace(metadata, format_version=2, token=0)
+    value = encode_metadata(metadata)
+    assert value.startswith(b"BookieMetadataFormatVersion\t2\nquorumSize: 3\n")
+    assert decode_metadata(value) == metadata
 
 
 def test_a_cookie_is_the_text_that_bookkeeper_writes() -> None:
@@ -104,10 +119,13 @@ def test_a_registration_names_the_endpoint() -> None:
         decode_bookie_service_info(b"\xff\xff")
 
 
-def test_another_layout_is_refused() -> None:
-    check_layout(LAYOUT)
-    with pytest.raises(CorruptMetadataError, match="Flat"):
-        check_layout(b"1\norg.apache.bookkeeper.meta.FlatLedgerManagerFactory:1")
+def test_both_trees_of_ledgers_are_known_and_another_layout_is_named() -> None:
+    assert decode_layout(LAYOUT) is Layout.HIERARCHICAL
+    long = b"2\norg.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory:1"
+    assert decode_layout(long) is Layout.LONG_HIERARCHICAL
+    for foreign in (b"2\norg.apache.bookkeeper.meta.FlatLedgerManagerFactory:1", b"1\nflat:1", b"", LAYOUT[:-1] + b"2"):
+        with pytest.raises(CorruptMetadataError, match=re.escape(repr(foreign))):
+            decode_layout(foreign)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,9 @@ def test_hosts_and_root_are_read(text, hosts, root) -> None:
     assert MetadataUri.parse(str(uri)) == uri
 
 
-@pytest.mark.parametrize("text", ["", "h:1", "http://h:1/l", "zk://", "zk://h:0/l", "zk://h:x/l", "zk://h:99999/l", "zk://h/a//b"])
+@pytest.mark.parametrize(
+    "text", ["", "h:1", "http://h:1/l", "zk://", "zk://h:0/l", "zk://h:x/l", "zk://h:99999/l", "zk://h/a//b"]
+)
 def test_what_is_no_uri_is_refused_with_its_text(text) -> None:
     with pytest.raises(UsageError, match="metadata URI"):
         MetadataUri.parse(text)
