@@ -65,7 +65,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
         wipe: Weight of that disk's loss; the host starts on an empty one.
         sync_error_rate: Share of disk syncs that fail.
         write_error_rate: Share of disk writes that find no space.
-        read_error_rate: Share of disk reads that fail.
+        read_error_rate: Share of reads from that disk that fail: at a start a bookie takes that for a loss.
         metadata: Rates of the metadata store.
         network: Rates of the network.
 
@@ -99,7 +99,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_damaging(self) -> bool:
         """Whether a disk may lose what it had synced."""
-        return self.rot > 0 or self.misdirect > 0 or self.wipe > 0
+        return self.rot > 0 or self.misdirect > 0 or self.wipe > 0 or self.read_error_rate > 0
 
     @classmethod
     def draw(cls, rng: random.Random) -> Self:

@@ -61,8 +61,8 @@ class Nemesis:
 
     @property
     def is_damage_done(self) -> bool:
-        """Whether a disk has lost anything that it had synced."""
-        return any(self.counts[name] for name in ("rot", "misdirect", "wipe"))
+        """Whether a disk may have lost anything that it had synced."""
+        return self._faults.read_error_rate > 0 or any(self.counts[name] for name in ("rot", "misdirect", "wipe"))
 
     async def run(self) -> None:
         """Do one thing after the other until cancelled, or until `calm`."""
@@ -72,7 +72,7 @@ class Nemesis:
         for host in self._servers:
             host.disk.sync_error_rate = faults.sync_error_rate
             host.disk.write_error_rate = faults.write_error_rate
-            host.disk.read_error_rate = faults.read_error_rate
+        self.damaged.disk.read_error_rate = faults.read_error_rate
         weights = [getattr(faults, name) for name in EVENTS]
         while not self._is_calm and any(weights):
             await asyncio.sleep(self._rng.expovariate(1 / faults.interval_s))
