@@ -28,6 +28,7 @@ class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
         copy_bytes_per_s: What one copy may read and write in a second; 0 is without limit.
         metadata_reads: Ledger nodes that are read at a time.
         placement: How the place of a lost bookie is filled.
+        self_repair_s: How often a bookie looks for damage of its own.
 
     """
 
@@ -44,3 +45,4 @@ class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     copy_bytes_per_s: int = 64 << 20
     metadata_reads: int = 32
     placement: PlacementPolicy = "random"
+    self_repair_s: float = 30.0

@@ -14,6 +14,8 @@ from ledger.client.pool import ConnectionPool
 from ledger.client.settings import ClientSettings
 from ledger.errors import CookieMismatchError, NoNodeError
 from ledger.ports import ANY_VERSION
+from ledger.replication.self_repair import SelfRepair
+from ledger.replication.settings import ReplicationSettings
 from ledger.store.entry_store import Executors, StoreSettings
 from ledger.store.index import Index
 from ledger.store.index_memory import MemoryIndex
@@ -53,6 +55,7 @@ class SimCluster:
         session_timeout_ms: Of bookies and clients.
         patch_server: Called with every server before it listens: plants a bug, for tests that want it found.
         collect_s: How often bookies look for deleted ledgers; never, if None.
+        self_repair: How bookies repair what they lost; they do not, if None.
 
     Attributes:
         bookies: Hosts of the bookies, off until `start`.
@@ -69,6 +72,7 @@ class SimCluster:
         session_timeout_ms: int = 4_000,
         patch_server: ServerPatch | None = None,
         collect_s: float | None = None,
+        self_repair: ReplicationSettings | None = None,
     ) -> None:
         self.bookies = [simulation.host(f"b{number}", self._run_bookie) for number in range(bookie_count)]
         self.servers: dict[str, BookieServer] = {}
@@ -80,6 +84,7 @@ class SimCluster:
         self._session_timeout_ms = session_timeout_ms
         self._patch_server = patch_server
         self._collect_s = collect_s
+        self._self_repair = self_repair
         self._client_count = 0
 
     def start(self) -> None:
@@ -162,6 +167,11 @@ class SimCluster:
                 now_ms=host.clock_ms,
             )
             moves.append(asyncio.get_running_loop().create_task(collector.run(self._collect_s)))
+        if self._self_repair is not None:
+            pool = ConnectionPool(ledgers.bookie_address, rng, _CLIENT)
+            client = LedgerClient(ledgers, pool, rng, _CLIENT, wall_ms=host.clock_ms)
+            repair = SelfRepair(server.store, client, pool, bookie_id, self._self_repair)
+            moves.append(asyncio.get_running_loop().create_task(repair.run()))
         raise await server.failed
 
 

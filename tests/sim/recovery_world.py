@@ -96,6 +96,21 @@ class RecoveryWorld:
 
         return await self.on_client(work())
 
+    def spoil(self, bookie_id: str, ledger_id: int, entry_ids: list[int]) -> None:
+        """Have a bookie answer reads of entries with bytes that fail the digest."""
+        store = self.cluster.servers[bookie_id.partition(":")[0]].store
+        find = store.find
+
+        def find_or_spoil(wanted_ledger: int, entry_id: int) -> Any:
+            found = find(wanted_ledger, entry_id)
+            if found is None or wanted_ledger != ledger_id or entry_id not in entry_ids:
+                return found
+            body = bytearray(found)  # type: ignore[arg-type]
+            body[-1] ^= 1
+            return bytes(body)
+
+        store.find = find_or_spoil  # type: ignore[method-assign]
+
     async def marked(self) -> list[int]:
         return await self.on_client(next(iter(self.recoveries.values())).marks.marked())
 
