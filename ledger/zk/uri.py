@@ -16,7 +16,7 @@ DEFAULT_METADATA_URI = "zk+hierarchical://127.0.0.1:2181/ledgers"
 METADATA_URI_VARIABLE = "RSM_METADATA_URI"
 
 _URI = re.compile(r"(?P<scheme>[a-z+]+)://(?P<hosts>[^/]+)(?P<root>/[^?#]*)?")
-_SCHEMES = ("zk", "zk+hierarchical", "zk+null")
+_SCHEMES = ("zk", "zk+null", "zk+hierarchical", "zk+longhierarchical")  # The layout node decides between them.
 _PORT_DEFAULT = 2181
 _PORT_MAX = 65535
 

@@ -218,7 +218,7 @@ final class Commands {
         answer.put("ack_quorum", metadata.getAckQuorumSize());
         answer.put("last", metadata.getLastEntryId());
         answer.put("length", metadata.getLength());
-        answer.put("digest", metadata.getDigestType().name());
+        answer.put("digest", String.valueOf(metadata.getDigestType()));
         answer.put("created_ms", metadata.getCtime());
         ObjectNode custom = answer.putObject("custom");
         metadata.getCustomMetadata().forEach((key, value) -> custom.put(key, new String(value, StandardCharsets.UTF_8)));

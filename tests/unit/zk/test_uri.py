@@ -12,6 +12,7 @@ from ledger.zk.uri import DEFAULT_METADATA_URI, METADATA_URI_VARIABLE, MetadataU
         ("zk+hierarchical://h1:2181;h2:2182/ledgers", ("h1:2181", "h2:2182"), "/ledgers"),
         ("zk://h1:2181,h2/a/b/", ("h1:2181", "h2:2181"), "/a/b"),
         ("zk+null://h1", ("h1:2181",), "/ledgers"),
+        ("zk+longhierarchical://h1/l", ("h1:2181",), "/l"),
     ],
 )
 def test_hosts_and_root_are_read(text, hosts, root) -> None:
