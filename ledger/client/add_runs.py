@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeAlias, TypeVar
 
-__all__ = ["AddRuns", "Answered", "StoredIds"]
+__all__ = ["AddBatch", "AddRuns", "Answered", "StoredIds"]
 
 AskerT = TypeVar("AskerT")
 
@@ -25,6 +25,36 @@ StoredIds: TypeAlias = Callable[[bytes | bytearray, int, int], tuple[int, int, i
 
 Answered: TypeAlias = tuple[AskerT, Sequence[int]]
 """Who sent the adds, and their entries, ascending."""
+
+
+class AddBatch(Generic[AskerT]):
+    """Adds of one ledger that are sent together, to one bookie or to several; their tokens are their entry ids.
+
+    Args:
+        asker: Who sends them.
+        ledger_id: Their ledger.
+        entry_ids: Ascending.
+        answers: The frame for each that will say "stored", as the encoder gave it.
+
+    """
+
+    __slots__ = ("asker", "entry_ids", "ledger_id", "runs")
+
+    def __init__(self, asker: AskerT, ledger_id: int, entry_ids: Sequence[int], answers: Sequence[bytes]) -> None:
+        assert len(entry_ids) == len(answers)
+        self.asker = asker
+        self.ledger_id = ledger_id
+        self.entry_ids = entry_ids
+        # (entries, their answers joined, bytes of each answer)
+        self.runs: list[tuple[Sequence[int], bytes, int]] = []
+        start = 0
+        while start < len(answers):
+            size = len(answers[start])
+            stop = len(answers)
+            if len(answers[-1]) != size:
+                stop = next(index for index in range(start, stop) if len(answers[index]) != size)
+            self.runs.append((entry_ids[start:stop], b"".join(answers[start:stop]), size))
+            start = stop
 
 
 class _Run(Generic[AskerT]):
@@ -113,30 +143,13 @@ class AddRuns(Generic[AskerT]):
         """Adds that were given up and not answered since."""
         return len(self._late)
 
-    def add(
-        self, asker: AskerT, ledger_id: int, entry_ids: Sequence[int], answers: Sequence[bytes], now: float
-    ) -> None:
-        """Take adds that are sent now.
-
-        Args:
-            asker: Who sends them.
-            ledger_id: Their ledger.
-            entry_ids: Ascending.
-            answers: The frame for each that will say "stored".
-            now: Loop time.
-
-        """
-        runs = self._by_ledger.setdefault(ledger_id, deque())
-        start = 0
-        while start < len(entry_ids):
-            size = len(answers[start])
-            stop = len(entry_ids)
-            if len(answers[-1]) != size:
-                stop = next(index for index in range(start, stop) if len(answers[index]) != size)
-            run = _Run(asker, ledger_id, entry_ids[start:stop], b"".join(answers[start:stop]), size, now)
+    def add(self, batch: AddBatch[AskerT], now: float) -> None:
+        """Take adds that are sent now (loop time)."""
+        runs = self._by_ledger.setdefault(batch.ledger_id, deque())
+        for entry_ids, answers, frame_bytes in batch.runs:
+            run = _Run(batch.asker, batch.ledger_id, entry_ids, answers, frame_bytes, now)
             runs.append(run)
             self._order.append(run)
-            start = stop
 
     def take_stored(self, buffer: bytes | bytearray, end: int) -> tuple[list[Answered[AskerT]], int]:
         """Take the frames at the front of `buffer[:end]` that say "stored".

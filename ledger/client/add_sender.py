@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from itertools import repeat
 
-from ledger.client.connection import Asker, Operation
+from ledger.client.add_runs import AddBatch
+from ledger.client.connection import Asker
 from ledger.client.ensemble_links import EnsembleLinks
 from ledger.client.pool import ConnectionPool
 from ledger.core.quorum import QuorumConfig, write_set
 from ledger.core.writer_effects import ResendEntries, SendEntries
-from ledger.wire.add_batch import AddEncoder
+from ledger.wire.protocol import BatchEncoder
 
 __all__ = ["AddSender"]
 
@@ -21,6 +21,7 @@ class AddSender:
 
     Args:
         asker: Gets the answers; the token of a request is its entry id.
+        ledger_id: The ledger.
         pool: Gives transaction numbers.
         links: The ensemble.
         quorum: Of the ledger.
@@ -29,9 +30,16 @@ class AddSender:
     """
 
     def __init__(
-        self, asker: Asker, pool: ConnectionPool, links: EnsembleLinks, quorum: QuorumConfig, encoder: AddEncoder
+        self,
+        asker: Asker,
+        ledger_id: int,
+        pool: ConnectionPool,
+        links: EnsembleLinks,
+        quorum: QuorumConfig,
+        encoder: BatchEncoder,
     ) -> None:
         self._asker = asker
+        self._ledger_id = ledger_id
         self._pool = pool
         self._links = links
         self._quorum = quorum
@@ -46,7 +54,7 @@ class AddSender:
         """Seal payloads under consecutive ids and send them to the positions that are live."""
         first = effect.first_entry_id
         first_txn = self._pool.take_txns(len(payloads))
-        heads, txns = self._encoder.heads(first_txn, first, effect.last_add_confirmed, effect.lengths, payloads)
+        heads, answers = self._encoder.heads(first_txn, first, effect.last_add_confirmed, effect.lengths, payloads)
         entry_ids = range(first, first + len(payloads))
         if first == self._first + len(self._sent):
             self._sent.extend(zip(heads, payloads, strict=True))
@@ -54,35 +62,37 @@ class AddSender:
             self._fill(first, list(zip(heads, payloads, strict=True)))
         if not self._is_striped:
             data = b"".join([part for pair in zip(heads, payloads, strict=True) for part in pair])
-            operations: dict[bytes, Operation] = dict(zip(txns, zip(repeat(self._asker), entry_ids), strict=False))
-            self._links.send_to_all(data, operations)
+            self._links.send_to_all(data, AddBatch(self._asker, self._ledger_id, entry_ids, answers))
             return
-        by_position: list[tuple[list[bytes], dict[bytes, Operation]]] = [
-            ([], {}) for _ in range(self._quorum.ensemble_size)
+        by_position: list[tuple[list[bytes], list[int], list[bytes]]] = [
+            ([], [], []) for _ in range(self._quorum.ensemble_size)
         ]
-        for entry_id, txn, head, payload in zip(entry_ids, txns, heads, payloads, strict=True):
+        for entry_id, answer, head, payload in zip(entry_ids, answers, heads, payloads, strict=True):
             for position in write_set(entry_id, self._quorum):
-                parts, position_operations = by_position[position]
+                parts, stored_ids, stored = by_position[position]
                 parts += (head, payload)
-                position_operations[txn] = (self._asker, entry_id)
-        for position, (parts, operations) in enumerate(by_position):
-            if operations and self._links.is_live(position):
-                self._links.send(position, b"".join(parts), operations)
+                stored_ids.append(entry_id)
+                stored.append(answer)
+        for position, (parts, stored_ids, stored) in enumerate(by_position):
+            if stored_ids and self._links.is_live(position):
+                batch = AddBatch(self._asker, self._ledger_id, stored_ids, stored)
+                self._links.send(position, b"".join(parts), batch)
 
     def resend(self, effect: ResendEntries) -> None:
         """Send entries to one position again, the sealed bytes unchanged."""
         first_txn = self._pool.take_txns(len(effect.entry_ids))
         parts: list[bytes] = []
-        operations: dict[bytes, Operation] = {}
+        answers: list[bytes] = []
         sent, first = list(self._sent), self._first
         for number, entry_id in enumerate(effect.entry_ids, first_txn):
             kept = sent[entry_id - first]
             assert kept is not None
             sealed_head, payload = kept
-            head, txn = self._encoder.again(number, entry_id, sealed_head, payload)
+            head, answer = self._encoder.again(number, entry_id, sealed_head, payload)
             parts += (head, payload)
-            operations[txn] = (self._asker, entry_id)
-        self._links.send(effect.position, b"".join(parts), operations)
+            answers.append(answer)
+        batch = AddBatch(self._asker, self._ledger_id, effect.entry_ids, answers)
+        self._links.send(effect.position, b"".join(parts), batch)
 
     def forget(self, last_entry_id: int) -> None:
         """Let go of the entries up to this one (inclusive): they need not be sent again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -61,7 +62,7 @@ class AnswerQueue:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
-    def on_stored(self, bookie_id: str, tokens: list[Any]) -> None:
+    def on_stored(self, bookie_id: str, tokens: Sequence[Any]) -> None:
         """Take adds that were answered EOK: they come without a response."""
         self._take([Answered(bookie_id, token, None, "EOK", is_stored=True) for token in tokens])
 
@@ -69,7 +70,7 @@ class AnswerQueue:
         """Take answers."""
         self._take([Answered(bookie_id, token, response, _NAMES[response.status]) for token, response in responses])
 
-    def on_unanswered(self, bookie_id: str, tokens: list[Any], reason: str) -> None:
+    def on_unanswered(self, bookie_id: str, tokens: Sequence[Any], reason: str) -> None:
         """Take requests that get no answer."""
         self._take([Answered(bookie_id, token, None, reason) for token in tokens])
 

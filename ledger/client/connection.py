@@ -1,9 +1,8 @@
-"""One bookie as a client sees it: a connection that is opened when needed, re-opened, and shared by all handles.
+"""One connection of a client to one bookie: opened when needed, re-opened, shared by all handles.
 
-Requests carry a transaction number; `pending` maps its raw bytes to who asked. Everything goes by the batch: what
-handles send during one turn of the loop leaves in one write, and the answers of one wake-up are handed on as one
-list per asker. Requests that a broken connection leaves behind are reported, never sent again from here: whether
-to repeat is for the asker to know.
+It speaks one protocol (`ledger.wire.protocol`). Everything goes by the batch: what handles send during one turn of
+the loop leaves in one write, and the answers of one wake-up are handed on as one list per asker. Requests that a
+broken connection leaves behind are reported, never sent again from here: whether to repeat is for the asker to know.
 """
 
 from __future__ import annotations
@@ -11,42 +10,30 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import deque
-from collections.abc import Awaitable, Callable
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
+from ledger.client.add_runs import AddBatch
+from ledger.client.channel import Channel, Stored, start_tls
+from ledger.client.in_flight import Asker, InFlight, Operation, Tokens
+from ledger.client.quarantine import Quarantine
 from ledger.client.settings import ClientSettings
 from ledger.errors import LedgerError, RemoteProtocolError
-from ledger.wire import v3
 from ledger.wire.codes import Status
-from ledger.wire.frames import FrameBuffer
-from ledger.wire.packets import AddResponse, Response
-from ledger.wire.v3_fast import stored_run
-from ledger.wire.varint import decode_varint, encode_varint
+from ledger.wire.packets import AddResponse, Response, UnsupportedResponse
+from ledger.wire.protocol import Key, WireProtocol
 
-__all__ = ["Asker", "BookieConnection", "Operation", "Resolve", "Watcher"]
+__all__ = ["Asker", "BookieConnection", "Operation", "Resolve", "Shared", "Watcher"]
 
 _log = logging.getLogger(__name__)
 
+_LATE_MAX: Final = 200_000
+"""Requests given up and never answered; a bookie that leaves out so many answers is not worth keeping them."""
+
 Resolve: TypeAlias = Callable[[str], Awaitable[tuple[str, int]]]
 """Bookie id -> (host, port)."""
-
-
-class Asker(Protocol):
-    """Who sends requests; called on the event loop, with whole batches. `token` is what it gave with a request."""
-
-    def on_stored(self, bookie_id: str, tokens: list[Any]) -> None:
-        """Take the adds that were answered EOK."""
-        ...
-
-    def on_responses(self, bookie_id: str, responses: list[tuple[Any, Response]]) -> None:
-        """Take all other answers."""
-        ...
-
-    def on_unanswered(self, bookie_id: str, tokens: list[Any], reason: str) -> None:
-        """Take the requests that will get no answer: the connection broke, or time is up."""
-        ...
 
 
 class Watcher(Protocol):
@@ -65,10 +52,6 @@ class Watcher(Protocol):
         ...
 
 
-Operation: TypeAlias = tuple[Asker, Any]
-"""Who asked, and its token."""
-
-
 class _State(Enum):
     IDLE = "idle"  # nobody needs it
     CONNECTING = "connecting"  # requests queue up in `_out`
@@ -76,38 +59,52 @@ class _State(Enum):
     WAITING = "waiting"  # the last attempt failed a moment ago: requests fail at once
 
 
-class BookieConnection:
-    """The client's end of everything between it and one bookie."""
+class Shared:
+    """What all connections of one client have in common.
+
+    Attributes:
+        resolve: Bookie id -> (host, port).
+        rng: For the jitter of reconnects.
+        settings: Limits and times.
+        quarantine: Where failures are counted.
+        tls: Context of encrypted connections; None for plain ones.
+
+    """
 
     def __init__(
-        self,
-        bookie_id: str,
-        resolve: Resolve,
-        rng: random.Random,
-        settings: ClientSettings,
-        next_txn: Callable[[], int],
+        self, resolve: Resolve, rng: random.Random, settings: ClientSettings, tls: ssl.SSLContext | None = None
     ) -> None:
+        self.resolve = resolve
+        self.rng = rng
+        self.settings = settings
+        self.quarantine = Quarantine(settings.quarantine_s)
+        self.tls = tls
+
+
+class BookieConnection:
+    """The client's end of one connection."""
+
+    def __init__(self, bookie_id: str, shared: Shared, protocol: WireProtocol) -> None:
         self.bookie_id = bookie_id
+        self.protocol = protocol
+        self.in_flight = InFlight(protocol)
         self.failure: str | None = None
         """Why the last attempt or connection failed; None after a successful one."""
-        self._resolve = resolve
-        self._rng = rng
-        self._settings = settings
-        self._next_txn = next_txn
+        self._shared = shared
+        self._settings = shared.settings
         self._loop = asyncio.get_running_loop()
         self._state = _State.IDLE
-        self._transport: asyncio.Transport | None = None
+        self._channel: Channel | None = None
         self._task: asyncio.Task[None] | None = None
         self._watchers: list[Watcher] = []
-        # Raw transaction -> who asked, oldest first: requests on the wire or in `_out`.
-        self._pending: dict[bytes, Operation] = {}
-        # The same for long polls, which have deadlines of their own (loop time).
-        self._polls: dict[bytes, tuple[float, Operation]] = {}
-        # (time, first transaction not yet given out then), one a sweep: what was asked before it is that old.
-        self._marks: deque[tuple[float, int]] = deque()
         self._received_at = 0.0
+        # Frames for the next write. Invariant: `_out_bytes` is their size.
         self._out: list[bytes] = []
+        self._out_bytes = 0
         self._flush_planned = False
+        # Whether the bookie has said something sensible on this connection.
+        self._has_heard = False
+        # The last pause before an attempt; 0 once the bookie has said something sensible.
         self._delay_s = 0.0
         self._is_closed = False
 
@@ -131,54 +128,47 @@ class BookieConnection:
         if watcher in self._watchers:
             self._watchers.remove(watcher)
 
-    def send(self, data: bytes, operations: dict[bytes, Operation]) -> None:
-        """Send whole frames, whose raw transactions are the keys of `operations`, in order.
+    def send_adds(self, data: bytes, batch: AddBatch[Asker]) -> None:
+        """Send the frames of adds.
 
         If the bookie cannot be reached, they are reported as unanswered in a later turn of the loop.
         """
-        self._want()
-        if self._state is _State.WAITING or self._is_closed:
-            self._loop.call_soon(self._report, operations, self.failure or "the client is closed")
-            return
-        self._pending.update(operations)
-        self._queue(data)
+        if self._can_send([(batch.asker, batch.entry_ids)]):
+            self.in_flight.add_batch(batch, self._loop.time())
+            self._queue(data)
 
-    def poll(self, data: bytes, txn: bytes, operation: Operation, timeout_s: float) -> None:
+    def send(self, data: bytes, requests: Sequence[tuple[Key, Operation]]) -> None:
+        """Send the frames of other requests; `requests` are their keys, and who asks. Else as `send_adds`."""
+        if self._can_send([(asker, (token,)) for _, (asker, token) in requests]):
+            now = self._loop.time()
+            for key, operation in requests:
+                self.in_flight.add_request(key, operation, now)
+            self._queue(data)
+
+    def poll(self, data: bytes, key: Key, operation: Operation, timeout_s: float) -> None:
         """Send one request that the bookie may hold for `timeout_s` before it answers."""
-        self._want()
-        if self._state is _State.WAITING or self._is_closed:
-            self._loop.call_soon(self._report, {txn: operation}, self.failure or "the client is closed")
-            return
-        self._polls[txn] = (self._loop.time() + timeout_s + self._settings.request_timeout_s, operation)
-        self._queue(data)
+        asker, token = operation
+        if self._can_send([(asker, (token,))]):
+            deadline = self._loop.time() + timeout_s + self._settings.request_timeout_s
+            self.in_flight.add_poll(key, operation, deadline)
+            self._queue(data)
 
     def sweep(self) -> None:
         """Report the requests that have waited too long; give up a connection on which nothing comes any more."""
         now = self._loop.time()
         limit_s = self._settings.request_timeout_s
-        overdue: dict[bytes, Operation] = {}
-        oldest = None
-        while self._marks and now - self._marks[0][0] >= limit_s:
-            oldest = self._marks.popleft()
-        if self._pending:
-            self._marks.append((now, self._next_txn()))
-        if oldest is not None:
-            for txn, operation in self._pending.items():
-                if decode_varint(txn) >= oldest[1]:
-                    break
-                overdue[txn] = operation
-        for txn, (deadline, operation) in self._polls.items():
-            if now >= deadline:
-                overdue[txn] = operation
+        overdue = self.in_flight.overdue(now, limit_s)
         if not overdue:
             return
-        if self._transport is not None and now - self._received_at >= limit_s:
-            self._drop(f"no answer within {limit_s:g} s", is_failure=True)
+        reason = f"no answer within {limit_s:g} s"
+        self._shared.quarantine.strike(self.bookie_id, now)
+        is_silent = now - self._received_at >= limit_s
+        if self._channel is not None and is_silent:
+            self._drop(reason, is_failure=True, given_up=overdue)
             return
-        for txn in overdue:
-            self._pending.pop(txn, None)
-            self._polls.pop(txn, None)
-        self._report(overdue, f"no answer within {limit_s:g} s")
+        self._report(overdue, reason)
+        if self.in_flight.late_count > _LATE_MAX:
+            self._drop(f"it leaves out answers: {self.in_flight.late_count} by now", is_failure=True)
 
     async def close(self) -> None:
         """End the connection; what is pending is reported as unanswered."""
@@ -191,69 +181,88 @@ class BookieConnection:
 
     # --- sending
 
+    def _can_send(self, operations: list[Tokens]) -> bool:
+        """Have the connection opened if it is not; if it cannot be now, report the operations soon."""
+        self._want()
+        if self._state is _State.WAITING or self._is_closed:
+            self._loop.call_soon(self._report, operations, self.failure or "the client is closed")
+            return False
+        return True
+
     def _queue(self, data: bytes) -> None:
         self._out.append(data)
-        if not self._flush_planned and self._state is _State.CONNECTED:
+        self._out_bytes += len(data)
+        is_due = self._state is _State.CONNECTED or self._out_bytes > self._settings.write_buffer_bytes_max
+        if is_due and not self._flush_planned:
             self._flush_planned = True
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         self._flush_planned = False
-        transport = self._transport
-        if transport is None or not self._out:
-            return
-        out = self._out
-        self._out = []
-        transport.write(out[0] if len(out) == 1 else b"".join(out))
-        waiting = transport.get_write_buffer_size()
+        waiting = self._out_bytes
+        if self._channel is not None and self._out:
+            transport = self._channel.transport
+            assert transport is not None
+            out = self._out
+            self._out = []
+            self._out_bytes = 0
+            transport.write(out[0] if len(out) == 1 else b"".join(out))
+            waiting = transport.get_write_buffer_size()
         if waiting > self._settings.write_buffer_bytes_max:
             self._drop(f"it takes nothing: {waiting} bytes wait for its socket", is_failure=True)
 
     # --- receiving, called by the channel
 
-    def _on_packets(self, stored_txns: list[bytes], packets: list[memoryview]) -> None:
-        """Hand on one wake-up's answers: the transactions of adds that were stored, and all other packets."""
-        self._received_at = self._loop.time()
-        pop = self._pending.pop
-        stored: dict[Asker, list[Any]] = {}
-        others: dict[Asker, list[tuple[Any, Response]]] = {}
-        last_asker: Asker | None = None
-        tokens: list[Any] = []
-        for txn in stored_txns:
-            operation = pop(txn, None)
-            if operation is None:
-                continue  # it was reported as unanswered before
-            asker, token = operation
-            if asker is not last_asker:
-                last_asker = asker
-                tokens = stored.setdefault(asker, [])
-            tokens.append(token)
-        for packet in packets:
-            self._on_other(packet, stored, others)
-        for asker, tokens in stored.items():
-            asker.on_stored(self.bookie_id, tokens)
-        for asker, responses in others.items():
-            asker.on_responses(self.bookie_id, responses)
+    def on_answers(self, channel: Channel, stored: Stored, packets: list[memoryview]) -> None:
+        """Hand on one wake-up's answers: runs of adds that were stored, and all other packets.
 
-    def _on_other(
-        self,
-        packet: memoryview,
-        stored: dict[Asker, list[Any]],
-        others: dict[Asker, list[tuple[Any, Response]]],
-    ) -> None:
-        response = v3.decode_response(packet)
-        txn = encode_varint(response.txn_id)
-        operation = self._pending.pop(txn, None)
-        if operation is None:
-            polled = self._polls.pop(txn, None)
-            if polled is None:
-                return
-            operation = polled[1]
-        asker, token = operation
-        if isinstance(response, AddResponse) and response.status == Status.EOK:
-            stored.setdefault(asker, []).append(token)
-        else:
-            others.setdefault(asker, []).append((token, response))
+        Raises:
+            RemoteProtocolError: A packet is no answer, or answers what was not asked.
+
+        """
+        if channel is not self._channel:
+            return  # given up: nothing that it still says counts
+        self._received_at = self._loop.time()
+        by_asker: dict[Asker, list[Sequence[Any]]] = {}
+        for asker, entry_ids in stored:
+            by_asker.setdefault(asker, []).append(entry_ids)
+        others: dict[Asker, list[tuple[Any, Response]]] = {}
+        try:
+            for packet in packets:
+                for asker, token, response in self.in_flight.take(packet):
+                    if isinstance(response, AddResponse) and response.status == Status.EOK:
+                        by_asker.setdefault(asker, []).append((token,))
+                    else:
+                        others.setdefault(asker, []).append((token, response))
+                        self._judge(response)
+            self._has_heard = True
+            self._delay_s = 0.0
+        finally:  # what came before a bad packet counts
+            for asker, runs in by_asker.items():
+                asker.on_stored(self.bookie_id, _joined(runs))
+            for asker, responses in others.items():
+                asker.on_responses(self.bookie_id, responses)
+
+    def on_broken(self, channel: Channel, reason: str) -> None:
+        """Give the connection up: what came is not the protocol."""
+        if channel is self._channel:
+            _log.warning("bookie given up for a while", extra={"bookie_id": self.bookie_id, "reason": reason})
+            self._has_heard = False
+            self._drop(reason, is_failure=True)
+
+    def on_lost(self, channel: Channel, error: Exception | None) -> None:
+        """Take note that the connection is closed."""
+        if channel is self._channel:
+            self._drop(f"connection lost ({error})" if error else "it closed the connection")
+
+    def _judge(self, response: Response) -> None:
+        if response.status == Status.EIO:
+            self._shared.quarantine.strike(self.bookie_id, self._received_at)
+        elif response.status == Status.EUA and isinstance(response, UnsupportedResponse):
+            raise RemoteProtocolError(
+                f"it demands a log-in (AUTH) before {response.operation.name}, and this client has none: let clients "
+                "in by TLS certificates, or by the network"
+            )
 
     # --- connecting
 
@@ -263,117 +272,117 @@ class BookieConnection:
             self._task = self._loop.create_task(self._connect())
 
     async def _connect(self) -> None:
-        """Try until the connection is up, or nobody wants it any more."""
+        """Try until the connection is up, or nobody wants it any more; pause first if the last one was no good."""
+        if self._state is not _State.WAITING:
+            reason = await self._attempt()
+            if reason is None:
+                return
+            self._fail_attempt(reason)
         while True:
+            await asyncio.sleep(self._delay_s * self._shared.rng.uniform(0.5, 1.0))
+            if not self._watchers:
+                self._state = _State.IDLE
+                return
             self._state = _State.CONNECTING
             reason = await self._attempt()
             if reason is None:
                 return
-            self.failure = reason
-            low, high = self._settings.reconnect_delay_s_min, self._settings.reconnect_delay_s_max
-            self._delay_s = min(high, max(low, 2 * self._delay_s))
-            self._state = _State.WAITING
-            self._fail_pending(reason)
-            for watcher in list(self._watchers):
-                watcher.on_unreachable(self.bookie_id, reason)
-            await asyncio.sleep(self._delay_s * self._rng.uniform(0.5, 1.0))
-            if not self._watchers:
-                self._state = _State.IDLE
-                return
+            self._fail_attempt(reason)
+
+    def _fail_attempt(self, reason: str) -> None:
+        self.failure = reason
+        self._shared.quarantine.fail(self.bookie_id, self._loop.time())
+        self._grow_delay()
+        self._state = _State.WAITING
+        self._fail_pending(reason)
+        for watcher in list(self._watchers):
+            watcher.on_unreachable(self.bookie_id, reason)
+
+    def _grow_delay(self) -> None:
+        low, high = self._settings.reconnect_delay_s_min, self._settings.reconnect_delay_s_max
+        self._delay_s = min(high, max(low, 2 * self._delay_s))
 
     async def _attempt(self) -> str | None:
         """Open the connection; return why it did not work, or None."""
+        channel = Channel(self)
         try:
             async with asyncio.timeout(self._settings.connect_timeout_s):
-                host, port = await self._resolve(self.bookie_id)
-                transport, _ = await self._loop.create_connection(lambda: _Channel(self), host, port)
+                host, port = await self._shared.resolve(self.bookie_id)
+                await self._loop.create_connection(lambda: channel, host, port)
+                if self._shared.tls is not None:
+                    await start_tls(channel, self._shared.tls, host, txn_id=0)
         except TimeoutError:
-            return f"no connection within {self._settings.connect_timeout_s:g} s"
+            reason: str | None = f"no connection within {self._settings.connect_timeout_s:g} s"
         except OSError as error:
-            return error.strerror or str(error) or type(error).__name__
+            reason = error.strerror or str(error) or type(error).__name__
         except LedgerError as error:
-            return str(error)
-        if transport.is_closing():
-            return "it closed the connection at once"
-        self._transport = transport
-        self._received_at = self._loop.time()
-        self._state = _State.CONNECTED
-        self.failure = None
-        self._delay_s = 0.0
-        self._flush()
-        if self._transport is not transport:
-            return None  # given up in the flush, which has told everybody
-        for watcher in list(self._watchers):
-            watcher.on_connected(self.bookie_id)
+            reason = str(error)
+        else:
+            assert channel.transport is not None
+            reason = "it closed the connection at once" if channel.transport.is_closing() else None
+        if reason is not None:
+            if channel.transport is not None:
+                channel.transport.abort()
+            return reason
+        self._on_open(channel)
         return None
 
-    def _on_lost(self, transport: asyncio.BaseTransport | None, error: Exception | None) -> None:
-        if transport is self._transport and transport is not None:
-            self._drop(f"connection lost ({error})" if error else "it closed the connection")
+    def _on_open(self, channel: Channel) -> None:
+        self._channel = channel
+        self._received_at = self._loop.time()
+        self._state = _State.CONNECTED
+        self._has_heard = False
+        self.failure = None
+        self._flush()
+        if self._channel is not channel:
+            return  # given up in the flush, which has told everybody
+        for watcher in list(self._watchers):
+            watcher.on_connected(self.bookie_id)
 
-    def _drop(self, reason: str, *, is_failure: bool = False) -> None:
+    def _drop(self, reason: str, *, is_failure: bool = False, given_up: Sequence[Tokens] = ()) -> None:
         """Give the connection up; a watcher has it opened again at once, others when they next ask.
 
         A lost connection says little about the bookie, the next attempt will tell. But a process that is stopped
-        still lets others connect: if it was silent (`is_failure`), that is a failure by itself.
+        still lets others connect: if it was silent (`is_failure`), that is a failure by itself. One that has said
+        nothing sensible since the last attempt is tried again after a pause.
         """
-        transport = self._transport
-        self._transport = None
-        if transport is not None:
-            transport.abort()
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            assert channel.transport is not None
+            channel.transport.abort()
             if not self._is_closed:
                 _log.info("bookie disconnected", extra={"bookie_id": self.bookie_id, "reason": reason})
+        if is_failure:
+            self._shared.quarantine.fail(self.bookie_id, self._loop.time())
         if self._state is _State.CONNECTED:
             self._state = _State.IDLE
             self.failure = reason
+            if not self._has_heard and not self._is_closed:
+                self._grow_delay()
+                self._state = _State.WAITING
+                self._task = self._loop.create_task(self._connect())
             for watcher in list(self._watchers):
                 watcher.on_disconnected(self.bookie_id)
                 if is_failure:
                     watcher.on_unreachable(self.bookie_id, reason)
-        self._fail_pending(reason)
+        self._fail_pending(reason, given_up)
         if self._watchers:
             self._want()
 
-    def _fail_pending(self, reason: str) -> None:
-        operations = {**self._pending, **{txn: operation for txn, (_, operation) in self._polls.items()}}
-        self._pending.clear()
-        self._polls.clear()
-        self._marks.clear()
+    def _fail_pending(self, reason: str, given_up: Sequence[Tokens] = ()) -> None:
+        rest = [*given_up, *self.in_flight.clear()]
         self._out.clear()
-        self._report(operations, reason)
+        self._out_bytes = 0
+        self._report(rest, reason)
 
-    def _report(self, operations: dict[bytes, Operation], reason: str) -> None:
-        by_asker: dict[Asker, list[Any]] = {}
-        for asker, token in operations.values():
-            by_asker.setdefault(asker, []).append(token)
-        for asker, tokens in by_asker.items():
-            asker.on_unanswered(self.bookie_id, tokens, reason)
+    def _report(self, operations: Sequence[Tokens], reason: str) -> None:
+        by_asker: dict[Asker, list[Sequence[Any]]] = {}
+        for asker, tokens in operations:
+            by_asker.setdefault(asker, []).append(tokens)
+        for asker, runs in by_asker.items():
+            asker.on_unanswered(self.bookie_id, _joined(runs), reason)
 
 
-class _Channel(asyncio.BufferedProtocol):
-    """Bytes of one TCP connection to whole frames."""
-
-    def __init__(self, connection: BookieConnection) -> None:
-        self._connection = connection
-        self._frames = FrameBuffer()
-        self._transport: asyncio.BaseTransport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._frames.get_buffer(sizehint)
-
-    def buffer_updated(self, nbytes: int) -> None:
-        connection = self._connection
-        if connection._transport is not self._transport and connection._transport is not None:
-            return  # given up: nothing that it still says counts
-        try:
-            stored_txns, packets = self._frames.take_after_run(nbytes, stored_run)
-            if stored_txns or packets:
-                connection._on_packets(stored_txns, packets)
-        except RemoteProtocolError as error:
-            connection._drop(str(error))
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._connection._on_lost(self._transport, exc)
+def _joined(runs: list[Sequence[Any]]) -> Sequence[Any]:
+    """Return the tokens of all runs in order; a single run stays what it is, a range mostly."""
+    return runs[0] if len(runs) == 1 else [token for run in runs for token in run]

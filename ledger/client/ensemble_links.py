@@ -6,7 +6,8 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 
-from ledger.client.connection import Operation, Watcher
+from ledger.client.add_runs import AddBatch
+from ledger.client.connection import Asker, Watcher
 from ledger.client.pool import ConnectionPool
 
 __all__ = ["EnsembleLinks"]
@@ -51,15 +52,15 @@ class EnsembleLinks:
         """Give a position entries at once, or keep them back."""
         self._is_live[position] = is_live
 
-    def send(self, position: int, data: bytes, operations: dict[bytes, Operation]) -> None:
+    def send(self, position: int, data: bytes, batch: AddBatch[Asker]) -> None:
         """Send to one position."""
-        self._connections[position].send(data, operations)
+        self._connections[position].send_adds(data, batch)
 
-    def send_to_all(self, data: bytes, operations: dict[bytes, Operation]) -> None:
+    def send_to_all(self, data: bytes, batch: AddBatch[Asker]) -> None:
         """Send the same to every position that is live."""
         for is_live, connection in zip(self._is_live, self._connections, strict=True):
             if is_live:
-                connection.send(data, operations)
+                connection.send_adds(data, batch)
 
     def pause(self, position: int, restore: Callable[[str], None]) -> bool:
         """Keep entries back from a connected bookie and have `restore` called with it after a while.

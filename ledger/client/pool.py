@@ -1,16 +1,22 @@
-"""The connections of one client, one per bookie, and what they share: transaction numbers and the sweep."""
+"""The connections of one client and what they share: transaction numbers, the quarantine, the sweep.
+
+There is one connection per bookie and protocol. With protocol v2, what v2 does not carry goes over a second
+connection of protocol v3 to the same bookie, opened when it is first needed.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 from typing import Protocol
 
-from ledger.client.connection import BookieConnection, Operation, Resolve
+from ledger.client.connection import Asker, BookieConnection, Operation, Resolve, Shared
 from ledger.client.settings import ClientSettings
+from ledger.tls import client_context
+from ledger.wire.digests import Digest
 from ledger.wire.packets import Request
-from ledger.wire.v3 import encode_request
-from ledger.wire.varint import encode_varint
+from ledger.wire.protocol import PROTOCOLS, BatchEncoder, Key, WireProtocol
 
 __all__ = ["ConnectionPool", "Sweepable"]
 
@@ -33,27 +39,35 @@ class ConnectionPool:
         rng: For the jitter of reconnects.
         settings: Limits and times.
 
+    Raises:
+        UsageError: A file that `settings.tls` names cannot be used.
+
     """
 
     def __init__(self, resolve: Resolve, rng: random.Random, settings: ClientSettings | None = None) -> None:
         self.settings = settings or ClientSettings()
-        self._resolve = resolve
-        self._rng = rng
-        self._connections: dict[str, BookieConnection] = {}
+        tls = None if self.settings.tls is None else client_context(self.settings.tls)
+        self._shared = Shared(resolve, rng, self.settings, tls)
+        self._protocol = PROTOCOLS[self.settings.protocol]
+        # (bookie, protocol) -> connection
+        self._connections: dict[tuple[str, str], BookieConnection] = {}
         self._sweeps: list[Sweepable] = []
         self._next_txn = 1
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
 
+    @property
+    def reads_batches(self) -> bool:
+        """Whether bookies can be asked for many entries at once (`BatchReadRequest`)."""
+        return self._protocol is PROTOCOLS["v2"]
+
     def get(self, bookie_id: str) -> BookieConnection:
-        """Return the connection to a bookie; it opens with the first request."""
-        connection = self._connections.get(bookie_id)
-        if connection is None:
-            connection = BookieConnection(bookie_id, self._resolve, self._rng, self.settings, self._peek_txn)
-            self._connections[bookie_id] = connection
-            if self._timer is None and not self._is_closed:
-                self._plan_sweep()
-        return connection
+        """Return the connection that adds and plain reads take to a bookie; it opens with the first request."""
+        return self._connection(bookie_id, self._protocol)
+
+    def add_encoder(self, ledger_id: int, master_key: bytes, digest: Digest) -> BatchEncoder:
+        """Return what encodes a ledger's adds for the connections that `get` returns."""
+        return self._protocol.add_encoder(ledger_id, master_key, digest)
 
     def take_txns(self, count: int) -> int:
         """Reserve `count` consecutive transaction numbers and return the first."""
@@ -62,17 +76,44 @@ class ConnectionPool:
         return first
 
     def suspects(self) -> frozenset[str]:
-        """Return the bookies whose last sign was a failure: readers ask them last. For look-ups only."""
-        return frozenset(bookie_id for bookie_id, c in self._connections.items() if c.is_suspect)
+        """Return the bookies that failed a moment ago: readers ask them last, new ensembles leave them out.
+
+        For look-ups only.
+        """
+        quarantined = self._shared.quarantine.suspects(asyncio.get_running_loop().time())
+        return quarantined.union([bookie_id for (bookie_id, _), c in self._connections.items() if c.is_suspect])
+
+    def strike(self, bookie_id: str) -> None:
+        """Count a failure that only the caller can see, such as a digest that does not fit; three are suspicious."""
+        self._shared.quarantine.strike(bookie_id, asyncio.get_running_loop().time())
 
     def ask(self, bookie_id: str, request: Request, operation: Operation) -> None:
-        """Send one request; its transaction must come from `take_txns`."""
-        self.get(bookie_id).send(encode_request(request), {encode_varint(request.txn_id): operation})
+        """Send one request; its transaction must come from `take_txns`.
+
+        Raises:
+            UsageError: It is a batch read, and the protocol is v3.
+
+        """
+        protocol = self._protocol if self._protocol.carries(request) else PROTOCOLS["v3"]
+        data, key = protocol.encode(request)
+        self._connection(bookie_id, protocol).send(data, ((key, operation),))
+
+    def ask_entries(self, bookie_id: str, ledger_id: int, entry_ids: Sequence[int], asker: Asker) -> None:
+        """Send plain reads of many entries in one go; the tokens are the entry ids."""
+        encode = self._protocol.encode_read
+        parts: list[bytes] = []
+        requests: list[tuple[Key, Operation]] = []
+        for txn, entry_id in enumerate(entry_ids, self.take_txns(len(entry_ids))):
+            data, key = encode(txn, ledger_id, entry_id)
+            parts.append(data)
+            requests.append((key, (asker, entry_id)))
+        self.get(bookie_id).send(b"".join(parts), requests)
 
     def poll(self, bookie_id: str, request: Request, operation: Operation, timeout_s: float) -> None:
         """Send one request that the bookie may hold for `timeout_s`."""
-        txn = encode_varint(request.txn_id)
-        self.get(bookie_id).poll(encode_request(request), txn, operation, timeout_s)
+        protocol = PROTOCOLS["v3"]
+        data, key = protocol.encode(request)
+        self._connection(bookie_id, protocol).poll(data, key, operation, timeout_s)
 
     def add_sweep(self, sweep: Sweepable) -> None:
         """Have `sweep.sweep(now)` called every `settings.sweep_interval_s` until it is removed."""
@@ -91,8 +132,14 @@ class ConnectionPool:
         for connection in list(self._connections.values()):
             await connection.close()
 
-    def _peek_txn(self) -> int:
-        return self._next_txn
+    def _connection(self, bookie_id: str, protocol: WireProtocol) -> BookieConnection:
+        name = (bookie_id, protocol.name)
+        connection = self._connections.get(name)
+        if connection is None:
+            connection = self._connections[name] = BookieConnection(bookie_id, self._shared, protocol)
+            if self._timer is None and not self._is_closed:
+                self._plan_sweep()
+        return connection
 
     def _plan_sweep(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(self.settings.sweep_interval_s, self._sweep)

@@ -9,7 +9,6 @@ from typing import Final
 import msgspec
 
 from ledger.client.answers import Answered, AnswerQueue, read_answer
-from ledger.client.connection import Operation
 from ledger.client.pool import ConnectionPool
 from ledger.core.coverage import is_covered
 from ledger.core.entry import Entry, Miss
@@ -20,8 +19,6 @@ from ledger.wire.codes import Status
 from ledger.wire.digests import Digest
 from ledger.wire.entry import unseal, unseal_lac
 from ledger.wire.packets import ReadLacRequest, ReadLacResponse, ReadRequest, ReadResponse
-from ledger.wire.v3_fast import read_request_frame
-from ledger.wire.varint import encode_varint
 from ledger.zk.ledgers import LedgerStore
 
 __all__ = ["LacInfo", "ReadHandle"]
@@ -241,15 +238,11 @@ class ReadHandle:
 
     def _send_reads(self, requests: list[ReadEntry], answers: AnswerQueue) -> None:
         """Send all requests, one write per bookie."""
-        first_txn = self._pool.take_txns(len(requests))
-        by_bookie: dict[str, tuple[list[bytes], dict[bytes, Operation]]] = {}
-        for txn, request in enumerate(requests, first_txn):
-            parts, operations = by_bookie.setdefault(request.bookie_id, ([], {}))
-            raw = encode_varint(txn)
-            parts.append(read_request_frame(raw, self.ledger_id, request.entry_id))
-            operations[raw] = (answers, request.entry_id)
-        for bookie_id, (parts, operations) in by_bookie.items():
-            self._pool.get(bookie_id).send(b"".join(parts), operations)
+        by_bookie: dict[str, list[int]] = {}
+        for request in requests:
+            by_bookie.setdefault(request.bookie_id, []).append(request.entry_id)
+        for bookie_id, entry_ids in by_bookie.items():
+            self._pool.ask_entries(bookie_id, self.ledger_id, entry_ids, answers)
 
     # --- LAC
 

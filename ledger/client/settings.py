@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from ledger.core.placement import PlacementPolicy
+from ledger.tls import TlsSettings
 
 __all__ = ["ClientSettings"]
 
@@ -30,6 +31,9 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             ensemble to another one, while the ack quorum holds without it; a connection that breaks and comes back
             changes nothing. At once if it refused an entry, or if the ack quorum needs another bookie. (Java's client
             always changes at once.) `None`: never; a writer whose ack quorum is lost then fails.
+        quarantine_s: How long a bookie that could not be reached, was silent or failed repeatedly is asked last, and
+            is left out of new ensembles while there are enough others.
+        tls: Certificates and keys; connections are then encrypted (START_TLS). `None`: they are plain.
         placement: How bookies are chosen: "random", "free-space" or "rack" (see `ledger.core.placement`).
         racks: Bookie id, or the host part of one -> rack, for the rack policy.
         bookie_info_interval_s: How old the known free space of a bookie may be, for the free-space policy.
@@ -50,6 +54,8 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     read_batch_bytes: int = 16 * 1024 * 1024
     long_poll_s: float = 2.0
     ensemble_change_after_s: float | None = 1.0
+    quarantine_s: float = 30.0
+    tls: TlsSettings | None = None
     placement: PlacementPolicy = "random"
     racks: dict[str, str] = {}
     bookie_info_interval_s: float = 60.0

@@ -30,7 +30,6 @@ from ledger.core.writer_effects import (
     UseEnsemble,
 )
 from ledger.errors import FencedError, LedgerError, UsageError, WrongPasswordError
-from ledger.wire.add_batch import AddEncoder
 from ledger.wire.codes import Status
 from ledger.wire.digests import Digest, master_key
 from ledger.wire.packets import Response
@@ -90,8 +89,8 @@ class WriteHandle:
         self._changing: asyncio.Task[None] | None = None
         self._links = EnsembleLinks(pool, rng, self, bookies)
         digest, key = Digest(metadata.digest_type, metadata.password), master_key(metadata.password)
-        encoder = AddEncoder(ledger_id, key, digest)
-        self._sender = AddSender(self, pool, self._links, metadata.quorum, encoder)
+        encoder = pool.add_encoder(ledger_id, key, digest)
+        self._sender = AddSender(self, ledger_id, pool, self._links, metadata.quorum, encoder)
         self._lac = ExplicitLac(pool, ledger_id, digest, key, metadata.quorum.ack_quorum)
         if pool.settings.explicit_lac_interval_s is not None:
             self._lac.start(pool.settings.explicit_lac_interval_s, self.write_lac)
@@ -233,7 +232,7 @@ class WriteHandle:
 
     # --- answers of bookies, as asker; those of bookies that have left the ensemble do not count
 
-    def on_stored(self, bookie_id: str, tokens: list[Any]) -> None:
+    def on_stored(self, bookie_id: str, tokens: Sequence[Any]) -> None:
         """Count entries stored."""
         position = self._links.position(bookie_id)
         if position is not None:
@@ -259,7 +258,7 @@ class WriteHandle:
             # Overload passes: then the pause is all there is, and `sweep` bounds how long we wait.
             self._fail_position(position, status.name, is_refusal=True)
 
-    def on_unanswered(self, bookie_id: str, tokens: list[Any], reason: str) -> None:  # noqa: ARG002
+    def on_unanswered(self, bookie_id: str, tokens: Sequence[Any], reason: str) -> None:  # noqa: ARG002
         """Pause a bookie that is connected and does not answer; one that is not has been reported otherwise."""
         position = self._links.position(bookie_id)
         if position is None:

@@ -11,7 +11,6 @@ from crc32c import crc32c
 from ledger.core.metadata import DigestType
 from ledger.wire.digests import MASTER_KEY_BYTES, Digest
 from ledger.wire.entry import ENTRY_HEADER_BYTES
-from ledger.wire.v3_fast import add_request_body, framed_add_request
 from ledger.wire.varint import encode_varint
 
 __all__ = ["AddEncoder"]
@@ -31,9 +30,11 @@ class AddEncoder:
         self._digest = digest
         self._overhead = ENTRY_HEADER_BYTES + digest.size
         # addRequest is: _before_entry, the entry id, _after_entry, the size of the sealed entry, and that entry.
-        self._before_entry = b"\x08" + encode_varint(ledger_id) + b"\x10"
+        ledger = encode_varint(ledger_id)
+        self._before_entry = b"\x08" + ledger + b"\x10"
         self._after_entry = b"\x1a\x14" + master_key + b"\x22"
         self._fixed_bytes = len(self._before_entry) + len(self._after_entry)
+        self._stored_ledger = b"\x08\x00\x10" + ledger + b"\x18"
 
     def heads(
         self,
@@ -43,7 +44,7 @@ class AddEncoder:
         lengths: Iterable[int],
         payloads: Iterable[bytes],
     ) -> tuple[list[bytes], list[bytes]]:
-        """Seal payloads under consecutive ids and return their request heads and raw transactions.
+        """Seal payloads under consecutive ids and return their request heads and the frames that will say "stored".
 
         Args:
             first_txn: Transaction of the first request; the others follow.
@@ -54,49 +55,55 @@ class AddEncoder:
 
         """
         ledger_id = self._ledger_id
-        before_entry, after_entry, fixed_bytes = self._before_entry, self._after_entry, self._fixed_bytes
         compute = None if self._digest.type == DigestType.CRC32C else self._digest.compute
         heads: list[bytes] = []
-        txns: list[bytes] = []
+        answers: list[bytes] = []
         txn_number = first_txn
         entry_id = first_entry_id
-        payload_bytes = sealed_bytes = -1
-        sealed_raw = b""
+        sizes: tuple[int, int, int] | None = None
+        before_txn = before_entry = before_header = answer_before_txn = answer_before_entry = b""
         for payload, length in zip(payloads, lengths, strict=True):
             header = _pack_header(ledger_id, entry_id, last_add_confirmed, length)
             digest = _pack_crc(crc32c(payload, crc32c(header))) if compute is None else compute(header, payload)
-            if len(payload) != payload_bytes:
-                payload_bytes = len(payload)
-                sealed_bytes = self._overhead + payload_bytes
-                sealed_raw = encode_varint(sealed_bytes)
             txn = encode_varint(txn_number)
             entry = encode_varint(entry_id)
-            request_bytes = fixed_bytes + len(entry) + len(sealed_raw) + sealed_bytes
-            request_raw = encode_varint(request_bytes)
-            txn_bytes = len(txn)
-            heads.append(
-                b"%b\x0a%c\x08\x03\x10\x02\x18%b\xaa\x06%b%b%b%b%b%b%b"
-                % (
-                    _pack_length(9 + txn_bytes + len(request_raw) + request_bytes),
-                    5 + txn_bytes,
-                    txn,
-                    request_raw,
-                    before_entry,
-                    entry,
-                    after_entry,
-                    sealed_raw,
-                    header,
-                    digest,
-                )
-            )
-            txns.append(txn)
+            if sizes != (len(payload), len(txn), len(entry)):  # what is between the numbers changes with their sizes
+                sizes = (len(payload), len(txn), len(entry))
+                before_txn, before_entry, before_header = self._request_parts(*sizes)
+                answer_before_txn, answer_before_entry = self._answer_parts(*sizes[1:])
+            heads.append(b"".join((before_txn, txn, before_entry, entry, before_header, header, digest)))
+            answers.append(b"".join((answer_before_txn, txn, answer_before_entry, entry)))
             txn_number += 1
             entry_id += 1
-        return heads, txns
+        return heads, answers
 
     def again(self, txn_number: int, entry_id: int, head: bytes, payload: bytes) -> tuple[bytes, bytes]:
-        """Return the head under another transaction, the sealed entry unchanged, and the raw transaction."""
-        txn = encode_varint(txn_number)
-        sealed_bytes = self._overhead + len(payload)
-        request = add_request_body(self._ledger_id, entry_id, self._master_key, sealed_bytes)
-        return framed_add_request(txn, request, sealed_bytes) + head[-self._overhead :], txn
+        """Return the head under another transaction, the entry unchanged, and the frame that will say "stored"."""
+        txn, entry = encode_varint(txn_number), encode_varint(entry_id)
+        before_txn, before_entry, before_header = self._request_parts(len(payload), len(txn), len(entry))
+        answer_before_txn, answer_before_entry = self._answer_parts(len(txn), len(entry))
+        return (
+            b"".join((before_txn, txn, before_entry, entry, before_header, head[-self._overhead :])),
+            b"".join((answer_before_txn, txn, answer_before_entry, entry)),
+        )
+
+    def _request_parts(self, payload_bytes: int, txn_bytes: int, entry_bytes: int) -> tuple[bytes, bytes, bytes]:
+        """Return what of a request's frame is in front of the transaction, the entry id and the entry's header."""
+        sealed_bytes = self._overhead + payload_bytes
+        sealed_raw = encode_varint(sealed_bytes)
+        request_bytes = self._fixed_bytes + entry_bytes + len(sealed_raw) + sealed_bytes
+        request_raw = encode_varint(request_bytes)
+        frame_bytes = 9 + txn_bytes + len(request_raw) + request_bytes
+        return (
+            b"%b\x0a%c\x08\x03\x10\x02\x18" % (_pack_length(frame_bytes), 5 + txn_bytes),
+            b"\xaa\x06" + request_raw + self._before_entry,
+            self._after_entry + sealed_raw,
+        )
+
+    def _answer_parts(self, txn_bytes: int, entry_bytes: int) -> tuple[bytes, bytes]:
+        """Return what of the frame that answers EOK is in front of the transaction and of the entry id."""
+        inner_bytes = len(self._stored_ledger) + entry_bytes
+        return (
+            b"%b\x0a%c\x08\x03\x10\x02\x18" % (_pack_length(12 + txn_bytes + inner_bytes), 5 + txn_bytes),
+            b"\x10\x00\xaa\x06%c%b" % (inner_bytes, self._stored_ledger),
+        )

@@ -24,7 +24,6 @@ __all__ = [
     "read_request_frame",
     "read_response_parts",
     "stored_ids",
-    "stored_run",
 ]
 
 _V: Final = rb"([\x80-\xff]{0,9}[\x00-\x7f])"
@@ -52,17 +51,13 @@ _ADD_RESPONSE: Final = re.compile(
     rb"\x0a(.)\x08\x03\x10\x02\x18" + _TXN + rb"\x10" + _V + rb"\xaa\x06(.)\x08" + _V + rb"\x10" + _V + rb"\x18" + _V,
     _DOTALL,
 )
-# The same as a whole frame with both states EOK; only the transaction is of interest, it names ledger and entry.
-# The repetitions are possessive: a long run of such frames is matched without a way back.
+# The same as a whole frame with both states EOK. The repetitions are possessive: they are matched without a way back.
 _ANY: Final = rb"[\x80-\xff]{0,9}+[\x00-\x7f]"
-_STORED_TXN: Final = rb"[\x80-\xff]{0,8}+[\x00-\x7f]"
-_STORED_HEAD: Final = rb"\x00\x00\x00.\x0a.\x08\x03\x10\x02\x18"
-_STORED_REST: Final = rb"\x10\x00\xaa\x06.\x08\x00\x10" + _ANY + rb"\x18" + _ANY
-_STORED: Final = re.compile(_STORED_HEAD + rb"(" + _STORED_TXN + rb")" + _STORED_REST, _DOTALL)
-_STORED_IDS: Final = re.compile(
-    _STORED_HEAD + _STORED_TXN + rb"\x10\x00\xaa\x06.\x08\x00\x10(" + _ANY + rb")\x18(" + _ANY + rb")", _DOTALL
+_STORED: Final = re.compile(
+    rb"\x00\x00\x00(.)\x0a.\x08\x03\x10\x02\x18[\x80-\xff]{0,8}+[\x00-\x7f]"
+    rb"\x10\x00\xaa\x06.\x08\x00\x10(" + _ANY + rb")\x18(" + _ANY + rb")",
+    _DOTALL,
 )
-_STORED_RUN: Final = re.compile(rb"(?:" + _STORED_HEAD + _STORED_TXN + _STORED_REST + rb")*+", _DOTALL)
 # header {version 3, operation READ, txnId}, status EOK, readResponse {status EOK, ledgerId, entryId, body ...
 _READ_RESPONSE: Final = re.compile(
     rb"\x0a(.)\x08\x03\x10\x01\x18"
@@ -162,18 +157,6 @@ def fast_add_response(packet: bytes | memoryview) -> AddResponse | None:
     return AddResponse(decode_varint(txn), status, decode_varint(ledger), decode_varint(entry))
 
 
-def stored_run(buffer: bytes | bytearray, end: int) -> tuple[list[bytes], int]:
-    """Take the run of answers EOK to adds with which received bytes begin: what a writer receives, nearly always.
-
-    Returns:
-        The raw transactions, and the end of the last whole frame of the run.
-
-    """
-    matched = _STORED_RUN.match(buffer, 0, end)
-    stop = 0 if matched is None else matched.end()
-    return (_STORED.findall(buffer, 0, stop), stop) if stop else ([], 0)
-
-
 def stored_ids(buffer: bytes | bytearray, position: int, end: int) -> tuple[int, int, int] | None:
     """Read the frame at `position` as an answer EOK to an add.
 
@@ -181,10 +164,10 @@ def stored_ids(buffer: bytes | bytearray, position: int, end: int) -> tuple[int,
         Ledger, entry and the end of the frame; None if it is anything else, or not whole.
 
     """
-    match = _STORED_IDS.match(buffer, position, end)
-    if match is None or buffer[position + 3] != match.end() - position - 4:
+    match = _STORED.match(buffer, position, end)
+    if match is None or match[1][0] != match.end() - position - 4:
         return None
-    return decode_varint(match[1]), decode_varint(match[2]), match.end()
+    return decode_varint(match[2]), decode_varint(match[3]), match.end()
 
 
 def read_request_frame(txn: bytes, ledger_id: int, entry_id: int) -> bytes:

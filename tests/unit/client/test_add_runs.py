@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from ledger.client.add_runs import AddRuns
+from ledger.client.add_runs import AddBatch, AddRuns
 from ledger.wire import v2_fast, v3_fast
 from ledger.wire.v2_fast import stored_frame, stored_ids
 
@@ -18,7 +18,7 @@ def frames(ledger_id: int, entry_ids: range | list[int]) -> list[bytes]:
 def runs_of(*sends: tuple[str, int, range | list[int]], now: float = 0.0) -> AddRuns[str]:
     runs = AddRuns[str](stored_ids)
     for asker, ledger_id, entry_ids in sends:
-        runs.add(asker, ledger_id, entry_ids, frames(ledger_id, entry_ids), now)
+        runs.add(AddBatch(asker, ledger_id, entry_ids, frames(ledger_id, entry_ids)), now)
     return runs
 
 
@@ -117,7 +117,7 @@ def test_another_answer_to_an_add_takes_it_out_of_its_run() -> None:
 
 def test_what_is_overdue_is_reported_once_and_may_be_answered_late() -> None:
     runs = runs_of(("a", 1, range(4)), now=1.0)
-    runs.add("b", 1, range(4, 6), frames(1, range(4, 6)), 2.0)
+    runs.add(AddBatch("b", 1, range(4, 6), frames(1, range(4, 6))), 2.0)
     assert take(runs, frames(1, [1])) == [("a", [1])]
     assert runs.overdue(1.0) == []
     assert [(asker, list(entry_ids)) for asker, entry_ids in runs.overdue(1.5)] == [("a", [0, 2, 3])]
@@ -131,7 +131,7 @@ def test_a_late_answer_counts_for_the_same_entry_sent_again() -> None:
     """It is the same entry on the same bookie: the answer to the second request may then be the late one."""
     runs = runs_of(("a", 1, [7]), now=1.0)
     runs.overdue(2.0)
-    runs.add("a", 1, [7], frames(1, [7]), 3.0)
+    runs.add(AddBatch("a", 1, [7], frames(1, [7])), 3.0)
     assert take(runs, frames(1, [7])) == [("a", [7])]
     assert take(runs, frames(1, [7])) == []
 
@@ -148,14 +148,14 @@ def test_answers_of_growing_size_are_matched(first_txn: int) -> None:
     """In protocol v3 the size of an answer depends on its numbers."""
     answers = [v3_fast.add_response_frame(first_txn + n, 0, 5, 125 + n) for n in range(20)]
     runs = AddRuns[str](v3_fast.stored_ids)
-    runs.add("a", 5, range(125, 145), answers, 0.0)
+    runs.add(AddBatch("a", 5, range(125, 145), answers), 0.0)
     assert [e for _, entry_ids in take(runs, answers) for e in entry_ids] == list(range(125, 145))
     assert runs.clear() == []
 
 
 def test_an_answer_to_another_transaction_is_left() -> None:
     runs = AddRuns[str](v3_fast.stored_ids)
-    runs.add("a", 5, range(1), [v3_fast.add_response_frame(9, 0, 5, 0)], 0.0)
+    runs.add(AddBatch("a", 5, range(1), [v3_fast.add_response_frame(9, 0, 5, 0)]), 0.0)
     stray = bytearray(v3_fast.add_response_frame(8, 0, 5, 0))
     assert runs.take_stored(stray, len(stray)) == ([], 0)
 

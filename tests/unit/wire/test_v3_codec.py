@@ -115,47 +115,41 @@ def test_many_answers_to_adds_are_their_frames_in_order(answers: list[p.AddRespo
     assert v3.encode_add_responses(answers) == b"".join(v3.encode_response(answer) for answer in answers)
 
 
-@given(st.lists(responses, max_size=4), st.integers(0, 2**31))
-def test_a_run_of_stored_entries_ends_at_the_first_other_or_unfinished_frame(
-    answers: list[p.Response], cut: int
-) -> None:
-    frames = [v3.encode_response(answer) for answer in answers]
-    stream = b"".join(frames)
-    end = len(stream) - cut % (len(stream) + 1)
-    expected: list[bytes] = []
-    stop = 0
-    for answer, answer_frame in zip(answers, frames, strict=True):
-        is_stored = isinstance(answer, p.AddResponse) and answer.status == Status.EOK and answer.txn_id < 2**63
-        if not is_stored or stop + len(answer_frame) > end:
-            break
-        expected.append(encode_varint(answer.txn_id))
-        stop += len(answer_frame)
-    assert v3_fast.stored_run(bytearray(stream), end) == (expected, stop)
-
-
 @pytest.mark.parametrize("digest_type", list(DigestType))
 def test_a_batch_of_adds_is_the_requests_one_by_one(digest_type: DigestType) -> None:
     digest = Digest(digest_type, b"secret")
     key = master_key(b"secret")
     batch = [b"one", b"", b"three" * 50]
     lengths = [103, 103, 353]
-    heads, txns = AddEncoder(7, key, digest).heads(500, 10, 9, lengths, batch)
+    heads, answers = AddEncoder(7, key, digest).heads(500, 10, 9, lengths, batch)
     for number, (head, payload) in enumerate(zip(heads, batch, strict=True)):
         body = seal(7, 10 + number, 9, lengths[number], payload, digest)
         assert head + payload == v3.encode_request(p.AddRequest(500 + number, 7, 10 + number, key, body))
-        assert txns[number] == encode_varint(500 + number)
+        assert answers[number] == v3.encode_response(p.AddResponse(500 + number, Status.EOK, 7, 10 + number))
+
+
+def test_a_batch_of_adds_may_cross_the_sizes_of_numbers() -> None:
+    digest = Digest(DigestType.CRC32C)
+    key = master_key(b"")
+    batch = [b"x" * (number % 3) for number in range(20)]
+    heads, answers = AddEncoder(300, key, digest).heads(16375, 120, -1, range(20), batch)
+    for number, (head, payload) in enumerate(zip(heads, batch, strict=True)):
+        body = seal(300, 120 + number, -1, number, payload, digest)
+        assert head + payload == v3.encode_request(p.AddRequest(16375 + number, 300, 120 + number, key, body))
+        assert answers[number] == v3.encode_response(p.AddResponse(16375 + number, Status.EOK, 300, 120 + number))
 
 
 def test_an_add_sent_again_carries_the_same_entry_under_another_transaction() -> None:
     digest = Digest(DigestType.CRC32C)
     encoder = AddEncoder(7, master_key(b""), digest)
     (head,), _ = encoder.heads(1, 0, -1, [5], [b"hello"])
-    again, txn = encoder.again(300, 0, head, b"hello")
+    again, answer = encoder.again(300, 0, head, b"hello")
     first = v3.decode_request((head + b"hello")[4:])
     second = v3.decode_request((again + b"hello")[4:])
     assert isinstance(first, p.AddRequest)
     assert isinstance(second, p.AddRequest)
-    assert (second.txn_id, encode_varint(300), second.body) == (300, txn, first.body)
+    assert (second.txn_id, second.body) == (300, first.body)
+    assert answer == v3.encode_response(p.AddResponse(300, Status.EOK, 7, 0))
     assert unseal(second.body, digest, ledger_id=7, entry_id=0).payload == b"hello"
 
 

@@ -1,0 +1,119 @@
+"""Bytes of one TCP connection to whole answers, and the change to TLS before the first of them."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias
+
+from ledger.client.in_flight import Asker, InFlight
+from ledger.errors import RemoteProtocolError, TlsError
+from ledger.tls import describe_tls_error
+from ledger.wire import v3
+from ledger.wire.codes import Status
+from ledger.wire.frames import FrameBuffer
+from ledger.wire.packets import StartTlsRequest, StartTlsResponse
+
+__all__ = ["Channel", "Receiver", "Stored", "start_tls"]
+
+Stored: TypeAlias = list[tuple[Asker, Sequence[Any]]]
+"""Adds that were answered "stored", as runs."""
+
+
+class Receiver(Protocol):
+    """Whose channel it is."""
+
+    in_flight: InFlight
+
+    def on_answers(self, channel: Channel, stored: Stored, packets: list[memoryview]) -> None:
+        """Take the answers of one wake-up.
+
+        Raises:
+            RemoteProtocolError: The connection cannot go on.
+
+        """
+        ...
+
+    def on_broken(self, channel: Channel, reason: str) -> None:
+        """Give the connection up: what it says is not the protocol."""
+        ...
+
+    def on_lost(self, channel: Channel, error: Exception | None) -> None:
+        """Take note that the connection is closed."""
+        ...
+
+
+class Channel(asyncio.BufferedProtocol):
+    """The receiving half; whole frames are matched where they lie, in one go per wake-up."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.greeting: asyncio.Future[bytes] | None = None
+        """While set, the first packet goes here, and anything behind it is an error."""
+        self._receiver = receiver
+        self._frames = FrameBuffer()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
+        self.transport = transport  # type: ignore[assignment]
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where the transport writes next."""
+        return self._frames.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Match what is whole now."""
+        receiver = self._receiver
+        try:
+            if self.greeting is not None:
+                self._greet(self._frames.take(nbytes))
+                return
+            stored, packets = self._frames.take_after_run(nbytes, receiver.in_flight.adds.take_stored)
+            if stored or packets:
+                receiver.on_answers(self, stored, packets)
+        except RemoteProtocolError as error:
+            receiver.on_broken(self, str(error))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell whose channel it is."""
+        if self.greeting is not None and not self.greeting.done():
+            self.greeting.set_exception(exc or ConnectionResetError("it closed the connection"))
+        self._receiver.on_lost(self, exc)
+
+    def _greet(self, packets: list[memoryview]) -> None:
+        if not packets:
+            return
+        assert self.greeting is not None
+        if len(packets) > 1 or self.greeting.done():
+            raise RemoteProtocolError("it says more than was asked before TLS has begun")
+        self.greeting.set_result(bytes(packets[0]))
+
+
+async def start_tls(channel: Channel, context: ssl.SSLContext, host: str, txn_id: int) -> None:
+    """Ask the bookie to go on in TLS, and do it; `channel.transport` is then the encrypted one.
+
+    Raises:
+        TlsError: It does not, or the handshake failed; the text says why.
+        RemoteProtocolError: It answers with something else.
+
+    """
+    loop = asyncio.get_running_loop()
+    transport = channel.transport
+    assert transport is not None
+    channel.greeting = loop.create_future()
+    transport.write(v3.encode_request(StartTlsRequest(txn_id)))
+    try:
+        response = v3.decode_response(await channel.greeting)
+    finally:
+        channel.greeting = None
+    if not isinstance(response, StartTlsResponse) or response.status != Status.EOK:
+        raise TlsError(f"TLS: the bookie answers {response.status.name} to START_TLS: it has TLS switched off")
+    try:
+        encrypted = await loop.start_tls(transport, channel, context, server_hostname=host)
+    except (ssl.SSLError, OSError) as error:
+        raise TlsError(describe_tls_error(error)) from error
+    if encrypted is None:
+        raise TlsError("TLS: it closed the connection during the handshake")
+    channel.transport = encrypted
