@@ -4,47 +4,62 @@ All whole frames of a wake-up are handled in one go; their answers leave in one 
 request cannot be handled yet (no room in the journal, a ledger that must be fetched from the index, a client that
 does not read its answers) stops reading its socket and goes on where it was: so memory is bounded, and requests
 of one connection take effect in order.
+
+The first packet decides between protocols v3 and v2, and again the first one after a change to TLS.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import socket
+import struct
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
+from ledger.bookie.cold_queue import ColdQueue
+from ledger.bookie.connection_times import ConnectionTimes, Overdue, TimeLimits
+from ledger.bookie.inbox import Inbox, ReceiveRoom
 from ledger.bookie.intake import AddIntake
 from ledger.bookie.long_poll import Waiter
+from ledger.bookie.protocols import V3, WireProtocol, protocol_of
 from ledger.bookie.responder import Responder
+from ledger.bookie.tls import TlsPolicy
 from ledger.errors import RemoteProtocolError
 from ledger.store.cold_reads import Lookup
 from ledger.store.disk import Buffer
 from ledger.store.entry_store import EntryStore
-from ledger.wire.frames import FrameBuffer
-from ledger.wire.packets import Request
-from ledger.wire.v3 import decode_request
+from ledger.wire.codes import Status
+from ledger.wire.packets import AuthRequest, Request, StartTlsRequest, StartTlsResponse
 
 __all__ = ["Connection", "ConnectionOwner"]
 
 _log = logging.getLogger(__name__)
-_V3_FIRST_BYTE = 0x0A  # The protobuf tag of a request's header; a v2 packet begins with its version, 2.
-_WRITE_HIGH_BYTES = 4 << 20
-_LOAD_AHEAD_MAX = 4096
+_WRITE_HIGH_BYTES: Final = 4 << 20
+_FLUSH_BYTES: Final = 1 << 20
+"""Answers of one wake-up are written when they are this long, so that a client that does not read is noticed."""
+_LOAD_AHEAD_MAX: Final = 4096
+_KEEPALIVE: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
+_PREFIX_BYTES: Final = 4
+_unpack_length = struct.Struct(">I").unpack_from
 
 
 class ConnectionOwner(Protocol):
     """The server, as its connections see it."""
 
     store: EntryStore
-    intake: AddIntake
+    intakes: dict[int, AddIntake]
+    room: ReceiveRoom
+    tls: TlsPolicy
 
     def handle(self, connection: Connection, request: Request) -> bool:
         """Handle a request that is not an ordinary add; False if there is no room."""
         ...
 
-    def on_opened(self, connection: Connection) -> None:
-        """Take note of a new connection."""
+    def on_opened(self, connection: Connection) -> bool:
+        """Take note of a new connection; False if there are too many."""
         ...
 
     def on_lost(self, connection: Connection) -> None:
@@ -68,48 +83,59 @@ class Connection(Responder, asyncio.BufferedProtocol):
 
     def __init__(self, owner: ConnectionOwner) -> None:
         self._owner = owner
-        self._frames = FrameBuffer()
+        self._inbox = Inbox(owner.room)
         self._transport: asyncio.Transport | None = None
+        self._intake: AddIntake | None = None
         self._out: list[Buffer] = []
-        # (chunk, bounds of its packets, first packet not handled yet)
-        self._backlog: deque[tuple[bytes, list[tuple[int, int]], int]] = deque()
-        self._cold: list[tuple[Lookup, Callable[[Any], None]]] = []
+        self._out_bytes = 0
+        # (chunk, first byte not handled yet, end of its whole frames)
+        self._backlog: deque[tuple[bytes, int, int]] = deque()
+        self._cold = ColdQueue(owner.store, self._on_cold_answered)
         self._is_blocked = False
         self._is_working = False
         self._is_writable = True
-        self._has_spoken = False
+        self._upgrade: asyncio.Task[None] | None = None
+        self._is_secure = False
+        self._read_count = 0  # wake-ups that brought whole frames
+        self._times = ConnectionTimes()
+        self.protocol: WireProtocol = V3
         self.waiters: dict[Waiter, None] = {}
-        self.cold_read_count = 0
 
     # -- asyncio -------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.BaseProtocol`."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by class
+        if not self._owner.on_opened(self):
+            self._transport.abort()
+            return
         self._transport.set_write_buffer_limits(_WRITE_HIGH_BYTES)
-        self._owner.on_opened(self)
+        _keep_alive(self._transport)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the protocol's signature
         """See `asyncio.BaseProtocol`."""
         self._transport = None
         self._backlog.clear()
+        self._inbox.clear()
+        self._cold.clear()
+        self._out, self._out_bytes = [], 0
         self._owner.on_lost(self)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the protocol's signature
         """See `asyncio.BufferedProtocol`."""
-        return self._frames.get_buffer(sizehint)
+        return self._inbox.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
         """See `asyncio.BufferedProtocol`."""
         try:
-            chunk, bounds = self._frames.take_chunk(nbytes)
-            if bounds and not self._has_spoken:
-                self._check_version(chunk[bounds[0][0]])
+            chunk, start, end = self._inbox.take(nbytes, self._take_run)
         except RemoteProtocolError as error:
             self._refuse(error)
             return
-        if bounds:
-            self._backlog.append((chunk, bounds, 0))
+        if chunk:
+            self._read_count += 1
+        if start < end and self._transport is not None:
+            self._backlog.append((chunk, start, end))
             if not self._is_blocked and not self._is_working:
                 self._work()
 
@@ -120,31 +146,47 @@ class Connection(Responder, asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """See `asyncio.BaseProtocol`: the client does not read its answers, so nothing more is taken from it."""
         self._is_writable = False
+        self._times.on_writable(is_writable=False, now_s=asyncio.get_running_loop().time())
         self._block()
 
     def resume_writing(self) -> None:
         """See `asyncio.BaseProtocol`."""
         self._is_writable = True
+        self._times.on_writable(is_writable=True, now_s=asyncio.get_running_loop().time())
+        self._cold.start()
         self.go_on()
 
     # -- requests ------------------------------------------------------------------------------------------
 
-    def _check_version(self, first_byte: int) -> None:
-        if first_byte != _V3_FIRST_BYTE:
-            raise RemoteProtocolError(
-                f"the first packet begins with byte {first_byte:#x}, not with a v3 request: protocol v2 is not "
-                "served; set useV2WireProtocol=false in the client"
-            )
-        self._has_spoken = True
+    def _take_run(self, chunk: bytes, end: int) -> int:
+        """Take the ordinary adds at the front of what came; the rest goes to the backlog."""
+        if self._read_count == 0:
+            self._choose(chunk[_PREFIX_BYTES])
+        if self._intake is None or self._is_blocked or self._is_working or self._backlog:
+            return 0
+        return self._intake.take(self, chunk, 0, end)
+
+    def _choose(self, first_byte: int) -> None:
+        """Choose the protocol by the first packet's first byte."""
+        self.protocol = protocol_of(first_byte)
+        tls = self._owner.tls
+        if self._is_secure or not tls.is_required:
+            self._intake = self._owner.intakes[self.protocol.version]
+        elif self.protocol is not V3:
+            raise RemoteProtocolError("this bookie takes TLS connections only, and a v2 request came without")
 
     def _refuse(self, error: RemoteProtocolError) -> None:
-        _log.warning("closing a connection: %s", error, extra={"peer": self._peer()})
+        _log.warning("closing a connection: %s", error, extra={"peer": self.peer})
         self._backlog.clear()
+        self._inbox.clear()
+        self._intake = None
         if self._transport is not None:
             self.flush()
             self._transport.close()
 
-    def _peer(self) -> object:
+    @property
+    def peer(self) -> object:
+        """Address of the client, for the log."""
         return None if self._transport is None else self._transport.get_extra_info("peername")
 
     def _work(self) -> None:
@@ -152,51 +194,61 @@ class Connection(Responder, asyncio.BufferedProtocol):
         self._is_working = True
         try:
             while self._backlog and not self._is_blocked:
-                chunk, bounds, start = self._backlog.popleft()
-                end = self._handle(chunk, bounds, start)
-                if end < len(bounds) and self._transport is not None:
-                    self._backlog.appendleft((chunk, bounds, end))
+                chunk, start, end = self._backlog.popleft()
+                position = self._handle(chunk, start, end)
+                if position < end and self._transport is not None:
+                    self._backlog.appendleft((chunk, position, end))
         except RemoteProtocolError as error:
             self._refuse(error)
             return
         finally:
             self._is_working = False
-        self._start_cold_reads()
+        self._cold.start()
         self.flush()
 
-    def _handle(self, chunk: bytes, bounds: list[tuple[int, int]], start: int) -> int:
-        """Handle packets in order; return the number of the first that must wait, or their count."""
-        owner = self._owner
+    def _handle(self, chunk: bytes, start: int, end: int) -> int:
+        """Handle packets in order; return where the first begins that must wait, or `end`."""
+        owner, intake = self._owner, self._intake
         store = owner.store
+        decode, (add_place, add_byte) = self.protocol.decode_request, self.protocol.add_byte
+        add_place += _PREFIX_BYTES
         view = memoryview(chunk)
-        index = start
-        while index < len(bounds):
-            taken = owner.intake.take(self, chunk, bounds, index)
-            if taken > index:
-                index = taken
-                continue
-            begin, end = bounds[index]
-            request = decode_request(view[begin:end])
+        position = start
+        while position < end and not self._is_blocked:
+            if intake is not None and position + add_place < end and chunk[position + add_place] == add_byte:
+                taken = intake.take(self, chunk, position, end)
+                if taken > position:
+                    position = taken
+                    continue
+            stop = position + _PREFIX_BYTES + int(_unpack_length(chunk, position)[0])
+            request = decode(view[position + _PREFIX_BYTES : stop])
             ledger_id: int = getattr(request, "ledger_id", -1)
             if ledger_id >= 0 and ledger_id not in store.ledgers and not store.is_known_absent(ledger_id):
-                self._load(chunk, bounds, index)
-                return index
+                self._load(chunk, position, end)
+                return position
+            if self._intake is None:
+                self._check_secure(request)
             if not owner.handle(self, request):
                 self._block()
                 owner.on_no_room(self)
-                return index
-            index += 1
-        return index
+                return position
+            position = stop
+            if self._out_bytes > _FLUSH_BYTES:
+                self.flush()
+        return position
 
-    def _load(self, chunk: bytes, bounds: list[tuple[int, int]], start: int) -> None:
+    def _load(self, chunk: bytes, start: int, end: int) -> None:
         """Fetch the ledgers of all waiting packets from the index in one trip, then go on."""
-        store = self._owner.store
+        store, decode = self._owner.store, self.protocol.decode_request
         view = memoryview(chunk)
         missing: dict[int, None] = {}
-        for begin, end in bounds[start : start + _LOAD_AHEAD_MAX]:
-            ledger_id: int = getattr(decode_request(view[begin:end]), "ledger_id", -1)
+        position, count = start, 0
+        while position < end and count < _LOAD_AHEAD_MAX:
+            stop = position + _PREFIX_BYTES + int(_unpack_length(chunk, position)[0])
+            ledger_id: int = getattr(decode(view[position + _PREFIX_BYTES : stop]), "ledger_id", -1)
             if ledger_id >= 0 and ledger_id not in store.ledgers and not store.is_known_absent(ledger_id):
                 missing[ledger_id] = None
+            position, count = stop, count + 1
         self._block()
         store.load(list(missing)).add_done_callback(self._on_loaded)
 
@@ -215,7 +267,7 @@ class Connection(Responder, asyncio.BufferedProtocol):
 
     def go_on(self) -> None:
         """Go on with the backlog, and with the socket when it is empty."""
-        if self._transport is None or not self._is_blocked or not self._is_writable:
+        if self._transport is None or not self._is_blocked or not self._is_writable or self._upgrade is not None:
             return
         self._is_blocked = False
         self._work()
@@ -230,18 +282,21 @@ class Connection(Responder, asyncio.BufferedProtocol):
         if not self._out:
             self._owner.on_answered(self)
         self._out.append(frame)
+        self._out_bytes += len(frame)
 
     def send_all(self, parts: Sequence[Buffer]) -> None:
         """See `Responder`."""
         if not self._out:
             self._owner.on_answered(self)
         self._out += parts
+        self._out_bytes += sum(map(len, parts))
 
     def flush(self) -> None:
         """See `Responder`."""
-        if not self._out:
+        if not self._out or self._upgrade is not None:
             return
         out, self._out = self._out, []
+        self._out_bytes = 0
         # uvloop raises on a closed transport, and an answer that nobody hears is no error.
         if self._transport is not None and not self._transport.is_closing():
             if len(out) == 1:
@@ -251,26 +306,70 @@ class Connection(Responder, asyncio.BufferedProtocol):
 
     def read_cold(self, lookup: Lookup, answer: Callable[[Any], None]) -> None:
         """See `Responder`."""
-        self.cold_read_count += 1
-        self._cold.append((lookup, answer))
+        self._cold.add(lookup, answer)
         if not self._is_working:
-            self._start_cold_reads()
+            self._cold.start()
 
-    def _start_cold_reads(self) -> None:
-        if not self._cold:
+    @property
+    def pending_count(self) -> int:
+        """See `Responder`."""
+        return self._cold.count
+
+    def _on_cold_answered(self) -> None:
+        self.flush()
+        if self._is_writable:
+            self._cold.start()
+
+    # -- TLS -----------------------------------------------------------------------------------------------
+
+    def _check_secure(self, request: Request) -> None:
+        if not isinstance(request, StartTlsRequest | AuthRequest):
+            raise RemoteProtocolError(
+                f"this bookie takes TLS connections only, and a {type(request).__name__} came without"
+            )
+
+    def start_tls(self, request: StartTlsRequest) -> None:
+        """See `Responder`."""
+        context = self._owner.tls.context
+        if context is None or self._is_secure:
+            self.answer(StartTlsResponse(request.txn_id, Status.EBADREQ))
             return
-        cold, self._cold = self._cold, []
-        future = self._owner.store.read([lookup for lookup, _ in cold])
+        self.answer(StartTlsResponse(request.txn_id, Status.EOK))
+        self.flush()
+        self._block()
+        self._upgrade = asyncio.get_running_loop().create_task(self._secure())
 
-        def finish(results: asyncio.Future[list[bytes | Exception | None]]) -> None:
-            self.cold_read_count -= len(cold)
-            error = results.exception()
-            found = [error] * len(cold) if isinstance(error, Exception) else results.result()
-            for (_, answer), entry in zip(cold, found, strict=True):
-                answer(entry)
-            self.flush()
+    async def _secure(self) -> None:
+        """Shake hands; what came behind the request in plain text is never believed."""
+        tls, transport = self._owner.tls, self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self._backlog or self._inbox.kept_bytes:
+            self._upgrade = None
+            self._refuse(RemoteProtocolError("plain bytes follow a START_TLS request"))
+            return
+        try:
+            secured = await tls.upgrade(transport, self)
+        except (OSError, ValueError) as error:
+            _log.warning("closing a connection: TLS failed: %s", error, extra={"peer": self.peer})
+            transport.abort()
+            return
+        if secured is None or self._transport is None:
+            transport.abort()
+            return
+        self._transport, self._is_secure, self._upgrade = secured, True, None
+        secured.set_write_buffer_limits(_WRITE_HIGH_BYTES)
+        self._read_count = 0  # The next packet is a first one again.
+        self.flush()
+        self.go_on()
 
-        future.add_done_callback(finish)
+    # -- end -----------------------------------------------------------------------------------------------
+
+    def overdue(self, limits: TimeLimits, now_s: float) -> Overdue | None:
+        """Return what this connection's client is too slow with, if anything."""
+        is_busy = bool(self.pending_count or self.waiters or self._out or self._is_blocked)
+        has_part = self._inbox.kept_bytes > 0
+        return self._times.overdue(limits, now_s, self._read_count, has_part=has_part, is_busy=is_busy)
 
     def stop_reading(self) -> None:
         """Take nothing more; what was taken is still answered."""
@@ -286,6 +385,18 @@ class Connection(Responder, asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         """End the connection at once: nothing more may be said."""
-        self._out = []
+        self._out, self._out_bytes = [], 0
         if self._transport is not None:
             self._transport.abort()
+
+
+def _keep_alive(transport: asyncio.Transport) -> None:
+    """Let the kernel notice a client that has vanished without a word."""
+    found = transport.get_extra_info("socket")
+    if found is None or not hasattr(found, "setsockopt"):
+        return
+    with contextlib.suppress(OSError):
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEPALIVE:
+            if hasattr(socket, name):
+                found.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

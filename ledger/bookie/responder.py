@@ -1,4 +1,4 @@
-"""How handlers answer: what they need of a connection, and frames of answers to reads."""
+"""How handlers answer: what they need of a connection."""
 
 from __future__ import annotations
 
@@ -7,22 +7,47 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ledger.bookie.long_poll import Waiter
-from ledger.core.metadata import NO_ENTRY
+from ledger.bookie.protocols import WireProtocol
 from ledger.store.cold_reads import Lookup
 from ledger.store.disk import Buffer
+from ledger.store.journal import JournalItem
 from ledger.wire.codes import Status
-from ledger.wire.packets import ReadRequest, ReadResponse
-from ledger.wire.v3 import encode_response
-from ledger.wire.v3_fast import read_response_parts
+from ledger.wire.packets import (
+    BatchReadRequest,
+    BatchReadResponse,
+    ReadRequest,
+    ReadResponse,
+    Response,
+    StartTlsRequest,
+)
 
-__all__ = ["Responder", "failed_read", "read_frames"]
+__all__ = ["ConnectionGoneError", "Responder", "failed_read", "send_answer"]
+
+
+class ConnectionGoneError(Exception):
+    """Stands for the entry that was to be read for a connection that is lost."""
 
 
 class Responder(ABC):
-    """A connection as handlers see it. Answers gather until `flush`, which makes one write of them."""
+    """A connection as handlers see it. Answers gather until `flush`, which makes one write of them.
 
+    Attributes:
+        protocol: What it speaks.
+        waiters: Its long polls.
+
+    """
+
+    protocol: WireProtocol
     waiters: dict[Waiter, None]
-    cold_read_count: int
+
+    @property
+    @abstractmethod
+    def pending_count(self) -> int:
+        """Requests that wait for a disk."""
+
+    def answer(self, response: Response) -> None:
+        """Add an answer to what is written at the next flush."""
+        self.send(self.protocol.encode_response(response))
 
     @abstractmethod
     def send(self, frame: Buffer) -> None:
@@ -40,13 +65,19 @@ class Responder(ABC):
     def read_cold(self, lookup: Lookup, answer: Callable[[Any], None]) -> None:
         """Read from disk together with all that this wake-up asks for; `answer` gets bytes, None or an error."""
 
+    @abstractmethod
+    def start_tls(self, request: StartTlsRequest) -> None:
+        """Answer, and go on in TLS if the bookie has a certificate."""
 
-def failed_read(request: ReadRequest, status: Status) -> bytes:
-    """Return the frame that answers a read with a failure."""
-    return encode_response(ReadResponse(request.txn_id, status, request.ledger_id, request.entry_id))
+
+def failed_read(request: ReadRequest | BatchReadRequest, status: Status) -> ReadResponse | BatchReadResponse:
+    """Return the answer to a read that failed."""
+    kind = BatchReadResponse if isinstance(request, BatchReadRequest) else ReadResponse
+    return kind(request.txn_id, status, request.ledger_id, request.entry_id)
 
 
-def read_frames(request: ReadRequest, entry: bytes | memoryview, last_add_confirmed: int) -> list[Buffer]:
-    """Return the parts of the frame that answers a read with an entry."""
-    lac = None if last_add_confirmed == NO_ENTRY else last_add_confirmed
-    return list(read_response_parts(request.txn_id, request.ledger_id, request.entry_id, entry, lac))
+def send_answer(item: JournalItem) -> None:
+    """Answer what has become durable (the journal calls this); `item.context` is the connection."""
+    connection = item.context
+    assert isinstance(connection, Responder)
+    connection.send(item.answer)

@@ -9,8 +9,14 @@ from collections.abc import Callable
 import msgspec
 
 from ledger.bookie.connection import Connection
-from ledger.bookie.handlers import Handlers
+from ledger.bookie.connection_times import Overdue, TimeLimits
+from ledger.bookie.handlers import HandlerLimits, Handlers
+from ledger.bookie.inbox import ReceiveRoom
 from ledger.bookie.intake import AddIntake
+from ledger.bookie.intake_v2 import AddIntakeV2
+from ledger.bookie.intake_v3 import AddIntakeV3
+from ledger.bookie.protocols import V2, V3
+from ledger.bookie.tls import TlsPolicy
 from ledger.store.disk import Disk
 from ledger.store.entry_store import EntryStore, Executors, StoreHooks, StoreSettings
 from ledger.store.recovery import IndexFactory
@@ -25,14 +31,22 @@ class ServerSettings(msgspec.Struct, frozen=True):
     """Limits of the server.
 
     Attributes:
-        polls_max: Long polls that may wait at a time.
-        cold_reads_max: Reads of one connection that may wait for the disk at a time.
+        connections_max: One more is closed at once.
+        handlers: How much may be asked at a time.
+        times: How slow a client may be.
+        times_check_s: Interval of the look at slow clients.
+        read_bytes: Most that is read from a socket at a time; one such buffer serves all connections.
+        unfinished_bytes_max: What all connections together may hold of frames that are not whole.
         space_check_s: Interval of the look at free space.
 
     """
 
-    polls_max: int = 10_000
-    cold_reads_max: int = 10_000
+    connections_max: int = 20_000
+    handlers: HandlerLimits = HandlerLimits()
+    times: TimeLimits = TimeLimits()
+    times_check_s: float = 5.0
+    read_bytes: int = 512 << 10
+    unfinished_bytes_max: int = 256 << 20
     space_check_s: float = 5.0
 
 
@@ -45,11 +59,13 @@ class BookieServer:
     """
 
     store: EntryStore
-    intake: AddIntake
+    intakes: dict[int, AddIntake]
 
-    def __init__(self, settings: ServerSettings, on_read_only: Callable[[bool], None]) -> None:
+    def __init__(self, settings: ServerSettings, tls: TlsPolicy) -> None:
         self._settings = settings
-        self._on_read_only = on_read_only
+        self.tls = tls
+        self.room = ReceiveRoom(settings.read_bytes, kept_bytes_max=settings.unfinished_bytes_max)
+        self._is_full = False
         self._connections: dict[Connection, None] = {}
         # Connections that wait for room, in the order in which they found none.
         self._waiting: dict[Connection, None] = {}
@@ -57,6 +73,7 @@ class BookieServer:
         self._answered: dict[Connection, None] = {}
         self._server: asyncio.Server | None = None
         self._space_timer: asyncio.TimerHandle | None = None
+        self._times_timer: asyncio.TimerHandle | None = None
         self._space_check: asyncio.Task[None] | None = None
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
 
@@ -71,6 +88,7 @@ class BookieServer:
         nonce: Callable[[], int],
         on_read_only: Callable[[bool], None] = lambda _: None,
         server_settings: ServerSettings | None = None,
+        tls: TlsPolicy | None = None,
     ) -> BookieServer:
         """Replay the storage and return a server that does not listen yet.
 
@@ -79,7 +97,7 @@ class BookieServer:
 
         """
         limits = server_settings or ServerSettings()
-        server = cls(limits, on_read_only)
+        server = cls(limits, tls or TlsPolicy())
         hooks = StoreHooks(server._on_batch_done, server._on_room, server._on_failure, on_read_only)
         server.store = await EntryStore.open(disk, executors, settings, open_index, hooks, nonce=nonce)
 
@@ -87,18 +105,12 @@ class BookieServer:
             folder = settings.ledger_dir
             return executors.readers.submit(lambda: (disk.total_bytes(folder), disk.free_bytes(folder)))
 
-        server._handlers = Handlers(
-            server.store,
-            polls_max=limits.polls_max,
-            cold_reads_max=limits.cold_reads_max,
-            disk_bytes=disk_bytes,
-        )
-        server.intake = AddIntake(
-            server.store,
-            server._handlers.send_answer,
-            server._handlers.polls.wake,
-            run_bytes_max=settings.journal.file_bytes // 4,
-        )
+        server._handlers = Handlers(server.store, limits.handlers, disk_bytes)
+        wake, run_bytes_max = server._handlers.polls.wake, settings.journal.file_bytes // 4
+        server.intakes = {
+            V2.version: AddIntakeV2(server.store, wake, run_bytes_max=run_bytes_max),
+            V3.version: AddIntakeV3(server.store, wake, run_bytes_max=run_bytes_max),
+        }
         return server
 
     _handlers: Handlers
@@ -108,6 +120,7 @@ class BookieServer:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=1024)
         self._space_timer = loop.call_later(self._settings.space_check_s, self._check_space)
+        self._times_timer = loop.call_later(self._settings.times_check_s, self._check_times)
         sockets = self._server.sockets
         return int(sockets[0].getsockname()[1]) if sockets else port
 
@@ -117,15 +130,28 @@ class BookieServer:
         """See `ConnectionOwner`."""
         return self._handlers.handle(connection, request)
 
-    def on_opened(self, connection: Connection) -> None:
+    def on_opened(self, connection: Connection) -> bool:
         """See `ConnectionOwner`."""
+        limit = self._settings.connections_max
+        if len(self._connections) >= limit:
+            if not self._is_full:
+                _log.error(
+                    "%d connections are open, the limit: more are closed at once until some end; raise the limit, or "
+                    "look for a client that opens too many",
+                    limit,
+                )
+            self._is_full = True
+            return False
         self._connections[connection] = None
+        return True
 
     def on_lost(self, connection: Connection) -> None:
         """See `ConnectionOwner`."""
         self._connections.pop(connection, None)
         self._waiting.pop(connection, None)
         self._answered.pop(connection, None)
+        if len(self._connections) < self._settings.connections_max * 9 // 10:
+            self._is_full = False
         for waiter in list(connection.waiters):
             self._handlers.polls.drop(waiter)
 
@@ -147,10 +173,12 @@ class BookieServer:
             except Exception:  # noqa: BLE001  one connection's failure must not cost the others their answers.
                 _log.exception("answers of a batch could not be written")
                 connection.abort()
-        if self._waiting:
-            self._on_room()
+        self._on_room()
 
     def _on_room(self) -> None:
+        if not self._connections:
+            return  # Nobody waits, and while the store is opened there are no handlers yet.
+        self._handlers.writes.on_room()
         waiting, self._waiting = self._waiting, {}
         for connection in waiting:
             connection.go_on()
@@ -161,7 +189,18 @@ class BookieServer:
         if not self.failed.done():
             self.failed.set_result(error)
 
-    # -- space and end -------------------------------------------------------------------------------------
+    # -- slow clients, space and end -----------------------------------------------------------------------
+
+    def _check_times(self) -> None:
+        loop = asyncio.get_running_loop()
+        now_s, limits = loop.time(), self._settings.times
+        for connection in list(self._connections):
+            overdue = connection.overdue(limits, now_s)
+            if overdue is not None:
+                level = logging.INFO if overdue is Overdue.IDLE else logging.WARNING
+                _log.log(level, "closing a connection: %s", overdue, extra={"peer": connection.peer})
+                connection.abort()
+        self._times_timer = loop.call_later(self._settings.times_check_s, self._check_times)
 
     def _check_space(self) -> None:
         loop = asyncio.get_running_loop()
@@ -178,6 +217,8 @@ class BookieServer:
         """Take no more requests, make durable and answer what was taken, end all connections."""
         if self._space_timer is not None:
             self._space_timer.cancel()
+        if self._times_timer is not None:
+            self._times_timer.cancel()
         if self._server is not None:
             self._server.close()
         for connection in list(self._connections):

@@ -16,11 +16,11 @@ from ledger.store.index_memory import MemoryIndex
 from ledger.store.journal import JournalSettings
 from ledger.testing import SimDisk
 from ledger.testing.disk import SimPowerCut
+from ledger.wire import v2, v3
 from ledger.wire.codes import Status
 from ledger.wire.digests import Digest, master_key
 from ledger.wire.entry import seal
 from ledger.wire.packets import AddRequest, ReadRequest, Request, Response
-from ledger.wire.v3 import decode_response, encode_request
 
 T = TypeVar("T")
 KEY = master_key(b"")
@@ -59,9 +59,10 @@ class LoopExecutor:
 class Wire(asyncio.Transport):
     """The socket of a connection: what the bookie writes becomes responses."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: Bench, decode_response: Callable[[bytes], Response]) -> None:
         super().__init__()
         self._bench = bench
+        self._decode = decode_response
         self._rest = b""
         self.is_reading = True
         self.closed = False
@@ -74,7 +75,7 @@ class Wire(asyncio.Transport):
         data = self._rest + bytes(data)
         while len(data) >= 4 and len(data) >= 4 + int.from_bytes(data[:4], "big"):
             end = 4 + int.from_bytes(data[:4], "big")
-            self.responses.append(decode_response(data[4:end]))
+            self.responses.append(self._decode(data[4:end]))
             data = data[end:]
         self._rest = data
 
@@ -103,16 +104,17 @@ class Wire(asyncio.Transport):
 
 
 class Client:
-    """One connection, driven by hand."""
+    """One connection, driven by hand; `version` is of the protocol that it speaks."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: Bench, version: int = 3) -> None:
         self.bench = bench
-        self.wire = Wire(bench)
+        self.codec = v2 if version == 2 else v3
+        self.wire = Wire(bench, self.codec.decode_response)
         self.connection = Connection(bench.server)
         self.connection.connection_made(self.wire)
 
     def send(self, *requests: Request) -> None:
-        self.send_bytes(b"".join(map(encode_request, requests)))
+        self.send_bytes(b"".join(map(self.codec.encode_request, requests)))
 
     def send_bytes(self, data: bytes) -> None:
         while data:

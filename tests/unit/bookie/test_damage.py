@@ -234,14 +234,14 @@ def test_bytes_that_are_no_requests_end_their_connection_only(frames, data) -> N
     asyncio.run(run())
 
 
-def test_a_v2_client_is_told_why_by_the_log_and_closed(caplog) -> None:
+def test_a_client_of_no_known_protocol_is_told_why_by_the_log_and_closed(caplog) -> None:
     async def run() -> None:
         bench, client = await started()
-        client.send_bytes((24).to_bytes(4, "big") + bytes([2, 1, 0, 0]) + bytes(20))
+        client.send_bytes((24).to_bytes(4, "big") + bytes([1, 1, 0, 0]) + bytes(20))
         assert client.wire.closed
 
     asyncio.run(run())
-    assert "protocol v2 is not served" in caplog.text
+    assert "neither a v3 request (0x0a) nor a v2 one (0x02)" in caplog.text
 
 
 def test_a_frame_over_the_limit_ends_the_connection() -> None:

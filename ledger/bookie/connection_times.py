@@ -1,0 +1,73 @@
+"""When a connection ends because its client is too slow: with a frame, with reading its answers, or altogether.
+
+The server looks at all connections every few seconds; no connection has a timer of its own.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+__all__ = ["ConnectionTimes", "Overdue", "TimeLimits"]
+
+
+class TimeLimits(msgspec.Struct, frozen=True):
+    """How slow a client may be.
+
+    Attributes:
+        frame_s: From the first byte of a frame to its last.
+        answers_s: From where more answers wait than the connection holds to where a quarter of them is left.
+        idle_s: Without any whole frame, while nothing is asked for; 0 is for ever.
+
+    """
+
+    frame_s: float = 30.0
+    answers_s: float = 60.0
+    idle_s: float = 0.0
+
+
+class Overdue(StrEnum):
+    """What a client was too slow with."""
+
+    FRAME = "a frame was begun and not ended in time"
+    ANSWERS = "its answers are not read"
+    IDLE = "nothing was asked for in a long time"
+
+
+class ConnectionTimes:
+    """What one connection did last, as far as looks at it tell."""
+
+    __slots__ = ("_read_count", "_since_s", "_unwritable_since_s")
+
+    def __init__(self) -> None:
+        self._read_count = -1
+        self._since_s = 0.0
+        self._unwritable_since_s: float | None = None
+
+    def on_writable(self, *, is_writable: bool, now_s: float) -> None:
+        """Take note that answers wait, or that there is room for them again."""
+        self._unwritable_since_s = None if is_writable else now_s
+
+    def overdue(
+        self, limits: TimeLimits, now_s: float, read_count: int, *, has_part: bool, is_busy: bool
+    ) -> Overdue | None:
+        """Return what the client is too slow with, if anything.
+
+        Args:
+            limits: How slow it may be.
+            now_s: The loop's time.
+            read_count: Wake-ups so far that brought whole frames.
+            has_part: A frame has begun and is not whole.
+            is_busy: The bookie owes it something, or does not read from it at present.
+
+        """
+        if self._unwritable_since_s is not None:
+            return Overdue.ANSWERS if now_s - self._unwritable_since_s > limits.answers_s else None
+        if is_busy or read_count != self._read_count:
+            self._read_count, self._since_s = read_count, now_s
+            return None
+        quiet_s = now_s - self._since_s
+        if has_part:
+            return Overdue.FRAME if quiet_s > limits.frame_s else None
+        return Overdue.IDLE if 0 < limits.idle_s < quiet_s else None

@@ -1,0 +1,69 @@
+"""The two protocols that a bookie speaks, as its connections use them. The first packet of a connection decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from ledger.core.metadata import NO_ENTRY
+from ledger.errors import RemoteProtocolError
+from ledger.store.disk import Buffer
+from ledger.wire import v2, v3
+from ledger.wire.codes import V2_PROTOCOL_VERSION, Operation, V2Opcode
+from ledger.wire.packets import ReadRequest, Request, Response
+from ledger.wire.v3_fast import read_response_parts
+
+__all__ = ["V2", "V3", "WireProtocol", "protocol_of"]
+
+
+class WireProtocol(msgspec.Struct, frozen=True):
+    """One protocol.
+
+    Attributes:
+        version: 2 or 3.
+        add_byte: (place behind the frame's length, value) of the byte by which a packet may be an ordinary add.
+        decode_request: Packet to request; raises `RemoteProtocolError` for one that ends the connection.
+        encode_response: Response to whole frame.
+        entry_frame: (request, entry, LAC) to the parts of the frame that answers a read with an entry, not copied.
+
+    """
+
+    version: int
+    add_byte: tuple[int, int]
+    decode_request: Callable[[bytes | memoryview], Request]
+    encode_response: Callable[[Response], bytes]
+    entry_frame: Callable[[ReadRequest, bytes | memoryview, int], list[Buffer]]
+
+
+def _entry_frame_v3(request: ReadRequest, entry: bytes | memoryview, last_add_confirmed: int) -> list[Buffer]:
+    lac = None if last_add_confirmed == NO_ENTRY else last_add_confirmed
+    return list(read_response_parts(request.txn_id, request.ledger_id, request.entry_id, entry, lac))
+
+
+def _entry_frame_v2(request: ReadRequest, entry: bytes | memoryview, _last_add_confirmed: int) -> list[Buffer]:
+    return [v2.encode_read_response_head(request.ledger_id, request.entry_id, len(entry)), entry]
+
+
+V2: Final = WireProtocol(2, (1, V2Opcode.ADD_ENTRY), v2.decode_request, v2.encode_response, _entry_frame_v2)
+V3: Final = WireProtocol(3, (5, Operation.ADD_ENTRY), v3.decode_request, v3.encode_response, _entry_frame_v3)
+
+_V3_FIRST_BYTE: Final = 0x0A
+"""The tag of a request's header, which protobuf's encoders write first; a v2 packet begins with its version."""
+
+
+def protocol_of(first_byte: int) -> WireProtocol:
+    """Return the protocol of a connection whose first packet begins with this byte.
+
+    Raises:
+        RemoteProtocolError: It is neither's.
+
+    """
+    if first_byte == V2_PROTOCOL_VERSION:
+        return V2
+    if first_byte == _V3_FIRST_BYTE:
+        return V3
+    raise RemoteProtocolError(
+        f"the first packet begins with byte {first_byte:#04x}: neither a v3 request (0x0a) nor a v2 one (0x02)"
+    )
