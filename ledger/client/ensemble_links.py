@@ -30,8 +30,9 @@ class EnsembleLinks:
         self._watcher = watcher
         self._bookies = list(bookies)
         self._connections = [pool.get(bookie_id) for bookie_id in bookies]
-        # Positions that get new entries at once; the others get what they missed when they are restored.
-        self._is_live = [connection.is_connected for connection in self._connections]
+        # Positions that get new entries at once, or as soon as the connection is open for the first time; the others
+        # get what they missed and is still pending when they are restored.
+        self._is_live = [True] * len(bookies)
         self._pause_s = [0.0] * len(bookies)
         for connection in self._connections:
             connection.watch(watcher)

@@ -34,6 +34,7 @@ from ledger.zk.ledgers import LedgerStore
 
 __all__ = ["FakeBookie", "FakeCluster", "LossyStore", "run"]
 
+SEED = 1
 SETTINGS = ClientSettings(
     protocol="v3", request_timeout_s=2.0, quorum_timeout_s=8.0, in_flight_bytes_max=1000, ensemble_change_after_s=1.0
 )
@@ -194,7 +195,7 @@ def run(
     *,
     bookie_count: int = 4,
     settings: ClientSettings = SETTINGS,
-    seed: int = 1,
+    seed: int = SEED,
     **changes: Any,
 ) -> None:
     """Run a scenario against bookies "b0", "b1", …; `changes` are changes of the settings."""

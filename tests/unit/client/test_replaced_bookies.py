@@ -46,7 +46,7 @@ def test_a_bookie_that_refuses_is_replaced_and_no_append_fails(status: Status) -
         assert [segment.bookies for segment in writer.metadata.segments] == [old, second[1]]
         await check_copies(cluster, writer, range(second[0], 111))
         assert await writer.close() == 110
-        metadata, _ = await cluster.other.read(writer.ledger_id)
+        metadata, _ = await cluster.other.read(writer.ledger_id, sync=True)
         assert (metadata.state, metadata.last_entry_id, metadata.length) == (LedgerState.CLOSED, 110, 111)
         assert len(metadata.segments) == 2
 
@@ -305,7 +305,7 @@ def test_a_recovery_that_comes_first_ends_the_writer(state: LedgerState) -> None
         await writer.append(b"x")
 
         async def recover() -> None:
-            metadata, version = await cluster.other.read(writer.ledger_id)
+            metadata, version = await cluster.other.read(writer.ledger_id, sync=True)
             taken = msgspec.structs.replace(metadata, state=state, last_entry_id=0, length=1)
             await cluster.other.write(writer.ledger_id, taken, version)
 
