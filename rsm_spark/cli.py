@@ -43,6 +43,7 @@ _SUMMARIES = {
     "demo": "Show it all on real data: failures, failover, Spark, Delta, and the proof.",
     "ledger": "Create, append, read, tail, recover and list ledgers.",
     "bookie": "Run a bookie, a server that stores ledgers.",
+    "autorecovery": "Keep all copies of ledgers complete when bookies are lost.",
     "store": "Run a replica of the state store.",
     "map": "Put, get, scan: the replicated map.",
     "log": "List, describe and print replicated logs.",

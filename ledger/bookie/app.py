@@ -24,9 +24,12 @@ import msgspec
 
 from ledger.bookie.collector import Collector
 from ledger.bookie.identity import claim_disks, newest_ledger_id
+from ledger.bookie.repairs import start_repairs
 from ledger.bookie.server import BookieServer
 from ledger.bookie.settings import BookieSettings, check_bind
+from ledger.client.settings import ClientSettings
 from ledger.errors import LedgerError, NoNodeError, UsageError
+from ledger.replication.settings import ReplicationSettings
 from ledger.store.disk import RealDisk, ThreadExecutor
 from ledger.store.entry_store import Executors
 from ledger.store.index import Index
@@ -130,6 +133,15 @@ class _Process:
             now_ms=lambda: time.time_ns() // 1_000_000,
         )
         self._tasks.append(loop.create_task(collector.run(settings.collect_s)))
+        self._tasks += start_repairs(
+            self._ledgers,
+            server.store,
+            bookie_id,
+            Path(self._store_settings.ledger_dir),
+            ReplicationSettings(),
+            ClientSettings(),
+            has_auto_recovery=settings.has_auto_recovery,
+        )
         gc.collect()
         gc.freeze()
         on_ready(notice)
@@ -206,8 +218,8 @@ class _Process:
         if limbo.reasons:
             _log.error(
                 "this bookie lost data and is in limbo: it serves what it holds, answers 'unknown' for the rest, and "
-                "takes no adds to ledgers up to %d. Recover those ledgers and copy their entries to other bookies, "
-                "then start this one with empty directories and a new cookie",
+                "takes no adds to ledgers up to %d, until it has everything again from other bookies. That runs by "
+                "itself; `rsm bookie info` tells how far it is",
                 server.store.limbo.ledger_id_max,
                 extra={"reasons": limbo.reasons},
             )

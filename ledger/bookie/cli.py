@@ -49,6 +49,10 @@ def run(
     ] = 900.0,
     no_fsync: Annotated[bool, typer.Option("--no-fsync", help="Only for tests: loses data in a power cut.")] = False,
     insecure: Annotated[bool, typer.Option("--insecure", help="Listen beyond loopback without TLS.")] = False,
+    autorecovery: Annotated[
+        bool,
+        typer.Option("--autorecovery", envvar="RSM_BOOKIE__AUTORECOVERY", help="As `rsm autorecovery run`, in here."),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one line of JSON when serving.")] = False,
 ) -> None:
     """Run a bookie until SIGTERM.
@@ -72,6 +76,7 @@ def run(
         journal_file_mib=journal_file_mib,
         free_mib_min=free_mib_min,
         collect_s=collect_s,
+        has_auto_recovery=autorecovery,
     )
 
     def announce(notice: ReadyNotice) -> None:
@@ -104,7 +109,9 @@ def info(
     ledger_dir: Annotated[Path | None, typer.Option(envvar="RSM_BOOKIE__LEDGER_DIR")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
-    """Tell what lies in a bookie's directories: identity, process, fsync, limbo, segments."""
+    """Tell what lies in a bookie's directories: identity, process, fsync, limbo, repair, segments."""
+    from ledger.bookie.repairs import read_repair_file  # noqa: PLC0415 - as in `run`
+
     folder = (ledger_dir or data_dir / "ledgers") / "current"
     if not folder.is_dir():
         print(f"rsm bookie: {folder}: no bookie has served from here", file=sys.stderr)
@@ -113,6 +120,7 @@ def info(
     process = json_module.loads(process_file.read_bytes()) if process_file.exists() else {}
     running = "pid" in process and Path(f"/proc/{process['pid']}").exists()
     limbo = load_limbo(RealDisk(), str(folder))
+    repair = read_repair_file(folder)
     facts = {
         "bookie_id": process.get("bookie_id"),
         "running": running,
@@ -120,6 +128,7 @@ def info(
         "fsync": process.get("fsync"),
         "limbo": list(limbo.reasons),
         "limbo_ledger_id_max": limbo.ledger_id_max,
+        "repair": None if repair is None else msgspec.to_builtins(repair),
         "segments": len(list(folder.glob("*.seg"))),
         "segment_bytes": sum(path.stat().st_size for path in folder.glob("*.seg")),
     }

@@ -34,6 +34,7 @@ class BookieSettings(msgspec.Struct, frozen=True):
         free_mib_min: With less free space the bookie takes no adds.
         collect_s: Interval of the collection of deleted ledgers.
         session_timeout_ms: Asked of ZooKeeper.
+        has_auto_recovery: Audit and replicate the cluster's ledgers in this process too.
 
     """
 
@@ -51,6 +52,7 @@ class BookieSettings(msgspec.Struct, frozen=True):
     free_mib_min: int = 512
     collect_s: float = 900.0
     session_timeout_ms: int = 10_000
+    has_auto_recovery: bool = False
 
     @property
     def journal_root(self) -> str:

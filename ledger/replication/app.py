@@ -122,8 +122,9 @@ async def run_auto_recovery(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     owner = f"{socket.gethostname()}:{os.getpid()}.{os.urandom(4).hex()}"
+    ledgers = LedgerStore(store, uri.ledgers_root)
     recovery = AutoRecovery(
-        LedgerStore(store, uri.ledgers_root),
+        ledgers,
         owner,
         random.Random(),  # noqa: S311 - spreads load, guards nothing
         settings,
@@ -131,6 +132,7 @@ async def run_auto_recovery(
         wall_ms=lambda: time.time_ns() // 1_000_000,
     )
     try:
+        await ledgers.writable_bookies()  # Complains if there is no cluster.
         await recovery.marks.ensure_layout()
         on_ready(RunningNotice(ready=True, owner=owner))
         work = loop.create_task(recovery.run())

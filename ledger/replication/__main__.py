@@ -1,0 +1,10 @@
+"""`python -m ledger.replication run …` is `rsm autorecovery run …`."""
+
+from __future__ import annotations
+
+from ledger.replication.cli import app
+
+__all__: list[str] = []
+
+if __name__ == "__main__":
+    app(prog_name="rsm autorecovery")
