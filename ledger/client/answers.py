@@ -15,7 +15,7 @@ from ledger.wire.digests import Digest
 from ledger.wire.entry import unseal
 from ledger.wire.packets import ReadResponse, Response
 
-__all__ = ["Answered", "AnswerQueue", "read_answer"]
+__all__ = ["Answered", "AnswerQueue", "miss_kind", "read_answer"]
 
 
 _NAMES = {status: status.name for status in Status}  # `Status.name` is a slow property
@@ -86,13 +86,18 @@ _MISSES = {
 }
 
 
+def miss_kind(status: Status) -> MissKind:
+    """Return what a status other than EOK says about an entry: only "no such entry" and "no such ledger" are a no."""
+    return _MISSES.get(status, MissKind.UNKNOWN)
+
+
 def read_answer(answered: Answered, digest: Digest, ledger_id: int, entry_id: int | None) -> Answer:
     """Translate the answer to a read; `entry_id` None takes any entry of the ledger."""
     response = answered.response
     if not isinstance(response, ReadResponse):
         return Miss(MissKind.UNKNOWN, answered.reason)
     if response.status != Status.EOK:
-        return Miss(_MISSES.get(response.status, MissKind.UNKNOWN), response.status.name)
+        return Miss(miss_kind(response.status), response.status.name)
     if response.body is None:
         return Miss(MissKind.UNKNOWN, "EOK without an entry")
     try:

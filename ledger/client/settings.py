@@ -25,7 +25,8 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         sweep_interval_s: How often time-outs are looked for.
         in_flight_bytes_max: Payload bytes of one writer that are not confirmed; `drain()` waits for less.
         write_buffer_bytes_max: Bytes waiting for one bookie's socket; beyond it the connection is given up.
-        read_batch_bytes: Bytes that one read handle asks for at a time.
+        read_batch_bytes: Bytes that one read asks for ahead of what was taken.
+        speculative_read_s: A bookie that is silent for this long is not waited for: the next replica is asked too.
         long_poll_s: How long a bookie may hold a wait for the next confirmed entry.
         ensemble_change_after_s: A bookie that has stored nothing for this long after a failure gives its place in the
             ensemble to another one, while the ack quorum holds without it; a connection that breaks and comes back
@@ -52,6 +53,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     in_flight_bytes_max: int = 64 * 1024 * 1024
     write_buffer_bytes_max: int = 128 * 1024 * 1024
     read_batch_bytes: int = 16 * 1024 * 1024
+    speculative_read_s: float = 0.5
     long_poll_s: float = 2.0
     ensemble_change_after_s: float | None = 1.0
     quarantine_s: float = 30.0

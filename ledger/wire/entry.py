@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import hmac
 import struct
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
+from crc32c import crc32c
 
 from ledger.core.entry import Entry
+from ledger.core.metadata import DigestType
 from ledger.errors import DigestError, EntryTooLargeError
 from ledger.wire.digests import Digest
 from ledger.wire.frames import FRAME_BYTES_MAX
@@ -31,6 +34,7 @@ __all__ = [
     "seal_lac",
     "unseal",
     "unseal_lac",
+    "unseal_run",
 ]
 
 ENTRY_HEADER_BYTES: Final = 32
@@ -38,6 +42,7 @@ PAYLOAD_BYTES_MAX: Final = FRAME_BYTES_MAX - 256
 """The rest of the frame is for the packet's header, the entry's header and the longest digest."""
 
 _HEADER: Final = struct.Struct(">qqqq")
+_CRC_HEADER: Final = struct.Struct(">qqqqI")
 _LAC: Final = struct.Struct(">qq")
 
 
@@ -122,6 +127,43 @@ def unseal(body: bytes | memoryview, digest: Digest, *, ledger_id: int, entry_id
             ledger_id=ledger_id,
         )
     return Entry(found_entry, last_add_confirmed, length, payload)
+
+
+def unseal_run(
+    bodies: Iterable[bytes | memoryview], digest: Digest, *, ledger_id: int, first_entry_id: int
+) -> tuple[list[Entry], DigestError | None]:
+    """Check consecutive entries that a bookie sent in one answer, from `first_entry_id` on.
+
+    Returns:
+        The entries before the first one that is damaged, and what is wrong with that one; None if all are whole.
+
+    """
+    entries: list[Entry] = []
+    append = entries.append
+    if digest.type != DigestType.CRC32C:
+        try:
+            for entry_id, body in enumerate(bodies, first_entry_id):
+                append(unseal(body, digest, ledger_id=ledger_id, entry_id=entry_id))
+        except DigestError as error:
+            return entries, error
+        return entries, None
+    unpack = _CRC_HEADER.unpack_from
+    for entry_id, body in enumerate(bodies, first_entry_id):
+        if len(body) >= _CRC_HEADER.size:
+            found_ledger, found_entry, last_add_confirmed, length, crc = unpack(body)
+            payload = bytes(body[_CRC_HEADER.size :])
+            if (
+                found_entry == entry_id
+                and found_ledger == ledger_id
+                and crc32c(payload, crc32c(body[:ENTRY_HEADER_BYTES])) == crc
+            ):
+                append(Entry(entry_id, last_add_confirmed, length, payload))
+                continue
+        try:  # for its message
+            append(unseal(body, digest, ledger_id=ledger_id, entry_id=entry_id))
+        except DigestError as error:
+            return entries, error
+    return entries, None
 
 
 def seal_lac(ledger_id: int, last_add_confirmed: int, digest: Digest) -> bytes:

@@ -1,0 +1,200 @@
+"""Reading a run of entries from bookies: carries out what `RangeReader` decides, checks digests, keeps the time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from typing import Any, Final
+
+import msgspec
+
+from ledger.client.answers import Answered, AnswerQueue, miss_kind, read_answer
+from ledger.client.pool import ConnectionPool
+from ledger.core.entry import Answer, Entry, Miss, MissKind
+from ledger.core.metadata import LedgerMetadata
+from ledger.core.reader import RangeReader, ReadRun
+from ledger.wire.codes import Status
+from ledger.wire.digests import Digest
+from ledger.wire.entry import unseal_run
+from ledger.wire.packets import BatchReadRequest, BatchReadResponse
+
+__all__ = ["EntrySource"]
+
+_log = logging.getLogger(__name__)
+
+_BATCH_BYTES: Final = 1024 * 1024
+"""What one batch read asks for: enough to hide the round trip, little enough to spread a window over the bookies."""
+
+
+class _Batch(msgspec.Struct, frozen=True, gc=False):
+    """Token of a batch read; that of a single read is the entry id."""
+
+    first_entry_id: int
+
+
+class EntrySource:
+    """Where one ledger's entries are read from. Several tasks may read at the same time.
+
+    Attributes:
+        digest_failures: Bookie -> how many of its answers failed the digest.
+
+    """
+
+    def __init__(self, ledger_id: int, digest: Digest, pool: ConnectionPool) -> None:
+        self.digest_failures: dict[str, int] = {}
+        self._ledger_id = ledger_id
+        self._digest = digest
+        self._pool = pool
+        self._entry_bytes: int | None = None
+        # Bookie -> loop time until which it is asked last, because it was silent.
+        self._slow_until: dict[str, float] = {}
+
+    async def read(self, metadata: LedgerMetadata, first: int, last: int) -> AsyncGenerator[list[Entry], None]:
+        """Yield the entries `first` to `last` in order, as they come; what follows is asked for meanwhile.
+
+        Stop it at any time, also by cancelling; late answers are dropped.
+
+        Raises:
+            LedgerError: An entry cannot be had; those before it were yielded.
+
+        """
+        settings = self._pool.settings
+        reader = RangeReader(
+            self._ledger_id,
+            metadata,
+            first,
+            last,
+            window_bytes=settings.read_batch_bytes,
+            batch_bytes=min(_BATCH_BYTES, settings.read_batch_bytes) if self._pool.reads_batches else None,
+            entry_bytes=self._entry_bytes or _mean_bytes(metadata),
+        )
+        loop = asyncio.get_running_loop()
+        queue = AnswerQueue()
+        clock = _Clock(loop, queue, settings.speculative_read_s)
+        self._remember_slow(reader, loop.time())
+        try:
+            while True:
+                entries = reader.take()
+                self._send(reader.ask(loop.time(), self._pool.suspects()), queue)
+                if entries:
+                    self._entry_bytes = reader.entry_bytes
+                    yield entries
+                if reader.is_done:
+                    break
+                clock.start()
+                self._send(self._take_answers(reader, await queue.next_batch(), loop.time()), queue)
+                if clock.take_tick():
+                    self._send(self._speculate(reader, loop.time(), settings.speculative_read_s), queue)
+        finally:
+            clock.stop()
+        if reader.failure is not None:
+            raise reader.failure
+
+    def _remember_slow(self, reader: RangeReader, now: float) -> None:
+        for bookie_id, until in list(self._slow_until.items()):
+            if until > now:
+                reader.slow[bookie_id] = None
+            else:
+                del self._slow_until[bookie_id]
+
+    def _speculate(self, reader: RangeReader, now: float, limit_s: float) -> list[ReadRun]:
+        requests = reader.on_overdue(now, limit_s)
+        for bookie_id in reader.slow:
+            self._slow_until[bookie_id] = now + self._pool.settings.quarantine_s
+        return requests
+
+    def _send(self, runs: list[ReadRun], queue: AnswerQueue) -> None:
+        """Send all requests; single reads of one bookie in one go."""
+        singles: dict[str, list[int]] = {}
+        for run in runs:
+            if run.count == 1:
+                singles.setdefault(run.bookie_id, []).append(run.first_entry_id)
+                continue
+            request = BatchReadRequest(
+                self._pool.take_txns(1), self._ledger_id, run.first_entry_id, run.count, _BATCH_BYTES
+            )
+            self._pool.ask(run.bookie_id, request, (queue, _Batch(run.first_entry_id)))
+        for bookie_id, entry_ids in singles.items():
+            self._pool.ask_entries(bookie_id, self._ledger_id, entry_ids, queue)
+
+    def _take_answers(self, reader: RangeReader, batch: list[Answered], now: float) -> list[ReadRun]:
+        singles: list[tuple[str, int, Answer]] = []
+        runs: list[ReadRun] = []
+        for answered in batch:
+            token: Any = answered.token
+            if isinstance(token, _Batch):
+                runs += self._take_batch(reader, answered, token.first_entry_id, now)
+                continue
+            answer = read_answer(answered, self._digest, self._ledger_id, token)
+            if isinstance(answer, Miss) and answer.kind == MissKind.CORRUPT:
+                self._on_corrupt(answered.bookie_id, answer)
+            singles.append((answered.bookie_id, token, answer))
+        return runs + reader.on_answers(singles, now) if singles else runs
+
+    def _take_batch(self, reader: RangeReader, answered: Answered, first: int, now: float) -> list[ReadRun]:
+        response = answered.response
+        bookie_id = answered.bookie_id
+        entries: list[Entry] = []
+        miss: Miss | None
+        if not isinstance(response, BatchReadResponse):
+            miss = Miss(MissKind.UNKNOWN, answered.reason)
+        elif response.status != Status.EOK:
+            miss = Miss(miss_kind(response.status), response.status.name)
+        else:
+            entries, error = unseal_run(response.bodies, self._digest, ledger_id=self._ledger_id, first_entry_id=first)
+            miss = None if error is None else Miss(MissKind.CORRUPT, str(error))
+            if miss is not None:
+                self._on_corrupt(bookie_id, miss)
+            elif not entries:
+                miss = Miss(MissKind.UNKNOWN, "EOK without an entry")
+        return reader.on_batch(bookie_id, first, entries, miss, now)
+
+    def _on_corrupt(self, bookie_id: str, miss: Miss) -> None:
+        """Count a damaged entry; the next replica is asked for it anyway."""
+        count = self.digest_failures.get(bookie_id, 0)
+        self.digest_failures[bookie_id] = count + 1
+        self._pool.strike(bookie_id)
+        if count == 0:
+            _log.warning(
+                "bookie sends damaged entries: check its disks; other replicas are read instead",
+                extra={"bookie_id": bookie_id, "ledger_id": self._ledger_id, "error": miss.reason},
+            )
+
+
+class _Clock:
+    """Wakes the queue every `interval_s` while somebody waits for answers.
+
+    What has come by then is handled first, so that only bookies count as silent that are.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, queue: AnswerQueue, interval_s: float) -> None:
+        self._loop = loop
+        self._queue = queue
+        self._interval_s = interval_s
+        self._timer: asyncio.TimerHandle | None = None
+        self._has_ticked = False
+
+    def start(self) -> None:
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._interval_s, self._tick)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def take_tick(self) -> bool:
+        has_ticked, self._has_ticked = self._has_ticked, False
+        return has_ticked
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._has_ticked = True
+        self._queue.wake()
+
+
+def _mean_bytes(metadata: LedgerMetadata) -> int | None:
+    """Return the mean size of a closed ledger's entries."""
+    if not metadata.is_closed or metadata.last_entry_id < 0:
+        return None
+    return metadata.length // (metadata.last_entry_id + 1)
