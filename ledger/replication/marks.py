@@ -66,6 +66,8 @@ class MarkStore:
         self.owner = owner
         # Ledgers that this process has locked and works on.
         self._held: dict[int, None] = {}
+        # Ledgers whose lock this process may have without knowing: a reply was lost once.
+        self._unsure: dict[int, None] = {}
 
     async def ensure_layout(self) -> None:
         """Create the nodes that are missing.
@@ -181,12 +183,16 @@ class MarkStore:
     # -- locks ---------------------------------------------------------------------------------------------
 
     async def locked(self) -> list[int]:
-        """Return the ids of the ledgers that somebody works on."""
+        """Return the ids of the ledgers that somebody works on; a lock that only a lost reply left goes meanwhile."""
         try:
             names = await self.store.children(u.lock_path(self.root))
         except NoNodeError:
             return []
-        return [ledger_id for ledger_id in map(u.ledger_id_of_mark, names) if ledger_id is not None]
+        ids = [ledger_id for ledger_id in map(u.ledger_id_of_mark, names) if ledger_id is not None]
+        for ledger_id in ids:
+            if ledger_id in self._unsure and ledger_id not in self._held:
+                await self._remove_stray(u.lock_path(self.root, ledger_id))
+        return ids
 
     async def lock(self, ledger_id: int) -> LedgerLock | None:
         """Take a ledger's lock; None if somebody has it."""
@@ -198,6 +204,9 @@ class MarkStore:
         except NodeExistsError:
             await self._remove_stray(path)
             return None
+        except MetadataError:
+            self._unsure[ledger_id] = None
+            raise
         self._held[ledger_id] = None
         return LedgerLock(self.store, ledger_id, path)
 
@@ -205,8 +214,12 @@ class MarkStore:
         """Give a lock back. If no reply comes, it is removed when it is next met, or goes with the session."""
         self._held.pop(lock.ledger_id, None)
         if lock.is_held:
-            with contextlib.suppress(MetadataError):
+            try:
                 await self.store.delete(lock.path)
+            except NoNodeError:
+                pass
+            except MetadataError:
+                self._unsure[lock.ledger_id] = None
 
     async def owner_of(self, ledger_id: int) -> str | None:
         """Return who works on a ledger; None if nobody does, or nobody knows who."""
