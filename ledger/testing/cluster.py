@@ -28,20 +28,19 @@ from ledger.wire.metadata_format import Cookie
 from ledger.zk.ledgers import LedgerStore
 from ledger.zk.registration import BookieRegistration
 
-__all__ = ["BOOKIE_PORT", "SimCluster"]
+__all__ = ["BOOKIE_PORT", "SIM_CLIENT", "SIM_STORE", "SimCluster"]
 
 BOOKIE_PORT = 3181
 _ROOT = "/ledgers"
 _OPERATOR_S = 5.0
 _INSTANCE_ID = "00000000-0000-4000-8000-000000000000"
-_JOURNAL_FOLDER = "/journal/current"
-_LEDGER_FOLDER = "/ledgers/current"
-_STORE = StoreSettings(
-    JournalSettings(_JOURNAL_FOLDER, file_bytes=64 << 10, file_count=2, cache_bytes_max=16 << 10),
-    _LEDGER_FOLDER,
+SIM_STORE = StoreSettings(
+    JournalSettings("/journal/current", file_bytes=64 << 10, file_count=2, cache_bytes_max=16 << 10),
+    "/ledgers/current",
     free_bytes_min=1 << 20,
 )
-_CLIENT = ClientSettings(connect_timeout_s=2.0, request_timeout_s=2.0, quorum_timeout_s=6.0, long_poll_s=1.0)
+"""Small files, so that much happens in a short run."""
+SIM_CLIENT = ClientSettings(connect_timeout_s=2.0, request_timeout_s=2.0, quorum_timeout_s=6.0, long_poll_s=1.0)
 
 ServerPatch = Callable[[BookieServer], None]
 
@@ -56,6 +55,7 @@ class SimCluster:
         patch_server: Called with every server before it listens: plants a bug, for tests that want it found.
         collect_s: How often bookies look for deleted ledgers; never, if None.
         self_repair: How bookies repair what they lost; they do not, if None.
+        store: Shape of their storage.
 
     Attributes:
         bookies: Hosts of the bookies, off until `start`.
@@ -73,6 +73,7 @@ class SimCluster:
         patch_server: ServerPatch | None = None,
         collect_s: float | None = None,
         self_repair: ReplicationSettings | None = None,
+        store: StoreSettings = SIM_STORE,
     ) -> None:
         self.bookies = [simulation.host(f"b{number}", self._run_bookie) for number in range(bookie_count)]
         self.servers: dict[str, BookieServer] = {}
@@ -85,6 +86,7 @@ class SimCluster:
         self._patch_server = patch_server
         self._collect_s = collect_s
         self._self_repair = self_repair
+        self._store = store
         self._client_count = 0
 
     def start(self) -> None:
@@ -92,7 +94,7 @@ class SimCluster:
         for host in self.bookies:
             host.start()
 
-    async def connect(self, host: SimHost, settings: ClientSettings = _CLIENT) -> LedgerClient:
+    async def connect(self, host: SimHost, settings: ClientSettings = SIM_CLIENT) -> LedgerClient:
         """Make a client in the process whose code this is, which runs on `host`."""
         self._client_count += 1
         rng = self._simulation.random(f"client {self._client_count}")
@@ -115,7 +117,7 @@ class SimCluster:
         """Take away the cookie of a bookie whose disk is empty, as an operator does who knows that it is lost."""
         metadata = self._simulation.metadata
         path = paths.cookie_path(_ROOT, f"{host.name}:{BOOKIE_PORT}")
-        if path in metadata.leader.nodes and not host.disk.exists(f"{_LEDGER_FOLDER}/VERSION"):
+        if path in metadata.leader.nodes and not host.disk.exists(f"{self._store.ledger_dir}/VERSION"):
             metadata.commit(metadata.leader.delete(path, ANY_VERSION))
 
     def _on_exit(self, host: SimHost) -> None:
@@ -130,9 +132,10 @@ class SimCluster:
         ledgers = LedgerStore(store, _ROOT)
         bookie_id = f"{host.name}:{BOOKIE_PORT}"
         instance_id = await ledgers.ensure_layout(_INSTANCE_ID)
-        cookie = Cookie(bookie_id, "/journal", ("/ledgers",), instance_id)
-        folders = [_JOURNAL_FOLDER, _LEDGER_FOLDER]
-        await claim_disks(host.disk, ledgers, cookie, folders, limbo_folder=_LEDGER_FOLDER)
+        folders = [self._store.journal.folder, *self._store.ledger_dirs]
+        journal_root, *ledger_roots = (folder.removesuffix("/current") for folder in folders)
+        cookie = Cookie(bookie_id, journal_root, tuple(ledger_roots), instance_id)
+        await claim_disks(host.disk, ledgers, cookie, folders, limbo_folder=self._store.ledger_dir)
         executors = Executors(host.executor(), host.executor(), host.executor(worker_count=2))
         registration = BookieRegistration(store, _ROOT, bookie_id, host=host.name, port=BOOKIE_PORT)
         moves: list[asyncio.Task[None]] = []
@@ -143,7 +146,7 @@ class SimCluster:
         server = await BookieServer.open(
             host.disk,
             executors,
-            _STORE,
+            self._store,
             _open_index,
             nonce=lambda: rng.getrandbits(32),
             on_read_only=on_read_only,
@@ -168,8 +171,8 @@ class SimCluster:
             )
             moves.append(asyncio.get_running_loop().create_task(collector.run(self._collect_s)))
         if self._self_repair is not None:
-            pool = ConnectionPool(ledgers.bookie_address, rng, _CLIENT)
-            client = LedgerClient(ledgers, pool, rng, _CLIENT, wall_ms=host.clock_ms)
+            pool = ConnectionPool(ledgers.bookie_address, rng, SIM_CLIENT)
+            client = LedgerClient(ledgers, pool, rng, SIM_CLIENT, wall_ms=host.clock_ms)
             repair = SelfRepair(server.store, client, pool, bookie_id, self._self_repair)
             moves.append(asyncio.get_running_loop().create_task(repair.run()))
         raise await server.failed

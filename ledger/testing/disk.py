@@ -80,6 +80,7 @@ class SimDisk:
         self._unsynced_names: dict[str, list[list[tuple[str, _File | None]]]] = {}
         self._handles: dict[int, _File] = {}
         self._next_handle = 3
+        self._last_stale_handle = 3
 
     # --- Disk
 
@@ -99,7 +100,7 @@ class SimDisk:
 
     def close(self, handle: int) -> None:
         """See `Disk`."""
-        if self._handles.pop(handle, None) is None:
+        if self._handles.pop(handle, None) is None and handle > self._last_stale_handle:
             _fail(errno.EBADF, f"handle {handle}")
 
     def pwritev(self, handle: int, buffers: Sequence[Buffer], byte_offset: int) -> int:
@@ -228,8 +229,9 @@ class SimDisk:
         self.capacity_bytes = self._capacity_bytes
 
     def close_handles(self) -> None:
-        """Take the handles of a process that ended."""
+        """Take the handles of a process that ended; what is left of it may still close them, to no effect."""
         self._handles.clear()
+        self._last_stale_handle = self._next_handle
 
     def lose_power(self) -> None:
         """Keep what was synced, and of the rest what chance decides."""
@@ -308,7 +310,7 @@ class SimDisk:
 
     def lose_everything(self) -> None:
         """Replace the disk by an empty one."""
-        self._handles.clear()
+        self.close_handles()
         self._names.clear()
         self._durable_names.clear()
         self._unsynced_names.clear()

@@ -84,6 +84,11 @@ class History:
         """Add a line to the story."""
         self.story.append(f"{self._now_s():10.6f} {what}")
 
+    def tell_once(self, what: str) -> None:
+        """Add a line to the story, unless it is the last one again."""
+        if not self.story or not self.story[-1].endswith(what):
+            self.tell(what)
+
     def fail(self, name: str, what: str) -> None:
         """Note a broken promise, and end the run."""
         if self.broken is None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from ledger.bookie.server import BookieServer
 from ledger.client.client import LedgerClient
 from ledger.client.read_handle import ReadHandle
+from ledger.core.metadata import LedgerMetadata
+from ledger.core.reader import replicas_of
 from ledger.errors import LedgerError, WrongPasswordError
 from ledger.store.cold_reads import Lookup
 from ledger.store.tail import JournalPlace
@@ -24,11 +27,15 @@ CALM_S_MAX = 60.0
 class Judge:
     """Judges one run; raises nothing, but tells the history what it finds."""
 
-    def __init__(self, simulation: Simulation, cluster: SimCluster, history: History, nemesis: Nemesis) -> None:
+    def __init__(
+        self, simulation: Simulation, cluster: SimCluster, history: History, nemesis: Nemesis, *, is_repaired: bool
+    ) -> None:
         self._simulation = simulation
         self._cluster = cluster
         self._history = history
         self._nemesis = nemesis
+        self._is_repaired = is_repaired
+        self._client: LedgerClient
 
     async def converge(self, clients: list[SimHost]) -> None:
         """Let all servers come back and clients end, then cut the power once more: what counted was durable."""
@@ -41,13 +48,19 @@ class Judge:
     async def judge(self) -> None:
         """Close, read and count everything."""
         host = self._simulation.host("judge")
-        judged = host.spawn(self._judge_all(host))
-        await self._until(judged.done, "all ledgers are closed and read")
-        judged.result()
+        await self._do(host, self._judge_all(host), "all ledgers are closed and read")
+        if self._is_repaired:
+            await self._do(host, self._wait_for_repair(), "every ledger is whole again")
+        await self._do(host, self._count_all(), "all copies are counted")
         for each in self._simulation.hosts.values():
             for reason in each.exits:
                 if isinstance(reason, BaseException) and not isinstance(reason, OSError | LedgerError):
                     self._history.fail("no-crash", f"{each.name}: {reason!r}")
+
+    async def _do(self, host: SimHost, work: Coroutine[Any, Any, None], what: str) -> None:
+        task = host.spawn(work)
+        await self._until(task.done, what)
+        task.result()
 
     def _all_serve(self) -> bool:
         return len(self._cluster.servers) == len(self._cluster.bookies)
@@ -64,19 +77,51 @@ class Judge:
                 )
 
     async def _judge_all(self, host: SimHost) -> None:
-        client = await self._cluster.connect(host)
-        for ledger_id in await client.list():
-            ledger = self._history.ledgers.get(ledger_id)
-            if ledger is None or ledger.is_deleted:
-                continue
-            handle = await self._open(client, ledger)
+        self._client = await self._cluster.connect(host)
+        for ledger in await self._ledgers():
+            handle = await self._open(self._client, ledger)
             self._history.closed(ledger, handle.last_add_confirmed, host.name)
             await self._read(handle, ledger, host.name)
-            await self._count_copies(handle, ledger)
-        await self._judge_orphans(client)
+        await self._judge_orphans(self._client)
         missing = [i for i, x in self._history.ledgers.items() if not x.is_deleted and i not in self._history.ends]
         if missing:
             self._history.fail("acked-is-durable", f"ledgers {missing} are not in the metadata")
+
+    async def _ledgers(self) -> list[LedgerHistory]:
+        await self._client.store.sync(self._cluster.root)
+        known = [self._history.ledgers.get(ledger_id) for ledger_id in await self._client.list()]
+        return [ledger for ledger in known if ledger is not None and not ledger.is_deleted]
+
+    async def _wait_for_repair(self) -> None:
+        """Wait until every bookie that the metadata name for an entry holds it, and none is in limbo."""
+        while True:
+            lacking = [f"limbo of {name}" for name, server in self._servers() if server.store.limbo.ledger_id_max >= 0]
+            for ledger in await self._ledgers():
+                lacking += await self._lacking(ledger)
+            if not lacking:
+                return
+            self._history.tell_once(f"not whole yet: {', '.join(lacking[:3])}")
+            await asyncio.sleep(1.0)
+
+    async def _lacking(self, ledger: LedgerHistory) -> list[str]:
+        metadata = await self._client.metadata(ledger.ledger_id, sync=True)
+        held: dict[str, frozenset[int]] = {}
+        for name, server in self._servers():
+            await server.store.load([ledger.ledger_id])
+            held[name] = frozenset(await server.store.list_entries(ledger.ledger_id))
+        return [
+            f"entry {entry_id} of ledger {ledger.ledger_id} on {bookie_id}"
+            for entry_id in range(metadata.last_entry_id + 1)
+            for bookie_id in replicas_of(metadata, entry_id)
+            if entry_id not in held.get(bookie_id.partition(":")[0], ())
+        ]
+
+    async def _count_all(self) -> None:
+        for ledger in await self._ledgers():
+            await self._count_copies(await self._client.metadata(ledger.ledger_id, sync=True), ledger)
+
+    def _servers(self) -> list[tuple[str, BookieServer]]:
+        return sorted(self._cluster.servers.items())
 
     async def _open(self, client: LedgerClient, ledger: LedgerHistory) -> ReadHandle:
         while True:
@@ -109,11 +154,11 @@ class Judge:
         for entry in entries:
             self._history.read(ledger, entry.entry_id, entry.payload, who)
 
-    async def _count_copies(self, handle: ReadHandle, ledger: LedgerHistory) -> None:
+    async def _count_copies(self, metadata: LedgerMetadata, ledger: LedgerHistory) -> None:
         """Look into the bookies: an entry of a closed ledger lies on an ack quorum of them, and is one."""
-        end = handle.last_add_confirmed
+        end = metadata.last_entry_id
         copies: Counter[int] = Counter()
-        for name, server in sorted(self._cluster.servers.items()):
+        for name, server in self._servers():
             await server.store.load([ledger.ledger_id])
             for entry_id in await server.store.list_entries(ledger.ledger_id):
                 if entry_id > end:
@@ -124,7 +169,8 @@ class Judge:
                 copies[entry_id] += 1
                 if not body.endswith(ledger.payloads[entry_id]):
                     self._history.fail("same-payload", f"ledger {ledger.ledger_id}: entry {entry_id} on {name}")
-        wanted = handle.metadata.quorum.ack_quorum - self._nemesis.is_damage_done
+        quorum = metadata.quorum
+        wanted = quorum.write_quorum if self._is_repaired else quorum.ack_quorum - self._nemesis.is_damage_done
         for entry_id in range(end + 1):
             if copies[entry_id] < wanted:
                 self._history.fail(

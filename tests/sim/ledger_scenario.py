@@ -13,18 +13,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ledger.bookie.server import BookieServer
+from ledger.replication.app import AutoRecovery
 from ledger.testing import Faults, Nemesis, SimHost, Simulation, SimulationError
-from ledger.testing.cluster import SimCluster
+from ledger.testing.cluster import SIM_CLIENT, SimCluster
 from ledger.testing.faults import EVENTS
+from ledger.zk.ledgers import LedgerStore
 from tests.sim.ledger_history import BrokenInvariantError, History
 from tests.sim.ledger_judge import CALM_S_MAX, Judge
+from tests.sim.ledger_setup import Setup
 from tests.sim.ledger_witness import watch_metadata, witnessed
 from tests.sim.ledger_work import CLIENTS, Work
 
 __all__ = ["Outcome", "run_seed"]
 
 _TROUBLE_S = 12.0
-_BOOKIE_COUNTS = (3, 3, 4, 5)
 _ACKED_MIN = 10
 
 
@@ -91,32 +93,38 @@ class _Scenario:
         self.simulation = simulation
         self.history = History(simulation.loop.time, simulation.loop.fail)
         rng = simulation.random("scenario")
+        self.setup = Setup.draw(rng)
         self.cluster = SimCluster(
             simulation,
-            bookie_count=rng.choice(_BOOKIE_COUNTS),
+            bookie_count=self.setup.bookie_count,
             patch_server=patch_server,
-            collect_s=rng.choice((None, 0.7, 3.0)),
+            collect_s=self.setup.collect_s,
+            self_repair=self.setup.replication,
+            store=self.setup.store,
         )
         watch_metadata(self.history, simulation.metadata, self.cluster.root)
         faults = Faults.draw(rng) if has_faults else Faults()
-        self.work = Work(simulation, self.cluster, self.history, is_damage_due=faults.is_damaging)
+        self.work = Work(
+            simulation, self.cluster, self.history, settings=self.setup.client, is_damage_due=faults.is_damaging
+        )
         self.clients = [simulation.host(name, self.work.run) for name in CLIENTS]
+        self.repairers = [simulation.host(f"a{number}", self._repair) for number in range(self.setup.recovery_count)]
         self.nemesis = Nemesis(
             simulation,
             simulation.metadata,
             faults,
             servers=self.cluster.bookies,
-            others=self.clients,
+            others=[*self.clients, *self.repairers],
         )
         self.nemesis.on_event = lambda name, host: self.history.tell(f"FAULT {name} {host}")
-        for host in (*self.cluster.bookies, *self.clients):
+        for host in (*self.cluster.bookies, *self.clients, *self.repairers):
             host.on_exit.append(lambda host: self.history.tell(f"{host.name} ended: {host.exits[-1]!r}"))
 
     async def main(self) -> None:
         self.cluster.start()
         setup = self.simulation.host("setup")
         await setup.spawn(self._set_up(setup))
-        for host in self.clients:
+        for host in (*self.clients, *self.repairers):
             host.start()
         trouble = asyncio.get_running_loop().create_task(self.nemesis.run())
         await asyncio.sleep(_TROUBLE_S)
@@ -124,9 +132,28 @@ class _Scenario:
         self.work.is_over = True
         self.nemesis.calm()
         trouble.cancel()
-        judge = Judge(self.simulation, self.cluster, self.history, self.nemesis)
+        for host in self.repairers:
+            if not host.is_up:
+                host.start()
+        is_repaired = self.setup.replication is not None
+        judge = Judge(self.simulation, self.cluster, self.history, self.nemesis, is_repaired=is_repaired)
         await judge.converge(self.clients)
         await judge.judge()
+
+    async def _repair(self, host: SimHost) -> None:
+        """Run auto-recovery, as its process does."""
+        assert self.setup.replication is not None
+        store = await self.simulation.metadata.connect(session_timeout_ms=4_000)
+        rng = self.simulation.random(f"{host.name} {len(host.exits)}")
+        recovery = AutoRecovery(
+            LedgerStore(store, self.cluster.root),
+            f"{host.name}:1.{len(host.exits)}",
+            rng,
+            self.setup.replication,
+            SIM_CLIENT,
+            wall_ms=host.clock_ms,
+        )
+        await recovery.run()
 
     async def _set_up(self, host: SimHost) -> None:
         client = await self.cluster.connect(host)

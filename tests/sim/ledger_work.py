@@ -11,6 +11,7 @@ import random
 
 from ledger.client.client import LedgerClient
 from ledger.client.read_handle import ReadHandle
+from ledger.client.settings import ClientSettings
 from ledger.client.write_handle import WriteHandle
 from ledger.core.entry import Entry
 from ledger.core.metadata import DigestType
@@ -36,12 +37,20 @@ class Work:
 
     """
 
-    def __init__(self, simulation: Simulation, cluster: SimCluster, history: History, *, is_damage_due: bool) -> None:
+    def __init__(
+        self,
+        simulation: Simulation,
+        cluster: SimCluster,
+        history: History,
+        *,
+        settings: ClientSettings,
+        is_damage_due: bool,
+    ) -> None:
         self.is_over = False
         self._simulation = simulation
         self._cluster = cluster
         self._history = history
-        self._rng = simulation.random("work")
+        self._settings = settings
         count = len(cluster.bookies)
         # One copy of what is acknowledged may be lost with a disk: then there must be another.
         copies_min = 1 + is_damage_due
@@ -56,7 +65,7 @@ class Work:
         client: LedgerClient | None = None
         while not self.is_over:
             try:
-                client = client or await self._cluster.connect(host)
+                client = client or await self._cluster.connect(host, self._settings)
                 await work(client, rng, host.name)
             except LedgerError as error:
                 self._history.tell(f"{host.name}: {type(error).__name__}: {error}")
