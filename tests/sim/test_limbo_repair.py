@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 from msgspec.structs import replace
@@ -217,5 +218,42 @@ def test_ledgers_younger_than_the_loss_are_written_on_while_the_bookie_repairs_i
         assert "b0:3181" in (await world.metadata(young)).segments[0].bookies
         await out_of_limbo(world, host)
         assert not (await world.metadata(young)).is_closed
+
+    run(world, play)
+
+
+def test_a_block_that_rots_while_the_bookie_serves_is_replaced_from_the_peers() -> None:
+    world = world_of(9)
+
+    async def play() -> None:
+        await world.start()
+        ids = [await world.write(20, size=3_000) for _ in range(4)]  # more than a journal file
+        host = world.simulation.hosts["b1"]
+        store = world.cluster.servers["b1"].store
+        repaired = []
+        forget = store.forget_damage
+
+        async def forget_and_note(damage) -> None:
+            repaired.append(damage.row.ledger_id)
+            await forget(damage)
+
+        store.forget_damage = forget_and_note
+        await asyncio.sleep(2)
+        segments = [name for name in host.disk.files() if name.endswith(".seg")]
+        assert segments
+        for name in segments:
+            host.disk.rot(name, byte_offset=2_000)
+        for other in ("b0", "b2"):
+            world.simulation.network.partition("client", other)
+        for ledger_id in ids:  # Somebody reads them, and is told EIO.
+            with contextlib.suppress(LedgerError):
+                await world.read_all(ledger_id)
+        world.simulation.network.heal()
+        await asyncio.sleep(20)
+        assert repaired
+        assert store.damages() == []
+        for other in ("b0", "b2"):
+            world.simulation.hosts[other].kill()
+        assert [len(await world.read_all(ledger_id)) for ledger_id in ids] == [20, 20, 20, 20]
 
     run(world, play)
