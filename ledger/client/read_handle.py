@@ -116,7 +116,7 @@ class ReadHandle:
             try:
                 await self._lac.ask(self.metadata)
             except QuorumLostError:
-                if not await self._has_moved(self.last_add_confirmed + 1):
+                if not await self._has_moved(None):
                     raise
                 if not self.is_closed:
                     await self._lac.ask(self.metadata)
@@ -215,16 +215,18 @@ class ReadHandle:
                 if not await self._has_moved(first):
                     raise
 
-    async def _has_moved(self, entry_id: int) -> bool:
-        """Read the metadata again; whether the entry, or the end, is elsewhere than it was."""
+    async def _has_moved(self, entry_id: int | None) -> bool:
+        """Read the metadata again; whether an entry (None: the next one) is elsewhere, or the end known, since then."""
         if self._ledgers is None:
             return False
-        before, was_closed = self.metadata.ensemble_at(entry_id), self.is_closed
+        before = self.metadata
         try:
-            await self.refresh()
+            after = await self.refresh()
         except MetadataError:
             return False
-        return self.metadata.ensemble_at(entry_id) != before or self.is_closed != was_closed
+        if entry_id is None:
+            return after.segments[-1] != before.segments[-1] or after.is_closed != before.is_closed
+        return after.ensemble_at(entry_id) != before.ensemble_at(entry_id)
 
     async def _try_read_lac(self) -> None:
         """Ask for an explicit LAC while tailing; if nobody answers, the next round asks again."""
