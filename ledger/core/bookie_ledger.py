@@ -139,7 +139,7 @@ class BookieLedger:
 
 def is_in_limbo(ledger_id: int, limbo_ledger_id_max: int) -> bool:
     """Whether this bookie may have held, and lost, something of the ledger."""
-    return ledger_id <= limbo_ledger_id_max
+    return 0 <= ledger_id <= limbo_ledger_id_max
 
 
 def missing_ledger_status(ledger_id: int, limbo_ledger_id_max: int) -> Status:
