@@ -1,142 +1,243 @@
-"""`make bench-ledger`: adds, tail lag and cached reads on three bookies (3/3/2, 1 KiB, fsync before every answer).
+"""`make bench-ledger`: adds, reads, tail lag, recovery, restart and memory, ours and Apache BookKeeper's in turn.
 
-Client, three bookies and ZooKeeper share this machine's cores. With RSM_BOOKKEEPER_PEER naming a script that starts
-Apache BookKeeper and runs its Java client (`start 3`, `java Bk bench …`, `stop`), each round measures it as well, in
-turn with ours.
+3/3/2, an fsync before every answer, on three bookies of each kind; clients, bookies and ZooKeeper share this machine's
+cores. Both clusters are up all the time, one of them works at a time. Without Java, a JDK or BookKeeper's JARs (fetched
+when they are first needed) ours are measured alone and the last two columns are null. RSM_BENCH_ROUNDS changes the
+number of rounds.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-import re
-import subprocess
 import tempfile
 import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from ledger import LedgerClient, WriteHandle
+import uvloop
+
+from ledger import ClientSettings, LedgerClient
 from ledger.dev.cluster import DevCluster
-from tests.bench.figure import ROUND_COUNT, percentile, print_figure, say
+from ledger.dev.errors import JavaError
+from tests.bench.figure import percentile, print_figure, say
+from tests.bench.java_peer import JavaBookies, JavaLoad, java_peer
+from tests.bench.ledger_load import (
+    forget_pages,
+    measure_adds,
+    measure_reads,
+    measure_recovery,
+    measure_tail_lag,
+    peak_mib,
+    resident_mib,
+    write_ledger,
+)
+from tools.fetch_bookkeeper import FetchError
 
-PAYLOAD = os.urandom(1024)
-LEVELS = {1: 1_500, 100: 30_000, 2_000: 100_000}
-READ_COUNT = 50_000
-TAIL_COUNT = 300
+ROUND_COUNT = int(os.environ.get("RSM_BENCH_ROUNDS", "5"))
+Protocol = Literal["v2", "v3"]
+PROTOCOLS: tuple[Protocol, ...] = ("v2", "v3")
+KIB = 1024
+T = TypeVar("T")
+READ_COUNT = 100_000
+TAIL_PER_S, TAIL_COUNT = 5_000, 10_000
 
 
-async def main() -> None:
+class Level(NamedTuple):
+    """One load of adds."""
+
+    name: str
+    in_flight: int
+    warm: int
+    count: int
+    size: int
+
+
+LEVELS = [
+    Level("1", 1, 300, 1_500, KIB),
+    Level("100", 100, 5_000, 30_000, KIB),
+    Level("2000", 2_000, 20_000, 100_000, KIB),
+    Level("2000_100b", 2_000, 20_000, 100_000, 100),
+    Level("50_64k", 50, 200, 2_000, 64 * KIB),
+]
+CROSSED = LEVELS[1:3]
+
+
+class Bench:
+    """Figures of all rounds, by name: ours and the peer's."""
+
+    def __init__(self, cluster: DevCluster, java: tuple[JavaBookies, JavaLoad] | None) -> None:
+        self.cluster = cluster
+        self.java = java
+        self.ours: dict[str, list[float]] = defaultdict(list)
+        self.peers: dict[str, list[float]] = defaultdict(list)
+
+    def run_round(self) -> None:
+        """Measure everything once, ours and Java's in turn."""
+        for protocol in PROTOCOLS:
+            for level in LEVELS:
+                self._adds(protocol, level)
+            for level in CROSSED if self.java else []:
+                self._crossed_adds(protocol, level)
+        self._tail()
+        self._recovery()
+        self._reads()
+
+    def _adds(self, protocol: Protocol, level: Level) -> None:
+        name = f"adds_{protocol}_{level.name}"
+        say(f"  {name}")
+        adds = self._our_adds(self.cluster.metadata_uri, protocol, level)
+        self.ours[name].append(adds[0])
+        if level.in_flight == 1:
+            self.ours[f"add_p50_{protocol}_1"].append(adds[1])
+        if self.java:
+            answer = self._java_adds(self.java[0].uri, protocol, level)
+            self.peers[name].append(answer["per_s"])
+            if level.in_flight == 1:
+                self.peers[f"add_p50_{protocol}_1"].append(answer["p50_ms"])
+
+    def _crossed_adds(self, protocol: Protocol, level: Level) -> None:
+        """Our client on Java's bookies, Java's client on ours; beside each, Java on Java in this round."""
+        assert self.java is not None
+        say(f"  adds_{protocol}_{level.name}, crossed")
+        beside = self.peers[f"adds_{protocol}_{level.name}"][-1]
+        for name, value in (
+            (f"adds_{protocol}_{level.name}_our_client_java_bookies",
+             self._our_adds(self.java[0].uri, protocol, level)[0]),
+            (f"adds_{protocol}_{level.name}_java_client_our_bookies",
+             self._java_adds(self.cluster.metadata_uri, protocol, level)["per_s"]),
+        ):  # fmt: skip
+            self.ours[name].append(value)
+            self.peers[name].append(beside)
+
+    def _our_adds(self, uri: str, protocol: Protocol, level: Level) -> tuple[float, float]:
+        async def run() -> tuple[float, float]:
+            async with await LedgerClient.connect(uri, settings=ClientSettings(protocol=protocol)) as client:
+                adds = await measure_adds(client, level.in_flight, warm=level.warm, count=level.count, size=level.size)
+            return adds.per_s, adds.p50_ms
+
+        return _run(run())
+
+    def _java_adds(self, uri: str, protocol: Protocol, level: Level) -> dict[str, float]:
+        assert self.java is not None
+        load = {"level": level.in_flight, "warm": level.warm, "count": level.count, "size": level.size}
+        return self.java[1].ask("adds", uri=uri, v2=protocol == "v2", **load)
+
+    def _tail(self) -> None:
+        say("  tail lag")
+
+        async def run() -> list[float]:
+            async with self._client() as client:
+                return await measure_tail_lag(client, per_s=TAIL_PER_S, count=TAIL_COUNT, size=KIB)
+
+        lags_ms = _run(run())
+        self.ours["tail_lag_p50_ms"].append(percentile(lags_ms, 0.5))
+        self.ours["tail_lag_p99_ms"].append(percentile(lags_ms, 0.99))
+
+    def _recovery(self) -> None:
+        say("  recovery")
+        settings = ClientSettings()
+        ms = _run(measure_recovery(self.cluster.metadata_uri, settings, in_flight=2_000, size=KIB))
+        self.ours["recovery_2000_ms"].append(ms)
+
+    def _reads(self) -> None:
+        """Read what was just written, then, after a restart and with no page in memory, again from the disks."""
+        say("  reads")
+        ledger_id = _run(self._written(self.cluster.metadata_uri))
+        java_ledger_id = _run(self._written(self.java[0].uri)) if self.java else 0
+        self._read_all("reads_cached", ledger_id, java_ledger_id)
+        seconds = []
+        for number in range(3):
+            self.cluster.kill_bookie(number)
+            began = time.perf_counter()
+            self.cluster.start_bookie(number)
+            seconds.append(time.perf_counter() - began)
+        self.ours["restart_s"].append(max(seconds))
+        for name in self.cluster.pids():
+            if name.startswith("bookie"):
+                forget_pages(self.cluster.data_dir / name)
+        if self.java:
+            self.java[0].stop()
+            forget_pages(self.java[0].folder)
+            self.java[0].start()
+        self._read_all("reads_cold", ledger_id, java_ledger_id)
+
+    def _read_all(self, name: str, ledger_id: int, java_ledger_id: int) -> None:
+        async def run() -> float:
+            async with self._client() as client:
+                return await measure_reads(client, ledger_id)
+
+        self.ours[name].append(_run(run()))
+        if self.java:
+            answer = self.java[1].ask("reads", uri=self.java[0].uri, v2=True, ledger=java_ledger_id)
+            self.peers[name].append(answer["per_s"])
+
+    async def _written(self, uri: str) -> int:
+        async with await LedgerClient.connect(uri) as client:
+            return await write_ledger(client, READ_COUNT, KIB)
+
+    @contextlib.asynccontextmanager
+    async def _client(self) -> AsyncIterator[LedgerClient]:
+        async with await LedgerClient.connect(self.cluster.metadata_uri) as client:
+            yield client
+
+    def memory(self) -> None:
+        """Note the memory of every process: the highest so far, and of the bookies what they hold now."""
+        bookies = [pid for name, pid in self.cluster.pids().items() if name.startswith("bookie")]
+        self.ours["client_peak_mib"].append(peak_mib(os.getpid()))
+        self.ours["bookie_peak_mib"].extend(map(peak_mib, bookies))
+        self.ours["bookie_rss_mib"].extend(map(resident_mib, bookies))
+        if self.java:
+            self.peers["client_peak_mib"].append(self.java[1].ask("memory")["peak_kib"] / KIB)
+            self.peers["bookie_peak_mib"].extend(map(peak_mib, self.java[0].pids))
+            self.peers["bookie_rss_mib"].extend(map(resident_mib, self.java[0].pids))
+
+    def report(self) -> None:
+        """Print a line per figure."""
+        for name, values in self.ours.items():
+            print_figure(name, values, _unit(name), self.peers.get(name, ()))
+
+
+def _unit(name: str) -> str:
+    for ending, unit in (("_ms", "ms"), ("_s", "s"), ("_mib", "MiB")):
+        if name.endswith(ending):
+            return unit
+    if name.startswith("add_p50"):
+        return "ms"
+    return "entries/s" if name.startswith("reads") else "adds/s"
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
+
+
+@contextlib.contextmanager
+def _peer(cluster: DevCluster, folder: Path) -> Iterator[tuple[JavaBookies, JavaLoad] | None]:
+    with contextlib.ExitStack() as stack:
+        peer = None
+        try:
+            peer = stack.enter_context(java_peer(cluster.zookeeper, folder))
+        except (FetchError, JavaError) as error:
+            say(f"Apache BookKeeper is not measured: {error}")
+        yield peer
+
+
+def main() -> None:
     """Measure everything and print a line per figure."""
-    peer = os.environ.get("RSM_BOOKKEEPER_PEER")
-    rates: dict[int, list[float]] = {level: [] for level in LEVELS}
-    peer_rates: dict[int, list[float]] = {level: [] for level in LEVELS}
-    p50_ms, lag_p99_ms, reads = [], [], []
-    if peer:
-        subprocess.run([peer, "start", "3"], check=True, stdout=subprocess.DEVNULL)
-    try:
-        with tempfile.TemporaryDirectory(prefix="rsm-bench-") as folder, DevCluster(Path(folder)) as cluster:
-            client = await LedgerClient.connect(cluster.metadata_uri)
+    with tempfile.TemporaryDirectory(prefix="rsm-bench-") as folder:
+        base = Path(folder)
+        with DevCluster(base / "ours") as cluster, _peer(cluster, base / "java") as java:
+            bench = Bench(cluster, java)
             for number in range(ROUND_COUNT):
                 say(f"ledger: round {number + 1} of {ROUND_COUNT}")
-                for level, count in LEVELS.items():
-                    rate, p50 = await measure_adds(client, level, count)
-                    rates[level].append(rate)
-                    if level == 1:
-                        p50_ms.append(p50)
-                lag_p99_ms.append(await measure_tail_lag(client))
-                reads.append(await measure_reads(client))
-                if peer:
-                    for level, rate in java_rates(peer).items():
-                        peer_rates[level].append(rate)
-            await client.close()
-    finally:
-        if peer:
-            subprocess.run([peer, "stop"], check=False, stdout=subprocess.DEVNULL)
-    for level, values in rates.items():
-        print_figure(f"adds_v3_{level}", values, "adds/s", peer_rates[level])
-    print_figure("add_p50_1", p50_ms, "ms")
-    print_figure("tail_lag_p99_ms", lag_p99_ms, "ms")
-    print_figure("reads_cached", reads, "entries/s")
-
-
-async def measure_adds(client: LedgerClient, level: int, count: int) -> tuple[float, float]:
-    """Return adds/s with `level` in flight, and the median latency in ms of a wave of them."""
-    handle = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-    await run_adds(handle, level, min(count, 5 * level))  # connections, caches
-    began = time.perf_counter()
-    latencies_s = await run_adds(handle, level, count)
-    seconds = time.perf_counter() - began
-    ledger_id = handle.ledger_id
-    await handle.close()
-    await client.delete(ledger_id)
-    return count / seconds, percentile(latencies_s, 0.5) * 1000
-
-
-async def run_adds(handle: WriteHandle, level: int, count: int) -> list[float]:
-    """Keep `level` adds in flight until `count` are acknowledged: a wave of a tenth whenever a tenth came back."""
-    wave = max(1, level // 10)
-    loop, latencies_s = asyncio.get_running_loop(), []
-    room = asyncio.Semaphore(level // wave)
-    waves = []
-    for _ in range(max(1, count // wave)):
-        await room.acquire()
-        began = loop.time()
-        acked = handle.append_many([PAYLOAD] * wave)
-
-        def on_acked(_: asyncio.Future[int], began: float = began) -> None:
-            latencies_s.append(loop.time() - began)
-            room.release()
-
-        acked.add_done_callback(on_acked)
-        waves.append(acked)
-    await asyncio.gather(*waves)
-    return latencies_s
-
-
-async def measure_tail_lag(client: LedgerClient) -> float:
-    """Return the 99th percentile, in ms, of acknowledgement -> a tailing reader of the open ledger has the entry."""
-    writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-    reader = await client.open_no_recovery(writer.ledger_id)
-    acked_at: dict[int, float] = {}
-    lags_ms: list[float] = []
-
-    async def tail() -> None:
-        async for entries in reader.tail(0):
-            now = time.perf_counter()
-            lags_ms.extend((now - acked_at[entry.entry_id]) * 1000 for entry in entries)
-            if len(lags_ms) >= TAIL_COUNT:
-                return
-
-    tailing = asyncio.get_running_loop().create_task(tail())
-    for _ in range(TAIL_COUNT):
-        entry_id = await writer.append(PAYLOAD)
-        acked_at[entry_id] = time.perf_counter()
-        await writer.write_lac()
-    await tailing
-    await writer.close()
-    return percentile(lags_ms, 0.99)
-
-
-async def measure_reads(client: LedgerClient) -> float:
-    """Return entries/s of one sequential reader of entries that the bookies have just written."""
-    writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-    await run_adds(writer, 2_000, READ_COUNT)
-    last = await writer.close()
-    reader = await client.open_no_recovery(writer.ledger_id)
-    began, count = time.perf_counter(), 0
-    for first in range(0, last + 1, 1_000):
-        count += len(await reader.read(first, min(last, first + 999)))
-    return count / (time.perf_counter() - began)
-
-
-def java_rates(peer: str) -> dict[int, float]:
-    """Run the Java client on the Java bookies once; return adds/s by level."""
-    levels = ",".join(str(level) for level in LEVELS)
-    command = [peer, "java", "Bk", "bench", f"levels={levels}", "e=3", "wq=3", "aq=2"]
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    rates = [float(rate) for rate in re.findall(r"rate=([0-9.]+)", text)]
-    return dict(zip(LEVELS, rates, strict=True))
+                bench.run_round()
+            bench.memory()
+            bench.report()
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()
