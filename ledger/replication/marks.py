@@ -66,6 +66,8 @@ class MarkStore:
         self.owner = owner
         # Ledgers that this process has locked and works on.
         self._held: dict[int, None] = {}
+        # Ledgers whose lock may be ours though we do not work on them: the reply to its creation or removal was lost.
+        self._strays: dict[int, None] = {}
         # Ledgers whose lock this process may have without knowing: a reply was lost once.
         self._unsure: dict[int, None] = {}
 
@@ -183,43 +185,43 @@ class MarkStore:
     # -- locks ---------------------------------------------------------------------------------------------
 
     async def locked(self) -> list[int]:
-        """Return the ids of the ledgers that somebody works on; a lock that only a lost reply left goes meanwhile."""
+        """Return the ids of the ledgers that somebody works on."""
+        await self._remove_strays()
         try:
             names = await self.store.children(u.lock_path(self.root))
         except NoNodeError:
             return []
-        ids = [ledger_id for ledger_id in map(u.ledger_id_of_mark, names) if ledger_id is not None]
-        for ledger_id in ids:
-            if ledger_id in self._unsure and ledger_id not in self._held:
-                await self._remove_stray(u.lock_path(self.root, ledger_id))
-        return ids
+        return [ledger_id for ledger_id in map(u.ledger_id_of_mark, names) if ledger_id is not None]
 
     async def lock(self, ledger_id: int) -> LedgerLock | None:
-        """Take a ledger's lock; None if somebody has it."""
-        if ledger_id in self._held:
+        """Take a ledger's lock; None if somebody has it.
+
+        Raises:
+            MetadataError: It is not known whether it was taken; if so, it is given back at the next look.
+
+        """
+        if ledger_id in self._held or ledger_id in self._strays:
             return None
         path = u.lock_path(self.root, ledger_id)
         try:
             await self.store.create(path, u.encode_lock(self.owner), ephemeral=True, parents=True)
         except NodeExistsError:
-            await self._remove_stray(path)
             return None
         except MetadataError:
-            self._unsure[ledger_id] = None
+            self._strays[ledger_id] = None
             raise
         self._held[ledger_id] = None
         return LedgerLock(self.store, ledger_id, path)
 
     async def unlock(self, lock: LedgerLock) -> None:
-        """Give a lock back. If no reply comes, it is removed when it is next met, or goes with the session."""
+        """Give a lock back; if no reply comes, it is tried again at the next look."""
         self._held.pop(lock.ledger_id, None)
-        if lock.is_held:
-            try:
-                await self.store.delete(lock.path)
-            except NoNodeError:
-                pass
-            except MetadataError:
-                self._unsure[lock.ledger_id] = None
+        try:
+            await self.store.delete(lock.path)
+        except NoNodeError:
+            return  # It went with its session.
+        except MetadataError:
+            self._strays[lock.ledger_id] = None
 
     async def owner_of(self, ledger_id: int) -> str | None:
         """Return who works on a ledger; None if nobody does, or nobody knows who."""
@@ -282,11 +284,14 @@ class MarkStore:
             return None
         return _Found(u.decode_mark(value, ledger_id), version)
 
-    async def _remove_stray(self, path: str) -> None:
-        """Remove a lock of our own that we do not know to hold: the reply to its creation or removal was lost."""
-        with contextlib.suppress(MetadataError):
-            if u.decode_owner((await self.store.get(path)).value) == self.owner:
-                await self.store.delete(path)
+    async def _remove_strays(self) -> None:
+        for ledger_id in list(self._strays):
+            path = u.lock_path(self.root, ledger_id)
+            with contextlib.suppress(NoNodeError):
+                await self.store.sync(path)
+                if u.decode_owner((await self.store.get(path)).value) == self.owner:
+                    await self.store.delete(path)
+            self._strays.pop(ledger_id, None)
 
     async def _put(self, path: str, value: bytes) -> None:
         try:

@@ -32,6 +32,13 @@ def test_a_lock_that_was_made_without_a_reply_is_free_again() -> None:
         simulation.metadata.rates = calm
         await asyncio.sleep(1.0)
         await marks.locked()
+        lock = await marks.lock(7)
+        assert lock is not None
+        simulation.metadata.drop_connections()
+        await asyncio.sleep(0)
+        await marks.unlock(lock)
+        await asyncio.sleep(1.0)
+        await marks.locked()
         assert await marks.lock(7) is not None
 
     async def main() -> None:
