@@ -14,6 +14,7 @@ from typing import Protocol
 from ledger.client.connection import Asker, BookieConnection, Operation, Resolve, Shared
 from ledger.client.settings import ClientSettings
 from ledger.tls import client_context
+from ledger.wire.add_batch import AddEncoder
 from ledger.wire.digests import Digest
 from ledger.wire.packets import Request
 from ledger.wire.protocol import PROTOCOLS, BatchEncoder, Key, WireProtocol
@@ -61,12 +62,20 @@ class ConnectionPool:
         """Whether bookies can be asked for many entries at once (`BatchReadRequest`)."""
         return self._protocol is PROTOCOLS["v2"]
 
-    def get(self, bookie_id: str) -> BookieConnection:
-        """Return the connection that adds and plain reads take to a bookie; it opens with the first request."""
-        return self._connection(bookie_id, self._protocol)
+    def get(self, bookie_id: str, write_flags: int = 0) -> BookieConnection:
+        """Return the connection that adds and plain reads take to a bookie; it opens with the first request.
 
-    def add_encoder(self, ledger_id: int, master_key: bytes, digest: Digest) -> BatchEncoder:
+        Args:
+            bookie_id: The bookie.
+            write_flags: Of the adds; protocol v2 has none, so adds with flags take the connection of v3.
+
+        """
+        return self._connection(bookie_id, PROTOCOLS["v3"] if write_flags else self._protocol)
+
+    def add_encoder(self, ledger_id: int, master_key: bytes, digest: Digest, write_flags: int = 0) -> BatchEncoder:
         """Return what encodes a ledger's adds for the connections that `get` returns."""
+        if write_flags:
+            return AddEncoder(ledger_id, master_key, digest, write_flags)
         return self._protocol.add_encoder(ledger_id, master_key, digest)
 
     def take_txns(self, count: int) -> int:

@@ -23,16 +23,18 @@ _pack_length: Final = struct.Struct(">I").pack
 class AddEncoder:
     """Encodes the adds of one ledger. A request is `head + payload`; the head ends with the entry's own header."""
 
-    def __init__(self, ledger_id: int, master_key: bytes, digest: Digest) -> None:
+    def __init__(self, ledger_id: int, master_key: bytes, digest: Digest, write_flags: int = 0) -> None:
         assert len(master_key) == MASTER_KEY_BYTES
         self._ledger_id = ledger_id
         self._master_key = master_key
         self._digest = digest
         self._overhead = ENTRY_HEADER_BYTES + digest.size
-        # addRequest is: _before_entry, the entry id, _after_entry, the size of the sealed entry, and that entry.
+        # addRequest is: _before_entry, the entry id, _after_entry, the size of the sealed entry, and that entry. Write
+        # flags have a higher number than the entry, but fields may come in any order.
         ledger = encode_varint(ledger_id)
         self._before_entry = b"\x08" + ledger + b"\x10"
-        self._after_entry = b"\x1a\x14" + master_key + b"\x22"
+        flags = b"\x28" + encode_varint(write_flags) if write_flags else b""
+        self._after_entry = b"\x1a\x14" + master_key + flags + b"\x22"
         self._fixed_bytes = len(self._before_entry) + len(self._after_entry)
         self._stored_ledger = b"\x08\x00\x10" + ledger + b"\x18"
 
