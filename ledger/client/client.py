@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 import msgspec
 
+from ledger.client.adv_handle import AdvWriteHandle
+from ledger.client.deferred_handle import DeferredWriteHandle
 from ledger.client.ensemble_changer import EnsembleChanger
 from ledger.client.placement import Placement
 from ledger.client.pool import ConnectionPool
@@ -41,6 +43,9 @@ CLAIMED: Final = "rsm.claimed"
 
 _ATTEMPTS_MAX: Final = 5
 _TOKEN_BITS: Final = 63
+_LEDGER_ID_MAX: Final = 2**63 - 1
+
+Handle = TypeVar("Handle", bound=WriteHandle)
 
 
 def _wall_ms() -> int:
@@ -126,8 +131,19 @@ class LedgerClient:
         digest_type: DigestType = DigestType.CRC32C,
         password: bytes = b"",
         custom: Mapping[str, bytes] | None = None,
+        deferred_sync: bool = False,
     ) -> WriteHandle:
-        """Create a ledger on writable bookies, chosen by `ClientSettings.placement`, and return its only writer.
+        """Create a ledger on bookies chosen by `ClientSettings.placement`, and return its only writer.
+
+        Args:
+            ensemble_size: Bookies that share the ledger; more than `write_quorum` stripes it.
+            write_quorum: Bookies that store each entry.
+            ack_quorum: Bookies that must have an entry before it is confirmed.
+            digest_type: How entries are protected.
+            password: Who does not know it can neither write nor recover the ledger.
+            custom: The application's own key-value pairs.
+            deferred_sync: Bookies acknowledge entries before they sync them: call `force` on the handle to make them
+                durable. See `DeferredWriteHandle`.
 
         Raises:
             UsageError: The quorums do not fit together.
@@ -136,19 +152,44 @@ class LedgerClient:
 
         """
         quorum = QuorumConfig(ensemble_size, write_quorum, ack_quorum)
-        bookies = await self._placement.ensemble(ensemble_size, write_quorum)
-        metadata = LedgerMetadata(
-            quorum=quorum,
-            state=LedgerState.OPEN,
-            segments=(Segment(0, tuple(bookies)),),
-            digest_type=digest_type,
-            password=password,
-            created_ms=self._wall_ms(),
-            custom=dict(custom or {}),
-            token=self._rng.getrandbits(_TOKEN_BITS),
-        )
+        metadata = await self._new_metadata(quorum, digest_type, password, custom)
         ledger_id, version = await self._create_node(metadata)
-        return self._write_handle(ledger_id, metadata, version)
+        return self._write_handle(ledger_id, metadata, version, DeferredWriteHandle if deferred_sync else WriteHandle)
+
+    async def create_adv(
+        self,
+        *,
+        ledger_id: int | None = None,
+        ensemble_size: int = 2,
+        write_quorum: int = 2,
+        ack_quorum: int = 2,
+        digest_type: DigestType = DigestType.CRC32C,
+        password: bytes = b"",
+        custom: Mapping[str, bytes] | None = None,
+    ) -> AdvWriteHandle:
+        """Create a ledger whose entry ids the application chooses, and return its only writer.
+
+        Args:
+            ledger_id: The ledger's own id, chosen by the application too; None draws one.
+            ensemble_size: As for `create`.
+            write_quorum: As for `create`.
+            ack_quorum: As for `create`.
+            digest_type: As for `create`.
+            password: As for `create`.
+            custom: As for `create`.
+
+        Raises:
+            UsageError: The quorums do not fit together, or the id is taken or negative.
+            NotEnoughBookiesError: Fewer writable bookies than `ensemble_size`.
+            MetadataUnavailableError: The metadata store does not answer.
+
+        """
+        quorum = QuorumConfig(ensemble_size, write_quorum, ack_quorum)
+        if ledger_id is not None and not 0 <= ledger_id <= _LEDGER_ID_MAX:
+            raise UsageError(f"a ledger id is in 0..{_LEDGER_ID_MAX}, not {ledger_id}", ledger_id=ledger_id)
+        metadata = await self._new_metadata(quorum, digest_type, password, custom)
+        found_id, version = await self._create_node(metadata, ledger_id)
+        return self._write_handle(found_id, metadata, version, AdvWriteHandle)
 
     async def claim(self, ledger_id: int, *, password: bytes = b"") -> WriteHandle:
         """Become the writer of a ledger that was created with `UNCLAIMED` in its custom metadata.
@@ -168,7 +209,9 @@ class LedgerClient:
             metadata, version = await self._ledgers.read(ledger_id, sync=True)
             check_password(ledger_id, metadata, password)
             if metadata.custom.get(CLAIMED) == mark:
-                return self._write_handle(ledger_id, metadata, version)  # the reply was lost, the claim was not
+                return self._write_handle(
+                    ledger_id, metadata, version, WriteHandle
+                )  # the reply was lost, the claim was not
             if metadata.state != LedgerState.OPEN or UNCLAIMED not in metadata.custom:
                 raise UsageError(
                     f"cannot write to ledger {ledger_id}: it is {metadata.state.name} and a ledger has one writer, "
@@ -178,7 +221,8 @@ class LedgerClient:
             custom = {key: value for key, value in metadata.custom.items() if key != UNCLAIMED} | {CLAIMED: mark}
             claimed = msgspec.structs.replace(metadata, custom=custom)
             with suppress(BadVersionError, MetadataUnavailableError, MetadataSessionLostError):
-                return self._write_handle(ledger_id, claimed, await self._ledgers.write(ledger_id, claimed, version))
+                version = await self._ledgers.write(ledger_id, claimed, version)
+                return self._write_handle(ledger_id, claimed, version, WriteHandle)
         raise MetadataUnavailableError(
             f"could not claim ledger {ledger_id} in {_ATTEMPTS_MAX} attempts", ledger_id=ledger_id
         )
@@ -264,7 +308,22 @@ class LedgerClient:
         """Close the client."""
         await self.close()
 
-    def _write_handle(self, ledger_id: int, metadata: LedgerMetadata, version: int) -> WriteHandle:
+    async def _new_metadata(
+        self, quorum: QuorumConfig, digest_type: DigestType, password: bytes, custom: Mapping[str, bytes] | None
+    ) -> LedgerMetadata:
+        bookies = await self._placement.ensemble(quorum.ensemble_size, quorum.write_quorum)
+        return LedgerMetadata(
+            quorum=quorum,
+            state=LedgerState.OPEN,
+            segments=(Segment(0, tuple(bookies)),),
+            digest_type=digest_type,
+            password=password,
+            created_ms=self._wall_ms(),
+            custom=dict(custom or {}),
+            token=self._rng.getrandbits(_TOKEN_BITS),
+        )
+
+    def _write_handle(self, ledger_id: int, metadata: LedgerMetadata, version: int, kind: type[Handle]) -> Handle:
         changer = EnsembleChanger(
             ledger_id, metadata, version, self._ledgers, self._placement, self._rng, self._pool.settings
         )
@@ -272,11 +331,11 @@ class LedgerClient:
         async def close_ledger(metadata: LedgerMetadata, last_entry_id: int, length: int) -> LedgerMetadata:
             return await self._closer.close(ledger_id, metadata, last_entry_id, length, changer.version)
 
-        return WriteHandle(ledger_id, metadata, self._pool, self._rng, close_ledger, changer)
+        return kind(ledger_id, metadata, self._pool, self._rng, close_ledger, changer)
 
-    async def _create_node(self, metadata: LedgerMetadata) -> tuple[int, int]:
+    async def _create_node(self, metadata: LedgerMetadata, wanted_id: int | None = None) -> tuple[int, int]:
         """Create the ledger's node under a new id; the token tells whose a node is when a reply was lost."""
-        ledger_id = await self._ledgers.new_ledger_id()
+        ledger_id = await self._ledgers.new_ledger_id() if wanted_id is None else wanted_id
         for _ in range(_ATTEMPTS_MAX):
             try:
                 return ledger_id, await self._ledgers.create(ledger_id, metadata)
@@ -287,6 +346,8 @@ class LedgerClient:
                     continue
                 if found.token == metadata.token:
                     return ledger_id, version
+                if wanted_id is not None:
+                    raise UsageError(f"cannot create ledger {ledger_id}: it exists", ledger_id=ledger_id) from None
                 ledger_id = await self._ledgers.new_ledger_id()
         raise MetadataUnavailableError(
             f"could not create a ledger in {_ATTEMPTS_MAX} attempts: the metadata store does not answer; try again"

@@ -21,15 +21,24 @@ class EnsembleLinks:
         rng: For the jitter of pauses.
         watcher: Told of every change of a connection.
         bookies: The ensemble.
+        write_flags: Of the adds, which decide over which connection they can go.
 
     """
 
-    def __init__(self, pool: ConnectionPool, rng: random.Random, watcher: Watcher, bookies: Sequence[str]) -> None:
+    def __init__(
+        self,
+        pool: ConnectionPool,
+        rng: random.Random,
+        watcher: Watcher,
+        bookies: Sequence[str],
+        write_flags: int = 0,
+    ) -> None:
         self._pool = pool
         self._rng = rng
         self._watcher = watcher
         self._bookies = list(bookies)
-        self._connections = [pool.get(bookie_id) for bookie_id in bookies]
+        self._write_flags = write_flags
+        self._connections = [pool.get(bookie_id, write_flags) for bookie_id in bookies]
         # Positions that get new entries at once, or as soon as the connection is open for the first time; the others
         # get what they missed and is still pending when they are restored.
         self._is_live = [True] * len(bookies)
@@ -81,7 +90,7 @@ class EnsembleLinks:
     def replace(self, position: int, bookie_id: str) -> None:
         """Put another bookie into a position; what is sent to it waits until it is connected, or has failed."""
         self._connections[position].unwatch(self._watcher)
-        connection = self._pool.get(bookie_id)
+        connection = self._pool.get(bookie_id, self._write_flags)
         self._bookies[position] = bookie_id
         self._connections[position] = connection
         self._pause_s[position] = 0.0

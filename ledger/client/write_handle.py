@@ -10,34 +10,25 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, ClassVar
 
+from ledger.client import append_futures
 from ledger.client.add_sender import AddSender
-from ledger.client.append_futures import check_payloads, confirm_appends, fail_append, wake_all
 from ledger.client.ensemble_changer import EnsembleChanger
 from ledger.client.ensemble_links import EnsembleLinks
 from ledger.client.explicit_lac import ExplicitLac
 from ledger.client.pool import ConnectionPool
+from ledger.client.refusals import judge_refusals
+from ledger.core import writer_effects
 from ledger.core.metadata import LedgerMetadata
 from ledger.core.writer import LedgerWriter
-from ledger.core.writer_effects import (
-    ChangeEnsemble,
-    ConfirmEntries,
-    Effect,
-    FailPending,
-    ResendEntries,
-    SendEntries,
-    UseEnsemble,
-)
-from ledger.errors import FencedError, LedgerError, UsageError, WrongPasswordError
+from ledger.core.writer_effects import Effect
+from ledger.errors import LedgerError
 from ledger.wire.codes import Status
 from ledger.wire.digests import Digest, master_key
 from ledger.wire.packets import Response
 
 __all__ = ["CloseLedger", "WriteHandle"]
-
-_OVERRUN: Final = 4
-"""Appends beyond this many times `in_flight_bytes_max` are refused: the caller never waits for `drain`."""
 
 CloseLedger = Callable[[LedgerMetadata, int, int], Awaitable[LedgerMetadata]]
 """(metadata, last entry, length) -> the CLOSED metadata; given by the client."""
@@ -59,6 +50,10 @@ class WriteHandle:
 
     """
 
+    _core: LedgerWriter
+    _core_type: ClassVar[type[LedgerWriter]] = LedgerWriter
+    _write_flags: ClassVar[int] = 0
+
     def __init__(
         self,
         ledger_id: int,
@@ -75,11 +70,13 @@ class WriteHandle:
         self._changer = changer
         self._loop = asyncio.get_running_loop()
         bookies = metadata.segments[-1].bookies
-        self._core = LedgerWriter(ledger_id, metadata.quorum, bookies)
+        self._core = self._core_type(ledger_id, metadata.quorum, bookies)
         self._core.change_after_s = None if changer is None else changer.change_after_s
         # Appended in this turn of the loop, not yet given ids.
         self._queue: list[tuple[Sequence[bytes], asyncio.Future[int]]] = []
         self._queued_bytes = 0
+        # The ids of the queued entries, in order, if the application gives them.
+        self._queued_ids: dict[int, None] = {}
         self._pump_planned = False
         # (last entry of the call, its future), ascending.
         self._futures: deque[tuple[int, asyncio.Future[int]]] = deque()
@@ -87,9 +84,9 @@ class WriteHandle:
         self._progress_at = self._loop.time()
         self._closing: asyncio.Task[int] | None = None
         self._changing: asyncio.Task[None] | None = None
-        self._links = EnsembleLinks(pool, rng, self, bookies)
+        self._links = EnsembleLinks(pool, rng, self, bookies, self._write_flags)
         digest, key = Digest(metadata.digest_type, metadata.password), master_key(metadata.password)
-        encoder = pool.add_encoder(ledger_id, key, digest)
+        encoder = pool.add_encoder(ledger_id, key, digest, self._write_flags)
         self._sender = AddSender(self, ledger_id, pool, self._links, metadata.quorum, encoder)
         self._lac = ExplicitLac(pool, ledger_id, digest, key, metadata.quorum.ack_quorum)
         if pool.settings.explicit_lac_interval_s is not None:
@@ -136,25 +133,9 @@ class WriteHandle:
             UsageError: There are none, or far more is in flight than `in_flight_bytes_max`: `await drain()`.
 
         """
-        check_payloads(payloads, self.ledger_id)
-        size = sum(map(len, payloads))
-        limit = _OVERRUN * self._pool.settings.in_flight_bytes_max
-        if self.in_flight_bytes > limit:
-            raise UsageError(
-                f"{self.in_flight_bytes} bytes of ledger {self.ledger_id} are in flight, over {limit}: wait with "
-                "`await handle.drain()` between appends",
-                ledger_id=self.ledger_id,
-            )
-        future: asyncio.Future[int] = self._loop.create_future()
-        if self._core.failure is not None:
-            fail_append(future, self._core.failure)
-            return future
-        self._queue.append((payloads, future))
-        self._queued_bytes += size
-        if not self._pump_planned:
-            self._pump_planned = True
-            self._loop.call_soon(self._pump)
-        return future
+        append_futures.check_payloads(payloads, self.ledger_id)
+        append_futures.check_room(self.in_flight_bytes, self._pool.settings.in_flight_bytes_max, self.ledger_id)
+        return self._enqueue(payloads)
 
     async def drain(self) -> None:
         """Wait until at most `in_flight_bytes_max` are in flight.
@@ -192,10 +173,22 @@ class WriteHandle:
             self._pump()
         if self._core.failure is not None:
             raise self._core.failure
-        if self._futures:
+        if self._core.last_confirmable > self._core.last_stored:
             waiter: asyncio.Future[int] = self._loop.create_future()
-            self._futures.append((self._core.last_add_pushed, waiter))
+            append_futures.insert_append(self._futures, self._core.last_confirmable, waiter)
             await waiter
+
+    async def force(self) -> int:
+        """Wait until everything appended so far is confirmed and durable, and return the last entry id.
+
+        Confirmed entries are durable anyway, unless the ledger was created with `deferred_sync`.
+
+        Raises:
+            LedgerError: The handle is frozen; this is why.
+
+        """
+        await self.flush()
+        return self.last_add_confirmed
 
     async def close(self) -> int:
         """Close the ledger and return its last entry id.
@@ -209,7 +202,7 @@ class WriteHandle:
             QuorumLostError: It had to be recovered and too few bookies answer. Call it again.
 
         """
-        if self._closing is None or (self._closing.done() and _has_failed(self._closing)):
+        if self._closing is None or (self._closing.done() and append_futures.has_failed(self._closing)):
             self._closing = self._loop.create_task(self._close())
         return await asyncio.shield(self._closing)
 
@@ -222,7 +215,7 @@ class WriteHandle:
         if not self.metadata.is_closed:
             if self._core.failure is None:
                 with suppress(LedgerError):  # frozen: the end that is confirmed still stands
-                    await self.flush()
+                    await self.force()
             self._carry_out(self._core.close())
             self._detach()
             self.metadata = await self._close_ledger(
@@ -243,16 +236,8 @@ class WriteHandle:
         position = self._links.position(bookie_id)
         if position is None:
             return
-        status = responses[0][1].status
-        for _, response in responses:
-            if response.status in (Status.EFENCED, Status.EUA):
-                status = response.status
-        what = f"ledger {self.ledger_id}: {bookie_id} answers {status.name}"
-        if status == Status.EFENCED:
-            message = f"{what}: another client recovers the ledger; stop writing, close it to learn its end"
-            self._carry_out(self._core.freeze(FencedError(message, ledger_id=self.ledger_id)))
-        elif status == Status.EUA:
-            error = WrongPasswordError(f"{what}: the password is not the ledger's", ledger_id=self.ledger_id)
+        status, error = judge_refusals(self.ledger_id, bookie_id, responses)
+        if error is not None:
             self._carry_out(self._core.freeze(error))
         elif self._links.pause(position, self._restore) and status != Status.ETOOMANYREQUESTS:
             # Overload passes: then the pause is all there is, and `sweep` bounds how long we wait.
@@ -302,6 +287,19 @@ class WriteHandle:
 
     # --- carrying out
 
+    def _enqueue(self, payloads: Sequence[bytes]) -> asyncio.Future[int]:
+        """Take checked payloads; they get their ids, and leave, at the end of this turn of the loop."""
+        future: asyncio.Future[int] = self._loop.create_future()
+        if self._core.failure is not None:
+            append_futures.fail_append(future, self._core.failure)
+            return future
+        self._queue.append((payloads, future))
+        self._queued_bytes += sum(map(len, payloads))
+        if not self._pump_planned:
+            self._pump_planned = True
+            self._loop.call_soon(self._pump)
+        return future
+
     def _pump(self) -> None:
         """Give ids to all that was appended in this turn, and send it."""
         self._pump_planned = False
@@ -309,12 +307,14 @@ class WriteHandle:
         self._queued_bytes = 0
         if self._core.failure is not None:
             for _, future in queue:
-                fail_append(future, self._core.failure)
-            return
-        if not queue:
-            return
-        if not self._core.is_waiting:
-            self._progress_at = self._loop.time()
+                append_futures.fail_append(future, self._core.failure)
+        elif queue:
+            was_waiting = self._core.is_waiting
+            self._push(queue)
+            if not was_waiting:
+                self._progress_at = self._loop.time()
+
+    def _push(self, queue: list[tuple[Sequence[bytes], asyncio.Future[int]]]) -> None:
         payloads = [payload for batch, _ in queue for payload in batch]
         sizes = [len(payload) for payload in payloads]
         last = self._core.last_add_pushed
@@ -322,42 +322,43 @@ class WriteHandle:
             last += len(batch)
             self._futures.append((last, future))
         for effect in self._core.append(sizes):
-            if isinstance(effect, SendEntries):
+            if isinstance(effect, writer_effects.SendEntries):
                 self._sender.send(effect, payloads)
             else:
                 self._carry_out([effect])
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, ConfirmEntries):
+            if isinstance(effect, writer_effects.ConfirmEntries):
                 self._confirm(effect.last_entry_id)
-            elif isinstance(effect, FailPending):
+            elif isinstance(effect, writer_effects.FailPending):
                 self._fail_pending(effect.error)
-            elif isinstance(effect, ResendEntries):
+            elif isinstance(effect, writer_effects.ResendEntries):
                 if self._links.is_live(effect.position):
                     self._sender.resend(effect)
-            elif isinstance(effect, ChangeEnsemble):
+            elif isinstance(effect, writer_effects.ChangeEnsemble):
                 self._begin_change()
-            elif isinstance(effect, UseEnsemble):
+            elif isinstance(effect, writer_effects.UseEnsemble):
                 self._use_ensemble(effect)
 
     def _confirm(self, last_entry_id: int) -> None:
         self._progress_at = self._loop.time()
         self._sender.forget(last_entry_id)
-        confirm_appends(self._futures, last_entry_id)
+        append_futures.confirm_appends(self._futures, last_entry_id)
         if self._drains and self.in_flight_bytes <= self._pool.settings.in_flight_bytes_max:
-            wake_all(self._drains)
+            append_futures.wake_all(self._drains)
 
     def _fail_pending(self, error: LedgerError) -> None:
         futures = [future for _, future in self._futures] + [future for _, future in self._queue]
         self._futures.clear()
         self._queue.clear()
+        self._queued_ids.clear()
         self._queued_bytes = 0
         self._sender.clear()
         self._detach()
         for future in futures:
-            fail_append(future, error)
-        wake_all(self._drains)
+            append_futures.fail_append(future, error)
+        append_futures.wake_all(self._drains)
 
     def _fail_position(self, position: int, reason: str, *, is_refusal: bool = False) -> None:
         self._carry_out(self._core.on_position_failed(position, reason, self._loop.time(), is_refusal=is_refusal))
@@ -379,7 +380,7 @@ class WriteHandle:
             error = LedgerError(f"ledger {self.ledger_id}: {task.exception()!r}", ledger_id=self.ledger_id)
             self._carry_out(self._core.freeze(error))
 
-    def _use_ensemble(self, effect: UseEnsemble) -> None:
+    def _use_ensemble(self, effect: writer_effects.UseEnsemble) -> None:
         assert self._changer is not None
         self.metadata = self._changer.metadata
         for position in effect.positions:
@@ -391,7 +392,3 @@ class WriteHandle:
         self._lac.stop()
         if self._changing is not None and self._changing is not asyncio.current_task():
             self._changing.cancel()
-
-
-def _has_failed(task: asyncio.Task[int]) -> bool:
-    return task.cancelled() or task.exception() is not None

@@ -120,6 +120,11 @@ class LedgerWriter:
         return self._window.confirmed
 
     @property
+    def last_confirmable(self) -> int:
+        """Highest entry that can be confirmed before further ones are appended."""
+        return self._window.pushed
+
+    @property
     def confirmed_length(self) -> int:
         """Payload bytes of all confirmed entries."""
         return self._stored_length
@@ -322,14 +327,17 @@ class LedgerWriter:
         """Check the invariants; the simulator calls this after every event."""
         self._window.validate()
         assert NO_ENTRY <= self.last_add_confirmed <= self.last_stored <= self.last_add_pushed
-        assert len(self._lengths) == self._window.pending_count
         assert self.confirmed_length <= self._stored_length <= self._pushed_length
+        self._validate_lengths()
         assert set(self._failed) <= set(self._doubts)
         if self.failure is None and self._change is None:
             assert not self._window.is_held
             assert self._window.stuck(self._failed_mask()) is None
 
     # --- inside
+
+    def _validate_lengths(self) -> None:
+        assert len(self._lengths) == self._window.pending_count
 
     def _confirm(self, before: int) -> list[Effect]:
         """Account for the entries that are now stored, those after `before`."""

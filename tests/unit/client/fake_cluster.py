@@ -104,7 +104,7 @@ class FakeBookie:
         if isinstance(request, WriteLacRequest):
             return WriteLacResponse(request.txn_id, Status.EOK, request.ledger_id)
         if isinstance(request, ForceRequest):
-            return ForceResponse(request.txn_id, self.status or Status.EIO, request.ledger_id)
+            return ForceResponse(request.txn_id, self.status, request.ledger_id) if self.status is not None else None
         return None
 
     def release(self) -> None:
