@@ -17,6 +17,8 @@ import msgspec
 
 from ledger.dev.ports import HOST, choose_port
 from ledger.dev.process import ProcessId, end_all, is_alive, send_signal, spawn
+from ledger.errors import NoNodeError
+from ledger.wire.paths import available_path
 from ledger.zk.ledgers import LedgerStore
 from ledger.zk.session import connect
 from tests.compat.java_client import java_command
@@ -105,7 +107,12 @@ class Bookies:
         return started
 
     def restart(self, bookie_id: str) -> None:
-        """Start a bookie that was killed or stopped, on its data and its port."""
+        """Start a bookie that was killed or stopped, on its data and its port.
+
+        The registration of a killed one, which may outlive it by seconds, is taken away first: else one could not
+        tell when the new process has registered.
+        """
+        asyncio.run(self._forget(bookie_id))
         self._spawn(self._servers[bookie_id])
         self._wait_until_registered([bookie_id])
 
@@ -183,6 +190,11 @@ class Bookies:
                     assert is_alive(server.process), f"{bookie_id} ended: {log.read_text(errors='replace')[-3000:]}"
                 assert time.monotonic() < deadline, f"not registered: {missing}"
                 await asyncio.sleep(0.05)
+
+    async def _forget(self, bookie_id: str) -> None:
+        async with self._store() as ledgers:
+            with contextlib.suppress(NoNodeError):
+                await ledgers.store.delete(available_path(self.root, bookie_id))
 
     @contextlib.asynccontextmanager
     async def _store(self):  # type: ignore[no-untyped-def]

@@ -111,6 +111,10 @@ class Side(Protocol):
         """List the ledgers."""
         ...
 
+    async def ensembles(self, ledger_id: int) -> dict[int, list[str]]:
+        """Return a ledger's ensembles by their first entry, as the metadata have them."""
+        ...
+
 
 class _OurWriting:
     def __init__(self, handle: WriteHandle) -> None:
@@ -214,6 +218,10 @@ class OurSide:
     async def ledgers(self) -> Sequence[int]:
         return await self.client.list()
 
+    async def ensembles(self, ledger_id: int) -> dict[int, list[str]]:
+        metadata = await self.client.metadata(ledger_id, sync=True)
+        return {segment.first_entry_id: list(segment.bookies) for segment in metadata.segments}
+
 
 class _JavaWriting:
     def __init__(self, side: JavaSide, ledger_id: int) -> None:
@@ -272,6 +280,10 @@ class JavaSide:
 
     async def ledgers(self) -> Sequence[int]:
         return list((await self.ask("list"))["ledgers"])  # type: ignore[call-overload, no-any-return]
+
+    async def ensembles(self, ledger_id: int) -> dict[int, list[str]]:
+        found = (await self.ask("metadata", ledger=ledger_id))["ensembles"]
+        return {int(first): bookies for first, bookies in found.items()}  # type: ignore[attr-defined]
 
 
 def _seen(answer: dict[str, object]) -> Seen:
