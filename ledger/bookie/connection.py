@@ -348,18 +348,20 @@ class Connection(Responder, asyncio.BufferedProtocol):
             self._upgrade = None
             self._refuse(RemoteProtocolError("plain bytes follow a START_TLS request"))
             return
+        # From here on whatever reaches this protocol was decrypted, perhaps before this task hears of it.
+        self._is_secure, self._read_count = True, 0
         try:
             secured = await tls.upgrade(transport, self)
         except (OSError, ValueError) as error:
-            _log.warning("closing a connection: TLS failed: %s", error, extra={"peer": self.peer})
-            transport.abort()
-            return
+            _log.warning("closing a connection: TLS failed: %s", error or type(error).__name__, extra={"peer": self.peer})
+            secured = None
         if secured is None or self._transport is None:
             transport.abort()
+            if self._transport is not None:
+                self.connection_lost(None)  # asyncio does not tell after a handshake that failed.
             return
-        self._transport, self._is_secure, self._upgrade = secured, True, None
+        self._transport, self._upgrade = secured, None
         secured.set_write_buffer_limits(_WRITE_HIGH_BYTES)
-        self._read_count = 0  # The next packet is a first one again.
         self.flush()
         self.go_on()
 

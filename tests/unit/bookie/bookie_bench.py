@@ -146,6 +146,8 @@ class Bench:
         self.is_cut = False
         self.process_number = 0
         shape = {"file_bytes": 1 << 16, "idle_mark_s": 0.001} | settings.pop("journal", {})
+        self.server_settings = settings.pop("server", None)
+        self.tls = settings.pop("tls", None)
         journal = JournalSettings("/b/journal", **shape)
         self.settings = StoreSettings(journal, "/b/ledgers", **{"free_bytes_min": 0, "retry_s": 0.001} | settings)
         self.read_only: list[bool] = []
@@ -164,6 +166,8 @@ class Bench:
                 lambda *, reset: MemoryIndex(),  # noqa: PLW0108 - `reset` is not its argument
                 nonce=lambda: self._nonces.getrandbits(32),
                 on_read_only=self.read_only.append,
+                server_settings=self.server_settings,
+                tls=self.tls,
             )
         )
         await self.until(opening.done)
