@@ -11,10 +11,13 @@ from __future__ import annotations
 import errno
 import heapq
 from collections.abc import Generator, Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
 
 import msgspec
 
 from ledger.core.metadata import NO_ENTRY
+from ledger.store.disk import Buffer
 from ledger.store.index import BlockRow, Index, LedgerRow, SegmentRow
 from ledger.store.records import RecordId, parse_deleted_at_ms
 from ledger.store.segment_format import BlockHeader, decode_block, segment_file_name
@@ -89,6 +92,14 @@ def plan(rows: Sequence[SegmentRow], share: float, settings: CompactionSettings)
     return [group for group in groups if len(group) > 1 or chosen[group[0]]]
 
 
+class _Found(NamedTuple):
+    """A block of an old segment; `order` is ledger, first entry, segment, byte offset."""
+
+    order: tuple[int, int, int, int]
+    header: BlockHeader
+    data: memoryview
+
+
 class Compaction:
     """One group on its way into one segment. Blocking; `step` until it says so, then `commit`; or `abandon`.
 
@@ -126,36 +137,57 @@ class Compaction:
 
     def _copy(self) -> Generator[int, None, None]:
         walks = [self._walk(old_id) for old_id in self._old_ids]
+        merged = heapq.merge(*walks, key=lambda found: found.order)
         current, row = NO_ENTRY, None
         read = 0
-        for (ledger_id, _, segment_id, offset), header, data in heapq.merge(*walks, key=lambda found: found[0]):
+        for (ledger_id, first_entry_id), group in groupby(merged, key=lambda found: found.order[:2]):
             if ledger_id != current:
                 current, row = ledger_id, self._index.ledger(ledger_id)
-            self._keep(row, segment_id, offset, header, data)
-            read += header.byte_count
+            blocks = list(group)
+            if first_entry_id >= 0:
+                self._keep_entries(row, blocks)
+            else:
+                self._keep_records(row, blocks)
+            read += sum(block.header.byte_count for block in blocks)
             if read >= _STEP_BYTES:
                 yield read
                 read = 0
         if read:
             yield read
 
-    def _walk(self, segment_id: int) -> Iterator[tuple[tuple[int, int, int, int], BlockHeader, memoryview]]:
+    def _walk(self, segment_id: int) -> Iterator[_Found]:
         for offset, header, data in self._segments.walk(segment_id):
-            yield (header.ledger_id, header.first_entry_id, segment_id, offset), header, data
+            order = header.ledger_id, header.first_entry_id, segment_id, offset
+            yield _Found(order, header, data)
 
-    def _keep(self, row: LedgerRow | None, segment_id: int, offset: int, header: BlockHeader, data: memoryview) -> None:
+    def _keep_entries(self, row: LedgerRow | None, blocks: list[_Found]) -> None:
+        """Copy blocks that begin with the same entry as one: the index knows a block of a segment by its first."""
+        if row is None or row.deleted_at_ms:
+            return
+        for block in blocks:
+            ledger_id, first_entry_id, segment_id, offset = block.order
+            ids = ledger_id, first_entry_id, block.header.last_entry_id
+            self._removed.append(BlockRow(*ids, segment_id, offset, block.header.byte_count))
+        if len(blocks) == 1:
+            self._added.append(self._open().copy_block(blocks[0].header, blocks[0].data))
+            return
+        entries: dict[int, Buffer] = {}
+        for block in blocks:
+            entries.update(decode_block(block.data, segment_file_name(block.order[2])).entries())
+        ids_held = sorted(entries)
+        last_add_confirmed = max(block.header.last_add_confirmed for block in blocks)
+        values = [entries[entry_id] for entry_id in ids_held]
+        self._added.append(self._open().add_block(row.ledger_id, ids_held, values, last_add_confirmed))
+
+    def _keep_records(self, row: LedgerRow | None, blocks: list[_Found]) -> None:
         is_living = row is not None and not row.deleted_at_ms
-        if header.first_entry_id >= 0:
+        for block in blocks:
             if is_living:
-                ids = header.ledger_id, header.first_entry_id, header.last_entry_id
-                self._removed.append(BlockRow(*ids, segment_id, offset, header.byte_count))
-                self._added.append(self._open().copy_block(header, data))
-        elif is_living:
-            self._open().copy_block(header, data)
-        else:
-            for record_id, record in decode_block(data, segment_file_name(segment_id)).entries():
+                self._open().copy_block(block.header, block.data)
+                continue
+            for record_id, record in decode_block(block.data, segment_file_name(block.order[2])).entries():
                 if record_id == RecordId.DELETED and parse_deleted_at_ms(record) >= self._forget_before_ms:
-                    self._open().add_block(header.ledger_id, [record_id], [record], NO_ENTRY)
+                    self._open().add_block(block.header.ledger_id, [record_id], [record], NO_ENTRY)
 
     def _open(self) -> SegmentWriter:
         if self._writer is None:
