@@ -13,7 +13,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ledger.client.blocking import BlockingLedgerClient, BlockingReadHandle, BlockingWriteHandle
+    from ledger.client.adv_handle import AdvWriteHandle
+    from ledger.client.blocking import (
+        BlockingAdvWriteHandle,
+        BlockingLedgerClient,
+        BlockingReadHandle,
+        BlockingWriteHandle,
+    )
     from ledger.client.client import LedgerClient
     from ledger.client.read_handle import LacInfo, ReadHandle
     from ledger.client.settings import ClientSettings
@@ -25,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NO_ENTRY",
+    "AdvWriteHandle",
+    "BlockingAdvWriteHandle",
     "BlockingLedgerClient",
     "BlockingReadHandle",
     "BlockingWriteHandle",
@@ -44,6 +52,8 @@ __all__ = [
 
 _HOMES = {
     "NO_ENTRY": "ledger.core.metadata",
+    "AdvWriteHandle": "ledger.client.adv_handle",
+    "BlockingAdvWriteHandle": "ledger.client.blocking",
     "BlockingLedgerClient": "ledger.client.blocking",
     "BlockingReadHandle": "ledger.client.blocking",
     "BlockingWriteHandle": "ledger.client.blocking",

@@ -9,18 +9,20 @@ import asyncio
 import builtins
 import threading
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from ledger.client.adv_handle import AdvWriteHandle
 from ledger.client.client import LedgerClient
 from ledger.client.read_handle import LacInfo, ReadHandle
 from ledger.client.settings import ClientSettings
 from ledger.client.write_handle import WriteHandle
 from ledger.core.entry import Entry
 from ledger.core.metadata import DigestType, LedgerMetadata
-from ledger.errors import LedgerClosedError
+from ledger.errors import LedgerClosedError, LedgerError
 
-__all__ = ["BlockingLedgerClient", "BlockingReadHandle", "BlockingWriteHandle"]
+__all__ = ["BlockingAdvWriteHandle", "BlockingLedgerClient", "BlockingReadHandle", "BlockingWriteHandle"]
 
 T = TypeVar("T")
 
@@ -74,8 +76,18 @@ class BlockingWriteHandle:
 
     @property
     def last_add_confirmed(self) -> int:
-        """Highest entry that was acknowledged; -1 before the first."""
+        """Highest entry that was acknowledged, and is durable; -1 before the first."""
         return self._handle.last_add_confirmed
+
+    @property
+    def last_add_pushed(self) -> int:
+        """Highest entry that got an id; -1 before the first."""
+        return self._handle.last_add_pushed
+
+    @property
+    def failure(self) -> LedgerError | None:
+        """Why the handle is frozen; None while it is not."""
+        return self._handle.failure
 
     def append(self, payload: bytes) -> int:
         """Append one entry and return its id once it is confirmed. Raises as `WriteHandle.append_many`."""
@@ -89,6 +101,30 @@ class BlockingWriteHandle:
 
         return self._loop.run(append())
 
+    def append_soon(self, payloads: Sequence[bytes]) -> Future[int]:
+        """Append entries without waiting: the future gives the id of the last when all are confirmed.
+
+        Waits only while too much is in flight. `flush` waits for all that was appended.
+
+        Raises:
+            LedgerError: The handle is frozen, or a payload does not fit an entry.
+
+        """
+
+        async def append() -> asyncio.Future[int]:
+            await self._handle.drain()
+            return self._handle.append_many(payloads)
+
+        return _settled(self._loop.run(append()))
+
+    def flush(self) -> None:
+        """Wait until everything appended so far is confirmed."""
+        self._loop.run(self._handle.flush())
+
+    def force(self) -> int:
+        """Wait until everything appended so far is durable, and return the last entry id."""
+        return self._loop.run(self._handle.force())
+
     def write_lac(self) -> None:
         """Tell the bookies the LAC, so that readers see the last entry."""
         self._loop.run(self._handle.write_lac())
@@ -96,6 +132,47 @@ class BlockingWriteHandle:
     def close(self) -> int:
         """Close the ledger and return its last entry id."""
         return self._loop.run(self._handle.close())
+
+    def abandon(self) -> None:
+        """Stop writing and leave the ledger open."""
+
+        async def abandon() -> None:
+            self._handle.abandon()
+
+        self._loop.run(abandon())
+
+
+class BlockingAdvWriteHandle(BlockingWriteHandle):
+    """`AdvWriteHandle`, synchronous: `append_at` does not wait, since what is before it may come later."""
+
+    _handle: AdvWriteHandle
+
+    def append_at(self, entry_id: int, payload: bytes) -> Future[int]:
+        """Append one entry under this id; the future gives it when it and all entries before it are confirmed.
+
+        It does not wait. Raises as `AdvWriteHandle.append_at`.
+        """
+
+        async def append() -> asyncio.Future[int]:
+            return self._handle.append_at(entry_id, payload)
+
+        return _settled(self._loop.run(append()))
+
+
+def _settled(append: asyncio.Future[int]) -> Future[int]:
+    """Return what other threads can wait for."""
+    future: Future[int] = Future()
+
+    def settle(append: asyncio.Future[int]) -> None:
+        if append.cancelled() or not future.set_running_or_notify_cancel():
+            future.cancel()
+        elif (error := append.exception()) is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(append.result())
+
+    append.get_loop().call_soon_threadsafe(append.add_done_callback, settle)
+    return future
 
 
 class BlockingReadHandle:
@@ -185,8 +262,9 @@ class BlockingLedgerClient:
         digest_type: DigestType = DigestType.CRC32C,
         password: bytes = b"",
         custom: Mapping[str, bytes] | None = None,
+        deferred_sync: bool = False,
     ) -> BlockingWriteHandle:
-        """Create a ledger and return its only writer."""
+        """Create a ledger and return its only writer. Takes and raises what `LedgerClient.create` does."""
         handle = self._loop.run(
             self._client.create(
                 ensemble_size=ensemble_size,
@@ -195,9 +273,39 @@ class BlockingLedgerClient:
                 digest_type=digest_type,
                 password=password,
                 custom=custom,
+                deferred_sync=deferred_sync,
             )
         )
         return BlockingWriteHandle(handle, self._loop)
+
+    def create_adv(
+        self,
+        *,
+        ledger_id: int | None = None,
+        ensemble_size: int = 2,
+        write_quorum: int = 2,
+        ack_quorum: int = 2,
+        digest_type: DigestType = DigestType.CRC32C,
+        password: bytes = b"",
+        custom: Mapping[str, bytes] | None = None,
+    ) -> BlockingAdvWriteHandle:
+        """Create a ledger with explicit entry ids. Takes and raises what `LedgerClient.create_adv` does."""
+        handle = self._loop.run(
+            self._client.create_adv(
+                ledger_id=ledger_id,
+                ensemble_size=ensemble_size,
+                write_quorum=write_quorum,
+                ack_quorum=ack_quorum,
+                digest_type=digest_type,
+                password=password,
+                custom=custom,
+            )
+        )
+        return BlockingAdvWriteHandle(handle, self._loop)
+
+    def claim(self, ledger_id: int, *, password: bytes = b"") -> BlockingWriteHandle:
+        """Become the writer of a ledger that waits for one."""
+        return BlockingWriteHandle(self._loop.run(self._client.claim(ledger_id, password=password)), self._loop)
 
     def open(self, ledger_id: int, *, password: bytes = b"") -> BlockingReadHandle:
         """Fence, recover and close a ledger, and open it for reading."""
@@ -219,6 +327,14 @@ class BlockingLedgerClient:
     def metadata(self, ledger_id: int, *, sync: bool = False) -> LedgerMetadata:
         """Return what the metadata store knows of a ledger."""
         return self._loop.run(self._client.metadata(ledger_id, sync=sync))
+
+    def unreachable_bookies(self) -> frozenset[str]:
+        """Return the bookies whose last sign to this client was a failure, registered or not."""
+
+        async def ask() -> frozenset[str]:
+            return self._client.unreachable_bookies()
+
+        return self._loop.run(ask())
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run any coroutine on the client's loop, for example a call to `store`."""

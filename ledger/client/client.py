@@ -80,6 +80,8 @@ class LedgerClient:
         self._wall_ms = wall_ms
         self._closer = LedgerCloser(ledgers, pool, rng)
         self._placement = Placement(ledgers, pool, rng)
+        # Those that can still append, oldest first.
+        self._writers: dict[WriteHandle, None] = {}
 
     @classmethod
     async def connect(
@@ -294,7 +296,9 @@ class LedgerClient:
         return metadata
 
     async def close(self) -> None:
-        """End all connections and the session; handles stop working. Ledgers stay as they are."""
+        """End all connections and the session; pending appends fail. Ledgers stay as they are."""
+        for handle in list(self._writers):
+            handle.abandon()
         await self._pool.close()
         await self._ledgers.store.close()
 
@@ -331,7 +335,12 @@ class LedgerClient:
         async def close_ledger(metadata: LedgerMetadata, last_entry_id: int, length: int) -> LedgerMetadata:
             return await self._closer.close(ledger_id, metadata, last_entry_id, length, changer.version)
 
-        return kind(ledger_id, metadata, self._pool, self._rng, close_ledger, changer)
+        handle = kind(ledger_id, metadata, self._pool, self._rng, close_ledger, changer, self._forget_writer)
+        self._writers[handle] = None
+        return handle
+
+    def _forget_writer(self, handle: WriteHandle) -> None:
+        self._writers.pop(handle, None)
 
     async def _create_node(self, metadata: LedgerMetadata, wanted_id: int | None = None) -> tuple[int, int]:
         """Create the ledger's node under a new id; the token tells whose a node is when a reply was lost."""

@@ -62,12 +62,14 @@ class WriteHandle:
         rng: random.Random,
         close_ledger: CloseLedger,
         changer: EnsembleChanger | None = None,
+        on_over: Callable[[WriteHandle], None] = lambda _: None,
     ) -> None:
         self.ledger_id = ledger_id
         self.metadata = metadata
         self._pool = pool
         self._close_ledger = close_ledger
         self._changer = changer
+        self._on_over = on_over
         self._loop = asyncio.get_running_loop()
         bookies = metadata.segments[-1].bookies
         self._core = self._core_type(ledger_id, metadata.quorum, bookies)
@@ -390,5 +392,6 @@ class WriteHandle:
         self._links.detach()
         self._pool.remove_sweep(self)
         self._lac.stop()
+        self._on_over(self)
         if self._changing is not None and self._changing is not asyncio.current_task():
             self._changing.cancel()
