@@ -1,4 +1,4 @@
-"""A writer that reconnects sends again what is unanswered: the same entries lie in two segments, and become one copy."""
+"""A writer that reconnects sends again what is unanswered: the same entries lie in two segments, and become one."""
 
 from __future__ import annotations
 
