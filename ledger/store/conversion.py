@@ -27,7 +27,7 @@ from ledger.store.window import WINDOW_BYTES, Window
 
 __all__ = ["SLICE_BYTES", "JournalFile"]
 
-SLICE_BYTES = 16 << 20
+SLICE_BYTES = 4 << 20
 """Bodies held at a time."""
 _HEAD = struct.Struct(">qqq")
 _IDS = struct.Struct(">qq")

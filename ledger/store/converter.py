@@ -81,6 +81,7 @@ class Converter:
 
     def _work(self, generation: Generation) -> str:
         """Convert one file (on the worker); return the path of the file that is free then."""
+        generation.seal()
         journal_id = generation.journal_id
         journal = JournalFile(self._disk, generation.path, journal_id, has_successor=True)
         try:

@@ -34,6 +34,7 @@ __all__ = ["EntryStore", "Executors", "StoreHooks", "StoreSettings"]
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS_MAX = 8
+_NO_TAIL: dict[int, int] = {}
 
 
 class EntryStore:
@@ -188,7 +189,7 @@ class EntryStore:
         if ledger.generation != generation.sequence:
             ledger.generation = generation.sequence
             ledger.floor_entry_id = ledger.last_entry_id
-            ledger.tail = generation.ledgers.setdefault(ledger.ledger_id, {})
+            ledger.tail = generation.places_of(ledger.ledger_id)
         return ledger.tail
 
     def append_record(
@@ -266,7 +267,7 @@ class EntryStore:
 
     def list_entries(self, ledger_id: int) -> asyncio.Future[list[int]]:
         """Return the ids of all entries held of a ledger, ascending."""
-        tail = {i for g in self.journal.generations for i in g.ledgers.get(ledger_id, {})}
+        tail = {i for g in self.journal.generations for i in g.ledgers.get(ledger_id, ())}
 
         def stored() -> list[int]:
             return [i for row in self.index.blocks(ledger_id) for i in self.segments.entry_ids(row)]
@@ -293,6 +294,10 @@ class EntryStore:
 
     def on_sealed(self, generation: Generation) -> None:
         """See `JournalListener`."""
+        for ledger_id in generation.ledgers:
+            ledger = self.ledgers.get(ledger_id)
+            if ledger is not None and ledger.generation == generation.sequence:
+                ledger.tail = _NO_TAIL  # `tail_of` gives it another before anything is put in.
         self._converter.convert(generation)
 
     def on_converted(self, generation: Generation, path: str) -> None:

@@ -119,6 +119,8 @@ class Index(Protocol):
     def commit_segment(self, segment_id: int, blocks: Sequence[BlockRow], ledgers: Sequence[LedgerRow]) -> None:
         """Add a segment's rows; ledger rows are merged with what is there. Doing it twice changes nothing.
 
+        Of an interrupted one some rows may be there, all true; until all are, the segment is not in `segment_ids`.
+
         A ledger that is deleted, by now or by one of `ledgers`, gets no block rows and loses those it has.
         """
         ...

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import lmdb
@@ -15,8 +17,15 @@ from ledger.store.index_rows import KeyValueIndex, Table
 
 __all__ = ["LmdbIndex"]
 
+_libc = ctypes.CDLL(None)
+
 _MAP_BYTES = 1 << 36
 """Room in the address space; the file grows only as rows come."""
+_MAP_RESIDENT_BYTES = 32 << 20
+"""A file beyond this size is unmapped page by page now and then …"""
+_LOOKS_MAX = 2000
+"""… after so many looks, or a change: what was read stays in the kernel's cache, not in this process."""
+_MADV_DONTNEED = 4
 _FORMAT = b".2"
 """Behind the name of each map. Maps of another format are not seen: the index is rebuilt from the segments."""
 
@@ -48,6 +57,8 @@ class _Maps:
             self._databases = [self._env.open_db(table.name.lower().encode() + _FORMAT) for table in Table]
         except lmdb.Error as error:
             raise _translated(error, path) from error
+        self._look_count = 0
+        self._range = _mapped_range(f"{path}/data.mdb")
 
     @contextmanager
     def read(self) -> Iterator[_Transaction]:
@@ -56,6 +67,9 @@ class _Maps:
                 yield _Transaction(txn, self._databases)
         except lmdb.Error as error:
             raise _translated(error, self._path) from error
+        self._look_count += 1  # Readers race: an approximate count will do.
+        if self._look_count > _LOOKS_MAX:
+            self._release_pages()
 
     @contextmanager
     def write(self) -> Iterator[_Transaction]:
@@ -64,6 +78,14 @@ class _Maps:
                 yield _Transaction(txn, self._databases)
         except lmdb.Error as error:
             raise _translated(error, self._path) from error
+        self._release_pages()
+
+    def _release_pages(self) -> None:
+        """Take the file's pages out of this process's memory; the next look finds them in the kernel's cache."""
+        self._look_count = 0
+        if self._range is not None and Path(self._path, "data.mdb").stat().st_size > _MAP_RESIDENT_BYTES:
+            address, byte_count = self._range
+            _libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(byte_count), _MADV_DONTNEED)
 
     def close(self) -> None:
         self._env.close()
@@ -103,6 +125,20 @@ class _Transaction:
 
     def delete(self, table: Table, key: bytes) -> None:
         self._txn.delete(key, db=self._databases[table])
+
+
+def _mapped_range(path: str) -> tuple[int, int] | None:
+    """Return address and bytes of the mapping of a file in this process, or None where it cannot be told."""
+    maps = Path("/proc/self/maps")
+    if not maps.exists():
+        return None
+    real = str(Path(path).resolve())
+    for line in maps.read_text().splitlines():
+        place, _, _, _, _, *name = line.split(maxsplit=5)
+        if name == [real]:
+            start, end = (int(part, 16) for part in place.split("-"))
+            return start, end - start
+    return None
 
 
 def _translated(error: lmdb.Error, path: str) -> Exception:

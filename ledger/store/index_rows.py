@@ -23,6 +23,7 @@ _BLOCK_KEY = struct.Struct(">QQQ")
 _BLOCK_VALUE = struct.Struct("<QQQ")
 _ID = struct.Struct(">Q")
 _CHECKSUM = struct.Struct("<I")
+_COMMIT_ROWS = 4096
 _crc = crc32c.crc32c
 
 Rows = Iterable[tuple[bytes, bytes]]
@@ -132,15 +133,20 @@ class KeyValueIndex:
 
     def commit_segment(self, segment_id: int, blocks: Sequence[BlockRow], ledgers: Sequence[LedgerRow]) -> None:
         """See `Index`."""
-        with self._maps.write() as txn:
-            deleted: dict[int, None] = {}
+        # In parts, for a transaction holds all pages that it changes. The segment counts only with the last.
+        deleted: dict[int, None] = {}
+        for start in range(0, len(ledgers), _COMMIT_ROWS):
             freed: dict[int, int] = {}
-            for ledger in ledgers:
-                if self._merge(txn, ledger, freed):
-                    deleted[ledger.ledger_id] = None
-            self._add_freed(txn, freed)
-            kept = [row for row in blocks if row.ledger_id not in deleted] if deleted else blocks
-            txn.put_all(Table.BLOCKS, list(map(_block_item, kept)))
+            with self._maps.write() as txn:
+                for ledger in ledgers[start : start + _COMMIT_ROWS]:
+                    if self._merge(txn, ledger, freed):
+                        deleted[ledger.ledger_id] = None
+                self._add_freed(txn, freed)
+        kept = [row for row in blocks if row.ledger_id not in deleted] if deleted else blocks
+        for start in range(0, len(kept), _COMMIT_ROWS):
+            with self._maps.write() as txn:
+                txn.put_all(Table.BLOCKS, list(map(_block_item, kept[start : start + _COMMIT_ROWS])))
+        with self._maps.write() as txn:
             byte_count = sum([row.byte_count for row in blocks])
             self._put_segment(txn, SegmentRow(segment_id, byte_count, sum([row.byte_count for row in kept])))
 

@@ -38,14 +38,18 @@ class JournalSettings(msgspec.Struct, frozen=True):
         file_count: Files for ordinary use; one more is kept for fences and recovery adds (safety 27).
         cache_bytes_max: Written chunks kept in memory.
         idle_mark_s: Pause after which an idle mark is written.
+        entries_max: Entries after which a file is left although there is room: the place of each is in memory.
+        ledgers_max: The same for ledgers.
 
     """
 
     folder: str
     file_bytes: int = 64 << 20
     file_count: int = 4
-    cache_bytes_max: int = 16 << 20
+    cache_bytes_max: int = 8 << 20
     idle_mark_s: float = 0.1
+    entries_max: int = 1 << 18
+    ledgers_max: int = 1 << 15
 
 
 class JournalItem:
@@ -163,7 +167,11 @@ class Journal:
         current = self.current
         limit = self._settings.file_bytes - HEADER_BYTES  # The seal always fits.
         if current is not None and current.reserved_bytes + needed <= limit:
-            return current if len(self._free) >= kept else None
+            is_crowded = (
+                current.entry_count >= self._settings.entries_max or len(current.ledgers) >= self._settings.ledgers_max
+            )
+            if not is_crowded or is_privileged:
+                return current if len(self._free) >= kept else None
         if len(self._free) <= kept or needed > limit:
             return None
         return self._roll()
@@ -181,6 +189,7 @@ class Journal:
         """Take an item whose entries were just placed in `generation`, as `claim` returned it."""
         if item.chunks:
             generation.reserved_bytes += item.byte_count + len(item.toc) * 4 + ITEM_OVERHEAD_BYTES
+            generation.entry_count += item.entry_count
             self.pending_bytes += item.byte_count
             item.first_chunk = generation.add_chunk(item.chunks[0])
             for chunk in item.chunks[1:]:

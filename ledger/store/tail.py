@@ -7,14 +7,16 @@ entry costs one integer, and a chunk that was evicted is read back from the jour
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from array import array
+from bisect import bisect_left, bisect_right
 from collections import deque
+from collections.abc import Iterator
 
 import msgspec
 
 from ledger.store.disk import Buffer
 
-__all__ = ["LENGTH_BITS", "LENGTH_MASK", "ChunkCache", "Generation", "JournalPlace"]
+__all__ = ["LENGTH_BITS", "LENGTH_MASK", "ChunkCache", "Generation", "JournalPlace", "SealedPlaces"]
 
 LENGTH_BITS = 24
 LENGTH_MASK = (1 << LENGTH_BITS) - 1
@@ -30,6 +32,33 @@ class JournalPlace(msgspec.Struct, frozen=True, gc=False):
     byte_count: int
 
 
+class SealedPlaces:
+    """The places of one ledger's entries in a file that takes no more: a tenth of what a dictionary needs."""
+
+    __slots__ = ("_ids", "_places")
+
+    def __init__(self, entries: dict[int, int]) -> None:
+        ids = array("q", entries)
+        self._places = array("q", entries.values())
+        dense = range(ids[0], ids[0] + len(ids)) if ids else range(0)
+        self._ids: range | array[int] = dense
+        # Entries come in order but for those that are sent again, and most ledgers are dense.
+        if ids and (ids[-1] != dense[-1] or array("q", dense) != ids):
+            self._ids = array("q", sorted(entries))
+            self._places = array("q", [entries[entry_id] for entry_id in self._ids])
+
+    def get(self, entry_id: int) -> int | None:
+        """Return the place of an entry, or None."""
+        number = bisect_left(self._ids, entry_id)
+        if number == len(self._ids) or self._ids[number] != entry_id:
+            return None
+        return self._places[number]
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the entry ids, ascending."""
+        return iter(self._ids)
+
+
 class Generation:
     """One journal file in use, and what it holds.
 
@@ -40,7 +69,8 @@ class Generation:
         path: Of the file.
         write_offset: Where the next batch goes. Touched only by the journal's worker while a batch is in flight.
         reserved_bytes: What all items taken so far may use of the file, marks included.
-        ledgers: ledger id -> entry id -> place.
+        entry_count: Entries and records in it.
+        ledgers: ledger id -> entry id -> place; dictionaries while it takes entries.
         is_opened: The file has its new name.
 
     Invariant: `bases`, `chunks` and `file_offsets` have one item per chunk; an item of `chunks` is None only
@@ -52,6 +82,7 @@ class Generation:
         "_bases",
         "_chunks",
         "_file_offsets",
+        "entry_count",
         "handle",
         "is_opened",
         "journal_id",
@@ -72,10 +103,24 @@ class Generation:
         self.write_offset = 0
         self.reserved_bytes = 0
         self.virtual_bytes = 0
-        self.ledgers: dict[int, dict[int, int]] = {}
+        self.entry_count = 0
+        self.ledgers: dict[int, dict[int, int] | SealedPlaces] = {}
         self._bases: list[int] = []
         self._chunks: list[Buffer | None] = []
         self._file_offsets: list[int] = []
+
+    def places_of(self, ledger_id: int) -> dict[int, int]:
+        """Return the dictionary that the places of a ledger's entries go to; only before `seal`."""
+        places = self.ledgers.setdefault(ledger_id, {})
+        assert isinstance(places, dict)
+        return places
+
+    def seal(self) -> None:
+        """Make the places small: nothing comes any more. On any thread: readers see the one or the other."""
+        sealed: dict[int, dict[int, int] | SealedPlaces] = {}
+        for ledger_id, entries in self.ledgers.items():
+            sealed[ledger_id] = SealedPlaces(entries) if isinstance(entries, dict) else entries
+        self.ledgers = sealed
 
     def add_chunk(self, chunk: Buffer) -> int:
         """Keep a chunk whose entries were placed from `virtual_bytes` on; return its number."""

@@ -206,14 +206,31 @@ def test_a_file_that_is_no_index_is_noticed(kind, tmp_path) -> None:
         ON_DISK[kind](str(tmp_path / "index"))
 
 
-def test_an_index_without_room_changes_nothing_and_goes_on_when_there_is_some(tmp_path) -> None:
+def test_an_index_without_room_says_so_and_goes_on_when_there_is_some(tmp_path) -> None:
     index = LmdbIndex(str(tmp_path / "index"), map_bytes=1 << 17)
     index.commit_segment(1, [block(1, 0, 9)], [LedgerRow(1)])
     with pytest.raises(OSError, match="no room") as caught:
         index.commit_segment(2, [block(2, n, n, 2) for n in range(10_000)], [LedgerRow(2)])
     assert caught.value.errno == errno.ENOSPC
-    assert index.ledger(2) is None
     assert index.segment_ids() == [1]
+    assert index.blocks(2) == []
     index.commit_segment(3, [block(3, 0, 9, 3)], [LedgerRow(3)])
     assert index.segment_ids() == [1, 3]
+    index.close()
+
+
+def test_a_large_segment_is_committed_whole(index) -> None:
+    rows = [block(n % 5000, n // 5000 * 10, n // 5000 * 10, 1, n) for n in range(10_000)]
+    index.commit_segment(1, rows, [LedgerRow(n) for n in range(5000)])
+    assert [len(index.blocks(n)) for n in (0, 4095, 4999)] == [2, 2, 2]
+    assert index.segments() == [SegmentRow(1, 1_000_000, 1_000_000)]
+
+
+def test_lmdb_pages_leave_the_process_and_come_back(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("ledger.store.index_lmdb._MAP_RESIDENT_BYTES", 0)
+    monkeypatch.setattr("ledger.store.index_lmdb._LOOKS_MAX", 3)
+    index = LmdbIndex(str(tmp_path / "index"))
+    index.commit_segment(1, [block(n, 0, 9) for n in range(1000)], [LedgerRow(n) for n in range(1000)])
+    for n in range(1000):
+        assert index.blocks(n) == [block(n, 0, 9)]
     index.close()

@@ -221,7 +221,7 @@ def test_an_error_of_a_sync_stops_the_bookie_and_unlinks_nothing() -> None:
         bench.disk.sync_error_rate = 1.0
         with pytest.raises(OSError, match="fdatasync"):
             await bench.store.compactor.compact(0.9, NOW_MS)
-        assert len(bench.failures) == 1
+        assert bench.failures
         assert set(before) <= set(bench.segment_files())
 
     asyncio.run(run())
