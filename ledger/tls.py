@@ -9,7 +9,7 @@ import msgspec
 
 from ledger.errors import UsageError
 
-__all__ = ["TlsSettings", "client_context", "describe_tls_error", "server_context"]
+__all__ = ["TlsSettings", "client_context", "describe_early_end", "describe_tls_error", "server_context"]
 
 
 class TlsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,6 +82,19 @@ def describe_tls_error(error: Exception) -> str:
                 return f"TLS: {hint} ({error.reason})"
         return f"TLS: {error.reason or error}"
     return f"TLS: it ended the connection during the handshake ({str(error) or type(error).__name__})"
+
+
+def describe_early_end(error: Exception | None) -> str:
+    """Say what it means that a bookie ended an encrypted connection before it said anything.
+
+    With TLS 1.3 a client has shaken hands before the bookie has seen its certificate, or missed it.
+    """
+    if isinstance(error, ssl.SSLError):
+        return describe_tls_error(error)
+    return (
+        "TLS: it ended the connection right after the handshake: it may demand a certificate of its clients, signed by "
+        "an authority that it trusts (set `cert` and `key`)"
+    )
 
 
 _HINTS = {

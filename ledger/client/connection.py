@@ -21,6 +21,7 @@ from ledger.client.in_flight import Asker, InFlight, Operation, Tokens
 from ledger.client.quarantine import Quarantine
 from ledger.client.settings import ClientSettings
 from ledger.errors import LedgerError, RemoteProtocolError
+from ledger.tls import describe_early_end
 from ledger.wire.codes import Status
 from ledger.wire.packets import AddResponse, Response, UnsupportedResponse
 from ledger.wire.protocol import Key, WireProtocol
@@ -253,7 +254,11 @@ class BookieConnection:
     def on_lost(self, channel: Channel, error: Exception | None) -> None:
         """Take note that the connection is closed."""
         if channel is self._channel:
-            self._drop(f"connection lost ({error})" if error else "it closed the connection")
+            if self._shared.tls is not None and not self._has_heard:
+                reason = describe_early_end(error)
+            else:
+                reason = f"connection lost ({error})" if error else "it closed the connection"
+            self._drop(reason)
 
     def _judge(self, response: Response) -> None:
         if response.status == Status.EIO:
