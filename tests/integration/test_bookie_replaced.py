@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Literal
 
 import pytest
 
-from ledger import LedgerClient, LedgerState
+from ledger import ClientSettings, LedgerClient, LedgerState
 from ledger.dev import DevCluster
 
 _PAYLOAD_BYTES = 512
 
 
-@pytest.mark.parametrize("way", ["killed", "paused"])
-@pytest.mark.parametrize("shape", [(2, 2, 2), (2, 2, 1)])
+@pytest.mark.parametrize(
+    ("way", "shape", "protocol"),
+    [
+        ("killed", (2, 2, 2), "v2"),
+        ("killed", (2, 2, 1), "v3"),
+        ("paused", (2, 2, 2), "v3"),
+        ("paused", (2, 2, 1), "v2"),
+    ],
+)
 def test_a_bookie_that_dies_under_load_is_replaced_by_a_spare(
-    whole_cluster: DevCluster, way: str, shape: tuple[int, int, int]
+    whole_cluster: DevCluster, way: str, shape: tuple[int, int, int], protocol: Literal["v2", "v3"]
 ) -> None:
     async def main() -> None:
         ensemble_size, write_quorum, ack_quorum = shape
-        async with await LedgerClient.connect(whole_cluster.metadata_uri) as client:
+        async with await LedgerClient.connect(
+            whole_cluster.metadata_uri, settings=ClientSettings(protocol=protocol)
+        ) as client:
             writer = await client.create(ensemble_size=ensemble_size, write_quorum=write_quorum, ack_quorum=ack_quorum)
             old = writer.metadata.segments[-1].bookies
             futures: list[asyncio.Future[int]] = []
