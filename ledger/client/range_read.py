@@ -11,6 +11,7 @@ import msgspec
 
 from ledger.client.answers import Answered, AnswerQueue, miss_kind, read_answer
 from ledger.client.pool import ConnectionPool
+from ledger.client.silence import SilenceTimer
 from ledger.core.entry import Answer, Entry, Miss, MissKind
 from ledger.core.metadata import LedgerMetadata
 from ledger.core.reader import RangeReader, ReadRun
@@ -71,9 +72,8 @@ class EntrySource:
         )
         loop = asyncio.get_running_loop()
         queue = AnswerQueue()
-        clock = _Clock(loop, queue, settings.speculative_read_s)
         self._remember_slow(reader, loop.time())
-        try:
+        with SilenceTimer(queue, settings.speculative_read_s) as silence:
             while True:
                 entries = reader.take()
                 self._send(reader.ask(loop.time(), self._pool.suspects()), queue)
@@ -82,12 +82,10 @@ class EntrySource:
                     yield entries
                 if reader.is_done:
                     break
-                clock.start()
+                silence.start()
                 self._send(self._take_answers(reader, await queue.next_batch(), loop.time()), queue)
-                if clock.take_tick():
+                if silence.take():
                     self._send(self._speculate(reader, loop.time(), settings.speculative_read_s), queue)
-        finally:
-            clock.stop()
         if reader.failure is not None:
             raise reader.failure
 
@@ -160,37 +158,6 @@ class EntrySource:
                 "bookie sends damaged entries: check its disks; other replicas are read instead",
                 extra={"bookie_id": bookie_id, "ledger_id": self._ledger_id, "error": miss.reason},
             )
-
-
-class _Clock:
-    """Wakes the queue every `interval_s` while somebody waits for answers.
-
-    What has come by then is handled first, so that only bookies count as silent that are.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, queue: AnswerQueue, interval_s: float) -> None:
-        self._loop = loop
-        self._queue = queue
-        self._interval_s = interval_s
-        self._timer: asyncio.TimerHandle | None = None
-        self._has_ticked = False
-
-    def start(self) -> None:
-        if self._timer is None:
-            self._timer = self._loop.call_later(self._interval_s, self._tick)
-
-    def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def take_tick(self) -> bool:
-        has_ticked, self._has_ticked = self._has_ticked, False
-        return has_ticked
-
-    def _tick(self) -> None:
-        self._timer = None
-        self._has_ticked = True
-        self._queue.wake()
 
 
 def _mean_bytes(metadata: LedgerMetadata) -> int | None:

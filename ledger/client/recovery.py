@@ -15,6 +15,7 @@ import msgspec
 
 from ledger.client.answers import AnswerQueue, read_answer
 from ledger.client.pool import ConnectionPool
+from ledger.client.silence import SilenceTimer
 from ledger.core.entry import Answer, Entry
 from ledger.core.metadata import NO_ENTRY, LedgerMetadata, LedgerState
 from ledger.core.placement import BookieState, choose_replacement
@@ -164,6 +165,10 @@ class LedgerCloser:
     async def _find_end(self, ledger_id: int, metadata: LedgerMetadata) -> CloseLedger:
         core = Recovery(ledger_id, metadata)
         run = _Run(ledger_id, metadata, self._pool)
+        with SilenceTimer(run._answers, self._pool.settings.speculative_read_s) as silence:
+            return await self._carry_out(core, run, silence)
+
+    async def _carry_out(self, core: Recovery, run: _Run, silence: SilenceTimer) -> CloseLedger:
         effects = core.start()
         while True:
             spares: list[ReplaceBookie] = []
@@ -181,7 +186,10 @@ class LedgerCloser:
                 for replace in spares:
                     effects += core.on_replacement(replace.bookie_id, await self._spare(replace))
             else:
+                silence.start()
                 effects = await run.next_effects(core)
+                if silence.take():
+                    effects += core.on_silence()
 
     async def _spare(self, replace: ReplaceBookie) -> str | None:
         suspects = self._pool.suspects()

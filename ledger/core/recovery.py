@@ -3,7 +3,8 @@
 1. Fence: read entry -1 with the fence flag at the whole last ensemble, until no write set has an ack quorum of
    bookies unheard of (the old writer cannot confirm anything any more).
 2. start = max(highest LAC found, first entry of the last segment - 1) + 1. Everything below is confirmed.
-3. Read forward from start, at all replicas, every read fencing too. An entry is found once one replica gives it;
+3. Read forward from start, every read fencing too: first at one replica, if one is known to have entries up to
+   there, and at all others when that one has it not, or is silent. An entry is found once one replica gives it;
    absent only once WQ - AQ + 1 replicas say that they never had it. Anything else (silence, an IO error, bytes that
    fail the digest, a refused password) is "unknown". It stops the recovery if the others do not decide without it:
    it never cuts the ledger short.
@@ -57,6 +58,8 @@ READ_AHEAD_ENTRIES_MAX: Final = 4096
 READ_AHEAD_BYTES: Final = 16 * 1024 * 1024
 """Bound on the payload bytes in hand, for entries as large as the largest seen so far."""
 _READ_AHEAD_ENTRIES_MIN: Final = 4
+_READS_IN_A_ROW: Final = 16
+"""Entries that the same bookie is asked for, one after the other."""
 
 
 class FenceRead(msgspec.Struct, frozen=True, gc=False):
@@ -126,6 +129,12 @@ class Recovery:
         self._end_length = 0
         # entry -> answers by bookie, for entries from `_frontier` on (and the one that is read for its length)
         self._reads: dict[int, dict[str, Answer]] = {}
+        # Those of them for which one replica was asked only, and which.
+        self._asked_one: dict[int, str] = {}
+        self._frontier_before = NO_ENTRY  # at the last `on_silence`
+        # Bookie -> the highest entry that it has shown when it was fenced; and the highest of all.
+        self._shown: dict[str, int] = {}
+        self._highest_shown = NO_ENTRY
         self._held: dict[int, Entry] = {}
         self._window = AckWindow(metadata.quorum)
         self._failed: dict[str, str] = {}
@@ -154,9 +163,18 @@ class Recovery:
                 effects += self._on_fenced(bookie_id, answer)
             elif entry_id in self._reads:
                 self._reads[entry_id].setdefault(bookie_id, answer)
+                if isinstance(answer, Miss):
+                    effects += self._ask_others(entry_id)
         if not self.is_over and self._phase is not _Phase.FENCING:
             effects += self._advance()
         return effects
+
+    def on_silence(self) -> list[Effect]:
+        """Ask all other replicas too if nothing was decided since the last call; made at intervals while one waits."""
+        has_moved, self._frontier_before = self._frontier != self._frontier_before, self._frontier
+        if self.is_over or has_moved:
+            return []
+        return [read for entry_id in list(self._asked_one) for read in self._ask_others(entry_id)]
 
     def on_stored(self, bookie_id: str, entry_ids: Iterable[int]) -> list[Effect]:
         """Take one bookie's answers to `WriteBack`; a bookie that has been replaced does not count."""
@@ -212,6 +230,8 @@ class Recovery:
         if isinstance(answer, Entry):
             self._lac_found = max(self._lac_found, answer.last_add_confirmed)
             self._payload_bytes_max = max(self._payload_bytes_max, len(answer.payload))
+            self._shown[bookie_id] = answer.entry_id
+            self._highest_shown = max(self._highest_shown, answer.entry_id)
         ensemble = self._segments[-1].bookies
         # A bookie that answers at all has fenced, even if its entry fails the digest or it had none.
         unheard = {
@@ -256,6 +276,7 @@ class Recovery:
         found = next((answer for answer in answers.values() if isinstance(answer, Entry)), None)
         if found is not None:
             del self._reads[entry_id]
+            self._asked_one.pop(entry_id, None)
             self._held[entry_id] = found
             self._payload_bytes_max = max(self._payload_bytes_max, len(found.payload))
             self._end_length = found.length
@@ -267,6 +288,7 @@ class Recovery:
         if sum(miss.kind == MissKind.ABSENT for _, miss in misses) >= self._quorum.coverage_count:
             self._end = entry_id - 1
             self._reads.clear()
+            self._asked_one.clear()
             return []
         if len(misses) == self._quorum.write_quorum:
             unknown = {bookie: miss for bookie, miss in misses if miss.kind != MissKind.ABSENT}
@@ -277,13 +299,25 @@ class Recovery:
         effects: list[Effect] = []
         fitting = max(_READ_AHEAD_ENTRIES_MIN, READ_AHEAD_BYTES // (self._payload_bytes_max + 1))
         limit = self._window.confirmed + min(self._read_ahead, fitting, READ_AHEAD_ENTRIES_MAX)
+        limit = min(limit, max(self._highest_shown, self._frontier) + READ_AHEAD_ENTRIES)
         while self._next_read <= limit:
-            self._reads[self._next_read] = {}
-            effects += [
-                FenceRead(bookie_id, self._next_read) for bookie_id in replicas_of(self._metadata, self._next_read)
-            ]
+            entry_id = self._next_read
             self._next_read += 1
+            self._reads[entry_id] = {}
+            replicas = replicas_of(self._metadata, entry_id)
+            holders = [bookie_id for bookie_id in replicas if self._shown.get(bookie_id, NO_ENTRY) >= entry_id]
+            if holders:
+                self._asked_one[entry_id] = holders[entry_id // _READS_IN_A_ROW % len(holders)]
+                replicas = [self._asked_one[entry_id]]
+            effects += [FenceRead(bookie_id, entry_id) for bookie_id in replicas]
         return effects
+
+    def _ask_others(self, entry_id: int) -> list[Effect]:
+        asked = self._asked_one.pop(entry_id, None)
+        if asked is None:
+            return []
+        replicas = replicas_of(self._metadata, entry_id)
+        return [FenceRead(bookie_id, entry_id) for bookie_id in replicas if bookie_id != asked]
 
     def _write_back(self, bookie_id: str, entry_id: int) -> Effect:
         return WriteBack(bookie_id, self._held[entry_id], self._start - 1)

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from ledger.client.recovery import LedgerCloser
+from ledger.client.settings import ClientSettings
 from ledger.core import recovery
 from ledger.core.metadata import NO_ENTRY, DigestType, LedgerMetadata, LedgerState, Segment
 from ledger.core.quorum import QuorumConfig, write_set
@@ -45,6 +46,8 @@ class Rules(msgspec.Struct):
     does_store_compare: bool = True
     slow: tuple[str, ...] = ()
     """Put off steps whose names hold one of these, whatever the seed says: for a race that chance meets too rarely."""
+    lost: tuple[str, ...] = ()
+    """Lose steps whose names hold one of these, as long as there are faults left."""
 
 
 class World:
@@ -53,6 +56,7 @@ class World:
     QUORUMS: ClassVar = (QuorumConfig(3, 3, 2), QuorumConfig(3, 3, 2), QuorumConfig(2, 2, 2), QuorumConfig(3, 2, 2))
 
     def __init__(self, seed: int, rules: Rules) -> None:
+        self.settings = ClientSettings()
         self.rng = random.Random(seed)
         self.rules = rules
         quorum = self.rng.choice(self.QUORUMS)
@@ -242,6 +246,7 @@ class World:
                 break
         if not final.done():
             raise BrokenError("converges: no recovery comes to an end in the calm")
+        final.result()
         self.judge()
 
     def _step(self) -> None:
@@ -251,7 +256,8 @@ class World:
                 break
             index = self.rng.randrange(len(self.steps))
         name, carry_out, lose = self.steps.pop(index)
-        if lose is not None and self.faults > 0 and self.rng.random() < 0.12:
+        is_unlucky = self.rng.random() < 0.12 or any(lost in name for lost in self.rules.lost)
+        if lose is not None and self.faults > 0 and is_unlucky:
             self.faults -= 1
             self.trace.append(f"LOST {name}")
             lose()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ from ledger.core.recovery import (
     Recovery,
     ReplaceBookie,
     WriteBack,
+    closed_metadata,
 )
 from ledger.errors import QuorumLostError, WrongPasswordError
 
@@ -137,6 +139,96 @@ def test_the_length_comes_from_the_last_confirmed_entry_when_nothing_is_found_ab
     bookies = Bookies()
     bookies.held = {"a": {4: entry(4, 3), 5: entry(5, 5)}, "b": {5: entry(5, 4)}}  # an odd LAC, to start above all
     assert recover(bookies, E3) == CloseLedger(5, 60, E3.segments)
+
+
+def test_entries_that_one_replica_has_shown_are_read_there_first_and_elsewhere_when_it_has_them_not() -> None:
+    recovery = Recovery(1, E3)
+    recovery.start()
+    effects = recovery.on_answers([("a", -1, entry(2)), ("b", -1, ABSENT)])
+    assert effects[:3] == [FenceRead("a", 0), FenceRead("a", 1), FenceRead("a", 2)]
+    assert effects[3:6] == [FenceRead("a", 3), FenceRead("b", 3), FenceRead("c", 3)]
+    assert recovery.on_answers([("a", 1, UNKNOWN)]) == [FenceRead("b", 1), FenceRead("c", 1)]
+
+
+def test_a_replica_that_falls_silent_is_not_waited_for() -> None:
+    recovery = Recovery(1, E3)
+    recovery.start()
+    recovery.on_answers([("a", -1, entry(1)), ("b", -1, ABSENT)])
+    assert recovery.on_silence() == []  # it has only just been asked
+    assert recovery.on_silence() == [FenceRead(name, entry_id) for entry_id in (0, 1) for name in "bc"]
+    assert recovery.on_silence() == []
+
+
+def test_recovery_reads_little_beyond_what_bookies_have_shown() -> None:
+    bookies = Bookies()
+    bookies.held = {name: {i: entry(i) for i in range(1000)} for name in "ab"}
+    recovery = Recovery(1, E3)
+    effects = recovery.start()
+    highest = 0
+    while effects:
+        effect = effects.pop(0)
+        if isinstance(effect, FenceRead):
+            highest = max(highest, effect.entry_id)
+        if not isinstance(effect, CloseLedger):
+            effects += bookies.carry_out(recovery, effect)
+    assert highest <= 1000 + READ_AHEAD_ENTRIES
+
+
+def test_entries_with_one_payload_and_different_lacs_are_one_entry() -> None:
+    """Another recovery has written some of them back, under the LAC that it began with."""
+    bookies = Bookies()
+    bookies.held = {name: {i: entry(i, lac) for i in range(5)} for name, lac in (("a", -1), ("b", 1), ("c", 0))}
+    assert recover(bookies, E3) == CloseLedger(4, 50, E3.segments)
+
+
+def test_a_spare_that_is_dead_or_refuses_is_replaced_in_turn() -> None:
+    bookies = Bookies("xyz")
+    bookies.held = {"a": {0: entry(0)}}
+    bookies.unknown = {"b", "x"}
+    bookies.denied = {"y"}
+    assert recover(bookies, E2) == CloseLedger(0, 10, (Segment(0, ("a", "z")),))
+
+
+def test_several_dead_bookies_of_a_striped_ledger_are_replaced() -> None:
+    quorum = QuorumConfig(5, 3, 2)
+    bookies = Bookies("vwxyz")
+    bookies.held = {name: {} for name in "abcde"}
+    for i in range(6):
+        for position in write_set(i, quorum):
+            bookies.held["abcde"[position]][i] = entry(i)
+    bookies.unwritable = {"a", "b", "d"}
+    outcome = recover(bookies, metadata_of(quorum))
+    assert isinstance(outcome, CloseLedger)
+    assert (outcome.last_entry_id, outcome.length) == (5, 60)
+    final = LedgerMetadata(quorum, LedgerState.CLOSED, outcome.segments, DigestType.CRC32C, b"", 5, 60)
+    for i in range(6):
+        ensemble = final.ensemble_at(i)
+        copies = [ensemble[p] for p in write_set(i, quorum) if i in bookies.held.get(ensemble[p], {})]
+        assert len(copies) >= quorum.ack_quorum
+
+
+def test_the_close_keeps_what_replication_has_changed_below_the_last_segment() -> None:
+    held = metadata_of(QuorumConfig(3, 3, 2), Segment(0, ("a", "b", "c")), Segment(5, ("a", "b", "c")))
+    end = CloseLedger(6, 70, (*held.segments[:1], Segment(5, ("a", "b", "c")), Segment(6, ("a", "b", "z"))))
+    current = msgspec.structs.replace(held, segments=(Segment(0, ("a", "b", "x")), held.segments[1]))
+    closed = closed_metadata(held, current, end)
+    assert closed is not None
+    assert closed.segments == (current.segments[0], *end.segments[1:])
+    assert (closed.state, closed.last_entry_id, closed.length) == (LedgerState.CLOSED, 6, 70)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"state": LedgerState.OPEN},
+        {"state": LedgerState.CLOSED},
+        {"segments": (Segment(0, ("a", "b", "x")),)},
+        {"segments": (Segment(0, ("a", "b", "c")), Segment(3, ("a", "b", "x")))},
+    ],
+)
+def test_a_recovery_begins_again_when_what_it_rests_on_has_changed(change: dict[str, object]) -> None:
+    end = CloseLedger(0, 10, E3.segments)
+    assert closed_metadata(E3, msgspec.structs.replace(E3, **change), end) is None
 
 
 def test_recovery_adds_carry_the_lac_that_it_started_from() -> None:
