@@ -213,7 +213,7 @@ def test_a_miss_does_not_fail_the_read_while_another_replica_may_answer() -> Non
     assert reader.take() == [entry(0)]
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(
     quorum=st.sampled_from(
         [QuorumConfig(3, 3, 2), QuorumConfig(2, 2, 2), QuorumConfig(4, 2, 2), QuorumConfig(1, 1, 1)]
