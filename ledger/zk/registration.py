@@ -60,6 +60,7 @@ class BookieRegistration:
         bookie_id: "host:port", which clients use as its name.
         host: Where it listens.
         port: Where it listens.
+        is_read_only: Begin as read-only.
         foreign_node_s_max: How long an ephemeral node of a former session may keep the place.
 
     """
@@ -72,6 +73,7 @@ class BookieRegistration:
         *,
         host: str,
         port: int,
+        is_read_only: bool = False,
         foreign_node_s_max: float = 30.0,
     ) -> None:
         self._store = store
@@ -79,7 +81,7 @@ class BookieRegistration:
         self._bookie_id = bookie_id
         self._value = encode_bookie_service_info(host, port)
         self._foreign_node_s_max = foreign_node_s_max
-        self._is_read_only = False
+        self._is_read_only = is_read_only
         self._session_id = -1  # of the session that holds our node
         self._unsure_session_id = -1  # of the session in which a create got no reply
         self._task: asyncio.Task[None] | None = None
@@ -88,7 +90,7 @@ class BookieRegistration:
         self._unsubscribe: Callable[[], None] = lambda: None
 
     async def register(self) -> None:
-        """Register as writable and stay registered; returns once the node stands.
+        """Register and stay registered; returns once the node stands.
 
         Raises:
             CookieMismatchError: Another live bookie holds the id.
