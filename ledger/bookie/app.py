@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import gc
 import logging
 import os
@@ -17,18 +16,28 @@ import shutil
 import signal
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
 
 from ledger.bookie.collector import Collector
+from ledger.bookie.connection_times import TimeLimits
+from ledger.bookie.folders import absolute, locked, prepare
 from ledger.bookie.identity import claim_disks, newest_ledger_id
 from ledger.bookie.repairs import start_repairs
-from ledger.bookie.server import BookieServer
+from ledger.bookie.server import BookieServer, ServerSettings
 from ledger.bookie.settings import BookieSettings, check_bind
+from ledger.bookie.sockets import allow_files
+from ledger.bookie.tls import TlsPolicy
 from ledger.client.settings import ClientSettings
-from ledger.errors import LedgerError, NoNodeError, UsageError
+from ledger.errors import (
+    LedgerError,
+    MetadataSessionLostError,
+    MetadataUnavailableError,
+    NoNodeError,
+    UsageError,
+)
 from ledger.replication.settings import ReplicationSettings
 from ledger.store.disk import RealDisk, ThreadExecutor
 from ledger.store.entry_store import Executors
@@ -48,7 +57,8 @@ _log = logging.getLogger(__name__)
 EXIT_STORAGE_FAILED = 74
 """Exit code after a disk error that nothing may be assumed of (EX_IOERR)."""
 _PROCESS_FILE = "process.json"
-_MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs")
+_BOOT_S_MAX = 60.0
+_BOOT_RETRY_S = 0.5
 
 
 class ReadyNotice(msgspec.Struct, frozen=True):
@@ -60,6 +70,7 @@ class ReadyNotice(msgspec.Struct, frozen=True):
     fsync: bool
     limbo: bool
     replayed_entries: int
+    tls: str
 
 
 async def run_bookie(settings: BookieSettings, on_ready: Callable[[ReadyNotice], None]) -> int:
@@ -70,18 +81,18 @@ async def run_bookie(settings: BookieSettings, on_ready: Callable[[ReadyNotice],
         OSError: The disk or the network refuses.
 
     """
-    check_bind(settings.bind, is_insecure=settings.is_insecure)
+    check_bind(settings.bind, is_insecure=settings.is_insecure, has_tls=settings.tls is not None)
+    if settings.port == 0:
+        raise UsageError("--port 0: a bookie's port is part of its identity; name one")
+    policy = settings.tls_policy()
     store_settings = settings.store_settings()
-    folders = [store_settings.journal.folder, store_settings.ledger_dir]
-    for folder in folders:
-        _prepare(folder, is_fsync=settings.is_fsync)
+    folders = [store_settings.journal.folder, *store_settings.ledger_dirs]
+    prepare(folders, is_fsync=settings.is_fsync)
     uri = MetadataUri.of(settings.metadata_uri)
-    with contextlib.ExitStack() as locks:
-        for folder in folders:
-            locks.enter_context(_locked(folder))
+    with locked(folders):
         store = await session.connect(uri.hosts, session_timeout_ms=settings.session_timeout_ms)
         try:
-            return await _Process(settings, LedgerStore(store, uri.ledgers_root)).run(on_ready)
+            return await _Process(settings, policy, LedgerStore(store, uri.ledgers_root)).run(on_ready)
         finally:
             await store.close()
 
@@ -89,8 +100,9 @@ async def run_bookie(settings: BookieSettings, on_ready: Callable[[ReadyNotice],
 class _Process:
     """The parts of one bookie process, and their order."""
 
-    def __init__(self, settings: BookieSettings, ledgers: LedgerStore) -> None:
+    def __init__(self, settings: BookieSettings, tls: TlsPolicy, ledgers: LedgerStore) -> None:
         self._settings = settings
+        self._tls = tls
         self._ledgers = ledgers
         self._store_settings = settings.store_settings()
         self._disk = RealDisk(fsync=settings.is_fsync)
@@ -105,16 +117,23 @@ class _Process:
         settings = self._settings
         host = settings.advertise or settings.bind
         bookie_id = f"{host}:{settings.port}"
-        await self._claim(bookie_id)
+        instance_id = str(uuid.UUID(bytes=os.urandom(16), version=4))
+        await _answered(lambda: self._claim(bookie_id, instance_id))
         server = await self._open_server()
-        await self._bound_limbo(server)
+        await _answered(lambda: self._bound_limbo(server))
         port = await server.listen(settings.bind, settings.port)
-        registration = BookieRegistration(self._ledgers.store, self._ledgers.root, bookie_id, host=host, port=port)
-        self._registration = registration
-        await self._clear_place(bookie_id)
+        registration = BookieRegistration(
+            self._ledgers.store,
+            self._ledgers.root,
+            bookie_id,
+            host=host,
+            port=port,
+            is_read_only=server.store.is_read_only,
+        )
+        await _answered(lambda: self._clear_place(bookie_id))
         await registration.register()
-        if server.store.is_read_only:
-            await registration.set_read_only(True)
+        self._registration = registration
+        await registration.set_read_only(server.store.is_read_only)  # What became of it meanwhile.
         is_in_limbo = bool(server.store.limbo.reasons)
         notice = ReadyNotice(
             ready=True,
@@ -123,6 +142,7 @@ class _Process:
             fsync=settings.is_fsync,
             limbo=is_in_limbo,
             replayed_entries=server.store.replayed_entry_count,
+            tls=self._tls_words(),
         )
         self._write_process_file(notice)
         collector = Collector(
@@ -162,20 +182,20 @@ class _Process:
         await server.close()
         return 0
 
-    async def _claim(self, bookie_id: str) -> None:
-        settings = self._settings
-        instance_id = await self._ledgers.ensure_layout(str(uuid.UUID(bytes=os.urandom(16), version=4)))
-        cookie = Cookie(
-            bookie_id,
-            _absolute(settings.journal_root),
-            (_absolute(settings.ledger_root),),
-            instance_id,
-        )
-        folder = self._store_settings.ledger_dir
-        folders = [self._store_settings.journal.folder, folder]
-        if settings.port == 0:
-            raise UsageError("--port 0: a bookie's port is part of its identity; name one")
-        await claim_disks(self._disk, self._ledgers, cookie, folders, limbo_folder=folder)
+    async def _claim(self, bookie_id: str, new_instance_id: str) -> None:
+        settings, store_settings = self._settings, self._store_settings
+        instance_id = await self._ledgers.ensure_layout(new_instance_id)
+        ledger_dirs = tuple(map(absolute, settings.ledger_roots))
+        cookie = Cookie(bookie_id, absolute(settings.journal_root), ledger_dirs, instance_id)
+        folders = [store_settings.journal.folder, *store_settings.ledger_dirs]
+        await claim_disks(self._disk, self._ledgers, cookie, folders, limbo_folder=store_settings.ledger_dir)
+
+    def _tls_words(self) -> str:
+        """Say in a word what connections must do about TLS."""
+        if self._tls.context is None:
+            return "off"
+        words = "required" if self._tls.is_required else "offered"
+        return f"{words}, with client certificates" if self._tls.context.verify_mode else words
 
     async def _clear_place(self, bookie_id: str) -> None:
         """Delete the node of a killed process instead of waiting for its session to expire.
@@ -198,10 +218,16 @@ class _Process:
             self._open_index,
             nonce=lambda: secrets.randbits(32),
             on_read_only=self._on_read_only,
+            server_settings=ServerSettings(
+                connections_max=allow_files(self._settings.connections_max),
+                is_read_only=self._settings.is_read_only,
+                times=TimeLimits(idle_s=self._settings.idle_s),
+            ),
+            tls=self._tls,
         )
 
     def _open_index(self, *, reset: bool) -> Index:
-        path = f"{self._settings.ledger_root}/index"
+        path = f"{self._settings.ledger_roots[0]}/index"
         if reset:
             shutil.rmtree(path, ignore_errors=True)
         return LmdbIndex(path, fsync=self._settings.is_fsync)
@@ -225,43 +251,28 @@ class _Process:
             )
 
     def _write_process_file(self, notice: ReadyNotice) -> None:
-        content = {"pid": os.getpid(), **msgspec.to_builtins(notice)}
+        settings = self._settings
+        content = {
+            "pid": os.getpid(),
+            "journal_dir": absolute(settings.journal_root),
+            "ledger_dirs": list(map(absolute, settings.ledger_roots)),
+            **msgspec.to_builtins(notice),
+        }
         path = Path(self._store_settings.ledger_dir) / _PROCESS_FILE
         path.write_bytes(msgspec.json.encode(content))
 
 
-@contextlib.contextmanager
-def _locked(folder: str) -> Iterator[None]:
-    """Hold a folder for this process alone; the kernel lets go when the process ends."""
-    with (Path(folder) / "LOCK").open("w") as file:
+async def _answered(attempt: Callable[[], Awaitable[None]]) -> None:
+    """Do what may be done again until the metadata store has answered, for a minute at most."""
+    loop = asyncio.get_running_loop()
+    give_up_at = loop.time() + _BOOT_S_MAX
+    while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UsageError(f"{folder} is in use by another bookie process; stop it first") from None
-        yield
-
-
-def _absolute(path: str) -> str:
-    return str(Path(path).absolute())
-
-
-def _prepare(folder: str, *, is_fsync: bool) -> None:
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    if is_fsync:
-        _refuse_memory(folder)
-
-
-def _refuse_memory(folder: str) -> None:
-    """Refuse a file system that lives in memory: an fsync there keeps nothing."""
-    path = str(Path(folder).resolve())
-    found, found_type = "", ""
-    for line in Path("/proc/self/mounts").read_text().splitlines():
-        _, mount, kind, *_ = line.split(" ")
-        mount = mount.replace("\\040", " ")
-        if (path + "/").startswith(mount.rstrip("/") + "/") and len(mount) >= len(found):
-            found, found_type = mount, kind
-    if found_type in _MEMORY_FILE_SYSTEMS:
-        raise UsageError(
-            f"{folder} lies on {found_type} ({found}), which a power cut empties; choose a directory on a disk, or "
-            "say --no-fsync for a bookie whose data may be lost"
-        )
+            await attempt()
+        except (MetadataUnavailableError, MetadataSessionLostError) as error:
+            if loop.time() >= give_up_at:
+                raise
+            _log.warning("the metadata store gave no answer while the bookie starts, trying again: %s", error)
+            await asyncio.sleep(_BOOT_RETRY_S)
+        else:
+            return

@@ -11,9 +11,7 @@ The first packet decides between protocols v3 and v2, and again the first one af
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -26,6 +24,7 @@ from ledger.bookie.intake import AddIntake
 from ledger.bookie.long_poll import Waiter
 from ledger.bookie.protocols import V3, WireProtocol, protocol_of
 from ledger.bookie.responder import Responder
+from ledger.bookie.sockets import keep_alive
 from ledger.bookie.tls import TlsPolicy
 from ledger.errors import RemoteProtocolError
 from ledger.store.cold_reads import Lookup
@@ -41,7 +40,6 @@ _WRITE_HIGH_BYTES: Final = 4 << 20
 _FLUSH_BYTES: Final = 1 << 20
 """Answers of one wake-up are written when they are this long, so that a client that does not read is noticed."""
 _LOAD_AHEAD_MAX: Final = 4096
-_KEEPALIVE: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 _PREFIX_BYTES: Final = 4
 _unpack_length = struct.Struct(">I").unpack_from
 
@@ -110,7 +108,7 @@ class Connection(Responder, asyncio.BufferedProtocol):
             self._transport.abort()
             return
         self._transport.set_write_buffer_limits(_WRITE_HIGH_BYTES)
-        _keep_alive(self._transport)
+        keep_alive(self._transport)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the protocol's signature
         """See `asyncio.BaseProtocol`."""
@@ -353,7 +351,8 @@ class Connection(Responder, asyncio.BufferedProtocol):
         try:
             secured = await tls.upgrade(transport, self)
         except (OSError, ValueError) as error:
-            _log.warning("closing a connection: TLS failed: %s", error or type(error).__name__, extra={"peer": self.peer})
+            reason = str(error) or type(error).__name__
+            _log.warning("closing a connection: TLS failed: %s", reason, extra={"peer": self.peer})
             secured = None
         if secured is None or self._transport is None:
             transport.abort()
@@ -390,15 +389,3 @@ class Connection(Responder, asyncio.BufferedProtocol):
         self._out, self._out_bytes = [], 0
         if self._transport is not None:
             self._transport.abort()
-
-
-def _keep_alive(transport: asyncio.Transport) -> None:
-    """Let the kernel notice a client that has vanished without a word."""
-    found = transport.get_extra_info("socket")
-    if found is None or not hasattr(found, "setsockopt"):
-        return
-    with contextlib.suppress(OSError):
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in _KEEPALIVE:
-            if hasattr(socket, name):
-                found.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

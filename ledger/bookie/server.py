@@ -38,6 +38,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
         read_bytes: Most that is read from a socket at a time; one such buffer serves all connections.
         unfinished_bytes_max: What all connections together may hold of frames that are not whole.
         space_check_s: Interval of the look at free space.
+        is_read_only: Take no ordinary adds, whatever room there is.
 
     """
 
@@ -48,6 +49,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
     read_bytes: int = 512 << 10
     unfinished_bytes_max: int = 256 << 20
     space_check_s: float = 5.0
+    is_read_only: bool = False
 
 
 class BookieServer:
@@ -101,6 +103,9 @@ class BookieServer:
         hooks = StoreHooks(server._on_batch_done, server._on_room, server._on_failure, on_read_only)
         server.store = await EntryStore.open(disk, executors, settings, open_index, hooks, nonce=nonce)
 
+        if limits.is_read_only:
+            server.store.is_read_only = True  # For good: free space is not looked at.
+
         def disk_bytes() -> asyncio.Future[tuple[int, int]]:
             folder = settings.ledger_dir
             return executors.readers.submit(lambda: (disk.total_bytes(folder), disk.free_bytes(folder)))
@@ -119,7 +124,8 @@ class BookieServer:
         """Serve at an address; return the port (0 asks the system for one)."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=1024)
-        self._space_timer = loop.call_later(self._settings.space_check_s, self._check_space)
+        if not self._settings.is_read_only:
+            self._space_timer = loop.call_later(self._settings.space_check_s, self._check_space)
         self._times_timer = loop.call_later(self._settings.times_check_s, self._check_times)
         sockets = self._server.sockets
         return int(sockets[0].getsockname()[1]) if sockets else port

@@ -6,9 +6,11 @@ import ipaddress
 
 import msgspec
 
+from ledger.bookie.tls import TlsPolicy
 from ledger.errors import UsageError
 from ledger.store.entry_store import StoreSettings
 from ledger.store.journal import JournalSettings
+from ledger.tls import TlsSettings, server_context
 from ledger.wire.frames import FRAME_BYTES_MAX
 
 __all__ = ["BookieSettings", "check_bind"]
@@ -26,9 +28,14 @@ class BookieSettings(msgspec.Struct, frozen=True):
         bind: Address to listen at.
         advertise: Host under which clients find this bookie; `bind` by default. With the port it is the id.
         journal_dir: Directory of the journal; best on a device of its own.
-        ledger_dir: Directory of segments and index.
+        ledger_dirs: Directories of segments; the first keeps the index and the state too.
         is_fsync: False is for tests only: acknowledged entries do not survive a power cut.
         is_insecure: Beyond loopback without TLS, in words.
+        tls: Certificate and key, for clients that ask for TLS; with `ca` they must show a certificate.
+        is_tls_required: Nothing is served without TLS; beyond loopback always so, unless `is_insecure`.
+        is_read_only: Take no adds but those of recoveries: for a bookie that is to be emptied.
+        connections_max: Open connections; one more is closed at once.
+        idle_s: A connection that asks for nothing this long is closed; 0 is never.
         journal_file_mib: Size of each of the journal's files.
         journal_file_count: How many of them, one more for fences not counted.
         free_mib_min: With less free space the bookie takes no adds.
@@ -44,7 +51,7 @@ class BookieSettings(msgspec.Struct, frozen=True):
     bind: str = "127.0.0.1"
     advertise: str | None = None
     journal_dir: str | None = None
-    ledger_dir: str | None = None
+    ledger_dirs: tuple[str, ...] = ()
     is_fsync: bool = True
     is_insecure: bool = False
     journal_file_mib: int = 64
@@ -53,6 +60,11 @@ class BookieSettings(msgspec.Struct, frozen=True):
     collect_s: float = 900.0
     session_timeout_ms: int = 10_000
     has_auto_recovery: bool = False
+    tls: TlsSettings | None = None
+    is_tls_required: bool = False
+    is_read_only: bool = False
+    connections_max: int = 20_000
+    idle_s: float = 0.0
 
     @property
     def journal_root(self) -> str:
@@ -60,9 +72,23 @@ class BookieSettings(msgspec.Struct, frozen=True):
         return self.journal_dir or f"{self.data_dir}/journal"
 
     @property
-    def ledger_root(self) -> str:
-        """Directory of segments and index."""
-        return self.ledger_dir or f"{self.data_dir}/ledgers"
+    def ledger_roots(self) -> tuple[str, ...]:
+        """Directories of segments; the first keeps the index and the state too."""
+        return self.ledger_dirs or (f"{self.data_dir}/ledgers",)
+
+    def tls_policy(self) -> TlsPolicy:
+        """Return what connections must do about TLS.
+
+        Raises:
+            UsageError: TLS is required and there is no certificate, or a file cannot be used.
+
+        """
+        if self.tls is None:
+            if self.is_tls_required:
+                raise UsageError("--tls-required needs a certificate: say --tls-cert and --tls-key")
+            return TlsPolicy()
+        is_required = self.is_tls_required or not (_is_loopback(self.bind) or self.is_insecure)
+        return TlsPolicy(server_context(self.tls), is_required)
 
     def store_settings(self) -> StoreSettings:
         """Return what the storage needs to know.
@@ -80,22 +106,27 @@ class BookieSettings(msgspec.Struct, frozen=True):
         journal = JournalSettings(
             f"{self.journal_root}/current", file_bytes=file_bytes, file_count=self.journal_file_count
         )
-        return StoreSettings(journal, f"{self.ledger_root}/current", free_bytes_min=self.free_mib_min * _MIB)
+        first, *more = (f"{root}/current" for root in self.ledger_roots)
+        return StoreSettings(journal, first, tuple(more), free_bytes_min=self.free_mib_min * _MIB)
 
 
-def check_bind(bind: str, *, is_insecure: bool) -> None:
-    """Refuse an address beyond loopback: whoever reaches the port may write.
+def check_bind(bind: str, *, is_insecure: bool, has_tls: bool = False) -> None:
+    """Refuse an address beyond loopback without TLS: whoever reaches the port may write.
 
     Raises:
-        UsageError: The address is not loopback and `--insecure` was not said.
+        UsageError: The address is not loopback, there is no certificate, and `--insecure` was not said.
 
     """
-    try:
-        is_loopback = ipaddress.ip_address(bind).is_loopback
-    except ValueError:
-        is_loopback = bind == "localhost"
-    if not is_loopback and not is_insecure:
+    if not (_is_loopback(bind) or is_insecure or has_tls):
         raise UsageError(
-            f"--bind {bind}: anybody who reaches this address could read and write all ledgers, for TLS is not built "
-            "yet. Bind to 127.0.0.1, or say --insecure if a firewall protects the network"
+            f"--bind {bind}: anybody who reaches this address could read and write all ledgers. Bind to 127.0.0.1, "
+            "give a certificate (--tls-cert, --tls-key; with --tls-ca only clients with a certificate are served), or "
+            "say --insecure if a firewall protects the network"
         )
+
+
+def _is_loopback(bind: str) -> bool:
+    try:
+        return ipaddress.ip_address(bind).is_loopback
+    except ValueError:
+        return bind == "localhost"

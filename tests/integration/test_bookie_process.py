@@ -12,11 +12,14 @@ import pytest
 
 from ledger.core.metadata import DigestType
 from ledger.dev.ports import choose_port
+from ledger.tls import TlsSettings, client_context
 from ledger.wire.codes import Status
 from ledger.wire.digests import Digest, master_key
 from ledger.wire.entry import seal
-from ledger.wire.packets import AddRequest, ReadRequest
+from ledger.wire.packets import AddRequest, ReadRequest, StartTlsRequest
 from ledger.wire.v3 import decode_response, encode_request
+from ledger.zk import session
+from ledger.zk.uri import MetadataUri
 
 KEY = master_key(b"")
 DIGEST = Digest(DigestType.CRC32C, b"")
@@ -73,7 +76,7 @@ class Bookie:
     def refused(self, *more: str, port: int | None = None) -> str:
         """Start a process that must refuse to serve; return its last line."""
         ended = subprocess.run(self.command(*more, port=port), capture_output=True, text=True, timeout=60, check=False)
-        assert ended.returncode == 2, ended.stderr
+        assert ended.returncode == 1, ended.stderr
         return ended.stderr.strip().splitlines()[-1]
 
     def kill(self) -> None:
@@ -184,3 +187,75 @@ def test_the_commands_tell_where_things_stand(bookie) -> None:
     command = [sys.executable, "-m", "ledger.bookie", "info", "--data-dir", str(bookie.folder), "--json"]
     facts = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
     assert (facts["running"], facts["fsync"], facts["limbo"]) == (True, False, [])
+    assert (facts["tls"], facts["ledger_dirs"]) == ("off", [str(bookie.folder / "ledgers")])
+
+
+def test_a_read_only_bookie_is_registered_as_one_and_serves_reads(bookie) -> None:
+    bookie.start()
+
+    async def add_one(expected: Status) -> None:
+        client = await Client.connect(bookie.port)
+        (answer,) = await client.ask(add(1, 0))
+        assert answer.status == expected
+        (answer,) = await client.ask(ReadRequest(0, 1, 0))
+        assert answer.status == Status.EOK
+        client.writer.close()
+
+    asyncio.run(add_one(Status.EOK))
+    bookie.kill()
+    bookie.start("--read-only")
+    asyncio.run(add_one(Status.EREADONLY))
+    assert asyncio.run(_registered(bookie)) == (["readonly"], [f"127.0.0.1:{bookie.port}"])
+
+
+async def _registered(bookie: Bookie) -> tuple[list[str], list[str]]:
+    uri = MetadataUri.parse(bookie.uri)
+    store = await session.connect(uri.hosts)
+    try:
+        root = f"{uri.ledgers_root}/available"
+        return await store.children(root), await store.children(f"{root}/readonly")
+    finally:
+        await store.close()
+
+
+def test_segments_spread_over_several_directories_that_stay_the_same(bookie, tmp_path) -> None:
+    roots = [tmp_path / name for name in ("a", "b")]
+    named = [word for root in roots for word in ("--ledger-dir", str(root))]
+    notice = bookie.start("--no-fsync", *named)
+    assert notice["ready"]
+    bookie.kill()
+    cookies = [(root / "current" / "VERSION").read_text() for root in roots]
+    assert f'ledgerDirs: "2\\t{roots[0]}\\t{roots[1]}"' in cookies[0]
+    assert cookies[0] == cookies[1]
+    assert "the disk belongs to" in bookie.refused("--no-fsync", "--ledger-dir", str(roots[0]))
+    assert "name each once" in bookie.refused("--no-fsync", *named, "--ledger-dir", str(roots[0]))
+    assert bookie.start("--no-fsync", *named)["ready"]
+
+
+def test_tls_is_demanded_beyond_loopback(bookie, tmp_path) -> None:
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    command = [
+        "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
+        "-subj", "/CN=bookie", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert),
+    ]  # fmt: skip
+    subprocess.run(command, check=True, capture_output=True)
+    assert "needs a certificate" in bookie.refused("--tls-required")
+    assert "does not exist" in bookie.refused("--tls-cert", str(tmp_path / "none.pem"), "--tls-key", str(key))
+    files = ("--tls-cert", str(cert), "--tls-key", str(key))
+    notice = bookie.start("--bind", "0.0.0.0", "--advertise", "127.0.0.1", *files)
+    assert notice["tls"] == "required"
+
+    async def talk() -> None:
+        client = await Client.connect(bookie.port)
+        with pytest.raises(asyncio.IncompleteReadError):
+            await client.ask(add(1, 0))
+        client = await Client.connect(bookie.port)
+        (answer,) = await client.ask(StartTlsRequest(1))
+        assert answer.status == Status.EOK
+        context = client_context(TlsSettings(ca=str(cert)))
+        await client.writer.start_tls(context, server_hostname="127.0.0.1")
+        (answer,) = await client.ask(add(1, 0))
+        assert answer.status == Status.EOK
+        client.writer.close()
+
+    asyncio.run(talk())

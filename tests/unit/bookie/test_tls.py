@@ -17,7 +17,7 @@ from ledger.wire import packets as p
 from ledger.wire import v2, v3
 from ledger.wire.codes import Status
 from tests.unit.bookie.bookie_bench import OK, Bench, add, read
-from tests.unit.bookie.test_malformed import Port, Talk
+from tests.unit.bookie.bookie_port import Port, Talk
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 

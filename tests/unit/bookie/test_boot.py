@@ -1,0 +1,83 @@
+"""What a bookie process checks and waits for before it serves."""
+
+from __future__ import annotations
+
+import resource
+
+import pytest
+
+from ledger.bookie import app
+from ledger.bookie.folders import locked, prepare
+from ledger.bookie.settings import BookieSettings, check_bind
+from ledger.bookie.sockets import allow_files
+from ledger.errors import MetadataUnavailableError, UsageError
+from ledger.testing import Simulation
+from ledger.tls import TlsSettings
+
+
+def test_a_lost_reply_of_the_metadata_store_is_asked_for_again() -> None:
+    attempts = []
+
+    async def attempt() -> None:
+        attempts.append(1)
+        if len(attempts) < 4:
+            raise MetadataUnavailableError("the reply was lost")
+
+    Simulation(1).run(app._answered(attempt))
+    assert len(attempts) == 4
+
+
+def test_a_metadata_store_that_never_answers_ends_the_boot_after_a_minute() -> None:
+    simulation = Simulation(1)
+
+    async def attempt() -> None:
+        raise MetadataUnavailableError("no reply")
+
+    with pytest.raises(MetadataUnavailableError):
+        simulation.run(app._answered(attempt))
+    assert 60 <= simulation.loop.time() < 65
+
+
+def test_directories_are_held_once_and_named_once(tmp_path) -> None:
+    folder = str(tmp_path / "a")
+    prepare([folder], is_fsync=False)
+    with locked([folder]), pytest.raises(UsageError, match="in use by another bookie process"), locked([folder]):
+        pass
+    with locked([folder]):
+        pass
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    with pytest.raises(UsageError, match="name each once"):
+        prepare([folder, str(tmp_path / "b")], is_fsync=False)
+
+
+def test_beyond_loopback_it_takes_tls_or_a_word() -> None:
+    for bind in ("127.0.0.1", "::1", "localhost"):
+        check_bind(bind, is_insecure=False)
+    with pytest.raises(UsageError, match="--insecure"):
+        check_bind("0.0.0.0", is_insecure=False)
+    check_bind("0.0.0.0", is_insecure=True)
+    check_bind("0.0.0.0", is_insecure=False, has_tls=True)
+
+
+def test_tls_that_is_required_needs_a_certificate() -> None:
+    assert BookieSettings("/b", 1).tls_policy().context is None
+    with pytest.raises(UsageError, match="--tls-cert"):
+        BookieSettings("/b", 1, is_tls_required=True).tls_policy()
+    with pytest.raises(UsageError, match="needs a certificate"):
+        BookieSettings("/b", 1, tls=TlsSettings(ca="ca.pem")).tls_policy()
+
+
+def test_ledger_directories_are_those_named_or_one_below_the_data_directory() -> None:
+    assert BookieSettings("/b", 1).store_settings().ledger_dirs == ("/b/ledgers/current",)
+    several = BookieSettings("/b", 1, ledger_dirs=("/d1", "/d2"), journal_dir="/j").store_settings()
+    assert (several.ledger_dirs, several.journal.folder) == (("/d1/current", "/d2/current"), "/j/current")
+
+
+def test_the_limit_of_open_files_bounds_the_connections() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        assert allow_files(10) == 10
+        if hard != resource.RLIM_INFINITY:
+            assert allow_files(hard) == hard - 512
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
