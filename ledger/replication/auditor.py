@@ -19,14 +19,14 @@ import msgspec
 
 from ledger.client.pool import ConnectionPool
 from ledger.core.metadata import LedgerMetadata
-from ledger.errors import CorruptMetadataError, LedgerError, NoNodeError, NoSuchLedgerError
+from ledger.errors import CorruptMetadataError, LedgerError, NoNodeError
 from ledger.replication.core.held_entries import HeldEntries
 from ledger.replication.core.lost_bookies import LostBookies
 from ledger.replication.core.repair_plan import missing_entries, named_bookies
 from ledger.replication.election import AuditorElection
 from ledger.replication.hints import Hints
 from ledger.replication.marks import MarkStore
-from ledger.replication.questions import ends_of, list_entries, read_bad_entries
+from ledger.replication.questions import ends_of, list_entries, read_bad_entries, read_patiently
 from ledger.replication.settings import ReplicationSettings
 from ledger.wire import paths
 from ledger.zk.ledgers import LedgerStore
@@ -243,13 +243,10 @@ class _Term:
 
     async def _read(self, ledger_id: int) -> LedgerMetadata | None:
         try:
-            metadata, _ = await self._ledgers.read(ledger_id)
-        except NoSuchLedgerError:
-            return None
+            return await read_patiently(self._ledgers, ledger_id)
         except CorruptMetadataError as error:
             _log.error("the audit passes over a ledger: %s", error)
             return None
-        return metadata
 
     # -- what bookies hold ---------------------------------------------------------------------------------
 

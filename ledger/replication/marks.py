@@ -30,19 +30,20 @@ class LedgerLock:
     Attributes:
         ledger_id: The ledger.
         path: Its node.
+        session_id: Of the session that took it.
 
     """
 
     def __init__(self, store: MetadataStore, ledger_id: int, path: str) -> None:
         self.ledger_id = ledger_id
         self.path = path
+        self.session_id = store.session_id
         self._store = store
-        self._session_id = store.session_id
 
     @property
     def is_held(self) -> bool:
         """Whether the session that took it is known to live."""
-        return self._store.session_state is SessionState.CONNECTED and self._store.session_id == self._session_id
+        return self._store.session_state is SessionState.CONNECTED and self._store.session_id == self.session_id
 
 
 class _Found(msgspec.Struct, frozen=True):
@@ -67,7 +68,8 @@ class MarkStore:
         # Ledgers that this process has locked and works on.
         self._held: dict[int, None] = {}
         # Ledgers whose lock may be ours though we do not work on them: the reply to its creation or removal was lost.
-        self._strays: dict[int, None] = {}
+        # With the session that it would belong to.
+        self._strays: dict[int, int] = {}
         # Ledgers whose lock this process may have without knowing: a reply was lost once.
         self._unsure: dict[int, None] = {}
 
@@ -208,7 +210,7 @@ class MarkStore:
         except NodeExistsError:
             return None
         except MetadataError:
-            self._strays[ledger_id] = None
+            self._strays[ledger_id] = self.store.session_id
             raise
         self._held[ledger_id] = None
         return LedgerLock(self.store, ledger_id, path)
@@ -216,12 +218,14 @@ class MarkStore:
     async def unlock(self, lock: LedgerLock) -> None:
         """Give a lock back; if no reply comes, it is tried again at the next look."""
         self._held.pop(lock.ledger_id, None)
+        if self.store.session_id != lock.session_id:
+            return  # It went with its session; what is there now is somebody else's.
         try:
             await self.store.delete(lock.path)
         except NoNodeError:
-            return  # It went with its session.
+            return
         except MetadataError:
-            self._strays[lock.ledger_id] = None
+            self._strays[lock.ledger_id] = lock.session_id
 
     async def owner_of(self, ledger_id: int) -> str | None:
         """Return who works on a ledger; None if nobody does, or nobody knows who."""
@@ -285,11 +289,12 @@ class MarkStore:
         return _Found(u.decode_mark(value, ledger_id), version)
 
     async def _remove_strays(self) -> None:
-        for ledger_id in list(self._strays):
+        for ledger_id, session_id in list(self._strays.items()):
             path = u.lock_path(self.root, ledger_id)
             with contextlib.suppress(NoNodeError):
                 await self.store.sync(path)
-                if u.decode_owner((await self.store.get(path)).value) == self.owner:
+                is_ours = u.decode_owner((await self.store.get(path)).value) == self.owner
+                if is_ours and self.store.session_id == session_id:
                     await self.store.delete(path)
             self._strays.pop(ledger_id, None)
 

@@ -1,21 +1,27 @@
-"""Asking bookies what they hold, for the auditor, the worker and a bookie that repairs itself."""
+"""Asking bookies what they hold and the metadata store what ledgers are, for all who audit and repair."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from ledger.client.answers import Answered, AnswerQueue, read_answer
 from ledger.client.pool import ConnectionPool
 from ledger.core.entry import Miss
 from ledger.core.metadata import LedgerMetadata
-from ledger.errors import RemoteProtocolError
+from ledger.errors import MetadataUnavailableError, NoSuchLedgerError, RemoteProtocolError
 from ledger.replication.core.fragments import fragments_of, share_of
 from ledger.replication.core.held_entries import NOTHING_HELD, HeldEntries, unpack_held_entries
 from ledger.wire.codes import Status
 from ledger.wire.digests import Digest
 from ledger.wire.packets import ListRequest, ListResponse, ReadRequest, Request
+from ledger.zk.ledgers import LedgerStore
 
-__all__ = ["ask_all", "ends_of", "list_entries", "read_bad_entries"]
+__all__ = ["ask_all", "ends_of", "list_entries", "read_bad_entries", "read_patiently"]
+
+_ATTEMPTS_MAX: Final = 5
+_ATTEMPT_DELAY_S: Final = 0.5
 
 _KNOWS_NOTHING = (Status.ENOLEDGER, Status.ENOENTRY, Status.EUNKNOWNLEDGERSTATE)
 """Of which the last one says that it may have held something and lost it: what is sent again does no harm."""
@@ -89,3 +95,27 @@ async def read_bad_entries(
         if isinstance(read_answer(answered, digest, ledger_id, entry_id), Miss):
             bad.setdefault(bookie_id, []).append(entry_id)
     return bad
+
+
+async def read_patiently(ledgers: LedgerStore, ledger_id: int) -> LedgerMetadata | None:
+    """Return a ledger's metadata, or None if there is no such ledger.
+
+    Who looks at a million ledgers must not begin anew because one reply was lost: such a read is tried again.
+
+    Raises:
+        CorruptMetadataError: They cannot be read by this version.
+        MetadataError: The metadata store does not answer.
+
+    """
+    for attempt in range(_ATTEMPTS_MAX):
+        try:
+            metadata, _ = await ledgers.read(ledger_id)
+        except NoSuchLedgerError:
+            return None
+        except MetadataUnavailableError:
+            if attempt == _ATTEMPTS_MAX - 1:
+                raise
+            await asyncio.sleep(_ATTEMPT_DELAY_S * (attempt + 1))
+        else:
+            return metadata
+    return None

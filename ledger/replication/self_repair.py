@@ -31,7 +31,7 @@ from ledger.replication.copier import copy_entries
 from ledger.replication.core.fragments import fragments_of, share_of
 from ledger.replication.core.held_entries import NOTHING_HELD, HeldEntries
 from ledger.replication.core.repair_plan import missing_entries, named_bookies
-from ledger.replication.questions import list_entries
+from ledger.replication.questions import list_entries, read_patiently
 from ledger.replication.settings import ReplicationSettings
 from ledger.store.damage import Damage
 from ledger.store.limbo import Limbo
@@ -161,19 +161,12 @@ class SelfRepair:
         step = self._settings.metadata_reads
         for start in range(0, len(ids), step):
             part = ids[start : start + step]
-            found = await asyncio.gather(*[self._read(ledger_id) for ledger_id in part])
+            found = await asyncio.gather(*[read_patiently(self._ledgers, ledger_id) for ledger_id in part])
             for ledger_id, metadata in zip(part, found, strict=True):
                 if metadata is not None and self._bookie_id in named_bookies(metadata):
                     await self._repair_ledger(ledger_id, metadata)
                     self.progress.ledger_count += 1
                     self._tell()
-
-    async def _read(self, ledger_id: int) -> LedgerMetadata | None:
-        try:
-            metadata, _ = await self._ledgers.read(ledger_id)
-        except NoSuchLedgerError:
-            return None
-        return metadata
 
     async def _repair_ledger(self, ledger_id: int, metadata: LedgerMetadata) -> None:
         if not metadata.is_closed and self._bookie_id in metadata.segments[-1].bookies:
@@ -227,7 +220,7 @@ class SelfRepair:
     async def _repair_damage(self, damage: Damage) -> None:
         """Have the entries of a block again, and forget it; an open ledger's are waited for."""
         row = damage.row
-        metadata = await self._read(row.ledger_id)
+        metadata = await read_patiently(self._ledgers, row.ledger_id)
         if metadata is None:
             return  # Deleted: the collector drops it.
         wanted = self._wanted(metadata, row.first_entry_id, row.last_entry_id)

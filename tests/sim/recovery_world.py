@@ -27,8 +27,16 @@ SETTINGS = ReplicationSettings(
 class RecoveryWorld:
     """Bookies, a client, and as many auto-recovery processes as a test starts."""
 
-    def __init__(self, seed: int, *, bookie_count: int = 4, settings: ReplicationSettings = SETTINGS, **more) -> None:
-        self.simulation = Simulation(seed)
+    def __init__(
+        self,
+        seed: int,
+        *,
+        bookie_count: int = 4,
+        settings: ReplicationSettings = SETTINGS,
+        simulation: Simulation | None = None,
+        **more: Any,
+    ) -> None:
+        self.simulation = simulation or Simulation(seed)
         self.cluster = SimCluster(self.simulation, bookie_count=bookie_count, **more)
         self.settings = settings
         self.client_host = self.simulation.host("client")
