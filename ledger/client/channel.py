@@ -51,6 +51,8 @@ class Channel(asyncio.BufferedProtocol):
         self.transport: asyncio.Transport | None = None
         self.greeting: asyncio.Future[bytes] | None = None
         """While set, the first packet goes here, and anything behind it is an error."""
+        self.is_open = False
+        """Whether answers count: not before the connection is handed over, nor after it was given up."""
         self._receiver = receiver
         self._frames = FrameBuffer()
 
@@ -70,9 +72,15 @@ class Channel(asyncio.BufferedProtocol):
             if self.greeting is not None:
                 self._greet(self._frames.take(nbytes))
                 return
+            if not self.is_open:
+                assert self.transport is not None
+                self.transport.abort()
+                return
             stored, packets = self._frames.take_after_run(nbytes, receiver.in_flight.adds.take_stored)
             if stored or packets:
                 receiver.on_answers(self, stored, packets)
+            if self._frames.damage is not None:
+                raise self._frames.damage
         except RemoteProtocolError as error:
             receiver.on_broken(self, str(error))
 

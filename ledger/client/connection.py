@@ -221,8 +221,7 @@ class BookieConnection:
             RemoteProtocolError: A packet is no answer, or answers what was not asked.
 
         """
-        if channel is not self._channel:
-            return  # given up: nothing that it still says counts
+        assert channel is self._channel
         self._received_at = self._loop.time()
         by_asker: dict[Asker, list[Sequence[Any]]] = {}
         for asker, entry_ids in stored:
@@ -334,6 +333,7 @@ class BookieConnection:
 
     def _on_open(self, channel: Channel) -> None:
         self._channel = channel
+        channel.is_open = True
         self._received_at = self._loop.time()
         self._state = _State.CONNECTED
         self._has_heard = False
@@ -354,6 +354,7 @@ class BookieConnection:
         channel, self._channel = self._channel, None
         if channel is not None:
             assert channel.transport is not None
+            channel.is_open = False
             channel.transport.abort()
             if not self._is_closed:
                 _log.info("bookie disconnected", extra={"bookie_id": self.bookie_id, "reason": reason})

@@ -74,9 +74,11 @@ class FrameBuffer:
     for the rest of it.
     """
 
-    __slots__ = ("_buffer", "_filled", "_view")
+    __slots__ = ("_buffer", "_filled", "_view", "damage")
 
     def __init__(self) -> None:
+        self.damage: RemoteProtocolError | None = None
+        """Why the stream cannot go on behind what `take_after_run` returned."""
         self._buffer = bytearray(_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
         self._filled = 0
@@ -121,13 +123,17 @@ class FrameBuffer:
             nbytes: Just written.
             run: (buffer, end) -> what it made of its frames, and their end.
 
-        Raises:
-            RemoteProtocolError: A length is 0 or over `FRAME_BYTES_MAX`; the stream cannot go on.
+        A length behind the run that is 0 or over `FRAME_BYTES_MAX` is kept as `damage`: what the run made of its
+        frames counts all the same.
 
         """
         self._filled += nbytes
         known, start = run(self._buffer, self._filled)
-        bounds, taken = frame_bounds(self._buffer, self._filled, start)
+        try:
+            bounds, taken = frame_bounds(self._buffer, self._filled, start)
+        except RemoteProtocolError as error:
+            self.damage = error
+            return known, []
         view = memoryview(bytes(self._view[start:taken]))
         self._keep_rest(taken)
         return known, [view[first - start : stop - start] for first, stop in bounds]

@@ -36,6 +36,11 @@ __all__ = ["PROTOCOLS", "BatchEncoder", "Key", "V2Protocol", "V3Protocol", "Wire
 Key: TypeAlias = Hashable
 """Tells requests in flight on one connection apart."""
 
+# First part of a v2 key: plain numbers, which hash and compare quicker than those of an enumeration.
+_ADD, _READ, _AUTH, _BATCH_READ = (
+    int(opcode) for opcode in (V2Opcode.ADD_ENTRY, V2Opcode.READ_ENTRY, V2Opcode.AUTH, V2Opcode.BATCH_READ_ENTRY)
+)
+
 
 class BatchEncoder(Protocol):
     """Encodes the adds of one ledger; a request is `head + payload`."""
@@ -161,32 +166,30 @@ class V2Protocol:
         """Return the frame of a request and its key."""
         match request:
             case AddRequest():
-                key: Key = (V2Opcode.ADD_ENTRY, request.ledger_id, request.entry_id)
+                key: Key = (_ADD, request.ledger_id, request.entry_id)
             case ReadRequest():
-                key = (V2Opcode.READ_ENTRY, request.ledger_id, request.entry_id)
+                key = (_READ, request.ledger_id, request.entry_id)
             case BatchReadRequest():
-                key = (V2Opcode.BATCH_READ_ENTRY, request.txn_id)
+                key = (_BATCH_READ, request.txn_id)
             case _:
-                key = V2Opcode.AUTH
+                key = _AUTH
         return v2.encode_request(request), key
 
     def encode_read(self, txn_id: int, ledger_id: int, entry_id: int) -> tuple[bytes, Key]:  # noqa: ARG002
         """Return the frame of a plain read and its key."""
-        return v2_fast.read_request_frame(ledger_id, entry_id), (V2Opcode.READ_ENTRY, ledger_id, entry_id)
+        return v2_fast.read_request_frame(ledger_id, entry_id), (_READ, ledger_id, entry_id)
 
     def decode(self, packet: bytes | memoryview) -> tuple[Response, Key]:
         """Return a response and the key of its request."""
         response = v2.decode_response(packet)
-        match response:
-            case ReadResponse():
-                return response, (V2Opcode.READ_ENTRY, response.ledger_id, response.entry_id)
-            case AddResponse():
-                return response, (V2Opcode.ADD_ENTRY, response.ledger_id, response.entry_id)
-            case BatchReadResponse():
-                return response, (V2Opcode.BATCH_READ_ENTRY, response.txn_id)
-            case _:
-                assert isinstance(response, AuthResponse)
-                return response, V2Opcode.AUTH
+        if isinstance(response, ReadResponse):
+            return response, (_READ, response.ledger_id, response.entry_id)
+        if isinstance(response, AddResponse):
+            return response, (_ADD, response.ledger_id, response.entry_id)
+        if isinstance(response, BatchReadResponse):
+            return response, (_BATCH_READ, response.txn_id)
+        assert isinstance(response, AuthResponse)
+        return response, _AUTH
 
     def stored_frame(self, response: AddResponse) -> bytes:
         """Return the frame that says "stored" to the same entry."""

@@ -108,6 +108,10 @@ def decode_response(packet: bytes | memoryview) -> p.Response:
         RemoteProtocolError: The bytes are no v2 response; end the connection.
 
     """
+    if len(packet) > _ANSWER.size:
+        header, code, ledger_id, entry_id = _ANSWER.unpack_from(packet)
+        if header == _READ_ENTRY and code == 0:  # an entry read: the one that must be quick
+            return p.ReadResponse(0, Status.EOK, ledger_id, entry_id, packet[_ANSWER.size :])
     opcode, _ = _header(packet, "response")
     if opcode == V2Opcode.AUTH:
         return p.AuthResponse(0, Status.EOK, *_auth_message(packet))

@@ -171,9 +171,15 @@ def twice(session: Session, request: AddRequest) -> bytes:
     return 2 * (v2.encode_response(answer) if session.is_v2 else v3.encode_response(answer))
 
 
+def other_protocol(session: Session, request: AddRequest) -> bytes:
+    answer = AddResponse(request.txn_id, Status.EOK, 7, request.entry_id)
+    return v3.encode_response(answer) if session.is_v2 else v2.encode_response(answer)
+
+
 WRONG: dict[str, Callable[[Session, AddRequest], bytes]] = {
     "what was not asked": stray_add,
     "twice": twice,
+    "in the other protocol": other_protocol,
     "an empty frame": lambda session, request: bytes(4),
     "a huge frame": lambda session, request: struct.pack(">I", 2**31 - 1) + b"x",
     "a negative length": lambda session, request: b"\xff" * 8,
