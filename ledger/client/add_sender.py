@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Final
 
 from ledger.client.add_runs import AddBatch
 from ledger.client.connection import Asker
@@ -14,6 +15,9 @@ from ledger.core.writer_effects import ResendEntries, SendEntries
 from ledger.wire.protocol import BatchEncoder
 
 __all__ = ["AddSender"]
+
+_KEPT_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Confirmed payloads that are kept for bookies that have not answered for them; beyond it, the oldest go."""
 
 
 class AddSender:
@@ -46,9 +50,12 @@ class AddSender:
         self._encoder = encoder
         self._is_striped = quorum.write_quorum < quorum.ensemble_size
         # (request head, payload) of the entries from _first on, without a gap; None: not given yet (explicit ids).
-        # Invariant: exactly the pending entries of the core, while it is not frozen.
+        # Invariant: the pending entries of the core, while it is not frozen, and before them some confirmed ones that
+        # not all bookies have answered for.
         self._sent: deque[tuple[bytes, bytes] | None] = deque()
         self._first = 0
+        # Payload bytes of those below _first.
+        self._gone_bytes = 0
 
     def send(self, effect: SendEntries, payloads: Sequence[bytes]) -> None:
         """Seal payloads under consecutive ids and send them to the positions that are live."""
@@ -84,23 +91,38 @@ class AddSender:
         parts: list[bytes] = []
         answers: list[bytes] = []
         sent, first = list(self._sent), self._first
-        for number, entry_id in enumerate(effect.entry_ids, first_txn):
+        entry_ids = effect.entry_ids
+        if entry_ids[0] < first:
+            entry_ids = [entry_id for entry_id in entry_ids if entry_id >= first]
+        for number, entry_id in enumerate(entry_ids, first_txn):
             kept = sent[entry_id - first]
             assert kept is not None
             sealed_head, payload = kept
             head, answer = self._encoder.again(number, entry_id, sealed_head, payload)
             parts += (head, payload)
             answers.append(answer)
-        batch = AddBatch(self._asker, self._ledger_id, effect.entry_ids, answers)
-        self._links.send(effect.position, b"".join(parts), batch)
+        if entry_ids:
+            batch = AddBatch(self._asker, self._ledger_id, entry_ids, answers)
+            self._links.send(effect.position, b"".join(parts), batch)
 
-    def forget(self, last_entry_id: int) -> None:
-        """Let go of the entries up to this one (inclusive): they need not be sent again."""
-        forget = self._sent.popleft
-        count = last_entry_id + 1 - self._first
-        for _ in range(count):
-            forget()
-        self._first += max(0, count)
+    def trim(self, stored_length: int, keep_from: int, last_stored: int) -> None:
+        """Let go of confirmed entries that all bookies have answered for, and of more if they take too much room.
+
+        Args:
+            stored_length: Payload bytes of all confirmed entries, those that are gone too.
+            keep_from: The first entry that a bookie may still need.
+            last_stored: The last entry confirmed.
+
+        """
+        kept_bytes = stored_length - self._gone_bytes
+        sent, first = self._sent, self._first
+        while first < keep_from or (kept_bytes > _KEPT_BYTES_MAX and first <= last_stored):
+            kept = sent.popleft()
+            assert kept is not None
+            kept_bytes -= len(kept[1])
+            first += 1
+        self._first = first
+        self._gone_bytes = stored_length - kept_bytes
 
     def clear(self) -> None:
         """Let go of all entries: the writer is frozen."""

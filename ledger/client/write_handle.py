@@ -73,7 +73,8 @@ class WriteHandle:
         self._loop = asyncio.get_running_loop()
         bookies = metadata.segments[-1].bookies
         self._core = self._core_type(ledger_id, metadata.quorum, bookies)
-        self._core.change_after_s = None if changer is None else changer.change_after_s
+        if changer is not None and self._core.may_change_ensemble:
+            self._core.change_after_s = changer.change_after_s
         # Appended in this turn of the loop, not yet given ids.
         self._queue: list[tuple[Sequence[bytes], asyncio.Future[int]]] = []
         self._queued_bytes = 0
@@ -281,6 +282,7 @@ class WriteHandle:
         """Replace who has been away for too long; give up when the oldest entry has waited too long."""
         if self._core.failure is not None:
             return
+        self._sender.trim(self._core.stored_length, self._core.keep_from, self._core.last_stored)
         limit_s = self._pool.settings.quorum_timeout_s
         if self._core.is_waiting and now - self._progress_at >= limit_s:
             self._carry_out(self._core.time_out(limit_s))
@@ -345,7 +347,7 @@ class WriteHandle:
 
     def _confirm(self, last_entry_id: int) -> None:
         self._progress_at = self._loop.time()
-        self._sender.forget(last_entry_id)
+        self._sender.trim(self._core.stored_length, self._core.keep_from, last_entry_id)
         append_futures.confirm_appends(self._futures, last_entry_id)
         if self._drains and self.in_flight_bytes <= self._pool.settings.in_flight_bytes_max:
             append_futures.wake_all(self._drains)

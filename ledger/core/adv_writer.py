@@ -37,6 +37,11 @@ class AdvLedgerWriter(LedgerWriter):
         self._sizes: dict[int, int] = {}
 
     @property
+    def keep_from(self) -> int:
+        """The first pending entry: ids out of order do not tell what a bookie may lack of those before."""
+        return self._window.confirmed + 1
+
+    @property
     def is_waiting(self) -> bool:
         """Whether the bookies owe an answer to the oldest pending entry; not if that is for the application to give."""
         return super().is_waiting and self._window.confirmed + 1 not in self._gaps
@@ -110,6 +115,9 @@ class AdvLedgerWriter(LedgerWriter):
 
     def _missing(self, position: int) -> list[int]:
         return [entry_id for entry_id in super()._missing(position) if entry_id not in self._gaps]
+
+    def _missed(self, position: int) -> list[int]:  # noqa: ARG002
+        return []
 
     def _validate_lengths(self) -> None:
         pending = range(self._window.confirmed + 1, self._window.pushed + 1)

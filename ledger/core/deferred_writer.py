@@ -13,6 +13,7 @@ Source: BookKeeper's DEFERRED_SYNC. Its writer notices a bookie's restart only i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from ledger.core.metadata import NO_ENTRY
 from ledger.core.quorum import QuorumConfig
@@ -25,6 +26,8 @@ __all__ = ["DeferredLedgerWriter"]
 
 class DeferredLedgerWriter(LedgerWriter):
     """State of one open ledger with deferred sync."""
+
+    may_change_ensemble: ClassVar[bool] = False
 
     def __init__(self, ledger_id: int, quorum: QuorumConfig, bookies: Sequence[str]) -> None:
         super().__init__(ledger_id, quorum, bookies)
@@ -64,7 +67,7 @@ class DeferredLedgerWriter(LedgerWriter):
         super().validate()
 
     def _check_quorum(self, *, is_last_hope_gone: bool = False) -> list[Effect]:
-        for position, reason in self._failed.items():
+        for position, reason in self._health.failed.items():
             return self._end_if_at_risk(position, reason)
         return super()._check_quorum(is_last_hope_gone=is_last_hope_gone)
 

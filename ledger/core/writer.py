@@ -5,31 +5,26 @@
 3. `last_add_confirmed` never moves back and never passes `last_add_pushed`.
 4. The first failure freezes the writer for good: no entry is confirmed any more, whatever answers still come.
    What is above `last_add_confirmed` is then unknown, not lost: the ledger's closed end decides.
-5. A position whose bookie failed gets its pending entries again, with the same bytes, when it answers again.
+5. A position whose bookie failed gets what it has not answered for again, with the same bytes, when it is back:
+   all pending entries, and those confirmed without it as far as the shell still has their bytes.
 6. A bookie that stays away gives its place to another (see `ledger.core.ensemble_change`): at once when it refused an
    entry, or when the ack quorum cannot be reached without it; else when it has stored nothing for `change_after_s`.
 
     pending    it or an earlier entry lacks answers  -> `last_stored` < id <= `last_add_pushed`
     stored     on an ack quorum, as are all before   -> id <= `last_stored`
     confirmed  acknowledged, and durable             -> id <= `last_add_confirmed`, which is `last_stored`
-
-What a position goes through:
-
-    well     it stores entries                                       -> in neither `_failed` nor `_doubts`
-    failed   it cannot be sent to, or refused                        -> in `_failed` and `_doubts`
-    doubted  it is sent to again, and has stored nothing since       -> in `_doubts` only
-    leaving  a change that takes it out is under way                 -> in `_change.positions`
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
 from ledger.core.ack_window import AckWindow
+from ledger.core.ensemble_health import EnsembleHealth
 from ledger.core.metadata import NO_ENTRY
 from ledger.core.quorum import QuorumConfig
 from ledger.core.writer_effects import (
@@ -58,15 +53,6 @@ _SPARE_RETRY_S: Final = 5.0
 """Pause before another look for a spare bookie, while the quorum holds without one."""
 
 
-class _Doubt(msgspec.Struct):
-    """Why a position may have to be given to another bookie, unless it stores an entry first."""
-
-    since_s: float
-    pushed: int  # `last_add_pushed` then: a bookie that misses nothing may stay away
-    reason: str
-    is_final: bool
-
-
 class _Change(msgspec.Struct):
     """A change of ensemble that is under way; the positions are known once spares have been found."""
 
@@ -82,8 +68,11 @@ class LedgerWriter:
         failure: Why the writer is frozen; None while it is not.
         change_after_s: How long a bookie may stay away before another takes its place, while the ack quorum holds;
             None: the ensemble never changes.
+        may_change_ensemble: Whether `change_after_s` may be set.
 
     """
+
+    may_change_ensemble: ClassVar[bool] = True
 
     def __init__(self, ledger_id: int, quorum: QuorumConfig, bookies: Sequence[str]) -> None:
         self.ledger_id = ledger_id
@@ -96,10 +85,9 @@ class LedgerWriter:
         self._lengths: deque[int] = deque()
         self._pushed_length = 0
         self._stored_length = 0
-        # position -> what was seen. Invariant: while neither frozen nor changing, every pending entry can reach an
-        # ack quorum without these positions.
-        self._failed: dict[int, str] = {}
-        self._doubts: dict[int, _Doubt] = {}
+        # Invariant: while neither frozen nor changing, every pending entry can reach an ack quorum without those
+        # positions that are failed.
+        self._health = EnsembleHealth(quorum)
         self._change: _Change | None = None
         self._spare_failure = ""  # why the last change found no bookie; empty if none was sought since
         self._spare_retry_at: float | None = None
@@ -125,6 +113,11 @@ class LedgerWriter:
         return self._window.pushed
 
     @property
+    def stored_length(self) -> int:
+        """Payload bytes of all entries up to `last_stored`."""
+        return self._stored_length
+
+    @property
     def confirmed_length(self) -> int:
         """Payload bytes of all confirmed entries."""
         return self._stored_length
@@ -138,6 +131,11 @@ class LedgerWriter:
     def pending_bytes(self) -> int:
         """Payload bytes of the entries that wait for answers."""
         return self._pushed_length - self._stored_length
+
+    @property
+    def keep_from(self) -> int:
+        """The first entry whose bytes a bookie may still have to be sent again."""
+        return self._health.keep_from(self._window.confirmed)
 
     @property
     def is_waiting(self) -> bool:
@@ -171,14 +169,14 @@ class LedgerWriter:
         self._pushed_length = length
         return [SendEntries(first_entry_id, self.last_add_confirmed, lengths), *self._check_quorum()]
 
-    def on_stored(self, position: int, entry_ids: Iterable[int]) -> list[Effect]:
-        """Count one bookie's answers; acknowledge every entry that is now ready, in order."""
+    def on_stored(self, position: int, entry_ids: Sequence[int]) -> list[Effect]:
+        """Count one bookie's answers, ascending; acknowledge every entry that is now ready, in order."""
         if self.failure is not None:
             return []
         if self._change is not None and position in self._change.positions:
             return []  # its word does not count any more: the metadata may name another by now
-        if self._doubts and position not in self._failed:
-            self._doubts.pop(position, None)
+        if entry_ids:
+            self._health.answer(position, entry_ids[-1])
         before = self._window.confirmed
         if not self._window.store(position, entry_ids):
             return []
@@ -200,27 +198,25 @@ class LedgerWriter:
         """
         if self.failure is not None:
             return []
-        self._failed[position] = reason
-        doubt = self._doubts.setdefault(position, _Doubt(now, self._window.pushed, reason, is_refusal))
-        doubt.reason = reason
-        doubt.is_final |= is_refusal
+        self._health.fail(position, reason, now, self._window.pushed, is_refusal=is_refusal)
         return self._check_quorum()
 
     def on_position_restored(self, position: int) -> list[Effect]:
-        """Send a bookie that answers again what it has missed of the pending entries."""
+        """Send a bookie that answers again what it has missed."""
         if self.failure is not None:
             return []
         if self._change is not None and position in self._change.positions:
             return []
-        self._failed.pop(position, None)
-        missing = self._missing(position)
-        if not missing:
-            self._doubts.pop(position, None)
-        return [ResendEntries(position, missing)] if missing else []
+        self._health.restore(position, self._window.confirmed)
+        missing = [*self._missed(position), *self._missing(position)]
+        if missing:
+            return [ResendEntries(position, missing)]
+        self._health.clear_doubt(position)
+        return []
 
     def on_tick(self, now: float) -> list[Effect]:
         """Notice that a bookie has stayed away for too long, or that it is time to look for a spare again."""
-        if self.failure is not None or self._change is not None or not self._doubts:
+        if self.failure is not None or self._change is not None or not self._health.has_doubts:
             return []
         if self._spare_retry_at is not None and now < self._spare_retry_at:
             return []
@@ -236,24 +232,15 @@ class LedgerWriter:
         """
         if self.failure is not None or self.change_after_s is None:
             return {}
-        pushed = self._window.pushed
-        due = [
-            position
-            for position, doubt in self._doubts.items()
-            if doubt.is_final
-            or (now - doubt.since_s >= self.change_after_s and (pushed > doubt.pushed or self._window.pending_count))
-        ]
-        if not due and self._window.stuck(self._failed_mask()) is None:
+        is_pending = self._window.pending_count > 0
+        due = self._health.overdue(now, self.change_after_s, self._window.pushed, is_pending=is_pending)
+        if not due and self._window.stuck(self._health.failed_mask) is None:
             return {}
-        return {
-            position: self._failed.get(position) or self._doubts[position].reason
-            for position in sorted([*due, *(position for position in self._failed if position not in due)])
-        }
+        return self._health.reasons(due)
 
     def has_refused(self, position: int) -> bool:
         """Whether the position's bookie answered and did not take an entry."""
-        doubt = self._doubts.get(position)
-        return doubt is not None and doubt.is_final
+        return self._health.has_refused(position)
 
     def hold(self, positions: Iterable[int]) -> int:
         """Take the positions' answers back, let `last_add_confirmed` stand, and return where the new segment begins.
@@ -283,9 +270,7 @@ class LedgerWriter:
         self._spare_failure = ""
         self._spare_retry_at = None
         self.bookies = tuple(bookies)
-        for position in positions:
-            self._failed.pop(position, None)
-            self._doubts.pop(position, None)
+        self._health.replace(positions, self._window.confirmed)
         resends = [ResendEntries(position, missing) for position in positions if (missing := self._missing(position))]
         return [UseEnsemble(self.bookies, positions), *resends, *self._release(), *self._check_quorum()]
 
@@ -294,6 +279,7 @@ class LedgerWriter:
         if self.failure is not None or self._change is None:
             return []
         self._change = None
+        self._health.lose()
         self._spare_failure = reason
         self._spare_retry_at = now + _SPARE_RETRY_S
         return self._check_quorum(is_last_hope_gone=True)
@@ -329,10 +315,10 @@ class LedgerWriter:
         assert NO_ENTRY <= self.last_add_confirmed <= self.last_stored <= self.last_add_pushed
         assert self.confirmed_length <= self._stored_length <= self._pushed_length
         self._validate_lengths()
-        assert set(self._failed) <= set(self._doubts)
+        self._health.validate()
         if self.failure is None and self._change is None:
             assert not self._window.is_held
-            assert self._window.stuck(self._failed_mask()) is None
+            assert self._window.stuck(self._health.failed_mask) is None
 
     # --- inside
 
@@ -347,8 +333,12 @@ class LedgerWriter:
         return [ConfirmEntries(self._window.confirmed)]
 
     def _missing(self, position: int) -> list[int]:
-        """Return the entries that the position has to be sent again."""
+        """Return the pending entries that the position has to be sent again."""
         return self._window.missing(position)
+
+    def _missed(self, position: int) -> list[int]:
+        """Return the entries that were confirmed without the position's answer."""
+        return self._health.missed(position, self._window.confirmed)
 
     def _release(self) -> list[Effect]:
         before = self._window.confirmed
@@ -358,25 +348,22 @@ class LedgerWriter:
         self._change = _Change()
         return [ChangeEnsemble()]
 
-    def _failed_mask(self) -> int:
-        return sum(1 << position for position in self._failed)
-
     def _check_quorum(self, *, is_last_hope_gone: bool = False) -> list[Effect]:
         """Begin a change if one is needed and possible; give up if the ack quorum is out of reach for good."""
-        if not self._failed or self._change is not None:
+        if not self._health.failed or self._change is not None:
             return []  # what a change under way does not mend, its end will look at
-        entry_id = self._window.stuck(self._failed_mask())
+        entry_id = self._window.stuck(self._health.failed_mask)
         if entry_id is None:
-            is_refused = any(doubt.is_final for doubt in self._doubts.values())
             may_change = self.change_after_s is not None and self._spare_retry_at is None
-            return self._begin_change() if is_refused and may_change else []
+            return self._begin_change() if may_change and self._health.has_refused() else []
         if self.change_after_s is not None and not is_last_hope_gone:
             return self._begin_change()
         return self.freeze(self._quorum_lost(f"entry {entry_id} cannot reach its ack quorum"))
 
     def _quorum_lost(self, what: str) -> QuorumLostError:
         seen = "; ".join(
-            f"{bookie}: {self._failed.get(position, 'no failure seen')}" for position, bookie in enumerate(self.bookies)
+            f"{bookie}: {self._health.failed.get(position, 'no failure seen')}"
+            for position, bookie in enumerate(self.bookies)
         )
         spare = f"; no bookie to take a failed one's place: {self._spare_failure}" if self._spare_failure else ""
         return QuorumLostError(

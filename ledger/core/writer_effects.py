@@ -35,14 +35,17 @@ class SendEntries(msgspec.Struct, frozen=True):
 
 
 class ResendEntries(msgspec.Struct, frozen=True):
-    """Send these entries to this position again, with the bytes that were sealed before."""
+    """Send these entries to this position again, with the bytes that were sealed before.
+
+    Confirmed entries among them whose bytes have been let go are left out; the pending ones never are.
+    """
 
     position: int
     entry_ids: list[int]
 
 
 class ConfirmEntries(msgspec.Struct, frozen=True, gc=False):
-    """Acknowledge all entries up to this one (inclusive); their bytes are not needed any more."""
+    """Acknowledge all entries up to this one (inclusive)."""
 
     last_entry_id: int
 

@@ -96,7 +96,29 @@ def test_a_bookie_that_restarts_quickly_keeps_its_place_while_the_quorum_holds()
             await writer.append(b"z")
             await asyncio.sleep(0.2)
         assert await cluster.segments(writer.ledger_id) == [(0, old)]
-        await check_copies(cluster, writer, range(60, 71))
+        await check_copies(cluster, writer, range(71))  # those too that were confirmed while it was away
+
+    run(scenario)
+
+
+def test_a_bookie_that_is_away_for_a_moment_gets_what_was_confirmed_meanwhile_with_the_same_bytes() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        writer = await cluster.client.create(ensemble_size=4, write_quorum=3, ack_quorum=2)
+        await writer.append_many([b"x"] * 20)
+        host = cluster.simulation.host(writer.metadata.segments[-1].bookies[1].partition(":")[0])
+        host.pause()
+        for number in range(20):
+            await writer.append(b"%d" % number)
+        host.resume()
+        await asyncio.sleep(0.3)
+        await check_copies(cluster, writer, range(40))
+        cluster.kill(host.name)
+        for number in range(20):
+            await writer.append(b"%d" % number)
+        cluster.start(host.name)
+        await asyncio.sleep(0.5)
+        assert len(await cluster.segments(writer.ledger_id)) == 1
+        await check_copies(cluster, writer, range(60))
 
     run(scenario)
 

@@ -216,7 +216,7 @@ class EnsembleWorld:
                             self.adds.append((self.core.bookies[position], entry_id))
             elif isinstance(effect, ResendEntries):
                 self.adds += [(self.core.bookies[effect.position], entry_id) for entry_id in effect.entry_ids]
-                if any(entry_id <= self.confirmed for entry_id in effect.entry_ids):
+                if effect.entry_ids[0] < self.core.keep_from:
                     raise BrokenPromiseError("asks for bytes that were let go")
             elif isinstance(effect, ConfirmEntries):
                 if effect.last_entry_id <= self.confirmed:

@@ -61,7 +61,7 @@ def test_a_dead_bookie_is_tried_again_while_the_quorum_holds() -> None:
     writer.on_stored(1, [0, 1])
     assert writer.on_position_failed(2, "refused") == []
     assert writer.on_stored(0, [0]) == [ConfirmEntries(0)]
-    assert writer.on_position_restored(2) == [ResendEntries(2, [1, 2])]
+    assert writer.on_position_restored(2) == [ResendEntries(2, [0, 1, 2])]  # entry 0 was confirmed without it
 
 
 def test_a_lost_quorum_names_the_bookies_and_what_they_said() -> None:
