@@ -11,7 +11,7 @@ import pytest
 from ledger import DigestType
 from tests.compat.bookies import Bookies, Kind
 from tests.compat.java_client import JavaClient, JavaError
-from tests.compat.sides import SIDES, Seen, Side, WireProtocol, open_side
+from tests.compat.sides import SIDES, JavaSide, Seen, Side, WireProtocol, open_side
 
 pytestmark = pytest.mark.compat
 
@@ -20,7 +20,7 @@ _MIXES: dict[str, tuple[Kind, ...]] = {
     "java": ("java", "java", "java"),
     "mixed": ("java", "ours", "ours"),
 }
-_PROTOCOLS: tuple[WireProtocol, ...] = ("v3",)
+_PROTOCOLS: tuple[WireProtocol, ...] = ("v3", "v2")
 _CRC32C = DigestType.CRC32C
 
 Scenario = Callable[[Side, Side], Coroutine[Any, Any, None]]
@@ -78,8 +78,12 @@ def test_what_the_first_writes_the_second_reads(
     play(scenario)
 
 
-def test_a_tail_of_the_second_sees_what_the_first_writes_as_it_is_confirmed(play: Callable[[Scenario], None]) -> None:
+def test_a_tail_of_the_second_sees_what_the_first_writes_as_it_is_confirmed(
+    play: Callable[[Scenario], None], protocol: WireProtocol
+) -> None:
     async def scenario(first: Side, second: Side) -> None:
+        if protocol == "v2" and isinstance(second, JavaSide):
+            pytest.skip("v2 knows no long poll, and Java's client speaks one protocol with a bookie")
         writing = await first.create((3, 3, 2))
         await writing.append(2)
         tailing = asyncio.create_task(second.tail(writing.ledger_id, 400))
