@@ -190,7 +190,7 @@ def test_an_idle_connection_is_closed_only_if_that_is_wanted_and_it_waits_for_no
 
     async def scenario_without(bench, connect) -> None:
         idle = await connect()
-        await asyncio.sleep(10_000)
+        await asyncio.sleep(3_000)
         assert idle.lost_at is None
 
     simulated(scenario_without, server=limits())
