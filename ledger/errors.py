@@ -3,10 +3,10 @@
 * `LedgerError`                      anything raised on purpose by this package
     * `UsageError`                   the caller broke a rule of this API; retrying cannot help
         * `EntryTooLargeError`       the payload does not fit one frame
+        * `LedgerExistsError`        a ledger of this id exists already; nothing was changed
         * `WrongPasswordError`       the master key is not the ledger's; nothing was changed or fenced
     * `FencedError`                  another client recovered the ledger; this writer must stop for good
     * `LedgerClosedError`            the handle or the ledger is closed: no more appends
-    * `LedgerExistsError`            a ledger of this id exists already; nothing was changed
     * `NoSuchLedgerError`            the ledger does not exist (in the metadata, or on this bookie)
     * `NoSuchEntryError`             the bookie *knows* that it never stored the entry
     * `UnknownEntryError`            the bookie cannot tell (lost disk, corrupt file): never treat as "none"
@@ -95,6 +95,12 @@ class EntryTooLargeError(UsageError):
     status = None
 
 
+class LedgerExistsError(UsageError):
+    """A ledger of this id exists already; nothing was changed."""
+
+    status = None
+
+
 class WrongPasswordError(UsageError):
     """The master key is not the ledger's; nothing was changed or fenced."""
 
@@ -109,10 +115,6 @@ class FencedError(LedgerError):
 
 class LedgerClosedError(LedgerError):
     """The handle or the ledger is closed: no more appends."""
-
-
-class LedgerExistsError(LedgerError):
-    """A ledger of this id exists already; nothing was changed."""
 
 
 class NoSuchLedgerError(LedgerError):

@@ -25,6 +25,7 @@ from ledger.core.metadata import DigestType, LedgerMetadata, LedgerState, Segmen
 from ledger.core.quorum import QuorumConfig
 from ledger.errors import (
     BadVersionError,
+    LedgerExistsError,
     MetadataSessionLostError,
     MetadataUnavailableError,
     NodeExistsError,
@@ -181,7 +182,8 @@ class LedgerClient:
             custom: As for `create`.
 
         Raises:
-            UsageError: The quorums do not fit together, or the id is taken or negative.
+            UsageError: The quorums do not fit together, or the id is negative.
+            LedgerExistsError: The id is taken.
             NotEnoughBookiesError: Fewer writable bookies than `ensemble_size`.
             MetadataUnavailableError: The metadata store does not answer.
 
@@ -356,7 +358,8 @@ class LedgerClient:
                 if found.token == metadata.token:
                     return ledger_id, version
                 if wanted_id is not None:
-                    raise UsageError(f"cannot create ledger {ledger_id}: it exists", ledger_id=ledger_id) from None
+                    message = f"cannot create ledger {ledger_id}: it exists"
+                    raise LedgerExistsError(message, ledger_id=ledger_id) from None
                 ledger_id = await self._ledgers.new_ledger_id()
         raise MetadataUnavailableError(
             f"could not create a ledger in {_ATTEMPTS_MAX} attempts: the metadata store does not answer; try again"
