@@ -285,7 +285,7 @@ class LedgerClient:
 
     def unreachable_bookies(self) -> frozenset[str]:
         """Return the bookies whose last sign to this client was a failure, registered or not."""
-        return self._pool.suspects()
+        return self._pool.unreachable()
 
     async def metadata(self, ledger_id: int, *, sync: bool = False) -> LedgerMetadata:
         """Return what the metadata store knows of a ledger.

@@ -90,7 +90,11 @@ class ConnectionPool:
         For look-ups only.
         """
         quarantined = self._shared.quarantine.suspects(asyncio.get_running_loop().time())
-        return quarantined.union([bookie_id for (bookie_id, _), c in self._connections.items() if c.is_suspect])
+        return quarantined | self.unreachable()
+
+    def unreachable(self) -> frozenset[str]:
+        """Return the bookies whose last sign was a failure of the connection."""
+        return frozenset([bookie_id for (bookie_id, _), c in self._connections.items() if c.is_suspect])
 
     def strike(self, bookie_id: str) -> None:
         """Count a failure that only the caller can see, such as a digest that does not fit; three are suspicious."""

@@ -31,8 +31,10 @@ class Quarantine:
         self._strikes.pop(bookie_id, None)
 
     def strike(self, bookie_id: str, now: float) -> None:
-        """Count a failed answer; several make the bookie a suspect."""
+        """Count a failed answer; several make the bookie a suspect. All of one moment count as one."""
         count, last = self._strikes.get(bookie_id, (0, now))
+        if count and now == last:
+            return
         count = count + 1 if now - last < self._quarantine_s else 1
         self._strikes[bookie_id] = (count, now)
         if count >= _STRIKES_MAX:
