@@ -107,7 +107,7 @@ class Client:
     """One connection, driven by hand; `version` is of the protocol that it speaks."""
 
     def __init__(self, bench: Bench, version: int = 3) -> None:
-        self.bench = bench
+        self.bench, self.version = bench, version
         self.codec = v2 if version == 2 else v3
         self.wire = Wire(bench, self.codec.decode_response)
         self.connection = Connection(bench.server)
