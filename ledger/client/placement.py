@@ -31,8 +31,9 @@ class Placement:
         self._ledgers = ledgers
         self._pool = pool
         self._rng = rng
-        # Bookie -> (when it was asked, free bytes).
-        self._free: dict[str, tuple[float, int]] = {}
+        # Bookie -> when it was asked (loop time), answered or not; and what it said last.
+        self._asked_at: dict[str, float] = {}
+        self._free_bytes: dict[str, int] = {}
 
     async def ensemble(self, count: int, write_quorum: int) -> list[str]:
         """Choose the bookies of a new ledger.
@@ -86,8 +87,9 @@ class Placement:
         settings = self._pool.settings
         if settings.placement == "free-space":
             now = asyncio.get_running_loop().time()
-            known = self._free
-            stale = [b for b in registered if b not in known or now - known[b][0] > settings.bookie_info_interval_s]
+            before = now - settings.bookie_info_interval_s
+            stale = [bookie_id for bookie_id in registered if self._asked_at.get(bookie_id, before) <= before]
+            self._asked_at.update(dict.fromkeys(stale, now))
             await self._ask(stale)
         suspects = self._pool.suspects()
         racks = settings.racks
@@ -95,7 +97,7 @@ class Placement:
             BookieState(
                 bookie_id,
                 racks.get(bookie_id) or racks.get(bookie_id.rpartition(":")[0]),
-                self._free[bookie_id][1] if bookie_id in self._free else None,
+                self._free_bytes.get(bookie_id),
                 bookie_id in suspects,
             )
             for bookie_id in registered
@@ -121,5 +123,5 @@ class Placement:
     def _note(self, answered: Answered) -> bool:
         response = answered.response
         if isinstance(response, InfoResponse) and response.status == Status.EOK and response.free_bytes is not None:
-            self._free[answered.bookie_id] = (asyncio.get_running_loop().time(), response.free_bytes)
+            self._free_bytes[answered.bookie_id] = response.free_bytes
         return response is not None

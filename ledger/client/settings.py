@@ -36,7 +36,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             is left out of new ensembles while there are enough others.
         tls: Certificates and keys; connections are then encrypted (START_TLS). `None`: they are plain.
         placement: How bookies are chosen: "random", "free-space" or "rack" (see `ledger.core.placement`).
-        racks: Bookie id, or the host part of one -> rack, for the rack policy.
+        racks: Bookie id, or the host part of one -> rack, for the rack policy; `read_racks` reads them from a file.
         bookie_info_interval_s: How old the known free space of a bookie may be, for the free-space policy.
         explicit_lac_interval_s: How often a writer tells the bookies its LAC, if it has moved, so that readers see
             the last entries of a writer that pauses; `None`: only by `write_lac`.
