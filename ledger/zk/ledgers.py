@@ -8,7 +8,7 @@ from typing import Final
 
 from ledger.core.metadata import LedgerMetadata
 from ledger.errors import (
-    CorruptMetadataError,
+    BookieUnavailableError,
     LedgerError,
     MetadataError,
     NodeExistsError,
@@ -242,7 +242,8 @@ class LedgerStore:
         """Return where a bookie listens: what it registered, else what its id says.
 
         Raises:
-            CorruptMetadataError: Neither says an address.
+            BookieUnavailableError: It is not registered, and its id says no address.
+            CorruptMetadataError: Its registration is damaged.
 
         """
         for path in (paths.available_path(self.root, bookie_id), paths.read_only_path(self.root, bookie_id)):
@@ -254,7 +255,7 @@ class LedgerStore:
                 return address
         host, separator, port = bookie_id.rpartition(":")
         if not separator or not port.isdigit():
-            raise CorruptMetadataError(f"bookie {bookie_id} is not registered, and its id is no host:port")
+            raise BookieUnavailableError(f"bookie {bookie_id} is not registered, and its id is no host:port")
         return host, int(port)
 
     async def _create_if_missing(self, path: str, value: bytes) -> None:

@@ -55,7 +55,7 @@ def test_entries_of_explicit_ids_in_a_ledger_of_an_explicit_id_are_read_by_java(
         ids = list(range(200))
         random.Random(1).shuffle(ids)
         await asyncio.gather(*(writer.append_at(i, payload_of(i)) for i in ids))
-        # The length is not for a recoverer to know: each entry carries the sum of those sent before it, by either client.
+        # The length is not for a recoverer to know: an entry carries the sum of those sent before it, by either client.
         recovered = await java.recover(ledger_id)
         assert (recovered.last, recovered.is_closed) == (199, True)
         seen = await java.read(ledger_id, digest=_CRC32C)
