@@ -85,6 +85,24 @@ class RecoveryWorld:
 
         return await self.on_client(work())
 
+    async def write_and_die(self, count: int, *, unreachable: str) -> int:
+        """Have a process that does not reach a bookie write and close a ledger, and end."""
+        host = self.simulation.host("mayfly")
+
+        async def work() -> int:
+            client = await self.cluster.connect(host)
+            handle = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+            self.simulation.network.partition("mayfly", unreachable)
+            for entry_id in range(count):
+                await handle.append(payload(entry_id))
+            await handle.close()
+            return handle.ledger_id
+
+        ledger_id: int = await host.spawn(work())
+        host.kill()
+        self.simulation.network.heal()
+        return ledger_id
+
     async def metadata(self, ledger_id: int) -> LedgerMetadata:
         return await self.on_client(self.client.metadata(ledger_id, sync=True))
 

@@ -242,15 +242,14 @@ def test_entries_confirmed_while_a_bookie_was_away_are_sent_to_it_when_it_is_bac
     async def play() -> None:
         await world.start()
         world.start_recovery()
-        ledger_id = await world.write(5, close=False)
-        away = world.bookie((await world.metadata(ledger_id)).segments[0].bookies[2])
-        world.simulation.network.partition(away.name, "client")
-        other = await world.write(5)
-        world.simulation.network.partition(away.name, METADATA_HOST)
-        await asyncio.sleep(6)
+        ledger_id = await world.write_and_die(20, unreachable="b2")
+        assert await world.lacking(ledger_id)
+        await asyncio.sleep(10)
+        assert await world.lacking(ledger_id)  # Nobody looks: it was registered all the time.
+        world.simulation.network.partition("b2", METADATA_HOST)
+        await asyncio.sleep(5)  # Its session ends.
         world.simulation.network.heal()
-        await asyncio.sleep(1)
-        await world.wait_until_whole([other], 60)
+        await world.wait_until_whole([ledger_id], 60)
 
     run(world, play)
 
@@ -260,10 +259,7 @@ def test_a_full_check_finds_and_fills_holes() -> None:
 
     async def play() -> None:
         await world.start()
-        away = world.simulation.hosts["b2"]
-        world.simulation.network.partition(away.name, "client")
-        ledger_id = await world.write(20)
-        world.simulation.network.heal()
+        ledger_id = await world.write_and_die(20, unreachable="b2")
         assert await world.lacking(ledger_id)
         world.start_recovery("r0", replace(SETTINGS, check_s=20.0))
         await world.wait_until_whole([ledger_id], 60)
@@ -326,5 +322,45 @@ def test_nothing_moves_while_it_is_switched_off() -> None:
         await world.on_client(marks.set_enabled(True))
         await asyncio.sleep(SETTINGS.lost_bookie_delay_s)
         await world.wait_until_whole([ledger_id], 60)
+
+    run(world, play)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_live_writer_goes_on_while_earlier_segments_of_its_ledger_are_repaired(seed) -> None:
+    world = RecoveryWorld(seed, bookie_count=6)
+
+    async def play() -> None:
+        await world.start()
+        world.start_recovery()
+        handles = []
+
+        async def begin() -> None:
+            handles.append(await world.client.create(ensemble_size=3, write_quorum=3, ack_quorum=2))
+
+        async def append(count: int, start: int) -> None:
+            for entry_id in range(start, start + count):
+                await handles[0].append(payload(entry_id))
+                await asyncio.sleep(0.1)
+
+        await world.on_client(begin())
+        ledger_id = handles[0].ledger_id
+        await world.on_client(append(20, 0))
+        first = handles[0].metadata.segments[0].bookies[0]
+        world.bookie(first).kill()
+        await world.on_client(append(300, 20))  # it changes the ensemble; meanwhile the first segment is repaired
+        now = await world.metadata(ledger_id)
+        assert not now.is_closed
+        assert len(now.segments) > 1
+        assert not any(first in segment.bookies for segment in now.segments)
+        second = now.segments[-1].bookies[1]
+        world.bookie(second).kill()
+        await world.on_client(append(100, 320))  # the version that it knows is an old one
+        await world.on_client(handles[0].close())
+        after = await world.metadata(ledger_id)
+        assert after.is_closed
+        assert after.last_entry_id == 419
+        await world.wait_until_whole([ledger_id], 60)
+        assert await world.read_all(ledger_id) == [payload(i) for i in range(420)]
 
     run(world, play)

@@ -14,6 +14,7 @@ from tests.sim.recovery_world import SETTINGS, RecoveryWorld, payload
 
 _SEEDS = 30
 _TROUBLE_S = 120.0
+_TROUBLE_SHORT_S = 40.0
 _BOOKIE_COUNT = 5
 
 
@@ -25,6 +26,7 @@ class _Game:
     """
 
     def __init__(self, seed: int) -> None:
+        self.trouble_s = _TROUBLE_S if seed else _TROUBLE_SHORT_S
         self.rng = random.Random(seed)
         rng = self.rng
         self.simulation = Simulation(
@@ -123,7 +125,7 @@ class _Game:
         for name in ("r0", "r1"):
             world.start_recovery(name).on_exit.append(self._supervise)
         writing = world.client_host.spawn(self._write())
-        while loop.time() < _TROUBLE_S:
+        while loop.time() < self.trouble_s:
             await self._trouble()
         self.is_over = True
         await writing
