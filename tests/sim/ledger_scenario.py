@@ -9,10 +9,13 @@ import asyncio
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
 
-from ledger.bookie.server import BookieServer
+import msgspec
+
 from ledger.replication.app import AutoRecovery
 from ledger.testing import Faults, Nemesis, SimHost, Simulation, SimulationError
 from ledger.testing.cluster import SIM_CLIENT, SimCluster
@@ -28,6 +31,7 @@ __all__ = ["Outcome", "run_seed"]
 
 _TROUBLE_S = 12.0
 _ACKED_MIN = 10
+_AS_DRAWN: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass
@@ -64,11 +68,19 @@ class Outcome:
 
 
 def run_seed(
-    seed: int, *, patch_server: Callable[[BookieServer], None] | None = None, has_faults: bool = True
+    seed: int, *, has_faults: bool = True, faults: Mapping[str, Any] = _AS_DRAWN, setup: Mapping[str, Any] = _AS_DRAWN
 ) -> Outcome:
-    """Run one seed."""
+    """Run one seed.
+
+    Args:
+        seed: Decides everything.
+        has_faults: Whether anything fails at all.
+        faults: Attributes of `Faults` that are not as the seed draws them.
+        setup: Attributes of `Setup` that are not as the seed draws them.
+
+    """
     simulation = Simulation(seed)
-    scenario = _Scenario(simulation, patch_server, has_faults=has_faults)
+    scenario = _Scenario(simulation, faults if has_faults else None, setup)
     outcome = Outcome(seed)
     try:
         with witnessed(scenario.history):
@@ -87,23 +99,20 @@ def run_seed(
 
 
 class _Scenario:
-    def __init__(
-        self, simulation: Simulation, patch_server: Callable[[BookieServer], None] | None, *, has_faults: bool
-    ) -> None:
+    def __init__(self, simulation: Simulation, forced: Mapping[str, Any] | None, setup: Mapping[str, Any]) -> None:
         self.simulation = simulation
         self.history = History(simulation.loop.time, simulation.loop.fail)
         rng = simulation.random("scenario")
-        self.setup = Setup.draw(rng)
+        self.setup = msgspec.structs.replace(Setup.draw(rng), **setup)
         self.cluster = SimCluster(
             simulation,
             bookie_count=self.setup.bookie_count,
-            patch_server=patch_server,
             collect_s=self.setup.collect_s,
             self_repair=self.setup.replication,
             store=self.setup.store,
         )
         watch_metadata(self.history, simulation.metadata, self.cluster.root)
-        faults = Faults.draw(rng) if has_faults else Faults()
+        faults = Faults() if forced is None else msgspec.structs.replace(Faults.draw(rng), **forced)
         self.work = Work(
             simulation, self.cluster, self.history, settings=self.setup.client, is_damage_due=faults.is_damaging
         )

@@ -63,6 +63,10 @@ class Setup(msgspec.Struct, frozen=True):
         recovery_count = rng.choice((0, 0, 1, 2))
         client = msgspec.structs.replace(
             SIM_CLIENT,
+            protocol=rng.choice(("v2", "v3")),
+            speculative_read_s=rng.choice((0.05, 0.5)),
+            read_batch_bytes=rng.choice((4 << 10, 16 << 20)),
+            quarantine_s=rng.choice((1.0, 30.0)),
             ensemble_change_after_s=rng.choice((None, 0.0, 0.3, 1.0)),
             explicit_lac_interval_s=rng.choice((None, None, 0.2)),
             placement=rng.choice(("random", "random", "free-space", "rack")),

@@ -13,8 +13,11 @@ from typing import Any
 from unittest.mock import patch
 
 from ledger.bookie import handlers
+from ledger.client.deferred_handle import DeferredWriteHandle
 from ledger.client.write_handle import WriteHandle
+from ledger.core.adv_writer import AdvLedgerWriter
 from ledger.core.bookie_ledger import BookieLedger
+from ledger.core.deferred_writer import DeferredLedgerWriter
 from ledger.core.metadata import LedgerMetadata
 from ledger.core.recovery import Recovery
 from ledger.core.writer import LedgerWriter
@@ -31,6 +34,10 @@ __all__ = ["watch_metadata", "witnessed"]
 _CORES: tuple[tuple[type, str], ...] = (
     (LedgerWriter, "on_"),
     (LedgerWriter, "append"),
+    (AdvLedgerWriter, "on_"),
+    (AdvLedgerWriter, "append"),
+    (DeferredLedgerWriter, "on_"),
+    (DeferredLedgerWriter, "append"),
     (Recovery, "on_"),
     (BookieLedger, "take_"),
 )
@@ -64,9 +71,10 @@ def witnessed(history: History) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(patch.object(frames, "_BUFFER_BYTES", _BUFFER_BYTES))
         _watch_words(history, stack)
+        inside: list[object] = []
         for core, prefix in _CORES:
             for name in [name for name in vars(core) if name.startswith(prefix)]:
-                stack.enter_context(patch.object(core, name, _validating(history, core, name)))
+                stack.enter_context(patch.object(core, name, _validating(history, core, name, inside)))
         yield
 
 
@@ -76,7 +84,8 @@ def _watch_words(history: History, stack: ExitStack) -> None:
     on_stored, failed_read = WriteHandle.on_stored, handlers.failed_read
 
     def note_stored(self: WriteHandle, bookie_id: str, tokens: list[Any]) -> None:
-        stored[bookie_id.partition(":")[0], self.ledger_id].update(tokens)
+        if not isinstance(self, DeferredWriteHandle):
+            stored[bookie_id.partition(":")[0], self.ledger_id].update(tokens)
         on_stored(self, bookie_id, tokens)
 
     def check_denial(request: Any, status: Status) -> Any:
@@ -96,11 +105,18 @@ def _watch_words(history: History, stack: ExitStack) -> None:
     stack.enter_context(patch.object(handlers, "failed_read", check_denial))
 
 
-def _validating(history: History, core: type, name: str) -> Callable[..., Any]:
+def _validating(history: History, core: type, name: str, inside: list[object]) -> Callable[..., Any]:
+    """Wrap an event of a core; within another event of the same object it is half of one."""
     take = getattr(core, name)
 
     def validated(self: Any, *arguments: Any, **options: Any) -> Any:
-        result = take(self, *arguments, **options)
+        if any(other is self for other in inside):
+            return take(self, *arguments, **options)
+        inside.append(self)
+        try:
+            result = take(self, *arguments, **options)
+        finally:
+            inside.pop()
         try:
             self.validate()
         except AssertionError as error:

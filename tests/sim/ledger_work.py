@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
+from typing import Any
 
+from ledger.client.adv_handle import AdvWriteHandle
 from ledger.client.client import LedgerClient
+from ledger.client.deferred_handle import DeferredWriteHandle
 from ledger.client.read_handle import ReadHandle
 from ledger.client.settings import ClientSettings
 from ledger.client.write_handle import WriteHandle
@@ -75,16 +79,7 @@ class Work:
 
     async def _write(self, client: LedgerClient, rng: random.Random, who: str) -> None:
         """Write one ledger, and close it whatever happens; now and then leave it to others."""
-        ensemble_size, write_quorum, ack_quorum = rng.choice(self._quorums)
-        password = rng.choice(_PASSWORDS)
-        handle = await client.create(
-            ensemble_size=ensemble_size,
-            write_quorum=write_quorum,
-            ack_quorum=ack_quorum,
-            digest_type=rng.choice(self._digests),
-            password=password,
-        )
-        ledger = self._history.created(handle.ledger_id, ack_quorum, password, who)
+        handle, ledger = await self._create(client, rng, who)
         appends: list[asyncio.Future[int]] = []
         try:
             await self._fill(handle, ledger, rng, who, appends)
@@ -99,6 +94,25 @@ class Work:
         if pending and handle.metadata.is_closed:
             self._history.fail("no-hang", f"{who} closed ledger {ledger.ledger_id}, {pending} appends still wait")
 
+    async def _create(self, client: LedgerClient, rng: random.Random, who: str) -> tuple[WriteHandle, LedgerHistory]:
+        ensemble_size, write_quorum, ack_quorum = rng.choice(self._quorums)
+        password = rng.choice(_PASSWORDS)
+        options: dict[str, Any] = {
+            "ensemble_size": ensemble_size,
+            "write_quorum": write_quorum,
+            "ack_quorum": ack_quorum,
+            "digest_type": rng.choice(self._digests),
+            "password": password,
+        }
+        kind = rng.choice(("plain", "plain", "explicit", "deferred"))
+        handle: WriteHandle
+        if kind == "explicit":
+            wanted_id = rng.getrandbits(62) if rng.random() < 0.1 else None
+            handle = await client.create_adv(ledger_id=wanted_id, **options)
+        else:
+            handle = await client.create(deferred_sync=kind == "deferred", **options)
+        return handle, self._history.created(handle.ledger_id, ack_quorum, password, f"{who} ({kind})")
+
     async def _fill(
         self,
         handle: WriteHandle,
@@ -110,30 +124,43 @@ class Work:
         pause_s = rng.choice((0.0, 0.005, 0.05, 0.3, 2.0))
         batch = rng.choice((1, 1, 5))
         for _ in range(rng.choice((3, 20, 80))):
-            appends.append(self._append(handle, ledger, rng, who, rng.randint(1, batch)))
+            appends += self._append(handle, ledger, rng, who, rng.randint(1, batch))
             if self.is_over or handle.failure is not None:
                 break
             await asyncio.sleep(rng.expovariate(1 / pause_s) if pause_s else 0.0)
             if rng.random() < 0.1:
                 await handle.write_lac()
+            if isinstance(handle, DeferredWriteHandle) and rng.random() < 0.2:
+                self._forced(ledger, await handle.force())
 
     def _append(
         self, handle: WriteHandle, ledger: LedgerHistory, rng: random.Random, who: str, count: int
-    ) -> asyncio.Future[int]:
+    ) -> list[asyncio.Future[int]]:
         first = len(ledger.payloads)
         for entry_id in range(first, first + count):
             size = rng.choice((0, 10, 10, 300, 3000))
             ledger.payloads.append(f"{who} {ledger.ledger_id} {entry_id} ".encode() + rng.randbytes(size))
+        if isinstance(handle, AdvWriteHandle):
+            ids = rng.sample(range(first, first + count), count)
+            futures = [handle.append_at(entry_id, ledger.payloads[entry_id]) for entry_id in ids]
+            counts = [1] * count
+        else:
+            futures, counts = [handle.append_many(ledger.payloads[first:])], [count]
+        if not isinstance(handle, DeferredWriteHandle):
+            for future, entry_count in zip(futures, counts, strict=True):
+                future.add_done_callback(partial(self._on_done, ledger, entry_count))
+        return futures
 
-        def on_done(future: asyncio.Future[int]) -> None:
-            if not future.cancelled() and future.exception() is None:
-                last = future.result()
-                for entry_id in range(last - count + 1, last + 1):
-                    self._history.acked(ledger, entry_id)
+    def _on_done(self, ledger: LedgerHistory, count: int, future: asyncio.Future[int]) -> None:
+        if not future.cancelled() and future.exception() is None:
+            last = future.result()
+            for entry_id in range(last - count + 1, last + 1):
+                self._history.acked(ledger, entry_id)
 
-        future = handle.append_many(ledger.payloads[first:])
-        future.add_done_callback(on_done)
-        return future
+    def _forced(self, ledger: LedgerHistory, last_entry_id: int) -> None:
+        """Only what was forced is promised."""
+        for entry_id in range(ledger.last_acked + 1, last_entry_id + 1):
+            self._history.acked(ledger, entry_id)
 
     async def _close(self, handle: WriteHandle, ledger: LedgerHistory, rng: random.Random, who: str) -> None:
         for _ in range(30):
@@ -158,12 +185,13 @@ class Work:
         handle = await client.open(ledger.ledger_id, password=ledger.password)
         end = handle.last_add_confirmed
         self._history.closed(ledger, end, who)
-        if end >= 0 and rng.random() < 0.3:
-            self._check(ledger, await handle.read(0, end), who)
+        if end >= 0 and rng.random() < 0.5:
+            first = rng.randint(0, end)
+            self._check(ledger, first, await handle.read(first, rng.randint(first, end)), who)
         await handle.close()
 
-    def _check(self, ledger: LedgerHistory, entries: list[Entry], who: str) -> None:
-        for expected, entry in enumerate(entries):
+    def _check(self, ledger: LedgerHistory, first: int, entries: list[Entry], who: str) -> None:
+        for expected, entry in enumerate(entries, first):
             if entry.entry_id != expected:
                 self._history.fail("no-gap", f"ledger {ledger.ledger_id}: {entry.entry_id} where {expected} was due")
             self._history.read(ledger, entry.entry_id, entry.payload, who)

@@ -1,0 +1,159 @@
+"""Bugs to plant into bookies: the simulation must find each (`test_ledger_bugs`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ledger.bookie import handlers, identity
+from ledger.bookie.collector import Collector
+from ledger.bookie.handlers import Handlers
+from ledger.core.bookie_ledger import NO_LIMBO, BookieLedger, missing_ledger_status
+from ledger.store import entry_store, journal_format, segment_format
+from ledger.store.cold_reads import ColdReads
+from ledger.store.journal import Journal
+from ledger.testing import SimDisk
+from ledger.wire.codes import Status
+
+__all__ = [
+    "ack_before_sync",
+    "check_no_sums",
+    "collect_by_a_stale_list",
+    "deny_what_cannot_be_read",
+    "go_on_after_a_failed_sync",
+    "ignore_fences",
+    "keep_fences_in_memory",
+    "limit_limbo_to_known_ledgers",
+    "start_new_disks_without_limbo",
+    "trust_the_page_cache",
+]
+
+
+def ack_before_sync(patch: pytest.MonkeyPatch) -> None:
+    write = Journal._write
+
+    def write_without_sync(self: Journal, generation: Any, sealed: Any, items: Any) -> int:
+        disk, self._disk = self._disk, _NoSync(self._disk)
+        try:
+            return write(self, generation, sealed, items)
+        finally:
+            self._disk = disk
+
+    patch.setattr(Journal, "_write", write_without_sync)
+
+
+class _NoSync:
+    def __init__(self, disk: Any) -> None:
+        self._disk = disk
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._disk, name)
+
+    def fdatasync(self, handle: int) -> None:
+        pass
+
+
+def ignore_fences(patch: pytest.MonkeyPatch) -> None:
+    def refuse_add(self: BookieLedger, master_key: bytes, *, is_recovery: bool) -> Status | None:
+        return None if self.has_key(master_key) else Status.EUA
+
+    patch.setattr(BookieLedger, "refuse_add", refuse_add)
+
+
+def keep_fences_in_memory(patch: pytest.MonkeyPatch) -> None:
+    fence = Handlers._fence
+
+    def fence_without_record(self: Handlers, request: Any) -> Any:
+        ledger = self._store.ledgers.get(request.ledger_id)
+        if ledger is None:
+            return fence(self, request)
+        refused = ledger.refuse_fence(request.master_key)
+        if refused is None:
+            ledger.is_fenced = ledger.is_fence_durable = True
+            self.polls.wake(ledger, all_of_them=True)
+        return refused
+
+    patch.setattr(Handlers, "_fence", fence_without_record)
+
+
+def go_on_after_a_failed_sync(patch: pytest.MonkeyPatch) -> None:
+    """What PostgreSQL did until 2018: a second sync of dropped pages succeeds."""
+    sync = SimDisk.fdatasync
+
+    def sync_again(self: SimDisk, handle: int) -> None:
+        try:
+            sync(self, handle)
+        except OSError:
+            sync_again(self, handle)
+
+    patch.setattr(SimDisk, "fdatasync", sync_again)
+
+
+def trust_the_page_cache(patch: pytest.MonkeyPatch) -> None:
+    """A restart that takes for durable what it can read."""
+    recover = entry_store.recover
+
+    def recover_without_sync(disk: Any, *arguments: Any) -> Any:
+        disk.fdatasync = disk.fsync_dir = lambda _: None
+        try:
+            return recover(disk, *arguments)
+        finally:
+            del disk.fdatasync, disk.fsync_dir
+
+    patch.setattr(entry_store, "recover", recover_without_sync)
+
+
+def check_no_sums(patch: pytest.MonkeyPatch) -> None:
+    """Storage without checksums; those of the entries themselves still keep clients from wrong data."""
+    for module in (journal_format, segment_format):
+        patch.setattr(module, "_crc", lambda _content, _before=0: 0)
+
+
+def deny_what_cannot_be_read(patch: pytest.MonkeyPatch) -> None:
+    """BookKeeper's #2908: a damaged file is answered with "no such entry"."""
+    read = ColdReads._read_all
+
+    def read_or_deny(self: ColdReads, lookups: Any) -> Any:
+        return [None if isinstance(found, Exception) else found for found in read(self, lookups)]
+
+    patch.setattr(ColdReads, "_read_all", read_or_deny)
+
+
+def limit_limbo_to_known_ledgers(patch: pytest.MonkeyPatch) -> None:
+    """safety.md 24: a ledger of which a bookie lost everything is not in its limbo."""
+    patch.setattr(
+        handlers, "missing_ledger_status", lambda ledger_id, _limbo: missing_ledger_status(ledger_id, NO_LIMBO)
+    )
+
+
+def start_new_disks_without_limbo(patch: pytest.MonkeyPatch) -> None:
+    """safety.md 25: a new cookie for an id that ledgers still name."""
+
+    async def nobody_names_it(_ledgers: Any, _bookie_id: str) -> int:
+        return -1
+
+    patch.setattr(identity, "still_named_up_to", nobody_names_it)
+
+
+def collect_by_a_stale_list(patch: pytest.MonkeyPatch) -> None:
+    """safety.md 26: what a listing does not show is deleted, without a sync and a look at the ledger itself."""
+    collect = Collector.collect
+
+    async def collect_by_list(self: Collector) -> Any:
+        sync = self._ledgers.store.sync
+        self._ledgers.store.sync = _do_nothing
+        try:
+            return await collect(self)
+        finally:
+            self._ledgers.store.sync = sync
+
+    async def is_gone(_self: Collector, _ledger_id: int) -> bool:
+        return True
+
+    patch.setattr(Collector, "collect", collect_by_list)
+    patch.setattr(Collector, "_is_gone", is_gone)
+
+
+async def _do_nothing(_path: str) -> None:
+    pass
