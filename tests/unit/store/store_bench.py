@@ -133,7 +133,9 @@ class StoreBench:
             done = asyncio.get_running_loop().create_future()
             durable.append(done)
             toc = array("I", [n for chunk in chunks for n in (0, len(chunk))])
-            item = JournalItem(list(chunks), toc, len(chunks), lambda _, done=done: done.set_result(None))
+            item = JournalItem(
+                list(chunks), toc, len(chunks), lambda _, done=done: done.done() or done.set_result(None)
+            )
             self.store.journal.append(generation, item)
             ledger.take_add(entry_id, entry_id - 1)
         for done in durable:
