@@ -69,10 +69,7 @@ class EnsembleChanger:
 
     async def change(self, core: LedgerWriter, carry_out: CarryOut) -> None:
         """Carry out a `ChangeEnsemble`: until the metadata name another ensemble, or it is clear that they will not."""
-        try:
-            spares, failure = await self._choose(core)
-        except LedgerError as error:
-            spares, failure = {}, f"the metadata store does not say who is writable ({error})"
+        spares, failure = await self._choose_in_time(core)
         wanted = core.positions_to_change(self._now())
         spares = {position: spare for position, spare in spares.items() if position in wanted}
         if not wanted:
@@ -83,6 +80,20 @@ class EnsembleChanger:
             carry_out(core.on_no_spare(failure, self._now()))
         else:
             await self._publish(core, carry_out, spares, wanted)
+
+    async def _choose_in_time(self, core: LedgerWriter) -> tuple[dict[int, str], str]:
+        """Find spares; while the metadata store does not answer, wait for it or for the bookies, whoever is quicker."""
+        attempt_count = 0
+        while core.failure is None:
+            try:
+                return await self._choose(core)
+            except _UNANSWERED as error:
+                attempt_count += 1
+                _log.warning("no list of bookies", extra={"ledger_id": self.ledger_id, "error": str(error)})
+                await self._pause(attempt_count)
+            except LedgerError as error:
+                return {}, f"the metadata store does not say who is writable ({error})"
+        return {}, "the writer has ended"
 
     async def _choose(self, core: LedgerWriter) -> tuple[dict[int, str], str]:
         """Find a spare for each failed position; those that fail meanwhile are looked at too."""

@@ -41,13 +41,22 @@ SETTINGS = ClientSettings(
 
 
 class LossyStore(LedgerStore):
-    """Loses the reply of the next writes: True was applied, False was not. `gate`, if set, holds writes back."""
+    """Loses the reply of the next writes: True was applied, False was not.
+
+    `gate`, if set, holds writes back; while it `is_away`, nobody learns who is writable.
+    """
 
     def __init__(self, store: Any) -> None:
         super().__init__(store, "/ledgers")
         self.losses: list[bool] = []
         self.gate: asyncio.Event | None = None
         self.before_write: Callable[[], Awaitable[None]] | None = None
+        self.is_away = False
+
+    async def writable_bookies(self, **options: Any) -> list[str]:
+        if self.is_away:
+            raise MetadataUnavailableError("no reply to children")
+        return await super().writable_bookies(**options)
 
     async def write(self, *arguments: Any) -> int:
         if self.before_write is not None:

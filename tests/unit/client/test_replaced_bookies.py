@@ -320,6 +320,41 @@ def test_the_writer_goes_on_while_the_metadata_store_is_away_and_changes_the_ens
     run(scenario)
 
 
+def test_a_lost_quorum_is_waited_for_while_the_metadata_store_is_away() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        writer = await cluster.client.create()
+        await writer.append(b"x")
+        old = writer.metadata.segments[-1].bookies
+        cluster.store.is_away = True
+        cluster.kill(old[0])
+        append = writer.append(b"y")
+        await asyncio.sleep(4)
+        assert not append.done()
+        cluster.start(old[0])
+        assert await append == 1
+        await asyncio.sleep(4)
+        cluster.store.is_away = False
+        assert await writer.append(b"z") == 2
+        assert await cluster.segments(writer.ledger_id) == [(0, old)]
+
+    run(scenario)
+
+
+def test_a_lost_quorum_is_mended_when_the_metadata_store_is_back() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        writer = await cluster.client.create()
+        await writer.append(b"x")
+        cluster.store.is_away = True
+        cluster.kill(writer.metadata.segments[-1].bookies[0])
+        append = writer.append(b"y")
+        await asyncio.sleep(4)
+        cluster.store.is_away = False
+        assert await append == 1
+        assert len(await cluster.segments(writer.ledger_id)) == 2
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("state", [LedgerState.IN_RECOVERY, LedgerState.CLOSED])
 def test_a_recovery_that_comes_first_ends_the_writer(state: LedgerState) -> None:
     async def scenario(cluster: FakeCluster) -> None:
