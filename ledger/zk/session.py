@@ -16,7 +16,6 @@ from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
-from kazoo.security import OPEN_ACL_UNSAFE
 
 from ledger.errors import (
     BadVersionError,
@@ -28,12 +27,11 @@ from ledger.errors import (
     NoNodeError,
 )
 from ledger.ports import ANY_VERSION, SessionState, Versioned, Watcher
+from ledger.zk.auth import AUTH_FILE_VARIABLE, AclRule, login_of
 
 __all__ = ["ZooKeeperSession", "connect"]
 
 _LOG = logging.getLogger(__name__)
-_ACL = OPEN_ACL_UNSAFE
-"""Of every node that we create. Who reaches ZooKeeper may change all: it is for a firewall to protect."""
 _STATES = {
     KazooState.CONNECTED: SessionState.CONNECTED,
     KazooState.SUSPENDED: SessionState.SUSPENDED,
@@ -64,22 +62,24 @@ async def connect(
         hosts: Servers as "host:port"; one of them is used.
         session_timeout_ms: Asked for; the server grants 2 to 20 of its ticks.
         connect_timeout_s: For the first connection.
-        auth: (scheme, credential), for example ("digest", "user:secret").
+        auth: (scheme, credential), for example ("digest", "user:secret"); None means what the file holds that
+            `RSM_ZK_AUTH_FILE` names, if it names one. See `ledger.zk.auth` for the ACLs that follow.
 
     Raises:
+        UsageError: The file with the log-in cannot be used.
         MetadataUnavailableError: No server answered in time.
 
     """
+    login = auth or login_of()
     client = KazooClient(
         hosts=",".join(hosts),
         timeout=session_timeout_ms / 1000,
-        auth_data=[auth] if auth else None,
-        default_acl=_ACL,
+        auth_data=[login] if login else None,
         connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0),
         command_retry=KazooRetry(max_tries=0),
         logger=_kazoo_log(),
     )
-    session = ZooKeeperSession(client, asyncio.get_running_loop(), session_timeout_ms)
+    session = ZooKeeperSession(client, asyncio.get_running_loop(), session_timeout_ms, has_login=login is not None)
     started = client.start_async()
     if not await asyncio.to_thread(started.wait, connect_timeout_s):
         await session.close()
@@ -102,7 +102,14 @@ def _kazoo_log() -> logging.Logger:
 class ZooKeeperSession:
     """A `MetadataStore` over one kazoo client; made by `connect`."""
 
-    def __init__(self, client: KazooClient, loop: asyncio.AbstractEventLoop, session_timeout_ms: int) -> None:
+    def __init__(
+        self,
+        client: KazooClient,
+        loop: asyncio.AbstractEventLoop,
+        session_timeout_ms: int,
+        *,
+        has_login: bool = False,
+    ) -> None:
         self._client = client
         self._loop = loop
         self._reply_s_max = max(2.0, 1.5 * session_timeout_ms / 1000)
@@ -110,6 +117,7 @@ class ZooKeeperSession:
         self._listeners: list[Callable[[SessionState], None]] = []
         self._asked_ms = session_timeout_ms
         self._granted_ms = 0
+        self._acl_rule = AclRule(has_login=has_login)
         self._hear_of_grants()
         client.add_listener(self._heard_on_thread)
 
@@ -189,8 +197,20 @@ class ZooKeeperSession:
     ) -> str:
         """Create a node; see `MetadataStore.create`."""
         call = self._client.create_async
-        created = await self._call("create", path, call, path, value, None, ephemeral, sequential, parents)
+        acl = await self._acl_for(path)
+        created = await self._call("create", path, call, path, value, acl, ephemeral, sequential, parents)
         return str(created)
+
+    async def _acl_for(self, path: str) -> list[Any]:
+        """Return the ACL for a new node; asks once for each tree, and only with a log-in."""
+        tree = self._acl_rule.tree_to_ask_for(path)
+        if tree is not None:
+            try:
+                acls, _stat = await self._call("look at", tree, self._client.get_acls_async, tree)
+            except NoNodeError:
+                acls = None
+            self._acl_rule.learn(tree, acls)
+        return self._acl_rule.acl_of(path)
 
     async def set(self, path: str, value: bytes, version: int) -> int:
         """Compare-and-set a node; see `MetadataStore.set`."""
@@ -283,4 +303,9 @@ def _translated(error: Exception, verb: str, path: str) -> MetadataError:
     for foreign, ours in _DEFINITE:
         if isinstance(error, foreign):
             return ours(f"ZooKeeper, {verb} {path}: {type(error).__name__} {error}".rstrip())
+    if isinstance(error, (kazoo_errors.NoAuthError, kazoo_errors.AuthFailedError, kazoo_errors.InvalidACLError)):
+        return MetadataError(
+            f"ZooKeeper does not let us {verb} {path} ({type(error).__name__}): name a file with this cluster's log-in "
+            f"in {AUTH_FILE_VARIABLE}"
+        )
     return MetadataError(f"ZooKeeper, {verb} {path}: {type(error).__name__} {error}".rstrip())

@@ -9,7 +9,14 @@ import pytest
 
 from ledger.core.metadata import DigestType, LedgerMetadata, LedgerState, Segment
 from ledger.core.quorum import QuorumConfig
-from ledger.errors import BadVersionError, MetadataUnavailableError, NodeExistsError, NoNodeError, NoSuchLedgerError
+from ledger.errors import (
+    BadVersionError,
+    MetadataError,
+    MetadataUnavailableError,
+    NodeExistsError,
+    NoNodeError,
+    NoSuchLedgerError,
+)
 from ledger.ports import SessionState
 from ledger.zk.ledgers import LedgerStore
 from ledger.zk.registration import BookieRegistration
@@ -145,3 +152,27 @@ async def test_the_server_bounds_the_session_time_out_that_is_granted(zookeeper:
     store = await connect([zookeeper], session_timeout_ms=4_000)
     assert store.granted_timeout_ms == 4_000
     await store.close()
+
+
+async def test_nodes_made_with_a_log_in_are_the_creators_alone(zookeeper: str, root: str) -> None:
+    owner = await connect([zookeeper], auth=("digest", "owner:secret"))
+    again = await connect([zookeeper], auth=("digest", "owner:secret"))
+    stranger = await _connect(zookeeper)
+    await owner.create(f"{root}/a/b", b"1", parents=True)
+    with pytest.raises(MetadataError, match=r"does not let us read .*RSM_ZK_AUTH_FILE"):
+        await stranger.get(f"{root}/a/b")
+    with pytest.raises(MetadataError, match="does not let us create"):
+        await stranger.create(f"{root}/a/c")
+    assert await again.set(f"{root}/a/b", b"2", 0) == 1
+    for session in (owner, again, stranger):
+        await session.close()
+
+
+async def test_an_open_cluster_stays_open_for_a_client_with_a_log_in(zookeeper: str, root: str) -> None:
+    stranger = await _connect(zookeeper)
+    await LedgerStore(stranger, root).ensure_layout("id")
+    owner = await connect([zookeeper], auth=("digest", "owner:secret"))
+    await owner.create(f"{root}/00/0000/L0000", b"1", parents=True)
+    assert (await stranger.get(f"{root}/00/0000/L0000")).value == b"1"
+    await owner.close()
+    await stranger.close()
