@@ -159,7 +159,7 @@ async def test_nodes_made_with_a_log_in_are_the_creators_alone(zookeeper: str, r
     again = await connect([zookeeper], auth=("digest", "owner:secret"))
     stranger = await _connect(zookeeper)
     await owner.create(f"{root}/a/b", b"1", parents=True)
-    with pytest.raises(MetadataError, match=r"does not let us read .*RSM_ZK_AUTH_FILE"):
+    with pytest.raises(MetadataError, match=r"does not let us get .*RSM_ZK_AUTH_FILE"):
         await stranger.get(f"{root}/a/b")
     with pytest.raises(MetadataError, match="does not let us create"):
         await stranger.create(f"{root}/a/c")
