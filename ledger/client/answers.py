@@ -21,7 +21,7 @@ __all__ = ["Answered", "AnswerQueue", "miss_kind", "read_answer"]
 _NAMES = {status: status.name for status in Status}  # `Status.name` is a slow property
 
 
-class Answered(msgspec.Struct, frozen=True):
+class Answered(msgspec.Struct, frozen=True, gc=False):
     """What one bookie said to one request.
 
     Attributes:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
-from typing import Any, Final
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from ledger.client.answers import Answered, AnswerQueue, miss_kind, read_answer
+from ledger.client.answers import miss_kind
 from ledger.client.pool import ConnectionPool
 from ledger.client.silence import SilenceTimer
 from ledger.core.entry import Answer, Entry, Miss, MissKind
 from ledger.core.metadata import LedgerMetadata
 from ledger.core.reader import RangeReader, ReadRun
+from ledger.errors import DigestError
 from ledger.wire.codes import Status
 from ledger.wire.digests import Digest
-from ledger.wire.entry import unseal_run
-from ledger.wire.packets import BatchReadRequest, BatchReadResponse
+from ledger.wire.entry import unseal, unseal_run
+from ledger.wire.packets import BatchReadRequest, BatchReadResponse, ReadResponse, Response
 
 __all__ = ["EntrySource"]
 
@@ -26,6 +27,10 @@ _log = logging.getLogger(__name__)
 
 _BATCH_BYTES: Final = 1024 * 1024
 """What one batch read asks for: enough to hide the round trip, little enough to spread a window over the bookies."""
+
+
+_Answers: TypeAlias = tuple[str, list[tuple[Any, Response]], Sequence[Any], str]
+"""A bookie, what it answers to which tokens, the tokens that get no answer, and why not."""
 
 
 class _Batch(msgspec.Struct, frozen=True, gc=False):
@@ -71,7 +76,7 @@ class EntrySource:
             entry_bytes=self._entry_bytes or _mean_bytes(metadata),
         )
         loop = asyncio.get_running_loop()
-        queue = AnswerQueue()
+        queue = _Inbox()
         self._remember_slow(reader, loop.time())
         with SilenceTimer(queue, settings.speculative_read_s) as silence:
             while True:
@@ -83,7 +88,7 @@ class EntrySource:
                 if reader.is_done:
                     break
                 silence.start()
-                self._send(self._take_answers(reader, await queue.next_batch(), loop.time()), queue)
+                self._send(self._take_all(reader, await queue.next_batch(), loop.time()), queue)
                 if silence.take():
                     self._send(self._speculate(reader, loop.time(), settings.speculative_read_s), queue)
         if reader.failure is not None:
@@ -102,7 +107,7 @@ class EntrySource:
             self._slow_until[bookie_id] = now + self._pool.settings.quarantine_s
         return requests
 
-    def _send(self, runs: list[ReadRun], queue: AnswerQueue) -> None:
+    def _send(self, runs: list[ReadRun], queue: _Inbox) -> None:
         """Send all requests; single reads of one bookie in one go."""
         singles: dict[str, list[int]] = {}
         for run in runs:
@@ -116,39 +121,48 @@ class EntrySource:
         for bookie_id, entry_ids in singles.items():
             self._pool.ask_entries(bookie_id, self._ledger_id, entry_ids, queue)
 
-    def _take_answers(self, reader: RangeReader, batch: list[Answered], now: float) -> list[ReadRun]:
+    def _take_all(self, reader: RangeReader, batch: list[_Answers], now: float) -> list[ReadRun]:
+        runs: list[ReadRun] = []
+        for bookie_id, responses, unanswered, reason in batch:
+            runs += self._take_answers(reader, bookie_id, responses, now)
+            silence = Miss(MissKind.UNKNOWN, reason)
+            singles = [(bookie_id, token, silence) for token in unanswered if not isinstance(token, _Batch)]
+            runs += reader.on_answers(singles, now)
+            for token in unanswered:
+                if isinstance(token, _Batch):
+                    runs += reader.on_batch(bookie_id, token.first_entry_id, (), silence, now)
+        return runs
+
+    def _take_answers(
+        self, reader: RangeReader, bookie_id: str, responses: list[tuple[Any, Response]], now: float
+    ) -> list[ReadRun]:
         singles: list[tuple[str, int, Answer]] = []
         runs: list[ReadRun] = []
-        for answered in batch:
-            token: Any = answered.token
-            if isinstance(token, _Batch):
-                runs += self._take_batch(reader, answered, token.first_entry_id, now)
-                continue
-            answer = read_answer(answered, self._digest, self._ledger_id, token)
-            if isinstance(answer, Miss) and answer.kind == MissKind.CORRUPT:
-                self._on_corrupt(answered.bookie_id, answer)
-            singles.append((answered.bookie_id, token, answer))
+        ledger_id, digest = self._ledger_id, self._digest
+        for token, response in responses:
+            if isinstance(response, ReadResponse) and response.status == Status.EOK and response.body is not None:
+                answer: Answer
+                try:
+                    answer = unseal(response.body, digest, ledger_id=ledger_id, entry_id=token)
+                except DigestError as error:
+                    answer = self._corrupt(bookie_id, error)
+                singles.append((bookie_id, token, answer))
+            elif isinstance(token, _Batch):
+                runs += self._take_batch(reader, bookie_id, token.first_entry_id, response, now)
+            else:
+                singles.append((bookie_id, token, _miss(response)))
         return runs + reader.on_answers(singles, now) if singles else runs
 
-    def _take_batch(self, reader: RangeReader, answered: Answered, first: int, now: float) -> list[ReadRun]:
-        response = answered.response
-        bookie_id = answered.bookie_id
-        entries: list[Entry] = []
-        miss: Miss | None
-        if not isinstance(response, BatchReadResponse):
-            miss = Miss(MissKind.UNKNOWN, answered.reason)
-        elif response.status != Status.EOK:
-            miss = Miss(miss_kind(response.status), response.status.name)
-        else:
-            entries, error = unseal_run(response.bodies, self._digest, ledger_id=self._ledger_id, first_entry_id=first)
-            miss = None if error is None else Miss(MissKind.CORRUPT, str(error))
-            if miss is not None:
-                self._on_corrupt(bookie_id, miss)
-            elif not entries:
-                miss = Miss(MissKind.UNKNOWN, "EOK without an entry")
+    def _take_batch(
+        self, reader: RangeReader, bookie_id: str, first: int, response: Response, now: float
+    ) -> list[ReadRun]:
+        if not isinstance(response, BatchReadResponse) or response.status != Status.EOK or not response.bodies:
+            return reader.on_batch(bookie_id, first, (), _miss(response), now)
+        entries, error = unseal_run(response.bodies, self._digest, ledger_id=self._ledger_id, first_entry_id=first)
+        miss = None if error is None else self._corrupt(bookie_id, error)
         return reader.on_batch(bookie_id, first, entries, miss, now)
 
-    def _on_corrupt(self, bookie_id: str, miss: Miss) -> None:
+    def _corrupt(self, bookie_id: str, error: DigestError) -> Miss:
         """Count a damaged entry; the next replica is asked for it anyway."""
         count = self.digest_failures.get(bookie_id, 0)
         self.digest_failures[bookie_id] = count + 1
@@ -156,8 +170,49 @@ class EntrySource:
         if count == 0:
             _log.warning(
                 "bookie sends damaged entries: check its disks; other replicas are read instead",
-                extra={"bookie_id": bookie_id, "ledger_id": self._ledger_id, "error": miss.reason},
+                extra={"bookie_id": bookie_id, "ledger_id": self._ledger_id, "error": str(error)},
             )
+        return Miss(MissKind.CORRUPT, str(error))
+
+
+class _Inbox:
+    """An asker that keeps whole batches of answers until `next_batch` takes them: no object per entry."""
+
+    def __init__(self) -> None:
+        self._batches: list[_Answers] = []
+        self._wake: asyncio.Future[None] | None = None
+
+    async def next_batch(self) -> list[_Answers]:
+        """Wait until something has come, or `wake` is called, and take all of it."""
+        if not self._batches:
+            self._wake = asyncio.get_running_loop().create_future()
+            await self._wake
+        batches, self._batches = self._batches, []
+        return batches
+
+    def wake(self) -> None:
+        """Make `next_batch` return."""
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    def on_stored(self, bookie_id: str, tokens: Sequence[Any]) -> None:
+        """Never called: nothing is added."""
+
+    def on_responses(self, bookie_id: str, responses: list[tuple[Any, Response]]) -> None:
+        """Take answers."""
+        self._batches.append((bookie_id, responses, (), ""))
+        self.wake()
+
+    def on_unanswered(self, bookie_id: str, tokens: Sequence[Any], reason: str) -> None:
+        """Take requests that get no answer."""
+        self._batches.append((bookie_id, [], tokens, reason))
+        self.wake()
+
+
+def _miss(response: Response) -> Miss:
+    if response.status == Status.EOK:
+        return Miss(MissKind.UNKNOWN, "EOK without an entry")
+    return Miss(miss_kind(response.status), response.status.name)
 
 
 def _mean_bytes(metadata: LedgerMetadata) -> int | None:

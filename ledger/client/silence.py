@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Self
+from typing import Protocol, Self
 
-from ledger.client.answers import AnswerQueue
+__all__ = ["SilenceTimer", "Wakeable"]
 
-__all__ = ["SilenceTimer"]
+
+class Wakeable(Protocol):
+    """Where somebody waits for answers."""
+
+    def wake(self) -> None:
+        """Have the wait end, with nothing if nothing has come."""
+        ...
 
 
 class SilenceTimer:
@@ -17,7 +23,7 @@ class SilenceTimer:
     than the interval finds the answers of that time in the queue.
     """
 
-    def __init__(self, queue: AnswerQueue, interval_s: float) -> None:
+    def __init__(self, queue: Wakeable, interval_s: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._queue = queue
         self._interval_s = interval_s

@@ -66,7 +66,7 @@ class _Run:
     Attributes:
         asked: Who was asked, in order; never empty.
         asked_at: When the last of them was.
-        misses: What those said who do not have it.
+        misses: What those said who do not have it. (Tuples: nothing that the garbage collector follows.)
 
     """
 
@@ -75,9 +75,9 @@ class _Run:
     def __init__(self, first: int, count: int, bookie_id: str, now: float) -> None:
         self.first = first
         self.count = count
-        self.asked = [bookie_id]
+        self.asked: tuple[str, ...] = (bookie_id,)
         self.asked_at = now
-        self.misses: list[tuple[str, Miss]] = []
+        self.misses: tuple[tuple[str, Miss], ...] = ()
 
 
 class RangeReader:
@@ -147,13 +147,20 @@ class RangeReader:
         self._suspects = suspects
         limit = min(self._last, self.next_entry_id + self._window_entries() - 1)
         while (first := self._next_unasked) <= limit:
-            count = 1
-            if self._batch_bytes is not None:
-                count = min(self._batch_entries(), self._segment_end(first) - first + 1, self._last - first + 1)
             bookie_id = self._replicas(first)[0]
-            self._runs[first] = _Run(first, count, bookie_id, now)
-            requests.append(ReadRun(bookie_id, first, count))
-            self._next_unasked = first + count
+            segment_end = min(self._last, self._segment_end(first))
+            if self._batch_bytes is not None:
+                count = min(self._batch_entries(), segment_end - first + 1)
+                self._runs[first] = _Run(first, count, bookie_id, now)
+                requests.append(ReadRun(bookie_id, first, count))
+                self._next_unasked = first + count
+                continue
+            stride = self._singles_in_a_row
+            end = min(limit, segment_end, first - first % stride + stride - 1)
+            for entry_id in range(first, end + 1):
+                self._runs[entry_id] = _Run(entry_id, 1, bookie_id, now)
+                requests.append(ReadRun(bookie_id, entry_id, 1))
+            self._next_unasked = end + 1
         return requests
 
     def on_answers(self, answers: Iterable[tuple[str, int, Answer]], now: float) -> list[ReadRun]:
@@ -252,7 +259,7 @@ class RangeReader:
     def _on_miss(self, run: _Run, bookie_id: str, miss: Miss, now: float) -> list[ReadRun]:
         if run.first > self._last or bookie_id in [bookie for bookie, _ in run.misses]:
             return []
-        run.misses.append((bookie_id, miss))
+        run.misses += ((bookie_id, miss),)
         requests = self._ask_next(run)
         if requests:
             run.asked_at = now
@@ -268,7 +275,7 @@ class RangeReader:
     def _ask_next(self, run: _Run) -> list[ReadRun]:
         for bookie_id in self._replicas(run.first):
             if bookie_id not in run.asked:
-                run.asked.append(bookie_id)
+                run.asked += (bookie_id,)
                 return [ReadRun(bookie_id, run.first, run.count)]
         return []
 

@@ -147,19 +147,18 @@ def _damage(patch: pytest.MonkeyPatch, reader: ReadHandle, damaged: set[str]) ->
     source = reader._source
     take = source._take_answers
 
-    def take_damaged(core: Any, batch: Any, now: float) -> Any:
-        for index, answered in enumerate(batch):
-            response = answered.response
-            if answered.bookie_id not in damaged or response is None:
-                continue
-            if hasattr(response, "bodies"):
-                rotten: Any = msgspec.structs.replace(response, bodies=tuple(_flip(body) for body in response.bodies))
-            else:
-                rotten = msgspec.structs.replace(response, body=_flip(response.body))
-            batch[index] = msgspec.structs.replace(answered, response=rotten)
-        return take(core, batch, now)
+    def take_damaged(core: Any, bookie_id: str, responses: Any, now: float) -> Any:
+        if bookie_id in damaged:
+            responses = [(token, _rot(response)) for token, response in responses]
+        return take(core, bookie_id, responses, now)
 
     patch.setattr(source, "_take_answers", take_damaged)
+
+
+def _rot(response: Any) -> Any:
+    if hasattr(response, "bodies"):
+        return msgspec.structs.replace(response, bodies=tuple(_flip(body) for body in response.bodies))
+    return msgspec.structs.replace(response, body=_flip(response.body))
 
 
 def _flip(body: bytes) -> bytes:
