@@ -7,18 +7,21 @@ BookKeeper counts: the whole frame, prefix and lengths included.
 
 from __future__ import annotations
 
+import asyncio
 import struct
+from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
-from ledger.bookie.responder import ConnectionGoneError, Responder
+from ledger.bookie.responder import Responder
 from ledger.core.bookie_ledger import BookieLedger
 from ledger.core.metadata import NO_ENTRY
-from ledger.store.cold_reads import Lookup
+from ledger.store.cold_reads import EntryRun
 from ledger.store.disk import Buffer
 from ledger.store.entry_store import EntryStore
 from ledger.store.tail import JournalPlace
 from ledger.wire.codes import V2_PROTOCOL_VERSION, Status, V2Opcode
+from ledger.wire.frames import FRAME_BYTES_MAX
 from ledger.wire.packets import BatchReadRequest
 
 __all__ = ["Answer", "BatchReads"]
@@ -30,9 +33,7 @@ _HEAD: Final = struct.Struct(">IIIqqq")
 _pack_length = struct.Struct(">I").pack
 _HEADER: Final = V2_PROTOCOL_VERSION << 24 | V2Opcode.BATCH_READ_ENTRY << 16
 _PREFIX_BYTES: Final = 4
-_FRAME_BYTES_MAX: Final = 5 << 20
-_COLD_FIRST: Final = 16
-_COLD_MAX: Final = 1024
+_LENGTH_BYTES: Final = 4
 
 
 class BatchReads:
@@ -40,36 +41,60 @@ class BatchReads:
 
     Args:
         store: Where the entries are.
-        byte_count_max: What those that wait for a disk may gather together; one more is refused.
+        byte_count_max: What those that read from disk may gather together; others wait for their turn.
+
+    Attributes:
+        room_bytes: What is left of it.
 
     """
 
     def __init__(self, store: EntryStore, *, byte_count_max: int) -> None:
+        assert byte_count_max >= FRAME_BYTES_MAX
         self.store = store
         self.room_bytes = byte_count_max
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
 
     def read(self, connection: Responder, ledger: BookieLedger, request: BatchReadRequest, answer: Answer) -> None:
-        """Answer one request, now or when a disk was read."""
-        _BatchRead(self, connection, ledger, request, answer).go_on()
+        """Answer one request: now if all is in memory, else when a disk was read."""
+        batch = _BatchRead(self, connection, ledger, request, answer)
+        if batch.is_in_memory():
+            batch.finish(None)
+        else:
+            # What was found pins memory and is not kept: it may be long until it is this one's turn.
+            connection.run_cold(_BatchRead(self, connection, ledger, request, answer).start)
+
+    def claim(self, byte_count: int, begin: Callable[[], None]) -> None:
+        """Call `begin` when there is room for a batch of this size; `release` gives it back."""
+        self._waiting.append((byte_count, begin))
+        self._begin_next()
+
+    def release(self, byte_count: int) -> None:
+        """Let the next begin."""
+        self.room_bytes += byte_count
+        self._begin_next()
+
+    def _begin_next(self) -> None:
+        while self._waiting and self._waiting[0][0] <= self.room_bytes:
+            byte_count, begin = self._waiting.popleft()
+            self.room_bytes -= byte_count
+            begin()
 
 
 class _BatchRead:
-    """One request under way: `parts` holds the entries before `_next_id`."""
+    """One request under way: `_parts` holds the entries before `_next_id`, lengths included."""
 
     __slots__ = (
         "_answer",
         "_batches",
         "_connection",
-        "_found",
+        "_done",
         "_frame_bytes",
-        "_is_waiting",
         "_ledger",
         "_left",
         "_max_bytes",
         "_next_id",
         "_parts",
         "_request",
-        "_wanted",
     )
 
     def __init__(
@@ -85,89 +110,77 @@ class _BatchRead:
         self._ledger = ledger
         self._request = request
         self._answer = answer
+        self._done: Callable[[], None] = _nothing
         self._parts: list[Buffer] = []
         self._frame_bytes = _HEAD.size
-        self._max_bytes = min(request.max_bytes, _FRAME_BYTES_MAX)
+        self._max_bytes = max(0, min(request.max_bytes, FRAME_BYTES_MAX))
         self._next_id = request.entry_id
         self._left = request.max_count if request.max_count > 0 else ledger.last_entry_id + 1
         if request.entry_id == NO_ENTRY:
             self._next_id, self._left = ledger.last_entry_id, 1
-        self._is_waiting = False
-        self._found: list[Any] = []
-        self._wanted = 0
 
-    def go_on(self) -> None:
-        """Take what is in memory; read on from disk, or answer."""
-        store, ledger = self._batches.store, self._ledger
-        while self._left > 0 and 0 <= self._next_id <= ledger.last_entry_id:
-            found = store.find(ledger.ledger_id, self._next_id)
+    def is_in_memory(self) -> bool:
+        """Take entries as long as they are in memory; return whether that is all."""
+        find, ledger_id, last = self._batches.store.find, self._ledger.ledger_id, self._ledger.last_entry_id
+        while self._left > 0 and 0 <= self._next_id <= last:
+            found = find(ledger_id, self._next_id)
             if found is None or isinstance(found, JournalPlace):
-                self._read_cold()
-                return
-            if not self._take(found):
-                break
-        self._finish(self._frame() if self._parts else None)
-
-    def _take(self, entry: Buffer) -> bool:
-        """Add the next entry if it fits."""
-        frame_bytes = self._frame_bytes + 4 + len(entry)
-        if frame_bytes > self._max_bytes and self._parts:
-            return False
-        self._frame_bytes = frame_bytes
-        self._parts += (_pack_length(len(entry)), entry)
-        self._next_id += 1
-        self._left -= 1
+                return False
+            frame_bytes = self._frame_bytes + _LENGTH_BYTES + len(found)
+            if frame_bytes > self._max_bytes and self._parts:
+                return True
+            self._parts += (_pack_length(len(found)), found)
+            self._add(1, frame_bytes)
         return True
 
-    def _read_cold(self) -> None:
-        """Read the next entries that are not in memory, as many as will fit as far as those taken tell."""
-        if not self._is_waiting:
-            if self._batches.room_bytes < self._max_bytes:
-                self._finish(Status.ETOOMANYREQUESTS)
-                return
-            self._is_waiting = True
-            self._batches.room_bytes -= max(0, self._max_bytes)
-        taken = len(self._parts) // 2
-        fitting = _COLD_FIRST
-        if taken:
-            fitting = max(0, self._max_bytes - self._frame_bytes) * taken // (self._frame_bytes - _HEAD.size) + 1
-        count = min(fitting, _COLD_MAX, self._left, self._ledger.last_entry_id - self._next_id + 1)
-        ledger_id, store = self._ledger.ledger_id, self._batches.store
-        lookups: list[Lookup] = []
-        for entry_id in range(self._next_id, self._next_id + count):
-            found = store.find(ledger_id, entry_id)
-            if found is not None and not isinstance(found, JournalPlace):
-                break
-            lookups.append(Lookup(ledger_id, entry_id, found))
-        self._found, self._wanted = [], len(lookups)
-        for lookup in lookups:
-            self._connection.read_cold(lookup, self._on_found)
+    def _add(self, entry_count: int, frame_bytes: int) -> None:
+        self._frame_bytes = frame_bytes
+        self._next_id += entry_count
+        self._left -= entry_count
 
-    def _on_found(self, entry: Any) -> None:
-        self._found.append(entry)
-        if len(self._found) < self._wanted:
-            return
-        for found in self._found:
-            if isinstance(found, bytes):
-                if self._take(found):
-                    continue
-                self._finish(self._frame())
-            elif self._parts:
-                self._finish(self._frame())
-            elif found is None:
-                self._finish(None)
-            else:
-                self._finish(None if isinstance(found, ConnectionGoneError) else Status.EIO)
-            return
-        self.go_on()
+    def start(self, done: Callable[[], None]) -> None:
+        """Read from disk what is not in memory, when there is room for it; then answer and call `done`."""
+        self._done = done
+        self._batches.claim(self._max_bytes, self._read_on)
 
-    def _frame(self) -> list[Buffer]:
-        request = self._request
-        length = self._frame_bytes - _PREFIX_BYTES
+    def _read_on(self) -> None:
+        left_bytes = self._max_bytes - self._frame_bytes
+        has_room = not self._parts or left_bytes > 0
+        if self._left <= 0 or not 0 <= self._next_id <= self._ledger.last_entry_id or not has_room:
+            self._end(None)
+            return
+        run = self._batches.store.read_run(
+            self._ledger.ledger_id, self._next_id, count_max=self._left, byte_count_max=left_bytes
+        )
+        run.add_done_callback(self._on_run)
+
+    def _on_run(self, future: asyncio.Future[EntryRun]) -> None:
+        if future.cancelled() or future.exception() is not None:
+            self._end(Status.EIO)
+            return
+        run = future.result()
+        frame_bytes = self._frame_bytes + run.byte_count
+        if not run.entry_count or (self._parts and frame_bytes > self._max_bytes):
+            self._end(None if run.error is None else Status.EIO)
+            return
+        self._parts += run.pieces
+        self._add(run.entry_count, frame_bytes)
+        self._read_on()
+
+    def _end(self, failure: Status | None) -> None:
+        self._batches.release(self._max_bytes)
+        self.finish(failure)
+        self._done()
+
+    def finish(self, failure: Status | None) -> None:
+        """Answer with what was found; with `failure`, or that the entry is not held, if that is nothing."""
+        if not self._parts:
+            self._answer(failure)
+            return
+        request, length = self._request, self._frame_bytes - _PREFIX_BYTES
         head = _HEAD.pack(length, _HEADER, 0, request.ledger_id, request.entry_id, request.txn_id)
-        return [head, *self._parts]
+        self._answer([head, *self._parts])
 
-    def _finish(self, result: list[Buffer] | Status | None) -> None:
-        if self._is_waiting:
-            self._batches.room_bytes += max(0, self._max_bytes)
-        self._answer(result)
+
+def _nothing() -> None:
+    """Stand in for `done` before there is one."""

@@ -11,7 +11,7 @@ from ledger.bookie.responder import ConnectionGoneError
 from ledger.store.cold_reads import Lookup
 from ledger.store.entry_store import EntryStore
 
-__all__ = ["Answer", "ColdQueue"]
+__all__ = ["Answer", "ColdQueue", "Job"]
 
 _TRIP_BYTES: Final = 4 << 20
 _TRIP_COUNT_FIRST: Final = 16
@@ -20,20 +20,23 @@ _TRIP_COUNT_MAX: Final = 1024
 Answer = Callable[[Any], None]
 """Gets the entry, None (not held), or why it cannot be told."""
 
+Job = Callable[[Callable[[], None]], None]
+"""Reads a run of entries; calls its argument when that is answered."""
+
 
 class ColdQueue:
     """See the module. How many entries a trip brings is learned from how long those of the last one were.
 
     Args:
         store: Where they are.
-        on_answered: Called when the answers of a trip were given.
+        on_answered: Called when the answers of a trip were given; begins the next one by `start` if they can be sent.
 
     """
 
     def __init__(self, store: EntryStore, on_answered: Callable[[], None]) -> None:
         self._store = store
         self._on_answered = on_answered
-        self._waiting: deque[tuple[Lookup, Answer]] = deque()
+        self._waiting: deque[tuple[Lookup, Answer] | Job] = deque()
         self._trip_count = _TRIP_COUNT_FIRST
         self._is_under_way = False
         self.count = 0
@@ -43,14 +46,35 @@ class ColdQueue:
         self.count += 1
         self._waiting.append((lookup, answer))
 
+    def add_job(self, job: Job) -> None:
+        """Queue a job that is a trip of its own; `start` begins it."""
+        self.count += 1
+        self._waiting.append(job)
+
     def start(self) -> None:
         """Begin the next trip unless one is under way."""
         if not self._waiting or self._is_under_way:
             return
         self._is_under_way = True
-        trip = [self._waiting.popleft() for _ in range(min(self._trip_count, len(self._waiting)))]
-        future = self._store.read([lookup for lookup, _ in trip])
-        future.add_done_callback(lambda results: self._finish(trip, results))
+        trip: list[tuple[Lookup, Answer]] = []
+        while self._waiting and len(trip) < self._trip_count:
+            head = self._waiting[0]
+            if not isinstance(head, tuple):
+                break
+            trip.append(head)
+            self._waiting.popleft()
+        if trip:
+            future = self._store.read([lookup for lookup, _ in trip])
+            future.add_done_callback(lambda results: self._finish(trip, results))
+        else:
+            job = self._waiting.popleft()
+            assert not isinstance(job, tuple)
+            job(self._finish_job)
+
+    def _finish_job(self) -> None:
+        self._is_under_way = False
+        self.count -= 1
+        self._on_answered()
 
     def _finish(
         self, trip: list[tuple[Lookup, Answer]], results: asyncio.Future[list[bytes | Exception | None]]
@@ -72,5 +96,6 @@ class ColdQueue:
         """Tell all that wait that nobody listens any more."""
         waiting, self._waiting = self._waiting, deque()
         self.count -= len(waiting)
-        for _, answer in waiting:
-            answer(ConnectionGoneError())
+        for item in waiting:
+            if isinstance(item, tuple):
+                item[1](ConnectionGoneError())

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, cast
 
-from ledger.bookie.cold_queue import ColdQueue
+from ledger.bookie.cold_queue import ColdQueue, Job
 from ledger.bookie.connection_times import ConnectionTimes, Overdue, TimeLimits
 from ledger.bookie.inbox import Inbox, ReceiveRoom
 from ledger.bookie.intake import AddIntake
@@ -151,7 +151,7 @@ class Connection(Responder, asyncio.BufferedProtocol):
         """See `asyncio.BaseProtocol`."""
         self._is_writable = True
         self._times.on_writable(is_writable=True, now_s=asyncio.get_running_loop().time())
-        self._cold.start()
+        self._start_cold()
         self.go_on()
 
     # -- requests ------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class Connection(Responder, asyncio.BufferedProtocol):
             return
         finally:
             self._is_working = False
-        self._cold.start()
+        self._start_cold()
         self.flush()
 
     def _handle(self, chunk: bytes, start: int, end: int) -> int:
@@ -306,7 +306,13 @@ class Connection(Responder, asyncio.BufferedProtocol):
         """See `Responder`."""
         self._cold.add(lookup, answer)
         if not self._is_working:
-            self._cold.start()
+            self._start_cold()
+
+    def run_cold(self, job: Job) -> None:
+        """See `Responder`."""
+        self._cold.add_job(job)
+        if not self._is_working:
+            self._start_cold()
 
     @property
     def pending_count(self) -> int:
@@ -315,6 +321,10 @@ class Connection(Responder, asyncio.BufferedProtocol):
 
     def _on_cold_answered(self) -> None:
         self.flush()
+        self._start_cold()
+
+    def _start_cold(self) -> None:
+        """Read on from disk, but nothing for a client that does not read its answers."""
         if self._is_writable:
             self._cold.start()
 
@@ -361,7 +371,6 @@ class Connection(Responder, asyncio.BufferedProtocol):
             return
         self._transport, self._upgrade = secured, None
         secured.set_write_buffer_limits(_WRITE_HIGH_BYTES)
-        self.flush()
         self.go_on()
 
     # -- end -----------------------------------------------------------------------------------------------

@@ -66,6 +66,10 @@ class Responder(ABC):
         """Read from disk together with all that this wake-up asks for; `answer` gets bytes, None or an error."""
 
     @abstractmethod
+    def run_cold(self, job: Callable[[Callable[[], None]], None]) -> None:
+        """Run a job that reads from disk when it is its turn; it calls its argument when it has answered."""
+
+    @abstractmethod
     def start_tls(self, request: StartTlsRequest) -> None:
         """Answer, and go on in TLS if the bookie has a certificate."""
 

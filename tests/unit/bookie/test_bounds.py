@@ -258,18 +258,23 @@ def test_long_polls_beyond_those_that_may_wait_are_refused() -> None:
     bounded(scenario, handlers=HandlerLimits(polls_max=3))
 
 
-def test_batch_reads_together_gather_no_more_than_they_may() -> None:
+def test_batch_reads_together_gather_no_more_than_they_may_and_are_all_answered() -> None:
     async def scenario(bench, client) -> None:
         await client.ask(*[add(1, n) for n in range(20)])
         await bench.start()
-        client = Client(bench, 2)
-        batches = [p.BatchReadRequest(n, 1, 0, 0, 1_000) for n in range(5)]
-        answers = await client.ask(*batches)
-        counts = [sum(x.status == status for x in answers) for status in (OK, Status.ETOOMANYREQUESTS)]
-        assert counts == [2, 3]
-        assert (await client.ask_one(batches[0])).status == OK, "what they held is given back"
+        batches = bench.server._handlers._batches
+        clients = [Client(bench, 2) for _ in range(5)]
+        low = batches.room_bytes
+        for other in clients:
+            other.send(*[p.BatchReadRequest(n, 1, 0, 0, 5 << 20) for n in range(3)])
+        while not all(len(other.wire.responses) == 3 for other in clients):
+            low = min(low, batches.room_bytes)
+            await asyncio.sleep(0)
+        assert low == 1 << 20, "never more than two at a time"
+        assert {len(x.bodies) for other in clients for x in other.wire.responses} == {20}
+        assert batches.room_bytes == 11 << 20
 
-    bounded(scenario, handlers=HandlerLimits(batch_bytes_max=2_500))
+    bounded(scenario, handlers=HandlerLimits(batch_bytes_max=11 << 20))
 
 
 def test_batch_reads_of_a_lost_connection_give_back_what_they_held() -> None:
@@ -282,9 +287,10 @@ def test_batch_reads_of_a_lost_connection_give_back_what_they_held() -> None:
         client.wire.closed = True
         client.connection.connection_lost(None)
         await bench.settle()
-        assert bench.server._handlers._batches.room_bytes == 2_500
+        assert bench.server._handlers._batches.room_bytes == 6 << 20
+        assert client.connection.pending_count == 0
 
-    bounded(scenario, handlers=HandlerLimits(batch_bytes_max=2_500))
+    bounded(scenario, handlers=HandlerLimits(batch_bytes_max=6 << 20))
 
 
 def test_requests_that_wait_for_a_sync_hold_back_more_of_them_and_lose_none() -> None:
