@@ -129,6 +129,9 @@ class FrameBuffer:
         """
         self._filled += nbytes
         known, start = run(self._buffer, self._filled)
+        if start == self._filled:  # nearly always
+            self._filled = 0
+            return known, []
         try:
             bounds, taken = frame_bounds(self._buffer, self._filled, start)
         except RemoteProtocolError as error:

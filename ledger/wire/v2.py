@@ -260,6 +260,8 @@ def _auth_message(packet: bytes | memoryview) -> tuple[str, bytes]:
         plugin = message.authPluginName
     except (DecodeError, UnicodeDecodeError) as error:
         raise RemoteProtocolError(f"a v2 log-in of {len(packet)} bytes cannot be read: {error}") from error
+    if not isinstance(plugin, str):  # so protobuf gives what is no UTF-8
+        raise RemoteProtocolError(f"the name of a plugin is no text: {plugin!r:.60}")
     return plugin, message.payload
 
 

@@ -31,7 +31,6 @@ from ledger.wire.v3_fast import (
     fast_add_response,
     fast_read_response,
     framed_add_request,
-    read_response_parts,
 )
 from ledger.wire.varint import encode_varint
 
@@ -39,8 +38,6 @@ __all__ = [
     "decode_request",
     "decode_requests",
     "decode_response",
-    "encode_add_responses",
-    "encode_read_response_parts",
     "encode_request",
     "encode_response",
 ]
@@ -75,22 +72,6 @@ def decode_response(packet: bytes | memoryview) -> p.Response:
 
     """
     return fast_read_response(packet) or fast_add_response(packet) or _decode_response(packet)
-
-
-def encode_add_responses(responses: Iterable[p.AddResponse]) -> bytes:
-    """Return the frames of many answers to adds, joined, for one write to the transport."""
-    answer = add_response_frame
-    return b"".join([answer(r.txn_id, r.status, r.ledger_id, r.entry_id) for r in responses])
-
-
-def encode_read_response_parts(response: p.ReadResponse) -> tuple[bytes, bytes | memoryview, bytes]:
-    """Return the frame of an entry read as three parts that follow one another; the body is not copied.
-
-    Only for status EOK with a body and no `lac_update_timestamp`; anything else is for `encode_response`.
-    """
-    assert response.status == Status.EOK
-    assert response.body is not None
-    return read_response_parts(response.txn_id, response.ledger_id, response.entry_id, response.body, response.max_lac)
 
 
 def encode_request(request: p.Request) -> bytes:
@@ -178,7 +159,7 @@ _REQUEST_DECODERS: Final[dict[Operation, tuple[str, Callable[[Any], p.Request]]]
     Operation.ADD_ENTRY: ("addRequest", _add_request),
     Operation.AUTH: (
         "authRequest",
-        lambda m: p.AuthRequest(m.header.txnId, m.authRequest.authPluginName, m.authRequest.payload),
+        lambda m: p.AuthRequest(m.header.txnId, _text(m.authRequest.authPluginName), m.authRequest.payload),
     ),
     Operation.WRITE_LAC: ("writeLacRequest", _write_lac_request),
     Operation.READ_LAC: (
@@ -294,7 +275,7 @@ def _decode_response(packet: bytes | memoryview) -> p.Response:
                 body.lacUpdateTimestamp if body.HasField("lacUpdateTimestamp") else None,
             )
         case Operation.AUTH:
-            return p.AuthResponse(txn_id, status, body.authPluginName, body.payload)
+            return p.AuthResponse(txn_id, status, _text(body.authPluginName), body.payload)
         case Operation.WRITE_LAC:
             return p.WriteLacResponse(txn_id, _worse(status, body.status), body.ledgerId)
         case Operation.READ_LAC:
@@ -319,6 +300,13 @@ def _decode_response(packet: bytes | memoryview) -> p.Response:
             return p.ListResponse(txn_id, _worse(status, body.status), body.ledgerId, packed)
         case _:
             return p.StartTlsResponse(txn_id, status)
+
+
+def _text(name: str | bytes) -> str:
+    """Return a string; what is no UTF-8 comes out of protobuf as bytes."""
+    if isinstance(name, bytes):
+        raise RemoteProtocolError(f"the name of a plugin is no text: {name!r:.60}")
+    return name
 
 
 def _worse(outer: Status, inner: int) -> Status:

@@ -111,6 +111,33 @@ def test_a_damaged_packet_is_refused_or_is_a_packet(name: str) -> None:
     assert max(map(len, refusals)) < 1000
 
 
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("name", _DECODERS)
+def test_a_packet_of_a_few_bytes_is_refused(name: str, size: int) -> None:
+    decode, frames = _DECODERS[name]
+    for frame in frames:
+        with pytest.raises(RemoteProtocolError):
+            decode(frame[4 : 4 + size])
+
+
+def test_a_name_that_is_no_text_is_refused() -> None:
+    for codec in (v2, v3):
+        request = codec.encode_request(p.AuthRequest(0, "plugin", b""))[4:].replace(b"plugin", b"pl\xff\xfein")
+        with pytest.raises(RemoteProtocolError, match="no text"):
+            codec.decode_request(request)
+        response = codec.encode_response(p.AuthResponse(0, Status.EOK, "plugin", b""))[4:]
+        with pytest.raises(RemoteProtocolError, match="no text"):
+            codec.decode_response(response.replace(b"plugin", b"pl\xff\xfein"))
+
+
+@pytest.mark.parametrize(("ledger_id", "entry_id"), [(0, 0), (2**63 - 1, 2**63 - 1), (2**63 - 1, 0)])
+def test_the_extreme_ids_survive(ledger_id: int, entry_id: int) -> None:
+    body = seal(ledger_id, entry_id, -1, 0, b"", Digest(DigestType.DUMMY))
+    for codec in (v2, v3):
+        request = p.AddRequest(0, ledger_id, entry_id, _KEY, body)
+        assert codec.decode_request(codec.encode_request(request)[4:]) == request
+
+
 def test_deep_nesting_is_refused() -> None:
     """Unknown groups in groups; a parser that recurses without a limit would overflow."""
     packet = v3.encode_request(p.ReadLacRequest(1, 5))[4:] + b"\x0b" * 100_000
