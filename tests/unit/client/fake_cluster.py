@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +12,8 @@ import msgspec
 from ledger.client.client import LedgerClient
 from ledger.client.pool import ConnectionPool
 from ledger.client.settings import ClientSettings
+from ledger.client.write_handle import WriteHandle
+from ledger.core.quorum import write_set
 from ledger.errors import MetadataUnavailableError
 from ledger.testing import Simulation
 from ledger.wire import paths, v3
@@ -32,7 +34,7 @@ from ledger.wire.packets import (
 )
 from ledger.zk.ledgers import LedgerStore
 
-__all__ = ["FakeBookie", "FakeCluster", "LossyStore", "run"]
+__all__ = ["FakeBookie", "FakeCluster", "LossyStore", "check_copies", "run"]
 
 SEED = 1
 SETTINGS = ClientSettings(
@@ -52,6 +54,12 @@ class LossyStore(LedgerStore):
         self.gate: asyncio.Event | None = None
         self.before_write: Callable[[], Awaitable[None]] | None = None
         self.is_away = False
+        self.reads_fail = False
+
+    async def read(self, *arguments: Any, **options: Any) -> Any:
+        if self.reads_fail:
+            raise MetadataUnavailableError("no reply to get")
+        return await super().read(*arguments, **options)
 
     async def writable_bookies(self, **options: Any) -> list[str]:
         if self.is_away:
@@ -192,6 +200,16 @@ class FakeCluster:
     async def register(self, bookie_id: str) -> None:
         """Make a bookie writable."""
         await self.other.store.create(paths.available_path("/ledgers", bookie_id))
+
+
+async def check_copies(cluster: FakeCluster, writer: WriteHandle, entry_ids: Sequence[int]) -> None:
+    """Check that all replicas that the metadata name for these entries hold them."""
+    metadata, _ = await cluster.other.read(writer.ledger_id, sync=True)
+    await asyncio.sleep(1)
+    for entry_id in entry_ids:
+        ensemble = metadata.ensemble_at(entry_id)
+        for position in write_set(entry_id, metadata.quorum):
+            assert (writer.ledger_id, entry_id) in cluster[ensemble[position]].entries, (entry_id, ensemble)
 
 
 async def _serve(bookie: FakeBookie) -> None:
