@@ -25,5 +25,7 @@ def judge_refusals(
         message = f"{what}: another client recovers the ledger; stop writing, close it to learn its end"
         return status, FencedError(message, ledger_id=ledger_id)
     if status == Status.EUA:
-        return status, WrongPasswordError(f"{what}: the password is not the ledger's", ledger_id=ledger_id)
+        return status, WrongPasswordError(
+            f"{what}: the password is not the ledger's, or the bookie demands a log-in", ledger_id=ledger_id
+        )
     return status, None
