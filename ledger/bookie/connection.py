@@ -20,10 +20,9 @@ from typing import Any, Final, Protocol, cast
 from ledger.bookie.cold_queue import ColdQueue, Job
 from ledger.bookie.connection_times import ConnectionTimes, Overdue, TimeLimits
 from ledger.bookie.inbox import Inbox, ReceiveRoom
-from ledger.bookie.intake import AddIntake
 from ledger.bookie.long_poll import Waiter
 from ledger.bookie.protocols import V3, WireProtocol, protocol_of
-from ledger.bookie.responder import Responder
+from ledger.bookie.responder import Responder, TakeRun
 from ledger.bookie.sockets import keep_alive
 from ledger.bookie.tls import TlsPolicy
 from ledger.errors import RemoteProtocolError
@@ -48,7 +47,7 @@ class ConnectionOwner(Protocol):
     """The server, as its connections see it."""
 
     store: EntryStore
-    intakes: dict[int, AddIntake]
+    runs: dict[int, dict[int, TakeRun]]
     room: ReceiveRoom
     tls: TlsPolicy
 
@@ -83,7 +82,8 @@ class Connection(Responder, asyncio.BufferedProtocol):
         self._owner = owner
         self._inbox = Inbox(owner.room)
         self._transport: asyncio.Transport | None = None
-        self._intake: AddIntake | None = None
+        # By operation; empty before the protocol is known, and before TLS where it is required.
+        self._runs: dict[int, TakeRun] = {}
         self._out: list[Buffer] = []
         self._out_bytes = 0
         # (chunk, first byte not handled yet, end of its whole frames)
@@ -112,11 +112,10 @@ class Connection(Responder, asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the protocol's signature
         """See `asyncio.BaseProtocol`."""
-        self._transport = None
+        self._transport, self._out, self._out_bytes = None, [], 0
         self._backlog.clear()
         self._inbox.clear()
         self._cold.clear()
-        self._out, self._out_bytes = [], 0
         self._owner.on_lost(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the protocol's signature
@@ -160,16 +159,17 @@ class Connection(Responder, asyncio.BufferedProtocol):
         """Take the ordinary adds at the front of what came; the rest goes to the backlog."""
         if self._read_count == 0:
             self._choose(chunk[_PREFIX_BYTES])
-        if self._intake is None or self._is_blocked or self._is_working or self._backlog:
+        if self._is_blocked or self._is_working or self._backlog:
             return 0
-        return self._intake.take(self, chunk, 0, end)
+        take_run = self._runs.get(self.protocol.add_operation)
+        return 0 if take_run is None else take_run(self, chunk, 0, end)
 
     def _choose(self, first_byte: int) -> None:
         """Choose the protocol by the first packet's first byte."""
         self.protocol = protocol_of(first_byte)
         tls = self._owner.tls
         if self._is_secure or not tls.is_required:
-            self._intake = self._owner.intakes[self.protocol.version]
+            self._runs = self._owner.runs[self.protocol.version]
         elif self.protocol is not V3:
             raise RemoteProtocolError("this bookie takes TLS connections only, and a v2 request came without")
 
@@ -177,7 +177,7 @@ class Connection(Responder, asyncio.BufferedProtocol):
         _log.warning("closing a connection: %s", error, extra={"peer": self.peer})
         self._backlog.clear()
         self._inbox.clear()
-        self._intake = None
+        self._runs = {}
         if self._transport is not None:
             self.flush()
             self._transport.close()
@@ -206,15 +206,16 @@ class Connection(Responder, asyncio.BufferedProtocol):
 
     def _handle(self, chunk: bytes, start: int, end: int) -> int:
         """Handle packets in order; return where the first begins that must wait, or `end`."""
-        owner, intake = self._owner, self._intake
-        store = owner.store
-        decode, (add_place, add_byte) = self.protocol.decode_request, self.protocol.add_byte
-        add_place += _PREFIX_BYTES
+        owner, store, runs = self._owner, self._owner.store, self._runs
+        decode, place = self.protocol.decode_request, _PREFIX_BYTES + self.protocol.operation_place
         view = memoryview(chunk)
         position = start
         while position < end and not self._is_blocked:
-            if intake is not None and position + add_place < end and chunk[position + add_place] == add_byte:
-                taken = intake.take(self, chunk, position, end)
+            take_run = runs.get(chunk[position + place]) if position + place < end else None
+            if take_run is not None:
+                taken = take_run(self, chunk, position, end)
+                if self._out_bytes > _FLUSH_BYTES:
+                    self.flush()
                 if taken > position:
                     position = taken
                     continue
@@ -224,7 +225,7 @@ class Connection(Responder, asyncio.BufferedProtocol):
             if ledger_id >= 0 and ledger_id not in store.ledgers and not store.is_known_absent(ledger_id):
                 self._load(chunk, position, end)
                 return position
-            if self._intake is None:
+            if not runs:
                 self._check_secure(request)
             if not owner.handle(self, request):
                 self._block()
@@ -293,8 +294,7 @@ class Connection(Responder, asyncio.BufferedProtocol):
         """See `Responder`."""
         if not self._out or self._upgrade is not None:
             return
-        out, self._out = self._out, []
-        self._out_bytes = 0
+        out, self._out, self._out_bytes = self._out, [], 0
         # uvloop raises on a closed transport, and an answer that nobody hears is no error.
         if self._transport is not None and not self._transport.is_closing():
             if len(out) == 1:

@@ -23,7 +23,8 @@ class WireProtocol(msgspec.Struct, frozen=True):
 
     Attributes:
         version: 2 or 3.
-        add_byte: (place behind the frame's length, value) of the byte by which a packet may be an ordinary add.
+        operation_place: Which byte of an ordinary packet tells its operation.
+        add_operation: The operation of an add.
         decode_request: Packet to request; raises `RemoteProtocolError` for one that ends the connection.
         encode_response: Response to whole frame.
         entry_frame: (request, entry, LAC) to the parts of the frame that answers a read with an entry, not copied.
@@ -31,7 +32,8 @@ class WireProtocol(msgspec.Struct, frozen=True):
     """
 
     version: int
-    add_byte: tuple[int, int]
+    operation_place: int
+    add_operation: int
     decode_request: Callable[[bytes | memoryview], Request]
     encode_response: Callable[[Response], bytes]
     entry_frame: Callable[[ReadRequest, bytes | memoryview, int], list[Buffer]]
@@ -46,8 +48,8 @@ def _entry_frame_v2(request: ReadRequest, entry: bytes | memoryview, _last_add_c
     return [v2.encode_read_response_head(request.ledger_id, request.entry_id, len(entry)), entry]
 
 
-V2: Final = WireProtocol(2, (1, V2Opcode.ADD_ENTRY), v2.decode_request, v2.encode_response, _entry_frame_v2)
-V3: Final = WireProtocol(3, (5, Operation.ADD_ENTRY), v3.decode_request, v3.encode_response, _entry_frame_v3)
+V2: Final = WireProtocol(2, 1, V2Opcode.ADD_ENTRY, v2.decode_request, v2.encode_response, _entry_frame_v2)
+V3: Final = WireProtocol(3, 5, Operation.ADD_ENTRY, v3.decode_request, v3.encode_response, _entry_frame_v3)
 
 _V3_FIRST_BYTE: Final = 0x0A
 """The tag of a request's header, which protobuf's encoders write first; a v2 packet begins with its version."""

@@ -21,7 +21,7 @@ from ledger.wire.packets import (
     StartTlsRequest,
 )
 
-__all__ = ["ConnectionGoneError", "Responder", "failed_read", "send_answer"]
+__all__ = ["ConnectionGoneError", "Responder", "TakeRun", "failed_read", "send_answer"]
 
 
 class ConnectionGoneError(Exception):
@@ -72,6 +72,10 @@ class Responder(ABC):
     @abstractmethod
     def start_tls(self, request: StartTlsRequest) -> None:
         """Answer, and go on in TLS if the bookie has a certificate."""
+
+
+TakeRun = Callable[[Responder, bytes, int, int], int]
+"""(connection, chunk, start, end) -> end of the frames at the head of `chunk[start:end]` that it took."""
 
 
 def failed_read(request: ReadRequest | BatchReadRequest, status: Status) -> ReadResponse | BatchReadResponse:

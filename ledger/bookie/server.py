@@ -12,14 +12,16 @@ from ledger.bookie.connection import Connection
 from ledger.bookie.connection_times import Overdue, TimeLimits
 from ledger.bookie.handlers import HandlerLimits, Handlers
 from ledger.bookie.inbox import ReceiveRoom
-from ledger.bookie.intake import AddIntake
 from ledger.bookie.intake_v2 import AddIntakeV2
 from ledger.bookie.intake_v3 import AddIntakeV3
 from ledger.bookie.protocols import V2, V3
+from ledger.bookie.reads_v2 import ReadRunsV2
+from ledger.bookie.responder import TakeRun
 from ledger.bookie.tls import TlsPolicy
 from ledger.store.disk import Disk
 from ledger.store.entry_store import EntryStore, Executors, StoreHooks, StoreSettings
 from ledger.store.recovery import IndexFactory
+from ledger.wire.codes import V2Opcode
 from ledger.wire.packets import Request
 
 __all__ = ["BookieServer", "ServerSettings"]
@@ -61,7 +63,7 @@ class BookieServer:
     """
 
     store: EntryStore
-    intakes: dict[int, AddIntake]
+    runs: dict[int, dict[int, TakeRun]]
 
     def __init__(self, settings: ServerSettings, tls: TlsPolicy) -> None:
         self._settings = settings
@@ -112,9 +114,11 @@ class BookieServer:
 
         server._handlers = Handlers(server.store, limits.handlers, disk_bytes)
         wake, run_bytes_max = server._handlers.polls.wake, settings.journal.file_bytes // 4
-        server.intakes = {
-            V2.version: AddIntakeV2(server.store, wake, run_bytes_max=run_bytes_max),
-            V3.version: AddIntakeV3(server.store, wake, run_bytes_max=run_bytes_max),
+        adds_v2 = AddIntakeV2(server.store, wake, run_bytes_max=run_bytes_max)
+        adds_v3 = AddIntakeV3(server.store, wake, run_bytes_max=run_bytes_max)
+        server.runs = {
+            V2.version: {V2.add_operation: adds_v2.take, V2Opcode.READ_ENTRY: ReadRunsV2(server.store).take},
+            V3.version: {V3.add_operation: adds_v3.take},
         }
         return server
 
