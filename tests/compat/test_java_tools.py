@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from ledger.dev.process import end_all
-from tests.compat.bookies import Bookies
+from ledger.dev.process import ProcessId, end_all, spawn
+from tests.compat.bookies import Bookies, Kind
 from tests.compat.java_client import JavaClient, run_shell
 
 pytestmark = pytest.mark.compat
@@ -89,20 +91,42 @@ def test_whatisinstanceid_and_cookie_get_read_what_we_wrote(
     assert instance_id in output, output
 
 
+def _ours(bookies: Bookies) -> ProcessId:
+    program = "from ledger.replication.cli import app; app()"
+    command = [sys.executable, "-P", "-c", program, "run", "--metadata-uri", bookies.uri]
+    command += ["--lost-bookie-delay-s", "0", "--open-ledger-grace-s", "1"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    return spawn(command, log=bookies.folder / "auto-recovery.log", env=environment)
+
+
+def _java(bookies: Bookies) -> ProcessId:
+    conf = bookies.java_conf()
+    conf.write_text(conf.read_text() + _EXTRA_CONF)
+    main = "org.apache.bookkeeper.replication.AutoRecoveryMain"
+    return bookies.spawn_java("auto-recovery", main, "--conf", str(conf))
+
+
+@pytest.mark.parametrize(
+    ("start", "kinds"),
+    [
+        pytest.param((_java,), ("ours",) * 3, id="java-on-ours"),
+        pytest.param((_ours,), ("java",) * 3, id="ours-on-java"),
+        pytest.param((_java, _ours), ("java", "ours", "ours"), id="both-on-mixed"),
+    ],
+)
 def test_auto_recovery_copies_what_a_dead_bookie_held(
-    java_client: JavaClient, java_bookkeeper: Callable[..., Bookies]
+    java_client: JavaClient,
+    java_bookkeeper: Callable[..., Bookies],
+    start: tuple[Callable[[Bookies], ProcessId], ...],
+    kinds: tuple[Kind, ...],
 ) -> None:
-    bookies = java_bookkeeper("ours", "ours", "ours")
+    bookies = java_bookkeeper(*kinds)
     closed, opened = (int(java_client.call("create", uri=bookies.uri)["ledger"]) for _ in range(2))
     for ledger in (closed, opened):
         java_client.call("append", uri=bookies.uri, ledger=ledger, n=200)
     java_client.call("close", uri=bookies.uri, ledger=closed)
-    (spare,) = bookies.start("ours")
-    conf = bookies.java_conf()
-    conf.write_text(conf.read_text() + _EXTRA_CONF)
-    auto_recovery = bookies.spawn_java(
-        "auto-recovery", "org.apache.bookkeeper.replication.AutoRecoveryMain", "--conf", str(conf)
-    )
+    (spare,) = bookies.start(kinds[-1])
+    running = [program(bookies) for program in start]
     victim = bookies.ids[0]
     try:
         bookies.kill(victim)
@@ -113,7 +137,7 @@ def test_auto_recovery_copies_what_a_dead_bookie_held(
                 assert time.monotonic() < deadline, log[-6000:]
                 time.sleep(0.2)
     finally:
-        end_all([auto_recovery], grace_s=5)
+        end_all(running, grace_s=5)
     for ledger in (closed, opened):
         count = java_client.call("entries", uri=bookies.uri, ledger=ledger, bookie=spare)["count"]
         seen = java_client.call("read", uri=bookies.uri, ledger=ledger, recover=True)
