@@ -81,9 +81,8 @@ class AuditorElection:
         mine = self._vote.rpartition("/")[2]
         if mine not in votes:
             return False  # The server asked lags, or it is gone: look again.
+        mine = await self._adopt_lowest(votes, mine)
         before = votes[: votes.index(mine)]
-        # A vote of ours that we do not know of: the reply to its creation was lost.
-        before = [vote for vote in before if await self._name_in(vote) != self._marks.owner]
         if before:
             # If it is gone by now, there is one less to wait for at the next look.
             if await self._is_gone(f"{u.election_path(root)}/{before[-1]}"):
@@ -92,6 +91,20 @@ class AuditorElection:
         with contextlib.suppress(MetadataError):  # Only tells operators who it is.
             await store.set(u.election_path(root), u.encode_vote(self._marks.owner), -1)
         return True
+
+    async def _adopt_lowest(self, votes: list[str], mine: str) -> str:
+        """Return the lowest vote of ours; the later one goes.
+
+        There are two if the reply to the creation of the first was lost. Others wait for the lower one, so it counts.
+        """
+        root = self._marks.root
+        for vote in votes[: votes.index(mine)]:
+            if await self._name_in(vote) == self._marks.owner:
+                self._vote = f"{u.election_path(root)}/{vote}"
+                with contextlib.suppress(MetadataError):
+                    await self._marks.store.delete(f"{u.election_path(root)}/{mine}")
+                return vote
+        return mine
 
     async def _votes(self) -> list[str]:
         numbered = [(u.vote_number(name), name) for name in await self._children()]

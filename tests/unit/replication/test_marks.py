@@ -12,7 +12,7 @@ from ledger.replication.election import AuditorElection
 from ledger.replication.hints import Hints
 from ledger.replication.marks import MarkStore
 from ledger.testing import MetadataRates, Simulation
-from ledger.wire.underreplication import Mark, lock_path, mark_path, vote_prefix
+from ledger.wire.underreplication import Mark, encode_vote, lock_path, mark_path, vote_prefix
 
 
 class World:
@@ -292,5 +292,26 @@ def test_a_vote_that_another_process_left_is_waited_for() -> None:
         await world.on("a", other.store.delete(foreign, ANY_VERSION))
         await asyncio.wait_for(waiting, 6)
         assert await world.on("b", mine.store.exists(lock_path("/ledgers", 1))) is None
+
+    world.run(play)
+
+
+def test_two_candidates_of_which_one_has_voted_twice_do_not_wait_for_each_other() -> None:
+    world = World()
+
+    async def play() -> None:
+        first, second = await world.marks("a"), await world.marks("b")
+        lost = encode_vote(first.owner)  # the reply to this one never came
+        await world.on("a", first.store.create(vote_prefix("/ledgers"), lost, ephemeral=True, sequential=True))
+        one, two = AuditorElection(first), AuditorElection(second)
+        waiting = world.on("b", two.wait_until_elected())
+        await asyncio.sleep(1)
+        await asyncio.wait_for(world.on("a", one.wait_until_elected()), 20)
+        assert not waiting.done()
+        deposed = world.on("a", one.wait_until_deposed())
+        await asyncio.sleep(10)
+        assert not deposed.done()
+        await world.on("a", one.withdraw())
+        await asyncio.wait_for(waiting, 10)
 
     world.run(play)
