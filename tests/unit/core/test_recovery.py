@@ -3,108 +3,24 @@
 from __future__ import annotations
 
 import random
-from collections import deque
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.core.entry import Answer, Entry, Miss, MissKind
+from ledger.core.entry import Entry, Miss, MissKind
 from ledger.core.metadata import DigestType, LedgerMetadata, LedgerState, Segment
 from ledger.core.quorum import QuorumConfig, write_set
 from ledger.core.recovery import (
     READ_AHEAD_ENTRIES,
     CloseLedger,
-    Effect,
     FailRecovery,
     FenceRead,
     Recovery,
-    ReplaceBookie,
     WriteBack,
-    closed_metadata,
 )
 from ledger.errors import QuorumLostError, WrongPasswordError
-
-ABSENT = Miss(MissKind.ABSENT, "ENOENTRY")
-UNKNOWN = Miss(MissKind.UNKNOWN, "timeout")
-DENIED = Miss(MissKind.DENIED, "EUA")
-
-
-def metadata_of(quorum: QuorumConfig, *segments: Segment) -> LedgerMetadata:
-    names = tuple("abcde"[: quorum.ensemble_size])
-    return LedgerMetadata(
-        quorum=quorum,
-        state=LedgerState.IN_RECOVERY,
-        segments=segments or (Segment(0, names),),
-        digest_type=DigestType.CRC32C,
-        password=b"",
-    )
-
-
-def entry(entry_id: int, lac: int = -1) -> Entry:
-    return Entry(entry_id, lac, 10 * (entry_id + 1), b"p%d" % entry_id)
-
-
-class Bookies:
-    """What each bookie holds; answers a recovery's effects."""
-
-    def __init__(self, spares: str = "") -> None:
-        self.held: dict[str, dict[int, Entry]] = {}
-        self.unknown: set[str] = set()
-        self.unwritable: set[str] = set()
-        self.denied: set[str] = set()
-        self.fenced: set[str] = set()
-        self.spares = deque(spares)
-
-    def answer(self, bookie: str, entry_id: int) -> Answer:
-        if bookie in self.unknown:
-            return UNKNOWN
-        if bookie in self.denied:
-            return DENIED
-        self.fenced.add(bookie)
-        held = self.held.get(bookie, {})
-        if entry_id == -1:
-            return held[max(held)] if held else ABSENT
-        return held.get(entry_id, ABSENT)
-
-    def carry_out(self, recovery: Recovery, effect: Effect) -> list[Effect]:
-        if isinstance(effect, FenceRead):
-            return recovery.on_answers(
-                [(effect.bookie_id, effect.entry_id, self.answer(effect.bookie_id, effect.entry_id))]
-            )
-        if isinstance(effect, WriteBack):
-            if effect.bookie_id in self.unknown | self.unwritable | self.denied:
-                return recovery.on_store_failed(effect.bookie_id, "timeout")
-            written = effect.entry
-            self.held.setdefault(effect.bookie_id, {})[written.entry_id] = Entry(
-                written.entry_id, effect.last_add_confirmed, written.length, written.payload
-            )
-            return recovery.on_stored(effect.bookie_id, [written.entry_id])
-        if isinstance(effect, ReplaceBookie):
-            spare = self.spares.popleft() if self.spares else None
-            assert spare not in effect.excluded
-            return recovery.on_replacement(effect.bookie_id, spare)
-        raise AssertionError(effect)
-
-    def run(self, recovery: Recovery, rng: random.Random | None = None) -> CloseLedger | FailRecovery:
-        effects = recovery.start()
-        while effects:
-            effect = effects.pop(rng.randrange(len(effects)) if rng else 0)
-            if isinstance(effect, CloseLedger | FailRecovery):
-                assert recovery.is_over
-                return effect
-            effects += self.carry_out(recovery, effect)
-            recovery.validate()
-        raise AssertionError("neither closed nor failed, and nothing to do")
-
-
-def recover(bookies: Bookies, metadata: LedgerMetadata) -> CloseLedger | FailRecovery:
-    return bookies.run(Recovery(1, metadata))
-
-
-E3 = metadata_of(QuorumConfig(3, 3, 2))
-E2 = metadata_of(QuorumConfig(2, 2, 2))
+from tests.unit.core.recovery_bookies import ABSENT, DENIED, E3, UNKNOWN, Bookies, entry, metadata_of, recover
 
 
 def test_an_empty_ledger_closes_at_none() -> None:
@@ -179,56 +95,6 @@ def test_entries_with_one_payload_and_different_lacs_are_one_entry() -> None:
     bookies = Bookies()
     bookies.held = {name: {i: entry(i, lac) for i in range(5)} for name, lac in (("a", -1), ("b", 1), ("c", 0))}
     assert recover(bookies, E3) == CloseLedger(4, 50, E3.segments)
-
-
-def test_a_spare_that_is_dead_or_refuses_is_replaced_in_turn() -> None:
-    bookies = Bookies("xyz")
-    bookies.held = {"a": {0: entry(0)}}
-    bookies.unknown = {"b", "x"}
-    bookies.denied = {"y"}
-    assert recover(bookies, E2) == CloseLedger(0, 10, (Segment(0, ("a", "z")),))
-
-
-def test_several_dead_bookies_of_a_striped_ledger_are_replaced() -> None:
-    quorum = QuorumConfig(5, 3, 2)
-    bookies = Bookies("vwxyz")
-    bookies.held = {name: {} for name in "abcde"}
-    for i in range(6):
-        for position in write_set(i, quorum):
-            bookies.held["abcde"[position]][i] = entry(i)
-    bookies.unwritable = {"a", "b", "d"}
-    outcome = recover(bookies, metadata_of(quorum))
-    assert isinstance(outcome, CloseLedger)
-    assert (outcome.last_entry_id, outcome.length) == (5, 60)
-    final = LedgerMetadata(quorum, LedgerState.CLOSED, outcome.segments, DigestType.CRC32C, b"", 5, 60)
-    for i in range(6):
-        ensemble = final.ensemble_at(i)
-        copies = [ensemble[p] for p in write_set(i, quorum) if i in bookies.held.get(ensemble[p], {})]
-        assert len(copies) >= quorum.ack_quorum
-
-
-def test_the_close_keeps_what_replication_has_changed_below_the_last_segment() -> None:
-    held = metadata_of(QuorumConfig(3, 3, 2), Segment(0, ("a", "b", "c")), Segment(5, ("a", "b", "c")))
-    end = CloseLedger(6, 70, (*held.segments[:1], Segment(5, ("a", "b", "c")), Segment(6, ("a", "b", "z"))))
-    current = msgspec.structs.replace(held, segments=(Segment(0, ("a", "b", "x")), held.segments[1]))
-    closed = closed_metadata(held, current, end)
-    assert closed is not None
-    assert closed.segments == (current.segments[0], *end.segments[1:])
-    assert (closed.state, closed.last_entry_id, closed.length) == (LedgerState.CLOSED, 6, 70)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"state": LedgerState.OPEN},
-        {"state": LedgerState.CLOSED},
-        {"segments": (Segment(0, ("a", "b", "x")),)},
-        {"segments": (Segment(0, ("a", "b", "c")), Segment(3, ("a", "b", "x")))},
-    ],
-)
-def test_a_recovery_begins_again_when_what_it_rests_on_has_changed(change: dict[str, object]) -> None:
-    end = CloseLedger(0, 10, E3.segments)
-    assert closed_metadata(E3, msgspec.structs.replace(E3, **change), end) is None
 
 
 def test_recovery_adds_carry_the_lac_that_it_started_from() -> None:
@@ -324,50 +190,6 @@ def test_fencing_fails_as_soon_as_the_rest_cannot_save_it() -> None:
     assert isinstance(effect.error, QuorumLostError)  # a might come back
 
 
-def test_a_spare_takes_the_place_of_a_dead_bookie_in_a_segment_from_the_first_entry_not_restored() -> None:
-    bookies = Bookies("z")
-    bookies.held = {"a": {i: entry(i, i - 1) for i in range(4)}}
-    bookies.unknown = {"b"}
-    assert recover(bookies, E2) == CloseLedger(3, 40, (Segment(0, ("a", "b")), Segment(3, ("a", "z"))))
-    assert bookies.held["z"] == {3: entry(3, 2)}
-
-
-def test_a_replacement_at_the_first_entry_replaces_the_segment() -> None:
-    bookies = Bookies("z")
-    bookies.held = {"a": {0: entry(0)}}
-    bookies.unknown = {"b"}
-    assert recover(bookies, E2) == CloseLedger(0, 10, (Segment(0, ("a", "z")),))
-
-
-def test_no_spare_fails_and_names_what_was_seen() -> None:
-    bookies = Bookies()
-    bookies.held = {"a": {0: entry(0)}}
-    bookies.unknown = {"b"}
-    outcome = recover(bookies, E2)
-    assert isinstance(outcome, FailRecovery)
-    assert "b: timeout" in str(outcome.error)
-
-
-def test_a_dead_bookie_stays_in_the_ensemble_while_the_quorum_holds() -> None:
-    bookies = Bookies("z")
-    bookies.held = {"a": {0: entry(0)}}
-    bookies.unknown = {"c"}
-    assert recover(bookies, E3) == CloseLedger(0, 10, E3.segments)
-
-
-def test_answers_of_a_replaced_bookie_do_not_count() -> None:
-    recovery = Recovery(1, E2)
-    recovery.start()
-    effects = recovery.on_answers([("a", -1, entry(0)), ("a", 0, entry(0)), ("b", 0, ABSENT)])
-    effects += recovery.on_answers([("a", 0, entry(0))])
-    (replace,) = [e for e in recovery.on_store_failed("b", "refused") if isinstance(e, ReplaceBookie)]
-    recovery.on_replacement(replace.bookie_id, "z")
-    recovery.on_stored("a", [0])
-    assert recovery.on_stored("b", [0]) == []
-    recovery.on_answers([("a", 1, ABSENT)])
-    assert recovery.on_stored("z", [0]) == [CloseLedger(0, 10, (Segment(0, ("a", "z")),))]
-
-
 @st.composite
 def crashes(draw: st.DrawFn) -> tuple[QuorumConfig, dict[str, dict[int, Entry]], int, str | None, int]:
     """A writer that died: what bookies hold, what was acknowledged, one bookie that may be gone, a seed."""
@@ -387,7 +209,7 @@ def crashes(draw: st.DrawFn) -> tuple[QuorumConfig, dict[str, dict[int, Entry]],
     return quorum, held, acked, dead, draw(st.integers(0, 2**32))
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(crashes())
 def test_whatever_was_acknowledged_is_inside_the_end_and_on_an_ack_quorum(
     crash: tuple[QuorumConfig, dict[str, dict[int, Entry]], int, str | None, int],
@@ -417,7 +239,7 @@ def test_whatever_was_acknowledged_is_inside_the_end_and_on_an_ack_quorum(
             assert len(copies) >= quorum.ack_quorum
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(crashes(), st.integers(0, 2**32))
 def test_a_second_recovery_finds_what_the_first_has_closed(
     crash: tuple[QuorumConfig, dict[str, dict[int, Entry]], int, str | None, int], seed: int
@@ -431,13 +253,6 @@ def test_a_second_recovery_finds_what_the_first_has_closed(
     assert isinstance(first, CloseLedger)
     assert isinstance(second, CloseLedger)
     assert second.last_entry_id >= first.last_entry_id
-
-
-def test_unwritable_but_readable_bookies_are_replaced_too() -> None:
-    bookies = Bookies("yz")
-    bookies.held = {"a": {0: entry(0)}, "b": {0: entry(0)}}
-    bookies.unwritable = {"a", "b"}
-    assert recover(bookies, E2) == CloseLedger(0, 10, (Segment(0, ("y", "z")),))
 
 
 @pytest.mark.parametrize("late", ["a", "b"])
