@@ -210,6 +210,19 @@ class BlockingReadHandle:
         """Read entries that may not be confirmed."""
         return self._loop.run(self._handle.read_unconfirmed(first, last))
 
+    def entries(self, first: int, last: int) -> Iterator[list[Entry]]:
+        """Yield entries in batches, both ends inclusive, for scans of any length; the next ones are asked for ahead."""
+        batches = self._handle.entries(first, last)
+
+        async def next_batch() -> list[Entry] | None:
+            return await anext(batches, None)
+
+        try:
+            while (batch := self._loop.run(next_batch())) is not None:
+                yield batch
+        finally:
+            self._loop.run(batches.aclose())
+
     def read_lac(self) -> LacInfo:
         """Ask how far the ledger is confirmed."""
         return self._loop.run(self._handle.read_lac())

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ledger import LedgerClient
+from ledger import BlockingLedgerClient, LedgerClient
 from ledger.client.settings import ClientSettings
 from ledger.dev import DevCluster
 
@@ -120,3 +120,16 @@ def test_a_writer_killed_with_two_thousand_in_flight_is_recovered(cluster: DevCl
         assert reader.metadata.length == 1_000 * (end + 1)
 
     on_cluster(cluster, protocol, scenario)
+
+
+def test_a_synchronous_scan_comes_in_batches_and_may_be_left(cluster: DevCluster) -> None:
+    with BlockingLedgerClient.connect(cluster.metadata_uri) as client:
+        writer = client.create()
+        for number in range(100):
+            writer.append(b"%d" % number)
+        writer.close()
+        reader = client.open(writer.ledger_id)
+        assert [int(entry.payload) for batch in reader.entries(10, 99) for entry in batch] == list(range(10, 100))
+        for batch in reader.entries(0, 99):
+            assert batch
+            break
