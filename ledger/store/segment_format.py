@@ -23,6 +23,7 @@ import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 import crc32c
 import msgspec
@@ -223,11 +224,8 @@ def decode_block(data: Buffer, where: str) -> Block:
     ids: Sequence[int] = range(header.first_entry_id, header.first_entry_id + count)
     if header.table_bytes != 4 * count:
         ids = array("q", view[HEADER_BYTES + 4 * count : HEADER_BYTES + header.table_bytes].tobytes())
-    ends: list[int] = []
-    end = HEADER_BYTES + header.table_bytes
-    for length in lengths:
-        end += 4 + length
-        ends.append(end)
+    ends = list(accumulate([4 + length for length in lengths], initial=HEADER_BYTES + header.table_bytes))
+    del ends[0]
     return Block(header, view, ids, ends)
 
 
