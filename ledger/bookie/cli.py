@@ -7,8 +7,9 @@ import json as json_module
 import logging
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -19,70 +20,92 @@ from ledger.store.disk import RealDisk
 from ledger.store.limbo import load_limbo
 from ledger.tls import TlsSettings
 
+if TYPE_CHECKING:
+    from ledger.bookie.app import ReadyNotice
+
 __all__ = ["app"]
 
 app = typer.Typer(help="A bookie: the server that stores entries of ledgers.", no_args_is_help=True)
 
 
+_Port = Annotated[int, typer.Option(min=1, max=65535, help="Part of the bookie's id: never change it.")]
+_DataDir = Annotated[Path, typer.Option(help="Holds `journal` and `ledgers`.")]
+_MetadataUri = Annotated[
+    str | None, typer.Option(envvar="RSM_METADATA_URI", help="zk+hierarchical://host:port/ledgers")
+]
+_Bind = Annotated[str, typer.Option(help="Address to listen at.")]
+_Advertise = Annotated[str | None, typer.Option(help="Host under which clients find this bookie.")]
+_JournalDir = Annotated[
+    Path | None, typer.Option(envvar="RSM_BOOKIE__JOURNAL_DIR", help="Best on a device of its own.")
+]
+_LedgerDir = Annotated[
+    list[Path] | None,
+    typer.Option(envvar="RSM_BOOKIE__LEDGER_DIR", help="Segments and index; several: on disks of their own."),
+]
+_JournalFileMib = Annotated[int, typer.Option(envvar="RSM_BOOKIE__JOURNAL_FILE_MIB", help="Size of a journal file.")]
+_FreeMibMin = Annotated[
+    int, typer.Option(envvar="RSM_BOOKIE__FREE_MIB_MIN", help="Takes no adds with less free space.")
+]
+_CollectS = Annotated[float, typer.Option(envvar="RSM_BOOKIE__COLLECT_S", help="Interval of dropping deleted ledgers.")]
+_NoFsync = Annotated[bool, typer.Option("--no-fsync", help="Only for tests: loses data in a power cut.")]
+_Insecure = Annotated[bool, typer.Option("--insecure", help="Listen beyond loopback without TLS.")]
+_TlsCert = Annotated[
+    Path | None,
+    typer.Option(envvar="RSM_BOOKIE__TLS_CERT", help="Certificate (PEM): TLS for who asks for it."),
+]
+_TlsKey = Annotated[Path | None, typer.Option(envvar="RSM_BOOKIE__TLS_KEY", help="Its key (PEM).")]
+_TlsCa = Annotated[
+    Path | None,
+    typer.Option(envvar="RSM_BOOKIE__TLS_CA", help="Clients must show a certificate that it signed."),
+]
+_TlsRequired = Annotated[
+    bool, typer.Option("--tls-required", envvar="RSM_BOOKIE__TLS_REQUIRED", help="Serve nothing without TLS.")
+]
+_ReadOnly = Annotated[
+    bool, typer.Option("--read-only", envvar="RSM_BOOKIE__READ_ONLY", help="Take no adds but those of recoveries.")
+]
+_ConnectionsMax = Annotated[
+    int, typer.Option(envvar="RSM_BOOKIE__CONNECTIONS_MAX", min=1, help="One more is closed at once.")
+]
+_IdleS = Annotated[
+    float, typer.Option(envvar="RSM_BOOKIE__IDLE_S", min=0, help="Close connections idle this long; 0: never.")
+]
+_Autorecovery = Annotated[
+    bool,
+    typer.Option("--autorecovery", envvar="RSM_BOOKIE__AUTORECOVERY", help="As `rsm autorecovery run`, in here."),
+]
+_Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON when serving.")]
+
+
 @app.command()
 def run(
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Part of the bookie's id: never change it.")],
-    data_dir: Annotated[Path, typer.Option(help="Holds `journal` and `ledgers`.")],
-    metadata_uri: Annotated[
-        str | None, typer.Option(envvar="RSM_METADATA_URI", help="zk+hierarchical://host:port/ledgers")
-    ] = None,
-    bind: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
-    advertise: Annotated[str | None, typer.Option(help="Host under which clients find this bookie.")] = None,
-    journal_dir: Annotated[
-        Path | None, typer.Option(envvar="RSM_BOOKIE__JOURNAL_DIR", help="Best on a device of its own.")
-    ] = None,
-    ledger_dir: Annotated[
-        list[Path] | None,
-        typer.Option(envvar="RSM_BOOKIE__LEDGER_DIR", help="Segments and index; several: on disks of their own."),
-    ] = None,
-    journal_file_mib: Annotated[
-        int, typer.Option(envvar="RSM_BOOKIE__JOURNAL_FILE_MIB", help="Size of a journal file.")
-    ] = 64,
-    free_mib_min: Annotated[
-        int, typer.Option(envvar="RSM_BOOKIE__FREE_MIB_MIN", help="Takes no adds with less free space.")
-    ] = 512,
-    collect_s: Annotated[
-        float, typer.Option(envvar="RSM_BOOKIE__COLLECT_S", help="Interval of dropping deleted ledgers.")
-    ] = 900.0,
-    no_fsync: Annotated[bool, typer.Option("--no-fsync", help="Only for tests: loses data in a power cut.")] = False,
-    insecure: Annotated[bool, typer.Option("--insecure", help="Listen beyond loopback without TLS.")] = False,
-    tls_cert: Annotated[
-        Path | None,
-        typer.Option(envvar="RSM_BOOKIE__TLS_CERT", help="Certificate (PEM): TLS for who asks for it."),
-    ] = None,
-    tls_key: Annotated[Path | None, typer.Option(envvar="RSM_BOOKIE__TLS_KEY", help="Its key (PEM).")] = None,
-    tls_ca: Annotated[
-        Path | None,
-        typer.Option(envvar="RSM_BOOKIE__TLS_CA", help="Clients must show a certificate that it signed."),
-    ] = None,
-    tls_required: Annotated[
-        bool, typer.Option("--tls-required", envvar="RSM_BOOKIE__TLS_REQUIRED", help="Serve nothing without TLS.")
-    ] = False,
-    read_only: Annotated[
-        bool, typer.Option("--read-only", envvar="RSM_BOOKIE__READ_ONLY", help="Take no adds but those of recoveries.")
-    ] = False,
-    connections_max: Annotated[
-        int, typer.Option(envvar="RSM_BOOKIE__CONNECTIONS_MAX", min=1, help="One more is closed at once.")
-    ] = 20_000,
-    idle_s: Annotated[
-        float, typer.Option(envvar="RSM_BOOKIE__IDLE_S", min=0, help="Close connections idle this long; 0: never.")
-    ] = 0.0,
-    autorecovery: Annotated[
-        bool,
-        typer.Option("--autorecovery", envvar="RSM_BOOKIE__AUTORECOVERY", help="As `rsm autorecovery run`, in here."),
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one line of JSON when serving.")] = False,
+    port: _Port,
+    data_dir: _DataDir,
+    metadata_uri: _MetadataUri = None,
+    bind: _Bind = "127.0.0.1",
+    advertise: _Advertise = None,
+    journal_dir: _JournalDir = None,
+    ledger_dir: _LedgerDir = None,
+    journal_file_mib: _JournalFileMib = 64,
+    free_mib_min: _FreeMibMin = 512,
+    collect_s: _CollectS = 900.0,
+    no_fsync: _NoFsync = False,
+    insecure: _Insecure = False,
+    tls_cert: _TlsCert = None,
+    tls_key: _TlsKey = None,
+    tls_ca: _TlsCa = None,
+    tls_required: _TlsRequired = False,
+    read_only: _ReadOnly = False,
+    connections_max: _ConnectionsMax = 20_000,
+    idle_s: _IdleS = 0.0,
+    autorecovery: _Autorecovery = False,
+    json: _Json = False,
 ) -> None:
     """Run a bookie until SIGTERM.
 
     Example: rsm bookie run --metadata-uri zk+hierarchical://127.0.0.1:2181/ledgers --port 3181 --data-dir /srv/bk
     """
-    from ledger.bookie.app import ReadyNotice, run_bookie  # noqa: PLC0415 - `--help` needs no server packages
+    from ledger.bookie.app import run_bookie  # noqa: PLC0415 - `--help` needs no server packages
 
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("kazoo").setLevel(logging.WARNING)
@@ -107,22 +130,21 @@ def run(
         idle_s=idle_s,
     )
 
-    def announce(notice: ReadyNotice) -> None:
-        if json:
-            print(msgspec.json.encode(notice).decode(), flush=True)
-        else:
-            print(
-                f"bookie {notice.bookie_id} serves; fsync {'on' if notice.fsync else 'OFF'}, TLS {notice.tls}",
-                flush=True,
-            )
-
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            code = runner.run(run_bookie(settings, announce))
+            code = runner.run(run_bookie(settings, partial(_announce, is_json=json)))
     except (LedgerError, OSError) as error:
         print(f"rsm bookie: {error}", file=sys.stderr)
         raise typer.Exit(1) from error
     raise typer.Exit(code)
+
+
+def _announce(notice: ReadyNotice, *, is_json: bool) -> None:
+    if is_json:
+        print(msgspec.json.encode(notice).decode(), flush=True)
+    else:
+        fsync = "on" if notice.fsync else "OFF"
+        print(f"bookie {notice.bookie_id} serves; fsync {fsync}, TLS {notice.tls}", flush=True)
 
 
 def _tls(cert: Path | None, key: Path | None, ca: Path | None) -> TlsSettings | None:
@@ -147,13 +169,15 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 @app.command()
 def info(
     data_dir: Annotated[Path, typer.Option(help="The bookie's data directory.")],
-    ledger_dir: Annotated[Path | None, typer.Option(envvar="RSM_BOOKIE__LEDGER_DIR")] = None,
+    ledger_dir: Annotated[
+        Path | None, typer.Option(help="The first one, if it is not below the data directory.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Tell what lies in a bookie's directories: identity, process, fsync, limbo, repair, segments."""
     from ledger.bookie.repairs import read_repair_file  # noqa: PLC0415 - as in `run`
 
-    folder = (ledger_dir or data_dir / "ledgers") / "current"
+    folder = (ledger_dir[0] if ledger_dir else data_dir / "ledgers") / "current"
     if not folder.is_dir():
         print(f"rsm bookie: {folder}: no bookie has served from here", file=sys.stderr)
         raise typer.Exit(1)

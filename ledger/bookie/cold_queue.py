@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from ledger.bookie.responder import ConnectionGoneError
 from ledger.store.cold_reads import Lookup
 from ledger.store.entry_store import EntryStore
 
@@ -98,4 +97,4 @@ class ColdQueue:
         self.count -= len(waiting)
         for item in waiting:
             if isinstance(item, tuple):
-                item[1](ConnectionGoneError())
+                item[1](ConnectionResetError("nobody listens any more"))

@@ -21,11 +21,7 @@ from ledger.wire.packets import (
     StartTlsRequest,
 )
 
-__all__ = ["ConnectionGoneError", "Responder", "TakeRun", "failed_read", "send_answer"]
-
-
-class ConnectionGoneError(Exception):
-    """Stands for the entry that was to be read for a connection that is lost."""
+__all__ = ["Responder", "TakeRun", "failed_read", "send_answer"]
 
 
 class Responder(ABC):
@@ -63,7 +59,10 @@ class Responder(ABC):
 
     @abstractmethod
     def read_cold(self, lookup: Lookup, answer: Callable[[Any], None]) -> None:
-        """Read from disk together with all that this wake-up asks for; `answer` gets bytes, None or an error."""
+        """Read from disk together with all that this wake-up asks for.
+
+        `answer` gets bytes, None (not held) or an error: `ConnectionResetError` if the connection was lost meanwhile.
+        """
 
     @abstractmethod
     def run_cold(self, job: Callable[[Callable[[], None]], None]) -> None:

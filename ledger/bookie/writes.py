@@ -16,9 +16,9 @@ import msgspec
 
 from ledger.bookie.intake import ENTRY_BYTES_MAX
 from ledger.bookie.long_poll import LongPolls
-from ledger.bookie.responder import ConnectionGoneError, Responder, send_answer
+from ledger.bookie.responder import Responder, send_answer
 from ledger.bookie.same_entry import is_same_entry
-from ledger.core.bookie_ledger import BookieLedger, is_in_limbo, missing_ledger_status
+from ledger.core.bookie_ledger import BookieLedger, missing_ledger_status
 from ledger.store.cold_reads import Lookup
 from ledger.store.entry_store import EntryStore
 from ledger.store.journal import JournalItem
@@ -106,7 +106,7 @@ class Writes:
         ledger = self._store.ledgers.get(request.ledger_id)
         if ledger is not None:
             return ledger.refuse_add(request.master_key, is_recovery=request.is_recovery)
-        if not request.is_recovery and is_in_limbo(request.ledger_id, self._store.limbo.fenced_ledger_id_max):
+        if not request.is_recovery and self._store.limbo.is_fencing(request.ledger_id):
             return Status.EUNKNOWNLEDGERSTATE
         return None
 
@@ -139,7 +139,7 @@ class Writes:
 
     def _compare(self, connection: Responder, request: p.AddRequest, found: Any) -> None:
         """Go on with an add when it is known what is held; an entry that cannot be read may be replaced."""
-        if isinstance(found, ConnectionGoneError):
+        if isinstance(found, ConnectionResetError):
             return
         if isinstance(found, bytes) and not is_same_entry(found, request.body):
             self._refuse_change(connection, request)
@@ -169,7 +169,7 @@ class Writes:
         if ledger is not None:
             return ledger, []
         ledger, record = self._store.create(ledger_id, master_key)
-        if is_in_limbo(ledger_id, self._store.limbo.fenced_ledger_id_max):
+        if self._store.limbo.is_fencing(ledger_id):
             ledger.is_fenced = ledger.is_fence_durable = True  # The limbo state is durable, and says so.
         return ledger, [record]
 
