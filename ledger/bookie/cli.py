@@ -169,9 +169,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 @app.command()
 def info(
     data_dir: Annotated[Path, typer.Option(help="The bookie's data directory.")],
-    ledger_dir: Annotated[
-        Path | None, typer.Option(help="The first one, if it is not below the data directory.")
-    ] = None,
+    ledger_dir: _LedgerDir = None,
     json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Tell what lies in a bookie's directories: identity, process, fsync, limbo, repair, segments."""
