@@ -111,6 +111,10 @@ _HINTS = {
 _ALERTS = (
     ("certificate_required", "the bookie demands a certificate of its clients: set `cert` and `key`"),
     ("certificate required", "the bookie demands a certificate of its clients: set `cert` and `key`"),
+    (
+        "bad_certificate",
+        "the bookie demands a certificate of its clients, or does not accept this one's (`cert`, `key`)",
+    ),
     ("unknown_ca", "the bookie does not trust the authority that signed this client's certificate"),
     ("unknown ca", "the bookie does not trust the authority that signed this client's certificate"),
     ("certificate_expired", "this client's certificate has expired: renew it"),

@@ -251,13 +251,14 @@ class BookieConnection:
             self._drop(reason, is_failure=True)
 
     def on_lost(self, channel: Channel, error: Exception | None) -> None:
-        """Take note that the connection is closed."""
+        """Take note that the connection is closed; if nothing sensible came for the second time, that is a failure."""
         if channel is self._channel:
-            if self._shared.tls is not None and not self._has_heard:
+            is_refused = self._shared.tls is not None and not self._has_heard
+            if is_refused:
                 reason = describe_early_end(error)
             else:
                 reason = f"connection lost ({error})" if error else "it closed the connection"
-            self._drop(reason)
+            self._drop(reason, is_failure=is_refused or (not self._has_heard and self._delay_s > 0))
 
     def _judge(self, response: Response) -> None:
         if response.status == Status.EIO:

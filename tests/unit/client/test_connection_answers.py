@@ -15,7 +15,7 @@ from ledger.client.pool import ConnectionPool
 from ledger.client.settings import ClientSettings
 from ledger.core.metadata import DigestType
 from ledger.core.quorum import QuorumConfig
-from ledger.errors import UsageError
+from ledger.errors import QuorumLostError, UsageError
 from ledger.wire import v2, v3
 from ledger.wire.codes import Operation, Status
 from ledger.wire.digests import Digest, master_key
@@ -234,6 +234,21 @@ def test_a_bookie_that_always_talks_nonsense_is_tried_ever_more_rarely(settings:
         assert pool.suspects() == {"b2:3181"}
 
     run(scenario, store, store, nonsense, settings=settings)
+
+
+def test_a_bookie_that_ends_every_connection_is_a_failed_one() -> None:
+    def hang_up(bookie: FakeBookie, session: Session, requests: list[Request]) -> None:
+        session.transport.abort()  # type: ignore[attr-defined]
+
+    async def scenario(pool: ConnectionPool, _: list[FakeBookie]) -> None:
+        started = asyncio.get_running_loop().time()
+        with pytest.raises(QuorumLostError, match="b1:3181: connection lost|b1:3181: it closed the connection"):
+            await writer_of(pool, 2).append(b"x")
+        assert asyncio.get_running_loop().time() - started < 2
+        assert pool.suspects() == {"b1:3181"}
+
+    for settings in (V2, V3):
+        run(scenario, store, hang_up, settings=settings)
 
 
 def test_a_bookie_that_demands_a_log_in_says_so() -> None:
