@@ -95,7 +95,7 @@ class Connection(Responder, asyncio.BufferedProtocol):
         self._upgrade: asyncio.Task[None] | None = None
         self._is_secure = False
         self._read_count = 0  # wake-ups that brought whole frames
-        self._times = ConnectionTimes()
+        self.times = ConnectionTimes()
         self.protocol: WireProtocol = V3
         self.waiters: dict[Waiter, None] = {}
 
@@ -143,13 +143,13 @@ class Connection(Responder, asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """See `asyncio.BaseProtocol`: the client does not read its answers, so nothing more is taken from it."""
         self._is_writable = False
-        self._times.on_writable(is_writable=False, now_s=asyncio.get_running_loop().time())
+        self.times.on_writable(is_writable=False, now_s=asyncio.get_running_loop().time())
         self._block()
 
     def resume_writing(self) -> None:
         """See `asyncio.BaseProtocol`."""
         self._is_writable = True
-        self._times.on_writable(is_writable=True, now_s=asyncio.get_running_loop().time())
+        self.times.on_writable(is_writable=True, now_s=asyncio.get_running_loop().time())
         self._start_cold()
         self.go_on()
 
@@ -379,7 +379,7 @@ class Connection(Responder, asyncio.BufferedProtocol):
         """Return what this connection's client is too slow with, if anything."""
         is_busy = bool(self.pending_count or self.waiters or self._out or self._is_blocked)
         has_part = self._inbox.kept_bytes > 0
-        return self._times.overdue(limits, now_s, self._read_count, has_part=has_part, is_busy=is_busy)
+        return self.times.overdue(limits, now_s, self._read_count, has_part=has_part, is_busy=is_busy)
 
     def stop_reading(self) -> None:
         """Take nothing more; what was taken is still answered."""

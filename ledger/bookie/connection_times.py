@@ -49,6 +49,12 @@ class ConnectionTimes:
         """Take note that answers wait, or that there is room for them again."""
         self._unwritable_since_s = None if is_writable else now_s
 
+    def forgive(self, now_s: float) -> None:
+        """Begin anew: this process itself stood still."""
+        self._since_s = now_s
+        if self._unwritable_since_s is not None:
+            self._unwritable_since_s = now_s
+
     def overdue(
         self, limits: TimeLimits, now_s: float, read_count: int, *, has_part: bool, is_busy: bool
     ) -> Overdue | None:

@@ -78,6 +78,7 @@ class BookieServer:
         self._server: asyncio.Server | None = None
         self._space_timer: asyncio.TimerHandle | None = None
         self._times_timer: asyncio.TimerHandle | None = None
+        self._times_checked_s = 0.0
         self._space_check: asyncio.Task[None] | None = None
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
 
@@ -130,6 +131,7 @@ class BookieServer:
         self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=1024)
         if not self._settings.is_read_only:
             self._space_timer = loop.call_later(self._settings.space_check_s, self._check_space)
+        self._times_checked_s = loop.time()
         self._times_timer = loop.call_later(self._settings.times_check_s, self._check_times)
         sockets = self._server.sockets
         return int(sockets[0].getsockname()[1]) if sockets else port
@@ -203,14 +205,19 @@ class BookieServer:
 
     def _check_times(self) -> None:
         loop = asyncio.get_running_loop()
-        now_s, limits = loop.time(), self._settings.times
+        now_s, limits, interval_s = loop.time(), self._settings.times, self._settings.times_check_s
+        has_stood_still = now_s > self._times_checked_s + 3 * interval_s
         for connection in list(self._connections):
+            if has_stood_still:
+                connection.times.forgive(now_s)  # What clients sent meanwhile was not read yet.
+                continue
             overdue = connection.overdue(limits, now_s)
             if overdue is not None:
                 level = logging.INFO if overdue is Overdue.IDLE else logging.WARNING
                 _log.log(level, "closing a connection: %s", overdue, extra={"peer": connection.peer})
                 connection.abort()
-        self._times_timer = loop.call_later(self._settings.times_check_s, self._check_times)
+        self._times_checked_s = now_s
+        self._times_timer = loop.call_later(interval_s, self._check_times)
 
     def _check_space(self) -> None:
         loop = asyncio.get_running_loop()

@@ -196,6 +196,23 @@ def test_an_idle_connection_is_closed_only_if_that_is_wanted_and_it_waits_for_no
     simulated(scenario_without, server=limits())
 
 
+def test_a_bookie_that_stood_still_itself_blames_no_client() -> None:
+    async def scenario(bench, connect) -> None:
+        client = await connect()
+        frame = v2.encode_request(add(1, 0))
+        client.transport.write(frame[:50])
+        await asyncio.sleep(5)
+        bench.server._times_checked_s -= 100
+        for connection in bench.server._connections:
+            connection.times._since_s -= 100
+        await asyncio.sleep(5)
+        client.transport.write(frame[50:])
+        await asyncio.sleep(1)
+        assert client.received
+
+    simulated(scenario, server=limits(frame_s=10))
+
+
 def v3_poll() -> bytes:
     from ledger.wire.v3 import encode_request  # noqa: PLC0415
 
