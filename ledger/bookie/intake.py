@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ledger.bookie.responder import Responder, send_answer
-from ledger.core.bookie_ledger import BookieLedger, is_in_limbo
+from ledger.core.bookie_ledger import BookieLedger
 from ledger.store.entry_store import EntryStore
 from ledger.store.journal import JournalItem
 from ledger.store.tail import Generation
@@ -117,8 +117,7 @@ class AddRun:
         store = self._store
         ledger = store.ledgers.get(ledger_id)
         if ledger is None:
-            limbo = store.limbo.fenced_ledger_id_max
-            if ledger_id < 0 or not store.is_known_absent(ledger_id) or is_in_limbo(ledger_id, limbo):
+            if ledger_id < 0 or not store.is_known_absent(ledger_id) or store.limbo.is_fencing(ledger_id):
                 return None
             ledger, record = store.create(ledger_id, master_key)
             self.records.append(record)

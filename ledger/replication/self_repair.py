@@ -48,8 +48,8 @@ class DamagedStore(Protocol):
 
     limbo: Limbo
 
-    async def leave_limbo(self) -> None:
-        """Answer for certain again."""
+    async def leave_limbo(self, ledger_ids: Sequence[int]) -> None:
+        """Answer for certain again; the ledgers that exist now, ascending, are given."""
         ...
 
     def damages(self) -> list[Damage]:
@@ -139,9 +139,9 @@ class SelfRepair:
         self.progress.ledger_count = 0
         self.progress.is_in_limbo = self._store.limbo.ledger_id_max >= 0
         if self.progress.is_in_limbo:
-            await self._repair_limbo()
+            ledger_ids = await self._repair_limbo()
             if not self._problem_count:
-                await self._store.leave_limbo()
+                await self._store.leave_limbo(ledger_ids)
                 self.progress.is_in_limbo = False
                 _log.warning(
                     "this bookie has left limbo: %d ledgers that name it are whole here again, %d entries of them "
@@ -155,7 +155,8 @@ class SelfRepair:
 
     # -- limbo ---------------------------------------------------------------------------------------------
 
-    async def _repair_limbo(self) -> None:
+    async def _repair_limbo(self) -> list[int]:
+        """Look at every ledger that may be concerned; return them."""
         await self._ledgers.store.sync(self._ledgers.root)
         ids = [i for i in await self._ledgers.list() if i <= self._store.limbo.ledger_id_max]
         step = self._settings.metadata_reads
@@ -167,6 +168,7 @@ class SelfRepair:
                     await self._repair_ledger(ledger_id, metadata)
                     self.progress.ledger_count += 1
                     self._tell()
+        return ids
 
     async def _repair_ledger(self, ledger_id: int, metadata: LedgerMetadata) -> None:
         if not metadata.is_closed and self._bookie_id in metadata.segments[-1].bookies:

@@ -5,20 +5,24 @@ the lost bytes may have been its fence. Ledgers created later than the loss are 
 
 Limbo is left when everything that may have been lost is here again (`ledger.replication.limbo_repair`). What cannot be
 had again is who was fenced: a writer that was recovered meanwhile may not know it yet, and this bookie may have been
-one of the few that refused it. So the ledgers of a limbo take no ordinary add any more, for good.
+one of the few that refused it. So the ledgers that existed then take no ordinary add any more, for good.
 """
 
 from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
 
 import msgspec
 
 from ledger.core.bookie_ledger import NO_LIMBO
 from ledger.store.disk import Disk, read_file, write_atomically
 
-__all__ = ["LEDGER_ID_MAX", "Limbo", "load_limbo", "save_limbo"]
+__all__ = ["LEDGER_ID_MAX", "Limbo", "id_ranges", "load_limbo", "save_limbo"]
 
 _FILE_NAME = "limbo.json"
 LEDGER_ID_MAX = (1 << 63) - 1
+_GAP_MAX = 1 << 16
 
 
 class Limbo(msgspec.Struct, frozen=True):
@@ -28,33 +32,54 @@ class Limbo(msgspec.Struct, frozen=True):
         ledger_id_max: Ledgers up to this id are concerned; `LEDGER_ID_MAX` until the metadata was asked for the
             newest ledger at the time of the loss; -1 if nothing was ever lost.
         reasons: What was found damaged, for the operator.
-        repaired_ledger_id_max: Ledgers up to this id were concerned once and are repaired; -1 if none were.
+        fenced: Ranges of ledger ids, both ends included, ascending: ledgers of a limbo that was left.
 
     """
 
     ledger_id_max: int = NO_LIMBO
     reasons: tuple[str, ...] = ()
-    repaired_ledger_id_max: int = NO_LIMBO
+    fenced: tuple[tuple[int, int], ...] = ()
 
-    @property
-    def fenced_ledger_id_max(self) -> int:
-        """Ledgers up to this id count as fenced, whatever is known of them."""
-        return max(self.ledger_id_max, self.repaired_ledger_id_max)
+    def is_fencing(self, ledger_id: int) -> bool:
+        """Whether a ledger counts as fenced here, whatever is known of it."""
+        if ledger_id <= self.ledger_id_max:
+            return True
+        number = bisect_right(self.fenced, (ledger_id, LEDGER_ID_MAX))
+        return number > 0 and self.fenced[number - 1][1] >= ledger_id
 
     def with_losses(self, losses: list[str]) -> Limbo:
         """Return the limbo after more losses: again every ledger that exists by now."""
         if not losses:
             return self
-        return Limbo(LEDGER_ID_MAX, (*self.reasons, *losses)[-20:], self.repaired_ledger_id_max)
+        return Limbo(LEDGER_ID_MAX, (*self.reasons, *losses)[-20:], self.fenced)
 
     def bounded(self, ledger_id_max: int) -> Limbo:
         """Return the limbo limited to ledgers up to this id, the newest that existed when the loss was found."""
-        return Limbo(ledger_id_max, self.reasons, self.repaired_ledger_id_max)
+        return Limbo(ledger_id_max, self.reasons, self.fenced)
 
-    def repaired(self) -> Limbo:
-        """Return what remains of the limbo when all that was lost is here again."""
-        assert self.ledger_id_max < LEDGER_ID_MAX, "a limbo without bound would fence every ledger to come"
-        return Limbo(repaired_ledger_id_max=self.fenced_ledger_id_max)
+    def repaired(self, ledger_ids: Sequence[int]) -> Limbo:
+        """Return what remains of the limbo when all that was lost is here again.
+
+        Args:
+            ledger_ids: The ledgers that exist by now, ascending: those that the limbo concerned are among them.
+
+        """
+        return Limbo(fenced=_merged([*self.fenced, *id_ranges(ledger_ids)]))
+
+
+def id_ranges(ledger_ids: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Return ranges that cover ids. Small gaps are covered too: the ids in them have been given out before."""
+    return _merged([(ledger_id, ledger_id) for ledger_id in ledger_ids])
+
+
+def _merged(ranges: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if merged and first - merged[-1][1] <= _GAP_MAX:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return tuple(merged)
 
 
 def load_limbo(disk: Disk, folder: str) -> Limbo:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from ledger.core.bookie_ledger import BookieLedger, is_in_limbo
+from ledger.core.bookie_ledger import BookieLedger
 from ledger.store.disk import Executor
 from ledger.store.index import Index, LedgerRow
 
@@ -21,7 +21,7 @@ class ResidentLedgers:
         index: Where the others are.
         readers: Waits for the index.
         count_max: Ledgers kept; those with entries in a journal file stay beyond it.
-        limbo_ledger_id_max: Returns the bound of the limbo.
+        is_fenced_by_limbo: Tells whether a ledger counts as fenced for what was lost once.
         on_error: Hears of an index that cannot be read.
 
     Attributes:
@@ -37,13 +37,13 @@ class ResidentLedgers:
         index: Index,
         readers: Executor,
         count_max: int,
-        limbo_ledger_id_max: Callable[[], int],
+        is_fenced_by_limbo: Callable[[int], bool],
         on_error: Callable[[BaseException], None],
     ) -> None:
         self._index = index
         self._readers = readers
         self._count_max = count_max
-        self._limbo_ledger_id_max = limbo_ledger_id_max
+        self._is_fenced_by_limbo = is_fenced_by_limbo
         self._on_error = on_error
         self._absent: dict[int, None] = {}
         self._eviction_count = 0
@@ -91,7 +91,7 @@ class ResidentLedgers:
                 self.ledgers[ledger_id] = BookieLedger(
                     ledger_id,
                     row.master_key,
-                    is_fenced=row.is_fenced or is_in_limbo(ledger_id, self._limbo_ledger_id_max()),
+                    is_fenced=row.is_fenced or self._is_fenced_by_limbo(ledger_id),
                     is_deleted=row.deleted_at_ms > 0,
                     last_entry_id=row.last_entry_id,
                     last_add_confirmed=row.last_add_confirmed,

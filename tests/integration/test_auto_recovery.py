@@ -121,7 +121,7 @@ def test_a_bookie_that_comes_with_new_disks_fills_them_and_leaves_limbo_by_itsel
         folder = str(home / "ledgers" / "current")
 
         async def is_repaired() -> bool:
-            return load_limbo(RealDisk(), folder).repaired_ledger_id_max >= 0
+            return bool(load_limbo(RealDisk(), folder).fenced)
 
         await until(is_repaired, "still in limbo")
         command = [sys.executable, "-m", "ledger.bookie", "info", "--data-dir", str(home), "--json"]

@@ -46,7 +46,7 @@ async def in_limbo(world: RecoveryWorld, host: SimHost) -> None:
     """Wait until the bookie serves, in limbo; with little to repair it may have left it already."""
     while host.name not in world.cluster.servers:
         await asyncio.sleep(0.1)
-    assert world.cluster.servers[host.name].store.limbo.fenced_ledger_id_max >= 0
+    assert world.cluster.servers[host.name].store.limbo.is_fencing(0)
 
 
 def run(world: RecoveryWorld, play) -> None:
