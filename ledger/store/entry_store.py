@@ -71,7 +71,7 @@ class EntryStore:
             self.index,
             executors.readers,
             settings.resident_ledgers_max,
-            lambda: self.limbo.fenced_ledger_id_max,
+            self._is_fenced_by_limbo,
             self._on_index_error,
         )
         self.ledgers = self._resident.ledgers
@@ -339,11 +339,19 @@ class EntryStore:
         self.limbo = limbo = self.limbo.bounded(ledger_id_max)
         return self._save_limbo(limbo)
 
-    async def leave_limbo(self) -> None:
-        """Answer for certain again: all that was lost is here again, and acknowledged. Durable before it is done."""
-        limbo = self.limbo.repaired()
+    async def leave_limbo(self, ledger_ids: Sequence[int]) -> None:
+        """Answer for certain again: all that was lost is here again, and acknowledged. Durable before it is done.
+
+        Args:
+            ledger_ids: The ledgers that exist, ascending; those that the limbo concerned stay fenced here.
+
+        """
+        limbo = self.limbo.repaired(ledger_ids)
         await self._save_limbo(limbo)
         self.limbo = limbo
+
+    def _is_fenced_by_limbo(self, ledger_id: int) -> bool:
+        return self.limbo.is_fencing(ledger_id)
 
     def _save_limbo(self, limbo: Limbo) -> asyncio.Future[None]:
         return self._executors.converter.submit(lambda: save_limbo(self._disk, self._settings.ledger_dir, limbo))
