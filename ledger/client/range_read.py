@@ -55,6 +55,8 @@ class EntrySource:
         self._entry_bytes: int | None = None
         # Bookie -> loop time until which it is asked last, because it was silent.
         self._slow_until: dict[str, float] = {}
+        # No batch reads before this loop time: a bookie that does not know them closes the connection.
+        self._batches_from = 0.0
 
     async def read(self, metadata: LedgerMetadata, first: int, last: int) -> AsyncGenerator[list[Entry], None]:
         """Yield the entries `first` to `last` in order, as they come; what follows is asked for meanwhile.
@@ -66,16 +68,17 @@ class EntrySource:
 
         """
         settings = self._pool.settings
+        loop = asyncio.get_running_loop()
+        has_batches = self._pool.reads_batches and loop.time() >= self._batches_from
         reader = RangeReader(
             self._ledger_id,
             metadata,
             first,
             last,
             window_bytes=settings.read_batch_bytes,
-            batch_bytes=min(_BATCH_BYTES, settings.read_batch_bytes) if self._pool.reads_batches else None,
+            batch_bytes=min(_BATCH_BYTES, settings.read_batch_bytes) if has_batches else None,
             entry_bytes=self._entry_bytes or _mean_bytes(metadata),
         )
-        loop = asyncio.get_running_loop()
         queue = _Inbox()
         self._remember_slow(reader, loop.time())
         with SilenceTimer(queue, settings.speculative_read_s) as silence:
@@ -87,6 +90,8 @@ class EntrySource:
                     yield entries
                 if reader.is_done:
                     break
+                if reader.has_split:
+                    self._batches_from = loop.time() + settings.quarantine_s
                 silence.start()
                 self._send(self._take_all(reader, await queue.next_batch(), loop.time()), queue)
                 if silence.take():

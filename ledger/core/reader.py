@@ -95,6 +95,7 @@ class RangeReader:
     Attributes:
         failure: Why an entry cannot be had; None as long as all may. The read then ends before that entry.
         next_entry_id: The first entry that was not taken.
+        has_split: Whether a batch read was given up for single reads, since nobody answered it.
         slow: Bookies that somebody else was asked instead of, because they were silent; asked last from then on.
 
     """
@@ -113,6 +114,7 @@ class RangeReader:
         self.ledger_id = ledger_id
         self.failure: LedgerError | None = None
         self.next_entry_id = first
+        self.has_split = False
         self.slow: dict[str, None] = {}
         self._metadata = metadata
         self._last = last
@@ -281,6 +283,7 @@ class RangeReader:
 
     def _split(self, run: _Run, now: float) -> list[ReadRun]:
         """Ask for each entry of a batch that nobody answers: perhaps only batch reads are not understood."""
+        self.has_split = True
         self._batch_bytes = None
         requests: list[ReadRun] = []
         for entry_id in range(run.first, run.first + run.count):
