@@ -71,15 +71,28 @@ class Bookies:
         root: BookKeeper's root node.
         folder: Holds data, logs and configurations.
         jars: BookKeeper's JARs.
+        our_arguments: Further ones for `rsm bookie run`.
+        java_lines: Further lines of the configuration of BookKeeper's bookies.
 
     """
 
-    def __init__(self, zookeeper: str, root: str, folder: Path, jars: Path) -> None:
+    def __init__(
+        self,
+        zookeeper: str,
+        root: str,
+        folder: Path,
+        jars: Path,
+        *,
+        our_arguments: Sequence[str] = (),
+        java_lines: Sequence[str] = (),
+    ) -> None:
         self.zookeeper = zookeeper
         self.root = root
         self.uri = f"zk+hierarchical://{zookeeper}{root}"
         self.folder = folder
         self._jars = jars
+        self._our_arguments = tuple(our_arguments)
+        self._java_lines = tuple(java_lines)
         self._servers: dict[str, _Server] = {}
         asyncio.run(self._lay_out())
 
@@ -164,7 +177,7 @@ class Bookies:
             ]
         else:
             command = [sys.executable, "-P", "-m", "ledger.bookie", "run", "--metadata-uri", self.uri]
-            command += ["--port", str(server.port), "--data-dir", str(server.folder)]
+            command += ["--port", str(server.port), "--data-dir", str(server.folder), *self._our_arguments]
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
         server.process = spawn(command, log=log, env=environment)
 
@@ -172,6 +185,7 @@ class Bookies:
         for name in ("journal", "ledgers"):
             (folder / name).mkdir(exist_ok=True)
         text = _JAVA_CONF.format(uri=self.uri, port=port, folder=folder, session_timeout_ms=_SESSION_TIMEOUT_MS)
+        text += "".join(f"{line}\n" for line in self._java_lines)
         path = folder / "bookie.conf"
         path.write_text(text, encoding="utf-8")
         return path

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -62,9 +62,10 @@ def java_bookkeeper(
     """
     clusters: list[Bookies] = []
 
-    def start(*kinds: Kind) -> Bookies:
+    def start(*kinds: Kind, our_arguments: Sequence[str] = (), java_lines: Sequence[str] = ()) -> Bookies:
         folder = tmp_path_factory.mktemp("bookies")
-        cluster = Bookies(zookeeper, f"/compat-{len(clusters) + 1}/ledgers", folder, java_jars)
+        root = f"/compat-{len(clusters) + 1}/ledgers"
+        cluster = Bookies(zookeeper, root, folder, java_jars, our_arguments=our_arguments, java_lines=java_lines)
         clusters.append(cluster)
         cluster.start(*kinds)
         return cluster

@@ -64,7 +64,8 @@ final class Commands {
         String uri = options.text("uri", "");
         boolean v2 = options.flag("v2");
         int explicitLacMs = options.small("explicit_lac_ms", 0);
-        String key = uri + v2 + explicitLacMs;
+        String ca = options.text("tls_ca", "");
+        String key = uri + v2 + explicitLacMs + ca;
         if (!clients.containsKey(key)) {
             ClientConfiguration configuration = new ClientConfiguration();
             configuration.setMetadataServiceUri(uri);
@@ -74,6 +75,17 @@ final class Commands {
             configuration.setUseV2WireProtocol(v2);
             configuration.setBatchReadEnabled(true);
             configuration.setExplictLacInterval(explicitLacMs);
+            if (!ca.isEmpty()) {
+                configuration.setTLSProviderFactoryClass("org.apache.bookkeeper.tls.TLSContextFactory");
+                configuration.setTLSProvider("JDK");
+                configuration.setTLSTrustStoreType("PEM");
+                configuration.setTLSTrustStore(ca);
+                configuration.setTLSClientAuthentication(true);
+                configuration.setTLSKeyStoreType("PEM");
+                configuration.setTLSKeyStore(options.text("tls_key", ""));
+                configuration.setTLSCertificatePath(options.text("tls_cert", ""));
+                configuration.setHostnameVerificationEnabled(true);
+            }
             configuration.setNumIOThreads(2);
             configuration.setNumWorkerThreads(2);
             clients.put(key, new BookKeeper(configuration));
