@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from ledger.client.add_runs import AddBatch
 from ledger.client.channel import Channel, Stored, start_tls
-from ledger.client.in_flight import Asker, InFlight, Operation, Tokens
+from ledger.client.in_flight import Asker, InFlight, Operation, Tokens, joined
 from ledger.client.quarantine import Quarantine
 from ledger.client.settings import ClientSettings
 from ledger.errors import LedgerError, RemoteProtocolError
@@ -239,7 +239,7 @@ class BookieConnection:
             self._delay_s = 0.0
         finally:  # what came before a bad packet counts
             for asker, runs in by_asker.items():
-                asker.on_stored(self.bookie_id, _joined(runs))
+                asker.on_stored(self.bookie_id, joined(runs))
             for asker, responses in others.items():
                 asker.on_responses(self.bookie_id, responses)
 
@@ -387,9 +387,4 @@ class BookieConnection:
         for asker, tokens in operations:
             by_asker.setdefault(asker, []).append(tokens)
         for asker, runs in by_asker.items():
-            asker.on_unanswered(self.bookie_id, _joined(runs), reason)
-
-
-def _joined(runs: list[Sequence[Any]]) -> Sequence[Any]:
-    """Return the tokens of all runs in order; a single run stays what it is, a range mostly."""
-    return runs[0] if len(runs) == 1 else [token for run in runs for token in run]
+            asker.on_unanswered(self.bookie_id, joined(runs), reason)

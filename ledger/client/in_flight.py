@@ -15,7 +15,7 @@ from ledger.errors import RemoteProtocolError
 from ledger.wire.packets import AddResponse, Response
 from ledger.wire.protocol import Key, WireProtocol
 
-__all__ = ["Asker", "InFlight", "Operation", "Tokens"]
+__all__ = ["Asker", "InFlight", "Operation", "Tokens", "joined"]
 
 
 class Asker(Protocol):
@@ -136,3 +136,18 @@ class InFlight:
                 if not queue:
                     del self._behind[key]
         return found
+
+
+def joined(runs: list[Sequence[Any]]) -> Sequence[Any]:
+    """Return the tokens of all runs in order; consecutive ranges, which is what they mostly are, stay a range."""
+    first = runs[0]
+    if len(runs) == 1:
+        return first
+    if not isinstance(first, range):
+        return [token for run in runs for token in run]
+    end = first.stop
+    for run in runs[1:]:
+        if not isinstance(run, range) or run.start != end:
+            return [token for run in runs for token in run]
+        end = run.stop
+    return range(first.start, end)

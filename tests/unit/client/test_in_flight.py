@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ledger.client.add_runs import AddBatch
-from ledger.client.in_flight import InFlight
+from ledger.client.in_flight import InFlight, joined
 from ledger.core.metadata import DigestType
 from ledger.errors import RemoteProtocolError
 from ledger.wire import v2, v3
@@ -133,3 +133,19 @@ def test_requests_with_one_key_are_answered_in_the_order_of_asking() -> None:
     assert [in_flight.take(answer)[0][1] for _ in range(3)] == ["first", "second", "third"]
     with pytest.raises(RemoteProtocolError):
         in_flight.take(answer)
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        ([range(3, 5)], range(3, 5)),
+        ([["token"]], ["token"]),
+        ([range(3, 5), range(5, 6), range(6, 9)], range(3, 9)),
+        ([range(3, 5), range(6, 7)], [3, 4, 6]),
+        ([range(3, 5), (5,)], [3, 4, 5]),
+        ([[1], range(2, 4)], [1, 2, 3]),
+        ([range(5, 7), range(3, 5)], [5, 6, 3, 4]),
+    ],
+)
+def test_runs_are_joined_in_order(runs: list[Sequence[Any]], expected: Sequence[Any]) -> None:
+    assert joined(runs) == expected
