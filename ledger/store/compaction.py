@@ -17,6 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from ledger.core.metadata import NO_ENTRY
+from ledger.errors import CorruptStorageError
 from ledger.store.disk import Buffer
 from ledger.store.index import BlockRow, Index, LedgerRow, SegmentRow
 from ledger.store.records import RecordId, parse_deleted_at_ms
@@ -93,9 +94,12 @@ def plan(rows: Sequence[SegmentRow], share: float, settings: CompactionSettings)
 
 
 class _Found(NamedTuple):
-    """A block of an old segment; `order` is ledger, first entry, segment, byte offset."""
+    """A block of an old segment; `order` is (holds records, ledger, first entry, segment, byte offset).
 
-    order: tuple[int, int, int, int]
+    So segments lie in the order of it, and so does what is merged from them.
+    """
+
+    order: tuple[bool, int, int, int, int]
     header: BlockHeader
     data: memoryview
 
@@ -140,7 +144,7 @@ class Compaction:
         merged = heapq.merge(*walks, key=lambda found: found.order)
         current, row = NO_ENTRY, None
         read = 0
-        for (ledger_id, first_entry_id), group in groupby(merged, key=lambda found: found.order[:2]):
+        for (_, ledger_id, first_entry_id), group in groupby(merged, key=lambda found: found.order[:3]):
             if ledger_id != current:
                 current, row = ledger_id, self._index.ledger(ledger_id)
             blocks = list(group)
@@ -156,16 +160,21 @@ class Compaction:
             yield read
 
     def _walk(self, segment_id: int) -> Iterator[_Found]:
+        previous: tuple[bool, int, int] | None = None
         for offset, header, data in self._segments.walk(segment_id):
-            order = header.ledger_id, header.first_entry_id, segment_id, offset
-            yield _Found(order, header, data)
+            key = header.first_entry_id < 0, header.ledger_id, header.first_entry_id
+            if previous is not None and key < previous:
+                # Blocks that begin with the same entry would not meet, and one of them would be lost.
+                raise CorruptStorageError(f"{segment_file_name(segment_id)}: its blocks are not in order")
+            previous = key
+            yield _Found((*key, segment_id, offset), header, data)
 
     def _keep_entries(self, row: LedgerRow | None, blocks: list[_Found]) -> None:
         """Copy blocks that begin with the same entry as one: the index knows a block of a segment by its first."""
         if row is None or row.deleted_at_ms:
             return
         for block in blocks:
-            ledger_id, first_entry_id, segment_id, offset = block.order
+            _, ledger_id, first_entry_id, segment_id, offset = block.order
             ids = ledger_id, first_entry_id, block.header.last_entry_id
             self._removed.append(BlockRow(*ids, segment_id, offset, block.header.byte_count))
         if len(blocks) == 1:
@@ -173,7 +182,7 @@ class Compaction:
             return
         entries: dict[int, Buffer] = {}
         for block in blocks:
-            entries.update(decode_block(block.data, segment_file_name(block.order[2])).entries())
+            entries.update(decode_block(block.data, segment_file_name(block.order[3])).entries())
         ids_held = sorted(entries)
         last_add_confirmed = max(block.header.last_add_confirmed for block in blocks)
         values = [entries[entry_id] for entry_id in ids_held]
@@ -185,7 +194,7 @@ class Compaction:
             if is_living:
                 self._open().copy_block(block.header, block.data)
                 continue
-            for record_id, record in decode_block(block.data, segment_file_name(block.order[2])).entries():
+            for record_id, record in decode_block(block.data, segment_file_name(block.order[3])).entries():
                 if record_id == RecordId.DELETED and parse_deleted_at_ms(record) >= self._forget_before_ms:
                     self._open().add_block(block.header.ledger_id, [record_id], [record], NO_ENTRY)
 

@@ -167,6 +167,9 @@ class Segments:
         handle = self._disk.open(self.path(row.segment_id))
         try:
             head = self._disk.pread(handle, HEADER_BYTES + 12 * BLOCK_ENTRIES_MAX, row.byte_offset)
+            head_bytes = HEADER_BYTES + decode_header(head, segment_file_name(row.segment_id)).table_bytes
+            if len(head) < head_bytes <= row.byte_count:  # A compaction joined two blocks.
+                head = self._disk.pread(handle, head_bytes, row.byte_offset)
         finally:
             self._disk.close(handle)
         return decode_ids(head, segment_file_name(row.segment_id))

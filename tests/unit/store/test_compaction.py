@@ -7,7 +7,7 @@ import random
 from array import array
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.errors import CorruptStorageError
@@ -15,6 +15,7 @@ from ledger.store.compaction import CompactionSettings, plan
 from ledger.store.index import SegmentRow
 from ledger.store.journal import JournalItem
 from ledger.store.records import fence_record
+from ledger.store.segment_format import BLOCK_ENTRIES_MAX
 from ledger.testing import SimDisk
 from tests.unit.store.store_bench import KEY, StoreBench, entry
 
@@ -298,6 +299,50 @@ def test_a_load_under_way_while_its_ledger_is_deleted_does_not_bring_it_back() -
             await deleting
             await loading
             assert bench.store.ledgers[1].is_deleted, f"load begun {delay} turns later"
+
+    asyncio.run(run())
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(1, 3), st.integers(0, 6)), min_size=1, max_size=12, unique=True),
+        min_size=2,
+        max_size=5,
+    )
+)
+@settings(deadline=None, max_examples=60)
+def test_entries_that_came_again_in_other_segments_are_all_kept(parts) -> None:
+    """Blocks of several segments begin with the same entry; compacted again and again, nothing is lost."""
+
+    async def run() -> None:
+        bench = StoreBench(compaction=CompactionSettings(small_count=2, bytes_per_s=1 << 40))
+        held: dict[tuple[int, int], None] = {}
+        for part in parts:
+            await bench.open()
+            await bench.add(*part, size=200)
+            held |= dict.fromkeys(part)
+            await bench.open()
+            await bench.store.compactor.compact(1.0, NOW_MS)
+            assert len(bench.segment_files()) == 1
+            await holds(bench, held)
+        for ledger_id in (1, 2, 3):
+            assert await bench.store.list_entries(ledger_id) == sorted(n for i, n in held if i == ledger_id)
+
+    asyncio.run(run())
+
+
+def test_long_blocks_that_were_joined_still_list_their_entries() -> None:
+    async def run() -> None:
+        bench = StoreBench(
+            journal={"file_bytes": 1 << 19}, compaction=CompactionSettings(small_count=2, bytes_per_s=1 << 40)
+        )
+        for ids in ([0, *range(1, 1100, 2)], range(0, 1100, 2)):
+            await bench.open()
+            await bench.add(*[(1, n) for n in ids])
+        await bench.open()
+        await bench.store.compactor.compact(1.0, NOW_MS)
+        assert len(bench.store.segments.entry_ids(bench.store.index.blocks(1)[0])) > BLOCK_ENTRIES_MAX
+        assert await bench.store.list_entries(1) == list(range(1100))
 
     asyncio.run(run())
 
