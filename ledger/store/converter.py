@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
@@ -40,7 +41,19 @@ class ConverterListener(Protocol):
 
 
 class Converter:
-    """A queue of sealed journal files. Invariant: while one is converted it is the head of the queue."""
+    """A queue of sealed journal files. Invariant: while one is converted it is the head of the queue.
+
+    Args:
+        disk: The disk.
+        executor: The converter's.
+        segments: Where segments go.
+        index: Where their rows go.
+        journal_folder: Where the journal files are.
+        listener: Who hears of it.
+        retry_s: Pause before a conversion that found the disk full is tried again.
+        after_conversion: Called on the worker when a conversion is done.
+
+    """
 
     def __init__(
         self,
@@ -51,6 +64,7 @@ class Converter:
         journal_folder: str,
         listener: ConverterListener,
         retry_s: float,
+        after_conversion: Callable[[], None] = lambda: None,
     ) -> None:
         self._disk = disk
         self._executor = executor
@@ -59,6 +73,7 @@ class Converter:
         self._journal_folder = journal_folder
         self._listener = listener
         self._retry_s = retry_s
+        self._after_conversion = after_conversion
         self._queue: deque[Generation] = deque()
         self._retry: asyncio.TimerHandle | None = None
         self._idle: asyncio.Future[None] | None = None
@@ -98,6 +113,7 @@ class Converter:
         path = f"{self._journal_folder}/{free_file_name(journal_id)}"
         self._disk.rename(generation.path, path)
         self._disk.fsync_dir(self._journal_folder)
+        self._after_conversion()
         return path
 
     def _on_done(self, generation: Generation, future: asyncio.Future[str]) -> None:
