@@ -18,10 +18,11 @@ from ledger.store.compactor import Compactor
 from ledger.store.converter import Converter
 from ledger.store.damage import Damage, Damages
 from ledger.store.deletions import Deletions
-from ledger.store.disk import Buffer, Disk, write_atomically
+from ledger.store.disk import Buffer, Disk, RealDisk, write_atomically
 from ledger.store.index import CorruptIndexError, Index
 from ledger.store.journal import Journal, JournalItem
 from ledger.store.limbo import Limbo, save_limbo
+from ledger.store.memory import give_back
 from ledger.store.records import key_record
 from ledger.store.recovery import DOUBT_FILE_NAME, IndexFactory, Recovered, recover
 from ledger.store.resident_ledgers import ResidentLedgers
@@ -79,7 +80,14 @@ class EntryStore:
             disk, executors.journal, settings.journal, self, next_sequence=recovered.next_sequence, nonce=nonce
         )
         self._converter = Converter(
-            disk, executors.converter, self.segments, self.index, settings.journal.folder, self, settings.retry_s
+            disk,
+            executors.converter,
+            self.segments,
+            self.index,
+            settings.journal.folder,
+            self,
+            settings.retry_s,
+            give_back if isinstance(disk, RealDisk) else _nothing,  # A simulation's process holds many bookies.
         )
         self._cold_reads = ColdReads(
             disk,
@@ -384,3 +392,7 @@ class EntryStore:
         await self._executors.converter.submit(lambda: None)  # A step of a compaction may be under way.
         self.index.close()
         self._executors.close()
+
+
+def _nothing() -> None:
+    pass
