@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from ledger.errors import CookieMismatchError, NoSuchLedgerError
 from ledger.store.disk import Disk, read_file, write_atomically
-from ledger.store.limbo import Limbo, save_limbo
+from ledger.store.limbo import Limbo, id_ranges, save_limbo
 from ledger.wire.metadata_format import Cookie, decode_cookie, encode_cookie
 from ledger.zk.ledgers import LedgerStore
-from ledger.zk.registration import create_cookie, read_cookie
+from ledger.zk.registration import create_cookie, had_cookie, read_cookie, remember_cookie
 
 __all__ = ["claim_disks", "newest_ledger_id", "still_named_up_to"]
 
@@ -24,7 +24,8 @@ async def claim_disks(
 ) -> bool:
     """Check that the disks are this bookie's, or make them so if everything is new.
 
-    New disks for an id that ledgers still name begin in limbo (safety 25). That is durable before the cookie is:
+    New disks for an id that ledgers still name begin in limbo (safety 25); for an id that was only used before, they
+    take no ordinary adds to the ledgers that exist. That is durable before the cookie is:
     a start that is cut short in between must not leave disks that look like those of a bookie that lost nothing.
 
     Args:
@@ -60,9 +61,13 @@ async def claim_disks(
         if newest >= 0:
             reason = f"ledgers name {cookie.bookie_id}, but its disks are new: what it held is lost"
             save_limbo(disk, limbo_folder, Limbo(newest, (reason,)))
+        elif await had_cookie(ledgers.store, ledgers.root, cookie.bookie_id):
+            # Whoever had the id may have been told of fences: its ledgers have moved away, their old writers not.
+            save_limbo(disk, limbo_folder, Limbo(fenced=id_ranges(await ledgers.list())))
         for folder in folders:
             write_atomically(disk, folder, _FILE_NAME, encode_cookie(cookie))
         await create_cookie(ledgers.store, ledgers.root, cookie.bookie_id, cookie)
+        await remember_cookie(ledgers.store, ledgers.root, cookie.bookie_id)
         return True
     if registered != cookie:
         raise CookieMismatchError(
@@ -75,6 +80,7 @@ async def claim_disks(
             f"bookie {cookie.bookie_id}: {', '.join(missing)} is empty, but this bookie had data there: is the disk "
             "mounted? If it is lost, delete the bookie's cookie; it then starts empty and answers 'unknown'"
         )
+    await remember_cookie(ledgers.store, ledgers.root, cookie.bookie_id)  # It may be older than this custom.
     return False
 
 

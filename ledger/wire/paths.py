@@ -13,6 +13,7 @@ __all__ = [
     "Layout",
     "available_path",
     "cookie_path",
+    "former_bookie_path",
     "id_generator_path",
     "instance_id_path",
     "high_order_bits_of",
@@ -110,6 +111,14 @@ def read_only_path(root: str, bookie_id: str | None = None) -> str:
 def cookie_path(root: str, bookie_id: str | None = None) -> str:
     """Return the folder of cookies, or the cookie of one bookie."""
     return f"{root}/cookies" if bookie_id is None else f"{root}/cookies/{bookie_id}"
+
+
+def former_bookie_path(root: str, bookie_id: str) -> str:
+    """Return the node that tells that a bookie of this id has once had a cookie; ours, and kept for good.
+
+    BookKeeper's tools look into every folder that they know, and into none below this one.
+    """
+    return f"{underreplication_path(root)}/formerbookies/{bookie_id}"
 
 
 def id_generator_path(root: str) -> str:

@@ -20,7 +20,7 @@ from ledger.ports import MetadataStore, SessionState
 from ledger.wire import paths
 from ledger.wire.metadata_format import Cookie, decode_cookie, encode_bookie_service_info, encode_cookie
 
-__all__ = ["BookieRegistration", "create_cookie", "read_cookie"]
+__all__ = ["BookieRegistration", "create_cookie", "had_cookie", "read_cookie", "remember_cookie"]
 
 _LOG = logging.getLogger(__name__)
 _RETRY_S = 0.5
@@ -33,6 +33,21 @@ async def read_cookie(store: MetadataStore, root: str, bookie_id: str) -> Cookie
     except NoNodeError:
         return None
     return decode_cookie(value)
+
+
+async def had_cookie(store: MetadataStore, root: str, bookie_id: str) -> bool:
+    """Whether a bookie of this id once had a cookie, though it may have been deleted since."""
+    path = paths.former_bookie_path(root, bookie_id)
+    await store.sync(path)
+    return await store.exists(path) is not None
+
+
+async def remember_cookie(store: MetadataStore, root: str, bookie_id: str) -> None:
+    """Have `had_cookie` say yes from now on, whatever becomes of the cookie."""
+    path = paths.former_bookie_path(root, bookie_id)
+    if await store.exists(path) is None:
+        with contextlib.suppress(NodeExistsError):
+            await store.create(path, parents=True)
 
 
 async def create_cookie(store: MetadataStore, root: str, bookie_id: str, cookie: Cookie) -> None:

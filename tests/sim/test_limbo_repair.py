@@ -257,3 +257,35 @@ def test_a_block_that_rots_while_the_bookie_serves_is_replaced_from_the_peers() 
         assert [len(await world.read_all(ledger_id)) for ledger_id in ids] == [20, 20, 20, 20]
 
     run(world, play)
+
+
+def test_a_bookie_of_an_id_never_used_before_serves_open_ledgers_at_once() -> None:
+    world = RecoveryWorld(10, bookie_count=4)
+
+    async def play() -> None:
+        late = world.cluster.bookies.pop()
+        await world.start()
+
+        async def begin():
+            handle = await world.client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+            await handle.append(payload(0))
+            return handle
+
+        handle = await world.on_client(begin())
+        late.start()
+        world.cluster.bookies.append(late)
+        await world.on_client(world.cluster.wait_until_writable(world.client))
+        world.bookie(handle.metadata.segments[0].bookies[0]).kill()
+
+        async def go_on() -> None:
+            for entry_id in range(1, 50):
+                await handle.append(payload(entry_id))
+                await asyncio.sleep(0.1)
+            await handle.close()
+
+        await world.on_client(go_on())
+        metadata = await world.metadata(handle.ledger_id)
+        assert f"{late.name}:3181" in metadata.segments[-1].bookies
+        assert metadata.last_entry_id == 49
+
+    run(world, play)

@@ -86,11 +86,6 @@ def test_an_idle_writer_gets_nothing_acknowledged_by_bookies_that_replaced_its_o
     game.simulation.run(main(), limit_s=200)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="new disks that no ledger names any more take adds of ledgers older than themselves: they would have to ask "
-    "the metadata whether the ledger names them",
-)
 @pytest.mark.parametrize("seed", range(2))
 def test_nor_when_the_ledger_has_moved_away_from_them(seed: int) -> None:
     game = _Game(seed, 6)
