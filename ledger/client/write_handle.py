@@ -129,7 +129,8 @@ class WriteHandle:
     def append_many(self, payloads: Sequence[bytes]) -> asyncio.Future[int]:
         """Append one entry per payload; the future gives the id of the last when all are confirmed.
 
-        The future fails with `FencedError`, `QuorumLostError`, `LedgerClosedError` or `WrongPasswordError`.
+        The future fails with `FencedError`, `QuorumLostError`, `LedgerClosedError`, `WrongPasswordError`, or
+        `NoSuchLedgerError` if the ledger was deleted meanwhile.
 
         Raises:
             EntryTooLargeError: A payload does not fit an entry; nothing was changed.

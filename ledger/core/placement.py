@@ -83,7 +83,7 @@ def choose_ensemble(
     if len(candidates) < count:
         names = ", ".join(bookie.bookie_id for bookie in candidates) or "none"
         raise NotEnoughBookiesError(
-            f"cannot choose {count} bookies: {len(candidates)} are writable ({names}); start more, or ask for a "
+            f"cannot place a ledger on {count} bookies: {len(candidates)} are writable ({names}); start more, or ask for a "
             "smaller ensemble"
         )
     ranked = _ranked(candidates, policy, rng)

@@ -100,7 +100,7 @@ def test_a_bookie_that_failed_a_moment_ago_is_left_out_while_there_are_others() 
 
 def test_too_few_bookies_are_one_clear_error() -> None:
     async def scenario(cluster: FakeCluster) -> None:
-        with pytest.raises(NotEnoughBookiesError, match="cannot choose 5 bookies: 4 are writable"):
+        with pytest.raises(NotEnoughBookiesError, match="cannot place a ledger on 5 bookies: 4 are writable"):
             await cluster.client.create(ensemble_size=5)
 
     run(scenario)
