@@ -67,7 +67,13 @@ class RollingAppender:
     @property
     def confirmed_count(self) -> int:
         """Entries confirmed so far, in all ledgers."""
-        return sum(run.entry_count for run in self._runs) + self._handle.last_add_confirmed + 1
+        ended = sum(run.entry_count for run in self._runs)
+        return ended if self._is_ended else ended + self._handle.last_add_confirmed + 1
+
+    @property
+    def _is_ended(self) -> bool:
+        """Whether the present ledger is among the runs already."""
+        return bool(self._runs) and self._runs[-1].ledger_id == self._handle.ledger_id
 
     async def append(self, payloads: Sequence[bytes]) -> None:
         """Append a batch; returns when there is room for more, not when it is confirmed.
@@ -97,7 +103,7 @@ class RollingAppender:
 
     async def abort(self) -> list[LedgerRun]:
         """Learn what is stored after a failure: close the ledger if that can be done, and return all runs."""
-        if not self._runs or self._runs[-1].ledger_id != self._handle.ledger_id:
+        if not self._is_ended:
             with suppress(LedgerError):
                 self._runs.append(_run(self._handle.ledger_id, await self._handle.close()))
         return self._runs
