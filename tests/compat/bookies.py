@@ -21,7 +21,7 @@ from ledger.errors import NoNodeError
 from ledger.wire.paths import available_path
 from ledger.zk.ledgers import LedgerStore
 from ledger.zk.session import connect
-from tests.compat.java_client import java_command
+from tests.compat.java_client import java_command, run_shell
 
 __all__ = ["Bookies", "Kind"]
 
@@ -73,6 +73,8 @@ class Bookies:
         jars: BookKeeper's JARs.
         our_arguments: Further ones for `rsm bookie run`.
         java_lines: Further lines of the configuration of BookKeeper's bookies.
+        formatted_by: Whose tool makes the cluster's first nodes: our bookies do it by themselves, BookKeeper has a
+            command of its shell.
 
     """
 
@@ -85,6 +87,7 @@ class Bookies:
         *,
         our_arguments: Sequence[str] = (),
         java_lines: Sequence[str] = (),
+        formatted_by: Kind = "ours",
     ) -> None:
         self.zookeeper = zookeeper
         self.root = root
@@ -94,7 +97,10 @@ class Bookies:
         self._our_arguments = tuple(our_arguments)
         self._java_lines = tuple(java_lines)
         self._servers: dict[str, _Server] = {}
-        asyncio.run(self._lay_out())
+        if formatted_by == "ours":
+            asyncio.run(self._lay_out())
+        else:
+            run_shell(jars, self.java_conf(), ("initnewcluster",))
 
     @property
     def ids(self) -> list[str]:

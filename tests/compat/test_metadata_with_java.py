@@ -133,3 +133,27 @@ def test_cookies_and_registrations_of_both_kinds_are_read_by_both(cluster: Booki
             assert all(folder in output for folder in cookie.ledger_dirs), output
 
     _on_metadata(cluster, work)
+
+
+def test_our_bookies_join_a_cluster_that_java_made_and_serve_its_clients(
+    java_client: JavaClient, zookeeper: str, tmp_path: Path, java_jars: Path
+) -> None:
+    bookies = Bookies(zookeeper, "/compat-by-java", tmp_path, java_jars, formatted_by="java")
+    nodes: list[tuple[bytes, int]] = []
+
+    async def look(ledgers: LedgerStore) -> None:
+        for path in (paths.layout_path(ledgers.root), paths.instance_id_path(ledgers.root)):
+            nodes.append(await ledgers.store.get(path))
+
+    _on_metadata(bookies, look)
+    try:
+        bookies.start("ours", "ours")
+        bookies.start("java")
+        _on_metadata(bookies, look)
+        assert nodes[:2] == nodes[2:]
+        ledger = java_client.call("create", uri=bookies.uri)["ledger"]
+        java_client.call("append", uri=bookies.uri, ledger=ledger, n=50)
+        seen = java_client.call("read", uri=bookies.uri, ledger=ledger, recover=True)
+        assert (seen["count"], seen["bad"]) == (50, 0)
+    finally:
+        bookies.stop_all()
