@@ -83,8 +83,8 @@ def choose_ensemble(
     if len(candidates) < count:
         names = ", ".join(bookie.bookie_id for bookie in candidates) or "none"
         raise NotEnoughBookiesError(
-            f"cannot place a ledger on {count} bookies: {len(candidates)} are writable ({names}); start more, or ask for a "
-            "smaller ensemble"
+            f"cannot place a ledger on {count} bookies: {len(candidates)} are writable ({names}); start more, or ask "
+            "for a smaller ensemble"
         )
     ranked = _ranked(candidates, policy, rng)
     if policy == "rack":

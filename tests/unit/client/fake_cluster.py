@@ -196,10 +196,12 @@ class FakeCluster:
     async def deregister(self, bookie_id: str) -> None:
         """Take a bookie out of those that are writable."""
         await self.other.store.delete(paths.available_path("/ledgers", bookie_id))
+        await asyncio.sleep(1)  # until all metadata servers have heard of it
 
     async def register(self, bookie_id: str) -> None:
         """Make a bookie writable."""
         await self.other.store.create(paths.available_path("/ledgers", bookie_id))
+        await asyncio.sleep(1)
 
 
 async def check_copies(cluster: FakeCluster, writer: WriteHandle, entry_ids: Sequence[int]) -> None:

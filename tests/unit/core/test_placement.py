@@ -35,7 +35,7 @@ def test_an_ensemble_never_holds_a_bookie_twice(policy: PlacementPolicy, count: 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_too_few_bookies_are_named(policy: PlacementPolicy) -> None:
-    with pytest.raises(NotEnoughBookiesError, match=r"cannot place a ledger on 3 bookies: 2 are writable \(a0:1, b1:1\)"):
+    with pytest.raises(NotEnoughBookiesError, match=r"on 3 bookies: 2 are writable \(a0:1, b1:1\)"):
         choose_ensemble(3, bookies_of("ab"), policy=policy, rng=random.Random(1))
 
 
