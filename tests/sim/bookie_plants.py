@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,14 +10,19 @@ import pytest
 from ledger.bookie import handlers, identity
 from ledger.bookie.collector import Collector
 from ledger.bookie.handlers import Handlers
+from ledger.bookie.writes import Writes
 from ledger.core.bookie_ledger import NO_LIMBO, BookieLedger, missing_ledger_status
 from ledger.store import entry_store, journal_format, segment_format
 from ledger.store.cold_reads import ColdReads
 from ledger.store.journal import Journal
-from ledger.testing import SimDisk
+from ledger.store.tail import JournalPlace
+from ledger.testing import SimDisk, current_process
 from ledger.wire.codes import Status
+from ledger.wire.packets import AddResponse
 
 __all__ = [
+    "acknowledge_what_is_held",
+    "check_the_fence_before_a_queue",
     "ack_before_sync",
     "check_no_sums",
     "collect_by_a_stale_list",
@@ -28,6 +34,8 @@ __all__ = [
     "start_new_disks_without_limbo",
     "trust_the_page_cache",
 ]
+
+_QUEUE_S = 0.05
 
 
 def ack_before_sync(patch: pytest.MonkeyPatch) -> None:
@@ -157,3 +165,39 @@ def collect_by_a_stale_list(patch: pytest.MonkeyPatch) -> None:
 
 async def _do_nothing(_path: str) -> None:
     pass
+
+
+def check_the_fence_before_a_queue(patch: pytest.MonkeyPatch) -> None:
+    """safety.md 22: an add that passed the check waits in a queue of up to 50 ms before it can be read."""
+    fenced_at: dict[tuple[str, int], float] = {}
+    take_fence, refuse_add = BookieLedger.take_fence, BookieLedger.refuse_add
+
+    def place(ledger: BookieLedger) -> tuple[str, int]:
+        process = current_process()
+        return (process.name if process else ""), ledger.ledger_id
+
+    def note_fence(self: BookieLedger) -> bool:
+        fenced_at.setdefault(place(self), asyncio.get_running_loop().time())
+        return take_fence(self)
+
+    def refuse_late(self: BookieLedger, master_key: bytes, *, is_recovery: bool) -> Status | None:
+        refused = refuse_add(self, master_key, is_recovery=is_recovery)
+        since_s = asyncio.get_running_loop().time() - fenced_at.get(place(self), -1.0)
+        return None if refused is Status.EFENCED and since_s < _QUEUE_S and not self.is_deleted else refused
+
+    patch.setattr(BookieLedger, "take_fence", note_fence)
+    patch.setattr(BookieLedger, "refuse_add", refuse_late)
+
+
+def acknowledge_what_is_held(patch: pytest.MonkeyPatch) -> None:
+    """safety.md 23: an add of what is held, but not synced yet, is acknowledged at once."""
+    add = Writes.add
+
+    def add_or_answer(self: Writes, connection: Any, request: Any) -> bool:
+        found = self._store.find(request.ledger_id, request.entry_id)
+        if found is not None and not isinstance(found, JournalPlace) and self._refuse_add(request) is None:
+            connection.answer(AddResponse(request.txn_id, Status.EOK, request.ledger_id, request.entry_id))
+            return True
+        return add(self, connection, request)
+
+    patch.setattr(Writes, "add", add_or_answer)

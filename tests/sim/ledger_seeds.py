@@ -93,7 +93,6 @@ def hunt(first: int, wanted: int, *, box_s: float = 0.0) -> Hunt:
 
 def _be_quiet() -> None:
     logging.disable(logging.CRITICAL)
-    os.nice(5)
 
 
 def _run(seeds: range) -> list[Outcome]:
