@@ -60,8 +60,8 @@ class Port:
 
 
 @contextlib.asynccontextmanager
-async def serving(**settings) -> AsyncIterator[Port]:
-    bench = Bench(SimDisk(random.Random(1)), journal={"file_bytes": 1 << 24}, **settings)
+async def serving(*, file_bytes: int = 1 << 18) -> AsyncIterator[Port]:
+    bench = Bench(SimDisk(random.Random(1)), journal={"file_bytes": file_bytes})
     await bench.start()
     port = Port(bench, await bench.server.listen("127.0.0.1", 0))
     yield port

@@ -212,7 +212,7 @@ async def test_a_master_key_of_another_length_is_refused(port) -> None:
 @pytest.mark.parametrize("codec", [v2, v3])
 def test_an_entry_too_long_to_be_read_back_is_refused(codec, caplog) -> None:
     async def run() -> None:
-        async with serving() as port:
+        async with serving(file_bytes=1 << 24) as port:
             talk = await port.talk(codec)
             for payload_bytes, expected in ((FRAME_BYTES_MAX - 300, OK), (FRAME_BYTES_MAX - 130, Status.EBADREQ)):
                 assert (await talk.ask(add(1, payload_bytes, size=payload_bytes))).status == expected
