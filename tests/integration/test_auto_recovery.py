@@ -17,6 +17,7 @@ import pytest
 
 from ledger import LedgerClient
 from ledger.dev import DevCluster
+from ledger.dev.ports import choose_port
 from ledger.store.disk import RealDisk
 from ledger.store.limbo import load_limbo
 from ledger.wire import paths
@@ -138,6 +139,44 @@ def test_a_bookie_that_comes_with_new_disks_fills_them_and_leaves_limbo_by_itsel
 def cluster_home(cluster: DevCluster, number: int) -> Path:
     """Return the data directory of a bookie."""
     return cluster.data_dir / cluster.state.bookies[number].name
+
+
+def test_a_bookie_that_is_told_so_recovers_the_cluster_too(
+    start_cluster: Callable[..., DevCluster], tmp_path: Path
+) -> None:
+    cluster = start_cluster(bookie_count=3)
+    uri = cluster.metadata_uri
+    subprocess.run([sys.executable, "-m", "ledger.replication", "set-delay", "1", "--metadata-uri", uri], check=True)
+
+    async def scenario(client: LedgerClient) -> None:
+        loop = asyncio.get_running_loop()
+        ledger_id = await write(client, 100)  # on the three that were there
+        command = [sys.executable, "-m", "ledger.bookie", "run", "--metadata-uri", uri, "--json", "--autorecovery"]
+        command += ["--port", str(choose_port(taken=())), "--data-dir", str(tmp_path / "b"), "--no-fsync"]
+        with (tmp_path / "log").open("w") as errors:
+            bookie = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        try:
+            assert bookie.stdout is not None
+            assert json.loads(await loop.run_in_executor(None, bookie.stdout.readline))["ready"]
+            dead = (await client.metadata(ledger_id)).segments[0].bookies[1]
+            await loop.run_in_executor(None, cluster.kill_bookie, cluster.bookies.index(dead))
+
+            async def is_replaced() -> bool:
+                metadata = await client.metadata(ledger_id, sync=True)
+                return not any(dead in segment.bookies for segment in metadata.segments)
+
+            await until(is_replaced, (tmp_path / "log").read_text())
+            assert await contents(client, ledger_id) == list(range(100))
+            bookie.send_signal(signal.SIGTERM)
+            assert await loop.run_in_executor(None, bookie.wait, 30) == 0, (tmp_path / "log").read_text()
+        finally:
+            if bookie.poll() is None:
+                bookie.kill()
+                bookie.wait()
+            if bookie.stdout is not None:
+                bookie.stdout.close()
+
+    on_cluster(uri, scenario, timeout_s=200)
 
 
 def test_without_a_cluster_it_says_so_and_ends(zookeeper: str, unique_root: str) -> None:
