@@ -150,11 +150,9 @@ def read(
                 await handle.read(last, last)  # the clear error, before anything is printed
                 end = last
             out = _Output(ledger_id, as_json=json, length_prefixed=length_prefixed)
-            position = first
-            while position <= end:
-                stop = min(end, position + 999)
-                out.write(await handle.read(position, stop))
-                position = stop + 1
+            if first <= end:
+                async for entries in handle.entries(first, end):
+                    out.write(entries)
 
     _run(run())
 
