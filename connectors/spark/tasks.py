@@ -10,7 +10,6 @@ import os
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -23,7 +22,6 @@ from ledger.client.read_handle import ReadHandle
 from ledger.client.settings import ClientSettings
 from ledger.core.metadata import LedgerMetadata
 from ledger.errors import BookieUnavailableError
-from ledger.zk.ledgers import LedgerStore
 from rsm_spark.core.machine import decode_description
 
 __all__ = ["LedgerPartition", "read_partition"]
@@ -121,7 +119,7 @@ class _TaskBookies:
         """Yield the entries in order; the next chunk is on its way while one is decoded."""
         self._addresses.update(partition.addresses)
         # Reading what the driver has proved to be confirmed needs no metadata store.
-        handle = ReadHandle(partition.ledger_id, partition.metadata, cast("LedgerStore", None), self._pool)
+        handle = ReadHandle(partition.ledger_id, partition.metadata, None, self._pool)
         first, last = partition.first_entry_id, partition.last_entry_id
         count = _CHUNK_ENTRIES_FIRST
         waiting = self._thread.start(handle.read_unconfirmed(first, min(first + count - 1, last)))
