@@ -2,7 +2,7 @@
 
 A simulation that finds nothing proves nothing until it finds what is known to be there. What random trouble does not
 meet in reasonable time is played move by move: `test_lost_fence` (BookKeeper's #2614), `test_bookie_races`
-(safety.md 22 and 23) and `test_replaced_bookies` (BookKeeper's #4812).
+(safety.md 23) and `test_replaced_bookies` (BookKeeper's #4812).
 """
 
 from __future__ import annotations
@@ -53,7 +53,6 @@ HUNTS: dict[Plant, _Hunt] = {
     bookie.start_new_disks_without_limbo: _Hunt(60, {"wipe": 1.0}),
     bookie.collect_by_a_stale_list: _Hunt(60, {"metadata": _LAGGING}, {"collect_s": 0.7}),
     bookie.check_the_fence_before_a_queue: _Hunt(100),
-    bookie.acknowledge_what_is_held: _Hunt(100, {"slow_disk": 3.0, "reset": 3.0, "power": 3.0, "interval_s": 0.25}),
     client.ack_at_one: _Hunt(40),
     client.end_at_one_miss: _Hunt(60),
     client.skip_write_back: _Hunt(40),
