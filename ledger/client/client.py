@@ -79,8 +79,8 @@ class LedgerClient:
         self._pool = pool
         self._rng = rng
         self._wall_ms = wall_ms
-        self._closer = LedgerCloser(ledgers, pool, rng)
         self._placement = Placement(ledgers, pool, rng)
+        self._closer = LedgerCloser(ledgers, pool, rng, self._placement)
         # Those that can still append, oldest first.
         self._writers: dict[WriteHandle, None] = {}
 

@@ -14,11 +14,12 @@ from typing import Final
 import msgspec
 
 from ledger.client.answers import AnswerQueue, read_answer
+from ledger.client.placement import Placement
 from ledger.client.pool import ConnectionPool
 from ledger.client.silence import SilenceTimer
 from ledger.core.entry import Answer, Entry
 from ledger.core.metadata import NO_ENTRY, LedgerMetadata, LedgerState
-from ledger.core.placement import BookieState, choose_replacement
+from ledger.core.quorum import QuorumConfig
 from ledger.core.recovery import (
     CloseLedger,
     Effect,
@@ -69,10 +70,11 @@ def check_password(ledger_id: int, metadata: LedgerMetadata, password: bytes) ->
 class LedgerCloser:
     """Closes ledgers, as their writer or as somebody who recovers them."""
 
-    def __init__(self, ledgers: LedgerStore, pool: ConnectionPool, rng: random.Random) -> None:
+    def __init__(self, ledgers: LedgerStore, pool: ConnectionPool, rng: random.Random, placement: Placement) -> None:
         self._ledgers = ledgers
         self._pool = pool
         self._rng = rng
+        self._placement = placement
 
     async def close(
         self, ledger_id: int, metadata: LedgerMetadata, last_entry_id: int, length: int, version: int
@@ -166,9 +168,9 @@ class LedgerCloser:
         core = Recovery(ledger_id, metadata)
         run = _Run(ledger_id, metadata, self._pool)
         with SilenceTimer(run._answers, self._pool.settings.speculative_read_s) as silence:
-            return await self._carry_out(core, run, silence)
+            return await self._carry_out(core, run, silence, metadata.quorum)
 
-    async def _carry_out(self, core: Recovery, run: _Run, silence: SilenceTimer) -> CloseLedger:
+    async def _carry_out(self, core: Recovery, run: _Run, silence: SilenceTimer, quorum: QuorumConfig) -> CloseLedger:
         effects = core.start()
         while True:
             spares: list[ReplaceBookie] = []
@@ -184,17 +186,17 @@ class LedgerCloser:
             if spares:
                 effects = []
                 for replace in spares:
-                    effects += core.on_replacement(replace.bookie_id, await self._spare(replace))
+                    effects += core.on_replacement(replace.bookie_id, await self._spare(replace, quorum))
             else:
                 silence.start()
                 effects = await run.next_effects(core)
                 if silence.take():
                     effects += core.on_silence()
 
-    async def _spare(self, replace: ReplaceBookie) -> str | None:
-        suspects = self._pool.suspects()
-        writable = [BookieState(b, is_suspect=b in suspects) for b in await self._ledgers.writable_bookies()]
-        return choose_replacement(writable, ensemble=replace.excluded, rng=self._rng)
+    async def _spare(self, replace: ReplaceBookie, quorum: QuorumConfig) -> str | None:
+        return await self._placement.replacement(
+            replace.position, replace.ensemble, replace.excluded, quorum.write_quorum
+        )
 
 
 class _Run:

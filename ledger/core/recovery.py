@@ -78,9 +78,11 @@ class WriteBack(msgspec.Struct, frozen=True):
 
 
 class ReplaceBookie(msgspec.Struct, frozen=True):
-    """Choose a writable bookie that is none of `excluded`; answer with `on_replacement`."""
+    """Choose a bookie for this position of this ensemble, none of `excluded`; answer with `on_replacement`."""
 
     bookie_id: str
+    position: int
+    ensemble: tuple[str, ...]
     excluded: tuple[str, ...]
 
 
@@ -327,9 +329,9 @@ class Recovery:
         failed = [(position, bookie) for position, bookie in enumerate(ensemble) if bookie in self._failed]
         if self._replacing or self._window.stuck(sum(1 << position for position, _ in failed)) is None:
             return []
-        bookie_id = failed[0][1]  # one at a time: the spare for the next one depends on this one's
+        position, bookie_id = failed[0]  # one at a time: the spare for the next one depends on this one's
         self._replacing.add(bookie_id)
-        return [ReplaceBookie(bookie_id, tuple(sorted({*ensemble, *self._failed})))]
+        return [ReplaceBookie(bookie_id, position, ensemble, tuple(sorted({*ensemble, *self._failed})))]
 
     def _finish(self) -> list[Effect]:
         assert self._end is not None

@@ -101,8 +101,8 @@ class World:
         del ledger_id
         return await self._call(f"write {metadata.state.name}", lambda: self._write(metadata, version))
 
-    async def writable_bookies(self) -> list[str]:
-        return sorted(self.held)
+    async def replacement(self, _position: int, _ensemble: Any, excluded: Any, _write_quorum: int) -> str | None:
+        return await self._call("replacement", lambda: next((b for b in sorted(self.held) if b not in excluded), None))
 
     def _write(self, metadata: LedgerMetadata, version: int) -> int:
         if version != self.version and self.rules.does_store_compare:
@@ -223,7 +223,7 @@ class World:
     # --- the run
 
     async def run(self) -> None:
-        closers = [LedgerCloser(self, self, random.Random(i)) for i in range(3)]  # type: ignore[arg-type]
+        closers = [LedgerCloser(self, self, random.Random(i), self) for i in range(3)]  # type: ignore[arg-type]
         writer = _Writer(self, closers[0], self.rng.choice((1, 2, 3)))
         tasks: list[asyncio.Task[Any]] = []
         self.steps.append(("writer begins", lambda: tasks.append(writer.start()), None))
