@@ -115,6 +115,7 @@ def test_a_bookie_on_new_disks_killed_at_any_step_of_its_start_never_denies_what
         serves = asyncio.get_running_loop().create_task(game.wait_until_serving(bookie))
         was_in_time = await game.kill_at(step, bookie, serves, power=True)
         serves.cancel()
+        bookie.on_exit.append(lambda host: game.simulation.after(0.2, host.start))
         bookie.start()
         await game.wait_until_serving(bookie)
         limbo = game.cluster.servers[bookie.name].store.limbo
