@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 README_URI = "zk+hierarchical://127.0.0.1:2181/ledgers"
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+LEDGER_BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "ledger.md").read_text(), re.DOTALL)
 SPARK_BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "spark.md").read_text(), re.DOTALL)
 
 
@@ -82,3 +83,10 @@ def test_spark_in_six_lines_runs(orders: DevCluster) -> None:
 def test_the_first_lines_of_the_spark_page_run(orders: DevCluster) -> None:
     (block,) = SPARK_BLOCKS
     assert "entry_hash" in _run(block + "print(rows.columns)\n", orders)
+
+
+def test_the_first_lines_of_the_ledger_page_run(cluster: DevCluster) -> None:
+    (block,) = LEDGER_BLOCKS
+    printed = _run(block, cluster).splitlines()
+    assert printed[:2] == ["0 1000 1000", "1000"]
+    assert printed[2].endswith("b'hello'")
