@@ -107,7 +107,7 @@ class _TaskBookies:
 
     async def _make_pool(self) -> ConnectionPool:
         rng = random.Random()  # noqa: S311 - jitter of reconnects
-        return ConnectionPool(self._resolve, rng, ClientSettings())
+        return ConnectionPool(self._resolve, rng, ClientSettings.from_environment())
 
     async def _resolve(self, bookie_id: str) -> tuple[str, int]:
         try:

@@ -159,7 +159,7 @@ class _Process:
             bookie_id,
             Path(self._store_settings.ledger_dir),
             ReplicationSettings(),
-            ClientSettings(),
+            ClientSettings.from_environment(),
             has_auto_recovery=settings.has_auto_recovery,
         )
         gc.collect()

@@ -96,7 +96,7 @@ class LedgerClient:
 
         Args:
             metadata_uri: "zk+hierarchical://host:port;host:port/ledgers"; without one, `RSM_METADATA_URI`.
-            settings: Limits and times.
+            settings: Limits and times; without them, `ClientSettings.from_environment()`.
             session_timeout_ms: Silence after which the metadata store gives this process up; with an elected leader in
                 it, what a failover takes.
 
@@ -112,7 +112,7 @@ class LedgerClient:
         store = await connect(uri.hosts, session_timeout_ms=session_timeout_ms)
         ledgers = LedgerStore(store, uri.ledgers_root)
         rng = random.Random()  # noqa: S311 - spreads load, guards nothing
-        chosen = settings or ClientSettings()
+        chosen = settings or ClientSettings.from_environment()
         return cls(ledgers, ConnectionPool(ledgers.bookie_address, rng, chosen), rng, chosen)
 
     @property

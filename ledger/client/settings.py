@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import os
+from collections.abc import Mapping
+from typing import Literal, Self
 
 import msgspec
 
@@ -62,3 +64,15 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     racks: dict[str, str] = {}
     bookie_info_interval_s: float = 60.0
     explicit_lac_interval_s: float | None = None
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
+        """Return the defaults, with TLS where the environment names its files.
+
+        Args:
+            environment: `RSM_CLIENT__TLS_CA`, `RSM_CLIENT__TLS_CERT`, `RSM_CLIENT__TLS_KEY`: PEM files, as in
+                `TlsSettings`. Any of them makes all connections to bookies encrypted.
+
+        """
+        ca, cert, key = (environment.get(f"RSM_CLIENT__TLS_{name}") or None for name in ("CA", "CERT", "KEY"))
+        return cls(tls=TlsSettings(ca=ca, cert=cert, key=key) if ca or cert or key else None)

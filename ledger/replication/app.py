@@ -128,7 +128,7 @@ async def run_auto_recovery(
         owner,
         random.Random(),  # noqa: S311 - spreads load, guards nothing
         settings,
-        ClientSettings(),
+        ClientSettings.from_environment(),
         wall_ms=lambda: time.time_ns() // 1_000_000,
     )
     try:

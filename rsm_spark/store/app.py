@@ -112,7 +112,7 @@ async def _connect(uri: MetadataUri, session_timeout_ms: int) -> LedgerClient:
     store = await connect(uri.hosts, session_timeout_ms=session_timeout_ms)
     ledgers = LedgerStore(store, uri.ledgers_root)
     rng = random.Random()  # noqa: S311 - spreads load, guards nothing
-    settings = ClientSettings()
+    settings = ClientSettings.from_environment()
     return LedgerClient(ledgers, ConnectionPool(ledgers.bookie_address, rng, settings), rng, settings)
 
 
