@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 from collections.abc import Callable, Iterator
@@ -12,6 +13,13 @@ from ledger.dev import DevCluster
 from ledger.dev.process import is_alive
 
 _counter = itertools.count(1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _earlier_modules_cost_nothing() -> None:
+    """Take what earlier modules left out of the garbage collector's sight: simulations collect after every few runs."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
