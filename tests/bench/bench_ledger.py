@@ -1,7 +1,8 @@
 """`make bench-ledger`: adds, reads, tail lag, recovery, restart and memory, ours and Apache BookKeeper's in turn.
 
 3/3/2, an fsync before every answer, on three bookies of each kind; clients, bookies and ZooKeeper share this machine's
-cores. Both clusters are up all the time, one of them works at a time. Without Java, a JDK or BookKeeper's JARs (fetched
+cores. Both clusters are up all the time, one of them works at a time, and before each load all bookies have come to rest
+from the one before (10 s at most). Without Java, a JDK or BookKeeper's JARs (fetched
 when they are first needed) ours are measured alone and the last two columns are null. RSM_BENCH_ROUNDS changes the
 number of rounds.
 """
@@ -33,6 +34,7 @@ from tests.bench.ledger_load import (
     measure_tail_lag,
     peak_mib,
     resident_mib,
+    settle,
     write_ledger,
 )
 from tools.fetch_bookkeeper import FetchError
@@ -113,7 +115,13 @@ class Bench:
             self.ours[name].append(value)
             self.peers[name].append(beside)
 
+    def _settle(self) -> None:
+        pids = [pid for name, pid in self.cluster.pids().items() if name.startswith("bookie")]
+        settle([*pids, *(self.java[0].pids if self.java else [])])
+
     def _our_adds(self, uri: str, protocol: Protocol, level: Level) -> tuple[float, float]:
+        self._settle()
+
         async def run() -> tuple[float, float]:
             async with await LedgerClient.connect(uri, settings=ClientSettings(protocol=protocol)) as client:
                 adds = await measure_adds(client, level.in_flight, warm=level.warm, count=level.count, size=level.size)
@@ -123,11 +131,13 @@ class Bench:
 
     def _java_adds(self, uri: str, protocol: Protocol, level: Level) -> dict[str, float]:
         assert self.java is not None
+        self._settle()
         load = {"level": level.in_flight, "warm": level.warm, "count": level.count, "size": level.size}
         return self.java[1].ask("adds", uri=uri, v2=protocol == "v2", **load)
 
     def _tail(self) -> None:
         say("  tail lag")
+        self._settle()
 
         async def run() -> list[float]:
             async with self._client() as client:
@@ -139,6 +149,7 @@ class Bench:
 
     def _recovery(self) -> None:
         say("  recovery")
+        self._settle()
         settings = ClientSettings()
         ms = _run(measure_recovery(self.cluster.metadata_uri, settings, in_flight=2_000, size=KIB))
         self.ours["recovery_2000_ms"].append(ms)
@@ -170,8 +181,10 @@ class Bench:
             async with self._client() as client:
                 return await measure_reads(client, ledger_id)
 
+        self._settle()
         self.ours[name].append(_run(run()))
         if self.java:
+            self._settle()
             answer = self.java[1].ask("reads", uri=self.java[0].uri, v2=True, ledger=java_ledger_id)
             self.peers[name].append(answer["per_s"])
 

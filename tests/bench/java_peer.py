@@ -47,7 +47,10 @@ zkTimeout=10000
 numAddWorkerThreads=1
 numReadWorkerThreads=2
 serverNumIOThreads=2
+maxPendingAddRequestsPerThread=0
 """
+# The last line: by default a bookie that lags more than 10,000 small adds behind the ack quorum refuses some, and its
+# client's writer then fails.
 _LOG_CONF = """\
 <Configuration status="WARN"><Appenders><Console name="C" target="SYSTEM_ERR"/></Appenders>
 <Loggers><Root level="warn"><AppenderRef ref="C"/></Root></Loggers></Configuration>

@@ -6,7 +6,7 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,12 +22,14 @@ __all__ = [
     "measure_tail_lag",
     "peak_mib",
     "resident_mib",
+    "settle",
     "write_ledger",
 ]
 
 THREE = {"ensemble_size": 3, "write_quorum": 3, "ack_quorum": 2}
 _READ_RUN = 1_000
 _TAIL_TICK_S = 0.001
+_SETTLE_S = 0.5
 
 
 class Adds(NamedTuple):
@@ -60,16 +62,16 @@ async def measure_adds(client: LedgerClient, level: int, *, warm: int, count: in
 async def _run_adds(handle: WriteHandle, level: int, count: int, payload: bytes) -> list[float]:
     """Append until `count` are acknowledged: a wave of a tenth of the level whenever a tenth came back."""
     wave = max(1, level // 10)
-    loop, latencies_s = asyncio.get_running_loop(), []
+    latencies_s: list[float] = []
     room = asyncio.Semaphore(level // wave)
     waves = []
     for _ in range(max(1, count // wave)):
         await room.acquire()
-        began = loop.time()
+        began = time.perf_counter()
         acked = handle.append_many([payload] * wave)
 
         def on_acked(_: asyncio.Future[int], began: float = began) -> None:
-            latencies_s.append(loop.time() - began)
+            latencies_s.append(time.perf_counter() - began)
             room.release()
 
         acked.add_done_callback(on_acked)
@@ -101,26 +103,26 @@ async def measure_tail_lag(client: LedgerClient, *, per_s: int, count: int, size
     """Return, in ms, the times from an acknowledgement until a tailing reader of the open ledger has the entry."""
     writer = await client.create(**THREE)
     reader = await client.open_no_recovery(writer.ledger_id)
-    loop, payload = asyncio.get_running_loop(), payload_of(size)
+    payload = payload_of(size)
     acked_at: list[float] = []
     lags_ms: list[float] = []
 
     async def tail() -> None:
         async for entries in reader.tail(0):
-            now = loop.time()
+            now = time.perf_counter()
             # An entry may be seen before its writer hears of it: no lag then.
             lags_ms.extend(max(0.0, now - acked_at[e.entry_id]) * 1000 if e.entry_id < len(acked_at) else 0.0
                            for e in entries)  # fmt: skip
             if len(lags_ms) >= count:
                 return
 
-    tailing = loop.create_task(tail())
-    began, sent = loop.time(), 0
+    tailing = asyncio.get_running_loop().create_task(tail())
+    began, sent = time.perf_counter(), 0
     while len(lags_ms) < count and not tailing.done():
-        due = int((loop.time() - began) * per_s) - sent
+        due = int((time.perf_counter() - began) * per_s) - sent
         if due > 0:
             wave = writer.append_many([payload] * due)
-            wave.add_done_callback(lambda _, due=due: acked_at.extend([loop.time()] * due))
+            wave.add_done_callback(lambda _, due=due: acked_at.extend([time.perf_counter()] * due))
             sent += due
         await asyncio.sleep(_TAIL_TICK_S)
     await tailing
@@ -146,6 +148,22 @@ async def measure_recovery(metadata_uri: str, settings: ClientSettings, *, in_fl
         assert reader.last_add_confirmed >= 9
         await client.delete(handle.ledger_id)
     return elapsed * 1000
+
+
+def settle(pids: Sequence[int], *, limit_s: float = 10.0) -> None:
+    """Wait until these processes have nothing left to do of an earlier load: flushes, conversions, compaction."""
+    deadline = time.monotonic() + limit_s
+    used_s = sum(map(_cpu_s, pids))
+    while time.monotonic() < deadline:
+        time.sleep(_SETTLE_S)
+        used_s, before_s = sum(map(_cpu_s, pids)), used_s
+        if used_s - before_s <= _SETTLE_S / 10:
+            return
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def forget_pages(folder: Path, is_wanted: Callable[[Path], bool] = lambda _: True) -> None:
