@@ -18,8 +18,8 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Limits and times of one `LedgerClient`.
 
     Attributes:
-        protocol: What is spoken with bookies: "v2" (smaller and quicker, with batch reads; what it cannot carry, such as
-            long polls, goes over a second, v3 connection when it is first needed) or "v3".
+        protocol: What is spoken with bookies: "v2" (smaller and quicker, with batch reads; what it cannot carry, such
+            as long polls, goes over a second, v3 connection when it is first needed) or "v3".
         connect_timeout_s: For one attempt to reach a bookie.
         request_timeout_s: For one answer of a bookie; checked every `sweep_interval_s`.
         quorum_timeout_s: An append that has no ack quorum after this long fails, even while bookies seem alive.

@@ -1,10 +1,9 @@
 """`make bench-ledger`: adds, reads, tail lag, recovery, restart and memory, ours and Apache BookKeeper's in turn.
 
 3/3/2, an fsync before every answer, on three bookies of each kind; clients, bookies and ZooKeeper share this machine's
-cores. Both clusters are up all the time, one of them works at a time, and before each load all bookies have come to rest
-from the one before (10 s at most). Without Java, a JDK or BookKeeper's JARs (fetched
-when they are first needed) ours are measured alone and the last two columns are null. RSM_BENCH_ROUNDS changes the
-number of rounds.
+cores. Both clusters are up all the time, one of them works at a time, and before each load all bookies have come to
+rest from the one before (10 s at most). Without Java, a JDK or BookKeeper's JARs (fetched when they are first needed)
+ours are measured alone and the last two columns are null. RSM_BENCH_ROUNDS changes the number of rounds.
 """
 
 from __future__ import annotations
