@@ -185,8 +185,8 @@ BUDGETS: dict[Plant, int] = {
     _take_the_length_of_nothing: 2500,
     _adopt_the_own_end: 200,
 }
-"""Seeds within which each must be found: five times and more what it took (429, 172, 11, 0, 45, 29, 5, 22, 7, 1205, 424,
-22)."""
+"""Seeds within which each must be found: five times and more what it took (429, 172, 11, 0, 45, 29, 5, 22, 7, 1205,
+424, 22)."""
 _RARE: Final = (_publish_ensemble_changes_without_their_segment,)
 
 
