@@ -149,7 +149,6 @@ class _Process:
             server.store,
             self._ledgers,
             submit=self._executors.readers.submit,
-            write=self._executors.converter.submit,
             now_ms=lambda: time.time_ns() // 1_000_000,
         )
         self._tasks.append(loop.create_task(collector.run(settings.collect_s)))

@@ -47,18 +47,14 @@ class Collector:
         store: The storage.
         ledgers: The metadata.
         submit: Runs blocking reads.
-        write: Unused: the store itself writes.
         now_ms: Wall clock.
 
     """
 
-    def __init__(
-        self, store: EntryStore, ledgers: LedgerStore, *, submit: Submit, write: Submit, now_ms: Callable[[], int]
-    ) -> None:
+    def __init__(self, store: EntryStore, ledgers: LedgerStore, *, submit: Submit, now_ms: Callable[[], int]) -> None:
         self._store = store
         self._ledgers = ledgers
         self._submit = submit
-        self._write = write
         self._now_ms = now_ms
 
     async def run(self, interval_s: float) -> None:

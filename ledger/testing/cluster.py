@@ -166,7 +166,6 @@ class SimCluster:
                 server.store,
                 ledgers,
                 submit=executors.readers.submit,
-                write=executors.converter.submit,
                 now_ms=host.clock_ms,
             )
             moves.append(asyncio.get_running_loop().create_task(collector.run(self._collect_s)))
