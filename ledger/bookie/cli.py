@@ -9,13 +9,14 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import msgspec
 import typer
 
 from ledger.bookie.settings import BookieSettings
 from ledger.errors import LedgerError
+from ledger.store.compaction import CompactionSettings
 from ledger.store.disk import RealDisk
 from ledger.store.limbo import load_limbo
 from ledger.tls import TlsSettings
@@ -47,6 +48,26 @@ _FreeMibMin = Annotated[
     int, typer.Option(envvar="RSM_BOOKIE__FREE_MIB_MIN", help="Takes no adds with less free space.")
 ]
 _CollectS = Annotated[float, typer.Option(envvar="RSM_BOOKIE__COLLECT_S", help="Interval of dropping deleted ledgers.")]
+_MinorShare = Annotated[
+    float,
+    typer.Option(
+        envvar="RSM_BOOKIE__MINOR_COMPACTION_SHARE",
+        min=0,
+        max=1,
+        help="Segments of which at most this share lives are written again at every minor interval; 0: never.",
+    ),
+]
+_MinorS = Annotated[float, typer.Option(envvar="RSM_BOOKIE__MINOR_COMPACTION_S", help="The minor interval.")]
+_MajorShare = Annotated[
+    float,
+    typer.Option(
+        envvar="RSM_BOOKIE__MAJOR_COMPACTION_SHARE", min=0, max=1, help="The same at the major interval; 0: never."
+    ),
+]
+_MajorS = Annotated[float, typer.Option(envvar="RSM_BOOKIE__MAJOR_COMPACTION_S", help="The major interval.")]
+_CompactionMib = Annotated[
+    int, typer.Option(envvar="RSM_BOOKIE__COMPACTION_MIB_PER_S", min=1, help="What compactions read at most.")
+]
 _NoFsync = Annotated[bool, typer.Option("--no-fsync", help="Only for tests: loses data in a power cut.")]
 _Insecure = Annotated[bool, typer.Option("--insecure", help="Listen beyond loopback without TLS.")]
 _TlsCert = Annotated[
@@ -89,6 +110,11 @@ def run(
     journal_file_mib: _JournalFileMib = 64,
     free_mib_min: _FreeMibMin = 512,
     collect_s: _CollectS = 900.0,
+    minor_compaction_share: _MinorShare = 0.2,
+    minor_compaction_s: _MinorS = 3600.0,
+    major_compaction_share: _MajorShare = 0.8,
+    major_compaction_s: _MajorS = 86_400.0,
+    compaction_mib_per_s: _CompactionMib = 32,
     no_fsync: _NoFsync = False,
     insecure: _Insecure = False,
     tls_cert: _TlsCert = None,
@@ -105,10 +131,6 @@ def run(
 
     Example: rsm bookie run --metadata-uri zk+hierarchical://127.0.0.1:2181/ledgers --port 3181 --data-dir /srv/bk
     """
-    from ledger.bookie.app import run_bookie  # noqa: PLC0415 - `--help` needs no server packages
-
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("kazoo").setLevel(logging.WARNING)
     settings = BookieSettings(
         str(data_dir),
         port,
@@ -122,6 +144,13 @@ def run(
         journal_file_mib=journal_file_mib,
         free_mib_min=free_mib_min,
         collect_s=collect_s,
+        compaction=CompactionSettings(
+            minor_share=minor_compaction_share,
+            minor_interval_s=minor_compaction_s,
+            major_share=major_compaction_share,
+            major_interval_s=major_compaction_s,
+            bytes_per_s=compaction_mib_per_s << 20,
+        ),
         has_auto_recovery=autorecovery,
         tls=_tls(tls_cert, tls_key, tls_ca),
         is_tls_required=tls_required,
@@ -129,10 +158,17 @@ def run(
         connections_max=connections_max,
         idle_s=idle_s,
     )
+    _serve(settings, is_json=json)
 
+
+def _serve(settings: BookieSettings, *, is_json: bool) -> NoReturn:
+    from ledger.bookie.app import run_bookie  # noqa: PLC0415 - `--help` needs no server packages
+
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("kazoo").setLevel(logging.WARNING)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            code = runner.run(run_bookie(settings, partial(_announce, is_json=json)))
+            code = runner.run(run_bookie(settings, partial(_announce, is_json=is_json)))
     except (LedgerError, OSError) as error:
         print(f"rsm bookie: {error}", file=sys.stderr)
         raise typer.Exit(1) from error

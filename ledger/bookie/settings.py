@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 
 import msgspec
 
 from ledger.bookie.tls import TlsPolicy
 from ledger.errors import UsageError
+from ledger.store.compaction import CompactionSettings
 from ledger.store.entry_store import StoreSettings
 from ledger.store.journal import JournalSettings
 from ledger.tls import TlsSettings, server_context
 from ledger.wire.frames import FRAME_BYTES_MAX
 
-__all__ = ["BookieSettings", "check_bind"]
+__all__ = ["BookieSettings", "check_bind", "check_compaction"]
 
 _MIB = 1 << 20
 
@@ -39,7 +41,8 @@ class BookieSettings(msgspec.Struct, frozen=True):
         journal_file_mib: Size of each of the journal's files.
         journal_file_count: How many of them, one more for fences not counted.
         free_mib_min: With less free space the bookie takes no adds.
-        collect_s: Interval of the collection of deleted ledgers.
+        collect_s: Interval of the collection of deleted ledgers; it also looks whether a compaction is due.
+        compaction: When segments are written again.
         session_timeout_ms: Asked of ZooKeeper.
         has_auto_recovery: Audit and replicate the cluster's ledgers in this process too.
 
@@ -65,6 +68,7 @@ class BookieSettings(msgspec.Struct, frozen=True):
     is_read_only: bool = False
     connections_max: int = 20_000
     idle_s: float = 0.0
+    compaction: CompactionSettings = CompactionSettings()
 
     @property
     def journal_root(self) -> str:
@@ -106,8 +110,28 @@ class BookieSettings(msgspec.Struct, frozen=True):
         journal = JournalSettings(
             f"{self.journal_root}/current", file_bytes=file_bytes, file_count=self.journal_file_count
         )
+        check_compaction(self.compaction)
         first, *more = (f"{root}/current" for root in self.ledger_roots)
-        return StoreSettings(journal, first, tuple(more), free_bytes_min=self.free_mib_min * _MIB)
+        return StoreSettings(
+            journal, first, tuple(more), free_bytes_min=self.free_mib_min * _MIB, compaction=self.compaction
+        )
+
+
+def check_compaction(settings: CompactionSettings) -> None:
+    """Refuse thresholds by which compaction would never rest, or could not run.
+
+    Raises:
+        UsageError: A share is not within 0 and 1, or an interval or the rate is not above 0.
+
+    """
+    for name in ("minor", "major"):
+        share, interval_s = getattr(settings, f"{name}_share"), getattr(settings, f"{name}_interval_s")
+        if not 0 <= share <= 1:
+            raise UsageError(f"--{name}-compaction-share {share:g}: a share is within 0 and 1; 0 is never")
+        if not 0 < interval_s < math.inf:
+            raise UsageError(f"--{name}-compaction-s {interval_s:g}: an interval is above 0; a share of 0 switches off")
+    if settings.bytes_per_s <= 0:
+        raise UsageError(f"compaction at {settings.bytes_per_s} bytes a second would never end: give at least 1 MiB")
 
 
 def check_bind(bind: str, *, is_insecure: bool, has_tls: bool = False) -> None:

@@ -70,7 +70,7 @@ class Compactor:
             self._major_at = now + settings.major_interval_s  # Not at every start.
         if now >= self._major_at:
             self._major_at = now + settings.major_interval_s
-            share = settings.major_share
+            share = max(share, settings.major_share)
         return await self.compact(share, now_ms) if share else []
 
     async def compact(self, share: float, now_ms: int) -> list[int]:

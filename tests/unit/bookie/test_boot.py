@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import resource
 
 import pytest
+from typer.testing import CliRunner
 
 from ledger.bookie import app
+from ledger.bookie.cli import app as command
 from ledger.bookie.folders import locked, prepare
 from ledger.bookie.settings import BookieSettings, check_bind
 from ledger.bookie.sockets import allow_files
 from ledger.errors import MetadataUnavailableError, UsageError
+from ledger.store.compaction import CompactionSettings
 from ledger.testing import Simulation
 from ledger.tls import TlsSettings
 
@@ -71,6 +75,36 @@ def test_ledger_directories_are_those_named_or_one_below_the_data_directory() ->
     assert BookieSettings("/b", 1).store_settings().ledger_dirs == ("/b/ledgers/current",)
     several = BookieSettings("/b", 1, ledger_dirs=("/d1", "/d2"), journal_dir="/j").store_settings()
     assert (several.ledger_dirs, several.journal.folder) == (("/d1/current", "/d2/current"), "/j/current")
+
+
+def test_compaction_thresholds_reach_the_storage_and_odd_ones_are_refused() -> None:
+    chosen = CompactionSettings(minor_share=0.4, major_interval_s=7200.0, bytes_per_s=8 << 20)
+    assert BookieSettings("/b", 1, compaction=chosen).store_settings().compaction == chosen
+    for odd, told in (
+        (CompactionSettings(minor_share=1.5), "--minor-compaction-share 1.5"),
+        (CompactionSettings(major_share=-0.1), "--major-compaction-share -0.1"),
+        (CompactionSettings(major_share=float("nan")), "--major-compaction-share nan"),
+        (CompactionSettings(minor_interval_s=0.0), "--minor-compaction-s 0"),
+        (CompactionSettings(bytes_per_s=0), "never end"),
+    ):
+        with pytest.raises(UsageError, match=re.escape(told)):
+            BookieSettings("/b", 1, compaction=odd).store_settings()
+
+
+def test_compaction_flags_come_from_the_command_line_or_the_environment(monkeypatch) -> None:
+    told = []
+
+    async def run_bookie(settings, on_ready) -> int:
+        told.append(settings.compaction)
+        return 0
+
+    monkeypatch.setattr(app, "run_bookie", run_bookie)
+    arguments = ["run", "--port", "1", "--data-dir", "/b", "--major-compaction-share", "0.5"]
+    environment = {"RSM_BOOKIE__MINOR_COMPACTION_S": "60", "RSM_BOOKIE__COMPACTION_MIB_PER_S": "4"}
+    result = CliRunner().invoke(command, arguments, env=environment)
+    assert result.exit_code == 0, result.output
+    assert told == [CompactionSettings(major_share=0.5, minor_interval_s=60.0, bytes_per_s=4 << 20)]
+    assert CliRunner().invoke(command, [*arguments, "--minor-compaction-share", "2"]).exit_code == 2
 
 
 def test_the_limit_of_open_files_bounds_the_connections() -> None:
