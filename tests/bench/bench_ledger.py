@@ -4,6 +4,9 @@
 cores. Both clusters are up all the time, one of them works at a time, and before each load all bookies have come to
 rest from the one before (10 s at most). Without Java, a JDK or BookKeeper's JARs (fetched when they are first needed)
 ours are measured alone and the last two columns are null. RSM_BENCH_ROUNDS changes the number of rounds.
+
+`adds_v2_<n>_beside_nats` are the same rounds' adds beside NATS JetStream (three replicas on files, a sync before every
+answer), if `go` can build it.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ from tests.bench.ledger_load import (
     settle,
     write_ledger,
 )
+from tests.bench.nats_peer import NatsPeer, PeerMissingError
 from tools.fetch_bookkeeper import FetchError
 
 ROUND_COUNT = int(os.environ.get("RSM_BENCH_ROUNDS", "5"))
@@ -65,14 +69,16 @@ LEVELS = [
     Level("50_64k", 50, 200, 2_000, 64 * KIB),
 ]
 CROSSED = LEVELS[1:3]
+BESIDE_NATS = LEVELS[:3]
 
 
 class Bench:
     """Figures of all rounds, by name: ours and the peer's."""
 
-    def __init__(self, cluster: DevCluster, java: tuple[JavaBookies, JavaLoad] | None) -> None:
+    def __init__(self, cluster: DevCluster, java: tuple[JavaBookies, JavaLoad] | None, nats: NatsPeer | None) -> None:
         self.cluster = cluster
         self.java = java
+        self.nats = nats
         self.ours: dict[str, list[float]] = defaultdict(list)
         self.peers: dict[str, list[float]] = defaultdict(list)
 
@@ -83,6 +89,8 @@ class Bench:
                 self._adds(protocol, level)
             for level in CROSSED if self.java else []:
                 self._crossed_adds(protocol, level)
+        if self.nats:
+            self._beside_nats(self.nats)
         self._tail()
         self._recovery()
         self._reads()
@@ -113,6 +121,17 @@ class Bench:
         ):  # fmt: skip
             self.ours[name].append(value)
             self.peers[name].append(beside)
+
+    def _beside_nats(self, nats: NatsPeer) -> None:
+        """Put NATS beside the adds that this round has measured."""
+        self._settle()
+        with nats.running() as urls:
+            for level in BESIDE_NATS:
+                name = f"adds_v2_{level.name}"
+                say(f"  {name}, NATS")
+                load = nats.load(urls, in_flight=level.in_flight, warm=level.warm, count=level.count, size=level.size)
+                self.ours[f"{name}_beside_nats"].append(self.ours[name][-1])
+                self.peers[f"{name}_beside_nats"].append(load["per_s"])
 
     def _settle(self) -> None:
         pids = [pid for name, pid in self.cluster.pids().items() if name.startswith("bookie")]
@@ -238,17 +257,27 @@ def _peer(cluster: DevCluster, folder: Path) -> Iterator[tuple[JavaBookies, Java
         yield peer
 
 
+def _nats(folder: Path) -> NatsPeer | None:
+    try:
+        return NatsPeer(folder)
+    except PeerMissingError as error:
+        say(f"NATS is not measured: {error}")
+        return None
+
+
 def main() -> None:
     """Measure everything and print a line per figure."""
     with tempfile.TemporaryDirectory(prefix="rsm-bench-") as folder:
         base = Path(folder)
         with DevCluster(base / "ours") as cluster, _peer(cluster, base / "java") as java:
-            bench = Bench(cluster, java)
-            for number in range(ROUND_COUNT):
-                say(f"ledger: round {number + 1} of {ROUND_COUNT}")
-                bench.run_round()
-            bench.memory()
-            bench.report()
+            bench = Bench(cluster, java, _nats(base / "nats"))
+            try:
+                for number in range(ROUND_COUNT):
+                    say(f"ledger: round {number + 1} of {ROUND_COUNT}")
+                    bench.run_round()
+                bench.memory()
+            finally:  # What was measured before something failed is worth having; the exit code says that it did.
+                bench.report()
 
 
 if __name__ == "__main__":

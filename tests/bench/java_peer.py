@@ -28,6 +28,8 @@ __all__ = ["JavaBookies", "JavaLoad", "java_peer"]
 
 _OPENED = ("java.nio", "java.io", "java.util.zip", "sun.nio.ch", "jdk.internal.misc")
 _START_S_MAX = 120.0
+_LOST_BOOKIES_RETRIES = 6
+_LOST_BOOKIES_PAUSE_S = 5.0
 _CONF = """\
 metadataServiceUri={uri}
 bookiePort={port}
@@ -140,13 +142,24 @@ class JavaLoad:
             )
 
     def ask(self, command: str, **options: Any) -> dict[str, Any]:
-        """Run a command and return its answer."""
+        """Run a command and return its answer.
+
+        Its client may take bookies that have just come back for lost: then it is asked again, a few times.
+        """
+        for _ in range(_LOST_BOOKIES_RETRIES):
+            answer = self._ask_once(command, options)
+            if "BKNotEnoughBookies" not in str(answer.get("error")):
+                break
+            time.sleep(_LOST_BOOKIES_PAUSE_S)
+        assert "error" not in answer, answer
+        return answer
+
+    def _ask_once(self, command: str, options: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"command": command, **options}) + "\n")
         self._process.stdin.flush()
         answer: dict[str, Any] = json.loads(self._process.stdout.readline())
-        assert "error" not in answer, answer
         return answer
 
     def close(self) -> None:
