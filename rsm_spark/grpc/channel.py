@@ -13,7 +13,6 @@ from rsm_spark.errors import ConnectionLostError
 from rsm_spark.grpc.codec import (
     CALL_METHOD,
     EXCHANGE_METHOD,
-    MESSAGE_BYTES_MAX,
     STATUS_METHOD,
     ReceivedAnswers,
     decode_answers,
@@ -22,21 +21,10 @@ from rsm_spark.grpc.codec import (
     encode_status_request,
     join_answers,
 )
+from rsm_spark.grpc.security import Security, open_channel
 from rsm_spark.store.core.operation import Message
 
 __all__ = ["ReplicaChannel"]
-
-_OPTIONS: tuple[tuple[str, int], ...] = (
-    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-    # A server that was stopped or cut off answers nothing: it is noticed within seconds also when nothing else tells.
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    # Reconnecting is our own decision, with the next leader's address; gRPC's subchannels of one address are shared
-    # by all channels of the process, and with them their back-off, unless told otherwise.
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.enable_retries", 0),
-)
 
 
 class ReplicaChannel:
@@ -46,14 +34,18 @@ class ReplicaChannel:
         address: "host:port".
         log: Name of the log meant.
         is_stale: Queries may be answered by a follower, from the state that it has applied.
+        security: TLS and token; None = as the environment says.
+
+    Raises:
+        UsageError: A file of `security` cannot be used.
 
     """
 
-    def __init__(self, address: str, log: str, *, is_stale: bool = False) -> None:
+    def __init__(self, address: str, log: str, *, is_stale: bool = False, security: Security | None = None) -> None:
         self.address = address
         self._log = log
         self._is_stale = is_stale
-        self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        self._channel = open_channel(address, security if security is not None else Security.from_environment())
         self._stream: Any = None
         self._reason = ""
 

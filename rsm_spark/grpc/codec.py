@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 from rsm_spark.core.commands import Answer, Command, OpenSession, Query, Request
 from rsm_spark.errors import InvalidCommandError
 from rsm_spark.grpc import store_pb2
+from rsm_spark.grpc.security import MESSAGE_BYTES_MAX
 from rsm_spark.store.core.operation import Message
 
 __all__ = [
@@ -38,8 +39,6 @@ CALL_METHOD = f"/{SERVICE}/Call"
 STATUS_METHOD = f"/{SERVICE}/Status"
 
 SESSION_BYTES = 16
-MESSAGE_BYTES_MAX = 8 * 1024 * 1024
-"""Either way: well above a client's message (1 MiB, or one large command) and a piece of answers."""
 ANSWERS_BYTES_MAX = 4 * 1024 * 1024
 """Payload bytes of one piece of answers, before the last of them; a single one is a scan's page, 3 MiB, at most."""
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import grpc
@@ -21,6 +20,7 @@ from rsm_spark.grpc.codec import (
     encode_answers,
     encode_status,
 )
+from rsm_spark.grpc.security import Security, TokenCheck, server_port
 
 __all__ = ["STREAM_MESSAGES_MAX", "Backend", "ReplicaServer"]
 
@@ -61,28 +61,29 @@ class ReplicaServer:
 
     Args:
         log: Name of the replica's log; messages meant for another are refused.
-        bind: Address to listen on; only a loopback one, as long as there is no TLS.
+        bind: Address to listen on; beyond loopback only with TLS and a token.
         port: 0 = the system chooses.
+        security: TLS and token.
 
     Attributes:
         address: "host:port".
 
     Raises:
-        RsmError: The address is not a loopback address, or the port is taken. There must be a running event loop.
+        UsageError: TLS or token is missing where it is needed, or a file of theirs cannot be used.
+        RsmError: The port is taken. There must be a running event loop.
 
     """
 
-    def __init__(self, log: str, *, bind: str = "127.0.0.1", port: int = 0) -> None:
-        if not _is_loopback(bind):
-            raise RsmError(
-                f"cannot serve log {log} on {bind}: beyond loopback a server needs TLS and a token, which this version "
-                "does not have yet. Use --bind 127.0.0.1, and a tunnel for other machines"
-            )
+    def __init__(self, log: str, *, bind: str = "127.0.0.1", port: int = 0, security: Security | None = None) -> None:
         self._log = log
-        self._server = grpc.aio.server(options=_OPTIONS)
+        security = security if security is not None else Security()
+        token = security.token()
+        self._token_check = TokenCheck(token) if token is not None else None
+        interceptors = [self._token_check] if self._token_check is not None else None
+        self._server = grpc.aio.server(options=_OPTIONS, interceptors=interceptors)
         host = f"[{bind}]" if ":" in bind else bind
         try:
-            bound = self._server.add_insecure_port(f"{host}:{port}")
+            bound = server_port(self._server, bind, port, security)
         except RuntimeError as error:
             raise RsmError(
                 f"cannot serve log {log} on {host}:{port}: the port is taken or not allowed; --port 0 finds a free one"
@@ -90,6 +91,22 @@ class ReplicaServer:
         self.address = f"{host}:{bound}"
         self._backend: Backend
         self._status_json: Callable[[], bytes]
+
+    @property
+    def refused_calls(self) -> int:
+        """Calls without the token, or with another one."""
+        return self._token_check.refused_calls if self._token_check is not None else 0
+
+    def add_service(self, name: str, handlers: Mapping[str, grpc.RpcMethodHandler[Any, Any]]) -> None:
+        """Serve further methods on the same port, behind the same TLS and token; before `start`.
+
+        Args:
+            name: Of the service, with its package: "rsm.peer.v1.Peer".
+            handlers: By method name, made by `grpc.unary_stream_rpc_method_handler` and its like; without
+                serializers they get and return bytes. Messages have at most `MESSAGE_BYTES_MAX` bytes.
+
+        """
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, dict(handlers)),))
 
     async def start(self, backend: Backend, status_json: Callable[[], bytes]) -> None:
         """Take calls.
@@ -106,7 +123,7 @@ class ReplicaServer:
             "Call": grpc.unary_unary_rpc_method_handler(self._call),
             "Status": grpc.unary_unary_rpc_method_handler(self._status),
         }
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        self.add_service(SERVICE, handlers)
         await self._server.start()
 
     async def stop(self, grace_s: float) -> None:
@@ -174,12 +191,3 @@ def _code(error: RsmError) -> grpc.StatusCode:
     if isinstance(error, _WrongLogError):
         return grpc.StatusCode.FAILED_PRECONDITION
     return grpc.StatusCode.INVALID_ARGUMENT
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -11,9 +11,11 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
+from ledger.errors import UsageError
 from rsm_spark.core.commands import AnswerStatus
 from rsm_spark.errors import ConnectionLostError, NoLeaderError
 from rsm_spark.grpc.channel import ReplicaChannel
+from rsm_spark.grpc.security import Security
 from rsm_spark.store.core.command_stream import CommandStream
 from rsm_spark.store.core.operation import Operation
 from rsm_spark.store.leader_finder import LeaderFinder
@@ -51,10 +53,24 @@ class LeaderLink:
         finder: Names the replica to send to.
         log: Name of the log.
         is_stale: A replica that does not lead may answer queries.
+        security: TLS and token; None = as the environment says.
+
+    Raises:
+        UsageError: A file of `security` cannot be used.
 
     """
 
-    def __init__(self, stream: CommandStream, finder: LeaderFinder, log: str, *, is_stale: bool = False) -> None:
+    def __init__(
+        self,
+        stream: CommandStream,
+        finder: LeaderFinder,
+        log: str,
+        *,
+        is_stale: bool = False,
+        security: Security | None = None,
+    ) -> None:
+        self._security = security if security is not None else Security.from_environment()
+        self._security.check_caller()
         self._stream = stream
         self._finder = finder
         self._log = log
@@ -171,7 +187,7 @@ class LeaderLink:
             if address is not None:
                 try:
                     await self._serve(address, moved)
-                except ConnectionLostError as error:
+                except (ConnectionLostError, UsageError) as error:
                     self._trouble = str(error)
                     _LOGGER.info("lost the replica: %s", error, extra={"log": self._log})
                 finally:
@@ -198,7 +214,7 @@ class LeaderLink:
 
     async def _serve(self, address: str, moved: asyncio.Event) -> None:
         """Exchange messages with one replica until it refuses, breaks off, or another one leads."""
-        async with ReplicaChannel(address, self._log, is_stale=self._is_stale) as channel:
+        async with ReplicaChannel(address, self._log, is_stale=self._is_stale, security=self._security) as channel:
             self._channel = channel
             reader: asyncio.Task[None] | None = None
             look = self._loop.create_task(self._look(channel, moved))

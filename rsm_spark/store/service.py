@@ -17,6 +17,7 @@ import msgspec
 
 from ledger.client.client import LedgerClient
 from ledger.errors import UsageError
+from rsm_spark.grpc.security import Security
 from rsm_spark.grpc.server import ReplicaServer
 from rsm_spark.runtime import Replica, ReplicaSettings
 from rsm_spark.snapshots import SnapshotStore
@@ -28,6 +29,7 @@ __all__ = ["SNAPSHOTS_FOLDER", "StoreService", "StoreSettings", "replica_status_
 SNAPSHOTS_FOLDER = "snapshots"
 _NAME_BYTES_MAX = 200
 _DRAIN_S = 5.0
+_ANY_ADDRESSES = frozenset({"0.0.0.0", "::"})
 
 
 class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +41,8 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
         data_dir: Its own folder; snapshots lie below it.
         bind: Address to listen on.
         port: 0 = the system chooses.
-        advertise: "host:port" that clients use; "" = where it listens.
+        advertise: "host:port" that clients use; "" = where it listens. With TLS the certificate must name this host.
+        security: TLS and token, for its server and for what it asks of other replicas.
         keep_snapshots: Whole local snapshots to keep.
         replica: See `ReplicaSettings`.
 
@@ -51,11 +54,12 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     bind: str = "127.0.0.1"
     port: int = 0
     advertise: str = ""
+    security: Security = Security()
     keep_snapshots: int = KEEP_MIN
     replica: ReplicaSettings = ReplicaSettings()
 
     def __post_init__(self) -> None:
-        """Refuse names that cannot be nodes and folders.
+        """Refuse names that cannot be nodes and folders, and addresses that nobody can call.
 
         Raises:
             UsageError: A name is none.
@@ -68,6 +72,11 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
                     f"{what} {name!r}: use 1 to {_NAME_BYTES_MAX} letters, digits, '-', '_' and '.', not beginning "
                     "with '.'"
                 )
+        if self.bind in _ANY_ADDRESSES and not self.advertise:
+            raise UsageError(f"--bind {self.bind} names no machine: tell clients what to call, --advertise HOST:PORT")
+        host, _, port = self.advertise.rpartition(":")
+        if self.advertise and not (host and port.isdigit()):
+            raise UsageError(f"--advertise {self.advertise!r}: expected HOST:PORT")
 
 
 class StoreService:
@@ -80,6 +89,7 @@ class StoreService:
 
     Attributes:
         address: "host:port" that clients are told.
+        server: Its gRPC server; further services are added before `start`.
         replica: The replica; its role, revision, digest.
 
     Raises:
@@ -90,8 +100,8 @@ class StoreService:
     def __init__(self, client: LedgerClient, settings: StoreSettings, *, lake: SnapshotStore | None = None) -> None:
         self._settings = settings
         self._snapshots = LocalSnapshots(settings.data_dir / SNAPSHOTS_FOLDER, keep=settings.keep_snapshots)
-        self._server = ReplicaServer(settings.log, bind=settings.bind, port=settings.port)
-        self.address = settings.advertise or self._server.address
+        self.server = ReplicaServer(settings.log, bind=settings.bind, port=settings.port, security=settings.security)
+        self.address = settings.advertise or self.server.address
         self.replica = Replica(
             MapMachine(),
             log=settings.log,
@@ -114,14 +124,14 @@ class StoreService:
         try:
             await self.replica.start()
         except BaseException:
-            await self._server.stop(0)
+            await self.server.stop(0)
             raise
-        await self._server.start(self.replica, lambda: replica_status_json(self.replica, self._snapshots))
+        await self.server.start(self.replica, lambda: replica_status_json(self.replica, self._snapshots))
 
     async def stop(self) -> None:
         """Leave in an orderly way: lead no more, answer what was taken, then stop serving."""
         await self.replica.stop()
-        await self._server.stop(_DRAIN_S)
+        await self.server.stop(_DRAIN_S)
 
     async def wait_stopped(self) -> None:
         """Wait until the replica has stopped.

@@ -11,6 +11,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
+from ledger.errors import UsageError
 from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, Query
 from rsm_spark.errors import ConnectionLostError, InvalidCommandError, RsmError
 from rsm_spark.grpc import codec, store_pb2
@@ -102,7 +103,7 @@ def test_the_generated_code_is_older_than_the_oldest_protobuf_that_is_named() ->
 @pytest.mark.asyncio
 @pytest.mark.parametrize("bind", ["0.0.0.0", "192.0.2.1", "::", "example.org"])
 async def test_an_address_beyond_loopback_is_refused_with_the_reason(bind: str) -> None:
-    with pytest.raises(RsmError, match="needs TLS"):
+    with pytest.raises(UsageError, match="needs TLS and a token"):
         ReplicaServer("orders", bind=bind)
 
 
