@@ -15,6 +15,7 @@ import typer
 
 from ledger.errors import UsageError
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
+from rsm_spark.grpc.security import Security
 from rsm_spark.runtime import ReplicaSettings
 from rsm_spark.snapshots import SnapshotStore
 from rsm_spark.store.app import SESSION_TIMEOUT_MS, ReadyNotice, run_store
@@ -44,6 +45,29 @@ _Bind = Annotated[str, typer.Option("--bind", help="Address to listen on.")]
 _Advertise = Annotated[
     str, typer.Option("--advertise", metavar="HOST:PORT", help="Told to clients.", show_default="where it listens")
 ]
+_TlsCert = Annotated[
+    str | None,
+    typer.Option("--tls-cert", metavar="PEM", envvar="RSM_STORE__TLS_CERT", help="Certificate to serve with."),
+]
+_TlsKey = Annotated[
+    str | None, typer.Option("--tls-key", metavar="PEM", envvar="RSM_STORE__TLS_KEY", help="Its private key.")
+]
+_TlsCa = Annotated[
+    str | None,
+    typer.Option("--tls-ca", metavar="PEM", envvar="RSM_STORE__TLS_CA", help="Who signs other replicas' certificates."),
+]
+_TlsClientCa = Annotated[
+    str | None,
+    typer.Option(
+        "--tls-client-ca", metavar="PEM", envvar="RSM_STORE__TLS_CLIENT_CA", help="Serve only callers it has signed."
+    ),
+]
+_TokenFile = Annotated[
+    str | None,
+    typer.Option(
+        "--token-file", metavar="FILE", envvar="RSM_STORE__TOKEN_FILE", help="Serve only callers who know it."
+    ),
+]
 _Bookies = Annotated[
     str, typer.Option("--bookies", metavar="E/Qw/Qa", help="Ensemble, write quorum and ack quorum of the log.")
 ]
@@ -68,6 +92,11 @@ def run(
     port: _Port = 0,
     bind: _Bind = "127.0.0.1",
     advertise: _Advertise = "",
+    tls_cert: _TlsCert = None,
+    tls_key: _TlsKey = None,
+    tls_ca: _TlsCa = None,
+    tls_client_ca: _TlsClientCa = None,
+    token_file: _TokenFile = None,
     bookies: _Bookies = "2/2/2",
     single_copy: _SingleCopy = False,
     lake: _Lake = None,
@@ -88,6 +117,9 @@ def run(
         rsm store run --log orders --data-dir /var/lib/orders-a
 
         rsm store run --log orders --data-dir /var/lib/orders-b --bookies 3/3/2 --json
+
+        rsm store run --log orders --data-dir /var/lib/orders-c --bind 0.0.0.0 --advertise c.example.org:7000
+            --tls-cert c.pem --tls-key c.key --tls-ca ca.pem --token-file token
 
     """
     logging.basicConfig(level=_level(log_level), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -112,6 +144,9 @@ def run(
         bind=bind,
         port=port,
         advertise=advertise,
+        security=Security(
+            tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, tls_client_ca=tls_client_ca, token_file=token_file
+        ),
         keep_snapshots=keep_snapshots,
         replica=replica,
     )
