@@ -14,12 +14,21 @@ class Member(msgspec.Struct, frozen=True):
         replica_id: Stable name.
         incarnation: 32 hex digits, drawn anew by each process.
         address: "host:port" that its clients use; "" if it serves none.
+        format_level: Highest record format that this process reads and writes.
+        domain: What its disk fails together with; "" = nothing but itself.
 
     """
 
     replica_id: str
     incarnation: str
     address: str
+    format_level: int = 1
+    domain: str = ""
+
+    @property
+    def failure_domain(self) -> str:
+        """Return the domain of its disk: as set, or its own name."""
+        return self.domain or self.replica_id
 
 
 def encode_member(member: Member) -> bytes:

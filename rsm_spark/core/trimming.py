@@ -1,0 +1,242 @@
+"""Which ledgers of a log may go, and why the others stay.
+
+1. Only a prefix of the chain goes, never the ledger that is written.
+2. Age counts from the last entry, by logged time: a ledger that was open for days and closed a minute ago is young.
+3. What a ledger holds must be in snapshots that somebody else than their writer has read back and logged, in two
+   failure domains: the disk that holds the only one may be lost right after the trim.
+4. A snapshot covers a ledger that lies *before* it: its revision is above the ledger's last one, so that the entry
+   from which it is continued is still there. One at the very end of a ledger would not do: empty entries may follow it
+   in the same ledger, with the same revision and another prefix hash.
+5. Readers have no say: one that never comes back would keep the log for ever.
+
+Pure: what is verified and what time it is come in as arguments. Nothing is remembered between two plans, so that a new
+leader judges as the old one did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from ledger.core.metadata import NO_ENTRY
+from rsm_spark.core.chain import ChainLedger, LogChain
+
+__all__ = ["ALARM_RETENTIONS", "Blocked", "SnapshotProof", "StayReason", "TrimPlan", "TrimRules", "plan_trim"]
+
+ALARM_RETENTIONS = 1.5
+"""A ledger that is older than this many retentions and still there is an alarm."""
+
+_DOMAINS_WANTED = 2
+_HOUR_MS = 3_600_000
+
+
+class SnapshotProof(Protocol):
+    """What the log says of a verified snapshot."""
+
+    @property
+    def domain(self) -> str:
+        """What its disk fails together with."""
+        ...
+
+    @property
+    def revision(self) -> int:
+        """Last revision that it contains."""
+        ...
+
+
+class StayReason(StrEnum):
+    """Why a ledger stays.
+
+    CURRENT: it is the last of the chain, or not known to be closed.
+    YOUNG: its last entry is within the retention.
+    NOT_OFFLOADED: it has to be kept elsewhere first, and is not yet.
+    NOT_COVERED: verified snapshots beyond it lie in too few failure domains.
+    """
+
+    CURRENT = "current"
+    YOUNG = "young"
+    NOT_OFFLOADED = "not offloaded"
+    NOT_COVERED = "not covered"
+
+
+class Blocked(msgspec.Struct, frozen=True):
+    """Ledgers in a row that stay for one reason.
+
+    Attributes:
+        first_ledger_id: Oldest of them.
+        last_ledger_id: Newest of them.
+        ledger_count: How many.
+        reason: See `StayReason`.
+        text: The same in words, with what would help.
+
+    """
+
+    first_ledger_id: int
+    last_ledger_id: int
+    ledger_count: int
+    reason: StayReason
+    text: str
+
+
+class TrimPlan(msgspec.Struct, frozen=True):
+    """What may go now.
+
+    Attributes:
+        ledger_ids: A prefix of the chain, oldest first.
+        blocked: All other ledgers, in order.
+        last_revision: Last revision that goes; 0 if nothing does.
+        length: Payload bytes that go.
+        alarm: Why nothing is trimmed although it is long due; "" = no alarm.
+
+    """
+
+    ledger_ids: tuple[int, ...] = ()
+    blocked: tuple[Blocked, ...] = ()
+    last_revision: int = 0
+    length: int = 0
+    alarm: str = ""
+
+
+class TrimRules(msgspec.Struct, frozen=True):
+    """What must hold before a ledger goes.
+
+    Attributes:
+        retention_ms: Logged time for which every entry is kept at least.
+        is_single_copy_allowed: One failure domain is enough.
+        offloaded_revision: Revision up to which closed ledgers are kept elsewhere; None = nobody asks for it.
+        unverified_revision: Of the leader's own newest snapshot, if an operator accepts it although nobody has
+            verified it; None = nobody does. What no snapshot holds never goes.
+
+    """
+
+    retention_ms: int
+    is_single_copy_allowed: bool = False
+    offloaded_revision: int | None = None
+    unverified_revision: int | None = None
+
+
+def plan_trim(
+    chain: LogChain,
+    verified: Mapping[str, SnapshotProof],
+    rules: TrimRules,
+    *,
+    now_ms: int,
+    absent: Collection[str] = (),
+) -> TrimPlan:
+    """Say which ledgers may go.
+
+    Args:
+        chain: As held by the leader.
+        verified: By place, what the log says of snapshots.
+        rules: What must hold.
+        now_ms: Logged time.
+        absent: Places that cannot be reached at present (their replica is down): nobody knows whether the disk is
+            still there, so they do not count.
+
+    """
+    proofs = {place: proof for place, proof in sorted(verified.items()) if place not in absent}
+    going: list[ChainLedger] = []
+    staying: list[tuple[ChainLedger, StayReason, str]] = []
+    last = chain.ledgers[-1] if chain.ledgers else None
+    for ledger in chain.ledgers:
+        found = _why_it_stays(ledger, proofs, rules, now_ms, is_last=ledger is last)
+        if found is None and not staying:
+            going.append(ledger)
+            continue
+        # What makes a ledger stay holds for all after it: time and revisions rise along the chain. Should a damaged
+        # chain say otherwise, they stay all the same, for the reason of the one before.
+        staying.append((ledger, *(found or (staying[-1][1], staying[-1][2]))))
+    ends = [ledger.closed for ledger in going if ledger.closed is not None]
+    if going and all(end.last_entry_id == NO_ENTRY for end in ends):
+        # Empty ones at the very beginning wait for the next: without them the log could not be read from its beginning.
+        staying = [(ledger, staying[0][1], staying[0][2]) for ledger in going] + staying
+        going, ends = [], []
+    blocked = tuple(_in_rows(staying, _absent_text(verified, absent)))
+    return TrimPlan(
+        tuple(ledger.ledger_id for ledger in going),
+        blocked,
+        ends[-1].last_revision if ends else 0,
+        sum(end.length for end in ends),
+        "" if going else _alarm(staying, blocked, rules, now_ms),
+    )
+
+
+def _why_it_stays(
+    ledger: ChainLedger, proofs: Mapping[str, SnapshotProof], rules: TrimRules, now_ms: int, *, is_last: bool
+) -> tuple[StayReason, str] | None:
+    """Return why one ledger stays, judged on its own; None if it may go."""
+    end = ledger.closed
+    if is_last or end is None:
+        return StayReason.CURRENT, "it is being written"
+    # An empty ledger repeats revision and time of the one before: it goes with it.
+    if now_ms - end.last_entry_ms <= rules.retention_ms:
+        return StayReason.YOUNG, f"its last entry is within the retention of {_hours(rules.retention_ms)}"
+    if rules.offloaded_revision is not None and end.last_revision > rules.offloaded_revision:
+        return StayReason.NOT_OFFLOADED, f"offloaded is up to revision {rules.offloaded_revision} only"
+    if rules.unverified_revision is not None and rules.unverified_revision > end.last_revision:
+        return None
+    domains = {proof.domain for proof in proofs.values() if proof.revision > end.last_revision}
+    wanted = 1 if rules.is_single_copy_allowed else _DOMAINS_WANTED
+    if len(domains) >= wanted:
+        return None
+    return StayReason.NOT_COVERED, _not_covered(proofs, len(domains), wanted)
+
+
+def _not_covered(proofs: Mapping[str, SnapshotProof], found: int, wanted: int) -> str:
+    known = ", ".join(f"{place} up to revision {proof.revision}" for place, proof in proofs.items()) or "none"
+    return (
+        f"verified snapshots beyond it lie in {found} of {wanted} failure domains (verified: {known}): "
+        "let another replica verify one, write one to the lake, or allow a single copy"
+    )
+
+
+def _absent_text(verified: Mapping[str, SnapshotProof], absent: Collection[str]) -> str:
+    away = [place for place in sorted(verified) if place in absent]
+    return f"; not counted, because not running: {', '.join(away)}" if away else ""
+
+
+def _in_rows(staying: Iterable[tuple[ChainLedger, StayReason, str]], absent: str) -> Iterable[Blocked]:
+    """Join neighbours that stay for the same reason: thousands of ledgers are a few lines."""
+    row: list[int] = []
+    said: tuple[StayReason, str] | None = None
+    for ledger, reason, text in staying:
+        if said is not None and said != (reason, text):
+            yield _blocked(row, *said, absent)
+            row = []
+        said = (reason, text)
+        row.append(ledger.ledger_id)
+    if said is not None:
+        yield _blocked(row, *said, absent)
+
+
+def _blocked(row: list[int], reason: StayReason, text: str, absent: str) -> Blocked:
+    text += absent if reason is StayReason.NOT_COVERED else ""
+    return Blocked(row[0], row[-1], len(row), reason, text)
+
+
+def _alarm(
+    staying: Iterable[tuple[ChainLedger, StayReason, str]], blocked: tuple[Blocked, ...], rules: TrimRules, now_ms: int
+) -> str:
+    """Return what to tell the operator if the oldest ledger should have gone long ago."""
+    for ledger, reason, _ in staying:
+        if ledger.closed is None or reason in (StayReason.CURRENT, StayReason.YOUNG):
+            return ""
+        if ledger.closed.last_entry_id == NO_ENTRY:
+            continue  # The first of a log may be empty: it has no time of its own.
+        age_ms = now_ms - ledger.closed.last_entry_ms
+        if age_ms <= ALARM_RETENTIONS * rules.retention_ms:
+            return ""
+        return (
+            f"nothing is trimmed: ledger {ledger.ledger_id} ended {_hours(age_ms)} ago, the retention is "
+            f"{_hours(rules.retention_ms)}: {blocked[0].text}"
+        )
+    return ""
+
+
+def _hours(span_ms: int) -> str:
+    if span_ms < _HOUR_MS:
+        return f"{span_ms / 1000:g} s"
+    return f"{span_ms / _HOUR_MS:.3g} h"
