@@ -81,6 +81,7 @@ class Handlers:
             p.AuthRequest: self._auth,
             p.StartTlsRequest: self._start_tls,
             p.UnsupportedRequest: self._unsupported,
+            p.RefusedRequest: self._refused,
         }
 
     def handle(self, connection: Responder, request: p.Request) -> bool:
@@ -280,4 +281,8 @@ class Handlers:
     def _unsupported(self, connection: Responder, request: p.UnsupportedRequest) -> bool:
         operation = Operation(request.operation)
         connection.answer(p.UnsupportedResponse(request.txn_id, Status.EBADREQ, operation))
+        return True
+
+    def _refused(self, connection: Responder, request: p.RefusedRequest) -> bool:
+        connection.send(request.answer)
         return True

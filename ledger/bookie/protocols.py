@@ -8,10 +8,9 @@ from typing import Final
 import msgspec
 
 from ledger.core.metadata import NO_ENTRY
-from ledger.errors import RemoteProtocolError
 from ledger.store.disk import Buffer
 from ledger.wire import v2, v3
-from ledger.wire.codes import V2_PROTOCOL_VERSION, Operation, V2Opcode
+from ledger.wire.codes import V3_FIRST_BYTE, Operation, V2Opcode
 from ledger.wire.packets import ReadRequest, Request, Response
 from ledger.wire.v3_fast import read_response_parts
 
@@ -51,21 +50,10 @@ def _entry_frame_v2(request: ReadRequest, entry: bytes | memoryview, _last_add_c
 V2: Final = WireProtocol(2, 1, V2Opcode.ADD_ENTRY, v2.decode_request, v2.encode_response, _entry_frame_v2)
 V3: Final = WireProtocol(3, 5, Operation.ADD_ENTRY, v3.decode_request, v3.encode_response, _entry_frame_v3)
 
-_V3_FIRST_BYTE: Final = 0x0A
-"""The tag of a request's header, which protobuf's encoders write first; a v2 packet begins with its version."""
-
 
 def protocol_of(first_byte: int) -> WireProtocol:
     """Return the protocol of a connection whose first packet begins with this byte.
 
-    Raises:
-        RemoteProtocolError: It is neither's.
-
+    What does not begin as v3 does is v2, of whatever version: its decoder answers, or ends the connection.
     """
-    if first_byte == V2_PROTOCOL_VERSION:
-        return V2
-    if first_byte == _V3_FIRST_BYTE:
-        return V3
-    raise RemoteProtocolError(
-        f"the first packet begins with byte {first_byte:#04x}: neither a v3 request (0x0a) nor a v2 one (0x02)"
-    )
+    return V3 if first_byte == V3_FIRST_BYTE else V2

@@ -20,6 +20,7 @@ __all__ = [
     "V2_FLAG_RECOVERY_ADD",
     "V2_PROTOCOL_VERSION",
     "V2_STATUSES",
+    "V3_FIRST_BYTE",
     "Operation",
     "Status",
     "V2Opcode",
@@ -27,6 +28,8 @@ __all__ = [
 
 PROTOCOL_VERSION: Final = 3
 V2_PROTOCOL_VERSION: Final = 2
+V3_FIRST_BYTE: Final = 0x0A
+"""The tag of a request's header, which protobuf's encoders write first; a v2 packet begins with its version."""
 
 READ_FLAG_FENCE: Final = 1
 READ_FLAG_PIGGYBACK: Final = 2

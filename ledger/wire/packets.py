@@ -30,6 +30,7 @@ __all__ = [
     "ReadLacResponse",
     "ReadRequest",
     "ReadResponse",
+    "RefusedRequest",
     "Request",
     "Response",
     "StartTlsRequest",
@@ -154,6 +155,18 @@ class UnsupportedRequest(msgspec.Struct, frozen=True, gc=False):
     operation: Operation
 
 
+class RefusedRequest(msgspec.Struct, frozen=True, gc=False):
+    """A request of another version of its protocol: nothing is done but to answer it.
+
+    Attributes:
+        answer: Whole frame, EBADVERSION.
+
+    """
+
+    txn_id: int
+    answer: bytes
+
+
 Request: TypeAlias = (
     AddRequest
     | ReadRequest
@@ -166,6 +179,7 @@ Request: TypeAlias = (
     | ForceRequest
     | ListRequest
     | UnsupportedRequest
+    | RefusedRequest
 )
 
 

@@ -30,6 +30,7 @@ from ledger.wire.codes import (
     V2_FLAG_RECOVERY_ADD,
     V2_PROTOCOL_VERSION,
     V2_STATUSES,
+    V3_FIRST_BYTE,
     Status,
     V2Opcode,
 )
@@ -52,6 +53,7 @@ _LENGTH: Final = struct.Struct(">I")
 _IDS: Final = struct.Struct(">qq")
 _READ: Final = struct.Struct(">Iqq")
 _BATCH_READ: Final = struct.Struct(">Iqqqiq")
+_BARE_ANSWER: Final = struct.Struct(">II")
 _ANSWER: Final = struct.Struct(">IIqq")
 _FRAMED_ANSWER: Final = struct.Struct(">IIIqq")
 _BATCH_ANSWER: Final = struct.Struct(">IIqqq")
@@ -72,13 +74,16 @@ def decode_request(packet: bytes | memoryview) -> p.Request:
     """Decode one request.
 
     Returns:
-        An `AddRequest`, `ReadRequest`, `BatchReadRequest` or `AuthRequest`.
+        An `AddRequest`, `ReadRequest`, `BatchReadRequest` or `AuthRequest`; a `RefusedRequest` for an add or a read of
+        another version.
 
     Raises:
         RemoteProtocolError: The bytes are no v2 request; end the connection.
 
     """
     opcode, flags = _header(packet, "request")
+    if packet[0] != V2_PROTOCOL_VERSION and opcode != V2Opcode.AUTH:
+        return p.RefusedRequest(0, _bad_version_answer(packet, opcode))
     if opcode == V2Opcode.ADD_ENTRY:
         return _add_request(packet, flags)
     priority = PRIORITY_RECOVERY if flags & V2_FLAG_HIGH_PRIORITY else 0
@@ -113,6 +118,8 @@ def decode_response(packet: bytes | memoryview) -> p.Response:
         if header == _READ_ENTRY and code == 0:  # an entry read: the one that must be quick
             return p.ReadResponse(0, Status.EOK, ledger_id, entry_id, packet[_ANSWER.size :])
     opcode, _ = _header(packet, "response")
+    if packet[0] != V2_PROTOCOL_VERSION:
+        raise RemoteProtocolError(f"a response of protocol version {packet[0]}; only 2 is spoken on this connection")
     if opcode == V2Opcode.AUTH:
         return p.AuthResponse(0, Status.EOK, *_auth_message(packet))
     if len(packet) < _ANSWER.size:
@@ -203,9 +210,24 @@ def _header(packet: bytes | memoryview, kind: str) -> tuple[int, int]:
     if len(packet) < _HEADER.size:
         raise RemoteProtocolError(f"a v2 {kind} of {len(packet)} bytes is cut short")
     (header,) = _HEADER.unpack_from(packet)
-    if header >> 24 != V2_PROTOCOL_VERSION:
-        raise RemoteProtocolError(f"a {kind} of protocol version {header >> 24}; only 2 is spoken on this connection")
     return header >> 16 & 0xFF, header & 0xFFFF
+
+
+def _bad_version_answer(packet: bytes | memoryview, opcode: int) -> bytes:
+    """Return the frame that answers EBADVERSION, in the version of the request as BookKeeper's bookies do.
+
+    Raises:
+        RemoteProtocolError: It is no add and no read, or too short for one; or it is a packet of protocol v3.
+
+    """
+    start = _ADD_BODY_START if opcode == V2Opcode.ADD_ENTRY else _HEADER.size
+    is_batch = opcode == V2Opcode.BATCH_READ_ENTRY
+    stop = start + _IDS.size + (_IDS.size // 2 if is_batch else 0)  # A batch read's number follows its ids.
+    is_known = is_batch or opcode in (V2Opcode.ADD_ENTRY, V2Opcode.READ_ENTRY)
+    if not is_known or len(packet) < stop or packet[0] == V3_FIRST_BYTE:
+        raise RemoteProtocolError(f"a request of protocol version {packet[0]}; only 2 is spoken on this connection")
+    head = _BARE_ANSWER.pack(packet[0] << 24 | opcode << 16, V2_CODES[Status.EBADVERSION])
+    return frame(head + bytes(packet[start:stop]))
 
 
 def _add_request(packet: bytes | memoryview, flags: int) -> p.AddRequest:

@@ -24,6 +24,7 @@ from ledger.wire.codes import (
 )
 from ledger.wire.frames import frame
 from ledger.wire.proto import bookkeeper_pb2 as pb
+from ledger.wire.refusal import refusal
 from ledger.wire.v3_fast import (
     add_request_body,
     add_response_frame,
@@ -43,13 +44,15 @@ __all__ = [
 ]
 
 _IDS: Final = struct.Struct(">qq")
+_OF_ANY_VERSION: Final = (Operation.AUTH, Operation.START_TLS)
+"""What comes before a version matters; BookKeeper's bookies do not look at it either."""
 
 
 def decode_request(packet: bytes | memoryview) -> p.Request:
     """Decode one request.
 
     A request that protobuf can read but that makes no sense (no body, an entry whose own ids are others) comes
-    back as `UnsupportedRequest`, to be answered with EBADREQ.
+    back as `UnsupportedRequest`, to be answered with EBADREQ; one of another version as `RefusedRequest`.
 
     Raises:
         RemoteProtocolError: The bytes are no v3 request; end the connection.
@@ -107,13 +110,16 @@ def _decode_request(packet: bytes | memoryview) -> p.Request:
     except DecodeError as error:
         raise RemoteProtocolError(f"a packet of {len(packet)} bytes is no v3 request: {error}") from error
     header = message.header
-    if header.version != PROTOCOL_VERSION:
-        raise RemoteProtocolError(f"a request of protocol version {header.version}; only 3 is spoken here")
+    if not header.HasField("version"):
+        raise RemoteProtocolError("a request of no known protocol version; only 3 is spoken here")
     operation = Operation(header.operation)
     found = _REQUEST_DECODERS.get(operation)
     if found is None or not message.HasField(found[0]):
         return p.UnsupportedRequest(header.txnId, operation)
-    return found[1](message)
+    request = found[1](message)
+    if header.version != PROTOCOL_VERSION and operation not in _OF_ANY_VERSION:
+        return p.RefusedRequest(header.txnId, encode_response(refusal(request, Status.EBADVERSION)))
+    return request
 
 
 def _read_request(message: Any) -> p.Request:
@@ -231,6 +237,8 @@ def _request_message(request: p.Request) -> Any:
             header.operation = request.operation  # type: ignore[assignment]
         case p.BatchReadRequest():
             raise UsageError("a batch read needs a connection of protocol v2", ledger_id=request.ledger_id)
+        case p.RefusedRequest():
+            raise UsageError("a refused request is not sent on")
     return message
 
 

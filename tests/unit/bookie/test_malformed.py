@@ -84,14 +84,30 @@ async def test_a_connection_lost_at_every_byte_of_a_frame_leaves_nothing(port) -
 
 @at_port
 async def test_a_protocol_of_another_age_closes_the_connection(port) -> None:
-    for first in (0, 1, 3, 0x08, 0x16, 0x47, 0xFF):  # among them TLS and HTTP
+    for first in (0, 3, 0x08, 0x16, 0x47, 0xFF):  # among them TLS and HTTP
         talk = await port.talk()
         assert await talk.say(struct.pack(">I", 60) + bytes([first]) * 60) is None
         talk.writer.close()
+
+
+@at_port
+async def test_a_request_of_another_version_is_answered_and_the_connection_goes_on(port) -> None:
     message = pb.Request()
-    message.header.version, message.header.operation, message.header.txnId = 2, 1, 1
+    message.header.version, message.header.operation, message.header.txnId = 2, 1, 9
     message.readRequest.ledgerId, message.readRequest.entryId = 1, 0
-    assert await (await port.talk()).say(framed(message.SerializeToString())) is None
+    talk = await port.talk()
+    answer = await talk.say(framed(message.SerializeToString()))
+    assert (answer.txn_id, answer.status) == (9, Status.EBADVERSION)
+    assert (await talk.ask(add(1, 0))).status == OK
+
+    talk = await port.talk(v2)
+    raw = bytearray(v2.encode_request(add(2, 0)))
+    raw[4] = 3  # the version
+    talk.writer.write(raw)
+    length = int.from_bytes(await talk.reader.readexactly(4), "big")
+    assert (await talk.reader.readexactly(length))[:8] == b"\3\1\0\0\0\0\0\x67"
+    assert (await talk.ask(read(2, 0))).status == Status.ENOLEDGER
+    assert (await talk.ask(add(2, 0))).status == OK
 
 
 def framed(packet: bytes) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -116,7 +118,9 @@ def test_a_response_cut_in_its_fixed_part_is_refused(raw: bytes) -> None:
 @pytest.mark.parametrize(
     "packet",
     [
-        b"\3\1\0\0" + KEY + ENTRY,  # version
+        b"\3\6\0\0" + KEY + ENTRY,  # of another version, and of an operation that has no packets
+        b"\3\1\0\0" + KEY + IDS[:15],  # of another version, and without the ids that an answer needs
+        b"\x0a\7\0\0" + IDS + IDS,  # a packet of v3
         b"\2\4\0\0" + IDS,  # an operation that has no packets
         b"\2\x63\0\0" + IDS,  # an unknown one
         b"\2\1\0\0" + KEY + IDS[:8] + b"\xff" * 8 + ENTRY[16:],  # entry -1
@@ -179,3 +183,12 @@ def test_an_entry_read_in_parts_is_the_frame(ledger_id: int, entry_id: int, payl
     body = seal(ledger_id, entry_id, -1, len(payload), payload, Digest(DigestType.CRC32C))
     response = p.ReadResponse(0, Status.EOK, ledger_id, entry_id, body)
     assert v2.encode_read_response_head(ledger_id, entry_id, len(body)) + body == v2.encode_response(response)
+
+
+@pytest.mark.parametrize("version", [0, 1, 3, 255])
+@pytest.mark.parametrize(("opcode", "rest"), [(1, KEY + ENTRY), (2, IDS), (7, IDS + IDS + b"\0" * 12)])
+def test_a_request_of_another_version_is_answered_in_that_version(version: int, opcode: int, rest: bytes) -> None:
+    refused = v2.decode_request(bytes([version, opcode, 0, 0]) + rest)
+    assert isinstance(refused, p.RefusedRequest)
+    ids = ENTRY[:16] if opcode == 1 else IDS + (IDS[:8] if opcode == 7 else b"")
+    assert refused.answer == struct.pack(">I", 8 + len(ids)) + bytes([version, opcode, 0, 0, 0, 0, 0, 103]) + ids

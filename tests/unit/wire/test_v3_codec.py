@@ -30,6 +30,10 @@ def body_of(ledger_id: int, entry_id: int, payload: bytes) -> bytes:
     return seal(ledger_id, entry_id, entry_id - 1, len(payload), payload, Digest(DigestType.CRC32C))
 
 
+ENTRY = body_of(5, 0, b"x")
+BAD = Status.EBADVERSION
+
+
 @st.composite
 def add_requests(draw: st.DrawFn) -> p.AddRequest:
     ledger_id, entry_id = draw(ids), draw(ids)
@@ -185,8 +189,28 @@ def test_a_damaged_add_request_reads_as_protobuf_reads_it(request: p.AddRequest,
     assert fast is None or fast == v3._decode_request(bytes(packet))
 
 
-def test_a_request_of_another_version_is_refused() -> None:
-    message = v3._request_message(p.ReadLacRequest(1, 5))
+@pytest.mark.parametrize(
+    ("request_", "answer"),
+    [
+        (p.AddRequest(1, 5, 0, b"k" * 20, ENTRY), p.AddResponse(1, BAD, 5, 0)),
+        (p.ReadRequest(1, 5, 7), p.ReadResponse(1, BAD, 5, 7)),
+        (p.ReadLacRequest(1, 5), p.ReadLacResponse(1, BAD, 5)),
+        (p.WriteLacRequest(1, 5, 7, b"k" * 20, b"lac"), p.WriteLacResponse(1, BAD, 5)),
+        (p.ForceRequest(1, 5), p.ForceResponse(1, BAD, 5)),
+        (p.ListRequest(1, 5), p.ListResponse(1, BAD, 5)),
+        (p.InfoRequest(1, 3), p.InfoResponse(1, BAD)),
+    ],
+)
+def test_a_request_of_another_version_carries_the_answer_that_says_so(request_: p.Request, answer: p.Response) -> None:
+    message = v3._request_message(request_)
     message.header.version = 2
-    with pytest.raises(RemoteProtocolError, match="version 2"):
-        v3.decode_request(message.SerializeToString())
+    refused = v3.decode_request(message.SerializeToString())
+    assert isinstance(refused, p.RefusedRequest)
+    assert v3.decode_response(refused.answer[4:]) == answer
+
+
+@pytest.mark.parametrize("request_", [p.AuthRequest(1, "x", b""), p.StartTlsRequest(1)])
+def test_a_log_in_and_a_change_to_tls_are_of_any_version(request_: p.Request) -> None:
+    message = v3._request_message(request_)
+    message.header.version = 1
+    assert v3.decode_request(message.SerializeToString()) == request_
