@@ -106,7 +106,24 @@ class ForkedLogError(LogError):
 
 
 class StateDivergedError(LogError):
-    """The state differs from the one that the leader logged for the same revision: the replica stops."""
+    """The state differs from the one that the leader logged for the same revision: the replica stops.
+
+    Attributes:
+        revision: Of the checkpoint.
+        digest: What the leader logged, 16 bytes.
+        row_count: What the leader logged.
+        own_digest: What this replica has, 16 bytes.
+
+    """
+
+    def __init__(
+        self, message: str, *, revision: int = 0, digest: bytes = b"", row_count: int = 0, own_digest: bytes = b""
+    ) -> None:
+        super().__init__(message)
+        self.revision = revision
+        self.digest = digest
+        self.row_count = row_count
+        self.own_digest = own_digest
 
 
 class MissingLogError(LogError):

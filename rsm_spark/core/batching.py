@@ -18,9 +18,11 @@ from typing import Any
 
 import msgspec
 
-from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, Query, Request
+from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, Query, Report, ReportDiverged, Request
 from rsm_spark.core.envelope import HEADER_BYTES, Envelope, encode_envelope, entry_hash
+from rsm_spark.core.machine import TimedMachine, encode_description
 from rsm_spark.core.records import REPLY_BYTES_MAX, CommandHead, KernelRecord, Record
+from rsm_spark.core.reports import judge_report
 from rsm_spark.core.sessions import TOO_LARGE_REPLY, Verdict
 from rsm_spark.core.state import ReplicatedState
 
@@ -144,6 +146,12 @@ class Composer:
         session_ttl_ms: See `ReplicaSettings`.
         checkpoint_records: See `ReplicaSettings`.
 
+    Attributes:
+        checkpoint_wanted: The next entry begins with a checkpoint.
+        describe_wanted: The next entry begins with the machine's description: a new ledger of the log has begun.
+        wanted: Records of the kernel that the next entry is to carry, in order; emptied by it.
+        contradictions: By reporter, what a replica whose state differs from this leader's has said.
+
     """
 
     def __init__(
@@ -163,6 +171,10 @@ class Composer:
         self.session_ttl_ms = session_ttl_ms
         self.checkpoint_records = checkpoint_records
         self.checkpoint_wanted = False
+        self.describe_wanted = False
+        self.wanted: list[tuple[int, tuple[Any, ...]]] = []
+        self.contradictions: dict[str, ReportDiverged] = {}
+        self._timed = state.machine if isinstance(state.machine, TimedMachine) else None
         self._body = bytearray()
         self._record_count = 0
         self._logged_ms = 0
@@ -170,6 +182,10 @@ class Composer:
     def compose_start(self, kernel_records: Sequence[tuple[int, tuple[Any, ...]]], logged_ms: int) -> Batch:
         """Compose the first entry of a leadership: kernel records alone."""
         return self._compose(None, kernel_records, logged_ms)
+
+    def next_due_ms(self) -> int | None:
+        """Return the logged time at which the machine wants an entry, or None."""
+        return None if self._timed is None else self._timed.next_due_ms(self.promoted_ms)
 
     def compose(self, queue: RequestQueue, logged_ms: int) -> Batch:
         """Decide and apply what is queued, as far as it fits; an entry without records if it yields none.
@@ -185,10 +201,16 @@ class Composer:
         """Return the kernel's own records that are due, which begin an entry."""
         state = self.state
         own: list[tuple[int, tuple[Any, ...]]] = []
+        if self.describe_wanted:
+            own.append((KernelRecord.MACHINE_DESCRIBED, (encode_description(state.machine.description),)))
+            self.describe_wanted = False
+        # Before anything that changes a row: it names the state between two entries, where snapshots are taken.
         if self.checkpoint_wanted or state.revision - state.checkpoint_revision >= self.checkpoint_records:
             digest = state.digest.to_bytes(16, "big")
             own.append((KernelRecord.CHECKPOINT_LOGGED, (state.revision, digest, state.row_count)))
             self.checkpoint_wanted = False
+        own += self.wanted
+        self.wanted.clear()
         due = state.sessions.due(logged_ms, self.promoted_ms, self.session_ttl_ms, self.limits.entry_commands_max)
         own.extend((KernelRecord.SESSION_EXPIRED, (session,)) for session in due)
         return own
@@ -201,11 +223,10 @@ class Composer:
         self._record_count = 0
         self._logged_ms = logged_ms
         for record_type, fields in own:
-            _ENCODER.encode_into(Record(record_type, None, fields), self._body, -1)
-            self._record_count += 1
-            state.fold(record_type, None, fields, logged_ms)
+            self._log(record_type, fields)
         submissions: list[Submission] = []
         if queue is not None:
+            self._log_due()
             self._take(queue, submissions)
         envelope = Envelope(
             state.log_id, self.leader_epoch, first_revision, confirmed, logged_ms, self._record_count, prefix_hash
@@ -214,6 +235,23 @@ class Composer:
         prefix_hash = entry_hash(payload)
         state.finish_entry(envelope, prefix_hash)
         return Batch(payload, prefix_hash, envelope, tuple(submissions), tuple(s.decided for s in submissions))
+
+    def _log(self, record_type: int, fields: tuple[Any, ...]) -> None:
+        """Add a record of the leader's own, and apply it."""
+        _ENCODER.encode_into(Record(record_type, None, fields), self._body, -1)
+        self._record_count += 1
+        self.state.fold(record_type, None, fields, self._logged_ms)
+
+    def _log_due(self) -> None:
+        """Add what time makes due, up to half an entry: commands have room in every one."""
+        if self._timed is None:
+            return
+        limit = self.limits.entry_commands_max
+        bytes_max = self.limits.entry_bytes_max // 2
+        for record_type, fields in self._timed.due(self._logged_ms, self.promoted_ms, limit):
+            self._log(record_type, fields)
+            if len(self._body) >= bytes_max:
+                break  # The rest is as due for the next entry.
 
     def _take(self, queue: RequestQueue, submissions: list[Submission]) -> None:
         """Decide from the front of the queue until it is empty or the entry is full."""
@@ -245,8 +283,10 @@ class Composer:
             return self._execute(request)
         if type(request) is Query:
             return Answer(AnswerStatus.OK, state.revision, state.machine.query(request.payload, state.revision))
-        assert isinstance(request, OpenSession)
-        return self._open(request.session)
+        if isinstance(request, OpenSession):
+            return self._open(request.session)
+        assert not isinstance(request, Command | Query)
+        return self._judge(request)
 
     def _execute(self, command: Command) -> Answer | None:
         state = self.state
@@ -292,13 +332,27 @@ class Composer:
         if state.sessions.get(session) is None:
             if len(state.sessions) >= self.limits.sessions_max:
                 return Answer(AnswerStatus.OVERLOADED, state.revision, b"")
-            record = _ENCODER.encode(Record(KernelRecord.SESSION_OPENED, None, (session,)))
-            if len(self._body) + len(record) > self.limits.entry_bytes_max:
+            if not self._fits(KernelRecord.SESSION_OPENED, (session,)):
                 return None
-            self._body += record
-            self._record_count += 1
-            state.fold(KernelRecord.SESSION_OPENED, None, (session,), self._logged_ms)
+            self._log(KernelRecord.SESSION_OPENED, (session,))
         return Answer(AnswerStatus.OK, state.revision, b"")
+
+    def _judge(self, report: Report) -> Answer | None:
+        state = self.state
+        refusal, record = judge_report(state, report)
+        if refusal:
+            return Answer(AnswerStatus.REFUSED, state.revision, refusal.encode())
+        if isinstance(report, ReportDiverged):
+            self.contradictions[report.by] = report
+        if record is not None:
+            if not self._fits(*record):
+                return None
+            self._log(*record)
+        return Answer(AnswerStatus.OK, state.revision, b"")
+
+    def _fits(self, record_type: int, fields: tuple[Any, ...]) -> bool:
+        size = len(_ENCODER.encode(Record(record_type, None, fields)))
+        return len(self._body) + size <= self.limits.entry_bytes_max
 
     def _seal(self, envelope: Envelope) -> bytes:
         """Return the payload: the header, the array's head, the records."""

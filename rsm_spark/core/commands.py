@@ -6,7 +6,18 @@ from enum import IntEnum
 
 import msgspec
 
-__all__ = ["Answer", "AnswerStatus", "Command", "OpenSession", "Query", "Request"]
+__all__ = [
+    "Answer",
+    "AnswerStatus",
+    "Command",
+    "OpenSession",
+    "Query",
+    "Report",
+    "ReportDiverged",
+    "ReportVerified",
+    "ReportWithdrawn",
+    "Request",
+]
 
 
 class Command(msgspec.Struct, frozen=True, gc=False):
@@ -38,7 +49,53 @@ class OpenSession(msgspec.Struct, frozen=True, gc=False):
     session: bytes
 
 
-Request = Command | Query | OpenSession
+class ReportVerified(msgspec.Struct, frozen=True, gc=False):
+    """The process `by` has read the snapshot at `place` back and found these.
+
+    Answered OK once that is logged, or was before. REFUSED with the reason: it contradicts the checkpoint of its
+    revision, no such checkpoint is known (verify a newer one), or the place has a newer one already.
+
+    Attributes:
+        place: "replica:<replica id>" or "lake".
+        domain: What fails together with that place.
+        revision: Of the snapshot.
+        digest: 16 bytes.
+        prefix_hash: 32 bytes.
+        row_count: Rows.
+        by: Replica id, or name of a job; not the writer.
+
+    """
+
+    place: str
+    domain: str
+    revision: int
+    digest: bytes
+    prefix_hash: bytes
+    row_count: int
+    by: str
+
+
+class ReportWithdrawn(msgspec.Struct, frozen=True, gc=False):
+    """The snapshot verified at `place` is not to be relied on any more: gone, or found damaged."""
+
+    place: str
+    by: str
+    reason: str
+
+
+class ReportDiverged(msgspec.Struct, frozen=True, gc=False):
+    """The replica `by` had another digest (16 bytes) at the checkpoint of this revision, and has stopped.
+
+    Never logged. OK: the leader is contradicted. REFUSED: the digest is the leader's, or the checkpoint is not known.
+    """
+
+    revision: int
+    digest: bytes
+    by: str
+
+
+Report = ReportVerified | ReportWithdrawn | ReportDiverged
+Request = Command | Query | OpenSession | ReportVerified | ReportWithdrawn | ReportDiverged
 
 
 class AnswerStatus(IntEnum):
@@ -49,6 +106,9 @@ class AnswerStatus(IntEnum):
     OUTCOME_UNKNOWN: may have been applied; the same command (session, sequence) may be sent again to the leader.
     SESSION_EXPIRED, SEQUENCE_GAP, OVERLOADED: not executed.
     TOO_LARGE: refused for good, its records do not fit one entry or its reply is too long; logged like a reply.
+    TOO_STALE: a read that this follower is not fresh enough for.
+    NOT_READY: this replica has no state to read yet, it installs a snapshot.
+    REFUSED: a report that is not accepted; the payload is the reason, UTF-8.
     """
 
     OK = 0
@@ -58,6 +118,9 @@ class AnswerStatus(IntEnum):
     SEQUENCE_GAP = 4
     OVERLOADED = 5
     TOO_LARGE = 6
+    TOO_STALE = 7
+    NOT_READY = 8
+    REFUSED = 9
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
@@ -66,7 +129,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         status: See `AnswerStatus`.
         revision: Revision of the state that the answer shows.
-        payload: The machine's reply or query result; empty unless OK.
+        payload: The machine's reply or query result; the reason of a refusal; else empty.
 
     """
 

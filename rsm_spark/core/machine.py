@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -23,6 +23,7 @@ __all__ = [
     "RowChange",
     "StateMachine",
     "TableDescription",
+    "TimedMachine",
     "decode_description",
     "encode_description",
 ]
@@ -65,7 +66,7 @@ class RecordDescription(msgspec.Struct, frozen=True):
     """A record type.
 
     Attributes:
-        type: Number in the log, >= `MACHINE_TYPE_FIRST`.
+        type: Number in the log, >= `MACHINE_TYPE_FIRST`; below it the kernel's own.
         name: Past participle of the domain ("put", "deleted").
         fields: In the order of the record's fields.
         table: Table whose row it decides; "" with `Fold.NONE`.
@@ -180,4 +181,30 @@ class StateMachine(Protocol):
 
     def restore(self, rows: Iterable[Row]) -> None:
         """Replace the state by these rows."""
+        ...
+
+
+@runtime_checkable
+class TimedMachine(StateMachine, Protocol):
+    """A machine in which things fall due: leases, times to live, deadlines. Optional.
+
+    What is due happens only by a record that the leader logs. A deadline is counted from
+    ``max(logged when it was set, promoted_ms) + length``: a new leader gives everything its full time again.
+    """
+
+    def due(self, now_ms: int, promoted_ms: int, limit: int) -> Sequence[tuple[int, tuple[Any, ...]]]:
+        """Return the records that time makes due on the present state, oldest first, without changing it.
+
+        Each has to be right on its own: an entry may take only the first of them, the next asks again.
+
+        Args:
+            now_ms: Logged time.
+            promoted_ms: Logged time at which this leader began.
+            limit: At most so many.
+
+        """
+        ...
+
+    def next_due_ms(self, promoted_ms: int) -> int | None:
+        """Return the logged time at which something is due next, or None; cheap: asked after every entry."""
         ...

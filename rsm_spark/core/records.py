@@ -16,9 +16,11 @@ import msgspec
 from rsm_spark.errors import CorruptLogError
 
 __all__ = [
+    "FORMAT_LEVEL",
     "MACHINE_TYPE_FIRST",
     "REPLY_BYTES_MAX",
     "SESSIONS_TABLE",
+    "VERIFIED_TABLE",
     "CommandHead",
     "KernelRecord",
     "Record",
@@ -30,6 +32,9 @@ __all__ = [
 MACHINE_TYPE_FIRST = 16
 """Record types from here on belong to the state machine and are described by it."""
 
+FORMAT_LEVEL = 1
+"""Highest format level of a log that this version reads and can write; writers use the level of the log's chain."""
+
 REPLY_BYTES_MAX = 4096
 """A reply is kept in the log and in every snapshot until its client has it; larger results are read, not replied."""
 
@@ -37,15 +42,24 @@ SESSIONS_TABLE = "_sessions"
 """Kernel table of client sessions. Key ``[session]``; row ``[opened_ms, last_ms, answered_up_to, last_sequence,
 [[sequence, reply], ...]]`` with the replies after `answered_up_to`, ascending. It is part of digest and snapshot."""
 
+VERIFIED_TABLE = "_verified"
+"""Kernel table of verified snapshots. Key ``[place]``; row ``[domain, revision, digest, prefix_hash, row_count, by]``:
+see `rsm_spark.core.kernel_tables`. It is part of digest and snapshot."""
+
 
 class KernelRecord(IntEnum):
     """Record types of the kernel, with their fields.
 
-    MACHINE_DESCRIBED ``[description]``: JSON of `MachineDescription`; first record of every log.
+    MACHINE_DESCRIBED ``[description]``: JSON of `MachineDescription`; first record of every log, and among the first
+    of each of its ledgers.
     LEADER_STARTED ``[replica_id, incarnation]``: first record of a leadership.
     SESSION_OPENED ``[session]``, SESSION_EXPIRED ``[session]``: a row of `SESSIONS_TABLE` begins, ends.
     COMMAND_ANSWERED ``[]``: a command that changed nothing; its head carries the reply.
-    CHECKPOINT_LOGGED ``[revision, digest, row_count]``: the leader's digest (16 bytes) at a revision.
+    CHECKPOINT_LOGGED ``[revision, digest, row_count]``: the leader's digest (16 bytes) before this entry, whose first
+    record it is (but for a description).
+    SNAPSHOT_VERIFIED ``[place, domain, revision, digest, prefix_hash, row_count, by]``, SNAPSHOT_WITHDRAWN ``[place]``:
+    a row of `VERIFIED_TABLE` begins or is replaced, ends.
+    FORMAT_RAISED ``[level]``: from here on records may be of this format level.
     """
 
     MACHINE_DESCRIBED = 0
@@ -54,6 +68,9 @@ class KernelRecord(IntEnum):
     SESSION_EXPIRED = 3
     COMMAND_ANSWERED = 4
     CHECKPOINT_LOGGED = 5
+    SNAPSHOT_VERIFIED = 6
+    SNAPSHOT_WITHDRAWN = 7
+    FORMAT_RAISED = 8
 
 
 class CommandHead(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -7,18 +7,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from rsm_spark.core.digest import StateDigest, digest_bytes, row_term, table_prefix
 from rsm_spark.core.envelope import HEADER_BYTES, Envelope, decode_envelope, entry_hash, root_hash
+from rsm_spark.core.kernel_tables import Checkpoint, Checkpoints, VerifiedSnapshot, VerifiedTable
 from rsm_spark.core.machine import MachineDescription, Row, RowChange, StateMachine, decode_description
 from rsm_spark.core.position import NO_REVISION
 from rsm_spark.core.records import (
+    FORMAT_LEVEL,
     MACHINE_TYPE_FIRST,
     SESSIONS_TABLE,
+    VERIFIED_TABLE,
     CommandHead,
     KernelRecord,
     decode_records,
@@ -47,17 +50,20 @@ class StateTip(msgspec.Struct, frozen=True):
 
 
 class ReplicatedState:
-    """Machine, sessions, and where in the log they are.
+    """Machine, kernel tables, and where in the log they are.
 
     Attributes:
         machine: The service's state.
         sessions: The clients' sessions.
+        checkpoints: The last ones applied; not part of the state.
         log_id: uuid of the log, 16 bytes.
         revision: Of the last record applied.
+        entry_revision: Of the last record of the last entry concluded. Invariant: <= `revision`.
         prefix_hash: Hash after the last entry applied.
         leader_epoch: Of the last entry applied.
         logged_ms: Logged time of the last entry applied.
         description: How the machine described itself in the log last; None before.
+        format_level: Of the last FORMAT_RAISED applied since boot; 1 before: the chain knows the log's.
         checkpoint_revision: Revision of the last CHECKPOINT_LOGGED, 0 if none.
         settled_revision: Revision at which `settle` last ran.
 
@@ -67,12 +73,16 @@ class ReplicatedState:
         self.machine = machine
         self.log_id = log_id
         self.sessions = SessionTable()
+        self.checkpoints = Checkpoints()
         self.revision = NO_REVISION
+        self.entry_revision = NO_REVISION
         self.prefix_hash = root_hash(log_id)
         self.leader_epoch = 0
         self.logged_ms = 0
         self.description: MachineDescription | None = None
+        self.format_level = 1
         self.checkpoint_revision = NO_REVISION
+        self._verified = VerifiedTable()
         self._digest = StateDigest()
         self._row_count = 0
         # Net change of each row since the last settle, by (table, key).
@@ -84,6 +94,11 @@ class ReplicatedState:
         return StateTip(self.revision, self.prefix_hash, self.leader_epoch, self.logged_ms)
 
     @property
+    def verified(self) -> Mapping[str, VerifiedSnapshot]:
+        """Return the newest verified snapshot of each place, by place."""
+        return self._verified.by_place
+
+    @property
     def digest(self) -> int:
         """Return the digest at `revision`."""
         self.settle()
@@ -91,7 +106,7 @@ class ReplicatedState:
 
     @property
     def row_count(self) -> int:
-        """Return how many rows all tables have, sessions included."""
+        """Return how many rows all tables have, the kernel's included."""
         self.settle()
         return self._row_count
 
@@ -151,14 +166,16 @@ class ReplicatedState:
         if record_type >= MACHINE_TYPE_FIRST:
             change = self.machine.apply(record_type, fields, revision)
             if change is not None:
-                place = (change[0], change[1])
-                before = self._unsettled.get(place)
-                self._unsettled[place] = (
-                    change if before is None else RowChange(change[0], change[1], before[2], change[3])
-                )
+                self._note(change)
         elif record_type != KernelRecord.COMMAND_ANSWERED:
             self._fold_kernel(record_type, fields, logged_ms, revision)
         self.revision = revision
+
+    def _note(self, change: RowChange) -> None:
+        """Keep the net change of a row until it is settled."""
+        place = (change[0], change[1])
+        before = self._unsettled.get(place)
+        self._unsettled[place] = change if before is None else RowChange(change[0], change[1], before[2], change[3])
 
     def _fold_kernel(self, record_type: int, fields: tuple[Any, ...], logged_ms: int, revision: int) -> None:
         match record_type:
@@ -173,6 +190,10 @@ class ReplicatedState:
             case KernelRecord.CHECKPOINT_LOGGED:
                 self._verify(*fields)
                 self.checkpoint_revision = revision
+            case KernelRecord.SNAPSHOT_VERIFIED | KernelRecord.SNAPSHOT_WITHDRAWN:
+                self._note(self._verified.fold(record_type, fields, revision))
+            case KernelRecord.FORMAT_RAISED:
+                self._raise_format(fields[0], revision)
             case _:
                 raise CorruptLogError(
                     f"revision {revision} is a record of type {record_type}, which this version does not know: upgrade"
@@ -184,17 +205,32 @@ class ReplicatedState:
             raise CorruptLogError(f"the log is one of machine {description.name!r}, this replica runs {mine!r}")
         return description
 
+    def _raise_format(self, level: int, revision: int) -> None:
+        if level > FORMAT_LEVEL:
+            raise CorruptLogError(
+                f"revision {revision} raises the log's format to level {level}, this version knows {FORMAT_LEVEL}: "
+                "upgrade"
+            )
+        self.format_level = max(self.format_level, level)
+
     def _verify(self, revision: int, digest: bytes, row_count: int) -> None:
-        seen = (self.revision, digest_bytes(self.digest), self.row_count)
-        if seen != (revision, digest, row_count):
+        """Compare a checkpoint with this state; before it in its entry stands nothing that changes a row."""
+        found = Checkpoint(self.entry_revision, digest_bytes(self.digest), self.row_count, self.prefix_hash)
+        if found[:3] != (revision, digest, row_count):
             raise StateDivergedError(
                 f"checkpoint of revision {revision}: digest {digest.hex()}, {row_count} rows; this replica has at "
-                f"revision {seen[0]} digest {seen[1].hex()}, {seen[2]} rows. Its state is wrong: keep it for "
-                "inspection, start the replica from a snapshot"
+                f"revision {found.revision} digest {found.digest.hex()}, {found.row_count} rows. Its state is wrong: "
+                "keep it for inspection, start the replica from a snapshot",
+                revision=revision,
+                digest=digest,
+                row_count=row_count,
+                own_digest=found.digest,
             )
+        self.checkpoints.add(found)
 
     def finish_entry(self, envelope: Envelope, prefix_hash: bytes) -> None:
         """Conclude the entry whose records were folded."""
+        self.entry_revision = self.revision
         self.prefix_hash = prefix_hash
         self.leader_epoch = envelope.leader_epoch
         self.logged_ms = envelope.logged_ms
@@ -219,10 +255,12 @@ class ReplicatedState:
         """Iterate over all rows as they are at this call; any thread may consume."""
         self.settle()
         sessions = self.sessions.rows()
+        verified = self._verified.rows()
         machine = self.machine.rows()
 
         def _all() -> Iterator[Row]:
             yield from sessions
+            yield from verified
             yield from machine
 
         return _all()
@@ -231,7 +269,7 @@ class ReplicatedState:
         """Replace the state by a snapshot's.
 
         Args:
-            rows: Of all tables, sessions included.
+            rows: Of all tables, the kernel's included.
             tip: Where the snapshot was taken.
             description: The machine's, as of then.
 
@@ -239,14 +277,16 @@ class ReplicatedState:
             CorruptSnapshotError: The rows are none that this state can hold.
 
         """
-        sessions: list[Row] = []
+        kernel: dict[str, list[Row]] = {SESSIONS_TABLE: [], VERIFIED_TABLE: []}
         total = _Total()
-        self.machine.restore(_split(rows, sessions, total))
-        self.sessions.restore(sessions)
+        self.machine.restore(_split(rows, kernel, total))
+        self.sessions.restore(kernel[SESSIONS_TABLE])
+        self._verified.restore(kernel[VERIFIED_TABLE])
+        self.checkpoints.clear()
         self._unsettled = {}
         self._digest = StateDigest(total.digest % (1 << 128))
         self._row_count = total.count
-        self.revision = tip.revision
+        self.revision = self.entry_revision = tip.revision
         self.prefix_hash = tip.prefix_hash
         self.leader_epoch = tip.leader_epoch
         self.logged_ms = tip.logged_ms
@@ -278,13 +318,13 @@ class _Total:
         self.count += 1
 
 
-def _split(rows: Iterable[Row], sessions: list[Row], total: _Total) -> Iterator[Row]:
-    """Yield the machine's rows, put the sessions' aside, count all."""
+def _split(rows: Iterable[Row], kernel: dict[str, list[Row]], total: _Total) -> Iterator[Row]:
+    """Yield the machine's rows, put the kernel's aside by table, count all."""
     for row in rows:
         total.add(row)
-        if row.table == SESSIONS_TABLE:
-            sessions.append(row)
-        elif row.table.startswith("_"):
-            raise CorruptSnapshotError(f"table {row.table!r} is none of this version's kernel: upgrade")
-        else:
+        if not row.table.startswith("_"):
             yield row
+        elif row.table in kernel:
+            kernel[row.table].append(row)
+        else:
+            raise CorruptSnapshotError(f"table {row.table!r} is none of this version's kernel: upgrade")

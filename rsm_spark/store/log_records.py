@@ -7,6 +7,7 @@ from typing import Any
 from ledger.client.client import LedgerClient
 from rsm_spark.core.chain import ChainLedger, LogChain
 from rsm_spark.core.envelope import HEADER_BYTES
+from rsm_spark.core.kernel_tables import KERNEL_RECORDS
 from rsm_spark.core.machine import MachineDescription, RecordDescription, decode_description
 from rsm_spark.core.position import LogPosition
 from rsm_spark.core.records import KernelRecord, Record, decode_records
@@ -16,14 +17,7 @@ from rsm_spark.log.commit_log import LogEntry, LogReader
 
 __all__ = ["RecordNames", "first_description", "reader_from"]
 
-_KERNEL_FIELDS: dict[int, tuple[str, ...]] = {
-    KernelRecord.MACHINE_DESCRIBED: ("description",),
-    KernelRecord.LEADER_STARTED: ("replica_id", "incarnation"),
-    KernelRecord.SESSION_OPENED: ("session",),
-    KernelRecord.SESSION_EXPIRED: ("session",),
-    KernelRecord.COMMAND_ANSWERED: (),
-    KernelRecord.CHECKPOINT_LOGGED: ("revision", "digest", "row_count"),
-}
+_KERNEL_RECORDS: dict[int, RecordDescription] = {record.type: record for record in KERNEL_RECORDS}
 
 
 class RecordNames:
@@ -71,17 +65,15 @@ class RecordNames:
         head = record.command
         if head is not None:
             row["command"] = {"session": head.session.hex(), "sequence": head.sequence}
-        for field in ("session", "digest"):
+        for field in ("session", "digest", "prefix_hash"):
             if isinstance(row["fields"].get(field), bytes):
                 row["fields"][field] = row["fields"][field].hex()
         return row
 
     def _named(self, record: Record) -> tuple[str, tuple[str, ...]]:
-        known = self._records.get(record.type)
+        known = self._records.get(record.type) or _KERNEL_RECORDS.get(record.type)
         if known is not None:
             return known.name, tuple(field.name for field in known.fields)
-        if record.type in _KERNEL_FIELDS:
-            return KernelRecord(record.type).name.lower(), _KERNEL_FIELDS[record.type]
         return f"type-{record.type}", tuple(f"field_{index}" for index in range(len(record.fields)))
 
 
