@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from ledger.client.client import LedgerClient
 
-__all__ = ["ReplicaContext"]
+__all__ = ["ReplicaContext", "ignore", "resolve", "subscribe"]
 
 _logger = logging.getLogger(__name__)
 
@@ -43,6 +44,10 @@ class ReplicaContext:
         role: Of the replica; change by `set_role`.
         phase: Of the take-over protocol.
         log_bytes: Payload bytes applied since the process began: paces snapshots.
+        batch_ended: Called when the live state is confirmed, after each entry.
+        before_entry: Called with each committed entry before it is applied: the state is then that of `tip`. An entry
+            that begins with a checkpoint (`peek_checkpoint`) says what that state is.
+        want_checkpoint: On a leader the next entry begins with a checkpoint of the present revision; else nothing.
 
     """
 
@@ -85,7 +90,9 @@ class ReplicaContext:
         self.log_bytes = 0
         self.role_listeners: list[Callable[[Role], None]] = []
         self.applied_listeners: list[Callable[[int], None]] = []
-        self.batch_ended: Callable[[], None] = lambda: None
+        self.batch_ended: Callable[[], None] = ignore
+        self.before_entry: Callable[[LogEntry], None] = ignore
+        self.want_checkpoint: Callable[[], None] = ignore
 
     @property
     def log_extra(self) -> dict[str, object]:
@@ -108,6 +115,7 @@ class ReplicaContext:
 
         """
         assert self.state_is_confirmed
+        self.before_entry(entry)
         self.state.apply_entry(entry.payload)
         self.tip = self.state.tip
         self.position = entry.position
@@ -150,6 +158,21 @@ class ReplicaContext:
             poll_s=self.settings.poll_s,
             entries_max=self.settings.tail_entries_max,
         )
+
+
+def ignore(*_: object) -> None:
+    """Stand where nobody listens."""
+
+
+def subscribe(listeners: list[Callable[[Any], None]], listener: Callable[[Any], None]) -> Callable[[], None]:
+    """Add a listener; return what takes it away again."""
+    listeners.append(listener)
+
+    def _unsubscribe() -> None:
+        with contextlib.suppress(ValueError):
+            listeners.remove(listener)
+
+    return _unsubscribe
 
 
 def resolve(ticket: asyncio.Future[list[Answer]], answers: list[Answer]) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ledger.errors import LedgerError
 from rsm_spark.core.batching import RequestQueue, Submission
 from rsm_spark.core.chain import Leadership
-from rsm_spark.core.commands import Answer, AnswerStatus, Query, Request
+from rsm_spark.core.commands import Answer, AnswerStatus, Query, Report, Request
 from rsm_spark.core.machine import StateMachine
 from rsm_spark.core.position import LogPosition
 from rsm_spark.errors import MissingLogError
@@ -22,7 +22,7 @@ from rsm_spark.log.discovery import MemberKeeper
 from rsm_spark.log.election import Election
 from rsm_spark.log.member import Member
 from rsm_spark.runtime.boot import boot
-from rsm_spark.runtime.context import ReplicaContext
+from rsm_spark.runtime.context import ReplicaContext, ignore, subscribe
 from rsm_spark.runtime.following import Follower
 from rsm_spark.runtime.leading import LeaderDriver
 from rsm_spark.runtime.settings import ReplicaSettings
@@ -236,8 +236,7 @@ class Replica:
 
     def want_checkpoint(self) -> None:
         """Log a state digest with the next batch; a follower passes it over."""
-        if self._driver is not None:
-            self._driver.want_checkpoint()
+        self._context.want_checkpoint()
 
     # ---- requests
 
@@ -261,6 +260,10 @@ class Replica:
             self._queue.add(Submission(requests, future))
             driver.wake()
         return future
+
+    def report(self, report: Report) -> asyncio.Future[list[Answer]]:
+        """Tell the leader what was found of a snapshot or of a state; answered as `submit` answers."""
+        return self.submit([report])
 
     def _answer_here(self, requests: Sequence[Request], *, stale: bool) -> list[Answer]:
         """Answer without leading."""
@@ -313,11 +316,11 @@ class Replica:
 
     def on_role(self, listener: Callable[[Role], None]) -> Callable[[], None]:
         """Call `listener` at every change of role; return what unsubscribes it."""
-        return _subscribe(self._context.role_listeners, listener)
+        return subscribe(self._context.role_listeners, listener)
 
     def on_applied(self, listener: Callable[[int], None]) -> Callable[[], None]:
         """Call `listener` with the revision after every confirmed entry applied; return what unsubscribes it."""
-        return _subscribe(self._context.applied_listeners, listener)
+        return subscribe(self._context.applied_listeners, listener)
 
     # ---- roles
 
@@ -367,6 +370,7 @@ class Replica:
     async def _lead(self) -> None:
         assert self._election is not None
         self._driver = LeaderDriver(self._context, self._queue)
+        self._context.want_checkpoint = self._driver.want_checkpoint
         outcome = None
         try:
             if self._stopping:
@@ -376,6 +380,7 @@ class Replica:
             _logger.warning("booting again: %s", error, extra=self._context.log_extra)
         finally:
             self._driver = None
+            self._context.want_checkpoint = ignore
         self._context.leader = self._context.leader_address = None
         await self._election.resign()
         if (outcome is None or outcome.rebuild) and not self._stopping:
@@ -388,13 +393,3 @@ class Replica:
                 await boot(self._context)
                 return
             await asyncio.sleep(self._context.settings.retry_s)
-
-
-def _subscribe(listeners: list[Callable[[Any], None]], listener: Callable[[Any], None]) -> Callable[[], None]:
-    listeners.append(listener)
-
-    def _unsubscribe() -> None:
-        with contextlib.suppress(ValueError):
-            listeners.remove(listener)
-
-    return _unsubscribe
