@@ -78,10 +78,7 @@ func load(args []string) {
 	size := flags.Int("size", 1024, "bytes a message")
 	_ = flags.Parse(args)
 
-	connection, err := nats.Connect(*urls)
-	if err != nil {
-		fail(err)
-	}
+	connection := connect(*urls)
 	defer connection.Close()
 	stream, err := jetstream.New(connection, jetstream.WithPublishAsyncMaxPending(*inFlight))
 	if err != nil {
@@ -100,6 +97,21 @@ func load(args []string) {
 		"p50_ms": latencies[len(latencies)/2],
 	})
 	_ = stream.DeleteStream(context.Background(), subject)
+}
+
+// connect waits until a server listens.
+func connect(urls string) *nats.Conn {
+	deadline := time.Now().Add(electionWait)
+	for {
+		connection, err := nats.Connect(urls)
+		if err == nil {
+			return connection
+		}
+		if time.Now().After(deadline) {
+			fail(fmt.Errorf("no server of %s answers after %s: %w", urls, electionWait, err))
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
 }
 
 // createStream waits until the servers have elected whoever may create one.
