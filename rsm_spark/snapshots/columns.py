@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from io import BufferedWriter
 from typing import Any
 
@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from rsm_spark.core.machine import Row
 
-__all__ = ["ROW_GROUP_BYTES", "ROW_GROUP_ROWS", "ROW_SCHEMA", "RowFile", "rows_of_batch"]
+__all__ = ["ROW_GROUP_BYTES", "ROW_GROUP_ROWS", "ROW_SCHEMA", "RowFile", "rows_of_batch", "steps_of"]
 
 _FIELDS: list[pa.Field[Any]] = [
     pa.field("table_name", pa.string(), nullable=False),
@@ -25,8 +25,11 @@ ROW_SCHEMA = pa.schema(_FIELDS)
 
 ROW_GROUP_ROWS = 16_384
 ROW_GROUP_BYTES = 16 * 1024 * 1024
-"""A row group ends at whichever comes first: what writer and reader hold in memory, and how long one step holds the
-interpreter (about 10 ms)."""
+"""A row group ends at whichever comes first: what writer and reader hold in memory."""
+_STEP_ROWS = 256
+_STEP_BYTES = 256 * 1024
+_BATCH_ROWS = 1_024
+_BATCH_BYTES = 4 * 1024 * 1024
 
 
 class _Hashing:
@@ -87,6 +90,9 @@ class RowFile:
         self._rows: list[bytes] = []
         self._revisions: list[int] = []
         self._held_bytes = 0
+        self._batches: list[pa.RecordBatch] = []
+        self._group_rows = 0
+        self._group_bytes = 0
 
     @property
     def bytes(self) -> int:
@@ -98,18 +104,23 @@ class RowFile:
         """Hash of what was written, hex; final after `finish`."""
         return self._sink.hash.hexdigest()
 
-    def add(self, row: Row) -> None:
-        """Add a row of this table."""
-        self._keys.append(row.key)
-        self._rows.append(row.row)
-        self._revisions.append(row.revision)
-        self._held_bytes += len(row.key) + len(row.row)
-        if len(self._keys) >= ROW_GROUP_ROWS or self._held_bytes >= ROW_GROUP_BYTES:
-            self._write_group()
+    def add(self, rows: Sequence[Row]) -> None:
+        """Add rows of this table."""
+        _, keys, packed, revisions = zip(*rows, strict=True)
+        self._keys += keys
+        self._rows += packed
+        self._revisions += revisions
+        self._held_bytes += sum(map(len, keys)) + sum(map(len, packed))
+        if len(self._keys) >= _BATCH_ROWS or self._held_bytes >= _BATCH_BYTES:
+            self._make_batch()
+            if self._group_rows >= ROW_GROUP_ROWS or self._group_bytes >= ROW_GROUP_BYTES:
+                self._write_group()
 
     def finish(self) -> None:
         """Write the rest and the footer; the file stays open for its owner to sync and close."""
         if self._keys:
+            self._make_batch()
+        if self._batches:
             self._write_group()
         self._writer.close()
 
@@ -118,7 +129,8 @@ class RowFile:
         self._sink.discard()
         self._writer.close()
 
-    def _write_group(self) -> None:
+    def _make_batch(self) -> None:
+        """Turn the rows at hand into Arrow columns: holds the interpreter, so not too many at once."""
         count = len(self._keys)
         batch = pa.record_batch(
             [
@@ -129,9 +141,30 @@ class RowFile:
             ],
             schema=ROW_SCHEMA,
         )
-        self._writer.write_batch(batch, row_group_size=count)
-        self.row_count += count
+        self._batches.append(batch)
+        self._group_rows += count
+        self._group_bytes += self._held_bytes
         self._keys, self._rows, self._revisions, self._held_bytes = [], [], [], 0
+
+    def _write_group(self) -> None:
+        """Encode and write: lets the interpreter go."""
+        self._writer.write_table(pa.Table.from_batches(self._batches), row_group_size=self._group_rows)
+        self.row_count += self._group_rows
+        self._batches, self._group_rows, self._group_bytes = [], 0, 0
+
+
+def steps_of(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Cut rows into small steps, bounded by count and by bytes."""
+    step: list[Row] = []
+    size = 0
+    for row in rows:
+        step.append(row)
+        size += len(row[2])
+        if size >= _STEP_BYTES or len(step) >= _STEP_ROWS:
+            yield step
+            step, size = [], 0
+    if step:
+        yield step
 
 
 def rows_of_batch(batch: pa.RecordBatch) -> Iterator[Row]:

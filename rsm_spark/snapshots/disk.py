@@ -21,6 +21,10 @@ class SnapshotDisk:
         """Open a new file for writing."""
         return path.open("xb")
 
+    def append(self, path: Path) -> BufferedWriter:
+        """Open a file for writing behind what it holds; make it when missing."""
+        return path.open("ab")
+
     def sync_file(self, file: BufferedWriter) -> None:
         """Wait until the file's bytes are on the disk."""
         file.flush()

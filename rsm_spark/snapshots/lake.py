@@ -18,9 +18,9 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from rsm_spark.core.machine import Row
 from rsm_spark.errors import CorruptSnapshotError, SnapshotError
+from rsm_spark.snapshots.checks import RowCheck
 from rsm_spark.snapshots.columns import ROW_GROUP_ROWS, ROW_SCHEMA, rows_of_batch
 from rsm_spark.snapshots.delta_sync import sync_commit
-from rsm_spark.snapshots.local import RowCheck
 from rsm_spark.snapshots.manifest import SnapshotDamage, SnapshotManifest, decode_manifest, encode_manifest
 
 __all__ = ["MANIFEST_KEY", "LakeSnapshots", "lake_place"]
@@ -57,6 +57,7 @@ class LakeSnapshots:
         self._storage_options = dict(storage_options) if storage_options else None
         # Table versions that turned out wrong, by version.
         self._damaged: dict[int, SnapshotDamage] = {}
+        self._protected: frozenset[int] = frozenset()
 
     def write(self, manifest: SnapshotManifest, rows: Iterable[Row]) -> SnapshotManifest:
         """Write a snapshot; see `SnapshotStore`. One that is there already is left as it is."""
@@ -128,6 +129,10 @@ class LakeSnapshots:
     def damaged(self) -> list[SnapshotDamage]:
         """Return what was found damaged so far."""
         return [self._damaged[version] for version in sorted(self._damaged, reverse=True)]
+
+    def protect(self, revisions: frozenset[int]) -> None:
+        """Keep the snapshots of these revisions when `prune` removes old ones."""
+        self._protected = revisions
 
     def read(self, manifest: SnapshotManifest) -> Iterator[Row]:
         """Iterate over a snapshot's rows; see `SnapshotStore`. Holds a few batches at a time."""

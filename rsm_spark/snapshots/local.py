@@ -12,12 +12,13 @@ they are, as evidence, are reported, and are neither used nor counted among thos
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import os
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from io import BufferedWriter
+from io import BufferedReader, BufferedWriter
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,61 +26,24 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes, row_term, table_prefix
 from rsm_spark.core.machine import Row
 from rsm_spark.errors import CorruptSnapshotError, SnapshotError
-from rsm_spark.snapshots.columns import ROW_SCHEMA, RowFile, rows_of_batch
+from rsm_spark.snapshots.checks import MANIFEST_NAME, RowCheck, checked_manifest, snapshot_name
+from rsm_spark.snapshots.columns import ROW_SCHEMA, RowFile, rows_of_batch, steps_of
 from rsm_spark.snapshots.disk import SnapshotDisk
-from rsm_spark.snapshots.manifest import (
-    SnapshotDamage,
-    SnapshotFile,
-    SnapshotManifest,
-    decode_manifest,
-    encode_manifest,
-)
+from rsm_spark.snapshots.incoming import INCOMING, IncomingSnapshot
+from rsm_spark.snapshots.manifest import SnapshotDamage, SnapshotFile, SnapshotManifest, encode_manifest
+from rsm_spark.snapshots.pace import Pace
 
-__all__ = ["KEEP_MIN", "MANIFEST_NAME", "KnownSnapshots", "LocalSnapshots", "RowCheck", "snapshot_name"]
+__all__ = ["KEEP_MIN", "MANIFEST_NAME", "KnownSnapshots", "LocalSnapshots", "snapshot_name"]
 
 KEEP_MIN = 3
 """Fewer would make one damaged snapshot the last but one chance."""
-MANIFEST_NAME = "manifest.json"
 _NEW = ".new-"
-_HASH_CHUNK_BYTES = 1024 * 1024
+_LENT_S = 60.0
+_TABLE_OF = attrgetter("table")
 
 _LOGGER = logging.getLogger(__name__)
-
-
-def snapshot_name(manifest: SnapshotManifest) -> str:
-    """Return the name of a snapshot's folder; names sort by revision."""
-    return f"{manifest.revision:020d}-{manifest.prefix_hash[:8]}"
-
-
-class RowCheck:
-    """Sums up rows as they pass, and compares the sum with a manifest."""
-
-    def __init__(self) -> None:
-        self._prefixes: dict[str, bytes] = {}
-        self._digest = 0
-        self._count = 0
-
-    def passing(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """Yield the same rows, accounted for."""
-        for row in rows:
-            prefix = self._prefixes.get(row.table)
-            if prefix is None:
-                prefix = self._prefixes[row.table] = table_prefix(row.table)
-            self._digest += row_term(prefix, row.key, row.row)
-            self._count += 1
-            yield row
-
-    def difference(self, manifest: SnapshotManifest) -> str | None:
-        """Return in what the rows differ from the manifest, or None."""
-        if self._count != manifest.row_count:
-            return f"{self._count} rows, its manifest says {manifest.row_count}"
-        digest = digest_bytes(self._digest % DIGEST_MODULUS).hex()
-        if digest != manifest.digest:
-            return f"rows with the digest {digest}, its manifest says {manifest.digest}"
-        return None
 
 
 class KnownSnapshots(NamedTuple):
@@ -96,18 +60,30 @@ class LocalSnapshots:
         folder: Made when missing.
         keep: Whole snapshots to keep, at least `KEEP_MIN`; older ones are removed after each write.
         disk: The file system.
+        pace: Called between small steps of long work, so that the event loop of the process is not held up.
 
     Raises:
         SnapshotError: `keep` is below `KEEP_MIN`.
 
     """
 
-    def __init__(self, folder: Path, *, keep: int = KEEP_MIN, disk: SnapshotDisk | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        keep: int = KEEP_MIN,
+        disk: SnapshotDisk | None = None,
+        pace: Callable[[], Callable[[], None]] = Pace,
+    ) -> None:
         if keep < KEEP_MIN:
             raise SnapshotError(f"{folder}: asked to keep {keep} snapshots: keep at least {KEEP_MIN}")
         self._folder = folder
         self._keep = keep
         self._disk = disk or SnapshotDisk()
+        self._pace = pace
+        self._protected: frozenset[int] = frozenset()
+        # Folder name -> until when (monotonic seconds) a peer that copies it may come back for the next file.
+        self._lent: dict[str, float] = {}
         # Folder name -> what a full check found, valid while the files' sizes and times are the same.
         self._checked: dict[str, tuple[object, SnapshotManifest | SnapshotDamage]] = {}
         # Snapshots whose rows turned out wrong while they were read.
@@ -125,18 +101,98 @@ class LocalSnapshots:
             made = self._folder / f"{_NEW}{name}"
             self._disk.make_folder(made)
             whole = self._write_files(made, manifest, rows)
-            if present is not None:
-                self._disk.rename(target, self._free_name(f".damaged-{name}"))
-            self._disk.rename(made, target)
-            self._disk.sync_folder(self._folder)
-            self._unreadable.pop(name, None)
-            self._checked.pop(name, None)
+            self._appear(made, name, is_replaced=present is not None)
         except (OSError, pa.ArrowException) as error:
             raise SnapshotError(
                 f"{target}: snapshot at revision {manifest.revision} cannot be written: {error}"
             ) from error
         self._prune()
         return whole
+
+    def protect(self, revisions: frozenset[int]) -> None:
+        """Keep the snapshots of these revisions, whatever newer ones come; replaces what was named before."""
+        self._protected = revisions
+
+    def receive(self, manifest: SnapshotManifest) -> IncomingSnapshot:
+        """Begin, or go on with, the arrival of a peer's snapshot; what arrived of others is forgotten.
+
+        Raises:
+            SnapshotError: The disk fails, or the manifest is not to be trusted.
+
+        """
+        incoming = IncomingSnapshot(self._folder, manifest, self._disk)
+        try:
+            for path in sorted(self._folder.iterdir()):
+                if path.name.startswith(INCOMING) and path != incoming.folder:
+                    self._disk.remove_folder(path)
+        except OSError as error:
+            raise SnapshotError(f"{self._folder}: what arrived before cannot be removed: {error}") from error
+        return incoming
+
+    def check_arrived(self, incoming: IncomingSnapshot) -> None:
+        """Read the rows of a sealed arrival back.
+
+        Raises:
+            CorruptSnapshotError: They are not what the manifest says. It is forgotten.
+
+        """
+        manifest = incoming.manifest
+        check, pace = RowCheck(), self._pace()
+        try:
+            rows = self._rows(incoming.folder, manifest)
+            for step in steps_of(rows):
+                check.add(step)
+                pace()
+            difference = check.difference(manifest)
+        except (OSError, pa.ArrowException) as error:
+            difference = f"files that cannot be read: {error}"
+        if difference is not None:
+            incoming.discard()
+            raise CorruptSnapshotError(f"snapshot at revision {manifest.revision} has {difference}")
+
+    def install(self, incoming: IncomingSnapshot) -> SnapshotManifest:
+        """Make a sealed arrival a snapshot; one that is there already, and whole, is left as it is.
+
+        Raises:
+            SnapshotError: The disk fails.
+
+        """
+        name = snapshot_name(incoming.manifest)
+        target = self._folder / name
+        try:
+            present = self._find(name) if target.exists() else None
+            if isinstance(present, SnapshotManifest):
+                incoming.discard()
+                return present
+            self._appear(incoming.folder, name, is_replaced=present is not None)
+        except OSError as error:
+            raise SnapshotError(f"{target}: the snapshot that arrived cannot be kept: {error}") from error
+        self._prune()
+        return incoming.manifest
+
+    def lend(self, manifest: SnapshotManifest, file: str) -> tuple[BufferedReader, int] | None:
+        """Open a file for a peer that copies the snapshot, and keep the snapshot for a minute more.
+
+        Returns:
+            The open file and its size; None if there is no such snapshot or no such file in it.
+
+        """
+        name = snapshot_name(manifest)
+        self._lent[name] = time.monotonic() + _LENT_S
+        try:
+            described = next(one for one in manifest.files if one.name == file)
+            return (self._folder / name / described.name).open("rb"), described.bytes
+        except (OSError, StopIteration):
+            return None
+
+    def scrub(self, manifest: SnapshotManifest) -> SnapshotDamage | None:
+        """Read every byte of a snapshot again, whatever was found before; return the damage, if there is any."""
+        self._checked.pop(snapshot_name(manifest), None)
+        name = snapshot_name(manifest)
+        if not (self._folder / name).is_dir():
+            return SnapshotDamage(str(self._folder / name), "is gone")
+        found = self._find(name)
+        return found if isinstance(found, SnapshotDamage) else None
 
     def manifests(self) -> list[SnapshotManifest]:
         """Return the whole snapshots, newest first; see `SnapshotStore`."""
@@ -170,16 +226,19 @@ class LocalSnapshots:
             raise CorruptSnapshotError(f"{damage.place}: snapshot {damage.reason}")
 
     def _write_files(self, made: Path, manifest: SnapshotManifest, rows: Iterable[Row]) -> SnapshotManifest:
-        check = RowCheck()
+        check, pace = RowCheck(), self._pace()
         tables: dict[str, tuple[RowFile, BufferedWriter]] = {}
         with ExitStack() as open_files:
             try:
-                for row in check.passing(rows):
-                    entry = tables.get(row.table)
-                    if entry is None:
-                        file = open_files.enter_context(self._disk.create(made / f"{row.table}.parquet"))
-                        entry = tables[row.table] = (RowFile(row.table, file), file)
-                    entry[0].add(row)
+                source = check.passing(rows)
+                for step in steps_of(source):
+                    for table_name, members in groupby(step, _TABLE_OF):
+                        entry = tables.get(table_name)
+                        if entry is None:
+                            file = open_files.enter_context(self._disk.create(made / f"{table_name}.parquet"))
+                            entry = tables[table_name] = (RowFile(table_name, file), file)
+                        entry[0].add(list(members))
+                    pace()
                 for table, file in tables.values():
                     table.finish()
                     self._disk.sync_file(file)
@@ -196,6 +255,16 @@ class LocalSnapshots:
             self._disk.sync_file(file)
         self._disk.sync_folder(made)
         return whole
+
+    def _appear(self, made: Path, name: str, *, is_replaced: bool) -> None:
+        """Give a whole snapshot its name; a damaged one of that name stays, as evidence, under another."""
+        target = self._folder / name
+        if is_replaced:
+            self._disk.rename(target, self._free_name(f".damaged-{name}"))
+        self._disk.rename(made, target)
+        self._disk.sync_folder(self._folder)
+        self._unreadable.pop(name, None)
+        self._checked.pop(name, None)
 
     def _rows(self, folder: Path, manifest: SnapshotManifest) -> Iterator[Row]:
         for described in manifest.files:
@@ -227,7 +296,7 @@ class LocalSnapshots:
             known = self._checked.get(name)
             if known is not None and known[0] == seen:
                 return known[1]
-            found = _checked_manifest(folder)
+            found = checked_manifest(folder)
         except (OSError, CorruptSnapshotError) as error:
             damage = SnapshotDamage(str(folder), str(error))
             _LOGGER.warning("snapshot is damaged and will not be used: %s", damage.reason, extra={"place": str(folder)})
@@ -238,9 +307,14 @@ class LocalSnapshots:
 
     def _prune(self) -> None:
         """Remove whole snapshots beyond `keep`; a failure only leaves more of them."""
+        now_s = time.monotonic()
+        self._lent = {name: until_s for name, until_s in list(self._lent.items()) if until_s > now_s}
         for manifest in self.manifests()[self._keep :]:
+            name = snapshot_name(manifest)
+            if manifest.revision in self._protected or name in self._lent:
+                continue
             try:
-                self._retire(snapshot_name(manifest))
+                self._retire(name)
             except OSError as error:
                 _LOGGER.warning("an old snapshot cannot be removed: %s", error)
 
@@ -271,29 +345,3 @@ class LocalSnapshots:
 
 def _described(file: RowFile) -> SnapshotFile:
     return SnapshotFile(f"{file.table}.parquet", file.table, file.row_count, file.bytes, file.sha256)
-
-
-def _checked_manifest(folder: Path) -> SnapshotManifest:
-    manifest = decode_manifest((folder / MANIFEST_NAME).read_bytes(), place=str(folder))
-    if snapshot_name(manifest) != folder.name:
-        raise CorruptSnapshotError(f"{folder}: its manifest is that of {snapshot_name(manifest)}")
-    for described in manifest.files:
-        if os.sep in described.name or described.name.startswith("."):
-            raise CorruptSnapshotError(f"{folder}: its manifest names the file {described.name!r}")
-        size = (folder / described.name).stat().st_size
-        if size != described.bytes:
-            raise CorruptSnapshotError(f"{folder / described.name}: {size} bytes, should be {described.bytes}")
-        found = _sha256(folder / described.name)
-        if found != described.sha256:
-            raise CorruptSnapshotError(f"{folder / described.name}: sha256 {found}, should be {described.sha256}")
-    if sum(described.rows for described in manifest.files) != manifest.row_count:
-        raise CorruptSnapshotError(f"{folder}: its files do not add up to {manifest.row_count} rows")
-    return manifest
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_HASH_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()

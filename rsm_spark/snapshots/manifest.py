@@ -66,6 +66,7 @@ class SnapshotManifest(msgspec.Struct, frozen=True):
         machine: Self-description of the state machine.
         files: One or more per table; a store fills this in. Empty in stores that keep no files.
         format: Of this manifest.
+        written_by: Replica id, or name of a job: somebody else has to verify it. "" = not known.
 
     """
 
@@ -83,6 +84,7 @@ class SnapshotManifest(msgspec.Struct, frozen=True):
     machine: MachineDescription
     files: tuple[SnapshotFile, ...] = ()
     format: int = MANIFEST_FORMAT
+    written_by: str = ""
 
 
 class SnapshotDamage(msgspec.Struct, frozen=True):
@@ -123,6 +125,10 @@ class SnapshotStore(Protocol):
 
     def damaged(self) -> list[SnapshotDamage]:
         """Return what was found damaged so far."""
+        ...
+
+    def protect(self, revisions: frozenset[int]) -> None:
+        """Keep the snapshots of these revisions, whatever newer ones come; replaces what was named before."""
         ...
 
     def read(self, manifest: SnapshotManifest) -> Iterator[Row]:

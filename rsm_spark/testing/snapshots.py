@@ -16,13 +16,19 @@ class MemorySnapshots:
     def __init__(self, keep: int = 3) -> None:
         self._keep = keep
         self._kept: list[tuple[SnapshotManifest, list[Row]]] = []
+        self._protected: frozenset[int] = frozenset()
 
     def write(self, manifest: SnapshotManifest, rows: Iterable[Row]) -> SnapshotManifest:
         """Keep a snapshot."""
         self._kept.append((manifest, list(rows)))
         self._kept.sort(key=lambda kept: -kept[0].revision)
-        del self._kept[self._keep :]
+        kept = self._kept[: self._keep]
+        self._kept = kept + [one for one in self._kept[self._keep :] if one[0].revision in self._protected]
         return manifest
+
+    def protect(self, revisions: frozenset[int]) -> None:
+        """Keep the snapshots of these revisions."""
+        self._protected = revisions
 
     def manifests(self) -> list[SnapshotManifest]:
         """Return all, newest first."""
