@@ -2,7 +2,8 @@
 
 So it is a second opinion: if a replica and this fold agree on a digest, both have the same state.
 
-    tables       the last record of each key decides: an upsert is its row, a delete is none
+    tables       the last record of each key decides: an upsert is its row, a delete is none; the kernel's tables too,
+                 by `rsm_spark.core.kernel_tables.KERNEL_RECORDS`
     `_sessions`  from openings, expiries and the heads of commands, see `rsm_spark.core.records.SESSIONS_TABLE`
     digest       sum over all rows, in parallel; order does not matter
     prefix hash  each entry's hash is named by the next one: linked inside a ledger in parallel, between ledgers after
@@ -20,6 +21,8 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes, row_term, table_prefix
 from rsm_spark.core.envelope import root_hash
+from rsm_spark.core.kernel_tables import KERNEL_RECORDS
+from rsm_spark.core.machine import Fold
 from rsm_spark.core.records import SESSIONS_TABLE, KernelRecord, pack
 from rsm_spark.errors import CorruptLogError, ForkedLogError
 
@@ -28,6 +31,15 @@ __all__ = ["Checkpoint", "RowSum", "fold_state", "last_checkpoint", "sum_rows", 
 _STATE_DDL = "table_name string, key binary, row binary, revision bigint"
 _STATE_FIELDS: list[pa.Field[Any]] = [
     pa.field("table_name", pa.string()),
+    pa.field("key", pa.binary()),
+    pa.field("row", pa.binary()),
+    pa.field("revision", pa.int64()),
+]
+_CHANGE_COLUMNS = ("table_name", "fold", "key", "row", "revision")
+_CHANGE_DDL = "table_name string, fold string, key binary, row binary, revision bigint"
+_CHANGE_FIELDS: list[pa.Field[Any]] = [
+    pa.field("table_name", pa.string()),
+    pa.field("fold", pa.string()),
     pa.field("key", pa.binary()),
     pa.field("row", pa.binary()),
     pa.field("revision", pa.int64()),
@@ -75,13 +87,33 @@ def fold_state(records: DataFrame, revision: int) -> DataFrame:
 
     """
     upto = records.where(F.col("revision") <= revision)
-    return _fold_tables(upto).unionByName(_fold_sessions(upto))
+    changes = upto.where(F.col("fold").isin("upsert", "delete")).select(*_CHANGE_COLUMNS)
+    kernel = upto.where(F.col("type").isin(list(_KERNEL_FOLDS))).select("type", "fields", "revision")
+    changes = changes.unionByName(kernel.mapInArrow(_name_changes, _CHANGE_DDL))
+    return _fold_tables(changes).unionByName(_fold_sessions(upto))
 
 
-def _fold_tables(records: DataFrame) -> DataFrame:
-    decides = F.col("fold").isin("upsert", "delete")
+_KERNEL_FOLDS = {int(record.type): record for record in KERNEL_RECORDS if record.fold != Fold.NONE}
+
+
+def _name_changes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write records of the kernel as what they do to their row (in a task)."""
+    for batch in batches:
+        changes: list[tuple[str, str, bytes, bytes | None, int]] = []
+        for kind, fields, revision in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            record = _KERNEL_FOLDS[kind]
+            by_name = dict(zip((field.name for field in record.fields), msgspec.msgpack.decode(fields), strict=True))
+            row = pack([by_name[name] for name in record.row]) if record.fold == Fold.UPSERT else None
+            key = pack([by_name[name] for name in record.key])
+            changes.append((record.table, str(record.fold), key, row, revision))
+        columns = zip(*changes, strict=True) if changes else [()] * len(_CHANGE_FIELDS)
+        arrays = [pa.array(list(column), field.type) for column, field in zip(columns, _CHANGE_FIELDS, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(_CHANGE_FIELDS))
+
+
+def _fold_tables(changes: DataFrame) -> DataFrame:
     last = F.max_by(F.struct("fold", "row", "revision"), "revision").alias("last")
-    kept = records.where(decides).groupBy("table_name", "key").agg(last).where("last.fold = 'upsert'")
+    kept = changes.groupBy("table_name", "key").agg(last).where("last.fold = 'upsert'")
     return kept.select("table_name", "key", F.col("last.row").alias("row"), F.col("last.revision").alias("revision"))
 
 

@@ -33,12 +33,17 @@ def expired(session: bytes) -> Record:
     return Record(KernelRecord.SESSION_EXPIRED, None, (session,))
 
 
+def verified(place: str, revision: int) -> Record:
+    fields = (place, "disk", revision, b"d" * 16, b"h" * 32, 4, "b")
+    return Record(KernelRecord.SNAPSHOT_VERIFIED, None, fields)
+
+
 def answered(session: bytes, sequence: int, up_to: int, reply: bytes) -> CommandHead:
     return CommandHead(session, sequence, up_to, 1, reply)
 
 
 def write_history(log: Any) -> None:
-    """Sessions that live, end, are opened again; keys that come and go; a roll; entries without records."""
+    """Sessions that live, end, are opened again; keys that come and go; snapshots verified; a roll; empty entries."""
     log.append([opened(A), opened(B), opened(C)])
     log.append([put(b"k1", b"v1", answered(A, 1, 0, b"r1")), put(b"k2", b"v2", answered(A, 2, 0, b"r2"))])
     log.append([put(b"k3", b"v3", CommandHead(B, 1, 0, 2, b"two")), put(b"k4", b"v4")])
@@ -47,6 +52,8 @@ def write_history(log: Any) -> None:
     log.roll()
     log.append([Record(17, answered(A, 4, 2, b"gone"), (b"k1",)), expired(B), expired(C), opened(B)])
     log.fill(20)
+    log.append([verified("replica:a", 3), verified("lake", 3), verified("replica:c", 2)])
+    log.append([verified("replica:a", 9), Record(KernelRecord.SNAPSHOT_WITHDRAWN, None, ("lake",))])
     log.append([put(b"k1", b"back", answered(B, 1, 0, b""))])
 
 
