@@ -1,20 +1,26 @@
-"""The log chain: which ledgers make up a log, in order, and who leads it. One znode per log, written only by CAS."""
+"""The log chain: which ledgers make up a log, in order, and who leads it. One znode per log, written only by CAS.
+
+* `ChainTooLargeError`   a `LogError`: one more ledger, and the metadata store would refuse the znode
+"""
 
 from __future__ import annotations
 
 import msgspec
 
-from rsm_spark.errors import CorruptLogError
+from rsm_spark.errors import CorruptLogError, LogError
 
 __all__ = [
+    "CHAIN_BYTES_MAX",
     "CHAIN_FORMAT",
     "DEFAULT_RSM_ROOT",
     "ChainLedger",
+    "ChainTooLargeError",
     "ClosedEnd",
     "ForkBase",
     "Leadership",
     "LogChain",
     "chain_path",
+    "check_chain_size",
     "decode_chain",
     "encode_chain",
     "members_path",
@@ -22,7 +28,16 @@ __all__ = [
 ]
 
 CHAIN_FORMAT = 1
+
+CHAIN_BYTES_MAX = 1_000_000
+"""A ZooKeeper server takes 1,048,575 bytes a request unless `jute.maxbuffer` says otherwise. A ledger is some 250 to
+310 bytes of the chain: room for more than 3,000."""
+
 DEFAULT_RSM_ROOT = "/rsm"
+
+
+class ChainTooLargeError(LogError):
+    """One more ledger, and the metadata store would refuse the chain."""
 
 
 class ClosedEnd(msgspec.Struct, frozen=True):
@@ -88,6 +103,8 @@ class LogChain(msgspec.Struct, frozen=True):
         deleting: Ids that left the chain and are being deleted.
         format: Of this znode.
         format_level: Highest record format that writers may use.
+        password_mark: Tells whether a ledger password is that of this log, not what it is (see
+            `rsm_spark.core.admission`); "" until the first leader has claimed the log.
         base: Set for a fork.
 
     """
@@ -100,12 +117,29 @@ class LogChain(msgspec.Struct, frozen=True):
     deleting: tuple[int, ...] = ()
     format: int = CHAIN_FORMAT
     format_level: int = 1
+    password_mark: str = ""
     base: ForkBase | None = None
 
 
 def encode_chain(chain: LogChain) -> bytes:
     """Return the znode's bytes; equal chains have equal bytes."""
     return msgspec.json.encode(chain)
+
+
+def check_chain_size(chain: LogChain, bytes_max: int, *, log_name: str) -> None:
+    """Refuse a chain that has grown too long to be written.
+
+    Raises:
+        ChainTooLargeError: It has more than `bytes_max` bytes.
+
+    """
+    size = len(encode_chain(chain))
+    if size > bytes_max:
+        raise ChainTooLargeError(
+            f"log {log_name}: a chain of {len(chain.ledgers)} ledgers has {size:,} bytes, the metadata store takes "
+            f"{bytes_max:,}: set chain_bytes_max and jute.maxbuffer of every ZooKeeper server and client higher, then "
+            "find out why nothing is trimmed (rsm log trim --dry-run)"
+        )
 
 
 def decode_chain(value: bytes, *, log_name: str) -> LogChain:

@@ -4,31 +4,31 @@
 2. One effect is under way at a time; its outcome comes back as the next event.
 3. Only the chain deposes; a fence or a lost quorum is a failed add.
 4. Nothing is proposed again before the end of the ledger that it was proposed in is known.
+5. A ledger is deleted only after the chain, written by the own claim, has named it as being deleted.
 
-    FOLLOW    does not lead                              ElectionWon -> CLAIM
-    CLAIM     raises the chain's epoch                   done -> RECOVER
-    RECOVER   closes the last ledger, replays the log    done -> CREATE
-    CREATE    needs a new ledger                         done -> CHAIN
-    CHAIN     puts it into the chain                     done -> SENT (the batch again) | LEAD
-    LEAD      may propose                                BatchComposed -> SENT, RollDue -> CLOSE
-    SENT      one entry is on its way                    confirmed -> LEAD, failed -> CLOSE
-    CLOSE     learns the end of its own ledger           done -> CREATE
-
-    any       deposed, session lost or resigned -> FOLLOW
-
-While a chain write is under way (`_write` is set) CLAIM and CHAIN wait for it or read the chain again. A batch is in
-flight while `batch` is set: in SENT, and in CLOSE, CREATE, CHAIN after a failed add.
+The phases and what leads from one to the other: `rsm_spark.core.leadership_table`. While a chain write is under way
+(`_write` is set) CLAIM, CHAIN and AMEND wait for it or read the chain again. A batch is in flight while `batch` is
+set: in SENT, and in CLOSE, CREATE, CHAIN after a failed add.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import StrEnum
 
 import msgspec
 
+from rsm_spark.core.admission import check_admission
 from rsm_spark.core.batching import Batch
-from rsm_spark.core.chain import ChainLedger, ClosedEnd, Leadership, LogChain, decode_chain, encode_chain
+from rsm_spark.core.chain import (
+    CHAIN_BYTES_MAX,
+    ChainLedger,
+    ClosedEnd,
+    Leadership,
+    LogChain,
+    check_chain_size,
+    decode_chain,
+    encode_chain,
+)
 from rsm_spark.core.chain_write import ChainWrite, WriteVerdict
 from rsm_spark.core.leadership_events import (
     AddFailed,
@@ -41,16 +41,19 @@ from rsm_spark.core.leadership_events import (
     ChainWritten,
     CloseLedger,
     CreateLedger,
+    DeleteLedgers,
     DropBatch,
     Effect,
     ElectionWon,
     EntryConfirmed,
     Event,
+    FormatRaiseDue,
     Halt,
     LedgerCreated,
     LedgerEndLearned,
     LedgerGone,
     LedgerRecovered,
+    LedgersDeleted,
     ReadChain,
     RecoverLedger,
     Replayed,
@@ -58,70 +61,15 @@ from rsm_spark.core.leadership_events import (
     Resigned,
     RollDue,
     StepDown,
+    TrimDue,
     WriteChain,
 )
+from rsm_spark.core.leadership_table import TRANSITIONS, Phase
 from rsm_spark.core.position import LogPosition
+from rsm_spark.core.records import FORMAT_LEVEL
 from rsm_spark.core.state import StateTip
 
 __all__ = ["TRANSITIONS", "LeaderProtocol", "Phase"]
-
-
-class Phase(StrEnum):
-    """Where a leadership stands; see the module."""
-
-    FOLLOW = "follow"
-    CLAIM = "claim"
-    RECOVER = "recover"
-    CREATE = "create"
-    CHAIN = "chain"
-    LEAD = "lead"
-    SENT = "sent"
-    CLOSE = "close"
-
-
-TRANSITIONS: dict[Phase, dict[type[Event], frozenset[Phase]]] = {
-    Phase.FOLLOW: {ElectionWon: frozenset({Phase.CLAIM})},
-    Phase.CLAIM: {
-        ChainRead: frozenset({Phase.CLAIM, Phase.RECOVER, Phase.FOLLOW}),
-        ChainWritten: frozenset({Phase.RECOVER}),
-        ChainWriteFailed: frozenset({Phase.CLAIM}),
-        Resigned: frozenset({Phase.FOLLOW}),
-    },
-    Phase.RECOVER: {
-        LedgerRecovered: frozenset({Phase.RECOVER}),
-        LedgerGone: frozenset({Phase.RECOVER}),
-        ChainRead: frozenset({Phase.FOLLOW}),
-        Replayed: frozenset({Phase.CREATE}),
-        Resigned: frozenset({Phase.FOLLOW}),
-    },
-    Phase.CREATE: {
-        LedgerCreated: frozenset({Phase.CHAIN}),
-        Resigned: frozenset({Phase.FOLLOW}),
-    },
-    Phase.CHAIN: {
-        ChainRead: frozenset({Phase.CHAIN, Phase.LEAD, Phase.SENT, Phase.FOLLOW}),
-        ChainWritten: frozenset({Phase.LEAD, Phase.SENT}),
-        ChainWriteFailed: frozenset({Phase.CHAIN}),
-        Resigned: frozenset({Phase.FOLLOW}),
-    },
-    Phase.LEAD: {
-        BatchComposed: frozenset({Phase.SENT}),
-        RollDue: frozenset({Phase.CLOSE}),
-        Resigned: frozenset({Phase.FOLLOW}),
-    },
-    Phase.SENT: {
-        EntryConfirmed: frozenset({Phase.LEAD}),
-        AddFailed: frozenset({Phase.CLOSE}),
-        Resigned: frozenset({Phase.FOLLOW}),
-    },
-    Phase.CLOSE: {
-        LedgerEndLearned: frozenset({Phase.CREATE, Phase.FOLLOW}),
-        LedgerGone: frozenset({Phase.CLOSE}),
-        ChainRead: frozenset({Phase.FOLLOW}),
-        Resigned: frozenset({Phase.FOLLOW}),
-    },
-}
-"""Legal events per phase and where they may lead. Any other event is the shell's mistake."""
 
 
 class LeaderProtocol:
@@ -132,12 +80,16 @@ class LeaderProtocol:
         log_name: For errors.
         tip: Of the state as followed so far.
         position: Last entry applied, or None.
+        format_level: Highest that this process knows.
+        password_mark: Of its ledger password; see `rsm_spark.core.admission`.
+        chain_bytes_max: What the metadata store takes.
 
     Attributes:
-        phase: See the module.
+        phase: See `rsm_spark.core.leadership_table`.
         epoch: Claimed epoch; 0 before the claim.
         chain: As held: produced by the own claim, then by each own write. None before.
         version: Version of the held chain.
+        chain_bytes: Size of the held chain.
         ledger_id: Ledger that is or was written last; -1 before the first.
         acked: Last entry confirmed in it; -1 = none.
         batch: In flight, or None.
@@ -147,13 +99,27 @@ class LeaderProtocol:
 
     """
 
-    def __init__(self, me: Leadership, log_name: str, tip: StateTip, position: LogPosition | None) -> None:
+    def __init__(
+        self,
+        me: Leadership,
+        log_name: str,
+        tip: StateTip,
+        position: LogPosition | None,
+        *,
+        format_level: int = FORMAT_LEVEL,
+        password_mark: str = "",
+        chain_bytes_max: int = CHAIN_BYTES_MAX,
+    ) -> None:
         self.me = me
         self.log_name = log_name
+        self.format_level = format_level
+        self.password_mark = password_mark
+        self.chain_bytes_max = chain_bytes_max
         self.phase = Phase.FOLLOW
         self.epoch = 0
         self.chain: LogChain | None = None
         self.version = -1
+        self.chain_bytes = 0
         self.ledger_id = -1
         self.ledger_created_ms = 0
         self.acked = -1
@@ -176,6 +142,9 @@ class LeaderProtocol:
             LedgerCreated: self._on_ledger_created,
             BatchComposed: self._on_batch_composed,
             RollDue: self._on_roll_due,
+            TrimDue: self._on_trim_due,
+            LedgersDeleted: self._on_ledgers_deleted,
+            FormatRaiseDue: self._on_format_raise_due,
             EntryConfirmed: self._on_entry_confirmed,
             AddFailed: self._on_add_failed,
             LedgerEndLearned: self._on_ledger_end_learned,
@@ -186,7 +155,9 @@ class LeaderProtocol:
         """Take one event; return what is to be done, in order.
 
         Raises:
-            ValueError: The event is not legal in this phase; nothing was changed.
+            ValueError: The event is not legal in this phase, or not with this chain; nothing was changed.
+            AdmissionError: This process must not lead this log.
+            ChainTooLargeError: The chain has no room for another ledger.
 
         """
         before = self.phase
@@ -223,8 +194,11 @@ class LeaderProtocol:
     def _claim(self, event: ChainRead) -> list[Effect]:
         """Raise the epoch of the chain that was just read: from here on its version is held."""
         chain = decode_chain(event.value, log_name=self.log_name)
+        check_admission(chain, log_name=self.log_name, format_level=self.format_level, mark=self.password_mark)
         self.epoch = chain.leader_epoch + 1
-        return self._write_chain(msgspec.structs.replace(chain, leader_epoch=self.epoch, leader=self.me), event.version)
+        mark = chain.password_mark or self.password_mark
+        claimed = msgspec.structs.replace(chain, leader_epoch=self.epoch, leader=self.me, password_mark=mark)
+        return self._write_chain(claimed, event.version)
 
     def _write_chain(self, chain: LogChain, held_version: int) -> list[Effect]:
         self._write = ChainWrite(encode_chain(chain), held_version)
@@ -239,11 +213,16 @@ class LeaderProtocol:
     def _chain_arrived(self, version: int) -> list[Effect]:
         assert self._write is not None
         assert version == self._write.held_version + 1
-        self.chain = decode_chain(self._write.value, log_name=self.log_name)
-        self.version = version
+        before, self.chain = self.chain, decode_chain(self._write.value, log_name=self.log_name)
+        self.version, self.chain_bytes = version, len(self._write.value)
         self._write = None
         if self.phase is Phase.CHAIN:
             return self._ledger_chained()
+        if self.phase is Phase.AMEND:
+            assert before is not None
+            self.phase = Phase.LEAD
+            leaving = tuple(ledger_id for ledger_id in self.chain.deleting if ledger_id not in before.deleting)
+            return [DeleteLedgers(leaving)] if leaving else []
         self.phase = Phase.RECOVER
         last = self.chain.ledgers[-1] if self.chain.ledgers else None
         if last is None or last.closed is not None:
@@ -296,9 +275,9 @@ class LeaderProtocol:
             ledgers = (*ledgers[:-1], msgspec.structs.replace(ledgers[-1], closed=self._last_end))
         added = ChainLedger(event.ledger_id, event.created_ms, self.epoch, self.tip.revision + 1)
         first = event.ledger_id if chain.first_ledger_id < 0 else chain.first_ledger_id
-        return self._write_chain(
-            msgspec.structs.replace(chain, first_ledger_id=first, ledgers=(*ledgers, added)), self.version
-        )
+        grown = msgspec.structs.replace(chain, first_ledger_id=first, ledgers=(*ledgers, added))
+        check_chain_size(grown, self.chain_bytes_max, log_name=self.log_name)
+        return self._write_chain(grown, self.version)
 
     def _ledger_chained(self) -> list[Effect]:
         """Begin the ledger, now that the chain names it: with the batch of the one before, if there is one."""
@@ -306,7 +285,11 @@ class LeaderProtocol:
             self.phase = Phase.SENT
             return [AppendEntry(self.ledger_id, self.batch.payload)]
         self.phase = Phase.LEAD
-        return [] if self.leading else [BeginLeadership(self.epoch)]
+        if self.leading:
+            return []
+        assert self.chain is not None
+        unfinished = self.chain.deleting  # By a leader before.
+        return [*([DeleteLedgers(unfinished)] if unfinished else []), BeginLeadership(self.epoch)]
 
     # ---- entries
 
@@ -352,6 +335,33 @@ class LeaderProtocol:
         self._last_end = self._end(end, event.length)
         return effects + self._create()
 
+    # ---- the chain, while leading
+
+    def _on_trim_due(self, event: TrimDue) -> list[Effect]:
+        """Take ledgers out of the chain; only then may they be deleted."""
+        assert self.chain is not None
+        count = len(event.ledger_ids)
+        going, staying = self.chain.ledgers[:count], self.chain.ledgers[count:]
+        if not staying or not going or tuple(ledger.ledger_id for ledger in going) != event.ledger_ids:
+            raise ValueError(f"log {self.log_name}: {event} is no prefix of its chain that leaves the current ledger")
+        return self._amend(ledgers=staying, deleting=(*self.chain.deleting, *event.ledger_ids))
+
+    def _on_ledgers_deleted(self, event: LedgersDeleted) -> list[Effect]:
+        assert self.chain is not None
+        left = tuple(ledger_id for ledger_id in self.chain.deleting if ledger_id not in event.ledger_ids)
+        return self._amend(deleting=left) if left != self.chain.deleting else []
+
+    def _on_format_raise_due(self, event: FormatRaiseDue) -> list[Effect]:
+        assert self.chain is not None
+        if event.level > self.format_level:
+            raise ValueError(f"log {self.log_name}: {event}, but this leader knows up to {self.format_level}")
+        return self._amend(format_level=event.level) if event.level > self.chain.format_level else []
+
+    def _amend(self, **changes: object) -> list[Effect]:
+        assert self.chain is not None
+        self.phase = Phase.AMEND
+        return self._write_chain(msgspec.structs.replace(self.chain, **changes), self.version)
+
     # ---- the end
 
     def _on_resigned(self, event: Resigned) -> list[Effect]:
@@ -374,11 +384,12 @@ class LeaderProtocol:
         phase = self.phase
         assert phase is not Phase.SENT or self.batch is not None
         assert self.batch is None or phase in (Phase.SENT, Phase.CLOSE, Phase.CREATE, Phase.CHAIN)
-        assert self._write is None or phase in (Phase.CLAIM, Phase.CHAIN)
+        assert self._write is None or phase in (Phase.CLAIM, Phase.CHAIN, Phase.AMEND)
         assert phase in (Phase.FOLLOW, Phase.CLAIM) or self.chain is not None
-        assert not self.leading or phase in (Phase.CREATE, Phase.CHAIN, Phase.LEAD, Phase.SENT, Phase.CLOSE)
-        if phase in (Phase.LEAD, Phase.SENT):
+        assert not self.leading or phase not in (Phase.FOLLOW, Phase.CLAIM, Phase.RECOVER)
+        if phase in (Phase.LEAD, Phase.SENT, Phase.AMEND):
             assert self.chain is not None
             assert self.chain.ledgers[-1].ledger_id == self.ledger_id, "writes into a ledger that is not chained"
         if self.chain is not None:
             assert all(ledger.closed is not None for ledger in self.chain.ledgers[:-1])
+            assert not {ledger.ledger_id for ledger in self.chain.ledgers} & set(self.chain.deleting)

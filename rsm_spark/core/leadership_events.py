@@ -20,16 +20,19 @@ __all__ = [
     "ChainWritten",
     "CloseLedger",
     "CreateLedger",
+    "DeleteLedgers",
     "DropBatch",
     "Effect",
     "ElectionWon",
     "EntryConfirmed",
     "Event",
+    "FormatRaiseDue",
     "Halt",
     "LedgerCreated",
     "LedgerEndLearned",
     "LedgerGone",
     "LedgerRecovered",
+    "LedgersDeleted",
     "ReadChain",
     "RecoverLedger",
     "ReplayLog",
@@ -37,6 +40,7 @@ __all__ = [
     "Resigned",
     "RollDue",
     "StepDown",
+    "TrimDue",
     "WriteChain",
 ]
 
@@ -98,6 +102,24 @@ class BatchComposed(msgspec.Struct, frozen=True):
 
 class RollDue(msgspec.Struct, frozen=True):
     """The ledger is big or old enough; nothing is in flight."""
+
+
+class TrimDue(msgspec.Struct, frozen=True):
+    """These ledgers, a prefix of the held chain, may go; nothing is in flight."""
+
+    ledger_ids: tuple[int, ...]
+
+
+class LedgersDeleted(msgspec.Struct, frozen=True):
+    """Ledgers that the chain names as being deleted do not exist any more; nothing is in flight."""
+
+    ledger_ids: tuple[int, ...]
+
+
+class FormatRaiseDue(msgspec.Struct, frozen=True):
+    """FORMAT_RAISED is confirmed, every live replica knows the level; nothing is in flight."""
+
+    level: int
 
 
 class EntryConfirmed(msgspec.Struct, frozen=True):
@@ -173,6 +195,12 @@ class CloseLedger(msgspec.Struct, frozen=True):
     ledger_id: int
 
 
+class DeleteLedgers(msgspec.Struct, frozen=True):
+    """Delete ledgers that have left the chain, in the background, however often it takes; then `LedgersDeleted`."""
+
+    ledger_ids: tuple[int, ...]
+
+
 class AnswerBatch(msgspec.Struct, frozen=True):
     """The batch is committed: its answers leave, its records show."""
 
@@ -220,6 +248,9 @@ Event = (
     | LedgerCreated
     | BatchComposed
     | RollDue
+    | TrimDue
+    | LedgersDeleted
+    | FormatRaiseDue
     | EntryConfirmed
     | AddFailed
     | LedgerEndLearned
@@ -235,6 +266,7 @@ Effect = (
     | BeginLeadership
     | AppendEntry
     | CloseLedger
+    | DeleteLedgers
     | AnswerBatch
     | DropBatch
     | StepDown

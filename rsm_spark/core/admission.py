@@ -1,0 +1,80 @@
+"""May this process take part in a log? Judged by the log's chain, before it applies or writes anything.
+
+* `AdmissionError`               a `LogError`: this process must not take part in this log as it is
+    * `FormatLevelError`         the log may hold records that this version does not know
+    * `LedgerPasswordError`      the ledgers of the log have another password than this process was given
+
+A replica that cannot read the log, or could not recover its last ledger, finds out when it starts, not at a failover.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+from rsm_spark.core.chain import LogChain
+from rsm_spark.errors import LogError
+
+__all__ = ["AdmissionError", "FormatLevelError", "LedgerPasswordError", "check_admission", "password_mark"]
+
+_NO_PASSWORD = "none"  # noqa: S105 # the mark of logs whose ledgers have none
+_SCHEME = "scrypt"
+# 8 MiB and some 25 ms: guessing costs as much each time; a replica pays it once.
+_COST_N, _COST_R, _COST_P, _HASH_BYTES = 2**13, 8, 1, 16
+
+
+class AdmissionError(LogError):
+    """A process must not take part in a log as it is."""
+
+
+class FormatLevelError(AdmissionError):
+    """The log's format level is above what this version knows."""
+
+
+class LedgerPasswordError(AdmissionError):
+    """The ledger password of this process is not that of the log."""
+
+
+def password_mark(password: bytes, log_id: str) -> str:
+    """Return what the chain keeps of the ledger password: a hash, salted with the log's id.
+
+    It takes some 25 ms: call it once, and not on an event loop.
+
+    Args:
+        password: Of the ledgers; may be empty.
+        log_id: 32 hex digits, drawn at random for each log.
+
+    """
+    if not password:
+        return _NO_PASSWORD
+    salt = bytes.fromhex(log_id)
+    hashed = hashlib.scrypt(password, salt=salt, n=_COST_N, r=_COST_R, p=_COST_P, dklen=_HASH_BYTES)
+    return f"{_SCHEME}:{hashed.hex()}"
+
+
+def check_admission(chain: LogChain, *, log_name: str, format_level: int, mark: str) -> None:
+    """Refuse what must not take part.
+
+    Args:
+        chain: As read.
+        log_name: For errors.
+        format_level: Highest that this process knows.
+        mark: `password_mark` of its ledger password; "" = it does not take part, it only reads the chain.
+
+    Raises:
+        FormatLevelError: See there.
+        LedgerPasswordError: See there.
+
+    """
+    if chain.format_level > format_level:
+        raise FormatLevelError(
+            f"log {log_name}: it has format level {chain.format_level}, this version knows up to {format_level}: "
+            "start a newer version; a level once raised is never lowered"
+        )
+    if mark and chain.password_mark and not hmac.compare_digest(mark.encode(), chain.password_mark.encode()):
+        lacking = "this process was given none" if mark == _NO_PASSWORD else "this process was given another one"
+        has = "have no password" if chain.password_mark == _NO_PASSWORD else "have a password"
+        raise LedgerPasswordError(
+            f"log {log_name}: its ledgers {has}, {lacking}: it could not take the log over. Give every replica the "
+            "same ledger password"
+        )
