@@ -16,6 +16,7 @@
     * `CookieMismatchError`          the disks or the address are not those that this bookie id had
     * `RemoteProtocolError`          the peer sent bytes that the protocol does not allow
     * `TlsError`                     no encrypted connection: one end does not accept the other
+    * `LoginError`                   the bookie does not let this client in, or cannot prove who it is
     * `RetryableError`               the same call may succeed later
         * `QuorumLostError`          fewer bookies answer than the quorum needs
         * `NotEnoughBookiesError`    fewer writable bookies than the ledger asks for
@@ -48,6 +49,7 @@ __all__ = [
     "LedgerClosedError",
     "LedgerError",
     "LedgerExistsError",
+    "LoginError",
     "MetadataError",
     "MetadataSessionLostError",
     "MetadataUnavailableError",
@@ -159,6 +161,10 @@ class RemoteProtocolError(LedgerError):
 
 class TlsError(LedgerError):
     """No encrypted connection: TLS is switched off there, or one end does not accept the other's certificate."""
+
+
+class LoginError(LedgerError):
+    """A log-in failed: the bookie does not let this client in, asks for another kind, or cannot prove who it is."""
 
 
 class RetryableError(LedgerError):

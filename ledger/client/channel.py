@@ -1,4 +1,4 @@
-"""Bytes of one TCP connection to whole answers, and the change to TLS before the first of them."""
+"""Bytes of one TCP connection to whole answers; before the first of them, what is asked one by one, TLS among it."""
 
 from __future__ import annotations
 
@@ -49,8 +49,9 @@ class Channel(asyncio.BufferedProtocol):
 
     def __init__(self, receiver: Receiver) -> None:
         self.transport: asyncio.Transport | None = None
-        self.greeting: asyncio.Future[bytes] | None = None
-        """While set, the first packet goes here, and anything behind it is an error."""
+        self.awaited = "connection"
+        """What there is not, when the time to connect is over."""
+        self._greeting: asyncio.Future[bytes] | None = None  # while set, the next packet goes here
         self.is_open = False
         """Whether answers count: not before the connection is handed over, nor after it was given up."""
         self._receiver = receiver
@@ -69,7 +70,7 @@ class Channel(asyncio.BufferedProtocol):
         """Match what is whole now."""
         receiver = self._receiver
         try:
-            if self.greeting is not None:
+            if self._greeting is not None:
                 self._greet(self._frames.take(nbytes))
                 return
             if not self.is_open:
@@ -86,17 +87,32 @@ class Channel(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell whose channel it is."""
-        if self.greeting is not None and not self.greeting.done():
-            self.greeting.set_exception(exc or ConnectionResetError("it closed the connection"))
+        if self._greeting is not None and not self._greeting.done():
+            self._greeting.set_exception(exc or ConnectionResetError("it closed the connection"))
         self._receiver.on_lost(self, exc)
+
+    async def ask(self, frame: bytes) -> bytes:
+        """Send the frame of one request before the channel is open; return the packet that answers it.
+
+        Raises:
+            ConnectionError: The connection is lost.
+
+        """
+        assert self.transport is not None
+        self._greeting = asyncio.get_running_loop().create_future()
+        self.transport.write(frame)
+        try:
+            return await self._greeting
+        finally:
+            self._greeting = None
 
     def _greet(self, packets: list[memoryview]) -> None:
         if not packets:
             return
-        assert self.greeting is not None
-        if len(packets) > 1 or self.greeting.done():
-            raise RemoteProtocolError("it says more than was asked before TLS has begun")
-        self.greeting.set_result(bytes(packets[0]))
+        assert self._greeting is not None
+        if len(packets) > 1 or self._greeting.done():
+            raise RemoteProtocolError("it says more than was asked before the connection is ready")
+        self._greeting.set_result(bytes(packets[0]))
 
 
 async def start_tls(channel: Channel, context: ssl.SSLContext, host: str, txn_id: int) -> None:
@@ -110,12 +126,7 @@ async def start_tls(channel: Channel, context: ssl.SSLContext, host: str, txn_id
     loop = asyncio.get_running_loop()
     transport = channel.transport
     assert transport is not None
-    channel.greeting = loop.create_future()
-    transport.write(v3.encode_request(StartTlsRequest(txn_id)))
-    try:
-        response = v3.decode_response(await channel.greeting)
-    finally:
-        channel.greeting = None
+    response = v3.decode_response(await channel.ask(v3.encode_request(StartTlsRequest(txn_id))))
     if not isinstance(response, StartTlsResponse) or response.status != Status.EOK:
         raise TlsError(f"TLS: the bookie answers {response.status.name} to START_TLS: it has TLS switched off")
     try:

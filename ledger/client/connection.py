@@ -17,14 +17,15 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from ledger.client.add_runs import AddBatch
 from ledger.client.channel import Channel, Stored, start_tls
-from ledger.client.in_flight import Asker, InFlight, Operation, Tokens, joined
+from ledger.client.in_flight import Asker, InFlight, Operation, Tokens, check_admitted, joined
+from ledger.client.login import log_in
 from ledger.client.quarantine import Quarantine
 from ledger.client.settings import ClientSettings
-from ledger.errors import LedgerError, RemoteProtocolError
+from ledger.errors import LedgerError
 from ledger.tls import describe_early_end
 from ledger.wire.codes import Status
-from ledger.wire.packets import AddResponse, Response, UnsupportedResponse
-from ledger.wire.protocol import Key, WireProtocol
+from ledger.wire.packets import AddResponse, Response
+from ledger.wire.protocol import PROTOCOLS, Key, WireProtocol
 
 __all__ = ["Asker", "BookieConnection", "Operation", "Resolve", "Shared", "Watcher"]
 
@@ -218,7 +219,8 @@ class BookieConnection:
         """Hand on one wake-up's answers: runs of adds that were stored, and all other packets.
 
         Raises:
-            RemoteProtocolError: A packet is no answer, or answers what was not asked.
+            RemoteProtocolError: A packet is no answer, or answers what was not asked; or the bookie lets nobody in who
+                has not logged in.
 
         """
         assert channel is self._channel
@@ -263,11 +265,8 @@ class BookieConnection:
     def _judge(self, response: Response) -> None:
         if response.status == Status.EIO:
             self._shared.quarantine.strike(self.bookie_id, self._received_at)
-        elif response.status == Status.EUA and isinstance(response, UnsupportedResponse):
-            raise RemoteProtocolError(
-                f"it demands a log-in (AUTH) before {response.operation.name}, and this client has none: let clients "
-                "in by TLS certificates, or by the network"
-            )
+        else:
+            check_admitted(response)
 
     # --- connecting
 
@@ -314,10 +313,13 @@ class BookieConnection:
             async with asyncio.timeout(self._settings.connect_timeout_s):
                 host, port = await self._shared.resolve(self.bookie_id)
                 await self._loop.create_connection(lambda: channel, host, port)
+                if self._settings.login is not None:
+                    protocol = self.protocol if self._shared.tls is None else PROTOCOLS["v3"]
+                    await log_in(channel, self._settings.login, protocol)
                 if self._shared.tls is not None:
                     await start_tls(channel, self._shared.tls, host, txn_id=0)
         except TimeoutError:
-            reason: str | None = f"no connection within {self._settings.connect_timeout_s:g} s"
+            reason: str | None = f"no {channel.awaited} within {self._settings.connect_timeout_s:g} s"
         except OSError as error:
             reason = error.strerror or str(error) or type(error).__name__
         except LedgerError as error:

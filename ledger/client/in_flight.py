@@ -12,10 +12,11 @@ from typing import Any, Protocol, TypeAlias
 
 from ledger.client.add_runs import AddBatch, AddRuns
 from ledger.errors import RemoteProtocolError
-from ledger.wire.packets import AddResponse, Response
+from ledger.wire.codes import Status
+from ledger.wire.packets import AddResponse, Response, UnsupportedResponse
 from ledger.wire.protocol import Key, WireProtocol
 
-__all__ = ["Asker", "InFlight", "Operation", "Tokens", "joined"]
+__all__ = ["Asker", "InFlight", "Operation", "Tokens", "check_admitted", "joined"]
 
 
 class Asker(Protocol):
@@ -80,7 +81,7 @@ class InFlight:
         """Decode a response and find what it answers; nothing if that was given up before.
 
         Raises:
-            RemoteProtocolError: It is no response, or answers what was not asked, or twice.
+            RemoteProtocolError: It is no response, or answers what was not asked, or twice; or we are not let in.
 
         """
         response, key = self._protocol.decode(packet)
@@ -95,6 +96,7 @@ class InFlight:
                 return [(asker, token, response) for asker, entry_ids in taken for token in entry_ids]
         count = self._late.pop(key, 0)
         if not count:
+            check_admitted(response)
             raise RemoteProtocolError(f"it answers what was not asked, or twice: {response!r:.200}")
         if count > 1:
             self._late[key] = count - 1
@@ -136,6 +138,20 @@ class InFlight:
                 if not queue:
                     del self._behind[key]
         return found
+
+
+def check_admitted(response: Response) -> None:
+    """Raise if the bookie says no more than that we are not let in: it does not know which request it answers.
+
+    Raises:
+        RemoteProtocolError: It demands a log-in, or TLS.
+
+    """
+    if isinstance(response, UnsupportedResponse) and response.status == Status.EUA:
+        raise RemoteProtocolError(
+            f"it demands a log-in (AUTH) or TLS before {response.operation.name}: set `login` (RSM_CLIENT__AUTH_FILE) "
+            "or `tls` (RSM_CLIENT__TLS_CA)"
+        )
 
 
 def joined(runs: list[Sequence[Any]]) -> Sequence[Any]:

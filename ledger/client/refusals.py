@@ -26,6 +26,6 @@ def judge_refusals(
         return status, FencedError(message, ledger_id=ledger_id)
     if status == Status.EUA:
         return status, WrongPasswordError(
-            f"{what}: the password is not the ledger's, or the bookie demands a log-in", ledger_id=ledger_id
+            f"{what}: the password is not the ledger's, or the bookie demands TLS or a log-in", ledger_id=ledger_id
         )
     return status, None

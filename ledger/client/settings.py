@@ -9,6 +9,7 @@ from typing import Literal, Self
 import msgspec
 
 from ledger.core.placement import PlacementPolicy
+from ledger.login import LoginSettings, read_login
 from ledger.tls import TlsSettings
 
 __all__ = ["ClientSettings"]
@@ -38,6 +39,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         quarantine_s: How long a bookie that could not be reached, was silent or failed repeatedly is asked last, and
             is left out of new ensembles while there are enough others.
         tls: Certificates and keys; connections are then encrypted (START_TLS). `None`: they are plain.
+        login: User and password, for bookies that demand a log-in (SASL, DIGEST-MD5). `None`: none.
         placement: How bookies are chosen: "random", "free-space" or "rack" (see `ledger.core.placement`).
         racks: Bookie id, or the host part of one -> rack, for the rack policy; `read_racks` reads them from a file.
         bookie_info_interval_s: How old the known free space of a bookie may be, for the free-space policy.
@@ -61,6 +63,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     ensemble_change_after_s: float | None = 1.0
     quarantine_s: float = 30.0
     tls: TlsSettings | None = None
+    login: LoginSettings | None = None
     placement: PlacementPolicy = "random"
     racks: dict[str, str] = {}
     bookie_info_interval_s: float = 60.0
@@ -68,12 +71,20 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
-        """Return the defaults, with TLS where the environment names its files.
+        """Return the defaults, with TLS and a log-in where the environment names their files.
 
         Args:
             environment: `RSM_CLIENT__TLS_CA`, `RSM_CLIENT__TLS_CERT`, `RSM_CLIENT__TLS_KEY`: PEM files, as in
-                `TlsSettings`. Any of them makes all connections to bookies encrypted.
+                `TlsSettings`. Any of them makes all connections to bookies encrypted. `RSM_CLIENT__AUTH_FILE`: a file
+                with the line `digest:user:password`, for bookies that demand a log-in.
+
+        Raises:
+            UsageError: The log-in cannot be read.
 
         """
         ca, cert, key = (environment.get(f"RSM_CLIENT__TLS_{name}") or None for name in ("CA", "CERT", "KEY"))
-        return cls(tls=TlsSettings(ca=ca, cert=cert, key=key) if ca or cert or key else None)
+        auth_file = environment.get("RSM_CLIENT__AUTH_FILE")
+        return cls(
+            tls=TlsSettings(ca=ca, cert=cert, key=key) if ca or cert or key else None,
+            login=read_login(auth_file) if auth_file else None,
+        )

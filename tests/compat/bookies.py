@@ -73,6 +73,7 @@ class Bookies:
         jars: BookKeeper's JARs.
         our_arguments: Further ones for `rsm bookie run`.
         java_lines: Further lines of the configuration of BookKeeper's bookies.
+        java_options: Further ones for the virtual machines of BookKeeper's bookies.
         formatted_by: Whose tool makes the cluster's first nodes: our bookies do it by themselves, BookKeeper has a
             command of its shell.
 
@@ -87,6 +88,7 @@ class Bookies:
         *,
         our_arguments: Sequence[str] = (),
         java_lines: Sequence[str] = (),
+        java_options: Sequence[str] = (),
         formatted_by: Kind = "ours",
     ) -> None:
         self.zookeeper = zookeeper
@@ -96,6 +98,7 @@ class Bookies:
         self._jars = jars
         self._our_arguments = tuple(our_arguments)
         self._java_lines = tuple(java_lines)
+        self._java_options = tuple(java_options)
         self._servers: dict[str, _Server] = {}
         if formatted_by == "ours":
             asyncio.run(self._lay_out())
@@ -177,6 +180,7 @@ class Bookies:
         if server.kind == "java":
             command = java_command(self._jars, heap_mib=_JAVA_HEAP_MIB)
             command += [
+                *self._java_options,
                 "org.apache.bookkeeper.server.Main",
                 "--conf",
                 str(self._write_conf(server.folder, server.port)),

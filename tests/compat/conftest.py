@@ -62,10 +62,23 @@ def java_bookkeeper(
     """
     clusters: list[Bookies] = []
 
-    def start(*kinds: Kind, our_arguments: Sequence[str] = (), java_lines: Sequence[str] = ()) -> Bookies:
+    def start(
+        *kinds: Kind,
+        our_arguments: Sequence[str] = (),
+        java_lines: Sequence[str] = (),
+        java_options: Sequence[str] = (),
+    ) -> Bookies:
         folder = tmp_path_factory.mktemp("bookies")
         root = f"/compat-{len(clusters) + 1}/ledgers"
-        cluster = Bookies(zookeeper, root, folder, java_jars, our_arguments=our_arguments, java_lines=java_lines)
+        cluster = Bookies(
+            zookeeper,
+            root,
+            folder,
+            java_jars,
+            our_arguments=our_arguments,
+            java_lines=java_lines,
+            java_options=java_options,
+        )
         clusters.append(cluster)
         cluster.start(*kinds)
         return cluster
