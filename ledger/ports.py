@@ -70,6 +70,15 @@ class MetadataStore(Protocol):
         """Return the node's version, or None; the watch also sees its creation."""
         ...
 
+    async def modified_ms(self, path: str) -> int:
+        """Return when the node was last written, by the servers' clock: Unix time.
+
+        Raises:
+            NoNodeError: It does not exist.
+
+        """
+        ...
+
     async def children(self, path: str, *, watch: Watcher | None = None) -> list[str]:
         """Return the names of the node's children, sorted.
 

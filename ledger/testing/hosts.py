@@ -13,11 +13,12 @@ from ledger.testing.loop import SimProcess, outside
 if TYPE_CHECKING:
     from ledger.testing.simulation import Simulation
 
-__all__ = ["Program", "SimHost"]
+__all__ = ["FIRST_WALL_CLOCK_MS", "Program", "SimHost"]
 
 T = TypeVar("T")
 
-_FIRST_WALL_CLOCK_MS = 1_700_000_000_000
+FIRST_WALL_CLOCK_MS = 1_700_000_000_000
+"""Unix time at which every simulation begins."""
 
 
 class SimHost:
@@ -64,7 +65,7 @@ class SimHost:
 
     def clock_ms(self) -> int:
         """Return the wall clock: the virtual time and this host's error."""
-        return _FIRST_WALL_CLOCK_MS + int(self._loop.time() * 1000) + self.clock_offset_ms
+        return FIRST_WALL_CLOCK_MS + int(self._loop.time() * 1000) + self.clock_offset_ms
 
     def executor(self, *, worker_count: int = 1) -> SimExecutor:
         """Return the twin of a `ThreadExecutor` for blocking functions of this host's process."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ledger.testing.hosts import FIRST_WALL_CLOCK_MS
 from ledger.testing.loop import SimLoop
 from ledger.testing.metadata_session import SimMetadataSession
 from ledger.testing.metadata_tree import Change, Leader, Replica
@@ -76,6 +77,7 @@ class SimMetadata:
         self.on_change: list[Callable[[Change], None]] = []
         self._next_session_id = _FIRST_SESSION_ID
         self._sessions: dict[int, _ServerSession] = {}
+        self._written_at: dict[str, float] = {}
         self._connected: list[SimMetadataSession] = []
 
     # --- for tests and faults
@@ -146,10 +148,21 @@ class SimMetadata:
         """Whether packets to a host arrive."""
         return not self.network.is_blocked(METADATA_HOST, host)
 
+    def modified_ms(self, path: str) -> int:
+        """Return when a node was last written: the servers' clock is right.
+
+        Raises:
+            NoNodeError: It does not exist.
+
+        """
+        self.leader.node(path)
+        return FIRST_WALL_CLOCK_MS + int(self._written_at.get(path, 0.0) * 1000)
+
     def commit(self, changes: list[Change]) -> None:
         """Send committed changes to the followers; each applies them in order, sooner or later."""
         for change in changes:
             self.loop.note(change.path.encode())
+            self._written_at[change.path] = self.loop.time()
             for listener in self.on_change:
                 listener(change)
         for replica in self.replicas:

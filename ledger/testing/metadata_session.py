@@ -101,6 +101,11 @@ class SimMetadataSession:
         version: int | None = await self._call(f"exists {path}", operation, "data", path, watch)
         return version
 
+    async def modified_ms(self, path: str) -> int:
+        """See `MetadataStore`."""
+        modified: int = await self._call(f"stat {path}", lambda: (self._servers.modified_ms(path), []))
+        return modified
+
     async def children(self, path: str, *, watch: Watcher | None = None) -> list[str]:
         """See `MetadataStore`."""
         names: list[str] = await self._call(

@@ -181,6 +181,13 @@ class ZooKeeperSession:
         stat = await self._call("exists", path, self._client.exists_async, path, self._watch(watch))
         return None if stat is None else int(stat.version)
 
+    async def modified_ms(self, path: str) -> int:
+        """Return when a node was last written; see `MetadataStore.modified_ms`."""
+        stat = await self._call("stat", path, self._client.exists_async, path)
+        if stat is None:
+            raise NoNodeError(f"ZooKeeper has no node {path}")
+        return int(stat.mtime)
+
     async def children(self, path: str, *, watch: Watcher | None = None) -> list[str]:
         """Return the names of the children, sorted; see `MetadataStore.children`."""
         call = self._client.get_children_async

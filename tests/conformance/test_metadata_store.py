@@ -95,6 +95,21 @@ def test_a_write_names_the_version_that_it_replaces(run: Run) -> None:
     run(test)
 
 
+def test_the_time_of_a_nodes_last_write_is_told_by_the_servers(run: Run) -> None:
+    async def test(connect: Connect, root: str) -> None:
+        store = await connect()
+        await store.create(f"{root}/a", b"one")
+        created_ms = await store.modified_ms(f"{root}/a")
+        await asyncio.sleep(0.01)
+        await store.set(f"{root}/a", b"two", 0)
+        written_ms = await store.modified_ms(f"{root}/a")
+        assert 1_600_000_000_000 < created_ms < written_ms < created_ms + 3_600_000
+        with pytest.raises(NoNodeError):
+            await store.modified_ms(f"{root}/b")
+
+    run(test)
+
+
 def test_one_of_two_writers_with_the_same_version_wins(run: Run) -> None:
     async def test(connect: Connect, root: str) -> None:
         one, two = await connect(), await connect()
