@@ -2,6 +2,7 @@
 
 * `RsmError`                     anything raised on purpose by this package
     * `InvalidCommandError`      the command breaks a rule of its machine; retrying cannot help
+    * `InvalidDescriptionError`  a machine's description of itself contradicts itself
     * `NotLeaderError`           this replica does not lead; the command was certainly not applied
     * `OutcomeUnknownError`      the command may or may not have been applied
     * `SessionExpiredError`      the session is unknown or expired; the command was not executed
@@ -18,6 +19,7 @@
         * `ChainConflictError`   the chain was written by somebody else: this leader is deposed
     * `SnapshotError`            a snapshot cannot be written or used
         * `CorruptSnapshotError` its files are not what its manifest says
+        * `SnapshotGoneError`    it is not there any more
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ __all__ = [
     "CorruptSnapshotError",
     "ForkedLogError",
     "InvalidCommandError",
+    "InvalidDescriptionError",
     "LogError",
     "MissingLogError",
     "NoLeaderError",
@@ -40,6 +43,7 @@ __all__ = [
     "SequenceGapError",
     "SessionExpiredError",
     "SnapshotError",
+    "SnapshotGoneError",
     "StateDivergedError",
 ]
 
@@ -50,6 +54,10 @@ class RsmError(Exception):
 
 class InvalidCommandError(RsmError):
     """The command breaks a rule of its machine; retrying cannot help."""
+
+
+class InvalidDescriptionError(RsmError):
+    """A machine's description of itself contradicts itself: a mistake of its author."""
 
 
 class NotLeaderError(RsmError):
@@ -151,3 +159,7 @@ class SnapshotError(RsmError):
 
 class CorruptSnapshotError(SnapshotError):
     """The files of a snapshot are not what its manifest says."""
+
+
+class SnapshotGoneError(SnapshotError):
+    """The snapshot is not there any more: newer ones have taken its place."""

@@ -1,0 +1,71 @@
+"""What a replica asks of the other replicas of its log: a port. The kernel decides, whoever wires it connects."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from rsm_spark.core.commands import Answer, Report
+from rsm_spark.snapshots.manifest import SnapshotManifest
+
+__all__ = ["PeerSnapshots", "Peers"]
+
+
+class PeerSnapshots(msgspec.Struct, frozen=True):
+    """What a replica has on its disk.
+
+    Attributes:
+        replica_id: Its name.
+        domain: What its disk fails together with.
+        manifests: Whole snapshots, newest first.
+        damaged: Places and reasons of those that must not be used, one line each.
+
+    """
+
+    replica_id: str
+    domain: str
+    manifests: tuple[SnapshotManifest, ...]
+    damaged: tuple[str, ...] = ()
+
+
+class Peers(Protocol):
+    """The other replicas. No call waits for ever: a peer that is silent for seconds is an error."""
+
+    async def list(self, replica_id: str) -> PeerSnapshots:
+        """Return what a replica has.
+
+        Raises:
+            ConnectionLostError: It is gone, or does not answer.
+
+        """
+        ...
+
+    async def download(self, replica_id: str, manifest: SnapshotManifest, *, read_back: bool) -> SnapshotManifest:
+        """Copy a snapshot of a replica into the own store.
+
+        Every file is checked against the manifest. What has arrived when it fails is kept, and the next attempt goes
+        on there.
+
+        Args:
+            replica_id: Who has it.
+            manifest: As it was listed.
+            read_back: Copy it even if the own store has it, and read all rows: only what they come to counts.
+
+        Raises:
+            ConnectionLostError: The peer is gone, or does not answer.
+            SnapshotGoneError: It does not have this snapshot any more: list again.
+            CorruptSnapshotError: What it has is not what its manifest says; nothing was kept.
+            SnapshotError: The own disk refuses it.
+
+        """
+        ...
+
+    async def report(self, report: Report) -> Answer:
+        """Tell the leader.
+
+        Raises:
+            ConnectionLostError: Nobody leads at present, or it is gone: it may have taken the report.
+
+        """
+        ...
