@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
-__all__ = ["Call", "Kind", "Reply", "Value", "is_write", "shown"]
+import msgspec
+
+__all__ = ["Call", "Kind", "Reply", "Value", "decode_history", "encode_history", "is_write", "shown"]
 
 Value = Hashable
 """Bytes in most histories; numbers where they are counted up."""
@@ -84,3 +86,18 @@ def shown(call: Call) -> str:
     told = "no" if not call.reply.done else repr(call.reply.value) if call.kind is Kind.GET else "done"
     at = "" if call.reply.revision is None else f" at {call.reply.revision}"
     return f"{what} by {call.client} from {call.began_s:.6f} to {call.ended_s:.6f}: {told}{at}"
+
+
+def encode_history(calls: Iterable[Call]) -> bytes:
+    """Return a history (keys and values bytes, text or numbers) as msgpack: an array of calls as arrays of fields."""
+    return msgspec.msgpack.encode(list(calls))
+
+
+def decode_history(encoded: bytes) -> list[Call]:
+    """Return the history that was encoded."""
+    calls = []
+    for fields in msgspec.msgpack.decode(encoded):
+        call = Call(*fields)
+        reply = None if call.reply is None else Reply(*call.reply)
+        calls.append(call._replace(kind=Kind(call.kind), reply=reply))
+    return calls

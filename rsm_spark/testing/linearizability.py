@@ -23,15 +23,12 @@ import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from rsm_spark.testing.history import Call, Kind, Reply, is_write, shown
+from rsm_spark.testing.history import Call, Kind, is_write, shown
 from rsm_spark.testing.key_model import ABSENT, KeyState, carry_out, revision_limit
 
 __all__ = [
     "STATE_COUNT_MAX",
-    "Call",
     "Finding",
-    "Kind",
-    "Reply",
     "Verdict",
     "check_history",
     "check_revision_order",

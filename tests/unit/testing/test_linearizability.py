@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from rsm_spark.testing.linearizability import Call, Finding, Kind, Reply, check_history, check_revision_order
+from rsm_spark.testing.history import Call, Kind, Reply, decode_history, encode_history
+from rsm_spark.testing.linearizability import Finding, check_history, check_revision_order
 
 DONE = Reply()
 
@@ -137,6 +138,11 @@ def test_a_thousand_equal_unknown_deletes_cost_no_more_than_one() -> None:
     calls = [put("a", 0, 1), *(lost(delete(2, 3)) for _ in range(1_000)), get(None, 4, 5), get(None, 6, 7)]
     verdict = check_history(calls, state_count_max=50)
     assert verdict.is_linearizable
+
+
+def test_a_history_outlives_its_process() -> None:
+    history = played(random.Random(1), 100, clients=3, values=9, unknown=0.2)
+    assert decode_history(encode_history(history)) == history
 
 
 def test_revisions_order_the_writes_of_all_keys() -> None:
