@@ -1,0 +1,121 @@
+"""Clients of the map as one process: they call until their input ends, and keep what they asked and heard.
+
+Writes a JSON line with the number of calls answered and of calls of unknown outcome several times a second; at the end
+the history (see `rsm_spark.testing.history`) to the file named. Every value is written once, so that a reader knows
+which call it is from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import random
+import sys
+import time
+from pathlib import Path
+
+from rsm_spark.errors import NoLeaderError, NotLeaderError, OutcomeUnknownError
+from rsm_spark.store.client import MapClient
+from rsm_spark.testing.history import Call, Kind, Reply, encode_history
+
+TIMEOUTS_S = (1.0, 3.0, 20.0)
+"""The first two give up before a failover is over: outcomes stay unknown."""
+PAUSE_S = 0.02
+"""Mean, between two calls of one client: the history, not the machine, is to be loaded."""
+_TELL_S = 0.2
+
+
+class Caller:
+    """One client."""
+
+    def __init__(self, number: int, client: MapClient, rng: random.Random, keys: list[bytes]) -> None:
+        self.calls: list[Call] = []
+        self.unknown_count = 0
+        self._number = number
+        self._client = client
+        self._rng = rng
+        self._keys = keys
+        self._fresh = itertools.count()
+        self._timeout_s = TIMEOUTS_S[number % len(TIMEOUTS_S)]
+        # What it last read: expectations of its compare-and-sets.
+        self._known: dict[bytes, tuple[bytes | None, int]] = {}
+
+    async def run(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            await self.call()
+            await asyncio.sleep(self._rng.expovariate(1 / PAUSE_S))
+
+    async def call(self) -> None:
+        rng, key = self._rng, self._rng.choice(self._keys)
+        kind = rng.choices([Kind.GET, Kind.PUT, Kind.COMPARE_AND_SET, Kind.DELETE], [8, 4, 5, 1])[0]
+        value = None if kind in (Kind.GET, Kind.DELETE) else b"%d/%d" % (self._number, next(self._fresh))
+        if kind is Kind.COMPARE_AND_SET and rng.random() < 0.1:
+            value = None
+        by_revision = kind is Kind.COMPARE_AND_SET and rng.random() < 0.5
+        known_value, known_revision = self._known.get(key, (None, 0))
+        expected = (known_revision or None) if by_revision else known_value
+        if kind is not Kind.COMPARE_AND_SET:
+            expected = None
+        began_s = time.monotonic()
+        asked = Call(self._number, key, kind, began_s, argument=value, expected=expected, by_revision=by_revision)
+        try:
+            reply = await self._ask(asked)
+        except OutcomeUnknownError:
+            self.unknown_count += 1
+            self.calls.append(asked)
+        except (NoLeaderError, NotLeaderError):
+            pass  # Certainly not applied: it has no place in the history.
+        else:
+            self.calls.append(asked._replace(ended_s=time.monotonic(), reply=reply))
+
+    async def _ask(self, call: Call) -> Reply:
+        client, key, timeout_s = self._client, call.key, self._timeout_s
+        match call.kind:
+            case Kind.PUT:
+                return Reply(revision=await client.put(key, call.argument, timeout_s=timeout_s))
+            case Kind.DELETE:
+                revision = await client.delete(key, timeout_s=timeout_s)
+                return Reply(done=revision is not None, revision=revision)
+            case Kind.COMPARE_AND_SET:
+                done = await client.compare_and_set(
+                    key, expected=call.expected, value=call.argument, timeout_s=timeout_s
+                )
+                return Reply(done=done.succeeded, revision=done.revision)
+        found = await client.get(key, timeout_s=timeout_s)
+        self._known[key] = (None, 0) if found is None else (found.value, found.revision)
+        return Reply(value=None, revision=0) if found is None else Reply(value=found.value, revision=found.revision)
+
+
+def _tell(callers: list[Caller]) -> None:
+    unknown_count = sum(caller.unknown_count for caller in callers)
+    answered_count = sum(len(caller.calls) for caller in callers) - unknown_count
+    sys.stdout.write(json.dumps({"answered": answered_count, "unknown": unknown_count}) + "\n")
+    sys.stdout.flush()
+
+
+async def main(metadata_uri: str, log: str, path: str, seed: str, client_count: str, key_count: str) -> None:
+    keys = [b"key-%d" % number for number in range(int(key_count))]
+    clients = [await MapClient.connect(log, metadata_uri) for _ in range(int(client_count))]
+    callers = [Caller(n, client, random.Random(f"{seed}/{n}"), keys) for n, client in enumerate(clients)]
+    stop = asyncio.Event()
+    asyncio.get_running_loop().run_in_executor(None, sys.stdin.read).add_done_callback(lambda _: stop.set())
+    tasks = [asyncio.create_task(caller.run(stop)) for caller in callers]
+    while not all(task.done() for task in tasks):
+        _tell(callers)
+        await asyncio.wait(tasks, timeout=_TELL_S)
+    for task in tasks:
+        task.result()
+    for key in keys:  # What is there in the end, read by somebody who waits as long as it takes.
+        began_s = time.monotonic()
+        found = await clients[0].get(key, timeout_s=60)
+        reply = Reply(revision=0) if found is None else Reply(value=found.value, revision=found.revision)
+        callers[0].calls.append(Call("end", key, Kind.GET, began_s, time.monotonic(), reply=reply))
+    await asyncio.to_thread(Path(path).write_bytes, encode_history(call for one in callers for call in one.calls))
+    _tell(callers)
+    for client in clients:
+        await client.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

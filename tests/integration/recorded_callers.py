@@ -1,0 +1,86 @@
+"""The process of callers, seen from a test: how far they are, and in the end what they asked and heard."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from rsm_spark.testing.history import Call, decode_history
+from rsm_spark.testing.linearizability import check_history, check_revision_order
+
+CLIENT_COUNT = 16
+KEY_COUNT = 5
+_END_S_MAX = 90.0
+
+
+class RecordedCallers:
+    """Sixteen clients on few keys; see `tests.integration.map_callers`."""
+
+    def __init__(
+        self,
+        metadata_uri: str,
+        log: str,
+        folder: Path,
+        *,
+        seed: int,
+        prefix: tuple[str, ...] = (),
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        self.path = folder / f"history-{seed}.msgpack"
+        self.answered_count = 0
+        self.unknown_count = 0
+        arguments = [metadata_uri, log, str(self.path), str(seed), str(CLIENT_COUNT), str(KEY_COUNT)]
+        self._log = folder / f"callers-{seed}.log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [*prefix, sys.executable, "-m", "tests.integration.map_callers", *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=Path(__file__).parents[2],
+                env=environment,
+            )
+        self._moved = threading.Condition()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            said = json.loads(line)
+            with self._moved:
+                self.answered_count, self.unknown_count = said["answered"], said["unknown"]
+                self._moved.notify_all()
+
+    def wait_for_more(self, count: int, *, timeout_s: float = 60.0) -> None:
+        """Wait until `count` more calls are answered."""
+        with self._moved:
+            wanted = self.answered_count + count
+            done = self._moved.wait_for(lambda: self.answered_count >= wanted, timeout_s)
+        assert done, f"{self.answered_count} of {wanted} calls answered after {timeout_s:.0f} s: {self._last_words()}"
+
+    def end(self) -> list[Call]:
+        """Let every call come to its end; return the history."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        assert self._process.wait(_END_S_MAX) == 0, self._last_words()
+        self._listener.join()
+        return decode_history(self.path.read_bytes())
+
+    def _last_words(self) -> str:
+        return self._log.read_text()[-2_000:]
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._listener.join()
+
+
+def check_calls(calls: list[Call], path: Path) -> None:
+    """Fail unless the history certainly is linearizable, with revisions that rise over all keys."""
+    for verdict in (check_history(calls), check_revision_order(calls)):
+        assert verdict.is_linearizable, f"{verdict.explain()} (history: {path})"
