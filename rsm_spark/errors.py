@@ -9,6 +9,8 @@
     * `SequenceGapError`         a command came before its predecessor in the session
     * `ConnectionLostError`      a replica cannot be reached, or broke off; what was sent may have been executed
     * `OverloadedError`          the queues are full; the command was not executed
+    * `TooStaleError`            the replica's state is not new enough for the read
+    * `NotReadyError`            the replica has no whole state to read now: it installs a snapshot
     * `NoLeaderError`            no replica led within the time limit
     * `LogError`                 the replicated log itself
         * `NoSuchLogError`       there is no log of this name
@@ -37,6 +39,7 @@ __all__ = [
     "NoLeaderError",
     "NoSuchLogError",
     "NotLeaderError",
+    "NotReadyError",
     "OutcomeUnknownError",
     "OverloadedError",
     "RsmError",
@@ -45,6 +48,7 @@ __all__ = [
     "SnapshotError",
     "SnapshotGoneError",
     "StateDivergedError",
+    "TooStaleError",
 ]
 
 
@@ -91,6 +95,23 @@ class ConnectionLostError(RsmError):
 
 class OverloadedError(RsmError):
     """The queues are full; the command was not executed."""
+
+
+class TooStaleError(RsmError):
+    """The state of the replica asked is not new enough for the read.
+
+    Attributes:
+        lag_ms: How old it is in logged time, as far as that replica knows; None = not known.
+
+    """
+
+    def __init__(self, message: str, *, lag_ms: int | None = None) -> None:
+        super().__init__(message)
+        self.lag_ms = lag_ms
+
+
+class NotReadyError(RsmError):
+    """The replica asked has no whole state to read now: it installs a snapshot."""
 
 
 class NoLeaderError(RsmError):

@@ -33,7 +33,6 @@ class ReplicaChannel:
     Args:
         address: "host:port".
         log: Name of the log meant.
-        is_stale: Queries may be answered by a follower, from the state that it has applied.
         security: TLS and token; None = as the environment says.
 
     Raises:
@@ -41,10 +40,9 @@ class ReplicaChannel:
 
     """
 
-    def __init__(self, address: str, log: str, *, is_stale: bool = False, security: Security | None = None) -> None:
+    def __init__(self, address: str, log: str, *, security: Security | None = None) -> None:
         self.address = address
         self._log = log
-        self._is_stale = is_stale
         self._channel = open_channel(address, security if security is not None else Security.from_environment())
         self._stream: Any = None
         self._reason = ""
@@ -81,7 +79,7 @@ class ReplicaChannel:
         if self._stream is None:
             self._stream = self._channel.stream_stream(EXCHANGE_METHOD)()
         try:
-            await self._stream.write(encode_message(message, self._log, is_stale=self._is_stale))
+            await self._stream.write(encode_message(message, self._log))
         except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError) as error:
             raise self._lost(error) from error  # an RPC that ended meanwhile is an invalid state
         except asyncio.CancelledError as error:
@@ -123,7 +121,7 @@ class ReplicaChannel:
             ConnectionLostError: There was no answer.
 
         """
-        text = encode_message(message, self._log, is_stale=self._is_stale)
+        text = encode_message(message, self._log)
         call: Any = self._channel.unary_unary(CALL_METHOD)
         try:
             return decode_answers(await call(text, timeout=timeout_s))

@@ -8,6 +8,7 @@ import msgspec
 from google.protobuf.message import DecodeError
 
 from rsm_spark.core.commands import Answer, Command, OpenSession, Query, Request
+from rsm_spark.core.freshness import LINEARIZABLE, Freshness, ReadKind
 from rsm_spark.errors import InvalidCommandError
 from rsm_spark.grpc import store_pb2
 from rsm_spark.grpc.security import MESSAGE_BYTES_MAX
@@ -50,14 +51,14 @@ class ReceivedRequests(msgspec.Struct, frozen=True, gc=False):
         message_id: To be echoed.
         log: Name of the log that the client means.
         requests: In the order in which they are answered.
-        is_stale: A follower may answer the queries.
+        freshness: Of the queries.
 
     """
 
     message_id: int
     log: str
     requests: list[Request]
-    is_stale: bool
+    freshness: Freshness
 
 
 class ReceivedAnswers(msgspec.Struct, frozen=True, gc=False):
@@ -94,7 +95,21 @@ def decode_requests(text: bytes) -> ReceivedRequests:
         for sequence, payload in zip(sequences, commands, strict=True)
     ]
     requests += [Query(payload) for payload in message.queries]
-    return ReceivedRequests(message.message_id, message.log, requests, message.stale)
+    freshness = LINEARIZABLE if int(message.read) == ReadKind.LINEARIZABLE else _decode_freshness(message)
+    return ReceivedRequests(message.message_id, message.log, requests, freshness)
+
+
+def _decode_freshness(message: store_pb2.Requests) -> Freshness:
+    try:
+        kind = ReadKind(message.read)
+    except ValueError as error:
+        raise InvalidCommandError(f"reads of kind {message.read}: this replica is older than the client") from error
+    return Freshness(
+        kind,
+        message.min_revision,
+        message.max_lag_ms if message.HasField("max_lag_ms") else None,
+        message.max_lag_revisions if message.HasField("max_lag_revisions") else None,
+    )
 
 
 def encode_answers(message_id: int, answers: Sequence[Answer], leader_address: str | None) -> list[bytes]:
@@ -133,8 +148,9 @@ def _encode_piece(message_id: int, answers: Sequence[Answer], leader_address: st
     return message.SerializeToString()
 
 
-def encode_message(message: Message, log: str, *, is_stale: bool) -> bytes:
+def encode_message(message: Message, log: str) -> bytes:
     """Return a client's message."""
+    freshness = message.freshness
     return store_pb2.Requests(
         message_id=message.message_id,
         log=log,
@@ -144,7 +160,10 @@ def encode_message(message: Message, log: str, *, is_stale: bool) -> bytes:
         sequences=[operation.sequence for operation in message.commands],
         commands=[operation.payload for operation in message.commands],
         queries=[operation.payload for operation in message.queries],
-        stale=is_stale,
+        read=int(freshness.kind),  # type: ignore[arg-type]  # the stub wants the generated enum
+        min_revision=freshness.min_revision,
+        max_lag_ms=freshness.max_lag_ms,
+        max_lag_revisions=freshness.max_lag_revisions,
     ).SerializeToString()
 
 

@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 
 from rsm_spark.core.commands import Answer, Request
+from rsm_spark.core.freshness import LINEARIZABLE, Freshness
 from rsm_spark.errors import RsmError
 from rsm_spark.grpc.codec import (
     ANSWERS_BYTES_MAX,
@@ -51,7 +52,9 @@ class Backend(Protocol):
         """Advertised address of the leader, as far as known."""
         ...
 
-    def submit(self, requests: Sequence[Request], *, stale: bool = False) -> asyncio.Future[list[Answer]]:
+    def submit(
+        self, requests: Sequence[Request], *, freshness: Freshness = LINEARIZABLE
+    ) -> asyncio.Future[list[Answer]]:
         """Queue requests; one future of all their answers."""
         ...
 
@@ -150,7 +153,7 @@ class ReplicaServer:
         try:
             while (text := await context.read()) is not grpc.aio.EOF:
                 received = self._checked(text)
-                future = self._backend.submit(received.requests, stale=received.is_stale)
+                future = self._backend.submit(received.requests, freshness=received.freshness)
                 await work.put((received.message_id, future))
         except RsmError as error:
             end = error
@@ -162,7 +165,7 @@ class ReplicaServer:
         except RsmError as error:
             await context.abort(_code(error), str(error))
             raise
-        answers = await self._backend.submit(received.requests, stale=received.is_stale)
+        answers = await self._backend.submit(received.requests, freshness=received.freshness)
         texts = encode_answers(received.message_id, answers, self._backend.leader_address)
         if len(texts) > 1:
             await context.abort(

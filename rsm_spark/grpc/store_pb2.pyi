@@ -6,6 +6,13 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Optional as _Op
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class ReadKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    LINEARIZABLE: _ClassVar[ReadKind]
+    SESSION: _ClassVar[ReadKind]
+    BOUNDED: _ClassVar[ReadKind]
+    STALE: _ClassVar[ReadKind]
+
 class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     OK: _ClassVar[Status]
@@ -15,6 +22,13 @@ class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SEQUENCE_GAP: _ClassVar[Status]
     OVERLOADED: _ClassVar[Status]
     TOO_LARGE: _ClassVar[Status]
+    TOO_STALE: _ClassVar[Status]
+    NOT_READY: _ClassVar[Status]
+    REFUSED: _ClassVar[Status]
+LINEARIZABLE: ReadKind
+SESSION: ReadKind
+BOUNDED: ReadKind
+STALE: ReadKind
 OK: Status
 NOT_LEADER: Status
 OUTCOME_UNKNOWN: Status
@@ -22,9 +36,12 @@ SESSION_EXPIRED: Status
 SEQUENCE_GAP: Status
 OVERLOADED: Status
 TOO_LARGE: Status
+TOO_STALE: Status
+NOT_READY: Status
+REFUSED: Status
 
 class Requests(_message.Message):
-    __slots__ = ("message_id", "log", "session", "open_session", "answered_up_to", "sequences", "commands", "queries", "stale")
+    __slots__ = ("message_id", "log", "session", "open_session", "answered_up_to", "sequences", "commands", "queries", "read", "min_revision", "max_lag_ms", "max_lag_revisions")
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     LOG_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
@@ -33,7 +50,10 @@ class Requests(_message.Message):
     SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     COMMANDS_FIELD_NUMBER: _ClassVar[int]
     QUERIES_FIELD_NUMBER: _ClassVar[int]
-    STALE_FIELD_NUMBER: _ClassVar[int]
+    READ_FIELD_NUMBER: _ClassVar[int]
+    MIN_REVISION_FIELD_NUMBER: _ClassVar[int]
+    MAX_LAG_MS_FIELD_NUMBER: _ClassVar[int]
+    MAX_LAG_REVISIONS_FIELD_NUMBER: _ClassVar[int]
     message_id: int
     log: str
     session: bytes
@@ -42,8 +62,11 @@ class Requests(_message.Message):
     sequences: _containers.RepeatedScalarFieldContainer[int]
     commands: _containers.RepeatedScalarFieldContainer[bytes]
     queries: _containers.RepeatedScalarFieldContainer[bytes]
-    stale: bool
-    def __init__(self, message_id: _Optional[int] = ..., log: _Optional[str] = ..., session: _Optional[bytes] = ..., open_session: bool = ..., answered_up_to: _Optional[int] = ..., sequences: _Optional[_Iterable[int]] = ..., commands: _Optional[_Iterable[bytes]] = ..., queries: _Optional[_Iterable[bytes]] = ..., stale: bool = ...) -> None: ...
+    read: ReadKind
+    min_revision: int
+    max_lag_ms: int
+    max_lag_revisions: int
+    def __init__(self, message_id: _Optional[int] = ..., log: _Optional[str] = ..., session: _Optional[bytes] = ..., open_session: bool = ..., answered_up_to: _Optional[int] = ..., sequences: _Optional[_Iterable[int]] = ..., commands: _Optional[_Iterable[bytes]] = ..., queries: _Optional[_Iterable[bytes]] = ..., read: _Optional[_Union[ReadKind, str]] = ..., min_revision: _Optional[int] = ..., max_lag_ms: _Optional[int] = ..., max_lag_revisions: _Optional[int] = ...) -> None: ...
 
 class Answers(_message.Message):
     __slots__ = ("message_id", "statuses", "revisions", "payloads", "leader_address", "more")

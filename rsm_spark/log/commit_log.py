@@ -99,6 +99,11 @@ class LogReader:
         return len(ids) - 1 - ids.index(self._handle.ledger_id)
 
     @property
+    def known_revision(self) -> int:
+        """Return the highest revision read, whether it is known to be committed or not."""
+        return self._unexposed[-1].envelope.last_revision if self._unexposed else self.revision
+
+    @property
     def is_at_end(self) -> bool:
         """Whether all that the chain named is closed and has been returned."""
         if self.chain is None or self.ledgers_ahead > 0:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rsm_spark.core.chain import Leadership
 from rsm_spark.core.commands import Answer
 from rsm_spark.core.machine import StateMachine
-from rsm_spark.core.position import LogPosition
+from rsm_spark.core.position import NO_REVISION, LogPosition
 from rsm_spark.core.state import ReplicatedState, StateTip
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.commit_log import LogEntry, LogReader
@@ -39,6 +39,8 @@ class ReplicaContext:
         position: Last confirmed entry applied, or None.
         digest: State digest at `tip`, as far as `state_is_confirmed` or a leader has settled it.
         state_is_confirmed: The state shows nothing that is not confirmed.
+        has_state: False until there is a whole state, and while another one takes its place.
+        known_revision: Highest revision that a follower has heard of, applied or not.
         leader: Who claimed the log last, as far as known.
         leader_address: Its address, as far as known.
         role: Of the replica; change by `set_role`.
@@ -83,6 +85,8 @@ class ReplicaContext:
         self.position: LogPosition | None = None
         self.digest = 0
         self.state_is_confirmed = True
+        self.has_state = False
+        self.known_revision = NO_REVISION
         self.leader: Leadership | None = None
         self.leader_address: str | None = None
         self.role = Role.FOLLOWER
@@ -106,6 +110,7 @@ class ReplicaContext:
         self.position = position
         self.digest = state.digest
         self.state_is_confirmed = True
+        self.has_state = True
 
     def apply(self, entry: LogEntry) -> None:
         """Apply a committed entry.

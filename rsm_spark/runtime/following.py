@@ -64,6 +64,7 @@ class Follower:
     async def _apply_some(self, reader: LogReader) -> int:
         loop = asyncio.get_running_loop()
         entries = await reader.read()
+        self._context.known_revision = reader.known_revision
         began = loop.time()
         for entry in entries:
             self._context.apply(entry)

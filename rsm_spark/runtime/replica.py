@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from ledger.errors import LedgerError
-from rsm_spark.core.batching import RequestQueue, Submission
+from rsm_spark.core.batching import RequestQueue
 from rsm_spark.core.chain import Leadership
-from rsm_spark.core.commands import Answer, AnswerStatus, Query, Report, Request
+from rsm_spark.core.commands import Answer, Report, Request
+from rsm_spark.core.freshness import LINEARIZABLE, Freshness
 from rsm_spark.core.machine import StateMachine
 from rsm_spark.core.position import LogPosition
 from rsm_spark.errors import MissingLogError
@@ -25,6 +26,7 @@ from rsm_spark.runtime.boot import boot
 from rsm_spark.runtime.context import ReplicaContext, ignore, subscribe
 from rsm_spark.runtime.following import Follower
 from rsm_spark.runtime.leading import LeaderDriver
+from rsm_spark.runtime.serving import Serving
 from rsm_spark.runtime.settings import ReplicaSettings
 from rsm_spark.runtime.snapshotting import Snapshotter
 from rsm_spark.runtime.status import ReplicaStatus, Role
@@ -91,6 +93,7 @@ class Replica:
         )
         self._advertised = advertised
         self._queue = RequestQueue()
+        self._serving = Serving(self._context, self._queue)
         self._driver: LeaderDriver | None = None
         self._snapshotter = Snapshotter(self._context)
         self._context.batch_ended = self._snapshotter.on_batch_end
@@ -240,44 +243,23 @@ class Replica:
 
     # ---- requests
 
-    def submit(self, requests: Sequence[Request], *, stale: bool = False) -> asyncio.Future[list[Answer]]:
-        """Queue requests and return one future of their answers, in order. Never raises for what a replica may be.
+    def submit(
+        self, requests: Sequence[Request], *, freshness: Freshness = LINEARIZABLE
+    ) -> asyncio.Future[list[Answer]]:
+        """Take requests and return one future of their answers, in order. Never raises for what a replica may be.
 
         Args:
             requests: Decided in this order, those of one session above all.
-            stale: A follower answers queries from its applied state instead of NOT_LEADER.
+            freshness: Of the queries. Anything but linearizable a follower answers too, from the state that it has
+                applied, if that is new enough; else TOO_STALE, whose payload is the known lag in ms as decimal digits
+                (empty: not known). NOT_READY while there is no whole state.
 
         """
-        future: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
-        driver = self._driver
-        if driver is None or not driver.accepts:
-            future.set_result(self._answer_here(requests, stale=stale))
-        elif not requests:
-            future.set_result([])
-        elif self._queue.request_count + len(requests) > self._context.settings.queue_requests_max:
-            future.set_result([Answer(AnswerStatus.OVERLOADED, self.revision, b"")] * len(requests))
-        else:
-            self._queue.add(Submission(requests, future))
-            driver.wake()
-        return future
+        return self._serving.submit(requests, freshness)
 
     def report(self, report: Report) -> asyncio.Future[list[Answer]]:
         """Tell the leader what was found of a snapshot or of a state; answered as `submit` answers."""
         return self.submit([report])
-
-    def _answer_here(self, requests: Sequence[Request], *, stale: bool) -> list[Answer]:
-        """Answer without leading."""
-        context = self._context
-        denied = Answer(AnswerStatus.NOT_LEADER, self.revision, b"")
-        if not stale or not context.state_is_confirmed:
-            return [denied] * len(requests)
-        query = context.machine.query
-        return [
-            Answer(AnswerStatus.OK, self.revision, query(request.payload, self.revision))
-            if isinstance(request, Query)
-            else denied
-            for request in requests
-        ]
 
     # ---- telling
 
@@ -369,7 +351,7 @@ class Replica:
 
     async def _lead(self) -> None:
         assert self._election is not None
-        self._driver = LeaderDriver(self._context, self._queue)
+        self._driver = self._serving.driver = LeaderDriver(self._context, self._queue)
         self._context.want_checkpoint = self._driver.want_checkpoint
         outcome = None
         try:
@@ -379,7 +361,7 @@ class Replica:
         except MissingLogError as error:
             _logger.warning("booting again: %s", error, extra=self._context.log_extra)
         finally:
-            self._driver = None
+            self._driver = self._serving.driver = None
             self._context.want_checkpoint = ignore
         self._context.leader = self._context.leader_address = None
         await self._election.resign()
@@ -388,6 +370,7 @@ class Replica:
 
     async def _rebuild(self) -> None:
         """Throw the state away: it shows what was not confirmed, or cannot be continued. Metadata may be away."""
+        self._context.has_state = False
         while True:
             with contextlib.suppress(LedgerError):
                 await boot(self._context)

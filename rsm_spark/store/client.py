@@ -26,26 +26,19 @@ replica, at the revision that it has applied. A call ends after `timeout_s` at t
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Iterable
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from ledger.ports import MetadataStore
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
-from rsm_spark.errors import (
-    InvalidCommandError,
-    NoLeaderError,
-    NotLeaderError,
-    OutcomeUnknownError,
-)
-from rsm_spark.grpc.codec import SESSION_BYTES
+from rsm_spark.errors import InvalidCommandError
+from rsm_spark.grpc.security import Security
 from rsm_spark.log.discovery import Discovery
-from rsm_spark.store.core.command_stream import CommandStream
-from rsm_spark.store.core.operation import Ending, Operation, StreamLimits
+from rsm_spark.store.client_link import ClientLink
+from rsm_spark.store.core.operation import Operation, StreamLimits
 from rsm_spark.store.kv import messages as m
 from rsm_spark.store.leader_finder import FixedReplica, FoundReplica, LeaderFinder
-from rsm_spark.store.leader_link import LeaderLink
 
 __all__ = ["TIMEOUT_S", "CompareResult", "MapClient", "MapPage", "MapValue", "scan_range"]
 
@@ -97,6 +90,10 @@ class MapClient:
         is_stale: Read from that replica whether it leads or not.
         limits: Of messages.
         timeout_s: Time limit of a call that names none.
+        security: TLS and token; None = as the environment says.
+
+    Raises:
+        UsageError: A file of `security` cannot be used.
 
     """
 
@@ -108,11 +105,11 @@ class MapClient:
         is_stale: bool = False,
         limits: StreamLimits | None = None,
         timeout_s: float = TIMEOUT_S,
+        security: Security | None = None,
     ) -> None:
         self._log = log
         self._timeout_s = timeout_s
-        self._stream = CommandStream(lambda: os.urandom(SESSION_BYTES), limits, follows_leader=not is_stale)
-        self._link = LeaderLink(self._stream, finder, log, is_stale=is_stale)
+        self._link = ClientLink(finder, log, is_one_replica=is_stale, limits=limits, security=security)
         self._store: MetadataStore | None = None
 
     @classmethod
@@ -125,6 +122,7 @@ class MapClient:
         rsm_root: str = DEFAULT_RSM_ROOT,
         timeout_s: float = TIMEOUT_S,
         limits: StreamLimits | None = None,
+        security: Security | None = None,
     ) -> Self:
         """Return a client of the map that lives in the log of this name.
 
@@ -135,18 +133,25 @@ class MapClient:
             rsm_root: Root of the logs in ZooKeeper.
             timeout_s: Time limit of every call that names none.
             limits: Of messages.
+            security: TLS and token; None = as the environment says (`RSM_STORE__TLS_CA`, `RSM_STORE__TOKEN_FILE`, …).
 
         Raises:
+            UsageError: A file of `security` cannot be used.
             MetadataUnavailableError: ZooKeeper does not answer.
 
         """
         if replica is not None:
-            return cls(FixedReplica(replica), log, is_stale=True, limits=limits, timeout_s=timeout_s)
+            return cls(FixedReplica(replica), log, is_stale=True, limits=limits, timeout_s=timeout_s, security=security)
         from ledger.zk.session import connect  # noqa: PLC0415 - kazoo only where it is used
         from ledger.zk.uri import MetadataUri  # noqa: PLC0415
 
         store = await connect(MetadataUri.of(metadata_uri).hosts)
-        client = cls(FoundReplica(Discovery(store, log, rsm_root)), log, limits=limits, timeout_s=timeout_s)
+        finder = FoundReplica(Discovery(store, log, rsm_root))
+        try:
+            client = cls(finder, log, limits=limits, timeout_s=timeout_s, security=security)
+        except BaseException:
+            await store.close()
+            raise
         client._store = store
         return client
 
@@ -279,38 +284,18 @@ class MapClient:
         return self._timeout_s if timeout_s is None else timeout_s
 
     def _reply(self, operation: Operation) -> m.MapReply:
-        self._check(operation)
+        self._link.check(operation)
         reply = m.decode_reply(operation.payload)
         if isinstance(reply, m.Refused):
             raise InvalidCommandError(reply.reason)
         return reply
 
     def _result(self, operation: Operation) -> m.MapResult:
-        self._check(operation)
+        self._link.check(operation)
         result = m.decode_result(operation.payload)
         if isinstance(result, m.Refused):
             raise InvalidCommandError(result.reason)
         return result
-
-    def _check(self, operation: Operation) -> None:
-        """Raise what an operation without an answer means."""
-        if operation.outcome is Ending.ANSWERED:
-            return
-        what = "query" if operation.is_query else "command"
-        why = f" ({self._link.trouble})" if self._link.trouble else ""
-        match operation.outcome:
-            case Ending.UNKNOWN:
-                raise OutcomeUnknownError(
-                    f"log {self._log}: no answer to command {operation.sequence}; it may have been applied{why}. Read "
-                    "what it writes before sending it anew"
-                )
-            case Ending.NOT_LEADER:
-                raise NotLeaderError(f"log {self._log}: the replica asked does not lead; the {what} was not applied")
-            case Ending.TOO_LARGE:
-                raise InvalidCommandError(f"log {self._log}: the command does not fit one entry of the log")
-            case _:
-                fate = "answered" if operation.is_query else "applied"
-                raise NoLeaderError(f"log {self._log}: no leader answered in time; the {what} was not {fate}{why}")
 
 
 def _key(key: bytes) -> bytes:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ledger.errors import UsageError
 from rsm_spark.core.commands import AnswerStatus
-from rsm_spark.errors import ConnectionLostError, NoLeaderError
+from rsm_spark.core.freshness import LINEARIZABLE, Freshness
+from rsm_spark.errors import ConnectionLostError, NoLeaderError, OverloadedError
 from rsm_spark.grpc.channel import ReplicaChannel
 from rsm_spark.grpc.security import Security
 from rsm_spark.store.core.command_stream import CommandStream
@@ -52,8 +53,10 @@ class LeaderLink:
         stream: Decides; used by nobody else.
         finder: Names the replica to send to.
         log: Name of the log.
-        is_stale: A replica that does not lead may answer queries.
         security: TLS and token; None = as the environment says.
+
+    Attributes:
+        leader_hint: Address of the leader by the word of the replica that refused last; "" if none did.
 
     Raises:
         UsageError: A file of `security` cannot be used.
@@ -66,7 +69,6 @@ class LeaderLink:
         finder: LeaderFinder,
         log: str,
         *,
-        is_stale: bool = False,
         security: Security | None = None,
     ) -> None:
         self._security = security if security is not None else Security.from_environment()
@@ -74,13 +76,13 @@ class LeaderLink:
         self._stream = stream
         self._finder = finder
         self._log = log
-        self._is_stale = is_stale
         self._loop = asyncio.get_running_loop()
         # Set when there may be something to send, or a reason to look for the leader again.
         self._wake = asyncio.Event()
         self._channel: ReplicaChannel | None = None
-        # Who leads, by the word of a replica that refused.
+        # Who leads, by the word of a replica that refused; "" once that has been followed.
         self._hint = ""
+        self.leader_hint = ""
         # Replica that the metadata store has replaced while it was in use: not to be gone back to by a hint.
         self._left = ""
         self._has_answered = False
@@ -109,42 +111,53 @@ class LeaderLink:
         self._task.cancel()
         await asyncio.wait([self._task])
 
-    def submit(self, payload: bytes, timeout_s: float, *, is_query: bool) -> asyncio.Future[Operation]:
+    def submit(
+        self, payload: bytes, timeout_s: float, *, is_query: bool, freshness: Freshness = LINEARIZABLE
+    ) -> asyncio.Future[Operation]:
         """Queue one operation; the future gets it when it has ended.
 
         Raises:
             NoLeaderError: This client is closed.
+            OverloadedError: Too many operations wait.
 
         """
         future: asyncio.Future[Operation] = self._loop.create_future()
-        deadline_s = self._begin(timeout_s)
-        self._stream.submit(Operation(payload, deadline_s, future, is_query=is_query))
+        deadline_s = self._begin(timeout_s, 1)
+        self._stream.submit(Operation(payload, deadline_s, future, is_query=is_query, freshness=freshness))
         return future
 
     def submit_many(
-        self, payloads: Sequence[bytes], timeout_s: float, *, is_query: bool
+        self, payloads: Sequence[bytes], timeout_s: float, *, is_query: bool, freshness: Freshness = LINEARIZABLE
     ) -> asyncio.Future[list[Operation]]:
         """Queue operations in order; one future gets all of them when the last has ended.
 
         Raises:
             NoLeaderError: This client is closed.
+            OverloadedError: Too many operations wait.
 
         """
         future: asyncio.Future[list[Operation]] = self._loop.create_future()
         if not payloads:
             future.set_result([])
             return future
-        deadline_s = self._begin(timeout_s)
+        deadline_s = self._begin(timeout_s, len(payloads))
         group = _Group(future)
-        group.operations = [Operation(payload, deadline_s, group, is_query=is_query) for payload in payloads]
+        group.operations = [
+            Operation(payload, deadline_s, group, is_query=is_query, freshness=freshness) for payload in payloads
+        ]
         group.left = len(group.operations)
         for operation in group.operations:
             self._stream.submit(operation)
         return future
 
-    def _begin(self, timeout_s: float) -> float:
+    def _begin(self, timeout_s: float, count: int) -> float:
         if self._is_closed:
             raise NoLeaderError(f"log {self._log}: this client is closed")
+        if not self._stream.has_room(count):
+            raise OverloadedError(
+                f"log {self._log}: too many operations wait for an answer already to take {count:,} more; none of them "
+                "was sent: wait for earlier calls before making new ones"
+            )
         self._tick_s = min(self._tick_s, max(_TICK_MIN_S, timeout_s / 20))
         if self._tick is None:
             self._tick = self._loop.call_later(self._tick_s, self._on_tick)
@@ -214,7 +227,7 @@ class LeaderLink:
 
     async def _serve(self, address: str, moved: asyncio.Event) -> None:
         """Exchange messages with one replica until it refuses, breaks off, or another one leads."""
-        async with ReplicaChannel(address, self._log, is_stale=self._is_stale, security=self._security) as channel:
+        async with ReplicaChannel(address, self._log, security=self._security) as channel:
             self._channel = channel
             reader: asyncio.Task[None] | None = None
             look = self._loop.create_task(self._look(channel, moved))
@@ -278,7 +291,7 @@ class LeaderLink:
             except ValueError as error:
                 raise ConnectionLostError(f"{channel.address}: {error}") from error
             if received.leader_address and received.leader_address != channel.address:
-                self._hint = received.leader_address
+                self._hint = self.leader_hint = received.leader_address
             if ended:
                 self._has_answered = True
                 self._trouble = self._left = ""

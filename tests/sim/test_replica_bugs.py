@@ -215,11 +215,11 @@ def negative_reply_is_not_logged(patch: pytest.MonkeyPatch) -> None:
 def read_joins_the_batch_already_sent(patch: pytest.MonkeyPatch) -> None:
     original = Replica.submit
 
-    def submit(self: Replica, requests: Any, *, stale: bool = False) -> Any:
+    def submit(self: Replica, requests: Any, **options: Any) -> Any:
         driver = self._driver
         batch = driver.protocol.batch if driver is not None and driver.accepts else None
         if batch is None or not batch.submissions or not all(isinstance(r, Query) for r in requests):
-            return original(self, requests, stale=stale)
+            return original(self, requests, **options)
         state = self._context.state
         answers = [
             Answer(AnswerStatus.OK, state.revision, state.machine.query(r.payload, state.revision)) for r in requests
@@ -235,13 +235,13 @@ def read_joins_the_batch_already_sent(patch: pytest.MonkeyPatch) -> None:
 def read_is_answered_at_once(patch: pytest.MonkeyPatch) -> None:
     original = Replica.submit
 
-    def submit(self: Replica, requests: Any, *, stale: bool = False) -> Any:
+    def submit(self: Replica, requests: Any, **options: Any) -> Any:
         if self._driver is not None and self._driver.accepts and all(isinstance(r, Query) for r in requests):
             future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             query, revision = self._context.machine.query, self.revision
             future.set_result([Answer(AnswerStatus.OK, revision, query(r.payload, revision)) for r in requests])
             return future
-        return original(self, requests, stale=stale)
+        return original(self, requests, **options)
 
     patch.setattr(Replica, "submit", submit)
 

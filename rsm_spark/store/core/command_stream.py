@@ -19,9 +19,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from rsm_spark.core.commands import AnswerStatus
-from rsm_spark.store.core.operation import Ending, Message, Operation, StreamLimits
+from rsm_spark.core.freshness import LINEARIZABLE, Freshness, ReadKind, at_least
+from rsm_spark.store.core.operation import Ending, Message, Operation, SeenRevision, StreamLimits
 
 __all__ = ["CommandStream"]
+
+_ENDINGS_OF_ONE_REPLICA = {
+    AnswerStatus.NOT_LEADER: Ending.NOT_LEADER,
+    AnswerStatus.TOO_STALE: Ending.TOO_STALE,
+    AnswerStatus.NOT_READY: Ending.NOT_READY,
+}
 
 
 class CommandStream:
@@ -30,20 +37,29 @@ class CommandStream:
     Args:
         new_session: Returns 16 fresh random bytes.
         limits: Of messages.
-        follows_leader: False = everything goes to one replica; NOT_LEADER ends it.
+        follows_leader: False = everything goes to one replica; NOT_LEADER, TOO_STALE and NOT_READY end it.
+        seen: Shared with other streams of the same client.
 
     Attributes:
+        seen: Highest revision that an answer named.
         refusal: Why sending pauses, or None. The shell waits or finds the leader, then calls `resume`.
 
     """
 
     def __init__(
-        self, new_session: Callable[[], bytes], limits: StreamLimits | None = None, *, follows_leader: bool = True
+        self,
+        new_session: Callable[[], bytes],
+        limits: StreamLimits | None = None,
+        *,
+        follows_leader: bool = True,
+        seen: SeenRevision | None = None,
     ) -> None:
         self._new_session = new_session
         self._limits = limits or StreamLimits()
         self._follows_leader = follows_leader
         self.refusal: AnswerStatus | None = None
+        self.seen = seen if seen is not None else SeenRevision()
+        self._open_count = 0
         self._waiting_commands: deque[Operation] = deque()
         self._waiting_queries: deque[Operation] = deque()
         self._returned: deque[Operation] = deque()
@@ -81,8 +97,13 @@ class CommandStream:
         """Whether a message has no answer yet."""
         return bool(self._messages)
 
+    def has_room(self, count: int) -> bool:
+        """Return whether so many operations more may wait."""
+        return self._open_count + count <= self._limits.waiting_operations_max
+
     def submit(self, operation: Operation) -> None:
         """Queue an operation behind the others of its kind."""
+        self._open_count += 1
         (self._waiting_queries if operation.is_query else self._waiting_commands).append(operation)
 
     def compose(self) -> Message | None:
@@ -96,11 +117,11 @@ class CommandStream:
             commands, room_bytes = self._take_commands(room, room_bytes)
         elif self._waiting_commands:
             opens = not any(message.opens_session for message in self._messages.values())
-        queries, _ = self._take(self._waiting_queries, room - len(commands), room_bytes, has_some=bool(commands))
+        queries, freshness = self._take_queries(room - len(commands), room_bytes, has_some=bool(commands))
         if not commands and not queries and not opens:
             return None
         self._message_id += 1
-        message = Message(self._message_id, self._session, opens, self._answered_up_to, commands, queries)
+        message = Message(self._message_id, self._session, opens, self._answered_up_to, commands, queries, freshness)
         self._messages[self._message_id] = message
         return message
 
@@ -115,13 +136,33 @@ class CommandStream:
         commands += fresh
         return commands, room_bytes
 
-    def _take(self, queue: deque[Operation], room: int, room_bytes: int, has_some: bool) -> tuple[list[Operation], int]:
+    def _take_queries(self, room: int, room_bytes: int, *, has_some: bool) -> tuple[list[Operation], Freshness]:
+        """Take queries that are to be equally fresh."""
+        queue = self._waiting_queries
+        if not queue:
+            return [], LINEARIZABLE
+        freshness = queue[0].freshness
+        queries, _ = self._take(queue, room, room_bytes, has_some, freshness)
+        if freshness.kind is ReadKind.SESSION and not freshness.min_revision:
+            freshness = at_least(self.seen.revision)
+        return queries, freshness
+
+    def _take(
+        self,
+        queue: deque[Operation],
+        room: int,
+        room_bytes: int,
+        has_some: bool,
+        freshness: Freshness = LINEARIZABLE,
+    ) -> tuple[list[Operation], int]:
         taken: list[Operation] = []
         barrier = min(self._given_up, default=None) if self._given_up else None
         while queue and room > 0:
             operation = queue[0]
             if operation.outcome is None:
                 if barrier is not None and operation.sequence > barrier:
+                    break
+                if operation.freshness is not freshness and operation.freshness != freshness:
                     break
                 size = len(operation.payload)
                 if size > room_bytes and (has_some or taken):
@@ -157,6 +198,7 @@ class CommandStream:
         opens = int(message.opens_session)
         _check_answers(len(operations) + opens, statuses, revisions, payloads)
         del self._messages[message_id]
+        self.seen.revision = max(self.seen.revision, max(revisions, default=0))
         ended: list[Operation] = self._on_opened(statuses[0] if statuses else 0) if opens else []
         returned: list[Operation] = []
         for index, operation in enumerate(operations, opens):
@@ -168,7 +210,7 @@ class CommandStream:
                 operation.revision = revisions[index]
                 ended.append(self._end(operation, Ending.ANSWERED))
                 continue
-            ending = self._on_refused(operation, status)
+            ending = self._on_refused(operation, status, payloads[index])
             if ending is None:
                 returned.append(operation)
             else:
@@ -187,12 +229,15 @@ class CommandStream:
             self._pause(status)
         return []
 
-    def _on_refused(self, operation: Operation, status: int) -> Ending | None:
+    def _on_refused(self, operation: Operation, status: int, reason: bytes) -> Ending | None:
         """Return how the operation ended, or None: it has to be sent again, once the reason is dealt with."""
+        operation.refusal = AnswerStatus(status)
         if status == AnswerStatus.TOO_LARGE:
             return Ending.TOO_LARGE
-        if status == AnswerStatus.NOT_LEADER and not self._follows_leader:
-            return Ending.UNKNOWN if operation.is_unsure else Ending.NOT_LEADER
+        if not self._follows_leader and status in _ENDINGS_OF_ONE_REPLICA:
+            if operation.is_query:
+                operation.payload = reason
+            return Ending.UNKNOWN if operation.is_unsure else _ENDINGS_OF_ONE_REPLICA[AnswerStatus(status)]
         if status == AnswerStatus.SESSION_EXPIRED:
             self._is_expired = True
         elif status == AnswerStatus.OUTCOME_UNKNOWN and not operation.is_query:
@@ -272,6 +317,7 @@ class CommandStream:
 
     def _end(self, operation: Operation, outcome: Ending) -> Operation:
         operation.outcome = outcome
+        self._open_count -= 1
         sequence = operation.sequence
         if sequence:
             if sequence == self._answered_up_to + 1:
@@ -293,6 +339,10 @@ class CommandStream:
 
     def validate(self) -> None:
         """Check the invariants; tests call this after every event."""
+        queues = (self._waiting_commands, self._waiting_queries, self._returned)
+        flying_all = [one for message in self._messages.values() for one in (*message.commands, *message.queries)]
+        waiting_all = [one for queue in queues for one in queue]
+        assert self._open_count == sum(one.outcome is None for one in (*flying_all, *waiting_all))
         assert 0 <= self._answered_up_to <= self._last_sequence
         assert self._answered_up_to + 1 not in self._ended
         assert self._given_up <= self._ended

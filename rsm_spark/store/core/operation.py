@@ -7,7 +7,10 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Ending", "Message", "Operation", "StreamLimits"]
+from rsm_spark.core.commands import AnswerStatus
+from rsm_spark.core.freshness import LINEARIZABLE, Freshness
+
+__all__ = ["Ending", "Message", "Operation", "SeenRevision", "StreamLimits"]
 
 
 class Ending(Enum):
@@ -17,7 +20,9 @@ class Ending(Enum):
     TOO_LARGE: refused for good, never applied.
     NEVER_APPLIED: the time limit passed; no attempt was or will be executed (or it is a query).
     UNKNOWN: the time limit passed, or the session expired, and an attempt may have been executed.
-    NOT_LEADER: the one replica that this client was told to use does not lead.
+    NOT_LEADER: the one replica that this client was told to use does not lead; this was the only attempt.
+    TOO_STALE: the one replica that this client was told to use is not new enough for the query.
+    NOT_READY: the one replica that this client was told to use has no state to read now.
     """
 
     ANSWERED = "answered"
@@ -25,6 +30,8 @@ class Ending(Enum):
     NEVER_APPLIED = "never applied"
     UNKNOWN = "unknown"
     NOT_LEADER = "not leader"
+    TOO_STALE = "too stale"
+    NOT_READY = "not ready"
 
 
 class Operation:
@@ -32,26 +39,58 @@ class Operation:
 
     Attributes:
         is_query: Reads; takes no sequence and may be sent at will.
-        payload: What the machine gets; once answered, what it said.
+        payload: What the machine gets; once answered, what it said. Of a query that was TOO_STALE: the known lag.
+        freshness: Of a query.
         deadline_s: On the clock of `CommandStream.expire`.
         ticket: The shell's own.
         sequence: Within the session; 0 before it is first sent.
         is_unsure: An attempt was sent whose outcome will never be heard.
         outcome: None until it has ended.
+        refusal: Why it was sent back last, while it has no outcome or one for want of an answer.
         revision: Of the state that the answer shows.
 
     """
 
-    __slots__ = ("deadline_s", "is_query", "is_unsure", "outcome", "payload", "revision", "sequence", "ticket")
+    __slots__ = (
+        "deadline_s",
+        "freshness",
+        "is_query",
+        "is_unsure",
+        "outcome",
+        "payload",
+        "refusal",
+        "revision",
+        "sequence",
+        "ticket",
+    )
 
-    def __init__(self, payload: bytes, deadline_s: float, ticket: Any, *, is_query: bool = False) -> None:
+    def __init__(
+        self,
+        payload: bytes,
+        deadline_s: float,
+        ticket: Any,
+        *,
+        is_query: bool = False,
+        freshness: Freshness = LINEARIZABLE,
+    ) -> None:
         self.payload = payload
         self.deadline_s = deadline_s
         self.ticket = ticket
         self.is_query = is_query
+        self.freshness = freshness
         self.sequence = 0
         self.is_unsure = False
         self.outcome: Ending | None = None
+        self.refusal: AnswerStatus | None = None
+        self.revision = 0
+
+
+class SeenRevision:
+    """Highest revision that a client has seen: its session reads never go back behind it. Shared by its connections."""
+
+    __slots__ = ("revision",)
+
+    def __init__(self) -> None:
         self.revision = 0
 
 
@@ -62,12 +101,14 @@ class StreamLimits(msgspec.Struct, frozen=True):
         message_operations_max: In one message.
         message_bytes_max: Payload bytes of one message, unless it has a single operation.
         messages_in_flight_max: One is being committed, the next waits at the leader; more would only be smaller.
+        waiting_operations_max: Without an answer, sent or not; a call beyond it is refused at once.
 
     """
 
     message_operations_max: int = 2_000
     message_bytes_max: int = 1024 * 1024
     messages_in_flight_max: int = 2
+    waiting_operations_max: int = 200_000
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
@@ -80,6 +121,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
         answered_up_to: Commands up to here are answered or given up.
         commands: In order of their sequences.
         queries: Evaluated after the commands.
+        freshness: Of the queries.
 
     """
 
@@ -89,3 +131,4 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     answered_up_to: int
     commands: list[Operation]
     queries: list[Operation]
+    freshness: Freshness = LINEARIZABLE

@@ -13,6 +13,7 @@ import pytest
 
 from ledger.errors import UsageError
 from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, Query
+from rsm_spark.core.freshness import LINEARIZABLE
 from rsm_spark.errors import ConnectionLostError, InvalidCommandError, RsmError
 from rsm_spark.grpc import codec, store_pb2
 from rsm_spark.grpc.channel import ReplicaChannel
@@ -41,10 +42,10 @@ async def ask(channel: ReplicaChannel, asked: Message, stream: bool) -> None:
 
 
 def test_requests_come_out_of_the_codec_as_they_went_in() -> None:
-    text = codec.encode_message(message(7, commands=2, queries=1), "orders", is_stale=False)
+    text = codec.encode_message(message(7, commands=2, queries=1), "orders")
     received = codec.decode_requests(text)
     put = [m.encode(m.Put(b"k%d" % n, b"v")) for n in range(2)]
-    assert (received.message_id, received.log, received.is_stale) == (7, "orders", False)
+    assert (received.message_id, received.log, received.freshness) == (7, "orders", LINEARIZABLE)
     assert received.requests == [
         OpenSession(SESSION),
         Command(SESSION, 1, 0, put[0]),
@@ -166,7 +167,7 @@ async def test_a_stream_that_sends_without_waiting_is_read_no_further_than_its_l
 
         async def send() -> None:
             for number in range(200):
-                text = codec.encode_message(Message(number, SESSION, False, 0, [], [padding]), "orders", is_stale=False)
+                text = codec.encode_message(Message(number, SESSION, False, 0, [], [padding]), "orders")
                 await call.write(text)
 
         sending = asyncio.create_task(send())

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, Query, Request
+from rsm_spark.core.freshness import LINEARIZABLE, Freshness, ReadKind
 from rsm_spark.core.records import CommandHead
 from rsm_spark.core.sessions import SessionTable, Verdict
 from rsm_spark.grpc.server import ReplicaServer
@@ -77,10 +78,14 @@ class ReplicaDouble:
         self.refuse: Callable[[Request], AnswerStatus | None] = lambda _request: None
         self.gate: asyncio.Event | None = None
         self.submissions: list[list[Request]] = []
+        self.reads: list[Freshness] = []
 
-    def submit(self, requests: Sequence[Request], *, stale: bool = False) -> asyncio.Future[list[Answer]]:
+    def submit(
+        self, requests: Sequence[Request], *, freshness: Freshness = LINEARIZABLE
+    ) -> asyncio.Future[list[Answer]]:
         self.submissions.append(list(requests))
-        answers = [self._answer(request, stale) for request in requests]
+        self.reads.append(freshness)
+        answers = [self._answer(request, freshness) for request in requests]
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[Answer]] = loop.create_future()
         if self.gate is None:
@@ -90,11 +95,12 @@ class ReplicaDouble:
             future.add_done_callback(lambda _, task=task: None)
         return future
 
-    def _answer(self, request: Request, stale: bool) -> Answer:
+    def _answer(self, request: Request, freshness: Freshness) -> Answer:
         refused = self.refuse(request)
         if refused is not None:
             return Answer(refused, self.group.revision, b"")
-        if not self.leads and not (stale and isinstance(request, Query)):
+        is_local = freshness.kind is not ReadKind.LINEARIZABLE and isinstance(request, Query)
+        if not self.leads and not is_local:
             return Answer(AnswerStatus.NOT_LEADER, self.group.revision, b"")
         return self.group.execute(request)
 

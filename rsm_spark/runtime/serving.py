@@ -1,0 +1,175 @@
+"""What becomes of requests: queued for the leader's next batch, answered from the state as it is, or refused at once.
+
+A read that need not be linearizable is answered from confirmed state, on any replica, if that is new enough; on a
+leader with a batch on its way, whose live state shows what is not confirmed, it goes with the next batch instead. A
+session read of a revision that is still on its way waits for it, for a short time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from rsm_spark.core.batching import RequestQueue, Submission
+from rsm_spark.core.commands import Answer, AnswerStatus, Query, Request
+from rsm_spark.core.freshness import Freshness, LoggedTimeGauge, ReadKind, ReadVerdict, judge_read
+from rsm_spark.runtime.context import ReplicaContext, resolve
+
+if TYPE_CHECKING:
+    from rsm_spark.runtime.leading import LeaderDriver
+
+__all__ = ["SESSION_WAIT_S", "Serving"]
+
+SESSION_WAIT_S = 0.25
+"""How long a session read waits for its revision: many times a follower's usual lag, and not long for who can ask
+another replica instead."""
+
+
+class _WaitingRead(NamedTuple):
+    """A session read whose revision has not come yet; ordered by it."""
+
+    min_revision: int
+    number: int
+    requests: Sequence[Request]
+    future: asyncio.Future[list[Answer]]
+    due_s: float
+
+
+class Serving:
+    """Takes requests for one replica. Everything happens on its event loop.
+
+    Args:
+        context: Of the replica.
+        queue: Read by the leader's driver.
+
+    Attributes:
+        driver: While this replica leads, or tries to.
+        overloaded: Requests refused because a queue was full.
+        too_stale: Reads refused because the state was not new enough.
+
+    """
+
+    def __init__(self, context: ReplicaContext, queue: RequestQueue) -> None:
+        self.driver: LeaderDriver | None = None
+        self.overloaded = 0
+        self.too_stale = 0
+        self._context = context
+        self._queue = queue
+        self._gauge = LoggedTimeGauge()
+        self._waiting: list[_WaitingRead] = []
+        self._waiting_requests = 0
+        self._waited = 0
+        self._timer: asyncio.TimerHandle | None = None
+        context.applied_listeners.append(self._on_applied)
+
+    @property
+    def lag_ms(self) -> int | None:
+        """Age of the confirmed state in logged time, by the bounds known; None before the first entry of the log."""
+        now_ms = int(asyncio.get_running_loop().time() * 1000)
+        return self._gauge.lag_ms(self._context.clock_ms(), now_ms)
+
+    def submit(self, requests: Sequence[Request], freshness: Freshness) -> asyncio.Future[list[Answer]]:
+        """Return one future of the answers, in order; see `Replica.submit`."""
+        future: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
+        driver = self.driver
+        leads = driver is not None and driver.accepts
+        if not requests:
+            future.set_result([])
+        elif freshness.kind is not ReadKind.LINEARIZABLE and self._can_read(requests, leads=leads):
+            self._read(requests, freshness, future)
+        elif not leads:
+            future.set_result(self._refused(AnswerStatus.NOT_LEADER, requests))
+        elif self._is_full(self._queue.request_count + len(requests)):
+            self.overloaded += len(requests)
+            future.set_result(self._refused(AnswerStatus.OVERLOADED, requests))
+        else:
+            assert driver is not None
+            self._queue.add(Submission(requests, future))
+            driver.wake()
+        return future
+
+    def _can_read(self, requests: Sequence[Request], *, leads: bool) -> bool:
+        """Return whether the requests are to be answered from the state, or refused, without the log."""
+        if not leads:
+            return True
+        return self._context.state_is_confirmed and all(type(request) is Query for request in requests)
+
+    def _read(self, requests: Sequence[Request], freshness: Freshness, future: asyncio.Future[list[Answer]]) -> None:
+        context = self._context
+        if not context.has_state or not context.state_is_confirmed:
+            future.set_result(self._refused(AnswerStatus.NOT_READY, requests))
+            return
+        revision = context.tip.revision
+        lag_ms = self.lag_ms if freshness.kind is ReadKind.BOUNDED else None
+        match judge_read(freshness, revision, max(revision, context.known_revision), lag_ms):
+            case ReadVerdict.SERVE:
+                future.set_result(self._answers(requests))
+            case ReadVerdict.WAIT if self._is_full(self._waiting_requests + len(requests)):
+                self.overloaded += len(requests)
+                future.set_result(self._refused(AnswerStatus.OVERLOADED, requests))
+            case ReadVerdict.WAIT:
+                self._wait(requests, freshness.min_revision, future)
+            case ReadVerdict.TOO_STALE:
+                future.set_result(self._too_stale(requests))
+
+    def _is_full(self, request_count: int) -> bool:
+        return request_count > self._context.settings.queue_requests_max
+
+    def _answers(self, requests: Sequence[Request]) -> list[Answer]:
+        """Answer queries from the state; what is none needs the leader."""
+        context = self._context
+        revision, query = context.tip.revision, context.machine.query
+        denied = Answer(AnswerStatus.NOT_LEADER, revision, b"")
+        return [
+            Answer(AnswerStatus.OK, revision, query(request.payload, revision)) if type(request) is Query else denied
+            for request in requests
+        ]
+
+    def _refused(self, status: AnswerStatus, requests: Sequence[Request], reason: bytes = b"") -> list[Answer]:
+        return [Answer(status, self._context.tip.revision, reason)] * len(requests)
+
+    def _too_stale(self, requests: Sequence[Request]) -> list[Answer]:
+        self.too_stale += len(requests)
+        lag_ms = self.lag_ms
+        return self._refused(AnswerStatus.TOO_STALE, requests, b"" if lag_ms is None else b"%d" % lag_ms)
+
+    # ---- session reads that wait
+
+    def _wait(self, requests: Sequence[Request], min_revision: int, future: asyncio.Future[list[Answer]]) -> None:
+        loop = asyncio.get_running_loop()
+        self._waited += 1
+        due_s = loop.time() + SESSION_WAIT_S
+        heapq.heappush(self._waiting, _WaitingRead(min_revision, self._waited, requests, future, due_s))
+        self._waiting_requests += len(requests)
+        if self._timer is None:
+            self._timer = loop.call_at(due_s, self._give_up)
+
+    def _on_applied(self, revision: int) -> None:
+        context = self._context
+        tip = context.tip
+        now_ms = int(asyncio.get_running_loop().time() * 1000)
+        self._gauge.on_entry(tip.leader_epoch, tip.logged_ms, now_ms)
+        waiting = self._waiting
+        while waiting and waiting[0].min_revision <= revision:
+            read = heapq.heappop(waiting)
+            self._waiting_requests -= len(read.requests)
+            resolve(read.future, self._answers(read.requests))
+
+    def _give_up(self) -> None:
+        """Refuse the reads that have waited long enough."""
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        kept: list[_WaitingRead] = []
+        for read in self._waiting:
+            if read.due_s > now and not read.future.done():
+                kept.append(read)
+            else:
+                self._waiting_requests -= len(read.requests)
+                resolve(read.future, self._too_stale(read.requests))
+        heapq.heapify(kept)
+        self._waiting = kept
+        if kept:
+            self._timer = loop.call_at(min(read.due_s for read in kept), self._give_up)
