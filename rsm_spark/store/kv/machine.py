@@ -2,114 +2,121 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
 
-from rsm_spark.core.machine import (
-    Decision,
-    Field,
-    FieldType,
-    Fold,
-    MachineDescription,
-    RecordDescription,
-    Row,
-    RowChange,
-    TableDescription,
-)
-from rsm_spark.core.records import MACHINE_TYPE_FIRST, pack
+from rsm_spark.core.machine import Decision, MachineDescription, Row, RowChange
+from rsm_spark.core.records import REPLY_BYTES_MAX, pack
 from rsm_spark.errors import CorruptLogError, CorruptSnapshotError, InvalidCommandError
-from rsm_spark.store.kv.messages import (
-    SCAN_BYTES_MAX,
-    SCAN_LIMIT_MAX,
+from rsm_spark.store.kv.commands import (
     CompareAndSet,
-    Delete,
-    Found,
-    Get,
-    KeyValue,
+    Executed,
+    Granted,
+    GrantLease,
+    KeepLease,
+    Kept,
     MapCommand,
     Mismatched,
     NotFound,
-    Page,
     Put,
     Refused,
-    Scan,
+    Removed,
+    RevokeLease,
+    Transaction,
     Written,
-    decode_command,
-    decode_query,
-    encode,
-    key_fault,
-    value_fault,
 )
-from rsm_spark.store.kv.sorted_keys import SortedKeys
+from rsm_spark.store.kv.draft import Draft, operation_fault
+from rsm_spark.store.kv.expiries import Expiries
+from rsm_spark.store.kv.limits import COMPARES_MAX, OPERATIONS_MAX, RECORD_COUNT_MAX, key_fault, value_fault
+from rsm_spark.store.kv.messages import decode_command, decode_query, encode
+from rsm_spark.store.kv.ordered_rows import OrderedRows
+from rsm_spark.store.kv.queries import (
+    ExpiryShown,
+    Found,
+    Get,
+    Leases,
+    LeaseShown,
+    ListLeases,
+    MapResult,
+    Scan,
+    ShowExpiry,
+    ShowLease,
+)
+from rsm_spark.store.kv.records import (
+    DELETED,
+    EXPIRED,
+    EXPIRIES_TABLE,
+    EXPIRY_CLEARED,
+    EXPIRY_SET,
+    LEASE_ENDED,
+    LEASE_KEPT,
+    LEASES_TABLE,
+    MAP_DESCRIPTION,
+    MAP_TABLE,
+    PUT,
+)
+from rsm_spark.store.kv.rows import MapEntry, value_of
+from rsm_spark.store.kv.scanning import scan
 
 __all__ = ["DELETED", "MAP_DESCRIPTION", "MAP_TABLE", "PUT", "MapMachine"]
 
-MAP_TABLE = "map"
-PUT = MACHINE_TYPE_FIRST
-"""Record ``[key, value]``."""
-DELETED = MACHINE_TYPE_FIRST + 1
-"""Record ``[key]``."""
-
-_KEY = Field("key", FieldType.BYTES)
-_VALUE = Field("value", FieldType.BYTES)
-MAP_DESCRIPTION = MachineDescription(
-    name="map",
-    version=1,
-    tables=(TableDescription(MAP_TABLE, (_KEY,), (_VALUE,)),),
-    records=(
-        RecordDescription(PUT, "put", (_KEY, _VALUE), MAP_TABLE, Fold.UPSERT, ("key",), ("value",)),
-        RecordDescription(DELETED, "deleted", (_KEY,), MAP_TABLE, Fold.DELETE, ("key",)),
-    ),
-)
-
-_COLUMN = msgspec.msgpack.Decoder(tuple[bytes])
+_LEASES_MAX = 1_000
 _NOT_FOUND = encode(NotFound())
-
-
-def _column(packed: bytes) -> bytes:
-    """Return the one column of a canonical key or row."""
-    return _COLUMN.decode(packed)[0]
 
 
 class MapMachine:
     """State of the map. Keys have 1 to 4,096 bytes, values up to 1 MiB; refusals are replies, not errors."""
 
     def __init__(self) -> None:
-        # Key -> (canonical row, mod revision). The row is kept packed: the digest needs its old bytes at every write.
-        self._rows: dict[bytes, tuple[bytes, int]] = {}
-        # Invariant: knows every key of `_rows`, once placed.
-        self._order = SortedKeys(self._rows)
+        self._rows: OrderedRows[MapEntry] = OrderedRows()
+        self._expiries = Expiries()
 
     def __len__(self) -> int:
         """Return the number of keys."""
-        return len(self._rows)
+        return len(self._rows.entries)
 
     @property
     def description(self) -> MachineDescription:
         """Self-description."""
         return MAP_DESCRIPTION
 
-    def decide(self, command: bytes, revision: int, now_ms: int) -> Decision:  # noqa: ARG002 - the map knows no time
+    # ---- deciding
+
+    def decide(self, command: bytes, revision: int, now_ms: int) -> Decision:
         """Decide a command: see `rsm_spark.store.kv.messages` for its bytes and its replies."""
         try:
             decoded = decode_command(command)
+            fault = _fault(decoded)
+            if fault is not None:
+                return _refused(fault)
+            if isinstance(decoded, Put) and decoded.key not in self._expiries.keys.entries:
+                return Decision(((PUT, (decoded.key, decoded.value)),), encode(Written(revision)))
+            return self._decide(decoded, revision, now_ms)
         except InvalidCommandError as error:
-            return Decision((), encode(Refused(str(error))))
-        fault = _fault(decoded)
-        if fault is not None:
-            return Decision((), encode(Refused(fault)))
-        if isinstance(decoded, Put):
-            return Decision(((PUT, (decoded.key, decoded.value)),), encode(Written(revision)))
-        if isinstance(decoded, Delete):
-            if decoded.key not in self._rows:
-                return Decision((), _NOT_FOUND)
-            return Decision(((DELETED, (decoded.key,)),), encode(Written(revision)))
-        return self._compare_and_set(decoded, revision)
+            return _refused(str(error))
 
-    def _compare_and_set(self, command: CompareAndSet, revision: int) -> Decision:
-        found = self._rows.get(command.key)
+    def _decide(self, command: MapCommand, revision: int, now_ms: int) -> Decision:
+        if isinstance(command, CompareAndSet):
+            return self._compare_and_set(command, revision, now_ms)
+        if isinstance(command, Transaction):
+            return self._transact(command, revision, now_ms)
+        if isinstance(command, GrantLease):
+            return Decision(((LEASE_KEPT, (revision, command.ttl_ms, now_ms)),), encode(Granted(revision)))
+        if isinstance(command, KeepLease):
+            return self._keep(command.lease, now_ms)
+        if isinstance(command, RevokeLease):
+            return self._revoke(command.lease, revision)
+        draft = self._draft(revision, now_ms)
+        return Decision(draft.records, encode(draft.run(command)))
+
+    def _draft(self, revision: int, now_ms: int) -> Draft:
+        return Draft(self._rows, self._expiries, revision, now_ms)
+
+    def _compare_and_set(self, command: CompareAndSet, revision: int, now_ms: int) -> Decision:
+        found = self._rows.entries.get(command.key)
         expected = command.expected
         if found is None:
             matches = expected is None
@@ -119,11 +126,52 @@ class MapMachine:
             matches = expected is not None and found[0] == pack((expected,))
         if not matches:
             return Decision((), encode(Mismatched(0 if found is None else found[1])))
+        draft = self._draft(revision, now_ms)
         if command.value is not None:
-            return Decision(((PUT, (command.key, command.value)),), encode(Written(revision)))
+            draft.put(command.key, command.value)
+        elif found is not None:
+            draft.delete(command.key)
+        else:
+            revision = 0
+        return Decision(draft.records, encode(Written(revision)))
+
+    def _transact(self, command: Transaction, revision: int, now_ms: int) -> Decision:
+        draft = self._draft(revision, now_ms)
+        succeeded = all(draft.holds(compare) for compare in command.compares)
+        results = [draft.run(operation) for operation in (command.then if succeeded else command.orelse)]
+        reply = encode(Executed(succeeded, results))
+        if len(reply) > REPLY_BYTES_MAX:
+            return _refused(
+                f"the transaction would answer {len(reply)} bytes, a reply has at most {REPLY_BYTES_MAX}: it was not "
+                "carried out. Read large values by queries, and compare their mod revisions in the transaction"
+            )
+        return Decision(draft.records, reply)
+
+    def _keep(self, lease: int, now_ms: int) -> Decision:
+        found = self._expiries.leases.get(lease)
         if found is None:
-            return Decision((), encode(Written(0)))
-        return Decision(((DELETED, (command.key,)),), encode(Written(revision)))
+            return Decision((), _NOT_FOUND)
+        return Decision(((LEASE_KEPT, (lease, found.ttl_ms, now_ms)),), encode(Kept(found.ttl_ms)))
+
+    def _revoke(self, lease: int, revision: int) -> Decision:
+        """End a lease. Of very many keys some go with the entries behind: the lease is at its end from here on."""
+        if lease not in self._expiries.leases:
+            return Decision((), _NOT_FOUND)
+        records: list[tuple[int, tuple[Any, ...]]] = [(LEASE_ENDED, (lease,))]
+        records += self._expiries.ending(lease, self._rows.entries, RECORD_COUNT_MAX - 1)
+        return Decision(records, encode(Removed(self._expiries.key_count(lease), revision)))
+
+    # ---- time
+
+    def due(self, now_ms: int, promoted_ms: int, limit: int) -> Sequence[tuple[int, tuple[Any, ...]]]:
+        """Return the records that time makes due, oldest first; see `rsm_spark.core.machine.TimedMachine`."""
+        return self._expiries.due(now_ms, promoted_ms, self._rows.entries, limit)
+
+    def next_due_ms(self, promoted_ms: int) -> int | None:
+        """Return the logged time at which something will be due, or None."""
+        return self._expiries.next_due_ms(promoted_ms)
+
+    # ---- folding
 
     def apply(self, record_type: int, fields: tuple[Any, ...], revision: int) -> RowChange:
         """Fold one record into the map.
@@ -136,18 +184,24 @@ class MapMachine:
             if record_type == PUT:
                 key, value = fields
                 row = pack((value,))
-                old = self._rows.get(key)
-                self._rows[key] = (row, revision)
-                if old is not None:
-                    return RowChange(MAP_TABLE, pack((key,)), old[0], row)
-                self._order.note(key)
-                return RowChange(MAP_TABLE, pack((key,)), None, row)
-            if record_type == DELETED:
+                old = self._rows.put(key, (row, revision))
+                return RowChange(MAP_TABLE, pack((key,)), None if old is None else old[0], row)
+            if record_type in {DELETED, EXPIRED}:
                 (key,) = fields
-                gone = self._rows.pop(key, None)
-                if gone is not None:
-                    self._order.note(key)
+                gone = self._rows.remove(key)
                 return RowChange(MAP_TABLE, pack((key,)), None if gone is None else gone[0], None)
+            if record_type == EXPIRY_SET:
+                key, lease, ttl_ms, since_ms = fields
+                return self._expiries.set_key(key, lease, ttl_ms, since_ms, revision)
+            if record_type == EXPIRY_CLEARED:
+                (key,) = fields
+                return self._expiries.clear_key(key)
+            if record_type == LEASE_KEPT:
+                lease, ttl_ms, since_ms = fields
+                return self._expiries.keep_lease(lease, ttl_ms, since_ms, revision)
+            if record_type == LEASE_ENDED:
+                (lease,) = fields
+                return self._expiries.end_lease(lease)
         except (TypeError, ValueError) as error:
             raise CorruptLogError(
                 f"revision {revision}: record type {record_type} of the map has the fields {fields!r}"
@@ -157,40 +211,59 @@ class MapMachine:
             "a newer version wrote this log, or it is not a map's"
         )
 
-    def query(self, query: bytes, revision: int) -> bytes:  # noqa: ARG002 - the answer carries it
+    # ---- answering
+
+    def query(self, query: bytes, revision: int) -> bytes:
         """Answer a query: see `rsm_spark.store.kv.messages`."""
         try:
             decoded = decode_query(query)
         except InvalidCommandError as error:
             return encode(Refused(str(error)))
         if isinstance(decoded, Get):
-            found = self._rows.get(decoded.key)
+            found = self._rows.entries.get(decoded.key)
             if found is None:
                 return _NOT_FOUND
-            return encode(Found(_column(found[0]), found[1]))
-        if decoded.limit < 1:
-            return encode(Refused(f"a scan's limit is at least 1, this one is {decoded.limit}"))
-        return encode(self._scan(decoded))
+            return encode(Found(value_of(found[0]), found[1]))
+        if isinstance(decoded, Scan):
+            if decoded.limit < 1:
+                return encode(Refused(f"a scan's limit is at least 1, this one is {decoded.limit}"))
+            return encode(scan(self._rows, decoded, revision))
+        return encode(self._show(decoded))
 
-    def _scan(self, scan: Scan) -> Page:
-        limit = min(scan.limit, SCAN_LIMIT_MAX)
-        entries: list[KeyValue] = []
-        room = SCAN_BYTES_MAX
-        for key in self._order.since(scan.start):
-            if scan.end is not None and key >= scan.end:
-                break
-            packed, revision = self._rows[key]
-            room -= len(key) + len(packed)
-            # The first row is always given, or a page could be empty and have a successor.
-            if entries and (len(entries) == limit or room < 0):
-                return Page(entries, key)
-            entries.append(KeyValue(key, _column(packed), revision))
-        return Page(entries, None)
+    def _show(self, query: ShowLease | ShowExpiry | ListLeases) -> MapResult:
+        expiries = self._expiries
+        if isinstance(query, ShowLease):
+            return self._lease(query.lease) if query.lease in expiries.leases else NotFound()
+        if isinstance(query, ListLeases):
+            numbers = sorted(number for number in expiries.leases if number > query.after)
+            return Leases([self._lease(number) for number in islice(numbers, max(0, min(query.limit, _LEASES_MAX)))])
+        if query.key not in self._rows.entries:
+            return NotFound()
+        expiry = expiries.keys.entries.get(query.key)
+        if expiry is None:
+            return ExpiryShown(0, 0, 0)
+        if not expiry.lease:
+            return ExpiryShown(expiry.ttl_ms, expiry.since_ms, 0)
+        lease = expiries.leases.get(expiry.lease)
+        # Of a lease that has ended the key is on its way out.
+        return ExpiryShown(1, 0, expiry.lease) if lease is None else ExpiryShown(*lease[:2], expiry.lease)
+
+    def _lease(self, number: int) -> LeaseShown:
+        lease = self._expiries.leases[number]
+        return LeaseShown(number, lease.ttl_ms, lease.since_ms, self._expiries.key_count(number))
+
+    # ---- snapshots
 
     def rows(self) -> Iterator[Row]:
-        """Iterate over all rows as they are now; one shallow copy, 40-130 ms for a million keys."""
-        frozen = self._rows.copy()
-        return (Row(MAP_TABLE, pack((key,)), row, revision) for key, (row, revision) in frozen.items())
+        """Iterate over all rows as they are at this call; any thread may consume, however slowly."""
+        entries, expiries = self._rows.freeze(), self._expiries.rows()
+
+        def _rows() -> Iterator[Row]:
+            for key, (row, revision) in entries:
+                yield Row(MAP_TABLE, pack((key,)), row, revision)
+            yield from expiries
+
+        return _rows()
 
     def restore(self, rows: Iterable[Row]) -> None:
         """Replace the state.
@@ -199,34 +272,45 @@ class MapMachine:
             CorruptSnapshotError: A row is none of the map; the state is then empty.
 
         """
-        self._rows.clear()
-        self._order.load(())
+        entries: dict[bytes, MapEntry] = {}
+        others: list[Row] = []
+        self._rows.load({})
+        self._expiries.restore(())
         try:
             for row in rows:
-                _check_table(row)
-                _column(row.row)
-                self._rows[_column(row.key)] = (row.row, row.revision)
+                if row.table == MAP_TABLE:
+                    value_of(row.row)
+                    entries[value_of(row.key)] = (row.row, row.revision)
+                elif row.table in {EXPIRIES_TABLE, LEASES_TABLE}:
+                    others.append(row)
+                else:
+                    raise CorruptSnapshotError(f"snapshot row of table {row.table!r}: the map has no such table")
+            self._expiries.restore(others)
         except msgspec.MsgspecError as error:
-            self._rows.clear()
             raise CorruptSnapshotError(f"snapshot row that is none of the map: {error}") from error
-        except BaseException:
-            self._rows.clear()
-            raise
-        self._order.load(self._rows)
+        self._rows.load(entries)
 
     def validate(self) -> None:
         """Check the invariants."""
-        self._order.validate()
-        assert list(self._order.since(b"")) == sorted(self._rows)
+        self._rows.validate()
+        self._expiries.validate()
 
 
-def _check_table(row: Row) -> None:
-    if row.table != MAP_TABLE:
-        raise CorruptSnapshotError(f"snapshot row of table {row.table!r}: the map has only {MAP_TABLE!r}")
+def _refused(reason: str) -> Decision:
+    return Decision((), encode(Refused(reason)))
 
 
 def _fault(command: MapCommand) -> str | None:
-    fault = key_fault(command.key)
-    if fault is None and not isinstance(command, Delete) and command.value is not None:
-        return value_fault(command.value)
-    return fault
+    if isinstance(command, CompareAndSet):
+        return key_fault(command.key) or (None if command.value is None else value_fault(command.value))
+    if isinstance(command, Transaction):
+        if len(command.compares) > COMPARES_MAX or max(len(command.then), len(command.orelse)) > OPERATIONS_MAX:
+            return f"a transaction has at most {COMPARES_MAX} comparisons and {OPERATIONS_MAX} operations on each side"
+        for compare in command.compares:
+            fault = key_fault(compare.key) or compare.fault
+            if fault is not None:
+                return fault
+        return next((fault for one in command.then + command.orelse if (fault := operation_fault(one))), None)
+    if isinstance(command, KeepLease | RevokeLease):
+        return None
+    return operation_fault(command)

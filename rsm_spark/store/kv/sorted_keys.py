@@ -5,6 +5,8 @@ came or went is only noted (one dict write); noted keys are placed when somebody
 `_NOTED_MAX` have gathered, so that no scan ever pays for a whole bulk load. Placing one costs two bisections and the
 move of half a chunk of pointers: about 1 µs, amortised O(log n) for all sizes that fit into memory. A put on a key
 that exists costs nothing here.
+
+`freeze` gives the order away as it is: the list of chunks is copied, a chunk only when it changes afterwards.
 """
 
 from __future__ import annotations
@@ -28,13 +30,16 @@ class SortedKeys:
 
     """
 
-    __slots__ = ("_chunks", "_lasts", "_noted", "_present")
+    __slots__ = ("_chunks", "_freeze_count", "_freezes_seen", "_lasts", "_noted", "_present")
 
     def __init__(self, present: Container[bytes]) -> None:
         self._present = present
         # Non-empty sorted lists; `_lasts[i]` is `_chunks[i][-1]`. Together with `_noted` they say which keys exist.
         self._chunks: list[list[bytes]] = []
         self._lasts: list[bytes] = []
+        # Invariant: `_freezes_seen[i] == _freeze_count` if and only if no frozen order holds `_chunks[i]`.
+        self._freezes_seen: list[int] = []
+        self._freeze_count = 0
         # Keys that came or went since they were last placed; whether they exist now, `_present` knows.
         self._noted: dict[bytes, None] = {}
 
@@ -50,6 +55,13 @@ class SortedKeys:
         self._noted.clear()
         self._chunks = [ordered[at : at + _CHUNK_LOAD] for at in range(0, len(ordered), _CHUNK_LOAD)]
         self._lasts = [chunk[-1] for chunk in self._chunks]
+        self._freezes_seen = [self._freeze_count] * len(self._chunks)
+
+    def freeze(self) -> list[list[bytes]]:
+        """Return the keys in order, in lists that never change again; any thread may read them."""
+        self._place()
+        self._freeze_count += 1
+        return self._chunks.copy()
 
     def since(self, start: bytes) -> Iterator[bytes]:
         """Iterate over the keys >= start, in order; nothing may change meanwhile."""
@@ -75,12 +87,14 @@ class SortedKeys:
             if not self._chunks:
                 self._chunks.append([key])
                 self._lasts.append(key)
+                self._freezes_seen.append(self._freeze_count)
                 return
             at -= 1
         chunk = self._chunks[at]
         place = bisect_left(chunk, key)
         if place < len(chunk) and chunk[place] == key:
             return
+        chunk = self._own(at)
         insort(chunk, key, lo=place)
         self._lasts[at] = chunk[-1]
         if len(chunk) > _CHUNK_MAX:
@@ -89,21 +103,30 @@ class SortedKeys:
             self._lasts[at] = chunk[-1]
             self._chunks.insert(at + 1, tail)
             self._lasts.insert(at + 1, tail[-1])
+            self._freezes_seen.insert(at + 1, self._freeze_count)
 
     def _remove(self, at: int, key: bytes) -> None:
         chunk = self._chunks[at]
         place = bisect_left(chunk, key)
         if place == len(chunk) or chunk[place] != key:
             return
+        chunk = self._own(at)
         del chunk[place]
         if chunk:
             self._lasts[at] = chunk[-1]
         else:
-            del self._chunks[at], self._lasts[at]
+            del self._chunks[at], self._lasts[at], self._freezes_seen[at]
+
+    def _own(self, at: int) -> list[bytes]:
+        """Return a chunk that may be changed."""
+        if self._freezes_seen[at] != self._freeze_count:
+            self._freezes_seen[at] = self._freeze_count
+            self._chunks[at] = self._chunks[at].copy()
+        return self._chunks[at]
 
     def validate(self) -> None:
         """Check the invariants."""
-        assert len(self._chunks) == len(self._lasts)
+        assert len(self._chunks) == len(self._lasts) == len(self._freezes_seen)
         assert all(self._chunks)
         keys = [key for chunk in self._chunks for key in chunk]
         assert keys == sorted(set(keys))
