@@ -1,1 +1,102 @@
-"""Replicated state machines on a ledger, and the replicated state store."""
+"""Replicated state machines on a ledger, and the replicated state store.
+
+Names are loaded when they are first used: importing this package loads nothing, and a client needs neither pyarrow nor
+Spark. A service of one's own is a `StateMachine`, most simply a `TableMachine`, run by `serve` and called through a
+`ServiceClient`; `MapClient` is the client of the map that comes along. `Replica` is the part below: a state machine
+that leads or follows its log.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rsm_spark.client import Reply, ServiceClient
+    from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, Query
+    from rsm_spark.core.machine import (
+        Decision,
+        Field,
+        FieldType,
+        Fold,
+        MachineDescription,
+        RecordDescription,
+        Row,
+        RowChange,
+        StateMachine,
+        TableDescription,
+        TimedMachine,
+    )
+    from rsm_spark.core.position import LogPosition
+    from rsm_spark.core.table_machine import TableMachine, delete, note, upsert
+    from rsm_spark.runtime.replica import Replica
+    from rsm_spark.runtime.settings import ReplicaSettings
+    from rsm_spark.runtime.status import ReplicaStatus, Role
+    from rsm_spark.service import serve, wait_for_signal
+    from rsm_spark.store.client import MapClient
+    from rsm_spark.store.service import StoreService, StoreSettings
+
+__all__ = [
+    "Answer",
+    "AnswerStatus",
+    "Command",
+    "Decision",
+    "Field",
+    "FieldType",
+    "Fold",
+    "LogPosition",
+    "MachineDescription",
+    "MapClient",
+    "OpenSession",
+    "Query",
+    "RecordDescription",
+    "Replica",
+    "ReplicaSettings",
+    "ReplicaStatus",
+    "Reply",
+    "Role",
+    "Row",
+    "RowChange",
+    "ServiceClient",
+    "StateMachine",
+    "StoreService",
+    "StoreSettings",
+    "TableDescription",
+    "TableMachine",
+    "TimedMachine",
+    "delete",
+    "note",
+    "serve",
+    "upsert",
+    "wait_for_signal",
+]
+
+_PLACES = {
+    "client": ("Reply", "ServiceClient"),
+    "core.commands": ("Answer", "AnswerStatus", "Command", "OpenSession", "Query"),
+    "core.machine": (
+        "Decision", "Field", "FieldType", "Fold", "MachineDescription", "RecordDescription", "Row", "RowChange",
+        "StateMachine", "TableDescription", "TimedMachine",
+    ),
+    "core.position": ("LogPosition",),
+    "core.table_machine": ("TableMachine", "delete", "note", "upsert"),
+    "runtime.replica": ("Replica",),
+    "runtime.settings": ("ReplicaSettings",),
+    "runtime.status": ("ReplicaStatus", "Role"),
+    "service": ("serve", "wait_for_signal"),
+    "store.client": ("MapClient",),
+    "store.service": ("StoreService", "StoreSettings"),
+}  # fmt: skip
+_MODULES = {name: f"{__name__}.{module}" for module, names in _PLACES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name."""
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -17,6 +17,7 @@ import msgspec
 
 from ledger.client.client import LedgerClient
 from ledger.errors import UsageError
+from rsm_spark.core.machine import StateMachine
 from rsm_spark.grpc.security import Security
 from rsm_spark.grpc.server import ReplicaServer
 from rsm_spark.runtime import Replica, ReplicaSettings
@@ -80,12 +81,13 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreService:
-    """A replica of the map and its server. For the event loop on which it is made.
+    """A replica of the map, or of another machine, and its server. For the event loop on which it is made.
 
     Args:
         client: Connected ledger client; stays the caller's to close.
         settings: See `StoreSettings`.
         lake: Snapshots to boot from when there is no local one.
+        machine: The state, empty; None = the map.
 
     Attributes:
         address: "host:port" that clients are told.
@@ -97,13 +99,20 @@ class StoreService:
 
     """
 
-    def __init__(self, client: LedgerClient, settings: StoreSettings, *, lake: SnapshotStore | None = None) -> None:
+    def __init__(
+        self,
+        client: LedgerClient,
+        settings: StoreSettings,
+        *,
+        lake: SnapshotStore | None = None,
+        machine: StateMachine | None = None,
+    ) -> None:
         self._settings = settings
         self._snapshots = LocalSnapshots(settings.data_dir / SNAPSHOTS_FOLDER, keep=settings.keep_snapshots)
         self.server = ReplicaServer(settings.log, bind=settings.bind, port=settings.port, security=settings.security)
         self.address = settings.advertise or self.server.address
         self.replica = Replica(
-            MapMachine(),
+            MapMachine() if machine is None else machine,
             log=settings.log,
             replica_id=settings.replica_id,
             client=client,

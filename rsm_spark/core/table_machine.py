@@ -1,0 +1,272 @@
+"""A state machine of which only the description and the decisions have to be written.
+
+    COUNTERS = TableDescription("counters", (Field("name", FieldType.STR),), (Field("value", FieldType.INT),))
+
+    class Counters(TableMachine):
+        description = MachineDescription("counters", 1, (COUNTERS,), (upsert(16, "counted", COUNTERS),))
+
+        def decide(self, command: bytes, revision: int, now_ms: int) -> Decision:
+            name = command.decode()
+            (value,) = self.get("counters", name) or (0,)
+            return Decision([(16, (name, value + 1))], b"%d" % (value + 1))
+
+        def query(self, query: bytes, revision: int) -> bytes:
+            (value,) = self.get("counters", query.decode()) or (0,)
+            return b"%d" % value
+
+Its tables are kept as the description says: a record upserts or deletes the row of its key, by the same rules by which
+Spark folds the log. So a machine cannot disagree with its own description.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
+
+from rsm_spark.core.machine import (
+    Decision,
+    Field,
+    FieldType,
+    Fold,
+    MachineDescription,
+    RecordDescription,
+    Row,
+    RowChange,
+    TableDescription,
+)
+from rsm_spark.core.records import MACHINE_TYPE_FIRST, pack
+from rsm_spark.errors import CorruptLogError, CorruptSnapshotError, InvalidDescriptionError
+
+__all__ = ["TableMachine", "check_description", "delete", "note", "upsert"]
+
+_TYPES: dict[FieldType, type] = {
+    FieldType.INT: int,
+    FieldType.FLOAT: float,
+    FieldType.BOOL: bool,
+    FieldType.STR: str,
+    FieldType.BYTES: bytes,
+}
+_COLUMNS: msgspec.msgpack.Decoder[tuple[Any, ...]] = msgspec.msgpack.Decoder(tuple[Any, ...])
+
+# Canonical key -> (canonical row, revision of the record that wrote it). Packed: the digest needs the old row's bytes.
+_Rows = dict[bytes, tuple[bytes, int]]
+
+
+def upsert(number: int, name: str, table: TableDescription) -> RecordDescription:
+    """Describe the record that writes a row: its fields are the table's key and its other columns."""
+    key, row = tuple(f.name for f in table.key), tuple(f.name for f in table.row)
+    return RecordDescription(number, name, table.key + table.row, table.name, Fold.UPSERT, key, row)
+
+
+def delete(number: int, name: str, table: TableDescription) -> RecordDescription:
+    """Describe the record that removes a row: its fields are the table's key."""
+    return RecordDescription(number, name, table.key, table.name, Fold.DELETE, tuple(f.name for f in table.key))
+
+
+def note(number: int, name: str, *fields: Field) -> RecordDescription:
+    """Describe a record that is only told: it changes no row."""
+    return RecordDescription(number, name, fields)
+
+
+class _Plan(NamedTuple):
+    """How a record of one type is folded."""
+
+    name: str
+    fields: tuple[Field, ...]
+    types: tuple[type, ...]
+    table: str
+    rows: _Rows | None
+    key: Any
+    row: Any
+
+
+class TableMachine:
+    """Base of a state machine whose whole state is its described tables.
+
+    A sub-class sets `description` and writes `decide`; `query` if there is anything to read. Neither may change
+    anything: what is to change is said by the records of the decision.
+
+    Raises:
+        InvalidDescriptionError: The description contradicts itself; the message names where.
+
+    """
+
+    description: ClassVar[MachineDescription]
+
+    def __init__(self) -> None:
+        check_description(self.description)
+        self._tables: dict[str, _Rows] = {table.name: {} for table in self.description.tables}
+        self._plans = {record.type: self._plan(record) for record in self.description.records}
+
+    def _plan(self, record: RecordDescription) -> _Plan:
+        at = {field.name: index for index, field in enumerate(record.fields)}
+        return _Plan(
+            record.name,
+            record.fields,
+            tuple(_TYPES[field.type] for field in record.fields),
+            record.table,
+            self._tables[record.table] if record.fold is not Fold.NONE else None,
+            _getter([at[name] for name in record.key]),
+            _getter([at[name] for name in record.row]) if record.fold is Fold.UPSERT else None,
+        )
+
+    # ---- what a service writes
+
+    def decide(self, command: bytes, revision: int, now_ms: int) -> Decision:
+        """Decide one command on the present state; see `StateMachine.decide`."""
+        raise NotImplementedError
+
+    def query(self, query: bytes, revision: int) -> bytes:  # noqa: ARG002 - for those that have something to read
+        """Answer a read; see `StateMachine.query`."""
+        return b""
+
+    # ---- what it reads
+
+    def get(self, table: str, *key: Any) -> tuple[Any, ...] | None:
+        """Return the columns of a row behind its key, or None if there is no such row."""
+        found = self._tables[table].get(pack(key))
+        return None if found is None else _COLUMNS.decode(found[0])
+
+    def revision_of(self, table: str, *key: Any) -> int:
+        """Return the revision of the record that last wrote a row; 0 if there is no such row."""
+        found = self._tables[table].get(pack(key))
+        return 0 if found is None else found[1]
+
+    def items(self, table: str) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+        """Iterate over (key, other columns) of all rows of a table, in no particular order."""
+        return ((_COLUMNS.decode(key), _COLUMNS.decode(row)) for key, (row, _) in self._tables[table].items())
+
+    def count(self, table: str) -> int:
+        """Return how many rows a table has."""
+        return len(self._tables[table])
+
+    # ---- what the kernel calls
+
+    def apply(self, record_type: int, fields: tuple[Any, ...], revision: int) -> RowChange | None:
+        """Fold one record into its table.
+
+        Raises:
+            CorruptLogError: The record is none of the description, or its fields are not.
+
+        """
+        plan = self._plans.get(record_type)
+        if plan is None or tuple(map(type, fields)) != plan.types:
+            raise CorruptLogError(f"revision {revision}: {self._fault(record_type, fields)}")
+        rows = plan.rows
+        if rows is None:
+            return None
+        key = pack(plan.key(fields))
+        if plan.row is None:
+            gone = rows.pop(key, None)
+            return RowChange(plan.table, key, None if gone is None else gone[0], None)
+        row = pack(plan.row(fields))
+        old = rows.get(key)
+        rows[key] = (row, revision)
+        return RowChange(plan.table, key, None if old is None else old[0], row)
+
+    def _fault(self, record_type: int, fields: tuple[Any, ...]) -> str:
+        """Say what is wrong with a record: a decision that forgot its description, or another machine's log."""
+        plan = self._plans.get(record_type)
+        me = f"machine {self.description.name!r} (version {self.description.version})"
+        if plan is None:
+            return f"{me} has no record type {record_type}: a newer version wrote this log, or its `decide` is wrong"
+        if len(fields) != len(plan.fields):
+            return f"{me}: record {plan.name!r} has {len(plan.fields)} fields, this one {len(fields)}"
+        for field, kind, value in zip(plan.fields, plan.types, fields, strict=True):
+            if type(value) is not kind:
+                return (
+                    f"{me}: field {field.name!r} of record {plan.name!r} is described as {field.type}, this one is of "
+                    f"type {type(value).__name__}"
+                )
+        raise AssertionError
+
+    def rows(self) -> Iterator[Row]:
+        """Iterate over all rows as they are now; one shallow copy of each table."""
+        frozen = [(name, rows.copy()) for name, rows in self._tables.items()]
+        return (Row(name, key, row, revision) for name, rows in frozen for key, (row, revision) in rows.items())
+
+    def restore(self, rows: Iterable[Row]) -> None:
+        """Replace the state.
+
+        Raises:
+            CorruptSnapshotError: A row is none of the tables; the state is then empty.
+
+        """
+        for table in self._tables.values():
+            table.clear()
+        lengths = {table.name: (len(table.key), len(table.row)) for table in self.description.tables}
+        try:
+            for row in rows:
+                self._check_row(row, lengths.get(row.table))
+                self._tables[row.table][row.key] = (row.row, row.revision)
+        except BaseException:
+            for table in self._tables.values():
+                table.clear()
+            raise
+
+    def _check_row(self, row: Row, expected: tuple[int, int] | None) -> None:
+        try:
+            found = (len(_COLUMNS.decode(row.key)), len(_COLUMNS.decode(row.row)))
+        except msgspec.MsgspecError as error:
+            raise CorruptSnapshotError(f"row of table {row.table!r} is none: {error}") from error
+        if found != expected:
+            raise CorruptSnapshotError(
+                f"row of table {row.table!r} with {found[0]} + {found[1]} columns, machine {self.description.name!r} "
+                f"(version {self.description.version}) has there {expected}"
+            )
+
+
+def _getter(places: list[int]) -> Any:
+    """Return a function from fields to a tuple of some of them."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return (lambda fields, place=places[0]: (fields[place],)) if places else (lambda _: ())
+
+
+def check_description(description: MachineDescription) -> None:
+    """Check that a description can be folded by.
+
+    Raises:
+        InvalidDescriptionError: It cannot; the message names table or record, and what is wrong.
+
+    """
+    tables = {table.name: table for table in description.tables}
+    if len(tables) != len(description.tables):
+        raise InvalidDescriptionError(f"machine {description.name!r}: two tables have the same name")
+    for table in description.tables:
+        if not table.name or table.name.startswith("_"):
+            raise InvalidDescriptionError(f"table {table.name!r}: names beginning with '_' are the kernel's")
+        columns = [field.name for field in table.key + table.row]
+        if not table.key or len(set(columns)) != len(columns):
+            raise InvalidDescriptionError(f"table {table.name!r}: it needs a key, and columns of different names")
+    numbers = [record.type for record in description.records]
+    if len(set(numbers)) != len(numbers) or min(numbers, default=MACHINE_TYPE_FIRST) < MACHINE_TYPE_FIRST:
+        raise InvalidDescriptionError(
+            f"machine {description.name!r}: its record types are {numbers}: use different numbers from "
+            f"{MACHINE_TYPE_FIRST} on, those below are the kernel's"
+        )
+    for record in description.records:
+        _check_record(record, tables)
+
+
+def _check_record(record: RecordDescription, tables: dict[str, TableDescription]) -> None:
+    at = f"record {record.name!r} (type {record.type})"
+    fields = {field.name: field.type for field in record.fields}
+    if len(fields) != len(record.fields):
+        raise InvalidDescriptionError(f"{at}: two fields have the same name")
+    if record.fold is Fold.NONE:
+        return
+    table = tables.get(record.table)
+    if table is None:
+        raise InvalidDescriptionError(f"{at}: there is no table {record.table!r}")
+    row = table.row if record.fold is Fold.UPSERT else ()
+    for what, names, columns in (("key", record.key, table.key), ("row", record.row, row)):
+        given = [fields.get(name) for name in names]
+        if given != [column.type for column in columns]:
+            raise InvalidDescriptionError(
+                f"{at}: its {what} {names} has the types {given}, that of table {table.name!r} is "
+                f"{[f'{column.name}: {column.type}' for column in columns]}"
+            )
