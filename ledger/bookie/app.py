@@ -38,6 +38,7 @@ from ledger.errors import (
     NoNodeError,
     UsageError,
 )
+from ledger.login import read_users
 from ledger.replication.settings import ReplicationSettings
 from ledger.store.disk import RealDisk, ThreadExecutor
 from ledger.store.entry_store import Executors
@@ -71,6 +72,7 @@ class ReadyNotice(msgspec.Struct, frozen=True):
     limbo: bool
     replayed_entries: int
     tls: str
+    login: str
 
 
 async def run_bookie(settings: BookieSettings, on_ready: Callable[[ReadyNotice], None]) -> int:
@@ -85,6 +87,7 @@ async def run_bookie(settings: BookieSettings, on_ready: Callable[[ReadyNotice],
     if settings.port == 0:
         raise UsageError("--port 0: a bookie's port is part of its identity; name one")
     policy = settings.tls_policy()
+    users = None if settings.auth_file is None else read_users(settings.auth_file)
     store_settings = settings.store_settings()
     folders = [store_settings.journal.folder, *store_settings.ledger_dirs]
     prepare(folders, is_fsync=settings.is_fsync)
@@ -92,7 +95,7 @@ async def run_bookie(settings: BookieSettings, on_ready: Callable[[ReadyNotice],
     with locked(folders):
         store = await session.connect(uri.hosts, session_timeout_ms=settings.session_timeout_ms)
         try:
-            return await _Process(settings, policy, LedgerStore(store, uri.ledgers_root)).run(on_ready)
+            return await _Process(settings, policy, users, LedgerStore(store, uri.ledgers_root)).run(on_ready)
         finally:
             await store.close()
 
@@ -100,9 +103,12 @@ async def run_bookie(settings: BookieSettings, on_ready: Callable[[ReadyNotice],
 class _Process:
     """The parts of one bookie process, and their order."""
 
-    def __init__(self, settings: BookieSettings, tls: TlsPolicy, ledgers: LedgerStore) -> None:
+    def __init__(
+        self, settings: BookieSettings, tls: TlsPolicy, users: dict[str, str] | None, ledgers: LedgerStore
+    ) -> None:
         self._settings = settings
         self._tls = tls
+        self._users = users
         self._ledgers = ledgers
         self._store_settings = settings.store_settings()
         self._disk = RealDisk(fsync=settings.is_fsync)
@@ -143,6 +149,7 @@ class _Process:
             limbo=is_in_limbo,
             replayed_entries=server.store.replayed_entry_count,
             tls=self._tls_words(),
+            login="off" if self._users is None else "required",
         )
         self._write_process_file(notice)
         collector = Collector(
@@ -220,6 +227,7 @@ class _Process:
             server_settings=ServerSettings(
                 connections_max=allow_files(self._settings.connections_max),
                 is_read_only=self._settings.is_read_only,
+                users=self._users,
                 times=TimeLimits(idle_s=self._settings.idle_s),
             ),
             tls=self._tls,

@@ -82,6 +82,13 @@ _TlsCa = Annotated[
 _TlsRequired = Annotated[
     bool, typer.Option("--tls-required", envvar="RSM_BOOKIE__TLS_REQUIRED", help="Serve nothing without TLS.")
 ]
+_AuthFile = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="RSM_BOOKIE__AUTH_FILE",
+        help="Serve only who logs in (SASL, DIGEST-MD5) as a user of this file: lines like digest:user:password.",
+    ),
+]
 _ReadOnly = Annotated[
     bool, typer.Option("--read-only", envvar="RSM_BOOKIE__READ_ONLY", help="Take no adds but those of recoveries.")
 ]
@@ -121,6 +128,7 @@ def run(
     tls_key: _TlsKey = None,
     tls_ca: _TlsCa = None,
     tls_required: _TlsRequired = False,
+    auth_file: _AuthFile = None,
     read_only: _ReadOnly = False,
     connections_max: _ConnectionsMax = 20_000,
     idle_s: _IdleS = 0.0,
@@ -154,6 +162,7 @@ def run(
         has_auto_recovery=autorecovery,
         tls=_tls(tls_cert, tls_key, tls_ca),
         is_tls_required=tls_required,
+        auth_file=None if auth_file is None else str(auth_file),
         is_read_only=read_only,
         connections_max=connections_max,
         idle_s=idle_s,
@@ -180,7 +189,7 @@ def _announce(notice: ReadyNotice, *, is_json: bool) -> None:
         print(msgspec.json.encode(notice).decode(), flush=True)
     else:
         fsync = "on" if notice.fsync else "OFF"
-        print(f"bookie {notice.bookie_id} serves; fsync {fsync}, TLS {notice.tls}", flush=True)
+        print(f"bookie {notice.bookie_id} serves; fsync {fsync}, TLS {notice.tls}, log-in {notice.login}", flush=True)
 
 
 def _tls(cert: Path | None, key: Path | None, ca: Path | None) -> TlsSettings | None:
@@ -228,6 +237,7 @@ def info(
         "pid": process.get("pid") if running else None,
         "fsync": process.get("fsync"),
         "tls": process.get("tls"),
+        "login": process.get("login"),
         "journal_dir": process.get("journal_dir"),
         "ledger_dirs": process.get("ledger_dirs"),
         "limbo": list(limbo.reasons),

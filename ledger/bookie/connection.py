@@ -15,24 +15,25 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
+from ledger.bookie.admission import Admission
 from ledger.bookie.cold_queue import ColdQueue, Job
+from ledger.bookie.connection_owner import ConnectionOwner
 from ledger.bookie.connection_times import ConnectionTimes, Overdue, TimeLimits
-from ledger.bookie.inbox import Inbox, ReceiveRoom
+from ledger.bookie.inbox import Inbox
 from ledger.bookie.long_poll import Waiter
 from ledger.bookie.protocols import V3, WireProtocol, protocol_of
 from ledger.bookie.responder import Responder, TakeRun
 from ledger.bookie.sockets import keep_alive
-from ledger.bookie.tls import TlsPolicy
-from ledger.errors import RemoteProtocolError
+from ledger.errors import LoginError, RemoteProtocolError
 from ledger.store.cold_reads import Lookup
 from ledger.store.disk import Buffer
-from ledger.store.entry_store import EntryStore
 from ledger.wire.codes import Status
 from ledger.wire.packets import AuthRequest, Request, StartTlsRequest, StartTlsResponse
+from ledger.wire.refusal import refusal
 
-__all__ = ["Connection", "ConnectionOwner"]
+__all__ = ["Connection"]
 
 _log = logging.getLogger(__name__)
 _WRITE_HIGH_BYTES: Final = 4 << 20
@@ -41,35 +42,6 @@ _FLUSH_BYTES: Final = 1 << 20
 _LOAD_AHEAD_MAX: Final = 4096
 _PREFIX_BYTES: Final = 4
 _unpack_length = struct.Struct(">I").unpack_from
-
-
-class ConnectionOwner(Protocol):
-    """The server, as its connections see it."""
-
-    store: EntryStore
-    runs: dict[int, dict[int, TakeRun]]
-    room: ReceiveRoom
-    tls: TlsPolicy
-
-    def handle(self, connection: Connection, request: Request) -> bool:
-        """Handle a request that is not an ordinary add; False if there is no room."""
-        ...
-
-    def on_opened(self, connection: Connection) -> bool:
-        """Take note of a new connection; False if there are too many."""
-        ...
-
-    def on_lost(self, connection: Connection) -> None:
-        """Forget a connection."""
-        ...
-
-    def on_no_room(self, connection: Connection) -> None:
-        """Call `connection.go_on` when there may be room in the journal."""
-        ...
-
-    def on_answered(self, connection: Connection) -> None:
-        """Flush this connection at the end of the journal's batch."""
-        ...
 
 
 class Connection(Responder, asyncio.BufferedProtocol):
@@ -82,7 +54,7 @@ class Connection(Responder, asyncio.BufferedProtocol):
         self._owner = owner
         self._inbox = Inbox(owner.room)
         self._transport: asyncio.Transport | None = None
-        # By operation; empty before the protocol is known, and before TLS where it is required.
+        # By operation; empty before the protocol is known, and before TLS and log-in where they are required.
         self._runs: dict[int, TakeRun] = {}
         self._out: list[Buffer] = []
         self._out_bytes = 0
@@ -93,7 +65,8 @@ class Connection(Responder, asyncio.BufferedProtocol):
         self._is_working = False
         self._is_writable = True
         self._upgrade: asyncio.Task[None] | None = None
-        self._is_secure = False
+        self._admission = Admission(owner.tls, owner.users)
+        self._is_turned_away = False
         self._read_count = 0  # wake-ups that brought whole frames
         self.times = ConnectionTimes()
         self.protocol: WireProtocol = V3
@@ -167,11 +140,8 @@ class Connection(Responder, asyncio.BufferedProtocol):
     def _choose(self, first_byte: int) -> None:
         """Choose the protocol by the first packet's first byte."""
         self.protocol = protocol_of(first_byte)
-        tls = self._owner.tls
-        if self._is_secure or not tls.is_required:
+        if self._admission.missing is None:
             self._runs = self._owner.runs[self.protocol.version]
-        elif self.protocol is not V3:
-            raise RemoteProtocolError("this bookie takes TLS connections only, and a v2 request came without")
 
     def _refuse(self, error: RemoteProtocolError) -> None:
         _log.warning("closing a connection: %s", error, extra={"peer": self.peer})
@@ -221,12 +191,14 @@ class Connection(Responder, asyncio.BufferedProtocol):
                     continue
             stop = position + _PREFIX_BYTES + int(_unpack_length(chunk, position)[0])
             request = decode(view[position + _PREFIX_BYTES : stop])
+            if not runs and not self._admission.admits(request):
+                self._turn_away(request)
+                position = stop
+                continue
             ledger_id: int = getattr(request, "ledger_id", -1)
             if ledger_id >= 0 and ledger_id not in store.ledgers and not store.is_known_absent(ledger_id):
                 self._load(chunk, position, end)
                 return position
-            if not runs:
-                self._check_secure(request)
             if not owner.handle(self, request):
                 self._block()
                 owner.on_no_room(self)
@@ -328,18 +300,31 @@ class Connection(Responder, asyncio.BufferedProtocol):
         if self._is_writable:
             self._cold.start()
 
-    # -- TLS -----------------------------------------------------------------------------------------------
+    # -- TLS and log-in ------------------------------------------------------------------------------------
 
-    def _check_secure(self, request: Request) -> None:
-        if not isinstance(request, StartTlsRequest | AuthRequest):
-            raise RemoteProtocolError(
-                f"this bookie takes TLS connections only, and a {type(request).__name__} came without"
-            )
+    def _turn_away(self, request: Request) -> None:
+        """Answer EUA, and go on: it ends a writer of any kind, where a closed connection has it look for others."""
+        if not self._is_turned_away:
+            missing = self._admission.missing
+            _log.warning("a client is turned away: it asks before %s", missing, extra={"peer": self.peer})
+        self._is_turned_away = True
+        self.answer(refusal(request, Status.EUA))
+
+    def log_in(self, request: AuthRequest) -> None:
+        """See `Responder`."""
+        try:
+            self.answer(self._admission.log_in(request))
+        except LoginError as error:
+            if self.protocol is V3:  # v2 has no words for it.
+                self.answer(refusal(request, Status.EUA))
+            raise RemoteProtocolError(f"no log-in: {error}") from error
+        if not self._runs and self._admission.missing is None:
+            self._runs = self._owner.runs[self.protocol.version]
 
     def start_tls(self, request: StartTlsRequest) -> None:
         """See `Responder`."""
         context = self._owner.tls.context
-        if context is None or self._is_secure:
+        if context is None or self._admission.is_secure:
             self.answer(StartTlsResponse(request.txn_id, Status.EBADREQ))
             return
         self.answer(StartTlsResponse(request.txn_id, Status.EOK))
@@ -357,7 +342,7 @@ class Connection(Responder, asyncio.BufferedProtocol):
             self._refuse(RemoteProtocolError("plain bytes follow a START_TLS request"))
             return
         # From here on whatever reaches this protocol was decrypted, perhaps before this task hears of it.
-        self._is_secure, self._read_count = True, 0
+        self._admission.is_secure, self._read_count = True, 0
         try:
             secured = await tls.upgrade(transport, self)
         except (OSError, ValueError) as error:

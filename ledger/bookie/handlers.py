@@ -271,7 +271,7 @@ class Handlers:
     # -- the rest ------------------------------------------------------------------------------------------
 
     def _auth(self, connection: Responder, request: p.AuthRequest) -> bool:
-        connection.answer(p.AuthResponse(request.txn_id, Status.EOK, "AuthDisabledPlugin", b""))
+        connection.log_in(request)
         return True
 
     def _start_tls(self, connection: Responder, request: p.StartTlsRequest) -> bool:

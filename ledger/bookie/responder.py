@@ -13,6 +13,7 @@ from ledger.store.disk import Buffer
 from ledger.store.journal import JournalItem
 from ledger.wire.codes import Status
 from ledger.wire.packets import (
+    AuthRequest,
     BatchReadRequest,
     BatchReadResponse,
     ReadRequest,
@@ -71,6 +72,15 @@ class Responder(ABC):
     @abstractmethod
     def start_tls(self, request: StartTlsRequest) -> None:
         """Answer, and go on in TLS if the bookie has a certificate."""
+
+    @abstractmethod
+    def log_in(self, request: AuthRequest) -> None:
+        """Answer one step of a log-in.
+
+        Raises:
+            RemoteProtocolError: The client is not let in.
+
+        """
 
 
 TakeRun = Callable[[Responder, bytes, int, int], int]

@@ -41,6 +41,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
         unfinished_bytes_max: What all connections together may hold of frames that are not whole.
         space_check_s: Interval of the look at free space.
         is_read_only: Take no ordinary adds, whatever room there is.
+        users: Passwords by user, one of whom each connection must log in as; None lets everybody in.
 
     """
 
@@ -52,6 +53,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
     unfinished_bytes_max: int = 256 << 20
     space_check_s: float = 5.0
     is_read_only: bool = False
+    users: dict[str, str] | None = None
 
 
 class BookieServer:
@@ -68,6 +70,7 @@ class BookieServer:
     def __init__(self, settings: ServerSettings, tls: TlsPolicy) -> None:
         self._settings = settings
         self.tls = tls
+        self.users = settings.users
         self.room = ReceiveRoom(settings.read_bytes, kept_bytes_max=settings.unfinished_bytes_max)
         self._is_full = False
         self._connections: dict[Connection, None] = {}

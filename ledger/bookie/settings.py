@@ -35,6 +35,7 @@ class BookieSettings(msgspec.Struct, frozen=True):
         is_insecure: Beyond loopback without TLS, in words.
         tls: Certificate and key, for clients that ask for TLS; with `ca` they must show a certificate.
         is_tls_required: Nothing is served without TLS; beyond loopback always so, unless `is_insecure`.
+        auth_file: Users and passwords (`ledger.login.read_users`), one of whom each connection must log in as.
         is_read_only: Take no adds but those of recoveries: for a bookie that is to be emptied.
         connections_max: Open connections; one more is closed at once.
         idle_s: A connection that asks for nothing this long is closed; 0 is never.
@@ -66,6 +67,7 @@ class BookieSettings(msgspec.Struct, frozen=True):
     tls: TlsSettings | None = None
     is_tls_required: bool = False
     is_read_only: bool = False
+    auth_file: str | None = None
     connections_max: int = 20_000
     idle_s: float = 0.0
     compaction: CompactionSettings = CompactionSettings()

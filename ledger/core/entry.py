@@ -32,7 +32,7 @@ class MissKind(Enum):
 
     ABSENT = "absent"  # no such entry, or no such ledger: the bookie is certain
     CORRUPT = "corrupt"  # it sent bytes that fail the digest: it has, or had, something
-    DENIED = "denied"  # it does not accept the password
+    DENIED = "denied"  # it does not accept the password, or demands TLS or a log-in
     UNKNOWN = "unknown"  # no answer, an IO error, overload, limbo: it may hold the entry
 
 

@@ -225,7 +225,7 @@ def _bad_version_answer(packet: bytes | memoryview, opcode: int) -> bytes:
     stop = start + _IDS.size + (_IDS.size // 2 if is_batch else 0)  # A batch read's number follows its ids.
     is_known = is_batch or opcode in (V2Opcode.ADD_ENTRY, V2Opcode.READ_ENTRY)
     if not is_known or len(packet) < stop or packet[0] == V3_FIRST_BYTE:
-        raise RemoteProtocolError(f"a request of protocol version {packet[0]}; only 2 is spoken on this connection")
+        raise RemoteProtocolError(f"a request that begins with byte {packet[0]:#04x}: neither v3 (0x0a) nor v2 (0x02)")
     head = _BARE_ANSWER.pack(packet[0] << 24 | opcode << 16, V2_CODES[Status.EBADVERSION])
     return frame(head + bytes(packet[start:stop]))
 

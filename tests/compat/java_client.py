@@ -18,12 +18,14 @@ from typing import Any
 from ledger.dev.zookeeper import find_java
 from tools.fetch_bookkeeper import FetchError, cache_dir
 
-__all__ = ["JavaClient", "JavaError", "compile_driver", "java_command", "payload_of", "run_shell"]
+__all__ = ["UNAUTHORIZED", "JavaClient", "JavaError", "compile_driver", "java_command", "payload_of", "run_shell"]
 
 _SOURCES = Path(__file__).with_name("java")
 _LOG_CONFIG = _SOURCES / "log4j2.xml"
 _OPENED = ("java.nio", "java.io", "java.util.zip", "sun.nio.ch", "jdk.internal.misc")
 _CALL_S_MAX = 120.0
+UNAUTHORIZED = -102
+"""BKException.Code.UnauthorizedAccessException."""
 
 
 def java_command(jars: Path, *, heap_mib: int, classes: Path | None = None, log_level: str = "WARN") -> list[str]:

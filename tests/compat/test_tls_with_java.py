@@ -15,7 +15,7 @@ from ledger.client.settings import ClientSettings
 from ledger.errors import LedgerError
 from ledger.tls import TlsSettings
 from tests.compat.bookies import Bookies
-from tests.compat.java_client import JavaClient, payload_of
+from tests.compat.java_client import UNAUTHORIZED, JavaClient, payload_of
 from tests.unit.bookie.test_tls import Authority
 
 pytestmark = [
@@ -76,12 +76,12 @@ def test_a_client_without_tls_writes_nothing_to_our_bookies(java_client: JavaCli
     """Two of three bookies are ours, so one of two is; Java's go on serving clients that do not ask for TLS."""
     uri = secured.bookies.uri
     ledger = java_client.call("create", uri=uri, ack_quorum=3)["ledger"]
-    assert java_client.call("append", uri=uri, ledger=ledger, n=1)["failed"] is not None
+    assert java_client.call("append", uri=uri, ledger=ledger, n=1)["failed_code"] == UNAUTHORIZED
 
     async def scenario() -> None:
         async with await LedgerClient.connect(uri, settings=ClientSettings(quorum_timeout_s=3)) as client:
             writer = await client.create(ensemble_size=2, write_quorum=2, ack_quorum=2)
-            with pytest.raises(LedgerError):
+            with pytest.raises(LedgerError, match="demands TLS or a log-in"):
                 await writer.append(b"x")
             writer.abandon()
 

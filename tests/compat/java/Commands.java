@@ -8,6 +8,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
+import javax.security.auth.login.Configuration;
 import org.apache.bookkeeper.client.BookKeeper;
 import org.apache.bookkeeper.client.BookKeeperAdmin;
 import org.apache.bookkeeper.client.LedgerHandle;
@@ -65,7 +66,8 @@ final class Commands {
         boolean v2 = options.flag("v2");
         int explicitLacMs = options.small("explicit_lac_ms", 0);
         String ca = options.text("tls_ca", "");
-        String key = uri + v2 + explicitLacMs + ca;
+        String login = options.text("login_section", "");
+        String key = uri + v2 + explicitLacMs + ca + login;
         if (!clients.containsKey(key)) {
             ClientConfiguration configuration = new ClientConfiguration();
             configuration.setMetadataServiceUri(uri);
@@ -85,6 +87,12 @@ final class Commands {
                 configuration.setTLSKeyStore(options.text("tls_key", ""));
                 configuration.setTLSCertificatePath(options.text("tls_cert", ""));
                 configuration.setHostnameVerificationEnabled(true);
+            }
+            if (!login.isEmpty()) {
+                System.setProperty("java.security.auth.login.config", options.text("login_file", ""));
+                Configuration.setConfiguration(null); // The file is read again.
+                configuration.setClientAuthProviderFactoryClass("org.apache.bookkeeper.sasl.SASLClientProviderFactory");
+                configuration.setProperty("saslJaasClientSectionName", login);
             }
             configuration.setNumIOThreads(2);
             configuration.setNumWorkerThreads(2);

@@ -241,7 +241,7 @@ def test_a_client_of_no_known_protocol_is_told_why_by_the_log_and_closed(caplog)
         assert client.wire.closed
 
     asyncio.run(run())
-    assert "neither a v3 request (0x0a) nor a v2 one (0x02)" in caplog.text
+    assert "neither v3 (0x0a) nor v2 (0x02)" in caplog.text
 
 
 def test_a_frame_over_the_limit_ends_the_connection() -> None:

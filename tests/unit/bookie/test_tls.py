@@ -16,7 +16,7 @@ from ledger.tls import TlsSettings, client_context, server_context
 from ledger.wire import packets as p
 from ledger.wire import v2, v3
 from ledger.wire.codes import Status
-from tests.unit.bookie.bookie_bench import OK, Bench, add, read
+from tests.unit.bookie.bookie_bench import OK, Bench, add, fence, read
 from tests.unit.bookie.bookie_port import Port, Talk
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
@@ -129,8 +129,10 @@ def test_a_second_start_tls_is_refused(loop, authority, bookie_cert) -> None:
 def test_without_tls_nothing_is_served_where_it_is_required(authority, bookie_cert) -> None:
     async def scenario(port: Port) -> None:
         for codec in (v2, v3):
-            for request in (add(1, 0), read(1, 0)):
-                assert await (await port.talk(codec)).ask(request) is None
+            for request in (add(1, 0), read(1, 0), fence(1)):
+                talk = await port.talk(codec)
+                for _ in range(2):  # the connection goes on, and so do the answers
+                    assert (await talk.ask(request)).status == Status.EUA
         talk = await port.talk()
         assert (await talk.ask(p.AuthRequest(1, "any", b""))).status == OK
         assert (await talk.ask(p.StartTlsRequest(2))).status == OK
