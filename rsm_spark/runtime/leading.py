@@ -350,8 +350,7 @@ class LeaderDriver:
             self.accepts = self._idle is None
             context.leader = context.me
             context.set_role(Role.LEADER, Phase.LEAD)
-        if batch.envelope.record_count:
-            self._ledger.publish_soon()
+        self._ledger.publish_soon()  # After an entry without records too: it shows followers that they are fresh.
 
     async def _spare_the_metadata_store(self) -> None:
         """Wait before the next ledger if the last ones failed at once: each costs the chain a place."""
