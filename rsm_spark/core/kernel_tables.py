@@ -220,7 +220,7 @@ def peek_checkpoint(payload: bytes | memoryview) -> Checkpoint | None:
     state before the entry: there a follower's snapshot is the same as the leader's.
 
     Raises:
-        CorruptLogError: It is no entry.
+        CorruptLogError: It is no entry, or none of this log's format.
 
     """
     envelope = decode_envelope(payload)
@@ -234,7 +234,10 @@ def peek_checkpoint(payload: bytes | memoryview) -> Checkpoint | None:
         return None
     for record in decode_records(body)[:2]:
         if record.type == KernelRecord.CHECKPOINT_LOGGED:
-            revision, digest, row_count = record.fields
+            try:
+                revision, digest, row_count = record.fields
+            except ValueError as error:
+                raise CorruptLogError(f"checkpoint with the fields {record.fields!r}") from error
             return Checkpoint(revision, digest, row_count, envelope.prefix_hash)
     return None
 

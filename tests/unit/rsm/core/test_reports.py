@@ -19,11 +19,10 @@ from rsm_spark.core.commands import (
     Request,
 )
 from rsm_spark.core.envelope import HEADER_BYTES
-from rsm_spark.core.kernel_tables import CHECKPOINTS_MAX, KERNEL_RECORDS, Checkpoint, Checkpoints, peek_checkpoint
-from rsm_spark.core.machine import Fold, Row
+from rsm_spark.core.kernel_tables import Checkpoint, peek_checkpoint
 from rsm_spark.core.records import VERIFIED_TABLE, KernelRecord, decode_records, pack
 from rsm_spark.core.state import ReplicatedState
-from rsm_spark.errors import CorruptLogError, CorruptSnapshotError
+from rsm_spark.errors import CorruptLogError
 from rsm_spark.testing.counter_map import CounterMap, command
 
 S = bytes(16)
@@ -171,18 +170,6 @@ def test_verified_snapshots_survive_a_snapshot_and_its_restore(leader: Leader) -
     assert len(other.checkpoints) == 0, "a checkpoint counts only where it was checked"
 
 
-@pytest.mark.parametrize("row", [pack((1, 2)), pack(("d", 1, b"", b"", 1)), b"\xc1"])
-def test_row_that_is_no_verified_snapshot_is_refused(leader: Leader, row: bytes) -> None:
-    with pytest.raises(CorruptSnapshotError, match="_verified"):
-        leader.state.restore([Row(VERIFIED_TABLE, pack(("lake",)), row, 1)], leader.state.tip, None)
-
-
-@pytest.mark.parametrize("fields", [(), ("lake", 1), (1, "d", 1, b"", b"", 1, "b")])
-def test_record_with_other_fields_is_corrupt(leader: Leader, fields: tuple[Any, ...]) -> None:
-    with pytest.raises(CorruptLogError, match="snapshot record"):
-        leader.state.fold(KernelRecord.SNAPSHOT_VERIFIED, None, fields, 0)
-
-
 def test_checkpoint_is_the_first_record_of_its_entry_and_names_the_state_before_it(leader: Leader) -> None:
     leader.add()
     tip, digest = leader.follower.tip, leader.follower.digest
@@ -209,26 +196,9 @@ def test_checkpoint_behind_a_description_names_the_state_before_the_entry_too(le
     assert peek_checkpoint(leader.payload) is None
 
 
-def test_only_the_last_checkpoints_are_known() -> None:
-    checkpoints = Checkpoints()
-    for revision in range(CHECKPOINTS_MAX + 3):
-        checkpoints.add(Checkpoint(revision, b"", 0, b""))
-    assert len(checkpoints) == CHECKPOINTS_MAX
-    assert checkpoints.get(2) is None
-    assert checkpoints.get(3) is not None
-
-
 def test_format_that_this_version_does_not_know_asks_for_an_upgrade(leader: Leader) -> None:
     leader.composer.wanted.append((KernelRecord.FORMAT_RAISED, (1,)))
     leader.add()
     assert leader.follower.format_level == 1
     with pytest.raises(CorruptLogError, match="level 2, this version knows 1: upgrade"):
         leader.state.fold(KernelRecord.FORMAT_RAISED, None, (2,), 0)
-
-
-def test_every_kernel_record_is_described_and_its_columns_are_its_fields() -> None:
-    assert [record.type for record in KERNEL_RECORDS] == list(KernelRecord)
-    for record in KERNEL_RECORDS:
-        assert record.name == KernelRecord(record.type).name.lower()
-        assert set(record.key + record.row) <= {field.name for field in record.fields}
-        assert (record.table == VERIFIED_TABLE) == (record.fold != Fold.NONE)
