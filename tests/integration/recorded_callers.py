@@ -34,12 +34,12 @@ class RecordedCallers:
         self.unknown_count = 0
         arguments = [metadata_uri, log, str(self.path), str(seed), str(CLIENT_COUNT), str(KEY_COUNT)]
         self._log = folder / f"callers-{seed}.log"
-        with self._log.open("wb") as log:
+        with self._log.open("wb") as errors:
             self._process = subprocess.Popen(
                 [*prefix, sys.executable, "-m", "tests.integration.map_callers", *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=log,
+                stderr=errors,
                 text=True,
                 cwd=Path(__file__).parents[2],
                 env=environment,

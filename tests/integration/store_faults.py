@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 from ledger.dev import DevCluster
 from tests.integration.store_processes import StoreProcess, Stores
@@ -26,6 +26,15 @@ FAULTS = (
 )
 
 
+def kind_of(fault: str) -> str:
+    """Return what kind of process a fault befalls."""
+    whom = fault.split()[1]
+    return "replica" if whom in ("leader", "follower") else whom
+
+
+_Mending = Callable[[], Awaitable[None]]
+
+
 class StoreFaults:
     """Breaks processes and makes them whole again."""
 
@@ -34,20 +43,25 @@ class StoreFaults:
         self._replicas = replicas
         self._rng = rng
         self._options = options
+        # Rank and what makes whole: a replica starts only where ZooKeeper answers.
+        self._broken: list[tuple[int, _Mending]] = []
 
-    @contextlib.asynccontextmanager
-    async def fault(self, name: str) -> AsyncIterator[None]:
-        """Break what is named; whole again behind the block."""
+    async def begin(self, name: str) -> None:
+        """Break what is named."""
         what, _, whom = name.partition(" ")
-        if whom in ("leader", "follower"):
-            async with self._replica_fault(what, await self._victim(whom)):
-                yield
+        if whom == "zookeeper":
+            self._broken.append((0, await self._zookeeper_fault(what)))
         elif whom == "bookie":
-            async with self._bookie_fault(what, self._rng.randrange(len(self._cluster.bookies))):
-                yield
+            number = self._rng.randrange(len(self._cluster.bookies))
+            self._broken.append((1, await self._bookie_fault(what, number)))
         else:
-            async with self._zookeeper_fault(what):
-                yield
+            self._broken.append((2, await self._replica_fault(what, await self._victim(whom))))
+
+    async def mend(self) -> None:
+        """Make whole what is broken."""
+        broken, self._broken = self._broken, []
+        for _, mending in sorted(broken, key=lambda one: one[0]):
+            await mending()
 
     async def _victim(self, whom: str) -> StoreProcess:
         leader = await self._replicas.leader()
@@ -55,42 +69,24 @@ class StoreFaults:
             return leader
         return self._rng.choice([one for one in self._replicas.alive.values() if one is not leader])
 
-    @contextlib.asynccontextmanager
-    async def _replica_fault(self, what: str, victim: StoreProcess) -> AsyncIterator[None]:
+    async def _replica_fault(self, what: str, victim: StoreProcess) -> _Mending:
         if what == "pause":
             victim.pause()
-            try:
-                yield
-            finally:
-                victim.resume()
-            return
+            return partial(asyncio.to_thread, victim.resume)
         await asyncio.to_thread(victim.kill)
         self._replicas.gone(victim.replica_id)
-        yield
-        await asyncio.to_thread(self._replicas.start, victim.replica_id, *self._options)
+        return partial(asyncio.to_thread, self._replicas.start, victim.replica_id, *self._options)
 
-    @contextlib.asynccontextmanager
-    async def _bookie_fault(self, what: str, number: int) -> AsyncIterator[None]:
+    async def _bookie_fault(self, what: str, number: int) -> _Mending:
         if what == "pause":
             self._cluster.pause_bookie(number)
-            try:
-                yield
-            finally:
-                self._cluster.resume_bookie(number)
-            return
+            return partial(asyncio.to_thread, self._cluster.resume_bookie, number)
         await asyncio.to_thread(self._cluster.kill_bookie, number)
-        yield
-        await asyncio.to_thread(self._cluster.start_bookie, number)
+        return partial(asyncio.to_thread, self._cluster.start_bookie, number)
 
-    @contextlib.asynccontextmanager
-    async def _zookeeper_fault(self, what: str) -> AsyncIterator[None]:
+    async def _zookeeper_fault(self, what: str) -> _Mending:
         if what == "pause":
             self._cluster.pause_zookeeper()
-            try:
-                yield
-            finally:
-                self._cluster.resume_zookeeper()
-            return
+            return partial(asyncio.to_thread, self._cluster.resume_zookeeper)
         await asyncio.to_thread(self._cluster.kill_zookeeper)
-        yield
-        await asyncio.to_thread(self._cluster.start_zookeeper)
+        return partial(asyncio.to_thread, self._cluster.start_zookeeper)

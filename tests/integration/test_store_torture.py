@@ -16,7 +16,7 @@ import pytest
 from ledger.dev import DevCluster
 from rsm_spark.store.client import MapClient
 from tests.integration.recorded_callers import RecordedCallers, check_calls
-from tests.integration.store_faults import FAULTS, PAUSE_S, SESSION_MS, StoreFaults
+from tests.integration.store_faults import FAULTS, PAUSE_S, SESSION_MS, StoreFaults, kind_of
 from tests.integration.store_processes import Stores, stores
 
 pytestmark = pytest.mark.asyncio
@@ -37,20 +37,21 @@ async def _check_states(replicas: Stores, options: tuple[str, ...]) -> None:
 
 async def _one_at_a_time(faults: StoreFaults, callers: RecordedCallers, rng: random.Random) -> None:
     for name in rng.sample(FAULTS, len(FAULTS)):
-        async with faults.fault(name):
-            await asyncio.sleep(_length_s(name, rng))
+        await faults.begin(name)
+        await asyncio.sleep(_length_s(name, rng))
+        await faults.mend()
         await asyncio.to_thread(callers.wait_for_more, 100)
 
 
 async def _two_at_once(faults: StoreFaults, callers: RecordedCallers, rng: random.Random) -> None:
-    """Each fault while another lasts: of a replica and of what it stands on, or of two of these."""
+    """Each fault, and while it lasts one of another kind: of a replica, a bookie, ZooKeeper."""
     for name in rng.sample(FAULTS, len(FAULTS)):
-        others = [other for other in FAULTS if other.split()[1] != name.split()[1]]
-        other = rng.choice([one for one in others if {"leader", "follower"} != {one.split()[1], name.split()[1]}])
-        async with faults.fault(name):
-            await asyncio.sleep(rng.uniform(0.0, 0.5))
-            async with faults.fault(other):
-                await asyncio.sleep(_length_s(other, rng))
+        other = rng.choice([other for other in FAULTS if kind_of(other) != kind_of(name)])
+        await faults.begin(name)
+        await asyncio.sleep(rng.uniform(0.0, 0.5))
+        await faults.begin(other)
+        await asyncio.sleep(_length_s(other, rng))
+        await faults.mend()
         await asyncio.to_thread(callers.wait_for_more, 100)
 
 
