@@ -12,8 +12,10 @@ from rsm_spark.core.machine import Row
 from rsm_spark.errors import CorruptSnapshotError
 from rsm_spark.snapshots.manifest import SnapshotFile, SnapshotManifest, decode_manifest
 
-__all__ = ["MANIFEST_NAME", "RowCheck", "check_file", "checked_manifest", "file_sha256", "snapshot_name"]
+__all__ = ["KEEP_MIN", "MANIFEST_NAME", "RowCheck", "check_file", "checked_manifest", "file_sha256", "snapshot_name"]
 
+KEEP_MIN = 3
+"""Snapshots to keep at least: fewer would make one damaged snapshot the last but one chance."""
 MANIFEST_NAME = "manifest.json"
 _HASH_CHUNK_BYTES = 1024 * 1024
 

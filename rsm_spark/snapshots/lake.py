@@ -9,7 +9,7 @@ newest one as an ordinary table.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 import pyarrow as pa
@@ -18,17 +18,21 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from rsm_spark.core.machine import Row
 from rsm_spark.errors import CorruptSnapshotError, SnapshotError
-from rsm_spark.snapshots.checks import RowCheck
-from rsm_spark.snapshots.columns import ROW_GROUP_ROWS, ROW_SCHEMA, rows_of_batch
-from rsm_spark.snapshots.delta_sync import sync_commit
+from rsm_spark.snapshots.checks import KEEP_MIN, RowCheck
+from rsm_spark.snapshots.columns import ROW_SCHEMA, rows_of_batch, steps_of
+from rsm_spark.snapshots.delta_log import Commit, read_commits, set_torn_commit_aside
+from rsm_spark.snapshots.delta_sync import local_folder, sync_commit
 from rsm_spark.snapshots.manifest import SnapshotDamage, SnapshotManifest, decode_manifest, encode_manifest
+from rsm_spark.snapshots.pace import Pace
 
 __all__ = ["MANIFEST_KEY", "LakeSnapshots", "lake_place"]
 
 MANIFEST_KEY = "rsm_snapshot"
 """Key of the manifest in the commit metadata."""
 
-_BATCH_BYTES = 16 * 1024 * 1024
+_TABLE_PROPERTIES = {"delta.logRetentionDuration": "interval 36500 days"}
+"""Set when the table is made: the manifests are in the commits, whose clearing away is ours to decide."""
+
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -48,20 +52,49 @@ class LakeSnapshots:
 
     Args:
         place: Path or URI of the Delta table, see `lake_place`.
-        storage_options: For `deltalake`, for object stores.
+        storage_options: For `deltalake`, for object stores, beside what it takes from the environment (`AWS_…`, …).
+        keep: Snapshots to keep, at least `KEEP_MIN`; those that are verified are kept whatever newer ones come.
+        retention_hours: Files of older ones are kept that long for those who still read them.
+        pace: Called between small steps of long work, so that the event loop of the process is not held up.
+
+    Raises:
+        SnapshotError: `keep` is below `KEEP_MIN`.
 
     """
 
-    def __init__(self, place: str, *, storage_options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        place: str,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        keep: int = KEEP_MIN,
+        retention_hours: int = 24,
+        pace: Callable[[], Callable[[], None]] = Pace,
+    ) -> None:
+        if keep < KEEP_MIN:
+            raise SnapshotError(f"{place}: asked to keep {keep} snapshots: keep at least {KEEP_MIN}")
         self._place = place
+        self._keep = keep
+        self._retention_hours = retention_hours
+        self._pace = pace
         self._storage_options = dict(storage_options) if storage_options else None
-        # Table versions that turned out wrong, by version.
+        # Snapshots that turned out wrong when they were read, by version and revision: a version that was torn, and
+        # set aside, is used again.
+        self._unreadable: dict[tuple[int, int], SnapshotDamage] = {}
+        # By version, as found at the last look.
         self._damaged: dict[int, SnapshotDamage] = {}
         self._protected: frozenset[int] = frozenset()
 
     def write(self, manifest: SnapshotManifest, rows: Iterable[Row]) -> SnapshotManifest:
         """Write a snapshot; see `SnapshotStore`. One that is there already is left as it is."""
-        return self.write_batches(manifest, _batches_of(rows))
+        check, pace = RowCheck(), self._pace()
+
+        def _batches() -> Iterator[pa.RecordBatch]:
+            for step in steps_of(check.passing(rows)):
+                yield _batch_of(step)
+                pace()
+
+        return self._write(manifest, _batches(), check)
 
     def write_batches(self, manifest: SnapshotManifest, batches: Iterable[pa.RecordBatch]) -> SnapshotManifest:
         """Write a snapshot from Arrow batches in `columns.ROW_SCHEMA`.
@@ -71,24 +104,33 @@ class LakeSnapshots:
                 snapshots of another log.
 
         """
+        check = RowCheck()
+
+        def _passing() -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                check.add(list(rows_of_batch(batch)))
+                yield batch
+
+        return self._write(manifest, _passing(), check)
+
+    def _write(
+        self, manifest: SnapshotManifest, batches: Iterator[pa.RecordBatch], check: RowCheck
+    ) -> SnapshotManifest:
         whole = msgspec.structs.replace(manifest, files=())
-        for _, known in self._versions():
-            if known.log_id != manifest.log_id:
-                raise SnapshotError(
-                    f"{self._place}: this table holds snapshots of log {known.log_name} with id {known.log_id}, not of "
-                    f"{manifest.log_name} with id {manifest.log_id}: choose another place"
-                )
-            if (known.revision, known.prefix_hash) == (manifest.revision, manifest.prefix_hash):
-                return known
+        present = self._present(whole)
+        if present is not None:
+            return present
         # The check ends the stream with an error before Delta commits anything.
         failure: list[SnapshotError] = []
-        reader = pa.RecordBatchReader.from_batches(ROW_SCHEMA, self._checked(whole, batches, failure))
+        reader = pa.RecordBatchReader.from_batches(ROW_SCHEMA, self._checked(whole, batches, check, failure))
         try:
+            self._set_torn_aside()
             write_deltalake(
                 self._place,
                 reader,
                 mode="overwrite",
                 storage_options=self._storage_options,
+                configuration=_TABLE_PROPERTIES,
                 commit_properties=CommitProperties(
                     custom_metadata={
                         MANIFEST_KEY: encode_manifest(whole).decode(),
@@ -106,20 +148,65 @@ class LakeSnapshots:
             raise SnapshotError(
                 f"{self._place}: snapshot at revision {whole.revision} cannot be written: {error}"
             ) from error
+        self._prune()
         return whole
 
+    def _present(self, manifest: SnapshotManifest) -> SnapshotManifest | None:
+        """Return the same snapshot if it is there, and not damaged.
+
+        Raises:
+            SnapshotError: The table holds snapshots of another log.
+
+        """
+        found = None
+        for version, known in self._versions():
+            if known.log_id != manifest.log_id:
+                raise SnapshotError(
+                    f"{self._place}: this table holds snapshots of log {known.log_name} with id {known.log_id}, not of "
+                    f"{manifest.log_name} with id {manifest.log_id}: choose another place"
+                )
+            is_same = (known.revision, known.prefix_hash) == (manifest.revision, manifest.prefix_hash)
+            if is_same and version not in self._damaged:
+                found = found or known
+        return found
+
     def _checked(
-        self, manifest: SnapshotManifest, batches: Iterable[pa.RecordBatch], failure: list[SnapshotError]
+        self,
+        manifest: SnapshotManifest,
+        batches: Iterator[pa.RecordBatch],
+        check: RowCheck,
+        failure: list[SnapshotError],
     ) -> Iterator[pa.RecordBatch]:
-        check = RowCheck()
-        for batch in batches:
-            for _ in check.passing(rows_of_batch(batch)):
-                pass
-            yield batch
+        yield from batches
         difference = check.difference(manifest)
         if difference is not None:
             failure.append(SnapshotError(f"{self._place}: the state to be written has {difference}"))
             raise failure[0]
+
+    def _set_torn_aside(self) -> None:
+        folder = local_folder(self._place)
+        if folder is not None and (aside := set_torn_commit_aside(folder)) is not None:
+            _LOGGER.warning("the newest commit was torn; it is now %s", aside, extra={"place": self._place})
+
+    def _prune(self) -> None:
+        """Let go of the files of old snapshots; a failure only leaves more of them."""
+        whole = [(version, manifest) for version, manifest in self._versions() if version not in self._damaged]
+        kept = [
+            version
+            for number, (version, manifest) in enumerate(sorted(whole, key=lambda one: -one[1].revision))
+            if number < self._keep or manifest.revision in self._protected
+        ]
+        if len(kept) == len(whole):
+            return
+        try:
+            DeltaTable(self._place, storage_options=self._storage_options).vacuum(
+                retention_hours=self._retention_hours,
+                dry_run=False,
+                enforce_retention_duration=False,
+                keep_versions=kept,
+            )
+        except Exception as error:  # noqa: BLE001  # whatever the engine raises: the snapshot is written
+            _LOGGER.warning("old snapshots in the lake cannot be removed: %s", error, extra={"place": self._place})
 
     def manifests(self) -> list[SnapshotManifest]:
         """Return the snapshots, newest revision first; see `SnapshotStore`. Their rows are checked when read."""
@@ -128,6 +215,7 @@ class LakeSnapshots:
 
     def damaged(self) -> list[SnapshotDamage]:
         """Return what was found damaged so far."""
+        self._versions()
         return [self._damaged[version] for version in sorted(self._damaged, reverse=True)]
 
     def protect(self, revisions: frozenset[int]) -> None:
@@ -139,16 +227,27 @@ class LakeSnapshots:
         version = next((version for version, known in self._versions() if known == manifest), None)
         if version is None:
             raise CorruptSnapshotError(f"{self._place}: no version holds the snapshot at revision {manifest.revision}")
-        check = RowCheck()
+        check, pace = RowCheck(), self._pace()
         try:
-            yield from check.passing(self._rows(version))
+            for step in steps_of(check.passing(self._rows(version))):
+                yield from step
+                pace()
             difference = check.difference(manifest)
         except (DeltaError, OSError, pa.ArrowException, ValueError) as error:
             difference = f"files that cannot be read: {error}"
         if difference is not None:
             damage = SnapshotDamage(f"{self._place} version {version}", f"has {difference}")
-            self._damaged[version] = damage
+            self._unreadable[version, manifest.revision] = damage
             raise CorruptSnapshotError(f"{damage.place}: snapshot {damage.reason}")
+
+    def scrub(self, manifest: SnapshotManifest) -> SnapshotDamage | None:
+        """Read every row of a snapshot again; return the damage, if there is any."""
+        try:
+            for _ in self.read(manifest):
+                pass
+        except CorruptSnapshotError as error:
+            return SnapshotDamage(self._place, str(error))
+        return None
 
     def _rows(self, version: int) -> Iterator[Row]:
         handle = DeltaTable(self._place, version=version, storage_options=self._storage_options)
@@ -165,40 +264,47 @@ class LakeSnapshots:
             SnapshotError: The lake cannot be read.
 
         """
+        found: list[tuple[int, SnapshotManifest]] = []
+        known, self._damaged = self._damaged, {}
+        for commit in self._commits():
+            place = f"{self._place} version {commit.version}"
+            if commit.details is None:
+                self._note_damage(commit.version, place, "its commit is torn")
+                continue
+            text = commit.details.get(MANIFEST_KEY)
+            if text is None:
+                continue  # Maintenance by others: the rows are those of the version before.
+            try:
+                manifest = decode_manifest(text.encode(), place=place)
+            except CorruptSnapshotError as error:
+                self._note_damage(commit.version, place, str(error))
+                continue
+            if commit.missing and len(found) >= self._keep and manifest.revision not in self._protected:
+                continue  # Its files were let go.
+            if commit.missing:
+                self._note_damage(commit.version, place, f"files are missing or cut: {', '.join(commit.missing)}")
+            unreadable = self._unreadable.get((commit.version, manifest.revision))
+            if unreadable is not None:
+                self._damaged[commit.version] = unreadable
+            found.append((commit.version, manifest))
+        for version in sorted(self._damaged.keys() - known.keys()):
+            _LOGGER.warning("a snapshot in the lake will not be used: %s", self._damaged[version].reason)
+        return found
+
+    def _commits(self) -> list[Commit]:
+        folder = local_folder(self._place)
         try:
+            if folder is not None:
+                return read_commits(folder)
             history = DeltaTable(self._place, storage_options=self._storage_options).history()
         except TableNotFoundError:
             return []
         except (DeltaError, OSError) as error:
             raise SnapshotError(f"{self._place}: the snapshots in the lake cannot be listed: {error}") from error
-        found: list[tuple[int, SnapshotManifest]] = []
-        for commit in history:
-            text = commit.get(MANIFEST_KEY)
-            version = commit["version"]
-            if text is None:
-                continue  # Maintenance by others: the rows are those of the version before.
-            place = f"{self._place} version {version}"
-            try:
-                found.append((version, decode_manifest(text.encode(), place=place)))
-            except CorruptSnapshotError as error:
-                if version not in self._damaged:
-                    _LOGGER.warning("a snapshot in the lake will not be used: %s", error, extra={"place": place})
-                self._damaged[version] = SnapshotDamage(place, str(error))
-        return found
+        return [Commit(commit["version"], commit) for commit in history]
 
-
-def _batches_of(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
-    """Turn rows into batches that are bounded by count and by bytes."""
-    held: list[Row] = []
-    size = 0
-    for row in rows:
-        held.append(row)
-        size += len(row.key) + len(row.row)
-        if len(held) >= ROW_GROUP_ROWS or size >= _BATCH_BYTES:
-            yield _batch_of(held)
-            held, size = [], 0
-    if held:
-        yield _batch_of(held)
+    def _note_damage(self, version: int, place: str, reason: str) -> None:
+        self._damaged[version] = SnapshotDamage(place, reason)
 
 
 def _batch_of(rows: list[Row]) -> pa.RecordBatch:

@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 from rsm_spark.core.machine import Row
 from rsm_spark.errors import CorruptSnapshotError, SnapshotError
-from rsm_spark.snapshots.checks import MANIFEST_NAME, RowCheck, checked_manifest, snapshot_name
+from rsm_spark.snapshots.checks import KEEP_MIN, MANIFEST_NAME, RowCheck, checked_manifest, snapshot_name
 from rsm_spark.snapshots.columns import ROW_SCHEMA, RowFile, rows_of_batch, steps_of
 from rsm_spark.snapshots.disk import SnapshotDisk
 from rsm_spark.snapshots.incoming import INCOMING, IncomingSnapshot
@@ -37,8 +37,6 @@ from rsm_spark.snapshots.pace import Pace
 
 __all__ = ["KEEP_MIN", "MANIFEST_NAME", "KnownSnapshots", "LocalSnapshots", "snapshot_name"]
 
-KEEP_MIN = 3
-"""Fewer would make one damaged snapshot the last but one chance."""
 _NEW = ".new-"
 _LENT_S = 60.0
 _TABLE_OF = attrgetter("table")

@@ -66,6 +66,7 @@ class SnapshotManifest(msgspec.Struct, frozen=True):
         machine: Self-description of the state machine.
         files: One or more per table; a store fills this in. Empty in stores that keep no files.
         format: Of this manifest.
+        contradiction: Of evidence: what says that this state is wrong; "" = it is a snapshot.
         written_by: Replica id, or name of a job: somebody else has to verify it. "" = not known.
 
     """
@@ -84,6 +85,7 @@ class SnapshotManifest(msgspec.Struct, frozen=True):
     machine: MachineDescription
     files: tuple[SnapshotFile, ...] = ()
     format: int = MANIFEST_FORMAT
+    contradiction: str = ""
     written_by: str = ""
 
 
@@ -129,6 +131,10 @@ class SnapshotStore(Protocol):
 
     def protect(self, revisions: frozenset[int]) -> None:
         """Keep the snapshots of these revisions, whatever newer ones come; replaces what was named before."""
+        ...
+
+    def scrub(self, manifest: SnapshotManifest) -> SnapshotDamage | None:
+        """Read a snapshot again, whatever was found before; return the damage, if there is any."""
         ...
 
     def read(self, manifest: SnapshotManifest) -> Iterator[Row]:

@@ -38,6 +38,11 @@ class MemorySnapshots:
         """Return nothing: memory does not rot."""
         return []
 
+    def scrub(self, manifest: SnapshotManifest) -> SnapshotDamage | None:
+        """Tell whether a snapshot is gone."""
+        is_there = any(kept == manifest for kept, _ in self._kept)
+        return None if is_there else SnapshotDamage("memory", "is gone")
+
     def read(self, manifest: SnapshotManifest) -> Iterator[Row]:
         """Iterate over a snapshot's rows."""
         return iter(next(rows for kept, rows in self._kept if kept == manifest))
