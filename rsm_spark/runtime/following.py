@@ -8,6 +8,7 @@ import logging
 from ledger.errors import LedgerError
 from rsm_spark.core.chain import LogChain
 from rsm_spark.log.commit_log import LogReader
+from rsm_spark.runtime.admission import check
 from rsm_spark.runtime.context import ReplicaContext
 
 __all__ = ["Follower"]
@@ -37,7 +38,8 @@ class Follower:
         """Follow until cancelled.
 
         Raises:
-            RsmError: The log or the state is damaged, or the place in the log has been trimmed.
+            RsmError: The log or the state is damaged, the place in the log has been trimmed, or this process must not
+                take part in the log any more.
 
         """
         context = self._context
@@ -83,6 +85,8 @@ class Follower:
         is_fresh = context.leader_address is not None or now - self._looked_at < context.settings.poll_s
         if chain is None or (chain is self._seen and is_fresh):
             return
+        if chain is not self._seen:
+            check(context, chain)
         self._seen, self._looked_at = chain, now
         context.leader = chain.leader
         context.leader_address = None

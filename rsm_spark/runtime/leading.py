@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from typing import Any
 
-from ledger.errors import BadVersionError, LedgerError, MetadataError, NoSuchLedgerError, UsageError
+from ledger.errors import LedgerError, NoSuchLedgerError
 from ledger.ports import SessionState
 from rsm_spark.core.batching import BatchLimits, Composer, RequestQueue
 from rsm_spark.core.leadership import LeaderProtocol, Phase
@@ -21,11 +21,9 @@ from rsm_spark.core.leadership_events import (
     AppendEntry,
     BatchComposed,
     BeginLeadership,
-    ChainRead,
-    ChainWriteFailed,
-    ChainWritten,
     CloseLedger,
     CreateLedger,
+    DeleteLedgers,
     DropBatch,
     Effect,
     ElectionWon,
@@ -35,10 +33,8 @@ from rsm_spark.core.leadership_events import (
     LedgerCreated,
     LedgerEndLearned,
     LedgerGone,
-    LedgerRecovered,
     ReadChain,
     RecoverLedger,
-    Replayed,
     ReplayLog,
     Resigned,
     RollDue,
@@ -47,34 +43,19 @@ from rsm_spark.core.leadership_events import (
 )
 from rsm_spark.core.machine import encode_description
 from rsm_spark.core.records import KernelRecord
-from rsm_spark.errors import CorruptLogError
+from rsm_spark.core.reports import CONTRADICTIONS_MAX
+from rsm_spark.errors import CorruptLogError, StateDivergedError
 from rsm_spark.runtime.context import ReplicaContext, resolve
+from rsm_spark.runtime.logged_clock import LoggedClock
 from rsm_spark.runtime.own_ledger import OwnLedger
 from rsm_spark.runtime.status import Role
+from rsm_spark.runtime.taking_over import TakeOver, pause
+from rsm_spark.runtime.upkeep import LogUpkeep
 
 __all__ = ["LeaderDriver", "LoggedClock"]
 
 _logger = logging.getLogger(__name__)
 _FAILED_ADD_PAUSE_S_MAX = 5.0
-
-
-class LoggedClock:
-    """Logged time of one leadership: never before what was logged, and going on with the monotonic clock.
-
-    Args:
-        logged_ms: Last logged time.
-        wall_ms: Wall clock now, asked only here.
-        monotonic_s: Monotonic clock now.
-
-    """
-
-    def __init__(self, logged_ms: int, wall_ms: int, monotonic_s: float) -> None:
-        self.base_ms = max(logged_ms, wall_ms)
-        self._began_s = monotonic_s
-
-    def read(self, logged_ms: int, monotonic_s: float) -> int:
-        """Return logged time now, not before `logged_ms`."""
-        return max(logged_ms, self.base_ms + int((monotonic_s - self._began_s) * 1000))
 
 
 class LeaderDriver:
@@ -87,14 +68,25 @@ class LeaderDriver:
     Attributes:
         accepts: Requests are taken.
         protocol: The decisions.
+        upkeep: What is done for the log beside entries.
 
     """
 
     def __init__(self, context: ReplicaContext, queue: RequestQueue) -> None:
         self.accepts = False
-        self.protocol = LeaderProtocol(context.me, context.log, context.tip, context.position)
+        self.protocol = LeaderProtocol(
+            context.me,
+            context.log,
+            context.tip,
+            context.position,
+            format_level=context.format_level,
+            password_mark=context.password_mark,
+            chain_bytes_max=context.settings.chain_bytes_max,
+        )
+        self.upkeep = LogUpkeep(context, self.protocol, self._logged_now, self.wake)
         self._context = context
         self._queue = queue
+        self._take_over = TakeOver(context, self.protocol, self.resign)
         self._ledger = OwnLedger(context)
         self._composer: Composer | None = None
         self._clock: LoggedClock | None = None
@@ -103,6 +95,7 @@ class LeaderDriver:
         self._outcome: StepDown | None = None
         self._failed_add_count = 0  # In a row, each in a ledger of its own.
         self._idle: asyncio.Future[None] | None = None
+        self._fruitless_due_ms: int | None = None  # An entry at that time had nothing due after all.
 
     # ---- life
 
@@ -131,6 +124,7 @@ class LeaderDriver:
         finally:
             unsubscribe()
             drive.cancel()
+            self.upkeep.stop()
             self._ledger.abandon()
             self._deny_queued()
             context.set_role(Role.FOLLOWER, Phase.FOLLOW)
@@ -187,16 +181,22 @@ class LeaderDriver:
             case AnswerBatch():
                 self._answer(effect)
             case ReadChain():
-                return await self._read_chain()
+                return await self._take_over.read_chain()
             case WriteChain(value=value, held_version=version):
-                return await self._write_chain(value, version)
+                return await self._take_over.write_chain(value, version)
             case RecoverLedger(ledger_id=ledger_id):
-                return await self._recover(ledger_id)
+                await self._take_over.compare_clock()
+                return await self._take_over.recover(ledger_id)
             case ReplayLog():
-                return await self._replay(effect)
+                await self._take_over.compare_clock()
+                return await self._take_over.replay(effect)
             case CreateLedger():
                 await self._spare_the_metadata_store()
+                if self._composer is not None:
+                    self._composer.describe_wanted = True  # The ledgers before it may be trimmed one day.
                 return LedgerCreated(await self._ledger.create(effect), self._context.clock_ms())
+            case DeleteLedgers(ledger_ids=ledger_ids):
+                self.upkeep.delete(ledger_ids)
             case BeginLeadership(leader_epoch=epoch):
                 return self._begin(epoch)
             case CloseLedger(ledger_id=ledger_id):
@@ -213,63 +213,6 @@ class LeaderDriver:
                 raise CorruptLogError(reason)
         return None
 
-    # ---- taking over
-
-    async def _read_chain(self) -> Event:
-        while True:
-            try:
-                return ChainRead(*await self._context.chains.read_bytes())
-            except MetadataError as error:
-                await self._pause("reading the chain", error)
-
-    async def _write_chain(self, value: bytes, held_version: int) -> Event:
-        try:
-            return ChainWritten(await self._context.chains.write(value, held_version))
-        except BadVersionError:
-            return ChainWriteFailed()
-        except MetadataError as error:
-            await self._pause("writing the chain", error)
-            return ChainWriteFailed()
-
-    async def _recover(self, ledger_id: int) -> Event:
-        context = self._context
-        while True:
-            try:
-                handle = await context.client.open(ledger_id, password=context.settings.ledger_password)
-            except NoSuchLedgerError:
-                return LedgerGone(ledger_id)
-            except UsageError:
-                raise
-            except LedgerError as error:
-                await self._pause(f"recovering ledger {ledger_id}", error)
-            else:
-                metadata = handle.metadata
-                await handle.close()
-                return LedgerRecovered(ledger_id, metadata.last_entry_id, metadata.length)
-
-    async def _replay(self, effect: ReplayLog) -> Event:
-        context = self._context
-        reader = context.reader()
-        try:
-            while not reader.is_at_end:
-                try:
-                    entries = await reader.read()
-                except LedgerError as error:
-                    await self._pause("replaying the log", error)
-                    continue
-                for entry in entries:
-                    context.apply(entry)
-                if reader.chain is not None and reader.chain.leader_epoch != effect.chain.leader_epoch:
-                    return Resigned(f"epoch {reader.chain.leader_epoch} was claimed while replaying")
-                if entries:
-                    await asyncio.sleep(0)
-                elif not reader.is_at_end:
-                    await reader.wait(context.settings.retry_s)
-        finally:
-            await reader.close()
-        context.state.settle()
-        return Replayed(context.tip, context.position)
-
     def _begin(self, leader_epoch: int) -> Event:
         """Compose the first entry of this leadership."""
         context, settings = self._context, self._context.settings
@@ -283,53 +226,92 @@ class LeaderDriver:
             session_ttl_ms=settings.session_ttl_ms,
             checkpoint_records=settings.checkpoint_records,
         )
-        records: list[tuple[int, tuple[object, ...]]] = []
-        mine = context.machine.description
-        logged = context.state.description
-        if logged is None or logged.version != mine.version:
-            records.append((KernelRecord.MACHINE_DESCRIBED, (encode_description(mine),)))
-        records.append((KernelRecord.LEADER_STARTED, (context.me.replica_id, context.me.incarnation)))
+        records: list[tuple[int, tuple[object, ...]]] = [
+            (KernelRecord.MACHINE_DESCRIBED, (encode_description(context.machine.description),)),
+            (KernelRecord.LEADER_STARTED, (context.me.replica_id, context.me.incarnation)),
+        ]
         context.state_is_confirmed = False
         return BatchComposed(self._composer.compose_start(records, self._clock.base_ms))
 
     # ---- leading
 
+    def _logged_now(self) -> int:
+        """Return logged time; only while leading."""
+        assert self._clock is not None
+        return self._clock.read(self._context.state.logged_ms, asyncio.get_running_loop().time())
+
     async def _next_event(self) -> Event:
         """Wait until there is something to propose; compose it."""
         loop = asyncio.get_running_loop()
-        ledger, settings = self._ledger, self._context.settings
+        ledger, upkeep, settings = self._ledger, self.upkeep, self._context.settings
+        composer = self._composer
+        assert composer is not None
         while True:
+            if len(composer.contradictions) >= CONTRADICTIONS_MAX:
+                raise self._contradicted(composer)
             now = loop.time()
-            if ledger.is_due_for_roll(now) and self._may_roll():
-                return RollDue()
+            is_roll_due = ledger.is_due_for_roll(now) and not upkeep.is_chain_full
+            if (is_roll_due or upkeep.has_work) and self._may_write_chain():
+                event = RollDue() if is_roll_due else upkeep.take_event()
+                if event is not None:
+                    return event
             idle_at = ledger.appended_at + settings.idle_entry_s
-            assert self._composer is not None
-            if self._queue.request_count or now >= idle_at or self._composer.checkpoint_wanted:
-                return self._compose(now)
+            if self._queue.request_count or now >= idle_at or composer.checkpoint_wanted or composer.wanted:
+                return self._compose()
+            due_in_s = self._due_in_s()
+            if due_in_s <= 0:
+                return self._compose_due()
             if self._idle is not None and not self._idle.done():
                 self._idle.set_result(None)
             wake = self._wake = loop.create_future()
-            timer = loop.call_at(idle_at, self.wake)
+            timer = loop.call_at(min(idle_at, now + due_in_s), self.wake)
             try:
                 await wake
             finally:
                 timer.cancel()
                 self._wake = None
 
-    def _may_roll(self) -> bool:
-        """Return whether the chain can be written; adds go on without the metadata store, rolls do not."""
+    def _contradicted(self, composer: Composer) -> StateDivergedError:
+        """Return why this leader stops, its state and files as they are: more than one replica says it is wrong."""
+        said = ", ".join(
+            f"{name} has digest {report.digest.hex()} at revision {report.revision}"
+            for name, report in sorted(composer.contradictions.items())
+        )
+        return StateDivergedError(
+            f"log {self._context.log}: the state of this leader is contradicted: {said}. Keep its data directory for "
+            "inspection, start the replica from a snapshot of another one"
+        )
+
+    def _may_write_chain(self) -> bool:
+        """Return whether the chain can be written; adds go on without the metadata store, rolls and trims do not."""
         return self._context.client.store.session_state is SessionState.CONNECTED
 
-    def _compose(self, now: float) -> Event:
+    def _due_in_s(self) -> float:
+        """Return how long it takes until the machine has something due."""
         assert self._composer is not None
-        assert self._clock is not None
+        due_ms = self._composer.next_due_ms()
+        if due_ms is None or due_ms == self._fruitless_due_ms:
+            return float("inf")
+        return (due_ms - self._logged_now()) / 1000
+
+    def _compose_due(self) -> Event:
+        """Compose for what is due; a machine that then has nothing is not asked again for the same time."""
+        assert self._composer is not None
+        due_ms = self._composer.next_due_ms()
+        composed = self._compose()
+        if not composed.batch.envelope.record_count:
+            self._fruitless_due_ms = due_ms
+        return composed
+
+    def _compose(self) -> BatchComposed:
+        assert self._composer is not None
         self._context.state_is_confirmed = False
-        logged_ms = self._clock.read(self._context.state.logged_ms, now)
-        return BatchComposed(self._composer.compose(self._queue, logged_ms))
+        return BatchComposed(self._composer.compose(self._queue, self._logged_now()))
 
     async def _append(self, payload: bytes) -> Event:
         try:
-            added = self._ledger.append(payload)
+            assert self.protocol.batch is not None
+            added = self._ledger.append(payload, self.protocol.batch.envelope.record_count)
             await asyncio.sleep(0)  # The ledger sends at the end of this turn of the loop.
             self._context.state.settle()  # While the entry is on its way.
             entry_id = await asyncio.shield(added)
@@ -350,6 +332,8 @@ class LeaderDriver:
             self.accepts = self._idle is None
             context.leader = context.me
             context.set_role(Role.LEADER, Phase.LEAD)
+            assert self._composer is not None
+            self.upkeep.begin(self._composer)
         self._ledger.publish_soon()  # After an entry without records too: it shows followers that they are fresh.
 
     async def _spare_the_metadata_store(self) -> None:
@@ -366,7 +350,7 @@ class LeaderDriver:
             except NoSuchLedgerError:
                 return LedgerGone(ledger_id)
             except LedgerError as error:
-                await self._pause(f"closing ledger {ledger_id}", error)
+                await pause(self._context, f"closing ledger {ledger_id}", error)
 
     # ---- leaving
 
@@ -376,9 +360,3 @@ class LeaderDriver:
         for submission in self._queue.take_all():
             if not submission.ticket.done():
                 resolve(submission.ticket, submission.give_up(self._context.tip.revision, applied_never=True))
-
-    async def _pause(self, doing: str, error: LedgerError) -> None:
-        """Wait before the same is tried again."""
-        _logger.warning("%s has to wait: %s", doing, error, extra=self._context.log_extra)
-        settings = self._context.settings
-        await asyncio.sleep(settings.retry_s * self._context.rng.uniform(0.5, 1.0))

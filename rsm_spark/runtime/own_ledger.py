@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ledger.errors import LedgerError, NotEnoughBookiesError
 from rsm_spark.core.leadership_events import CreateLedger
+from rsm_spark.core.orphans import custom_metadata
 from rsm_spark.runtime.context import ReplicaContext
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class OwnLedger:
         self._context = context
         self._handle: WriteHandle | None = None
         self._payload_bytes = 0
+        self._record_count = 0
         self._created_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._publishing: asyncio.Task[None] | None = None
@@ -46,12 +48,7 @@ class OwnLedger:
         """
         settings = self._context.settings
         self._stop_publishing()
-        custom = {
-            "rsm_log": self._context.log.encode(),
-            "rsm_log_id": effect.log_id.encode(),
-            "rsm_leader_epoch": str(effect.leader_epoch).encode(),
-            "rsm_previous_ledger": str(effect.previous_ledger_id).encode(),
-        }
+        custom = custom_metadata(self._context.log, effect.log_id, effect.leader_epoch, effect.previous_ledger_id)
         ensemble_size = settings.ensemble_size
         while True:
             try:
@@ -81,7 +78,7 @@ class OwnLedger:
                 extra=self._context.log_extra,
             )
         self._handle = handle
-        self._payload_bytes = 0
+        self._payload_bytes = self._record_count = 0
         self._created_at = self.appended_at = asyncio.get_running_loop().time()
         return handle.ledger_id
 
@@ -89,10 +86,11 @@ class OwnLedger:
         _logger.warning("no new ledger yet: %s", error, extra=self._context.log_extra)
         await asyncio.sleep(self._context.settings.retry_s * self._context.rng.uniform(0.5, 1.0))
 
-    def append(self, payload: bytes) -> asyncio.Future[int]:
-        """Append; the future is the entry id once acknowledged."""
+    def append(self, payload: bytes, record_count: int) -> asyncio.Future[int]:
+        """Append an entry of so many records; the future is the entry id once acknowledged."""
         assert self._handle is not None
         self._payload_bytes += len(payload)
+        self._record_count += record_count
         self.appended_at = asyncio.get_running_loop().time()
         added = self._in_flight = self._handle.append(payload)
         added.add_done_callback(_consume)
@@ -101,7 +99,11 @@ class OwnLedger:
     def is_due_for_roll(self, now: float) -> bool:
         """Return whether the ledger is big or old enough to be followed by a new one."""
         settings = self._context.settings
-        return self._payload_bytes >= settings.roll_bytes or now - self._created_at >= settings.roll_s
+        return (
+            self._payload_bytes >= settings.roll_bytes
+            or now - self._created_at >= settings.roll_s
+            or self._record_count >= settings.roll_records
+        )
 
     def publish_soon(self) -> None:
         """Tell followers how far the log is confirmed, unless the next entry does so first."""

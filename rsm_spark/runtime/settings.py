@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ledger.errors import UsageError
-from rsm_spark.core.chain import DEFAULT_RSM_ROOT
+from rsm_spark.core.chain import CHAIN_BYTES_MAX, DEFAULT_RSM_ROOT
 from rsm_spark.core.envelope import ENTRY_BYTES_MAX
 
 __all__ = ["ReplicaSettings"]
@@ -22,7 +22,14 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
         ack_quorum: Answers needed before an entry counts; never shrinks. At least 2 unless `allow_single_copy`.
         allow_single_copy: Accept an ack quorum of 1 (a development cluster of one bookie): one disk lost, log lost.
         roll_bytes: A ledger that holds more payload bytes than this is closed and followed by a new one.
+        roll_records: One with this many records is rolled too.
         roll_s: A ledger older than this is rolled too.
+        retention_ms: Logged time for which every entry is kept at least; see `rsm_spark.core.trimming`.
+        trim_s: How often a leader looks what may be trimmed.
+        single_copy: Trim by a verified snapshot in one failure domain: one disk lost, what was trimmed is lost.
+        chain_bytes_max: What the metadata store takes in one node (ZooKeeper's `jute.maxbuffer`, less a little). From
+            70 % of it on ledgers are no longer rolled, and an alarm says so.
+        domain: What the disk of this replica fails together with (a machine, a rack); "" = nothing but itself.
         entry_bytes_max: Header and body of one entry.
         entry_commands_max: Requests composed into one entry: bounds the time that the event loop is busy.
         queue_requests_max: Requests that wait for their batch; more are answered OVERLOADED.
@@ -50,7 +57,13 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
     ack_quorum: int = 2
     allow_single_copy: bool = False
     roll_bytes: int = 256 * 1024 * 1024
+    roll_records: int = 10_000_000
     roll_s: float = 3600.0
+    retention_ms: int = 48 * 3_600_000
+    trim_s: float = 60.0
+    single_copy: bool = False
+    chain_bytes_max: int = CHAIN_BYTES_MAX
+    domain: str = ""
     entry_bytes_max: int = ENTRY_BYTES_MAX
     entry_commands_max: int = 2_000
     queue_requests_max: int = 200_000
@@ -87,7 +100,10 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
             )
         if not 64 * 1024 <= self.entry_bytes_max <= ENTRY_BYTES_MAX:
             raise UsageError(f"entry_bytes_max {self.entry_bytes_max}: need 65,536 <= bytes <= {ENTRY_BYTES_MAX}")
-        for name in ("roll_bytes", "roll_s", "entry_commands_max", "queue_requests_max", "sessions_max",
+        if self.retention_ms < 0:
+            raise UsageError(f"retention_ms {self.retention_ms}: must not be below 0")
+        for name in ("roll_bytes", "roll_records", "roll_s", "trim_s", "chain_bytes_max",
+                     "entry_commands_max", "queue_requests_max", "sessions_max",
                      "session_ttl_ms", "checkpoint_records", "idle_entry_s", "poll_s", "retry_s",
                      "tail_entries_max"):  # fmt: skip
             if getattr(self, name) <= 0:

@@ -7,6 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from rsm_spark.core.position import LogPosition
+from rsm_spark.core.trimming import TrimPlan
 
 __all__ = ["ReplicaStatus", "Role"]
 
@@ -42,6 +43,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
         lag_ms: Wall clock minus `logged_ms`; how old this state may be. 0 on the leader.
         queued: Requests that wait for their batch.
         snapshot_revision: Of the newest local snapshot written or booted from; 0 = none.
+        trim: What the leader may trim and why the rest stays; None on a follower.
+        alarms: What an operator has to look at.
         failure: Why the replica stopped; "" while it runs.
 
     """
@@ -66,3 +69,5 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     queued: int
     snapshot_revision: int
     failure: str
+    trim: TrimPlan | None = None
+    alarms: tuple[str, ...] = ()

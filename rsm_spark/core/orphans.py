@@ -1,0 +1,47 @@
+"""Ledgers that were created for a log and never put into its chain: their leader stopped in between.
+
+Nobody deletes a ledger of its own: the chain write that names it may still arrive. A later leader may, judged by the
+chain as its own claim or a later write of its own produced it: the version that an earlier leader's write names is
+gone by then, for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rsm_spark.core.chain import LogChain
+
+__all__ = ["custom_metadata", "is_orphan"]
+
+_LOG = "rsm_log"
+_LOG_ID = "rsm_log_id"
+_LEADER_EPOCH = "rsm_leader_epoch"
+_PREVIOUS = "rsm_previous_ledger"
+
+
+def custom_metadata(log_name: str, log_id: str, leader_epoch: int, previous_ledger_id: int) -> dict[str, bytes]:
+    """Return what a ledger says of itself: whose it is, long before any chain names it."""
+    return {
+        _LOG: log_name.encode(),
+        _LOG_ID: log_id.encode(),
+        _LEADER_EPOCH: str(leader_epoch).encode(),
+        _PREVIOUS: str(previous_ledger_id).encode(),
+    }
+
+
+def is_orphan(ledger_id: int, custom: Mapping[str, bytes], chain: LogChain, leader_epoch: int) -> bool:
+    """Return whether a leader may delete a ledger that it found.
+
+    Args:
+        ledger_id: The ledger.
+        custom: Of its metadata.
+        chain: As held by the leader: produced by its own claim or a later write of its own.
+        leader_epoch: The leader's.
+
+    """
+    if custom.get(_LOG_ID) != chain.log_id.encode():
+        return False
+    epoch = custom.get(_LEADER_EPOCH, b"")
+    if not epoch.isdigit() or int(epoch) >= leader_epoch:
+        return False
+    return ledger_id not in chain.deleting and all(ledger.ledger_id != ledger_id for ledger in chain.ledgers)

@@ -1,0 +1,122 @@
+"""What a take-over asks of metadata store and bookies; it waits out what may succeed later."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from ledger.errors import BadVersionError, LedgerError, MetadataError, NoSuchLedgerError, UsageError
+from rsm_spark.core.leadership import LeaderProtocol
+from rsm_spark.core.leadership_events import (
+    ChainRead,
+    ChainWriteFailed,
+    ChainWritten,
+    Event,
+    LedgerGone,
+    LedgerRecovered,
+    Replayed,
+    ReplayLog,
+    Resigned,
+)
+from rsm_spark.core.leadership_table import Phase
+from rsm_spark.runtime.context import ReplicaContext
+from rsm_spark.runtime.logged_clock import check_clock
+
+__all__ = ["TakeOver", "pause"]
+
+_logger = logging.getLogger(__name__)
+
+
+async def pause(context: ReplicaContext, doing: str, error: LedgerError) -> None:
+    """Wait before the same is tried again."""
+    _logger.warning("%s has to wait: %s", doing, error, extra=context.log_extra)
+    await asyncio.sleep(context.settings.retry_s * context.rng.uniform(0.5, 1.0))
+
+
+class TakeOver:
+    """The steps of one take-over; chain reads and writes go on to be made by it while it leads.
+
+    Args:
+        context: Of the replica.
+        protocol: The decisions.
+        resign: Ends the leadership, with a reason.
+
+    """
+
+    def __init__(self, context: ReplicaContext, protocol: LeaderProtocol, resign: Callable[[str], None]) -> None:
+        self._context = context
+        self._protocol = protocol
+        self._resign = resign
+        self._claim_sent_ms: int | None = None  # Wall clock; None once the clock has been compared.
+
+    async def read_chain(self) -> Event:
+        """Read the chain; waits until the metadata store answers."""
+        while True:
+            try:
+                return ChainRead(*await self._context.chains.read_bytes())
+            except MetadataError as error:
+                await pause(self._context, "reading the chain", error)
+
+    async def write_chain(self, value: bytes, held_version: int) -> Event:
+        """Write the chain, once."""
+        if self._protocol.phase is Phase.CLAIM and self._claim_sent_ms is None:
+            self._claim_sent_ms = self._context.clock_ms()
+        try:
+            return ChainWritten(await self._context.chains.write(value, held_version))
+        except BadVersionError:
+            return ChainWriteFailed()
+        except MetadataError as error:
+            await pause(self._context, "writing the chain", error)
+            return ChainWriteFailed()
+
+    async def compare_clock(self) -> None:
+        """Leave the log to others, before it is disturbed, if this machine's clock would spoil logged time."""
+        sent_ms, self._claim_sent_ms = self._claim_sent_ms, None
+        if sent_ms is not None:
+            now_ms, now_s = self._context.clock_ms(), asyncio.get_running_loop().time()
+            reason = await check_clock(self._context, sent_ms, now_ms, now_s)
+            if reason:
+                self._resign(reason)
+                await asyncio.get_running_loop().create_future()  # Until `run` ends this.
+
+    async def recover(self, ledger_id: int) -> Event:
+        """Make the end of a ledger final and learn it; waits until enough bookies answer."""
+        context = self._context
+        while True:
+            try:
+                handle = await context.client.open(ledger_id, password=context.settings.ledger_password)
+            except NoSuchLedgerError:
+                return LedgerGone(ledger_id)
+            except UsageError:
+                raise
+            except LedgerError as error:
+                await pause(self._context, f"recovering ledger {ledger_id}", error)
+            else:
+                metadata = handle.metadata
+                await handle.close()
+                return LedgerRecovered(ledger_id, metadata.last_entry_id, metadata.length)
+
+    async def replay(self, effect: ReplayLog) -> Event:
+        """Bring the state to the end of the log."""
+        context = self._context
+        reader = context.reader()
+        try:
+            while not reader.is_at_end:
+                try:
+                    entries = await reader.read()
+                except LedgerError as error:
+                    await pause(self._context, "replaying the log", error)
+                    continue
+                for entry in entries:
+                    context.apply(entry)
+                if reader.chain is not None and reader.chain.leader_epoch != effect.chain.leader_epoch:
+                    return Resigned(f"epoch {reader.chain.leader_epoch} was claimed while replaying")
+                if entries:
+                    await asyncio.sleep(0)
+                elif not reader.is_at_end:
+                    await reader.wait(context.settings.retry_s)
+        finally:
+            await reader.close()
+        context.state.settle()
+        return Replayed(context.tip, context.position)

@@ -1,0 +1,155 @@
+"""What a leader does for its log beside entries, on simulated replicas."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ledger.core.quorum import QuorumConfig
+from rsm_spark.core.orphans import custom_metadata
+from rsm_spark.core.trimming import StayReason
+from rsm_spark.errors import NoLeaderError
+from rsm_spark.log.orders import OrderDesk, RaiseFormatOrder, TrimOrder
+from rsm_spark.runtime.upkeep import LogUpkeep
+from rsm_spark.testing.cluster import LOG
+from tests.unit.rsm.runtime.log_world import LogWorld, run
+
+SHORT = {"roll_records": 10, "retention_ms": 1_000, "trim_s": 2.0}
+
+
+def _upkeep(world: LogWorld) -> LogUpkeep:
+    upkeep = world.leader.upkeep
+    assert upkeep is not None
+    return upkeep
+
+
+def test_what_two_replicas_have_verified_goes_from_the_chain_and_from_the_bookies() -> None:
+    async def scenario(world: LogWorld) -> None:
+        first = (await world.chain()).ledgers[0].ledger_id
+        await world.roll()
+        covered = await world.verify("replica-0", "replica-1")
+        await world.until(lambda: first not in world.ledgers.ledgers)
+        while (await world.chain()).deleting:
+            await asyncio.sleep(0.01)
+        chain = await world.chain()
+        assert chain.first_ledger_id == first
+        assert 1 < chain.ledgers[0].first_revision <= covered
+        assert _upkeep(world).trimmed_ledgers == _upkeep(world).deleted_ledgers >= 1
+        await world.add()
+
+    run(scenario, **SHORT)
+
+
+def test_without_a_verified_snapshot_nothing_goes_and_the_alarm_says_why() -> None:
+    async def scenario(world: LogWorld) -> None:
+        await world.roll()
+        await world.until(lambda: bool(world.leader.status().alarms))
+        (alarm,) = world.leader.status().alarms
+        assert alarm.startswith("nothing is trimmed: ledger")
+        plan = world.leader.status().trim
+        assert plan is not None
+        assert plan.blocked[0].reason is StayReason.NOT_COVERED
+
+    run(scenario, **SHORT)
+
+
+def test_a_replica_that_is_down_does_not_count_until_it_is_back() -> None:
+    async def scenario(world: LogWorld) -> None:
+        first = (await world.chain()).ledgers[0].ledger_id
+        away = next(host for host in world.cluster.hosts if host.name != world.cluster.leader)
+        away.pause()
+        await asyncio.sleep(6)  # Its session ends.
+        await world.roll()
+        await world.verify(world.leader._context.me.replica_id, away.name)
+        await asyncio.sleep(10)
+        assert first in world.ledgers.ledgers
+        away.resume()
+        await world.until(lambda: first not in world.ledgers.ledgers)
+
+    run(scenario, **SHORT)
+
+
+def test_ledgers_that_a_killed_leader_left_half_deleted_are_deleted_by_the_next() -> None:
+    async def scenario(world: LogWorld) -> None:
+        first = (await world.chain()).ledgers[0].ledger_id
+        await world.roll()
+        world.cluster.clients[world.leader_host.name].delete = _never
+        await world.verify("replica-0", "replica-1", "replica-2")
+        while first not in (await world.chain()).deleting:
+            await asyncio.sleep(0.01)
+        assert first in world.ledgers.ledgers
+        world.leader_host.kill()
+        await world.until(lambda: first not in world.ledgers.ledgers)
+        while (await world.chain()).deleting:
+            await asyncio.sleep(0.01)
+
+    run(scenario, **SHORT)
+
+
+async def _never(_ledger_id: int) -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+def test_ledgers_that_were_created_and_never_chained_are_deleted_by_a_later_leader_only() -> None:
+    async def scenario(world: LogWorld) -> None:
+        chain = await world.chain()
+        quorum = QuorumConfig(2, 2, 2)
+        own = world.ledgers.create(quorum, b"", custom_metadata(LOG, chain.log_id, chain.leader_epoch, 0))
+        foreign = world.ledgers.create(quorum, b"", {"application": b"another"})
+        await asyncio.sleep(5)
+        assert own.ledger_id in world.ledgers.ledgers
+        world.leader_host.kill()
+        await world.until(lambda: own.ledger_id not in world.ledgers.ledgers)
+        assert foreign.ledger_id in world.ledgers.ledgers
+        assert all(ledger.ledger_id in world.ledgers.ledgers for ledger in (await world.chain()).ledgers)
+
+    run(scenario)
+
+
+def test_an_order_to_trim_is_answered_by_the_leader_with_what_went_and_why_the_rest_stays() -> None:
+    async def scenario(world: LogWorld) -> None:
+        desk = OrderDesk(world.store, LOG)
+        first = (await world.chain()).ledgers[0].ledger_id
+        await world.roll()
+        await asyncio.sleep(2)
+        answer = await desk.place(TrimOrder(), timeout_s=30)
+        assert answer.by == world.cluster.leader
+        assert answer.outcome["ledger_ids"] == []
+        assert answer.outcome["blocked"][0]["reason"] == "not covered"
+        await world.leader.snapshot()
+        rehearsed = await desk.place(TrimOrder(accept_unverified=True, is_dry_run=True), timeout_s=30)
+        assert first in rehearsed.outcome["ledger_ids"]
+        assert first in [ledger.ledger_id for ledger in (await world.chain()).ledgers]
+        done = await desk.place(TrimOrder(accept_unverified=True), timeout_s=30)
+        assert done.outcome["ledger_ids"] == rehearsed.outcome["ledger_ids"]
+        assert first not in [ledger.ledger_id for ledger in (await world.chain()).ledgers]
+        assert await world.store.children("/rsm/services/counters/orders") == []
+
+    run(scenario, roll_records=10, retention_ms=1_000, trim_s=1_000.0)
+
+
+def test_an_order_that_nobody_answers_is_taken_back() -> None:
+    async def scenario(world: LogWorld) -> None:
+        for host in world.cluster.hosts:
+            host.pause()
+        with pytest.raises(NoLeaderError, match="no leader answered the order within 3 s"):
+            await OrderDesk(world.store, LOG).place(TrimOrder(), timeout_s=3)
+        assert await world.store.children("/rsm/services/counters/orders") == []
+        for host in world.cluster.hosts:
+            host.resume()
+
+    run(scenario)
+
+
+def test_format_is_raised_only_when_every_live_replica_knows_the_level() -> None:
+    async def scenario(world: LogWorld) -> None:
+        desk = OrderDesk(world.store, LOG)
+        world.leader._driver.protocol.format_level = 2  # type: ignore[union-attr]
+        refused = await desk.place(RaiseFormatOrder(), timeout_s=30)
+        assert "not every live replica knows format level 2: replica-" in refused.refusal
+        assert (await world.chain()).format_level == 1
+        beyond = await desk.place(RaiseFormatOrder(3), timeout_s=30)
+        assert "knows up to 2" in beyond.refusal or "(level 1)" in beyond.refusal
+
+    run(scenario)
