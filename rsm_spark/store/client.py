@@ -35,10 +35,10 @@ from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.errors import InvalidCommandError
 from rsm_spark.grpc.security import Security
 from rsm_spark.log.discovery import Discovery
-from rsm_spark.store.client_link import ClientLink
+from rsm_spark.store.client_link import ClientLink, ReadFrom
 from rsm_spark.store.core.operation import Operation, StreamLimits
 from rsm_spark.store.kv import messages as m
-from rsm_spark.store.leader_finder import FixedReplica, FoundReplica, LeaderFinder
+from rsm_spark.store.leader_finder import FixedReplica, FollowerFinder, FoundReplica, LeaderFinder
 
 __all__ = ["TIMEOUT_S", "CompareResult", "MapClient", "MapPage", "MapValue", "scan_range"]
 
@@ -88,6 +88,7 @@ class MapClient:
         finder: Names the replica to send to.
         log: Name of the log.
         is_stale: Read from that replica whether it leads or not.
+        followers: Names the replicas that answer reads which need not be linearizable; None = the leader does.
         limits: Of messages.
         timeout_s: Time limit of a call that names none.
         security: TLS and token; None = as the environment says.
@@ -103,13 +104,16 @@ class MapClient:
         log: str,
         *,
         is_stale: bool = False,
+        followers: FollowerFinder | None = None,
         limits: StreamLimits | None = None,
         timeout_s: float = TIMEOUT_S,
         security: Security | None = None,
     ) -> None:
         self._log = log
         self._timeout_s = timeout_s
-        self._link = ClientLink(finder, log, is_one_replica=is_stale, limits=limits, security=security)
+        self._link = ClientLink(
+            finder, log, is_one_replica=is_stale, followers=followers, limits=limits, security=security
+        )
         self._store: MetadataStore | None = None
 
     @classmethod
@@ -119,6 +123,7 @@ class MapClient:
         metadata_uri: str | None = None,
         *,
         replica: str | None = None,
+        read_from: ReadFrom = "leader",
         rsm_root: str = DEFAULT_RSM_ROOT,
         timeout_s: float = TIMEOUT_S,
         limits: StreamLimits | None = None,
@@ -130,6 +135,7 @@ class MapClient:
             log: Name of the log.
             metadata_uri: Where everything is found; default `RSM_METADATA_URI`, else the local ZooKeeper.
             replica: "host:port" of one replica to use instead of the leader; reads are then as of its own revision.
+            read_from: "any": reads that need not be linearizable are spread over the followers.
             rsm_root: Root of the logs in ZooKeeper.
             timeout_s: Time limit of every call that names none.
             limits: Of messages.
@@ -148,7 +154,8 @@ class MapClient:
         store = await connect(MetadataUri.of(metadata_uri).hosts)
         finder = FoundReplica(Discovery(store, log, rsm_root))
         try:
-            client = cls(finder, log, limits=limits, timeout_s=timeout_s, security=security)
+            followers = finder if read_from == "any" else None
+            client = cls(finder, log, followers=followers, limits=limits, timeout_s=timeout_s, security=security)
         except BaseException:
             await store.close()
             raise

@@ -1,7 +1,7 @@
 """What a client of any replicated machine sends its operations through, and what their ends mean to its caller.
 
 Commands, and reads that must be linearizable, go to the leader. Other reads go there too, or with `read_from="any"` to
-the replica that seems quickest to have them; whatever one of those cannot answer, another one is asked.
+the followers in turn; whatever one of those cannot answer, another replica is asked.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from rsm_spark.grpc.codec import SESSION_BYTES
 from rsm_spark.grpc.security import Security
 from rsm_spark.store.core.command_stream import CommandStream
 from rsm_spark.store.core.operation import Ending, Operation, SeenRevision, StreamLimits
-from rsm_spark.store.leader_finder import LeaderFinder
+from rsm_spark.store.leader_finder import FollowerFinder, LeaderFinder
 from rsm_spark.store.leader_link import LeaderLink
+from rsm_spark.store.read_lanes import ReadLanes
 
 __all__ = ["ClientLink", "ReadFrom"]
 
@@ -44,6 +45,7 @@ class ClientLink:
         log: Name of the log.
         is_one_replica: The finder always names the same replica, which need not lead: its refusals are final, and
             reads are stale unless they say otherwise.
+        followers: Names the replicas that answer reads which need not be linearizable; None = the leader does.
         limits: Of messages, and of what may wait.
         security: TLS and token; None = as the environment says.
 
@@ -58,6 +60,7 @@ class ClientLink:
         log: str,
         *,
         is_one_replica: bool = False,
+        followers: FollowerFinder | None = None,
         limits: StreamLimits | None = None,
         security: Security | None = None,
     ) -> None:
@@ -65,12 +68,29 @@ class ClientLink:
         self._seen = SeenRevision()
         self._freshness = STALE if is_one_replica else LINEARIZABLE
         stream = CommandStream(_new_session, limits, follows_leader=not is_one_replica, seen=self._seen)
+        security = security if security is not None else Security.from_environment()
         self._leader = LeaderLink(stream, finder, log, security=security)
+        self._lanes: ReadLanes | None = None
+        if followers is not None:
+            self._lanes = self._leader.lanes = ReadLanes(
+                followers,
+                log,
+                security=security,
+                seen=self._seen,
+                limits=limits,
+                on_ended=self._leader.resolve,
+                on_left_over=self._leader.take_over,
+            )
 
     @property
     def address(self) -> str:
         """Address of the replica that commands go to; "" while not connected."""
         return self._leader.address
+
+    @property
+    def follower_reads(self) -> int:
+        """Reads that followers have answered."""
+        return self._lanes.answered if self._lanes is not None else 0
 
     @property
     def revision(self) -> int:
@@ -79,6 +99,8 @@ class ClientLink:
 
     async def close(self) -> None:
         """Give up what has no answer yet, and disconnect."""
+        if self._lanes is not None:
+            await self._lanes.close()
         await self._leader.close()
 
     def submit(
@@ -133,7 +155,7 @@ class ClientLink:
             case Ending.TOO_LARGE:
                 return InvalidCommandError(f"{log}: the command does not fit one entry of the log")
             case Ending.TOO_STALE:
-                lag_ms = int(operation.payload) if operation.payload.isdigit() else None
+                lag_ms = int(operation.reason) if operation.reason.isdigit() else None
                 lag = "an unknown time" if lag_ms is None else f"{lag_ms} ms"
                 return TooStaleError(
                     f"{log}: the replica asked is at revision {operation.revision}, {lag} behind: not new enough for "

@@ -9,7 +9,7 @@ from ledger.errors import LedgerError
 from rsm_spark.errors import RsmError
 from rsm_spark.log.discovery import Discovery
 
-__all__ = ["FixedReplica", "FoundReplica", "LeaderFinder"]
+__all__ = ["FixedReplica", "FollowerFinder", "FoundReplica", "LeaderFinder"]
 
 
 class LeaderFinder(Protocol):
@@ -25,6 +25,19 @@ class LeaderFinder(Protocol):
 
         Args:
             on_change: Called once, on the loop, when another replica may lead.
+
+        """
+        ...
+
+
+class FollowerFinder(Protocol):
+    """Names the replicas that may answer reads in the leader's stead."""
+
+    async def find_followers(self, on_change: Callable[[], None]) -> list[str]:
+        """Return the addresses of the replicas that do not lead, in no special order; empty if none is known.
+
+        Args:
+            on_change: Called once, on the loop, when there may be others.
 
         """
         ...
@@ -78,3 +91,13 @@ class FoundReplica:
             return None
         self.trouble = ""
         return member.address
+
+    async def find_followers(self, on_change: Callable[[], None]) -> list[str]:
+        """Return the addresses of the living replicas that do not lead and serve clients."""
+        try:
+            members = await self._discovery.members(watch=on_change)
+            found = await self._discovery.leader()
+        except (LedgerError, RsmError):
+            return []
+        leader = "" if found is None else found[0].incarnation
+        return [member.address for member in members if member.address and member.incarnation != leader]

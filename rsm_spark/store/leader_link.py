@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ledger.errors import UsageError
 from rsm_spark.core.commands import AnswerStatus
-from rsm_spark.core.freshness import LINEARIZABLE, Freshness
+from rsm_spark.core.freshness import LINEARIZABLE, Freshness, ReadKind
 from rsm_spark.errors import ConnectionLostError, NoLeaderError, OverloadedError
 from rsm_spark.grpc.channel import ReplicaChannel
 from rsm_spark.grpc.security import Security
 from rsm_spark.store.core.command_stream import CommandStream
 from rsm_spark.store.core.operation import Operation
 from rsm_spark.store.leader_finder import LeaderFinder
+from rsm_spark.store.read_lanes import ReadLanes
 
 __all__ = ["LeaderLink"]
 
@@ -56,6 +57,7 @@ class LeaderLink:
         security: TLS and token; None = as the environment says.
 
     Attributes:
+        lanes: Where reads go that need not be linearizable; None = to the leader too.
         leader_hint: Address of the leader by the word of the replica that refused last; "" if none did.
 
     Raises:
@@ -83,6 +85,7 @@ class LeaderLink:
         # Who leads, by the word of a replica that refused; "" once that has been followed.
         self._hint = ""
         self.leader_hint = ""
+        self.lanes: ReadLanes | None = None
         # Replica that the metadata store has replaced while it was in use: not to be gone back to by a hint.
         self._left = ""
         self._has_answered = False
@@ -105,7 +108,7 @@ class LeaderLink:
     async def close(self) -> None:
         """Give up what has no answer yet, and disconnect."""
         self._is_closed = True
-        self._resolve(self._stream.close())
+        self.resolve(self._stream.close())
         if self._tick is not None:
             self._tick.cancel()
         self._task.cancel()
@@ -123,7 +126,9 @@ class LeaderLink:
         """
         future: asyncio.Future[Operation] = self._loop.create_future()
         deadline_s = self._begin(timeout_s, 1)
-        self._stream.submit(Operation(payload, deadline_s, future, is_query=is_query, freshness=freshness))
+        operation = Operation(payload, deadline_s, future, is_query=is_query, freshness=freshness)
+        if self.lanes is None or freshness.kind is ReadKind.LINEARIZABLE or not self.lanes.submit(operation):
+            self._stream.submit(operation)
         return future
 
     def submit_many(
@@ -146,9 +151,17 @@ class LeaderLink:
             Operation(payload, deadline_s, group, is_query=is_query, freshness=freshness) for payload in payloads
         ]
         group.left = len(group.operations)
+        lanes = self.lanes if freshness.kind is not ReadKind.LINEARIZABLE else None
         for operation in group.operations:
-            self._stream.submit(operation)
+            if lanes is None or not lanes.submit(operation):
+                self._stream.submit(operation)
         return future
+
+    def take_over(self, operations: Iterable[Operation]) -> None:
+        """Ask the leader what followers did not answer."""
+        for operation in operations:
+            self._stream.submit(operation)
+        self._wake.set()
 
     def _begin(self, timeout_s: float, count: int) -> float:
         if self._is_closed:
@@ -166,12 +179,16 @@ class LeaderLink:
 
     def _on_tick(self) -> None:
         self._tick = None
-        self._resolve(self._stream.expire(self._loop.time()))
-        if self._stream.has_work:
+        now_s = self._loop.time()
+        self.resolve(self._stream.expire(now_s))
+        if self.lanes is not None:
+            self.resolve(self.lanes.expire(now_s))
+        if self._stream.has_work or (self.lanes is not None and self.lanes.has_work):
             self._tick = self._loop.call_later(self._tick_s, self._on_tick)
 
     @staticmethod
-    def _resolve(ended: Iterable[Operation]) -> None:
+    def resolve(ended: Iterable[Operation]) -> None:
+        """Tell those who wait for these operations."""
         for operation in ended:
             ticket = operation.ticket
             if isinstance(ticket, _Group):
@@ -205,7 +222,7 @@ class LeaderLink:
                     _LOGGER.info("lost the replica: %s", error, extra={"log": self._log})
                 finally:
                     self._stream.on_lost()
-            self._resolve(self._stream.resume())
+            self.resolve(self._stream.resume())
             if self._has_answered or moved.is_set():
                 pause_s = _PAUSE_FIRST_S
             with contextlib.suppress(TimeoutError):
@@ -266,7 +283,7 @@ class LeaderLink:
         """Return whether to go on with this replica."""
         refusal = self._stream.refusal
         if refusal == AnswerStatus.SESSION_EXPIRED:
-            self._resolve(self._stream.resume())
+            self.resolve(self._stream.resume())
             return True
         self._trouble = f"the replica answers {refusal.name}" if refusal is not None else ""
         return False
@@ -295,5 +312,5 @@ class LeaderLink:
             if ended:
                 self._has_answered = True
                 self._trouble = self._left = ""
-                self._resolve(ended)
+                self.resolve(ended)
             self._wake.set()

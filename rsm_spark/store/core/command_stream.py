@@ -231,12 +231,10 @@ class CommandStream:
 
     def _on_refused(self, operation: Operation, status: int, reason: bytes) -> Ending | None:
         """Return how the operation ended, or None: it has to be sent again, once the reason is dealt with."""
-        operation.refusal = AnswerStatus(status)
+        operation.refusal, operation.reason = AnswerStatus(status), reason
         if status == AnswerStatus.TOO_LARGE:
             return Ending.TOO_LARGE
         if not self._follows_leader and status in _ENDINGS_OF_ONE_REPLICA:
-            if operation.is_query:
-                operation.payload = reason
             return Ending.UNKNOWN if operation.is_unsure else _ENDINGS_OF_ONE_REPLICA[AnswerStatus(status)]
         if status == AnswerStatus.SESSION_EXPIRED:
             self._is_expired = True
@@ -290,6 +288,13 @@ class CommandStream:
         self._waiting_commands.extendleft(reversed(fresh))
         self._begin_session()
         return ended
+
+    def withdraw_queries(self) -> list[Operation]:
+        """Take back the queries that are not in flight: they are sent elsewhere."""
+        withdrawn = [operation for operation in self._waiting_queries if operation.outcome is None]
+        self._waiting_queries.clear()
+        self._open_count -= len(withdrawn)
+        return withdrawn
 
     def expire(self, now_s: float) -> list[Operation]:
         """Give up every operation whose time limit has passed."""

@@ -39,7 +39,7 @@ class Operation:
 
     Attributes:
         is_query: Reads; takes no sequence and may be sent at will.
-        payload: What the machine gets; once answered, what it said. Of a query that was TOO_STALE: the known lag.
+        payload: What the machine gets; once answered, what it said.
         freshness: Of a query.
         deadline_s: On the clock of `CommandStream.expire`.
         ticket: The shell's own.
@@ -47,7 +47,9 @@ class Operation:
         is_unsure: An attempt was sent whose outcome will never be heard.
         outcome: None until it has ended.
         refusal: Why it was sent back last, while it has no outcome or one for want of an answer.
+        reason: What came with `refusal`.
         revision: Of the state that the answer shows.
+        tries: Replicas that were asked in the leader's stead.
 
     """
 
@@ -58,10 +60,12 @@ class Operation:
         "is_unsure",
         "outcome",
         "payload",
+        "reason",
         "refusal",
         "revision",
         "sequence",
         "ticket",
+        "tries",
     )
 
     def __init__(
@@ -82,7 +86,14 @@ class Operation:
         self.is_unsure = False
         self.outcome: Ending | None = None
         self.refusal: AnswerStatus | None = None
+        self.reason = b""
         self.revision = 0
+        self.tries = 0
+
+    def reopen(self) -> None:
+        """Take back the end of a query: it is asked elsewhere."""
+        assert self.is_query
+        self.outcome = None
 
 
 class SeenRevision:
