@@ -12,10 +12,13 @@ from rsm_spark.core.chain import Leadership
 from rsm_spark.core.commands import Answer
 from rsm_spark.core.machine import StateMachine
 from rsm_spark.core.position import NO_REVISION, LogPosition
+from rsm_spark.core.records import FORMAT_LEVEL
 from rsm_spark.core.state import ReplicatedState, StateTip
+from rsm_spark.core.trimming import TrimPlan
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.commit_log import LogEntry, LogReader
 from rsm_spark.log.discovery import Discovery
+from rsm_spark.runtime.peers import Peers
 from rsm_spark.runtime.settings import ReplicaSettings
 from rsm_spark.runtime.status import Role
 from rsm_spark.snapshots.manifest import SnapshotStore
@@ -46,6 +49,13 @@ class ReplicaContext:
         role: Of the replica; change by `set_role`.
         phase: Of the take-over protocol.
         log_bytes: Payload bytes applied since the process began: paces snapshots.
+        format_level: Highest format of the log that this process reads and writes.
+        password_mark: Of the ledger password, once it is known of which log; see `rsm_spark.core.admission`.
+        trim: What this leader found last of what may be trimmed; None before, and on a follower.
+        alarms: What an operator has to look at, by name.
+        declined_at: Loop time when this replica last left the log to others because of its clock; None = never.
+        peers: The other replicas; None = not asked.
+        quarantine: Where the state is written aside as evidence if it turns out wrong; None = nowhere.
         batch_ended: Called when the live state is confirmed, after each entry.
         before_entry: Called with each committed entry before it is applied: the state is then that of `tip`. An entry
             that begins with a checkpoint (`peek_checkpoint`) says what that state is.
@@ -92,6 +102,13 @@ class ReplicaContext:
         self.role = Role.FOLLOWER
         self.phase = "follow"
         self.log_bytes = 0
+        self.format_level = FORMAT_LEVEL
+        self.password_mark = ""
+        self.trim: TrimPlan | None = None
+        self.alarms: dict[str, str] = {}
+        self.declined_at: float | None = None
+        self.peers: Peers | None = None
+        self.quarantine: SnapshotStore | None = None
         self.role_listeners: list[Callable[[Role], None]] = []
         self.applied_listeners: list[Callable[[int], None]] = []
         self.batch_ended: Callable[[], None] = ignore

@@ -18,12 +18,13 @@ from rsm_spark.core.commands import Answer, Report, Request
 from rsm_spark.core.freshness import LINEARIZABLE, Freshness
 from rsm_spark.core.machine import StateMachine
 from rsm_spark.core.position import LogPosition
-from rsm_spark.errors import MissingLogError
+from rsm_spark.errors import MissingLogError, StateDivergedError
 from rsm_spark.log.discovery import MemberKeeper
 from rsm_spark.log.election import Election
 from rsm_spark.log.member import Member
 from rsm_spark.runtime.boot import boot
 from rsm_spark.runtime.context import ReplicaContext, ignore, subscribe
+from rsm_spark.runtime.divergence import keep_evidence, tell_leader
 from rsm_spark.runtime.following import Follower
 from rsm_spark.runtime.leading import LeaderDriver
 from rsm_spark.runtime.serving import Serving
@@ -55,6 +56,7 @@ class Replica:
         client: Connected ledger client; stays the caller's to close.
         snapshots: Local snapshots.
         lake: Snapshots to boot from when there is no local one.
+        quarantine: Where the state is kept as evidence if it differs from the log's; never booted from.
         advertised: Address that clients should use ("host:port").
         settings: See `ReplicaSettings`.
         clock_ms: Wall clock.
@@ -72,6 +74,7 @@ class Replica:
         client: LedgerClient,
         snapshots: SnapshotStore,
         lake: SnapshotStore | None = None,
+        quarantine: SnapshotStore | None = None,
         advertised: str = "",
         settings: ReplicaSettings | None = None,
         clock_ms: Callable[[], int] = _wall_clock_ms,
@@ -91,6 +94,7 @@ class Replica:
             rng=rng,
             run_blocking=run_blocking,
         )
+        self._context.quarantine = quarantine
         self._advertised = advertised
         self._queue = RequestQueue()
         self._serving = Serving(self._context, self._queue)
@@ -313,9 +317,12 @@ class Replica:
                     await self._lead()
         except asyncio.CancelledError:
             raise
-        except Exception:
+        except Exception as error:
             _logger.exception("the replica stops", extra=self._context.log_extra)
             await self._leave()
+            if isinstance(error, StateDivergedError):
+                await keep_evidence(self._context, error)
+                await tell_leader(self._context, error)
             raise
 
     async def _follow_until_elected(self) -> bool:

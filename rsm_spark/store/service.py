@@ -25,9 +25,11 @@ from rsm_spark.snapshots import SnapshotStore
 from rsm_spark.snapshots.local import KEEP_MIN, LocalSnapshots
 from rsm_spark.store.kv.machine import MapMachine
 
-__all__ = ["SNAPSHOTS_FOLDER", "StoreService", "StoreSettings", "replica_status_json"]
+__all__ = ["QUARANTINE_FOLDER", "SNAPSHOTS_FOLDER", "StoreService", "StoreSettings", "replica_status_json"]
 
 SNAPSHOTS_FOLDER = "snapshots"
+QUARANTINE_FOLDER = "quarantine"
+_EVIDENCE_MAX = 1_000_000  # Nothing removes evidence but its reader.
 _NAME_BYTES_MAX = 200
 _DRAIN_S = 5.0
 _ANY_ADDRESSES = frozenset({"0.0.0.0", "::"})
@@ -118,6 +120,7 @@ class StoreService:
             client=client,
             snapshots=self._snapshots,
             lake=lake,
+            quarantine=LocalSnapshots(settings.data_dir / QUARANTINE_FOLDER, keep=_EVIDENCE_MAX),
             advertised=self.address,
             settings=settings.replica,
         )
