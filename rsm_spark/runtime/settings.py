@@ -46,6 +46,9 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
         snapshot_s: Period of local snapshots; 0 = none by time.
         snapshot_bytes: Log bytes after which a local snapshot is taken; 0 = none by size.
         snapshot_at_stop: Take a snapshot when the replica is stopped in an orderly way.
+        verify_s: How often a replica looks for snapshots of others, and of the lake, to read back.
+        scrub_s: How often it reads again what is verified already.
+        lake_s: Period of the snapshots in the lake.
         campaign: Whether this replica may lead; False = it only follows.
 
     """
@@ -79,6 +82,9 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_s: float = 600.0
     snapshot_bytes: int = 1024 * 1024 * 1024
     snapshot_at_stop: bool = False
+    verify_s: float = 30.0
+    scrub_s: float = 6 * 3600.0
+    lake_s: float = 3600.0
     campaign: bool = True
 
     def __post_init__(self) -> None:
