@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -43,11 +44,12 @@ def why_not() -> str | None:
 
 
 class Namespaces:
-    """A router, a host for ZooKeeper, hosts for bookies, and a host `client`."""
+    """A router, a host for ZooKeeper, hosts for bookies, a host `client`, and further hosts on which nothing runs."""
 
-    def __init__(self, folder: Path, *, bookie_count: int) -> None:
-        self.hosts = ["zookeeper", "client", *(f"bookie-{n + 1}" for n in range(bookie_count))]
-        self._folder = folder
+    def __init__(self, folder: Path, *, bookie_count: int, more_hosts: Sequence[str] = ()) -> None:
+        self.bookies = [f"bookie-{n + 1}" for n in range(bookie_count)]
+        self.hosts = ["zookeeper", "client", *self.bookies, *more_hosts]
+        self.folder = folder
         self._tag = f"rsm{os.getpid()}"
         self._made: list[str] = []
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -122,7 +124,7 @@ class Namespaces:
             _run(*self.inside(host), "ip", "route", "add", "default", "via", f"10.77.{number}.1")
 
     def _start_servers(self) -> None:
-        folder = self._folder / "zookeeper"
+        folder = self.folder / "zookeeper"
         write_files(folder, port=_ZOOKEEPER_PORT)
         config = folder / "zoo.cfg"
         config.write_text(config.read_text().replace("127.0.0.1", self.address("zookeeper")))
@@ -130,17 +132,17 @@ class Namespaces:
         question = f"from ledger.dev.zookeeper import answers; exit(not answers('{self.address('zookeeper')}', 2181))"
         deadline = time.monotonic() + _START_S_MAX
         while subprocess.run([*self.inside("zookeeper"), sys.executable, "-c", question], check=False).returncode:
-            assert time.monotonic() < deadline, f"no ZooKeeper: see {self._folder}"
-        for host in self.hosts[2:]:
+            assert time.monotonic() < deadline, f"no ZooKeeper: see {self.folder}"
+        for host in self.bookies:
             arguments = ["--bind", self.address(host), "--port", str(_BOOKIE_PORT), "--insecure", "--json"]
-            arguments += ["--metadata-uri", self.metadata_uri, "--data-dir", str(self._folder / host)]
+            arguments += ["--metadata-uri", self.metadata_uri, "--data-dir", str(self.folder / host)]
             command = [sys.executable, "-m", "ledger.bookie", "run", *arguments, "--journal-file-mib", "10"]
             process = self._spawn(host, command)
             assert process.stdout is not None
-            assert json.loads(process.stdout.readline())["ready"], f"{host} did not start: see {self._folder}"
+            assert json.loads(process.stdout.readline())["ready"], f"{host} did not start: see {self.folder}"
 
     def _spawn(self, host: str, command: list[str]) -> subprocess.Popen[bytes]:
-        with (self._folder / f"{host}.log").open("wb") as log:
+        with (self.folder / f"{host}.log").open("wb") as log:
             process = subprocess.Popen([*self.inside(host), *command], stdout=subprocess.PIPE, stderr=log)
         self._processes.append(process)
         return process

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,25 @@ _READY_S = 40.0
 class StoreProcess:
     """One `rsm store run`.
 
+    Args:
+        prefix: Put before the command, to run it elsewhere.
+        environment: Instead of this process's.
+
     Attributes:
         ready: Its ready line.
 
     """
 
-    def __init__(self, metadata_uri: str, log: str, folder: Path, replica_id: str, *options: str) -> None:
+    def __init__(
+        self,
+        metadata_uri: str,
+        log: str,
+        folder: Path,
+        replica_id: str,
+        *options: str,
+        prefix: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.log = log
         self.replica_id = replica_id
         self._errors = folder / f"{replica_id}.log"
@@ -37,7 +50,11 @@ class StoreProcess:
         command += ["--data-dir", str(folder / replica_id), "--replica-id", replica_id, "--json", "--log-level", "info"]
         with self._errors.open("ab") as errors:
             self.process = subprocess.Popen(
-                [*command, *options], stdout=subprocess.PIPE, stderr=errors, cwd=Path(__file__).parents[2]
+                [*prefix, *command, *options],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                cwd=Path(__file__).parents[2],
+                env=environment,
             )
         try:
             self.ready: dict[str, Any] = json.loads(self._line())
