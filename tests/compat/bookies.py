@@ -56,11 +56,8 @@ class _Server(msgspec.Struct):
     kind: Kind
     port: int
     folder: Path
+    bookie_id: str
     process: ProcessId | None = None
-
-    @property
-    def bookie_id(self) -> str:
-        return f"{HOST}:{self.port}"
 
 
 class Bookies:
@@ -72,7 +69,9 @@ class Bookies:
         folder: Holds data, logs and configurations.
         jars: BookKeeper's JARs.
         our_arguments: Further ones for `rsm bookie run`.
-        java_lines: Further lines of the configuration of BookKeeper's bookies.
+        java_lines: Further lines of the configuration of BookKeeper's bookies, in place of those of the same name;
+            `{port}` is the bookie's.
+        java_id: What these lines make of a bookie's id.
         java_options: Further ones for the virtual machines of BookKeeper's bookies.
         formatted_by: Whose tool makes the cluster's first nodes: our bookies do it by themselves, BookKeeper has a
             command of its shell.
@@ -89,6 +88,7 @@ class Bookies:
         our_arguments: Sequence[str] = (),
         java_lines: Sequence[str] = (),
         java_options: Sequence[str] = (),
+        java_id: str = HOST + ":{port}",
         formatted_by: Kind = "ours",
     ) -> None:
         self.zookeeper = zookeeper
@@ -99,6 +99,7 @@ class Bookies:
         self._our_arguments = tuple(our_arguments)
         self._java_lines = tuple(java_lines)
         self._java_options = tuple(java_options)
+        self._java_id = java_id
         self._servers: dict[str, _Server] = {}
         if formatted_by == "ours":
             asyncio.run(self._lay_out())
@@ -121,7 +122,8 @@ class Bookies:
             port = choose_port(taken={server.port for server in self._servers.values()})
             folder = self.folder / f"{kind}-{port}"
             folder.mkdir(parents=True)
-            server = _Server(kind, port, folder)
+            bookie_id = self._java_id.format(port=port) if kind == "java" else f"{HOST}:{port}"
+            server = _Server(kind, port, folder, bookie_id)
             self._servers[server.bookie_id] = server
             self._spawn(server)
             started.append(server.bookie_id)
@@ -195,9 +197,11 @@ class Bookies:
         for name in ("journal", "ledgers"):
             (folder / name).mkdir(exist_ok=True)
         text = _JAVA_CONF.format(uri=self.uri, port=port, folder=folder, session_timeout_ms=_SESSION_TIMEOUT_MS)
-        text += "".join(f"{line}\n" for line in self._java_lines)
+        chosen = {line.partition("=")[0] for line in self._java_lines}
+        lines = [line for line in text.splitlines() if line.partition("=")[0] not in chosen]
+        lines += [line.format(port=port) for line in self._java_lines]
         path = folder / "bookie.conf"
-        path.write_text(text, encoding="utf-8")
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         return path
 
     def _wait_until_registered(self, bookie_ids: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,7 +59,8 @@ def java_bookkeeper(
 ) -> Iterator[Callable[..., Bookies]]:
     """Start clusters: `java_bookkeeper("java", "java", "ours")` has two Java bookies and one of ours.
 
-    Each has a root of its own in the shared ZooKeeper; all of them end with the session.
+    Further arguments are those of `Bookies`. Each cluster has a root of its own in the shared ZooKeeper; all of them
+    end with the session.
     """
     clusters: list[Bookies] = []
 
@@ -66,7 +68,7 @@ def java_bookkeeper(
         *kinds: Kind,
         our_arguments: Sequence[str] = (),
         java_lines: Sequence[str] = (),
-        java_options: Sequence[str] = (),
+        **more: Any,
     ) -> Bookies:
         folder = tmp_path_factory.mktemp("bookies")
         root = f"/compat-{len(clusters) + 1}/ledgers"
@@ -77,7 +79,7 @@ def java_bookkeeper(
             java_jars,
             our_arguments=our_arguments,
             java_lines=java_lines,
-            java_options=java_options,
+            **more,
         )
         clusters.append(cluster)
         cluster.start(*kinds)

@@ -11,12 +11,13 @@ import pytest
 from ledger import DigestType
 from tests.compat.bookies import Bookies, Kind
 from tests.compat.java_client import JavaClient
-from tests.compat.sides import SIDES, SideName, open_side
+from tests.compat.sides import SIDES, SideName, WireProtocol, open_side
 
 pytestmark = pytest.mark.compat
 
 _MIXES: dict[str, tuple[Kind, ...]] = {"ours": ("ours",) * 4, "java": ("java",) * 4, "mixed": ("java", "ours") * 2}
 _QUORUM = (3, 3, 2)
+_WRITERS = [(side, protocol) for side in SIDES for protocol in ("v3", "v2")]
 
 
 class _Played(NamedTuple):
@@ -39,9 +40,9 @@ def played(four: Bookies) -> Iterator[_Played]:
 
 
 @pytest.mark.parametrize("kind", ["ours", "java"])
-@pytest.mark.parametrize("writer_name", SIDES)
+@pytest.mark.parametrize(("writer_name", "protocol"), _WRITERS)
 def test_a_writer_goes_on_without_a_killed_bookie_and_both_read_all_of_it(
-    java_client: JavaClient, played: _Played, writer_name: SideName, kind: Kind
+    java_client: JavaClient, played: _Played, writer_name: SideName, protocol: WireProtocol, kind: Kind
 ) -> None:
     bookies, victims = played
     if not bookies.ids_of(kind):
@@ -50,8 +51,8 @@ def test_a_writer_goes_on_without_a_killed_bookie_and_both_read_all_of_it(
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
         async with (
-            open_side(writer_name, java_client, bookies.uri, "v3") as writer,
-            open_side(SIDES[1 - SIDES.index(writer_name)], java_client, bookies.uri, "v3") as other,
+            open_side(writer_name, java_client, bookies.uri, protocol) as writer,
+            open_side(SIDES[1 - SIDES.index(writer_name)], java_client, bookies.uri, protocol) as other,
         ):
             writing = await writer.create(_QUORUM)
             await writing.append(100)
@@ -76,17 +77,17 @@ def test_a_writer_goes_on_without_a_killed_bookie_and_both_read_all_of_it(
     asyncio.run(asyncio.wait_for(scenario(), 120))
 
 
-@pytest.mark.parametrize("writer_name", SIDES)
+@pytest.mark.parametrize(("writer_name", "protocol"), _WRITERS)
 def test_a_recovery_with_a_dead_bookie_in_the_ensemble_keeps_what_was_acknowledged(
-    java_client: JavaClient, played: _Played, writer_name: SideName
+    java_client: JavaClient, played: _Played, writer_name: SideName, protocol: WireProtocol
 ) -> None:
     bookies, victims = played
 
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
         async with (
-            open_side(writer_name, java_client, bookies.uri, "v3") as writer,
-            open_side(SIDES[1 - SIDES.index(writer_name)], java_client, bookies.uri, "v3") as other,
+            open_side(writer_name, java_client, bookies.uri, protocol) as writer,
+            open_side(SIDES[1 - SIDES.index(writer_name)], java_client, bookies.uri, protocol) as other,
         ):
             writing = await writer.create(_QUORUM)
             await writing.race()

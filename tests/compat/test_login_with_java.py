@@ -113,3 +113,12 @@ def test_javas_client_stops_at_once_when_our_bookie_does_not_let_it_in(
     common = {"uri": demanding.bookies.uri, "password": "pw", **demanding.java_login, "login_section": section}
     made = java_client.call("create", ensemble=2, write_quorum=2, ack_quorum=2, **common)["ledger"]
     assert java_client.call("append", ledger=made, n=1, **common)["failed_code"] == UNAUTHORIZED
+
+
+@pytest.mark.parametrize("v2", [False, True])
+def test_a_bookie_of_ours_that_demands_no_log_in_says_so_to_javas_client(
+    java_client: JavaClient, java_bookkeeper: Callable[..., Bookies], demanding: _Demanding, v2: bool
+) -> None:
+    common = {"uri": java_bookkeeper("ours").uri, "v2": v2, "password": "pw", **demanding.java_login}
+    made = java_client.call("create", ensemble=1, write_quorum=1, ack_quorum=1, **common)["ledger"]
+    assert java_client.call("append", ledger=made, n=100, **common)["failed"] is None
