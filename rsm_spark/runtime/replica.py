@@ -31,6 +31,7 @@ from rsm_spark.runtime.serving import Serving
 from rsm_spark.runtime.settings import ReplicaSettings
 from rsm_spark.runtime.snapshotting import Snapshotter
 from rsm_spark.runtime.status import ReplicaStatus, Role
+from rsm_spark.runtime.upkeep import LogUpkeep
 from rsm_spark.snapshots.manifest import SnapshotManifest, SnapshotStore
 
 if TYPE_CHECKING:
@@ -151,6 +152,11 @@ class Replica:
         return self._advertised if self.role is Role.LEADER else self._context.leader_address
 
     @property
+    def upkeep(self) -> LogUpkeep | None:
+        """Return what trims the log and raises its format; None unless this replica leads."""
+        return self._driver.upkeep if self._driver is not None and self.role is Role.LEADER else None
+
+    @property
     def incarnation(self) -> str:
         """Return the id of this process as a replica, 32 hex digits."""
         return self._context.me.incarnation
@@ -174,7 +180,13 @@ class Replica:
         store = context.client.store
         self._snapshotter.revision = await boot(context)
         self._snapshotter.begin()
-        me = Member(context.me.replica_id, context.me.incarnation, self._advertised)
+        me = Member(
+            context.me.replica_id,
+            context.me.incarnation,
+            self._advertised,
+            format_level=context.format_level,
+            domain=settings.domain,
+        )
         root, poll_s = settings.rsm_root, settings.poll_s
         self._election = Election(store, context.log, me.incarnation, rsm_root=root, poll_s=poll_s)
         self._keeper = MemberKeeper(store, context.log, me, rsm_root=root, poll_s=poll_s)
@@ -291,6 +303,8 @@ class Replica:
             lag_ms=0 if context.role is Role.LEADER else max(0, context.clock_ms() - tip.logged_ms),
             queued=self._queue.request_count,
             snapshot_revision=self._snapshotter.revision,
+            trim=context.trim,
+            alarms=tuple(context.alarms.values()),
             failure=self._failure(),
         )
 
