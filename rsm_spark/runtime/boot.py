@@ -1,14 +1,31 @@
-"""How a replica gets a state to begin with: local snapshot, then the lake's, then the whole log from its beginning."""
+"""How a replica gets a state to begin with: local snapshot, a peer's, the lake's, the whole log from its beginning.
+
+A snapshot is of use when the log still holds the entry after it. The first source that has one is taken, its newest
+first; what turns out damaged is passed over and stays where it is. Peers that are dead or silent cost seconds, never
+the boot. Nothing but a state whose rows come to the digest of its manifest is ever adopted.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from rsm_spark.core.chain import LogChain
 from rsm_spark.core.position import LogPosition
 from rsm_spark.core.state import ReplicatedState, StateTip
-from rsm_spark.errors import CorruptSnapshotError, ForkedLogError, MissingLogError, SnapshotError
+from rsm_spark.errors import (
+    ConnectionLostError,
+    CorruptSnapshotError,
+    ForkedLogError,
+    MissingLogError,
+    SnapshotError,
+)
+from rsm_spark.runtime.admission import admit
 from rsm_spark.runtime.context import ReplicaContext
+from rsm_spark.runtime.peers import Peers, PeerSnapshots
 from rsm_spark.snapshots.manifest import SnapshotManifest, SnapshotStore
 
 __all__ = ["boot"]
@@ -25,27 +42,20 @@ async def boot(context: ReplicaContext) -> int:
     Raises:
         ForkedLogError: The local snapshots are of another log than the one that has this name now.
         NoSuchLogError: There are local snapshots, but the log is gone.
-        MissingLogError: There is no such state, and the log does not begin with its first ledger any more.
+        MissingLogError: There is no such state, and the log does not begin with its first ledger any more; it names
+            the revisions that are missing.
+        AdmissionError: This process knows too little for this log, or has another ledger password.
         MetadataError: The metadata store cannot be asked.
 
     """
     chain = await _chain(context)
+    await admit(context, chain)
     context.log_id = chain.log_id
-    for name, store in (("local", context.snapshots), ("lake", context.lake)):
-        if store is None:
-            continue
-        manifests: list[SnapshotManifest] = await context.run_blocking(store.manifests)
-        for manifest in manifests:
-            if not _continues(context, chain, manifest, name):
-                continue
-            state = await _restore(context, store, manifest)
-            if state is None:
-                continue
-            position = LogPosition(manifest.ledger_id, manifest.entry_id) if manifest.entry_id >= 0 else None
-            context.adopt(state, position)
-            _logger.info("booted from a %s snapshot", name, extra=context.log_extra)
-            return manifest.revision
-    _begin_empty(context, chain)
+    search = _Search(context, chain)
+    manifest = await search.find()
+    if manifest is not None:
+        return manifest.revision
+    search.begin_empty()
     return 0
 
 
@@ -64,55 +74,162 @@ async def _chain(context: ReplicaContext) -> LogChain:
     return chain
 
 
-def _continues(context: ReplicaContext, chain: LogChain, manifest: SnapshotManifest, name: str) -> bool:
-    """Return whether the log still holds what comes after this snapshot."""
-    reason = ""
-    if manifest.log_id != chain.log_id:
-        reason = f"it is of log {manifest.log_id}, this is log {chain.log_id}"
-    elif manifest.entry_id >= 0 and manifest.ledger_id not in [ledger.ledger_id for ledger in chain.ledgers]:
-        reason = f"its ledger {manifest.ledger_id} has left the log"
-    if reason:
-        _logger.warning(
-            "%s snapshot of revision %d is of no use: %s",
-            name,
-            manifest.revision,
-            reason,
-            extra=context.log_extra,
-        )
-    return not reason
+class _Search:
+    """One search for a state, and what it came across: the operator is told all of it if it fails."""
 
+    def __init__(self, context: ReplicaContext, chain: LogChain) -> None:
+        self._context = context
+        self._chain = chain
+        self._seen: list[str] = []  # One line a place.
+        self._newest = 0  # Highest revision of a whole snapshot of this log, continued or not.
 
-async def _restore(context: ReplicaContext, store: SnapshotStore, manifest: SnapshotManifest) -> ReplicatedState | None:
-    """Return the snapshot's state, or None if its files are not what its manifest says."""
-    state = ReplicatedState(context.machine, bytes.fromhex(manifest.log_id))
-    tip = StateTip(manifest.revision, bytes.fromhex(manifest.prefix_hash), manifest.leader_epoch, manifest.logged_ms)
+    async def find(self) -> SnapshotManifest | None:
+        """Adopt the best state there is; None if there is none."""
+        context = self._context
+        found = await self._from_store("local", context.snapshots)
+        if found is not None or not self._chain.ledgers:
+            return found
+        if context.peers is None:
+            self._seen.append("peers: not asked")
+        else:
+            found = await self._from_peers(context.peers)
+        if found is not None:
+            return found
+        if context.lake is None:
+            self._seen.append("lake: none is named")
+            return None
+        return await self._from_store("lake", context.lake)
 
-    def _load() -> None:
-        state.restore(store.read(manifest), tip, manifest.machine)
-        found = (f"{state.digest:032x}", state.row_count)
-        if found != (manifest.digest, manifest.row_count):
-            raise CorruptSnapshotError(
-                f"snapshot of revision {manifest.revision}: its rows come to digest {found[0]}, {found[1]} rows; its "
-                f"manifest says {manifest.digest}, {manifest.row_count} rows"
-            )
-
-    try:
-        await context.run_blocking(_load)
-    except SnapshotError as error:
-        _logger.warning("snapshot passed over: %s", error, extra=context.log_extra)
+    async def _from_store(self, name: str, store: SnapshotStore) -> SnapshotManifest | None:
+        try:
+            manifests: list[SnapshotManifest] = await self._context.run_blocking(store.manifests)
+        except SnapshotError as error:
+            _logger.warning("%s snapshots cannot be listed: %s", name, error, extra=self._context.log_extra)
+            self._seen.append(f"{name}: {error}")
+            return None
+        if not manifests:
+            self._seen.append(f"{name}: no snapshots")
+        for manifest in manifests:
+            if self._continues(manifest, name) and await self._adopt(manifest, store, name):
+                return manifest
         return None
-    return state
+
+    async def _from_peers(self, peers: Peers) -> SnapshotManifest | None:
+        """Copy the newest snapshot that any replica has; one that fails is left out from then on."""
+        context = self._context
+        me = context.me.replica_id
+        members = [one.replica_id for one in await context.discovery.members() if one.replica_id != me and one.address]
+        if not members:
+            self._seen.append("peers: no other replica runs")
+        listed = await asyncio.gather(*(self._list(peers, name) for name in members))
+        offers = [(manifest, one.replica_id) for one in listed if one is not None for manifest in one.manifests]
+        offers.sort(key=lambda offer: (-offer[0].revision, offer[1]))
+        lost: set[str] = set()
+        for manifest, name in offers:
+            if name in lost or not self._continues(manifest, f"replica {name}"):
+                continue
+            try:
+                copied = await peers.download(name, manifest, read_back=False)
+            except (ConnectionLostError, SnapshotError) as error:
+                _logger.warning("snapshot of replica %s not copied: %s", name, error, extra=context.log_extra)
+                self._seen.append(f"replica {name}: {error}")
+                if isinstance(error, ConnectionLostError):
+                    lost.add(name)
+                continue
+            if await self._adopt(copied, context.snapshots, f"replica {name}"):
+                return copied
+        return None
+
+    async def _list(self, peers: Peers, name: str) -> PeerSnapshots | None:
+        try:
+            found = await peers.list(name)
+        except ConnectionLostError as error:
+            _logger.warning("replica %s does not list its snapshots: %s", name, error, extra=self._context.log_extra)
+            self._seen.append(f"replica {name}: {error}")
+            return None
+        if not found.manifests:
+            self._seen.append(f"replica {name}: no snapshots")
+        return found
+
+    def _continues(self, manifest: SnapshotManifest, name: str) -> bool:
+        """Return whether the log still holds what comes after this snapshot."""
+        reason = ""
+        if manifest.log_id != self._chain.log_id:
+            reason = f"it is of log {manifest.log_id}, this is log {self._chain.log_id}"
+        else:
+            self._newest = max(self._newest, manifest.revision)
+            if manifest.contradiction:
+                reason = "it is evidence, no snapshot"
+            elif manifest.entry_id >= 0 and manifest.ledger_id not in [one.ledger_id for one in self._chain.ledgers]:
+                reason = f"its ledger {manifest.ledger_id} has left the log"
+        if reason:
+            self._pass_over(manifest, name, reason)
+        return not reason
+
+    def _pass_over(self, manifest: SnapshotManifest, name: str, reason: str) -> None:
+        text = f"{name}: snapshot of revision {manifest.revision} is of no use: {reason}"
+        self._seen.append(text)
+        _logger.warning("%s", text, extra=self._context.log_extra)
+
+    async def _adopt(self, manifest: SnapshotManifest, store: SnapshotStore, name: str) -> bool:
+        """Take the snapshot's state; False if its files are not what its manifest says."""
+        context = self._context
+        state = ReplicatedState(context.machine, bytes.fromhex(manifest.log_id))
+        try:
+            await context.run_blocking(lambda: _load(state, store, manifest))
+        except SnapshotError as error:
+            self._pass_over(manifest, name, str(error))
+            return False
+        position = LogPosition(manifest.ledger_id, manifest.entry_id) if manifest.entry_id >= 0 else None
+        context.adopt(state, position)
+        _logger.info("booted from a snapshot: %s", name, extra=context.log_extra)
+        return True
+
+    def begin_empty(self) -> None:
+        """Begin with the first entry of the log.
+
+        Raises:
+            MissingLogError: It has left the log.
+
+        """
+        context, chain = self._context, self._chain
+        ledgers = chain.ledgers
+        if (ledgers and ledgers[0].ledger_id != chain.first_ledger_id) or chain.base is not None:
+            first = self._newest + 1
+            last = ledgers[0].first_revision - 1 if ledgers else None
+            if last is not None and first > last:
+                first = 1  # The newest ones reach the log, but are damaged.
+            raise MissingLogError(
+                f"log {context.log}: revisions {first} to {last} are missing: they have left the log, and no usable "
+                f"snapshot reaches them. Looked at: {'; '.join(self._seen)}. What would help: start a replica whose "
+                f"disk has a snapshot of revision {last} or later, copy such a snapshot into the data directory, or "
+                "name the lake that holds one",
+                first_revision=first,
+                last_revision=last,
+            )
+        context.machine.restore(())
+        context.adopt(ReplicatedState(context.machine, bytes.fromhex(chain.log_id)), None)
 
 
-def _begin_empty(context: ReplicaContext, chain: LogChain) -> None:
-    ledgers = chain.ledgers
-    if (ledgers and ledgers[0].ledger_id != chain.first_ledger_id) or chain.base is not None:
-        last = ledgers[0].first_revision - 1 if ledgers else None
-        raise MissingLogError(
-            f"log {context.log}: revisions 1 to {last} have left the log and no usable snapshot was found: copy a "
-            "snapshot of another replica, or name the lake that holds one",
-            first_revision=1,
-            last_revision=last,
+def _load(state: ReplicatedState, store: SnapshotStore, manifest: SnapshotManifest) -> None:
+    tip = StateTip(manifest.revision, bytes.fromhex(manifest.prefix_hash), manifest.leader_epoch, manifest.logged_ms)
+    with _collector_at_rest():
+        state.restore(store.read(manifest), tip, manifest.machine)
+    found = (f"{state.digest:032x}", state.row_count)
+    if found != (manifest.digest, manifest.row_count):
+        raise CorruptSnapshotError(
+            f"snapshot of revision {manifest.revision}: its rows come to digest {found[0]}, {found[1]} rows; its "
+            f"manifest says {manifest.digest}, {manifest.row_count} rows"
         )
-    context.machine.restore(())
-    context.adopt(ReplicatedState(context.machine, bytes.fromhex(chain.log_id)), None)
+
+
+@contextmanager
+def _collector_at_rest() -> Iterator[None]:
+    """Let the garbage collector rest while a million objects are made, all of which stay."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -27,9 +27,10 @@ from rsm_spark.runtime.context import ReplicaContext, ignore, subscribe
 from rsm_spark.runtime.divergence import keep_evidence, tell_leader
 from rsm_spark.runtime.following import Follower
 from rsm_spark.runtime.leading import LeaderDriver
+from rsm_spark.runtime.peers import Peers
 from rsm_spark.runtime.serving import Serving
 from rsm_spark.runtime.settings import ReplicaSettings
-from rsm_spark.runtime.snapshotting import Snapshotter
+from rsm_spark.runtime.snapshot_care import SnapshotCare
 from rsm_spark.runtime.status import ReplicaStatus, Role
 from rsm_spark.runtime.upkeep import LogUpkeep
 from rsm_spark.snapshots.manifest import SnapshotManifest, SnapshotStore
@@ -58,6 +59,7 @@ class Replica:
         snapshots: Local snapshots.
         lake: Snapshots to boot from when there is no local one.
         quarantine: Where the state is kept as evidence if it differs from the log's; never booted from.
+        peers: The other replicas: their snapshots are booted from and verified.
         advertised: Address that clients should use ("host:port").
         settings: See `ReplicaSettings`.
         clock_ms: Wall clock.
@@ -76,6 +78,7 @@ class Replica:
         snapshots: SnapshotStore,
         lake: SnapshotStore | None = None,
         quarantine: SnapshotStore | None = None,
+        peers: Peers | None = None,
         advertised: str = "",
         settings: ReplicaSettings | None = None,
         clock_ms: Callable[[], int] = _wall_clock_ms,
@@ -100,8 +103,8 @@ class Replica:
         self._queue = RequestQueue()
         self._serving = Serving(self._context, self._queue)
         self._driver: LeaderDriver | None = None
-        self._snapshotter = Snapshotter(self._context)
-        self._context.batch_ended = self._snapshotter.on_batch_end
+        self._context.peers = peers
+        self._care = SnapshotCare(self._context, self.report)
         self._main: asyncio.Task[None] | None = None
         self._keeping: asyncio.Task[None] | None = None
         self._election: Election | None = None
@@ -178,8 +181,7 @@ class Replica:
         assert self._main is None, "a replica starts once"
         context, settings = self._context, self._context.settings
         store = context.client.store
-        self._snapshotter.revision = await boot(context)
-        self._snapshotter.begin()
+        self._care.begin(await boot(context))
         me = Member(
             context.me.replica_id,
             context.me.incarnation,
@@ -207,15 +209,14 @@ class Replica:
             self._main.cancel()
         await asyncio.wait([self._main])
         await self._leave()
-        await self._snapshotter.finish()
-        if self._context.settings.snapshot_at_stop and self._context.tip.revision > self._snapshotter.revision:
-            await self._snapshotter.take()
+        await self._care.finish()
 
     async def _leave(self) -> None:
         """Take the own nodes away, so that others need not wait for the session's end; best effort."""
         assert self._keeping is not None
         assert self._election is not None
         assert self._keeper is not None
+        self._care.cease()
         self._keeping.cancel()
         await asyncio.wait([self._keeping])
         with contextlib.suppress(TimeoutError):
@@ -251,7 +252,7 @@ class Replica:
             SnapshotError: It could not be written.
 
         """
-        return await self._snapshotter.take()
+        return await self._care.snapshotter.take()
 
     def want_checkpoint(self) -> None:
         """Log a state digest with the next batch; a follower passes it over."""
@@ -302,7 +303,7 @@ class Replica:
             logged_ms=tip.logged_ms,
             lag_ms=0 if context.role is Role.LEADER else max(0, context.clock_ms() - tip.logged_ms),
             queued=self._queue.request_count,
-            snapshot_revision=self._snapshotter.revision,
+            snapshot_revision=self._care.snapshotter.revision,
             trim=context.trim,
             alarms=tuple(context.alarms.values()),
             failure=self._failure(),

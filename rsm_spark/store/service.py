@@ -18,8 +18,11 @@ import msgspec
 from ledger.client.client import LedgerClient
 from ledger.errors import UsageError
 from rsm_spark.core.machine import StateMachine
+from rsm_spark.grpc.peer_client import GrpcPeers
+from rsm_spark.grpc.peer_service import PeerService
 from rsm_spark.grpc.security import Security
 from rsm_spark.grpc.server import ReplicaServer
+from rsm_spark.log.discovery import Discovery
 from rsm_spark.runtime import Replica, ReplicaSettings
 from rsm_spark.snapshots import SnapshotStore
 from rsm_spark.snapshots.local import KEEP_MIN, LocalSnapshots
@@ -121,9 +124,18 @@ class StoreService:
             snapshots=self._snapshots,
             lake=lake,
             quarantine=LocalSnapshots(settings.data_dir / QUARANTINE_FOLDER, keep=_EVIDENCE_MAX),
+            peers=GrpcPeers(
+                settings.log,
+                Discovery(client.store, settings.log, settings.replica.rsm_root),
+                self._snapshots,
+                settings.security,
+            ),
             advertised=self.address,
             settings=settings.replica,
         )
+        PeerService(
+            settings.log, settings.replica_id, self._snapshots, self.replica.report, domain=settings.replica.domain
+        ).add_to(self.server)
 
     async def start(self) -> None:
         """Load the state, follow the log, serve.
