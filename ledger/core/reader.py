@@ -334,7 +334,10 @@ def read_failure(ledger_id: int, entry_id: int, misses: Sequence[tuple[str, Miss
     kinds = {miss.kind for _, miss in misses}
     what = f"cannot read entry {entry_id} of ledger {ledger_id}"
     if kinds == {MissKind.DENIED}:
-        return WrongPasswordError(f"{what}: the password is not the ledger's ({seen})", ledger_id=ledger_id)
+        return WrongPasswordError(
+            f"{what}: the password is not the ledger's, or the bookies demand TLS or a log-in ({seen})",
+            ledger_id=ledger_id,
+        )
     if MissKind.UNKNOWN in kinds or MissKind.DENIED in kinds:
         return QuorumLostError(f"{what}: no replica that holds it answers ({seen}); try again", ledger_id=ledger_id)
     if MissKind.CORRUPT in kinds:

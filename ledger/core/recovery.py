@@ -363,8 +363,8 @@ class Recovery:
         """Return why the recovery stops: the password, if nothing else stands in its way."""
         if all(miss.kind == MissKind.DENIED for miss in misses.values()):
             return WrongPasswordError(
-                f"cannot recover ledger {self.ledger_id}: {', '.join(misses)} refuse its password: they know the "
-                "ledger by another one; nothing was changed there",
+                f"cannot recover ledger {self.ledger_id}: {', '.join(misses)} refuse its password, or demand TLS "
+                "or a log-in; nothing was changed there",
                 ledger_id=self.ledger_id,
             )
         return self._blocked(what, entry_id, {bookie: miss.reason for bookie, miss in misses.items()})
