@@ -66,8 +66,8 @@ async def keep_evidence(context: ReplicaContext, error: StateDivergedError) -> S
 async def tell_leader(context: ReplicaContext, error: StateDivergedError) -> bool:
     """Report to whoever leads, for a while; return whether it was taken."""
     peers = context.peers
-    if peers is None:
-        return False
+    if peers is None or not error.own_digest:
+        return False  # It led itself, and others contradict it.
     report = ReportDiverged(error.revision, error.own_digest, context.me.replica_id)
     try:
         async with asyncio.timeout(_TELL_S_MAX):
