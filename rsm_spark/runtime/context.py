@@ -111,6 +111,7 @@ class ReplicaContext:
         self.quarantine: SnapshotStore | None = None
         self.role_listeners: list[Callable[[Role], None]] = []
         self.applied_listeners: list[Callable[[int], None]] = []
+        self.payload_listeners: list[Callable[[bytes], None]] = []
         self.batch_ended: Callable[[], None] = ignore
         self.before_entry: Callable[[LogEntry], None] = ignore
         self.want_checkpoint: Callable[[], None] = ignore
@@ -142,6 +143,7 @@ class ReplicaContext:
         self.tip = self.state.tip
         self.position = entry.position
         self.log_bytes += len(entry.payload)
+        self._keep(entry.payload)
         self.entry_applied()
 
     def confirm(self, tip: StateTip, position: LogPosition, payload: bytes) -> None:
@@ -151,7 +153,13 @@ class ReplicaContext:
         self.digest = self.state.digest
         self.state_is_confirmed = True
         self.log_bytes += len(payload)
+        self._keep(payload)
         self.entry_applied()
+
+    def _keep(self, payload: bytes) -> None:
+        """Hand a confirmed entry to those who want its records."""
+        for keep in self.payload_listeners:
+            keep(payload)
 
     def entry_applied(self) -> None:
         """Tell those who wait for revisions, and whoever takes snapshots."""

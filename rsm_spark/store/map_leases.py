@@ -121,8 +121,8 @@ class MapLeases(MapCalls):
 
     def _lost(self, lease: int, ttl_ms: int) -> LeaseLostError:
         return LeaseLostError(
-            f"log {self._log}: lease {lease} has ended although it was held: no keep-alive arrived for {ttl_ms} ms. Its "
-            "keys are gone; begin anew, with a longer time if this process pauses"
+            f"log {self._log}: lease {lease} has ended although it was held: no keep-alive arrived for {ttl_ms} ms. "
+            "Its keys are gone; begin anew, with a longer time if this process pauses"
         )
 
 
