@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rsm_spark.client import Reply, ServiceClient
     from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, Query
+    from rsm_spark.core.freshness import LINEARIZABLE, STALE, Freshness, at_least, bounded
     from rsm_spark.core.machine import (
         Decision,
         Field,
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from rsm_spark.store.service import StoreService, StoreSettings
 
 __all__ = [
+    "LINEARIZABLE",
+    "STALE",
     "Answer",
     "AnswerStatus",
     "Command",
@@ -44,6 +47,7 @@ __all__ = [
     "Field",
     "FieldType",
     "Fold",
+    "Freshness",
     "LogPosition",
     "MachineDescription",
     "MapClient",
@@ -64,6 +68,8 @@ __all__ = [
     "TableDescription",
     "TableMachine",
     "TimedMachine",
+    "at_least",
+    "bounded",
     "delete",
     "note",
     "serve",
@@ -74,6 +80,7 @@ __all__ = [
 _PLACES = {
     "client": ("Reply", "ServiceClient"),
     "core.commands": ("Answer", "AnswerStatus", "Command", "OpenSession", "Query"),
+    "core.freshness": ("LINEARIZABLE", "STALE", "Freshness", "at_least", "bounded"),
     "core.machine": (
         "Decision", "Field", "FieldType", "Fold", "MachineDescription", "RecordDescription", "Row", "RowChange",
         "StateMachine", "TableDescription", "TimedMachine",

@@ -2,7 +2,7 @@
 
     async with await ServiceClient.connect("counters") as counters:
         reply = await counters.execute(b"visits")       # once, whatever fails meanwhile
-        answer = await counters.query(b"visits")        # linearizable
+        answer = await counters.query(b"visits")        # linearizable, unless `read=` asks for less
 
 The client finds the leader through ZooKeeper, follows it through failovers and sends a command again, with the same
 number in its session, until it has the answer. Calls that are made together travel together. A call ends after
@@ -10,27 +10,28 @@ number in its session, until it has the answer. Calls that are made together tra
 
     NoLeaderError         certainly not applied
     OutcomeUnknownError   perhaps applied: read before you write again
+    OverloadedError       not applied: the queues are full
     InvalidCommandError   its records do not fit one entry of the log
+    NotLeaderError        a command to one replica (`replica=`) that does not lead; it names the leader
+    TooStaleError, NotReadyError   the replica that was asked is not fresh enough for this read
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from ledger.ports import MetadataStore
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
-from rsm_spark.errors import InvalidCommandError, NoLeaderError, NotLeaderError, OutcomeUnknownError
-from rsm_spark.grpc.codec import SESSION_BYTES
+from rsm_spark.core.freshness import Freshness
+from rsm_spark.grpc.security import Security
 from rsm_spark.log.discovery import Discovery
-from rsm_spark.store.core.command_stream import CommandStream
-from rsm_spark.store.core.operation import Ending, Operation, StreamLimits
-from rsm_spark.store.leader_finder import FoundReplica, LeaderFinder
-from rsm_spark.store.leader_link import LeaderLink
+from rsm_spark.store.client_link import ClientLink, ReadFrom
+from rsm_spark.store.core.operation import Operation, StreamLimits
+from rsm_spark.store.leader_finder import FixedReplica, FoundReplica
 
-__all__ = ["TIMEOUT_S", "Reply", "ServiceClient", "check_ended"]
+__all__ = ["TIMEOUT_S", "Reply", "ServiceClient"]
 
 TIMEOUT_S = 30.0
 """Long enough for any failover: a session timeout, an election and a recovery."""
@@ -47,26 +48,16 @@ class ServiceClient:
     """A client of one service; see the module. For one event loop; any number of tasks may use it at once.
 
     Args:
-        finder: Names the replica to send to.
-        log: Name of the log.
-        limits: Of messages.
+        link: Its connections; closed with it.
         timeout_s: Time limit of a call that names none.
+        store: Closed with it; None = somebody else's.
 
     """
 
-    def __init__(
-        self,
-        finder: LeaderFinder,
-        log: str,
-        *,
-        limits: StreamLimits | None = None,
-        timeout_s: float = TIMEOUT_S,
-    ) -> None:
-        self._log = log
+    def __init__(self, link: ClientLink, *, timeout_s: float = TIMEOUT_S, store: MetadataStore | None = None) -> None:
+        self._link = link
         self._timeout_s = timeout_s
-        stream = CommandStream(lambda: os.urandom(SESSION_BYTES), limits)
-        self._link = LeaderLink(stream, finder, log)
-        self._store: MetadataStore | None = None
+        self._store = store
 
     @classmethod
     async def connect(
@@ -74,28 +65,45 @@ class ServiceClient:
         log: str,
         metadata_uri: str | None = None,
         *,
+        replica: str | None = None,
+        read_from: ReadFrom = "leader",
         rsm_root: str = DEFAULT_RSM_ROOT,
         timeout_s: float = TIMEOUT_S,
+        limits: StreamLimits | None = None,
+        security: Security | None = None,
     ) -> Self:
         """Return a client of the service whose log has this name.
 
         Args:
             log: Name of the log.
             metadata_uri: Where everything is found; default `RSM_METADATA_URI`, else the local ZooKeeper.
+            replica: "host:port" of one replica to use instead of the leader; reads are then as of its own revision.
+            read_from: "any": reads that need not be linearizable are spread over the followers.
             rsm_root: Root of the logs in ZooKeeper.
             timeout_s: Time limit of every call that names none.
+            limits: Of messages.
+            security: TLS and token; None = as the environment says.
 
         Raises:
+            UsageError: A file of `security` cannot be used.
             MetadataUnavailableError: ZooKeeper does not answer.
 
         """
+        if replica is not None:
+            link = ClientLink(FixedReplica(replica), log, is_one_replica=True, limits=limits, security=security)
+            return cls(link, timeout_s=timeout_s)
         from ledger.zk.session import connect  # noqa: PLC0415 - kazoo only where it is used
         from ledger.zk.uri import MetadataUri  # noqa: PLC0415
 
         store = await connect(MetadataUri.of(metadata_uri).hosts)
-        client = cls(FoundReplica(Discovery(store, log, rsm_root)), log, timeout_s=timeout_s)
-        client._store = store
-        return client
+        try:
+            finder = FoundReplica(Discovery(store, log, rsm_root))
+            followers = finder if read_from == "any" else None
+            link = ClientLink(finder, log, followers=followers, limits=limits, security=security)
+        except BaseException:
+            await store.close()
+            raise
+        return cls(link, timeout_s=timeout_s, store=store)
 
     async def __aenter__(self) -> Self:
         """Return the client."""
@@ -118,6 +126,11 @@ class ServiceClient:
         """Address of the replica in use; "" while not connected."""
         return self._link.address
 
+    @property
+    def revision(self) -> int:
+        """Highest revision that any answer has named: what a session read is at least as new as."""
+        return self._link.revision
+
     async def execute(self, command: bytes, *, timeout_s: float | None = None) -> Reply:
         """Execute a command, once; return what the machine replied."""
         return self._reply(await self._link.submit(command, self._limit_s(timeout_s), is_query=False))
@@ -130,44 +143,14 @@ class ServiceClient:
         operations = await self._link.submit_many(list(commands), self._limit_s(timeout_s), is_query=False)
         return [self._reply(operation) for operation in operations]
 
-    async def query(self, query: bytes, *, timeout_s: float | None = None) -> Reply:
-        """Return the answer to a read, linearizable."""
-        return self._reply(await self._link.submit(query, self._limit_s(timeout_s), is_query=True))
+    async def query(self, query: bytes, *, read: Freshness | None = None, timeout_s: float | None = None) -> Reply:
+        """Return the answer to a read; linearizable unless `read` is content with less."""
+        operation = await self._link.submit(query, self._limit_s(timeout_s), is_query=True, freshness=read)
+        return self._reply(operation)
 
     def _limit_s(self, timeout_s: float | None) -> float:
         return self._timeout_s if timeout_s is None else timeout_s
 
     def _reply(self, operation: Operation) -> Reply:
-        check_ended(operation, self._log, self._link.trouble)
+        self._link.check(operation)
         return Reply(operation.payload, operation.revision)
-
-
-def check_ended(operation: Operation, log: str, trouble: str) -> None:
-    """Raise what an operation without an answer means.
-
-    Args:
-        operation: Ended.
-        log: Name of the log.
-        trouble: What kept it from being answered, as far as known.
-
-    Raises:
-        NoLeaderError, NotLeaderError, OutcomeUnknownError, InvalidCommandError: See the module.
-
-    """
-    if operation.outcome is Ending.ANSWERED:
-        return
-    what = "query" if operation.is_query else "command"
-    why = f" ({trouble})" if trouble else ""
-    match operation.outcome:
-        case Ending.UNKNOWN:
-            raise OutcomeUnknownError(
-                f"log {log}: no answer to command {operation.sequence}; it may have been applied{why}. Read what it "
-                "writes before sending it anew"
-            )
-        case Ending.NOT_LEADER:
-            raise NotLeaderError(f"log {log}: the replica asked does not lead; the {what} was not applied")
-        case Ending.TOO_LARGE:
-            raise InvalidCommandError(f"log {log}: the command does not fit one entry of the log")
-        case _:
-            fate = "answered" if operation.is_query else "applied"
-            raise NoLeaderError(f"log {log}: no leader answered in time; the {what} was not {fate}{why}")

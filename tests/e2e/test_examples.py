@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ledger.dev import DevCluster
-from rsm_spark import ServiceClient
+from rsm_spark import ServiceClient, at_least
 
 ROOT = Path(__file__).parents[2]
 _READY_S = 40
@@ -77,5 +77,8 @@ def test_the_counter_counts_on_when_its_leader_is_killed(cluster: DevCluster, co
             assert answer.payload == b"4"
             assert answer.revision > 4
             assert (await client.query(b"nobody")).payload == b"0"
+        (left,) = counters.values()
+        async with await ServiceClient.connect("counters", replica=left.address) as client:
+            assert (await client.query(b"visits", read=at_least(answer.revision))).payload == b"4"
 
     asyncio.run(count())
