@@ -379,6 +379,8 @@ def _refusal(verdict: Verdict, reply: bytes, revision: int) -> Answer:
             return Answer(AnswerStatus.SEQUENCE_GAP, revision, b"")
         case Verdict.EXPIRED:
             return Answer(AnswerStatus.SESSION_EXPIRED, revision, b"")
+        case Verdict.FULL:
+            return Answer(AnswerStatus.OVERLOADED, revision, b"")
         case _:  # Executed or given up long ago; whoever asks has gone on.
             return Answer(AnswerStatus.OUTCOME_UNKNOWN, revision, b"")
 

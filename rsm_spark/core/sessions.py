@@ -1,8 +1,10 @@
 """Client sessions: which commands were answered, and how. Part of the replicated state.
 
 1. A command (session, sequence) is executed once; sent again it gets the same reply, on every leader.
-2. Sequences run 1, 2, 3, …; a gap is refused, unless its commands were given up (`answered_up_to`).
-3. A reply is forgotten once its client has it; a session ends only by a logged record.
+2. Sequences run 1, 2, 3, …; a gap is refused, unless its commands were given up (`answered_up_to`): they are then
+   never executed, however late they arrive.
+3. A reply is forgotten once its client has it; a client that takes none is told to slow down (`REPLIES_MAX`).
+4. A session ends only by a logged record, and never before its full time under the present leader.
 """
 
 from __future__ import annotations
@@ -17,7 +19,11 @@ from rsm_spark.core.machine import Row, RowChange
 from rsm_spark.core.records import SESSIONS_TABLE, CommandHead, pack
 from rsm_spark.errors import CorruptLogError, CorruptSnapshotError
 
-__all__ = ["TOO_LARGE_REPLY", "ClientSession", "SessionTable", "Verdict"]
+__all__ = ["REPLIES_MAX", "TOO_LARGE_REPLY", "ClientSession", "SessionTable", "Verdict"]
+
+REPLIES_MAX = 16_384
+"""Replies kept for one session: several times what a client has under way. They are in the state, in every snapshot,
+and are hashed whenever the session is written."""
 
 TOO_LARGE_REPLY = b"\xc1too large"
 """Logged in place of a reply when a command's records or reply exceed their limit; no msgpack begins with 0xC1."""
@@ -27,7 +33,8 @@ class Verdict(Enum):
     """What is to be done with a command.
 
     EXECUTE: it is the session's next. REPEATED: it was executed, here is its reply. FORGOTTEN: it was executed or
-    given up, its reply is gone. GAP: an earlier one is missing. EXPIRED: there is no such session.
+    given up, its reply is gone. GAP: an earlier one is missing. EXPIRED: there is no such session. FULL: it is the
+    next, but the client has taken none of many replies.
     """
 
     EXECUTE = "execute"
@@ -35,6 +42,7 @@ class Verdict(Enum):
     FORGOTTEN = "forgotten"
     GAP = "gap"
     EXPIRED = "expired"
+    FULL = "full"
 
 
 class ClientSession:
@@ -97,8 +105,11 @@ class SessionTable:
             return (Verdict.FORGOTTEN, b"") if reply is None else (Verdict.REPEATED, reply)
         if answered_up_to >= sequence or sequence < 1:
             return Verdict.GAP, b""
-        expected = (max(answered_up_to, known.last_sequence)) + 1
-        return (Verdict.EXECUTE if sequence == expected else Verdict.GAP), b""
+        if sequence != max(answered_up_to, known.last_sequence) + 1:
+            return Verdict.GAP, b""
+        if len(known.replies) >= REPLIES_MAX and answered_up_to <= known.answered_up_to:
+            return Verdict.FULL, b""
+        return Verdict.EXECUTE, b""
 
     def open(self, session: bytes, logged_ms: int, revision: int) -> None:
         """Fold SESSION_OPENED.

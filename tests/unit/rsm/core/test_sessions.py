@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rsm_spark.core.records import CommandHead
-from rsm_spark.core.sessions import SessionTable, Verdict
+from rsm_spark.core.sessions import REPLIES_MAX, SessionTable, Verdict
 from rsm_spark.errors import CorruptLogError, CorruptSnapshotError
 
 S, T = bytes(16), b"\x01" * 16
@@ -45,6 +45,36 @@ def test_given_up_commands_leave_no_gap_once_a_later_one_says_so(table: SessionT
     _answered(table, 4, answered_up_to=3)
     assert table.judge(S, 2, 1)[0] is Verdict.FORGOTTEN
     assert table.judge(S, 5, 3)[0] is Verdict.EXECUTE
+
+
+def test_given_up_command_that_arrives_late_is_never_executed(table: SessionTable) -> None:
+    _answered(table, 1)
+    _answered(table, 6, answered_up_to=5)
+    for late in range(2, 6):
+        for answered_up_to in (0, late - 1):
+            assert table.judge(S, late, answered_up_to)[0] is Verdict.FORGOTTEN
+    assert table.judge(S, 1, 0)[0] is Verdict.FORGOTTEN
+    assert table.judge(S, 6, 5) == (Verdict.REPEATED, b"r6")
+
+
+def test_older_word_on_what_is_answered_takes_nothing_back(table: SessionTable) -> None:
+    _answered(table, 4, answered_up_to=3)
+    _answered(table, 5, answered_up_to=1)
+    assert table.get(S).answered_up_to == 3  # type: ignore[union-attr]
+    assert table.judge(S, 3, 0)[0] is Verdict.FORGOTTEN
+    list(table.take_changes())
+    table.validate()
+
+
+def test_client_that_takes_no_replies_is_told_to_slow_down_until_it_does(table: SessionTable) -> None:
+    for sequence in range(1, REPLIES_MAX + 1):
+        _answered(table, sequence)
+    following = REPLIES_MAX + 1
+    assert table.judge(S, following, 0)[0] is Verdict.FULL
+    assert table.judge(S, 7, 0) == (Verdict.REPEATED, b"r7")
+    assert table.judge(S, following, 1)[0] is Verdict.EXECUTE
+    _answered(table, following, answered_up_to=REPLIES_MAX)
+    assert table.judge(S, following + 1, REPLIES_MAX)[0] is Verdict.EXECUTE
 
 
 def test_replies_are_forgotten_when_their_client_has_them(table: SessionTable) -> None:
