@@ -4,7 +4,7 @@ SEEDS ?= 1000
 ARGS ?=
 PYTEST := .venv/bin/pytest
 
-.PHONY: help setup demo test test-all check sim bench bench-ledger bench-store bench-spark lock
+.PHONY: help setup demo test test-all check sim bench bench-ledger bench-store bench-spark conf lock
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ bench-store: setup ## Puts, gets and failover of the replicated map
 
 bench-spark: setup ## Streaming from the ledger into Spark and Delta
 	@.venv/bin/python -m tests.bench.bench_spark
+
+conf: setup ## Write conf/ anew: a commented file for each process, with every option and its default
+	@for process in autorecovery bookie store; do .venv/bin/rsm config example $$process >conf/$$process.toml || exit 1; done
 
 lock: setup ## Solve requirements.lock anew, keeping what still fits; UPGRADE=1 takes the newest versions
 	@tools/lock.sh $(if $(UPGRADE),--upgrade)

@@ -15,6 +15,7 @@ import msgspec
 import typer
 
 from ledger.bookie.settings import BookieSettings
+from ledger.configuration import configured
 from ledger.errors import LedgerError
 from ledger.store.compaction import CompactionSettings
 from ledger.store.disk import RealDisk
@@ -103,6 +104,7 @@ _Autorecovery = Annotated[
     typer.Option("--autorecovery", envvar="RSM_BOOKIE__AUTORECOVERY", help="As `rsm autorecovery run`, in here."),
 ]
 _Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON when serving.")]
+_Conf = configured("bookie")
 
 
 @app.command()
@@ -134,6 +136,7 @@ def run(
     idle_s: _IdleS = 0.0,
     autorecovery: _Autorecovery = False,
     json: _Json = False,
+    _conf: _Conf = None,
 ) -> None:
     """Run a bookie until SIGTERM.
 

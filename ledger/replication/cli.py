@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from ledger.configuration import configured
 from ledger.errors import LedgerError
 from ledger.replication.settings import ReplicationSettings
 
@@ -36,6 +37,7 @@ _Uri = Annotated[
 ]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 _DEFAULTS = ReplicationSettings()
+_Conf = configured("autorecovery")
 
 
 @app.command()
@@ -75,6 +77,7 @@ def run(
         ),
     ] = _DEFAULTS.copy_bytes_per_s >> 20,
     json: _Json = False,
+    _conf: _Conf = None,
 ) -> None:
     """Run an auditor candidate and a replication worker until SIGTERM; as many processes as you like.
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from ledger.configuration import configured
 from ledger.errors import UsageError
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.grpc.security import Security
@@ -80,6 +81,7 @@ _SnapshotPeriod = Annotated[float, typer.Option(help="Period of local snapshots;
 _SnapshotBytes = Annotated[int, typer.Option(help="Log bytes between them; 0 = none by size.")]
 _KeepSnapshots = Annotated[int, typer.Option(min=3, help="Whole local snapshots to keep.")]
 _SessionTimeout = Annotated[int, typer.Option(min=200, help="ZooKeeper gives a silent leader up after so long.")]
+_Conf = configured("store")
 _LogLevel = Annotated[str, typer.Option(help="debug, info, warning, error.")]
 
 
@@ -110,6 +112,7 @@ def run(
     rsm_root: RsmRoot = DEFAULT_RSM_ROOT,
     log_level: _LogLevel = "warning",
     json: Json = False,
+    _conf: _Conf = None,
 ) -> None:
     """Run a replica until ctrl-C or SIGTERM; two or more of them make the map highly available.
 
