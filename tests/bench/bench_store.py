@@ -1,164 +1,197 @@
 """`make bench-store`: the replicated map on three replicas and three bookies (3/3/2, fsync before every answer).
 
 `map_puts_16` = 16 callers with one put each outstanding, over at most 8 clients. 256-byte values, 10,000 keys; gets are
-linearizable. Clients, replicas, bookies and ZooKeeper share this machine's cores.
+linearizable. Clients, replicas, bookies and ZooKeeper share this machine's cores. Beside it, in turn within each round,
+etcd under the same load by its own client in Go, if `go` is there and can build it; else the last two columns are
+null. A failover is the time from the SIGKILL of the leader to the first acknowledgement of a put begun afterwards; our
+replicas' session is 2 s, etcd's election time-out its default, 1 s.
+
+RSM_BENCH_ROUNDS, RSM_BENCH_SECONDS (of each load), RSM_BENCH_KILLS, RSM_BENCH_BOOT_KEYS (0 = no boots) change sizes;
+RSM_BENCH_ONLY=puts,gets,unary,failover,boot names parts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import random
-import sys
 import tempfile
-import time
-from collections.abc import Awaitable, Callable
+from collections import defaultdict
 from pathlib import Path
+
+import uvloop
 
 from ledger.dev.cluster import DevCluster
 from rsm_demo.child import Child
-from rsm_spark.grpc.channel import ReplicaChannel
-from rsm_spark.store.client import MapClient
-from rsm_spark.store.core.operation import Message, Operation
-from rsm_spark.store.kv import messages as m
-from tests.bench.figure import ROUND_COUNT, percentile, print_figure, say
+from tests.bench.etcd_peer import EtcdPeer
+from tests.bench.figure import percentile, print_figure, say
+from tests.bench.ledger_load import settle
+from tests.bench.nats_peer import PeerMissingError
+from tests.bench.store_boot import measure_boots
+from tests.bench.store_load import (
+    KEYS,
+    VALUE,
+    Load,
+    fill,
+    get,
+    measure,
+    measure_failover,
+    measure_unary,
+    put,
+    start_replica,
+)
 
-LOG = "bench"
+ROUND_COUNT = int(os.environ.get("RSM_BENCH_ROUNDS", "3"))
+SECONDS = float(os.environ.get("RSM_BENCH_SECONDS", "5"))
+KILL_COUNT = int(os.environ.get("RSM_BENCH_KILLS", "10"))
+BOOT_KEY_COUNT = int(os.environ.get("RSM_BENCH_BOOT_KEYS", "1000000"))
+PARTS = os.environ.get("RSM_BENCH_ONLY", "puts,gets,unary,failover,boot").split(",")
 LEVELS = (1, 16, 64)
-SECONDS = 5.0
-VALUE = os.urandom(256)
-KEYS = [b"key-%05d" % number for number in range(10_000)]
-CLIENT_COUNT_MAX = 8
-FAILOVER_COUNT = 5
+UNARY_LEVEL = 16
+SESSION_MS = 2_000
+NAMES = ("r1", "r2", "r3")
+
+
+class Bench:
+    """Figures of all rounds, by name: ours and the peer's."""
+
+    def __init__(self, cluster: DevCluster, folder: Path, etcd: EtcdPeer | None) -> None:
+        self._cluster = cluster
+        self._folder = folder
+        self._etcd = etcd
+        self._replicas: dict[str, Child] = {}
+        self._ours: dict[str, list[float]] = defaultdict(list)
+        self._peers: dict[str, list[float]] = defaultdict(list)
+
+    async def start(self) -> None:
+        """Start three replicas, every key written once."""
+        for name in NAMES:
+            await self._start(name)
+        await fill(self._cluster.metadata_uri)
+
+    async def stop(self) -> None:
+        """End the replicas."""
+        await asyncio.gather(*(child.stop() for child in self._replicas.values()))
+
+    async def _start(self, name: str) -> None:
+        options = ("--session-timeout-ms", str(SESSION_MS))
+        self._replicas[name] = await start_replica(name, self._cluster, self._folder, *options)
+
+    async def run_round(self, number: int) -> None:
+        """Measure everything once; ours first in every other round."""
+        if number % 2:
+            await self._peer_round()
+        await self._our_round()
+        if not number % 2:
+            await self._peer_round()
+
+    async def _our_round(self) -> None:
+        uri = self._cluster.metadata_uri
+        for part, operation in (("puts", put), ("gets", get)):
+            for level in LEVELS if part in PARTS else ():
+                await self._settle()
+                self._note(self._ours, f"map_{part}_{level}", await measure(uri, level, operation, seconds=SECONDS))
+        if "unary" in PARTS:
+            await self._settle()
+            load = await measure_unary(uri, UNARY_LEVEL, seconds=SECONDS)
+            self._note(self._ours, f"map_puts_unary_{UNARY_LEVEL}", load)
+
+    async def _peer_round(self) -> None:
+        if self._etcd is None or not {"puts", "gets", "unary"} & set(PARTS):
+            return
+        await self._settle()
+        with self._etcd.running():
+            for part in ("puts", "gets"):
+                for level in LEVELS if part in PARTS or (part == "puts" and "unary" in PARTS) else ():
+                    settle(self._etcd.pids)
+                    said = await asyncio.to_thread(self._etcd.load, part[:-1], callers=level, seconds=SECONDS)
+                    load = Load(said["per_s"], said["p50_ms"], said["p99_ms"])
+                    self._note(self._peers, f"map_{part}_{level}", load)
+                    if (part, level) == ("puts", UNARY_LEVEL):  # etcd's calls are unary.
+                        self._note(self._peers, f"map_puts_unary_{level}", load)
+
+    @staticmethod
+    def _note(figures: dict[str, list[float]], name: str, load: Load) -> None:
+        say(f"  {name}: {load.per_s:,.0f}/s, p50 {load.p50_ms:.2f} ms, p99 {load.p99_ms:.2f} ms")
+        figures[name].append(load.per_s)
+        figures[f"{name}_p50_ms"].append(load.p50_ms)
+        figures[f"{name}_p99_ms"].append(load.p99_ms)
+
+    async def failovers(self, count: int) -> None:
+        """Kill one leader after the other; each is back before the next."""
+        for number in range(count):
+            await self._settle()
+            name, seconds = await measure_failover(self._cluster.metadata_uri, self._replicas)
+            say(f"  kill {number + 1} of {count}: {seconds:.2f} s")
+            self._ours["failover_p50_s"].append(seconds)
+            await self._replicas[name].stop()
+            await self._start(name)
+        if self._etcd is not None:
+            with self._etcd.running():
+                for number in range(count):
+                    seconds = await asyncio.to_thread(self._etcd.failover_s)
+                    say(f"  etcd: kill {number + 1} of {count}: {seconds:.2f} s")
+                    self._peers["failover_p50_s"].append(seconds)
+
+    async def boots(self) -> None:
+        """Note how a replica comes to a large state."""
+        found = await measure_boots(self._cluster, self._folder, BOOT_KEY_COUNT)
+        size = "1m" if BOOT_KEY_COUNT == 1_000_000 else str(BOOT_KEY_COUNT)
+        self._ours["map_bulk_puts"].append(found["bulk_puts"])
+        self._ours["replay_per_s"].append(found["replay_per_s"])
+        for name in ("replay", "boot", "peer_boot"):
+            self._ours[f"{name}_{size}_keys_s"].append(found[f"{name}_s"])
+
+    async def _settle(self) -> None:
+        pids = [pid for name, pid in self._cluster.pids().items() if name.startswith("bookie")]
+        await asyncio.to_thread(settle, [*pids, *(child.pid for child in self._replicas.values() if child.is_running)])
+
+    def report(self) -> None:
+        """Print a line per figure."""
+        for name, values in self._ours.items():
+            print_figure(name, values, _unit(name), self._peers.get(name, ()))
+        if "failover_p50_s" in self._ours:
+            worst = [percentile(failovers["failover_p50_s"], 0.99) for failovers in (self._ours, self._peers)
+                     if failovers["failover_p50_s"]]  # fmt: skip
+            print_figure("failover_p99_s", worst[:1], "s", worst[1:])
+
+
+def _unit(name: str) -> str:
+    if name.endswith("_ms"):
+        return "ms"
+    if name == "replay_per_s":
+        return "records/s"
+    return "s" if name.endswith("_s") else "ops/s"
+
+
+def _build_peer(folder: Path) -> EtcdPeer | None:
+    say("building etcd: a minute or two when it is the first time")
+    try:
+        return EtcdPeer(folder, key_count=len(KEYS), value_bytes=len(VALUE))
+    except PeerMissingError as error:
+        say(f"etcd is not measured: {error}")
+        return None
 
 
 async def main() -> None:
     """Measure everything and print a line per figure."""
-    figures: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory(prefix="rsm-bench-") as folder, DevCluster(Path(folder) / "cluster") as cluster:
-        replicas = {name: await start_replica(name, cluster, Path(folder)) for name in ("r1", "r2", "r3")}
+        bench = Bench(cluster, Path(folder), await asyncio.to_thread(_build_peer, Path(folder) / "etcd"))
         try:
-            await fill(cluster.metadata_uri)
-            for number in range(ROUND_COUNT):
+            if {"puts", "gets", "unary", "failover"} & set(PARTS):
+                await bench.start()
+            for number in range(ROUND_COUNT if {"puts", "gets", "unary"} & set(PARTS) else 0):
                 say(f"store: round {number + 1} of {ROUND_COUNT}")
-                for level in LEVELS:
-                    for name, operation in (("map_puts", put), ("map_gets", get)):
-                        rate = await measure(cluster.metadata_uri, level, operation)
-                        figures.setdefault(f"{name}_{level}", []).append(rate)
-                figures.setdefault("map_puts_unary_16", []).append(await measure_unary(cluster.metadata_uri, 16))
-            failovers = [await measure_failover(cluster, replicas, Path(folder)) for _ in range(FAILOVER_COUNT)]
+                await bench.run_round(number)
+            if "failover" in PARTS and KILL_COUNT:
+                say("store: failovers")
+                await bench.failovers(KILL_COUNT)
         finally:
-            await asyncio.gather(*(child.stop() for child in replicas.values()))
-    for name, values in sorted(figures.items()):
-        print_figure(name, values, "ops/s")
-    print_figure("failover_p50_s", failovers, "s")
-    print_figure("failover_p99_s", [percentile(failovers, 0.99)], "s")
-
-
-async def start_replica(name: str, cluster: DevCluster, folder: Path) -> Child:
-    """Start a replica process; return when it serves."""
-    command = [sys.executable, "-m", "rsm_spark", "store", "run", "--json", "--log", LOG, "--port", "0"]
-    command += ["--metadata-uri", cluster.metadata_uri, "--replica-id", name, "--bookies", "3/3/2"]
-    child = await Child.start(name, [*command, "--data-dir", str(folder / name)], log_dir=folder)
-    await child.until(lambda said: said.get("ready"), timeout_s=60, what="serving")
-    return child
-
-
-async def fill(metadata_uri: str) -> None:
-    """Write every key once."""
-    async with await MapClient.connect(LOG, metadata_uri) as client:
-        for first in range(0, len(KEYS), 1_000):
-            await client.put_many((key, VALUE) for key in KEYS[first : first + 1_000])
-
-
-async def put(client: MapClient, key: bytes) -> None:
-    """Write one key."""
-    await client.put(key, VALUE)
-
-
-async def get(client: MapClient, key: bytes) -> None:
-    """Read one key, linearizably."""
-    found = await client.get(key)
-    assert found is not None
-
-
-async def measure(metadata_uri: str, level: int, operation: Callable[[MapClient, bytes], Awaitable[None]]) -> float:
-    """Return operations/s of `level` callers, each with one outstanding, for `SECONDS`."""
-    clients = [await MapClient.connect(LOG, metadata_uri) for _ in range(min(level, CLIENT_COUNT_MAX))]
-    counts = [0] * level
-    for client in clients:
-        await operation(client, KEYS[0])  # connect, open the session
-    end = time.perf_counter() + SECONDS
-
-    async def call(number: int) -> None:
-        client, rng = clients[number % len(clients)], random.Random(number)
-        while time.perf_counter() < end:
-            await operation(client, rng.choice(KEYS))
-            counts[number] += 1
-
-    began = time.perf_counter()
-    await asyncio.gather(*(call(number) for number in range(level)))
-    seconds = time.perf_counter() - began
-    for client in clients:
-        await client.close()
-    return sum(counts) / seconds
-
-
-async def measure_unary(metadata_uri: str, level: int) -> float:
-    """Return puts/s of `level` callers who use the unary form, each with a channel and a session of its own."""
-    async with await MapClient.connect(LOG, metadata_uri) as client:
-        await client.get(KEYS[0])
-        address = client.address
-    counts = [0] * level
-    end = time.perf_counter() + SECONDS
-
-    async def call(number: int) -> None:
-        channel, session, rng = ReplicaChannel(address, LOG), os.urandom(16), random.Random(number)
-        sequence = 0
-        while time.perf_counter() < end:
-            sequence += 1
-            payload = m.encode(m.Put(rng.choice(KEYS), VALUE))
-            operation = Operation(payload, end, None)
-            operation.sequence = sequence
-            message = Message(sequence, session, sequence == 1, sequence - 1, [operation], [])
-            await channel.call(message, 30)
-            counts[number] += 1
-        await channel.close()
-
-    began = time.perf_counter()
-    await asyncio.gather(*(call(number) for number in range(level)))
-    return sum(counts) / (time.perf_counter() - began)
-
-
-async def measure_failover(cluster: DevCluster, replicas: dict[str, Child], folder: Path) -> float:
-    """Kill the leader under 8 writers; return seconds until the first put begun afterwards is acknowledged."""
-    async with await MapClient.connect(LOG, cluster.metadata_uri) as client:
-        await client.put(KEYS[0], VALUE)
-        name = next(name for name, child in replicas.items() if child.said["address"] == client.address)
-        stop = asyncio.Event()
-        first_acked: asyncio.Future[float] = asyncio.get_running_loop().create_future()
-        killed_at = float("inf")
-
-        async def write(number: int) -> None:
-            while not stop.is_set():
-                begun_at = time.perf_counter()
-                await client.put(KEYS[number], VALUE)
-                if begun_at > killed_at and not first_acked.done():
-                    first_acked.set_result(time.perf_counter())
-
-        writers = [asyncio.create_task(write(number)) for number in range(8)]
-        await asyncio.sleep(1)
-        replicas[name].kill()
-        killed_at = time.perf_counter()
-        probe = asyncio.create_task(client.put(KEYS[9], VALUE))  # begun after the kill
-        await probe
-        seconds = time.perf_counter() - killed_at
-        stop.set()
-        await asyncio.gather(*writers)
-    await replicas[name].stop()
-    replicas[name] = await start_replica(name, cluster, folder)
-    return seconds
+            await bench.stop()
+        if "boot" in PARTS and BOOT_KEY_COUNT:
+            say(f"store: boots with {BOOT_KEY_COUNT:,} keys")
+            await bench.boots()
+        bench.report()
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    uvloop.run(main())

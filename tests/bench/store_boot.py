@@ -1,0 +1,101 @@
+"""How quickly a replica comes to a state of many keys: from the whole log, its own snapshot, another replica's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from ledger.dev.cluster import DevCluster
+from rsm_demo.child import Child
+from rsm_spark.errors import ConnectionLostError
+from rsm_spark.grpc.channel import ReplicaChannel
+from rsm_spark.store.client import MapClient
+from tests.bench.figure import say
+from tests.bench.store_load import VALUE, start_replica
+
+LOG = "bench-boot"
+_NO_SNAPSHOTS = ("--snapshot-s", "0", "--snapshot-bytes", "0")
+_BATCH = 2_000
+_LIMIT_S = 600.0
+
+
+async def measure_boots(cluster: DevCluster, folder: Path, key_count: int) -> dict[str, float]:
+    """Return replay_per_s (records/s) and seconds of boots to a map of so many keys, by name."""
+    leader = await start_replica("loader", cluster, folder, *_NO_SNAPSHOTS, log=LOG)
+    figures: dict[str, float] = {}
+    try:
+        revision, figures["bulk_puts"] = await _load(cluster.metadata_uri, key_count)
+        say("  replay of the whole log")
+        began = time.perf_counter()
+        reader = await start_replica("reader", cluster, folder, "--follow-only", *_NO_SNAPSHOTS, log=LOG)
+        served_at = time.perf_counter()
+        await _reach(reader, "revision", revision)
+        figures["replay_per_s"] = revision / (time.perf_counter() - served_at)
+        figures["replay_s"] = time.perf_counter() - began
+        await reader.stop()
+        options = ("--follow-only", "--snapshot-s", "1")
+        say("  boot from the own snapshot")
+        reader = await start_replica("reader", cluster, folder, *options, log=LOG)
+        await _reach(reader, "snapshot_revision", revision - key_count // 100)
+        reader.kill()
+        await reader.wait()
+        reader, figures["boot_s"] = await _boot(cluster, folder, "reader", revision)
+        say("  boot from a peer's snapshot")
+        fresh, figures["peer_boot_s"] = await _boot(cluster, folder, "fresh", revision)
+        await fresh.stop()
+        await reader.stop()
+    finally:
+        await leader.stop()
+        for name in ("loader", "reader", "fresh"):
+            shutil.rmtree(folder / name, ignore_errors=True)
+    return figures
+
+
+async def _boot(cluster: DevCluster, folder: Path, name: str, revision: int) -> tuple[Child, float]:
+    """Start a replica; return it, and the seconds from its start until it has applied this revision."""
+    began = time.perf_counter()
+    child = await start_replica(name, cluster, folder, "--follow-only", *_NO_SNAPSHOTS, log=LOG)
+    await _reach(child, "revision", revision)
+    return child, time.perf_counter() - began
+
+
+async def _load(metadata_uri: str, key_count: int) -> tuple[int, float]:
+    """Put keys in bulk, two batches on their way; return the revision of the last, and keys/s."""
+    began = time.perf_counter()
+    said_at = began
+    revision = 0
+    async with await MapClient.connect(LOG, metadata_uri, timeout_s=120) as client:
+        firsts = iter(range(0, key_count, _BATCH))
+
+        async def _put() -> None:
+            nonlocal revision, said_at
+            for first in firsts:
+                keys = range(first, min(key_count, first + _BATCH))
+                revisions = await client.put_many((b"key-%08d" % number, VALUE) for number in keys)
+                revision = max(revision, *revisions)
+                if time.perf_counter() - said_at > 5:
+                    said_at = time.perf_counter()
+                    say(f"  {first + len(keys):,} of {key_count:,} keys")
+
+        await asyncio.gather(_put(), _put())
+    return revision, key_count / (time.perf_counter() - began)
+
+
+async def _reach(child: Child, what: str, revision: int) -> None:
+    """Wait until a replica says that this figure has come to this revision."""
+    deadline = time.monotonic() + _LIMIT_S
+    async with ReplicaChannel(child.said["address"], LOG) as channel:
+        while True:
+            try:
+                said: dict[str, Any] = json.loads(await channel.status(10))
+            except ConnectionLostError:
+                said = {}
+            if said.get(what, 0) >= revision:
+                return
+            assert child.is_running, f"{child.name} ended at {said}"
+            assert time.monotonic() < deadline, f"{child.name}: {what} of {revision} not reached: {said}"
+            await asyncio.sleep(0.02)
