@@ -83,8 +83,9 @@ class SessionTable:
     def __init__(self) -> None:
         # Ordered by last_ms, oldest first: expiry looks at the front only.
         self._sessions: OrderedDict[bytes, ClientSession] = OrderedDict()
-        # Rows as the digest knows them. Invariant: equal to `row()` of every session that is not touched.
-        self._digested: dict[bytes, bytes] = {}
+        # (row, revision) as the digest knows them. Invariant: those of every session that is not touched. A snapshot is
+        # a copy of this one dict: a hundred thousand sessions are frozen within milliseconds.
+        self._digested: dict[bytes, tuple[bytes, int]] = {}
         self._touched: dict[bytes, None] = {}
 
     def __len__(self) -> int:
@@ -188,18 +189,20 @@ class SessionTable:
         touched, self._touched = self._touched, {}
         for session in touched:
             known = self._sessions.get(session)
-            old = self._digested.pop(session, None)
-            new = None if known is None else known.row()
-            if new is not None:
-                self._digested[session] = new
+            before = self._digested.pop(session, None)
+            old = None if before is None else before[0]
+            new = None
+            if known is not None:
+                new = known.row()
+                self._digested[session] = (new, known.revision)
             if old != new:
                 yield RowChange(SESSIONS_TABLE, pack((session,)), old, new)
 
     def rows(self) -> Iterator[Row]:
         """Iterate over all rows as they are at this call; any thread may consume. Nothing may be touched."""
         assert not self._touched, "take the changes first: the rows come from there"
-        frozen = [(session, self._digested[session], known.revision) for session, known in self._sessions.items()]
-        return (Row(SESSIONS_TABLE, pack((session,)), row, revision) for session, row, revision in frozen)
+        frozen = self._digested.copy()
+        return (Row(SESSIONS_TABLE, pack((session,)), row, revision) for session, (row, revision) in frozen.items())
 
     def restore(self, rows: list[Row]) -> None:
         """Replace all sessions by these rows, which the digest is then taken to contain.
@@ -209,7 +212,7 @@ class SessionTable:
 
         """
         restored: list[tuple[bytes, ClientSession]] = []
-        digested: dict[bytes, bytes] = {}
+        digested: dict[bytes, tuple[bytes, int]] = {}
         for row in rows:
             try:
                 (session,) = msgspec.msgpack.decode(row.key, type=tuple[bytes])
@@ -222,7 +225,7 @@ class SessionTable:
             known.replies = dict(replies)
             known.revision = row.revision
             restored.append((session, known))
-            digested[session] = row.row
+            digested[session] = (row.row, row.revision)
         restored.sort(key=lambda item: (item[1].last_ms, item[0]))
         self._sessions = OrderedDict(restored)
         self._digested = digested
@@ -235,4 +238,4 @@ class SessionTable:
             assert sequences == sorted(sequences), f"session {session.hex()}: replies out of order"
             assert all(known.answered_up_to < sequence <= known.last_sequence for sequence in sequences)
             if session not in self._touched:
-                assert self._digested.get(session) == known.row(), f"session {session.hex()} changed unseen"
+                assert self._digested.get(session) == (known.row(), known.revision), f"{session.hex()} changed unseen"
