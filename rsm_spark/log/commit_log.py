@@ -72,6 +72,8 @@ class LogReader:
         self.position = position
         self.revision = revision
         self.chain: LogChain | None = None
+        self._chain_version = -1
+        self._places: dict[int, int] = {}  # Ledger id -> index in the chain.
         self._client = client
         self._chains = chains
         self._password = password
@@ -93,10 +95,8 @@ class LogReader:
         """Return how many ledgers of the chain come after the one being read: 0 = it is the last."""
         if self.chain is None:
             return 0
-        ids = [ledger.ledger_id for ledger in self.chain.ledgers]
-        if self._handle is None or self._handle.ledger_id not in ids:
-            return len(ids)
-        return len(ids) - 1 - ids.index(self._handle.ledger_id)
+        here = self._places.get(self._handle.ledger_id, -1) if self._handle is not None else -1
+        return len(self.chain.ledgers) - 1 - here
 
     @property
     def known_revision(self) -> int:
@@ -172,7 +172,7 @@ class LogReader:
         """Read the chain, and the metadata of the ledger being read, again."""
         self._stale = False
         try:
-            self.chain, _ = await self._chains.read(watch=self._on_watch)
+            await self._read_chain()
             if self._handle is not None and not self._handle.is_closed:
                 await self._handle.refresh()
         except NoSuchLedgerError:
@@ -187,6 +187,21 @@ class LogReader:
             self._stale = True
             raise
         self._checked_at = self._clock()
+
+    async def _read_chain(self) -> None:
+        """Read the chain; a ledger that has left it is being deleted, however much of it can still be read.
+
+        Raises:
+            MissingLogError: That is so of the one being read.
+
+        """
+        known = None if self.chain is None else (self.chain, self._chain_version)
+        chain, self._chain_version = await self._chains.read_if_changed(known, watch=self._on_watch)
+        if chain is not self.chain:
+            self.chain = chain
+            self._places = {ledger.ledger_id: index for index, ledger in enumerate(chain.ledgers)}
+        if self._handle is not None and self._handle.ledger_id not in self._places:
+            raise self._missing()
 
     async def _open_next(self) -> bool:
         """Go to the ledger to read from now on; False if the chain has none yet."""
@@ -209,22 +224,19 @@ class LogReader:
     def _next_ledger(self) -> tuple[int, int] | None:
         """Return the ledger that follows and the entry to begin with."""
         assert self.chain is not None
-        ids = [ledger.ledger_id for ledger in self.chain.ledgers]
+        ledgers = self.chain.ledgers
         if self._handle is not None:
-            here = self._handle.ledger_id
-            if here not in ids:
-                raise self._missing()
-            after = ids.index(here) + 1
-            return (ids[after], 0) if after < len(ids) else None
+            after = self._places[self._handle.ledger_id] + 1
+            return (ledgers[after].ledger_id, 0) if after < len(ledgers) else None
         if self.position is not None:
-            if self.position.ledger_id not in ids:
+            if self.position.ledger_id not in self._places:
                 raise self._missing()
             return self.position.ledger_id, self.position.entry_id + 1
-        if not ids:
+        if not ledgers:
             return None
-        if ids[0] != self.chain.first_ledger_id or self.chain.base is not None:
+        if ledgers[0].ledger_id != self.chain.first_ledger_id or self.chain.base is not None:
             raise self._missing()
-        return ids[0], 0
+        return ledgers[0].ledger_id, 0
 
     def _missing(self) -> MissingLogError:
         assert self.chain is not None
@@ -240,13 +252,14 @@ class LogReader:
 
     async def _explain_missing(self, ledger_id: int | None = None) -> None:
         """Raise what a ledger that does not exist means: trimmed under this reader, or lost."""
-        missing = ledger_id if self._handle is None else self._handle.ledger_id
-        if ledger_id is not None:
-            missing = ledger_id
-        self.chain, _ = await self._chains.read()
-        if missing in [ledger.ledger_id for ledger in self.chain.ledgers]:
+        if ledger_id is None:
+            assert self._handle is not None
+            ledger_id = self._handle.ledger_id
+        await self._read_chain()
+        if ledger_id in self._places:
             raise CorruptLogError(
-                f"log {self._chains.log_name}: its chain names ledger {missing}, which does not exist: records are lost"
+                f"log {self._chains.log_name}: its chain names ledger {ledger_id}, which does not exist: records are "
+                "lost. Find out what deleted it"
             )
         raise self._missing()
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 
 from rsm_spark.core.chain import (
+    CHAIN_BYTES_MAX,
     ChainLedger,
+    ChainTooLargeError,
     ClosedEnd,
     Leadership,
     LogChain,
     chain_path,
+    check_chain_size,
     decode_chain,
     encode_chain,
     members_path,
@@ -49,3 +52,19 @@ def test_paths_lie_under_the_root_of_logs() -> None:
     assert chain_path("orders") == "/rsm/logs/orders"
     assert service_path("orders", "/x") == "/x/services/orders"
     assert members_path("orders") == "/rsm/services/orders/members"
+
+
+def test_chain_of_two_thousand_ledgers_with_the_longest_numbers_fits_a_node_of_zookeeper() -> None:
+    end = ClosedEnd(10**9, 10**15, 10**13, 10**12, "ef" * 32)
+    ledgers = tuple(ChainLedger(2**62 + index, 10**13, 10**6, 10**15, end) for index in range(2_000))
+    chain = LogChain("ab" * 16, 2**62, 10**6, Leadership("r" * 100, "cd" * 16), ledgers)
+    size = len(encode_chain(chain))
+    assert size < CHAIN_BYTES_MAX
+    check_chain_size(chain, CHAIN_BYTES_MAX, log_name="orders")
+    assert decode_chain(encode_chain(chain), log_name="orders") == chain
+
+
+def test_chain_that_has_grown_too_long_is_refused_with_what_to_do() -> None:
+    chain = LogChain("ab" * 16, ledgers=tuple(ChainLedger(index, 0, 1, 1) for index in range(100)))
+    with pytest.raises(ChainTooLargeError, match="log orders: a chain of 100 ledgers has .* rsm log trim --dry-run"):
+        check_chain_size(chain, 1_000, log_name="orders")
