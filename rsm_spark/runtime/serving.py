@@ -68,6 +68,9 @@ class Serving:
     def lag_ms(self) -> int | None:
         """Age of the confirmed state in logged time, by the bounds known; None before the first entry of the log."""
         now_ms = int(asyncio.get_running_loop().time() * 1000)
+        if self._gauge.logged_ms is not None:
+            # Of the state as it is: one that was thrown away and booted again is older than the entries seen.
+            self._gauge.logged_ms = self._context.tip.logged_ms
         return self._gauge.lag_ms(self._context.clock_ms(), now_ms)
 
     def submit(self, requests: Sequence[Request], freshness: Freshness) -> asyncio.Future[list[Answer]]:
