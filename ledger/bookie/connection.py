@@ -364,7 +364,10 @@ class Connection(Responder, asyncio.BufferedProtocol):
         """Return what this connection's client is too slow with, if anything."""
         is_busy = bool(self.pending_count or self.waiters or self._out or self._is_blocked)
         has_part = self._inbox.kept_bytes > 0
-        return self.times.overdue(limits, now_s, self._read_count, has_part=has_part, is_busy=is_busy)
+        is_admitted = self._admission.missing is None
+        return self.times.overdue(
+            limits, now_s, self._read_count, has_part=has_part, is_busy=is_busy, is_admitted=is_admitted
+        )
 
     def stop_reading(self) -> None:
         """Take nothing more; what was taken is still answered."""

@@ -19,12 +19,14 @@ class TimeLimits(msgspec.Struct, frozen=True):
         frame_s: From the first byte of a frame to its last.
         answers_s: From where more answers wait than the connection holds to where a quarter of them is left.
         idle_s: Without any whole frame, while nothing is asked for; 0 is for ever.
+        admission_s: The same before the TLS or the log-in that is required.
 
     """
 
     frame_s: float = 30.0
     answers_s: float = 60.0
     idle_s: float = 0.0
+    admission_s: float = 30.0
 
 
 class Overdue(StrEnum):
@@ -32,6 +34,7 @@ class Overdue(StrEnum):
 
     FRAME = "a frame was begun and not ended in time"
     ANSWERS = "its answers are not read"
+    ADMISSION = "it neither went over to TLS nor logged in"
     IDLE = "nothing was asked for in a long time"
 
 
@@ -56,7 +59,7 @@ class ConnectionTimes:
             self._unwritable_since_s = now_s
 
     def overdue(
-        self, limits: TimeLimits, now_s: float, read_count: int, *, has_part: bool, is_busy: bool
+        self, limits: TimeLimits, now_s: float, read_count: int, *, has_part: bool, is_busy: bool, is_admitted: bool
     ) -> Overdue | None:
         """Return what the client is too slow with, if anything.
 
@@ -66,6 +69,7 @@ class ConnectionTimes:
             read_count: Wake-ups so far that brought whole frames.
             has_part: A frame has begun and is not whole.
             is_busy: The bookie owes it something, or does not read from it at present.
+            is_admitted: It has done what must come before any request.
 
         """
         if self._unwritable_since_s is not None:
@@ -76,4 +80,6 @@ class ConnectionTimes:
         quiet_s = now_s - self._since_s
         if has_part:
             return Overdue.FRAME if quiet_s > limits.frame_s else None
+        if not is_admitted and quiet_s > limits.admission_s:
+            return Overdue.ADMISSION
         return Overdue.IDLE if 0 < limits.idle_s < quiet_s else None

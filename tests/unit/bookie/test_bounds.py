@@ -176,6 +176,19 @@ def test_a_client_that_reads_on_in_time_gets_all_answers() -> None:
     simulated(scenario, server=limits(answers_s=10))
 
 
+def test_a_client_that_is_not_let_in_does_not_keep_its_connection() -> None:
+    async def scenario(bench, connect) -> None:
+        silent, turned_away = [await connect() for _ in range(2)]
+        turned_away.transport.write(v2.encode_request(add(1, 0)))
+        await asyncio.sleep(20)
+        assert turned_away.received[8:12] == b"\0\0\0\x66"  # EUA
+        assert 10 <= silent.lost_at <= 13
+        assert 10 <= turned_away.lost_at <= 13
+
+    times = TimeLimits(admission_s=10)
+    simulated(scenario, server=ServerSettings(times=times, times_check_s=1.0, users={"hd": "testpwd"}))
+
+
 def test_an_idle_connection_is_closed_only_if_that_is_wanted_and_it_waits_for_nothing() -> None:
     async def scenario(bench, connect) -> None:
         idle, busy, waiting = [await connect() for _ in range(3)]
