@@ -3,7 +3,7 @@
 A command takes part by one parameter more:
 
     @app.command()
-    def run(port: _Port, _conf: configured("bookie") = None) -> None: ...
+    def run(port: _Port, _conf: Annotated[Path | None, configured("bookie")] = None) -> None: ...
 
 Its options are then also the keys of a file, `port = 3181`, and variables, `RSM_BOOKIE__PORT=3181`. The file is the
 first of: `--conf FILE`, `$RSM_CONF_DIR/bookie.toml`, `./conf/bookie.toml`, `/etc/rsm-spark/bookie.toml`.
@@ -16,7 +16,7 @@ import os
 import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -114,7 +114,7 @@ def _nearest(name: str, known: Collection[str]) -> str:
 
 
 def configured(process: str) -> Any:
-    """Return the annotation of the parameter that makes a command configurable by file and environment."""
+    """Return the option that makes a command configurable by file and environment; its parameter is `_conf`."""
 
     def apply(context: typer.Context, chosen: Path | None) -> Path | None:
         # Called before all other options are looked at: from here on the file stands below the environment.
@@ -126,14 +126,11 @@ def configured(process: str) -> Any:
             context.default_map = {**(context.default_map or {}), **read_file(path, names)}
         return path
 
-    return Annotated[
-        Path | None,
-        typer.Option(
-            "--conf",
-            metavar="FILE",
-            is_eager=True,
-            callback=apply,
-            help="Options as `name = value` lines of TOML; flags and RSM_… variables go before.",
-            show_default=f"{process}.toml in $RSM_CONF_DIR, ./conf or /etc/rsm-spark",
-        ),
-    ]
+    return typer.Option(
+        "--conf",
+        metavar="FILE",
+        is_eager=True,
+        callback=apply,
+        help="Options as `name = value` lines of TOML; flags and RSM_… variables go before.",
+        show_default=f"{process}.toml in $RSM_CONF_DIR, ./conf or /etc/rsm-spark",
+    )

@@ -104,7 +104,7 @@ _Autorecovery = Annotated[
     typer.Option("--autorecovery", envvar="RSM_BOOKIE__AUTORECOVERY", help="As `rsm autorecovery run`, in here."),
 ]
 _Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON when serving.")]
-_Conf = configured("bookie")
+_Conf = Annotated[Path | None, configured("bookie")]
 
 
 @app.command()

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -37,7 +38,7 @@ _Uri = Annotated[
 ]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 _DEFAULTS = ReplicationSettings()
-_Conf = configured("autorecovery")
+_Conf = Annotated[Path | None, configured("autorecovery")]
 
 
 @app.command()

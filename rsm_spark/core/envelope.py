@@ -36,6 +36,7 @@ __all__ = [
     "decode_envelope",
     "encode_envelope",
     "entry_hash",
+    "record_count_of",
     "root_hash",
 ]
 
@@ -43,6 +44,8 @@ ENTRY_BYTES_MAX = 4 * 1024 * 1024
 """Header and body of one entry; below the ledger's frame limit of 5 MiB."""
 
 _HEADER = struct.Struct(">4sBBBB16sQQQQII32s")
+_COUNT = struct.Struct(">I")
+_COUNT_AT = 56
 _MAGIC = b"RSM1"
 _FORMAT = 1
 _CODEC_MSGPACK = 1
@@ -118,6 +121,12 @@ def decode_envelope(payload: bytes | memoryview) -> Envelope:
             f"format {_FORMAT}, codec {_CODEC_MSGPACK}, compression 0: upgrade this process"
         )
     return Envelope(log_id, leader_epoch, first_revision, confirmed_revision, logged_ms, record_count, prefix_hash)
+
+
+def record_count_of(payload: bytes | memoryview) -> int:
+    """Return how many records a whole entry holds, without decoding the rest of its header."""
+    count: int = _COUNT.unpack_from(payload, _COUNT_AT)[0]
+    return count
 
 
 def root_hash(log_id: bytes) -> bytes:

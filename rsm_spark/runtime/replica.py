@@ -24,6 +24,7 @@ from rsm_spark.log.election import Election
 from rsm_spark.log.member import Member
 from rsm_spark.runtime.boot import boot
 from rsm_spark.runtime.context import ReplicaContext, ignore, subscribe
+from rsm_spark.runtime.describing import describe_replica
 from rsm_spark.runtime.divergence import keep_evidence, tell_leader
 from rsm_spark.runtime.following import Follower
 from rsm_spark.runtime.leading import LeaderDriver
@@ -282,30 +283,13 @@ class Replica:
 
     def status(self) -> ReplicaStatus:
         """Return what `rsm status` shows."""
-        context = self._context
-        tip = context.tip
-        return ReplicaStatus(
-            log=context.log,
-            log_id=context.log_id,
-            replica_id=context.me.replica_id,
-            incarnation=context.me.incarnation,
-            role=context.role,
-            phase=str(context.phase),
-            leader=context.leader.replica_id if context.leader is not None else "",
+        return describe_replica(
+            self._context,
+            self._care.snapshotter,
             leader_address=self.leader_address or "",
             leader_epoch=self.leader_epoch,
-            revision=tip.revision,
-            digest=f"{self.digest:032x}",
-            prefix_hash=tip.prefix_hash.hex(),
-            position=context.position,
-            row_count=context.state.row_count,
-            session_count=len(context.state.sessions),
-            logged_ms=tip.logged_ms,
-            lag_ms=0 if context.role is Role.LEADER else max(0, context.clock_ms() - tip.logged_ms),
+            digest=self.digest,
             queued=self._queue.request_count,
-            snapshot_revision=self._care.snapshotter.revision,
-            trim=context.trim,
-            alarms=tuple(context.alarms.values()),
             failure=self._failure(),
         )
 
@@ -318,6 +302,10 @@ class Replica:
     def on_role(self, listener: Callable[[Role], None]) -> Callable[[], None]:
         """Call `listener` at every change of role; return what unsubscribes it."""
         return subscribe(self._context.role_listeners, listener)
+
+    def on_entry(self, listener: Callable[[bytes], None]) -> Callable[[], None]:
+        """Call `listener` with the payload of every confirmed entry applied; return what unsubscribes it."""
+        return subscribe(self._context.payload_listeners, listener)
 
     def on_applied(self, listener: Callable[[int], None]) -> Callable[[], None]:
         """Call `listener` with the revision after every confirmed entry applied; return what unsubscribes it."""

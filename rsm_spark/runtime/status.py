@@ -43,6 +43,9 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
         lag_ms: Wall clock minus `logged_ms`; how old this state may be. 0 on the leader.
         queued: Requests that wait for their batch.
         snapshot_revision: Of the newest local snapshot written or booted from; 0 = none.
+        snapshot_ms: Wall clock when this process took its newest local snapshot; 0 = it took none yet.
+        known_revision: Highest revision that is known to be confirmed, applied or not.
+        verified: By place, the revision of its newest verified snapshot.
         trim: What the leader may trim and why the rest stays; None on a follower.
         alarms: What an operator has to look at.
         failure: Why the replica stopped; "" while it runs.
@@ -69,5 +72,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     queued: int
     snapshot_revision: int
     failure: str
+    snapshot_ms: int = 0
+    known_revision: int = 0
+    verified: dict[str, int] = {}
     trim: TrimPlan | None = None
     alarms: tuple[str, ...] = ()

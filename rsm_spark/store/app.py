@@ -24,6 +24,7 @@ from ledger.zk.ledgers import LedgerStore
 from ledger.zk.session import connect
 from ledger.zk.uri import MetadataUri
 from rsm_spark.runtime import Role
+from rsm_spark.runtime.probes import Page, ProbeServer, ProbeSettings, health, readiness
 from rsm_spark.snapshots import SnapshotStore
 from rsm_spark.store.service import StoreService, StoreSettings
 
@@ -47,6 +48,7 @@ class ReadyNotice(msgspec.Struct, frozen=True):
     pid: int
     revision: int
     boot_s: float
+    http_address: str = ""
 
 
 async def run_store(
@@ -56,6 +58,7 @@ async def run_store(
     *,
     lake: SnapshotStore | None = None,
     session_timeout_ms: int = SESSION_TIMEOUT_MS,
+    probes: ProbeSettings | None = None,
 ) -> None:
     """Run until SIGTERM or SIGINT.
 
@@ -65,6 +68,7 @@ async def run_store(
         on_ready: Called once the replica serves.
         lake: Snapshots to boot from when there is no local one.
         session_timeout_ms: Asked of ZooKeeper.
+        probes: Health and metrics over HTTP; None = none.
 
     Raises:
         RsmError: It cannot start, or the replica stopped by itself; the message says why and what would help.
@@ -87,8 +91,14 @@ async def run_store(
                 # What the boot has built stays: no collection needs to look at a million rows again.
                 gc.collect()
                 gc.freeze()
-                on_ready(_notice(service, settings, time.monotonic() - began_s))
-                await _wait(service, stopped)
+                server = None if probes is None else await _answer_probes(service, settings, probes)
+                try:
+                    http_address = "" if server is None else server.address
+                    on_ready(_notice(service, settings, time.monotonic() - began_s, http_address))
+                    await _wait(service, stopped)
+                finally:
+                    if server is not None:
+                        await server.stop()
         finally:
             await client.close()
 
@@ -116,7 +126,27 @@ async def _connect(uri: MetadataUri, session_timeout_ms: int) -> LedgerClient:
     return LedgerClient(ledgers, ConnectionPool(ledgers.bookie_address, rng, settings), rng, settings)
 
 
-def _notice(service: StoreService, settings: StoreSettings, boot_s: float) -> ReadyNotice:
+async def _answer_probes(service: StoreService, settings: StoreSettings, probes: ProbeSettings) -> ProbeServer:
+    from rsm_spark.runtime.telemetry import METRICS_TYPE, ReplicaTelemetry  # noqa: PLC0415 - only where it is asked for
+
+    replica = service.replica
+    telemetry = ReplicaTelemetry(replica)
+    server = ProbeServer(
+        {
+            "/healthz": lambda: health(replica.status()),
+            "/readyz": lambda: readiness(replica.status(), lag_ms_max=probes.lag_ms_max),
+            "/metrics": lambda: Page(200, telemetry.text(), METRICS_TYPE),
+            "/status": lambda: Page(200, service.status_json(), "application/json"),
+        },
+        bind=probes.bind,
+        port=probes.port,
+        security=settings.security,
+    )
+    await server.start()
+    return server
+
+
+def _notice(service: StoreService, settings: StoreSettings, boot_s: float, http_address: str) -> ReadyNotice:
     return ReadyNotice(
         ready=True,
         log=settings.log,
@@ -126,6 +156,7 @@ def _notice(service: StoreService, settings: StoreSettings, boot_s: float) -> Re
         pid=os.getpid(),
         revision=service.replica.revision,
         boot_s=round(boot_s, 3),
+        http_address=http_address,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 from collections.abc import Callable, Coroutine
@@ -15,9 +14,11 @@ import typer
 
 from ledger.configuration import configured
 from ledger.errors import UsageError
+from ledger.logs import configure_logs
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.grpc.security import Security
 from rsm_spark.runtime import ReplicaSettings
+from rsm_spark.runtime.probes import ProbeSettings
 from rsm_spark.snapshots import SnapshotStore
 from rsm_spark.store.app import SESSION_TIMEOUT_MS, ReadyNotice, run_store
 from rsm_spark.store.service import StoreSettings
@@ -81,7 +82,16 @@ _SnapshotPeriod = Annotated[float, typer.Option(help="Period of local snapshots;
 _SnapshotBytes = Annotated[int, typer.Option(help="Log bytes between them; 0 = none by size.")]
 _KeepSnapshots = Annotated[int, typer.Option(min=3, help="Whole local snapshots to keep.")]
 _SessionTimeout = Annotated[int, typer.Option(min=200, help="ZooKeeper gives a silent leader up after so long.")]
-_Conf = configured("store")
+_Conf = Annotated[Path | None, configured("store")]
+_HttpPort = Annotated[
+    int | None,
+    typer.Option(
+        "--http-port", min=0, max=65535, help="Answer /healthz, /readyz, /metrics, /status here; 0 = any that is free."
+    ),
+]
+_HttpBind = Annotated[str, typer.Option("--http-bind", help="Address for that.")]
+_ReadyLag = Annotated[float, typer.Option(min=0, help="A follower that is further behind is not ready.")]
+_LogFormat = Annotated[str, typer.Option(help="text, or json: one object a line.")]
 _LogLevel = Annotated[str, typer.Option(help="debug, info, warning, error.")]
 
 
@@ -110,7 +120,11 @@ def run(
     keep_snapshots: _KeepSnapshots = 3,
     session_timeout_ms: _SessionTimeout = SESSION_TIMEOUT_MS,
     rsm_root: RsmRoot = DEFAULT_RSM_ROOT,
+    http_port: _HttpPort = None,
+    http_bind: _HttpBind = "127.0.0.1",
+    ready_lag_s: _ReadyLag = 10.0,
     log_level: _LogLevel = "warning",
+    log_format: _LogFormat = "text",
     json: Json = False,
     _conf: _Conf = None,
 ) -> None:
@@ -125,7 +139,7 @@ def run(
             --tls-cert c.pem --tls-key c.key --tls-ca ca.pem --token-file token
 
     """
-    logging.basicConfig(level=_level(log_level), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    configure_logs(log_level, log_format)
     ensemble_size, write_quorum, ack_quorum = _quorum(bookies)
     replica = ReplicaSettings(
         rsm_root=rsm_root,
@@ -154,7 +168,17 @@ def run(
         replica=replica,
     )
     snapshots = None if lake is None else _lake(lake, log)
-    _run(run_store(settings, metadata_uri, _announce(json=json), lake=snapshots, session_timeout_ms=session_timeout_ms))
+    probes = None if http_port is None else ProbeSettings(http_port, http_bind, int(ready_lag_s * 1000))
+    _run(
+        run_store(
+            settings,
+            metadata_uri,
+            _announce(json=json),
+            lake=snapshots,
+            session_timeout_ms=session_timeout_ms,
+            probes=probes,
+        )
+    )
 
 
 def _announce(*, json: bool) -> Callable[[ReadyNotice], None]:
@@ -181,13 +205,6 @@ def _quorum(text: str) -> tuple[int, int, int]:
     if len(parts) != 3 or not all(part.isdigit() for part in parts):
         raise UsageError(f"--bookies {text!r}: expected ensemble/write quorum/ack quorum, for example 3/3/2")
     return int(parts[0]), int(parts[1]), int(parts[2])
-
-
-def _level(text: str) -> int:
-    levels = logging.getLevelNamesMapping()
-    if text.upper() not in levels:
-        raise UsageError(f"--log-level {text!r}: use debug, info, warning or error")
-    return levels[text.upper()]
 
 
 def _default_id(data_dir: Path) -> str:

@@ -150,7 +150,11 @@ class StoreService:
         except BaseException:
             await self.server.stop(0)
             raise
-        await self.server.start(self.replica, lambda: replica_status_json(self.replica, self._snapshots))
+        await self.server.start(self.replica, self.status_json)
+
+    def status_json(self) -> bytes:
+        """Return what `rsm status` shows of this replica, as JSON."""
+        return replica_status_json(self.replica, self._snapshots)
 
     async def stop(self) -> None:
         """Leave in an orderly way: lead no more, answer what was taken, then stop serving."""

@@ -1,0 +1,140 @@
+"""What a replica tells Prometheus: read from its status when it is asked, so that the hot path pays a few additions.
+
+The names are a contract with dashboards and alerts: docs/operations.md lists them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from rsm_spark.core.envelope import record_count_of
+from rsm_spark.runtime.replica import Replica
+from rsm_spark.runtime.status import ReplicaStatus, Role
+
+__all__ = ["METRICS_TYPE", "EntryCounts", "ReplicaTelemetry"]
+
+METRICS_TYPE = CONTENT_TYPE_LATEST
+"""Content type of `ReplicaTelemetry.text`."""
+
+_BATCH_BITS = 16
+"""Histogram of batch sizes: 0, 1, 3, 7, … 32,767 records and more."""
+
+
+class EntryCounts:
+    """Confirmed entries as they pass, on leader and follower alike.
+
+    Attributes:
+        entries: How many.
+        records: Records in them.
+        payload_bytes: Their payload.
+        by_bits: Entries by the bit length of their record count; the last takes all above.
+
+    """
+
+    def __init__(self) -> None:
+        self.entries = 0
+        self.records = 0
+        self.payload_bytes = 0
+        self.by_bits = [0] * (_BATCH_BITS + 1)
+
+    def note(self, payload: bytes) -> None:
+        """Count one entry."""
+        records = record_count_of(payload)
+        self.entries += 1
+        self.records += records
+        self.payload_bytes += len(payload)
+        self.by_bits[min(records.bit_length(), _BATCH_BITS)] += 1
+
+
+class ReplicaTelemetry(Collector):
+    """Metrics of one replica and its process.
+
+    Args:
+        replica: The replica.
+        clock_s: Wall clock, for ages.
+
+    """
+
+    def __init__(self, replica: Replica, *, clock_s: Callable[[], float] = time.time) -> None:
+        self.counts = EntryCounts()
+        self._replica = replica
+        self._clock_s = clock_s
+        replica.on_entry(self.counts.note)
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
+
+    def text(self) -> bytes:
+        """Return all metrics in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics as they are now."""
+        status = self._replica.status()
+        yield _gauge("rsm_revision", "Last revision applied; all of it is confirmed.", status.revision)
+        yield _gauge("rsm_known_revision", "Highest revision that is known to be confirmed.", status.known_revision)
+        yield _gauge("rsm_lag_seconds", "How old the applied state may be; 0 on the leader.", status.lag_ms / 1000)
+        yield _gauge("rsm_leader_epoch", "Epoch of the last entry applied, or of the own claim.", status.leader_epoch)
+        yield _roles(status)
+        yield _gauge("rsm_rows", "Rows of all tables, sessions included.", status.row_count)
+        yield _gauge("rsm_sessions", "Open client sessions.", status.session_count)
+        yield _gauge("rsm_queued_requests", "Requests that wait for their batch.", status.queued)
+        yield _counter("rsm_entries", "Confirmed entries applied since the process began.", self.counts.entries)
+        yield _counter("rsm_records", "Records in these entries.", self.counts.records)
+        yield _counter("rsm_entry_bytes", "Payload bytes of these entries.", self.counts.payload_bytes)
+        yield self._batches()
+        yield from self._snapshots(status)
+        yield from _trim(status)
+        yield _gauge("rsm_alarms", "What an operator has to look at; /status has the words.", len(status.alarms))
+        yield _gauge("rsm_failed", "1 = the replica has stopped by itself.", int(bool(status.failure)))
+
+    def _batches(self) -> Metric:
+        metric = HistogramMetricFamily("rsm_batch_records", "Records an entry.")
+        total, buckets = 0, []
+        for bits, count in enumerate(self.counts.by_bits[:-1]):
+            total += count
+            buckets.append((str(float((1 << bits) - 1)), float(total)))
+        buckets.append(("+Inf", float(self.counts.entries)))
+        metric.add_metric([], buckets=buckets, sum_value=float(self.counts.records))
+        return metric
+
+    def _snapshots(self, status: ReplicaStatus) -> Iterable[Metric]:
+        yield _gauge("rsm_snapshot_revision", "Of the newest local snapshot; 0 = none.", status.snapshot_revision)
+        if status.snapshot_ms:
+            age_s = max(0.0, self._clock_s() - status.snapshot_ms / 1000)
+            yield _gauge("rsm_snapshot_age_seconds", "Since the newest local snapshot was taken.", age_s)
+        verified = GaugeMetricFamily(
+            "rsm_verified_revision", "Of the newest verified snapshot of a place.", labels=["place"]
+        )
+        for place, revision in status.verified.items():
+            verified.add_metric([place], revision)
+        yield verified
+
+
+def _trim(status: ReplicaStatus) -> Iterable[Metric]:
+    """Only the leader knows what may go."""
+    if status.trim is not None:
+        yield _gauge("rsm_trimmable_ledgers", "Ledgers that may go at the next trim.", len(status.trim.ledger_ids))
+        yield _gauge("rsm_trim_overdue", "1 = nothing is trimmed though it is long due.", int(bool(status.trim.alarm)))
+
+
+def _roles(status: ReplicaStatus) -> Metric:
+    metric = GaugeMetricFamily("rsm_role", "1 for the present role, 0 for the others.", labels=["role"])
+    for role in Role:
+        metric.add_metric([role.value], int(role is status.role))
+    return metric
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, text, value=value)

@@ -1,0 +1,79 @@
+"""A replica as operators meet it: probes, metrics, logs, configuration, an orderly end; real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from ledger.dev import DevCluster
+from rsm_spark.store.client import MapClient
+from tests.integration.store_processes import stores
+
+pytestmark = pytest.mark.asyncio
+
+
+def _fetch(address: str, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+async def _until_ready(address: str) -> str:
+    async with asyncio.timeout(30):
+        while True:
+            status, text = await asyncio.to_thread(_fetch, address, "/readyz")
+            if status == 200:
+                return text
+            assert status == 503, text
+            await asyncio.sleep(0.1)
+
+
+async def test_a_configured_replica_answers_probes_and_logs_json(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    conf = tmp_path / "store.toml"
+    conf.write_text('http_port = 0\nlog_format = "json"\nlog_level = "info"\n')
+    with stores(cluster.metadata_uri, unique_name, tmp_path) as replicas:
+        store = replicas.start("a", "--conf", str(conf))
+        address = store.ready["http_address"]
+        assert await _until_ready(address) == "ready: leads\n"
+        async with await MapClient.connect(unique_name, cluster.metadata_uri) as client:
+            revision = await client.put(b"a", b"1")
+        assert _fetch(address, "/healthz") == (200, "ok\n")
+        assert _fetch(address, "/nothing")[0] == 404
+        families = {one.name: one for one in text_string_to_metric_families(_fetch(address, "/metrics")[1])}
+        assert families["rsm_revision"].samples[0].value >= revision
+        assert families["rsm_leader_epoch"].samples[0].value == 1
+        assert families["rsm_records"].samples[0].value >= 3
+        assert "process_resident_memory_bytes" in families
+        status = json.loads(_fetch(address, "/status")[1])
+        assert (status["replica_id"], status["role"], status["failure"]) == ("a", "leader", "")
+        assert store.stop() == 0
+        replicas.gone("a")
+        lines = [json.loads(line) for line in (tmp_path / "a.log").read_text().splitlines()]
+        assert any(line["message"] == "role changed to leader" and line["log"] == unique_name for line in lines)
+
+
+async def test_a_follower_that_hears_nothing_is_healthy_and_not_ready(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    with stores(cluster.metadata_uri, unique_name, tmp_path) as replicas:
+        leader = replicas.start("a")
+        await replicas.leader()
+        follower = replicas.start("b", "--follow-only", "--http-port", "0", "--ready-lag-s", "2")
+        address = follower.ready["http_address"]
+        assert (await _until_ready(address)).startswith("ready: follows")
+        leader.kill()
+        replicas.gone("a")
+        async with asyncio.timeout(30):
+            while (await asyncio.to_thread(_fetch, address, "/readyz"))[0] == 200:
+                await asyncio.sleep(0.2)
+        assert _fetch(address, "/healthz") == (200, "ok\n")
