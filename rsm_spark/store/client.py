@@ -20,6 +20,8 @@
         await orders.put(b"session/7", b"...", ttl_ms=60_000)
         async with orders.holding_lease(10_000) as lease:           # kept alive in the background
             await orders.put(b"worker/1", b"10.0.0.1", lease=lease)
+        async for change in orders.watch(prefix=b"order/", from_revision=revision):
+            print(change.revision, change.kind, change.key, change.value)
 
 The client finds the leader through ZooKeeper, follows it through failovers and sends a command again, with the same
 number in its session, until it has the answer: it is applied once. Calls that are made together travel together:
@@ -60,6 +62,7 @@ from rsm_spark.store.map_results import (
     ScanExpiredError,
     TransactionResult,
 )
+from rsm_spark.store.map_watch import MapChange, MapWatch, MapWatches, WatchedReplicas
 from rsm_spark.store.map_writes import MapWrites
 
 __all__ = [
@@ -72,9 +75,11 @@ __all__ = [
     "IncrementResult",
     "LeaseLostError",
     "LeaseState",
+    "MapChange",
     "MapClient",
     "MapPage",
     "MapValue",
+    "MapWatch",
     "Put",
     "PutExpiring",
     "Read",
@@ -88,7 +93,7 @@ TIMEOUT_S = 30.0
 """Long enough for any failover: a session timeout, an election and a recovery."""
 
 
-class MapClient(MapReads, MapWrites, MapLeases):
+class MapClient(MapReads, MapWrites, MapLeases, MapWatches):
     """A client of one replicated map; see the module. For one event loop; any number of tasks may use it at once.
 
     Args:
@@ -118,6 +123,7 @@ class MapClient(MapReads, MapWrites, MapLeases):
     ) -> None:
         link = ClientLink(finder, log, is_one_replica=is_stale, followers=followers, limits=limits, security=security)
         super().__init__(link, log, timeout_s)
+        self._watched = WatchedReplicas(finder, followers, security or Security.from_environment())
         self._store: MetadataStore | None = None
 
     @classmethod

@@ -1,0 +1,92 @@
+"""Which records of a log change the rows of one table, in one range of keys: by the machine's own description."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from rsm_spark.core.machine import FieldType, Fold, MachineDescription
+from rsm_spark.core.records import pack
+from rsm_spark.errors import InvalidCommandError
+from rsm_spark.runtime.change_feed import FeedEntry
+
+__all__ = ["ChangeFilter", "TableChange"]
+
+
+class TableChange(NamedTuple):
+    """A row that was written or removed.
+
+    Attributes:
+        revision: Of the record.
+        type: Of the record, as the machine numbers them.
+        key: Canonical bytes of the row's key.
+        row: Canonical bytes of its other columns; None = it is gone.
+        logged_ms: Logged time.
+
+    """
+
+    revision: int
+    type: int
+    key: bytes
+    row: bytes | None
+    logged_ms: int
+
+
+class ChangeFilter:
+    """Takes changes of one table out of entries.
+
+    Args:
+        description: Of the machine.
+        table: Name of the table.
+        start: First value of the key's first column, inclusive.
+        end: Exclusive; None = no end.
+
+    Raises:
+        InvalidCommandError: There is no such table, or its key has no order of bytes and a range was given.
+
+    """
+
+    def __init__(
+        self, description: MachineDescription, table: str, start: bytes = b"", end: bytes | None = None
+    ) -> None:
+        known = {one.name: one for one in description.tables}
+        if table not in known:
+            raise InvalidCommandError(
+                f"machine {description.name} has no table {table!r}: its tables are {', '.join(sorted(known))}"
+            )
+        self._is_text = known[table].key[0].type is FieldType.STR
+        self._is_open = not start and end is None
+        if not self._is_open and known[table].key[0].type not in {FieldType.BYTES, FieldType.STR}:
+            raise InvalidCommandError(f"keys of table {table!r} are numbers: a range of bytes says nothing about them")
+        self._start, self._end = start, end
+        # Record type -> places of the key's fields, places of the row's fields or None.
+        self._places: dict[int, tuple[list[int], list[int] | None]] = {}
+        for record in description.records:
+            if record.table == table and record.fold is not Fold.NONE:
+                names = [field.name for field in record.fields]
+                row = [names.index(name) for name in record.row] if record.fold is Fold.UPSERT else None
+                self._places[record.type] = ([names.index(name) for name in record.key], row)
+
+    def take(self, entry: FeedEntry, from_revision: int) -> list[TableChange]:
+        """Return the changes of an entry from a revision on.
+
+        Raises:
+            CorruptLogError: The entry holds no records.
+
+        """
+        changes: list[TableChange] = []
+        places, is_open = self._places, self._is_open
+        for revision, record in enumerate(entry.records(), entry.first_revision):
+            place = places.get(record.type)
+            if place is None or revision < from_revision:
+                continue
+            fields = record.fields
+            if not is_open and not self._is_inside(fields[place[0][0]]):
+                continue
+            key = pack([fields[index] for index in place[0]])
+            row = None if place[1] is None else pack([fields[index] for index in place[1]])
+            changes.append(TableChange(revision, record.type, key, row, entry.logged_ms))
+        return changes
+
+    def _is_inside(self, first: Any) -> bool:
+        value: bytes = first.encode() if self._is_text else first
+        return value >= self._start and (self._end is None or value < self._end)
