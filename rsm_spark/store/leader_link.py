@@ -88,6 +88,8 @@ class LeaderLink:
         self.lanes: ReadLanes | None = None
         # Replica that the metadata store has replaced while it was in use: not to be gone back to by a hint.
         self._left = ""
+        # Replica that could not be reached last: who has just claimed the log may still name it, his predecessor.
+        self._lost = ""
         self._has_answered = False
         self._is_closed = False
         self._tick: asyncio.TimerHandle | None = None
@@ -208,8 +210,11 @@ class LeaderLink:
             address = await self._finder.find(self._watcher(moved))
             refusal_count = refusal_count + 1 if address == last and not self._has_answered else 0
             self._has_answered = False
+            if address is not None and address != last:
+                pause_s = _PAUSE_FIRST_S  # Another one claims the log: it leads within some hundredths of a second.
             last = address or ""
-            if self._hint not in {"", self._left} and (address is None or refusal_count >= _REFUSALS_TRUSTED):
+            is_hint_new = self._hint not in {"", self._left, self._lost}
+            if is_hint_new and (address is None or refusal_count >= _REFUSALS_TRUSTED):
                 # Who claims the log is named by the metadata store first; its replicas may still name the one before.
                 address = self._hint
                 refusal_count = 0
@@ -219,6 +224,7 @@ class LeaderLink:
                     await self._serve(address, moved)
                 except (ConnectionLostError, UsageError) as error:
                     self._trouble = str(error)
+                    self._lost = address
                     _LOGGER.info("lost the replica: %s", error, extra={"log": self._log})
                 finally:
                     self._stream.on_lost()
@@ -311,6 +317,6 @@ class LeaderLink:
                 self._hint = self.leader_hint = received.leader_address
             if ended:
                 self._has_answered = True
-                self._trouble = self._left = ""
+                self._trouble = self._left = self._lost = ""
                 self.resolve(ended)
             self._wake.set()

@@ -145,6 +145,32 @@ async def test_a_client_follows_the_leader_that_the_metadata_store_names_though_
         assert p.client.address == p.servers[1].address
 
 
+async def test_a_client_does_not_go_back_to_a_dead_leader_that_its_successor_still_names() -> None:
+    async with pair() as p:
+        await p.client.put(b"a", b"1")
+        dead = p.servers[0].address
+        await p.servers[0].stop(0)
+        waiting = asyncio.create_task(p.client.put(b"a", b"2"))
+        while p.client.address:
+            await asyncio.sleep(0.01)
+        refused = 0
+
+        def _refuse(_: object) -> AnswerStatus | None:
+            nonlocal refused
+            refused += 1
+            return AnswerStatus.NOT_LEADER if refused < 8 else None
+
+        p.doubles[1].leads, p.doubles[1].leader_address, p.doubles[1].refuse = True, dead, _refuse
+        p.finder.move(p.servers[1].address)
+        while refused < 1:
+            await asyncio.sleep(0.01)
+        stranger = ReplicaDouble(p.group, leads=False)
+        server = await serve(stranger, port=int(dead.rpartition(":")[2]))
+        await waiting
+        await server.stop(0)
+        assert stranger.submissions == []
+
+
 async def test_a_command_whose_answer_was_lost_is_answered_from_the_log_not_applied_twice() -> None:
     async with pair() as p:
         counter = await p.client.compare_and_set(b"n", expected=None, value=b"0")
