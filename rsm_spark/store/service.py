@@ -22,8 +22,10 @@ from rsm_spark.grpc.peer_client import GrpcPeers
 from rsm_spark.grpc.peer_service import PeerService
 from rsm_spark.grpc.security import Security
 from rsm_spark.grpc.server import ReplicaServer
+from rsm_spark.grpc.watch_service import WatchService
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.runtime import Replica, ReplicaSettings
+from rsm_spark.runtime.change_feed import ChangeFeed
 from rsm_spark.snapshots import SnapshotStore
 from rsm_spark.snapshots.local import KEEP_MIN, LocalSnapshots
 from rsm_spark.store.kv.machine import MapMachine
@@ -116,8 +118,9 @@ class StoreService:
         self._snapshots = LocalSnapshots(settings.data_dir / SNAPSHOTS_FOLDER, keep=settings.keep_snapshots)
         self.server = ReplicaServer(settings.log, bind=settings.bind, port=settings.port, security=settings.security)
         self.address = settings.advertise or self.server.address
+        machine = MapMachine() if machine is None else machine
         self.replica = Replica(
-            MapMachine() if machine is None else machine,
+            machine,
             log=settings.log,
             replica_id=settings.replica_id,
             client=client,
@@ -136,6 +139,8 @@ class StoreService:
         PeerService(
             settings.log, settings.replica_id, self._snapshots, self.replica.report, domain=settings.replica.domain
         ).add_to(self.server)
+        self._watches = WatchService(settings.log, machine.description, ChangeFeed.of(self.replica))
+        self._watches.add_to(self.server)
 
     async def start(self) -> None:
         """Load the state, follow the log, serve.
@@ -159,6 +164,7 @@ class StoreService:
     async def stop(self) -> None:
         """Leave in an orderly way: lead no more, answer what was taken, then stop serving."""
         await self.replica.stop()
+        self._watches.close()
         await self.server.stop(_DRAIN_S)
 
     async def wait_stopped(self) -> None:
