@@ -8,10 +8,13 @@ import random
 import subprocess
 import sys
 
+import msgspec
 import pytest
 
+from ledger import ClientSettings, LedgerClient
 from ledger.core.metadata import DigestType
 from ledger.dev.ports import choose_port
+from ledger.errors import LedgerError
 from ledger.tls import TlsSettings, client_context
 from ledger.wire.codes import Status
 from ledger.wire.digests import Digest, master_key
@@ -258,3 +261,29 @@ def test_tls_is_demanded_beyond_loopback(bookie, tmp_path) -> None:
         client.writer.close()
 
     asyncio.run(talk())
+
+
+def test_a_log_in_is_demanded_where_users_are_named(bookie, tmp_path, monkeypatch) -> None:
+    users, wrong = tmp_path / "users", tmp_path / "wrong"
+    assert "cannot read the log-in" in bookie.refused("--auth-file", str(users))
+    users.write_text("digest:hd:testpwd\ndigest:other:word\n")
+    assert bookie.start("--auth-file", str(users))["login"] == "required"
+    login, quorum = tmp_path / "login", {"ensemble_size": 1, "write_quorum": 1, "ack_quorum": 1}
+    login.write_text("digest:hd:testpwd\n")
+    wrong.write_text("digest:hd:word\n")
+
+    async def write(auth_file: str) -> None:
+        monkeypatch.setenv("RSM_CLIENT__AUTH_FILE", auth_file)
+        settings = msgspec.structs.replace(ClientSettings.from_environment(), quorum_timeout_s=3.0)
+        async with await LedgerClient.connect(bookie.uri, settings=settings) as client:
+            writer = await client.create(**quorum)
+            try:
+                await writer.append(b"x")
+            finally:
+                writer.abandon()
+
+    asyncio.run(write(str(login)))
+    with pytest.raises(LedgerError, match="log-in as 'hd': the bookie answers EUA|log-in as 'hd': it closed"):
+        asyncio.run(write(str(wrong)))
+    with pytest.raises(LedgerError, match="demands TLS or a log-in"):
+        asyncio.run(write(""))
