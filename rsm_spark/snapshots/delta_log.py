@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-__all__ = ["Commit", "read_commits", "set_torn_commit_aside"]
+__all__ = ["Commit", "CommitLog", "set_torn_commit_aside"]
 
 _NAME = re.compile(r"(\d{20})\.json")
 
@@ -24,27 +24,55 @@ class Commit(NamedTuple):
     Attributes:
         version: Of the table.
         details: What the writer said of it (`commitInfo`); None if the commit cannot be read.
-        missing: Files that it added and that are not there in that size any more.
+        added: Files that it added, relative to the table, with their sizes.
+        missing: Those that are not there in that size (any more).
 
     """
 
     version: int
     details: dict[str, Any] | None
+    added: tuple[tuple[str, int], ...] = ()
     missing: tuple[str, ...] = ()
 
 
-def read_commits(folder: Path) -> list[Commit]:
-    """Return the commits of a table, newest first; none if there is no table.
+class CommitLog:
+    """The commits of one table; each is read once, as long as its file stays as it is.
 
-    Raises:
-        OSError: The folder cannot be read.
+    Args:
+        folder: Of the table.
 
     """
-    log = folder / "_delta_log"
-    if not log.is_dir():
-        return []
-    versions = sorted((int(match[1]) for path in log.iterdir() if (match := _NAME.fullmatch(path.name))), reverse=True)
-    return [_commit(folder, version) for version in versions]
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        # Version -> (size, time of change, what was read).
+        self._read: dict[int, tuple[int, int, Commit]] = {}
+
+    def commits(self, limit: int | None = None) -> list[Commit]:
+        """Return the newest commits, newest first; none if there is no table.
+
+        Raises:
+            OSError: The folder cannot be read.
+
+        """
+        log = self._folder / "_delta_log"
+        if not log.is_dir():
+            return []
+        versions = sorted(
+            (int(match[1]) for path in log.iterdir() if (match := _NAME.fullmatch(path.name))), reverse=True
+        )
+        self._read = {version: self._read[version] for version in versions if version in self._read}
+        return [self._commit(log / f"{version:020d}.json", version) for version in versions[:limit]]
+
+    def _commit(self, path: Path, version: int) -> Commit:
+        seen = path.stat()
+        known = self._read.get(version)
+        if known is None or known[:2] != (seen.st_size, seen.st_mtime_ns):
+            known = (seen.st_size, seen.st_mtime_ns, _decoded(path.read_bytes(), version))
+            self._read[version] = known
+        commit = known[2]
+        missing = tuple(name for name, size in commit.added if not _is_there(self._folder / unquote(name), size))
+        return commit._replace(missing=missing)
 
 
 def set_torn_commit_aside(folder: Path) -> Path | None:
@@ -56,7 +84,7 @@ def set_torn_commit_aside(folder: Path) -> Path | None:
         OSError: The folder cannot be changed.
 
     """
-    commits = read_commits(folder)
+    commits = CommitLog(folder).commits(1)
     if not commits or commits[0].details is not None:
         return None
     path = folder / "_delta_log" / f"{commits[0].version:020d}.json"
@@ -68,20 +96,18 @@ def set_torn_commit_aside(folder: Path) -> Path | None:
     return path.rename(aside)
 
 
-def _commit(folder: Path, version: int) -> Commit:
-    text = (folder / "_delta_log" / f"{version:020d}.json").read_bytes()
+def _decoded(text: bytes, version: int) -> Commit:
     details: dict[str, Any] | None = None
-    missing: list[str] = []
+    added: list[tuple[str, int]] = []
     try:
         for line in text.splitlines():
             action: dict[str, Any] = msgspec.json.decode(line)
             details = action.get("commitInfo", details)
-            added = action.get("add")
-            if added is not None and not _is_there(folder / unquote(added["path"]), added["size"]):
-                missing.append(added["path"])
+            if "add" in action:
+                added.append((action["add"]["path"], action["add"]["size"]))
     except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
         return Commit(version, None)
-    return Commit(version, details, tuple(missing))
+    return Commit(version, details, tuple(added))
 
 
 def _is_there(path: Path, size: int) -> bool:

@@ -20,7 +20,7 @@ from rsm_spark.core.machine import Row
 from rsm_spark.errors import CorruptSnapshotError, SnapshotError
 from rsm_spark.snapshots.checks import KEEP_MIN, RowCheck
 from rsm_spark.snapshots.columns import ROW_SCHEMA, rows_of_batch, steps_of
-from rsm_spark.snapshots.delta_log import Commit, read_commits, set_torn_commit_aside
+from rsm_spark.snapshots.delta_log import Commit, CommitLog, set_torn_commit_aside
 from rsm_spark.snapshots.delta_sync import local_folder, sync_commit
 from rsm_spark.snapshots.manifest import SnapshotDamage, SnapshotManifest, decode_manifest, encode_manifest
 from rsm_spark.snapshots.pace import Pace
@@ -30,8 +30,10 @@ __all__ = ["MANIFEST_KEY", "LakeSnapshots", "lake_place"]
 MANIFEST_KEY = "rsm_snapshot"
 """Key of the manifest in the commit metadata."""
 
-_TABLE_PROPERTIES = {"delta.logRetentionDuration": "interval 36500 days"}
+_TABLE_PROPERTIES = {"delta.logRetentionDuration": "interval 3650 days"}
 """Set when the table is made: the manifests are in the commits, whose clearing away is ours to decide."""
+_COMMITS_MAX = 256
+"""Newest commits that are looked at for snapshots; older ones only before files are let go."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -74,6 +76,8 @@ class LakeSnapshots:
         if keep < KEEP_MIN:
             raise SnapshotError(f"{place}: asked to keep {keep} snapshots: keep at least {KEEP_MIN}")
         self._place = place
+        folder = local_folder(place)
+        self._commit_log = None if folder is None else CommitLog(folder)
         self._keep = keep
         self._retention_hours = retention_hours
         self._pace = pace
@@ -190,7 +194,7 @@ class LakeSnapshots:
 
     def _prune(self) -> None:
         """Let go of the files of old snapshots; a failure only leaves more of them."""
-        whole = [(version, manifest) for version, manifest in self._versions() if version not in self._damaged]
+        whole = [(version, manifest) for version, manifest in self._versions(None) if version not in self._damaged]
         kept = [
             version
             for number, (version, manifest) in enumerate(sorted(whole, key=lambda one: -one[1].revision))
@@ -257,8 +261,8 @@ class LakeSnapshots:
             for batch in pa.Table.from_batches([found]).select(ROW_SCHEMA.names).cast(schema).to_batches():
                 yield from rows_of_batch(batch)
 
-    def _versions(self) -> list[tuple[int, SnapshotManifest]]:
-        """Return all snapshots with the table versions that hold them, newest version first.
+    def _versions(self, limit: int | None = _COMMITS_MAX) -> list[tuple[int, SnapshotManifest]]:
+        """Return the snapshots of the newest commits with the table versions that hold them, newest version first.
 
         Raises:
             SnapshotError: The lake cannot be read.
@@ -266,7 +270,7 @@ class LakeSnapshots:
         """
         found: list[tuple[int, SnapshotManifest]] = []
         known, self._damaged = self._damaged, {}
-        for commit in self._commits():
+        for commit in self._commits(limit):
             place = f"{self._place} version {commit.version}"
             if commit.details is None:
                 self._note_damage(commit.version, place, "its commit is torn")
@@ -291,12 +295,11 @@ class LakeSnapshots:
             _LOGGER.warning("a snapshot in the lake will not be used: %s", self._damaged[version].reason)
         return found
 
-    def _commits(self) -> list[Commit]:
-        folder = local_folder(self._place)
+    def _commits(self, limit: int | None) -> list[Commit]:
         try:
-            if folder is not None:
-                return read_commits(folder)
-            history = DeltaTable(self._place, storage_options=self._storage_options).history()
+            if self._commit_log is not None:
+                return self._commit_log.commits(limit)
+            history = DeltaTable(self._place, storage_options=self._storage_options).history(limit)
         except TableNotFoundError:
             return []
         except (DeltaError, OSError) as error:
