@@ -24,7 +24,9 @@ __all__ = [
     "STATUS_METHOD",
     "ReceivedAnswers",
     "ReceivedRequests",
+    "decode_answer_batch",
     "decode_answers",
+    "decode_request_batch",
     "decode_requests",
     "decode_status",
     "encode_answers",
@@ -32,6 +34,7 @@ __all__ = [
     "encode_status",
     "encode_status_request",
     "join_answers",
+    "join_messages",
 ]
 
 SERVICE = "rsm.store.v1.Replica"
@@ -42,6 +45,9 @@ STATUS_METHOD = f"/{SERVICE}/Status"
 SESSION_BYTES = 16
 ANSWERS_BYTES_MAX = 4 * 1024 * 1024
 """Payload bytes of one piece of answers, before the last of them; a single one is a scan's page, 3 MiB, at most."""
+
+_TAG_OF_FIELD_1 = b"\x0a"
+_SMALL_VARINTS = [bytes((number,)) for number in range(0x80)]
 
 
 class ReceivedRequests(msgspec.Struct, frozen=True, gc=False):
@@ -61,7 +67,7 @@ class ReceivedRequests(msgspec.Struct, frozen=True, gc=False):
     freshness: Freshness
 
 
-class ReceivedAnswers(msgspec.Struct, frozen=True, gc=False):
+class ReceivedAnswers(msgspec.Struct, gc=False):
     """A replica's message; the lists are parallel, `statuses` may be empty (all OK)."""
 
     message_id: int
@@ -70,6 +76,39 @@ class ReceivedAnswers(msgspec.Struct, frozen=True, gc=False):
     payloads: list[bytes]
     leader_address: str
     more: bool
+
+
+def join_messages(texts: Sequence[bytes]) -> bytes:
+    """Return a RequestBatch of encoded Requests, or an AnswerBatch of encoded Answers: both have one repeated field."""
+    pieces: list[bytes] = []
+    for text in texts:
+        pieces += (_TAG_OF_FIELD_1, _varint(len(text)), text)
+    return b"".join(pieces)
+
+
+def _varint(number: int) -> bytes:
+    if number < 0x80:
+        return _SMALL_VARINTS[number]
+    text = bytearray()
+    while number >= 0x80:
+        text.append(number & 0x7F | 0x80)
+        number >>= 7
+    text.append(number)
+    return bytes(text)
+
+
+def decode_request_batch(text: bytes) -> list[ReceivedRequests]:
+    """Read what a stream of clients sent.
+
+    Raises:
+        InvalidCommandError: It breaks the contract of `store.proto`.
+
+    """
+    try:
+        batch = store_pb2.RequestBatch.FromString(text)
+    except DecodeError as error:
+        raise InvalidCommandError(f"not a RequestBatch message: {error}") from error
+    return [_read_requests(message) for message in batch.messages]
 
 
 def decode_requests(text: bytes) -> ReceivedRequests:
@@ -83,6 +122,10 @@ def decode_requests(text: bytes) -> ReceivedRequests:
         message = store_pb2.Requests.FromString(text)
     except DecodeError as error:
         raise InvalidCommandError(f"not a Requests message: {error}") from error
+    return _read_requests(message)
+
+
+def _read_requests(message: store_pb2.Requests) -> ReceivedRequests:
     sequences, commands, session = message.sequences, message.commands, message.session
     if len(sequences) != len(commands):
         raise InvalidCommandError(f"{len(commands)} commands with {len(sequences)} sequences: one each is needed")
@@ -148,11 +191,11 @@ def _encode_piece(message_id: int, answers: Sequence[Answer], leader_address: st
     return message.SerializeToString()
 
 
-def encode_message(message: Message, log: str) -> bytes:
-    """Return a client's message."""
+def encode_message(message: Message, log: str, message_id: int | None = None) -> bytes:
+    """Return a client's message, as `message_id` if that is given."""
     freshness = message.freshness
     return store_pb2.Requests(
-        message_id=message.message_id,
+        message_id=message.message_id if message_id is None else message_id,
         log=log,
         session=message.session if message.commands or message.opens_session else b"",
         open_session=message.opens_session,
@@ -167,6 +210,20 @@ def encode_message(message: Message, log: str) -> bytes:
     ).SerializeToString()
 
 
+def decode_answer_batch(text: bytes) -> list[ReceivedAnswers]:
+    """Read what a replica sent on a stream.
+
+    Raises:
+        ValueError: It is no AnswerBatch.
+
+    """
+    try:
+        batch = store_pb2.AnswerBatch.FromString(text)
+    except DecodeError as error:
+        raise ValueError(f"not an AnswerBatch message: {error}") from error
+    return [_read_answers(message) for message in batch.messages]
+
+
 def decode_answers(text: bytes) -> ReceivedAnswers:
     """Read a replica's message.
 
@@ -178,6 +235,10 @@ def decode_answers(text: bytes) -> ReceivedAnswers:
         message = store_pb2.Answers.FromString(text)
     except DecodeError as error:
         raise ValueError(f"not an Answers message: {error}") from error
+    return _read_answers(message)
+
+
+def _read_answers(message: store_pb2.Answers) -> ReceivedAnswers:
     # Lists, once: indexing a repeated field crosses into C for every element.
     return ReceivedAnswers(
         message.message_id,

@@ -1,8 +1,9 @@
-"""The gRPC server of a replica: one `submit` a message, answers in the order of the messages."""
+"""The gRPC server of a replica: one `submit` a client's message, one gRPC message for all that is answered together."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -17,16 +18,19 @@ from rsm_spark.grpc.codec import (
     MESSAGE_BYTES_MAX,
     SERVICE,
     ReceivedRequests,
+    decode_request_batch,
     decode_requests,
     encode_answers,
     encode_status,
+    join_messages,
 )
 from rsm_spark.grpc.security import Security, TokenCheck, server_port
 
 __all__ = ["STREAM_MESSAGES_MAX", "Backend", "ReplicaServer"]
 
-STREAM_MESSAGES_MAX = 16
-"""Messages of one stream in work; at more the server stops reading, and HTTP/2 flow control slows the client down."""
+STREAM_MESSAGES_MAX = 64
+"""Messages of one stream in work, of all the clients that share it; at more the server reads no further, and HTTP/2
+flow control slows the clients down."""
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
@@ -40,8 +44,6 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 4_000),
     ("grpc.http2.max_ping_strikes", 3),
 )
-
-_Work = asyncio.Queue[tuple[int, asyncio.Future[list[Answer]]] | RsmError | None]
 
 
 class Backend(Protocol):
@@ -134,34 +136,11 @@ class ReplicaServer:
         await self._server.stop(grace_s)
 
     async def _exchange(self, _requests: Any, context: Any) -> None:
-        # One task reads, this coroutine writes: answers leave in order while further messages are taken in.
-        work: _Work = asyncio.Queue(STREAM_MESSAGES_MAX)
-        reader = asyncio.get_running_loop().create_task(self._read(context, work))
-        try:
-            while (item := await work.get()) is not None:
-                if isinstance(item, RsmError):
-                    await context.abort(_code(item), str(item))
-                    return
-                message_id, future = item
-                for text in encode_answers(message_id, await future, self._backend.leader_address):
-                    await context.write(text)
-        finally:
-            reader.cancel()
-
-    async def _read(self, context: Any, work: _Work) -> None:
-        end: RsmError | None = None
-        try:
-            while (text := await context.read()) is not grpc.aio.EOF:
-                received = self._checked(text)
-                future = self._backend.submit(received.requests, freshness=received.freshness)
-                await work.put((received.message_id, future))
-        except RsmError as error:
-            end = error
-        await work.put(end)
+        await _Talk(context, self._backend, self._checked).run()
 
     async def _call(self, text: bytes, context: Any) -> bytes:
         try:
-            received = self._checked(text)
+            received = self._decoded(text)
         except RsmError as error:
             await context.abort(_code(error), str(error))
             raise
@@ -177,13 +156,102 @@ class ReplicaServer:
     async def _status(self, _text: bytes, _context: Any) -> bytes:
         return encode_status(self._status_json())
 
-    def _checked(self, text: bytes) -> ReceivedRequests:
-        received = decode_requests(text)
+    def _decoded(self, text: bytes) -> ReceivedRequests:
+        return self._checked(decode_requests(text))
+
+    def _checked(self, received: ReceivedRequests) -> ReceivedRequests:
+        """Return the message if it is meant for this log."""
         if received.log != self._log:
             raise _WrongLogError(
                 f"this replica, {self.address}, serves the log {self._log!r}, the message is meant for {received.log!r}"
             )
         return received
+
+
+class _Talk:
+    """One stream of messages: this coroutine writes what is answered, a task reads and submits.
+
+    Args:
+        context: gRPC's.
+        backend: The replica.
+        check: Returns a message that may be served.
+
+    """
+
+    def __init__(self, context: Any, backend: Backend, check: Callable[[ReceivedRequests], ReceivedRequests]) -> None:
+        self._context = context
+        self._backend = backend
+        self._check = check
+        self._loop = asyncio.get_running_loop()
+        self._answered: list[tuple[int, list[Answer]]] = []
+        self._in_work = 0
+        self._has_ended = False
+        self._error: RsmError | None = None
+        self._wake: asyncio.Future[None] | None = None
+        self._room: asyncio.Future[None] | None = None
+
+    async def run(self) -> None:
+        """Serve the stream to its end."""
+        reader = self._loop.create_task(self._read())
+        try:
+            while True:
+                if self._answered:
+                    await self._write()
+                elif self._has_ended and not self._in_work:
+                    break
+                else:
+                    self._wake = self._loop.create_future()
+                    await self._wake
+            if self._error is not None:
+                await self._context.abort(_code(self._error), str(self._error))
+        finally:
+            reader.cancel()
+
+    async def _write(self) -> None:
+        """Send all that has been answered: one gRPC message, unless it is very large."""
+        answered, self._answered = self._answered, []
+        leader_address = self._backend.leader_address
+        texts: list[bytes] = []
+        size = 0
+        for message_id, answers in answered:
+            for text in encode_answers(message_id, answers, leader_address):
+                if texts and size + len(text) > ANSWERS_BYTES_MAX:
+                    await self._context.write(join_messages(texts))
+                    texts, size = [], 0
+                texts.append(text)
+                size += len(text)
+        await self._context.write(join_messages(texts))
+
+    async def _read(self) -> None:
+        try:
+            while (text := await self._context.read()) is not grpc.aio.EOF:
+                for received in decode_request_batch(text):
+                    await self._submit(self._check(received))
+        except RsmError as error:
+            self._error = error
+        finally:
+            self._has_ended = True
+            self._wake_up()
+
+    async def _submit(self, received: ReceivedRequests) -> None:
+        while self._in_work >= STREAM_MESSAGES_MAX:
+            self._room = self._loop.create_future()
+            await self._room
+        self._in_work += 1
+        future = self._backend.submit(received.requests, freshness=received.freshness)
+        future.add_done_callback(functools.partial(self._on_answered, received.message_id))
+
+    def _on_answered(self, message_id: int, future: asyncio.Future[list[Answer]]) -> None:
+        self._in_work -= 1
+        if not future.cancelled():
+            self._answered.append((message_id, future.result()))
+        self._wake_up()
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+
+    def _wake_up(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
 
 
 class _WrongLogError(RsmError):

@@ -2,7 +2,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Iterable as _Iterable, Optional as _Optional, Union as _Union
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -39,6 +39,18 @@ TOO_LARGE: Status
 TOO_STALE: Status
 NOT_READY: Status
 REFUSED: Status
+
+class RequestBatch(_message.Message):
+    __slots__ = ("messages",)
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[Requests]
+    def __init__(self, messages: _Optional[_Iterable[_Union[Requests, _Mapping[str, object]]]] = ...) -> None: ...
+
+class AnswerBatch(_message.Message):
+    __slots__ = ("messages",)
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[Answers]
+    def __init__(self, messages: _Optional[_Iterable[_Union[Answers, _Mapping[str, object]]]] = ...) -> None: ...
 
 class Requests(_message.Message):
     __slots__ = ("message_id", "log", "session", "open_session", "answered_up_to", "sequences", "commands", "queries", "read", "min_revision", "max_lag_ms", "max_lag_revisions")

@@ -1,7 +1,8 @@
 """The connection of one client to whoever leads: sends what `CommandStream` says, and follows the leader.
 
-One task connects and writes, one reads; operations that are submitted in one turn of the event loop travel in one
-message. What is to be sent, and what an answer means, is decided in `rsm_spark.store.core.command_stream`.
+One task finds the leader and stays with it; the stream to it is shared by the clients of the process, which it asks for
+what they have to send. Operations that are submitted while it is busy travel in one message. What is to be sent, and
+what an answer means, is decided in `rsm_spark.store.core.command_stream`.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from ledger.errors import UsageError
 from rsm_spark.core.commands import AnswerStatus
 from rsm_spark.core.freshness import LINEARIZABLE, Freshness, ReadKind
 from rsm_spark.errors import ConnectionLostError, NoLeaderError, OverloadedError
-from rsm_spark.grpc.channel import ReplicaChannel
+from rsm_spark.grpc.codec import ReceivedAnswers
+from rsm_spark.grpc.exchange import Exchange, attach
 from rsm_spark.grpc.security import Security
 from rsm_spark.store.core.command_stream import CommandStream
-from rsm_spark.store.core.operation import Operation
+from rsm_spark.store.core.operation import Message, Operation
 from rsm_spark.store.leader_finder import LeaderFinder
 from rsm_spark.store.read_lanes import ReadLanes
 
@@ -27,7 +29,6 @@ __all__ = ["LeaderLink"]
 _PAUSE_FIRST_S = 0.02
 _PAUSE_GROWTH = 1.6
 _PAUSE_MAX_S = 0.5
-_CONNECT_TIMEOUT_S = 3.0
 _REFUSALS_TRUSTED = 2
 """After so many refusals in a row by the replica that the metadata store names, its word on who leads is followed."""
 _TICK_MAX_S = 1.0
@@ -81,7 +82,9 @@ class LeaderLink:
         self._loop = asyncio.get_running_loop()
         # Set when there may be something to send, or a reason to look for the leader again.
         self._wake = asyncio.Event()
-        self._channel: ReplicaChannel | None = None
+        self._exchange: Exchange | None = None
+        # Done when the replica in use is to be used no more.
+        self._served: asyncio.Future[None] = self._loop.create_future()
         # Who leads, by the word of a replica that refused; "" once that has been followed.
         self._hint = ""
         self.leader_hint = ""
@@ -105,7 +108,7 @@ class LeaderLink:
     @property
     def address(self) -> str:
         """Address of the replica connected to; "" while there is none."""
-        return self._channel.address if self._channel is not None else ""
+        return self._exchange.address if self._exchange is not None else ""
 
     async def close(self) -> None:
         """Give up what has no answer yet, and disconnect."""
@@ -163,7 +166,7 @@ class LeaderLink:
         """Ask the leader what followers did not answer."""
         for operation in operations:
             self._stream.submit(operation)
-        self._wake.set()
+        self._wake_up()
 
     def _begin(self, timeout_s: float, count: int) -> float:
         if self._is_closed:
@@ -176,8 +179,13 @@ class LeaderLink:
         self._tick_s = min(self._tick_s, max(_TICK_MIN_S, timeout_s / 20))
         if self._tick is None:
             self._tick = self._loop.call_later(self._tick_s, self._on_tick)
-        self._wake.set()
+        self._wake_up()
         return self._loop.time() + timeout_s
+
+    def _wake_up(self) -> None:
+        self._wake.set()
+        if self._exchange is not None:
+            self._exchange.ready(self)
 
     def _on_tick(self) -> None:
         self._tick = None
@@ -250,40 +258,49 @@ class LeaderLink:
 
     async def _serve(self, address: str, moved: asyncio.Event) -> None:
         """Exchange messages with one replica until it refuses, breaks off, or another one leads."""
-        async with ReplicaChannel(address, self._log, security=self._security) as channel:
-            self._channel = channel
-            reader: asyncio.Task[None] | None = None
-            look = self._loop.create_task(self._look(channel, moved))
-            try:
-                while reader is None or not reader.done():
-                    self._wake.clear()
-                    message = self._stream.compose()
-                    if message is not None:
-                        if reader is None:
-                            async with asyncio.timeout(_CONNECT_TIMEOUT_S):
-                                await channel.write(message)
-                            reader = self._loop.create_task(self._read(channel))
-                            reader.add_done_callback(lambda _: self._wake.set())
-                        else:
-                            await channel.write(message)
-                        continue
-                    if self._stream.refusal is not None and not self._stream.is_in_flight:
-                        if not self._deal_with_refusal():
-                            return
-                        continue
-                    await self._wake.wait()
-                reader.result()
-            except TimeoutError as error:
-                raise ConnectionLostError(
-                    f"{address}: no connection within {_CONNECT_TIMEOUT_S:g} s; it may be paused or cut off"
-                ) from error
-            finally:
-                self._channel = None
-                helpers = [look] if reader is None else [look, reader]
-                for task in helpers:
-                    task.cancel()
-                # Not `await task`: who catches its CancelledError may catch that of `close`, and go on for ever.
-                await asyncio.wait(helpers)
+        ended = self._served = self._loop.create_future()
+        exchange = self._exchange = attach(self, address, self._log, self._security)
+        look = self._loop.create_task(self._look(address, moved))
+        try:
+            exchange.ready(self)
+            await ended
+        finally:
+            self._exchange = None
+            exchange.detach(self)
+            look.cancel()
+            # Not `await look`: who catches its CancelledError may catch that of `close`, and go on for ever.
+            await asyncio.wait([look])
+
+    def compose(self) -> Message | None:
+        """See `ExchangeUser`."""
+        return self._stream.compose()
+
+    def on_answers(self, received: ReceivedAnswers) -> None:
+        """See `ExchangeUser`."""
+        stream, exchange = self._stream, self._exchange
+        if exchange is None:
+            return
+        try:
+            ended = stream.on_answers(received.message_id, received.statuses, received.revisions, received.payloads)
+        except ValueError as error:
+            self.on_lost(ConnectionLostError(f"{exchange.address}: {error}"))
+            return
+        if received.leader_address and received.leader_address != exchange.address:
+            self._hint = self.leader_hint = received.leader_address
+        if ended:
+            self._has_answered = True
+            self._trouble = self._left = ""
+            self.resolve(ended)
+        if stream.refusal is not None and not stream.is_in_flight and not self._deal_with_refusal():
+            if not self._served.done():
+                self._served.set_result(None)
+        elif stream.has_unsent:
+            exchange.ready(self)
+
+    def on_lost(self, error: ConnectionLostError) -> None:
+        """See `ExchangeUser`."""
+        if not self._served.done():
+            self._served.set_exception(error)
 
     def _deal_with_refusal(self) -> bool:
         """Return whether to go on with this replica."""
@@ -294,29 +311,13 @@ class LeaderLink:
         self._trouble = f"the replica answers {refusal.name}" if refusal is not None else ""
         return False
 
-    async def _look(self, channel: ReplicaChannel, moved: asyncio.Event) -> None:
+    async def _look(self, address: str, moved: asyncio.Event) -> None:
         """Break off when the metadata store names another leader."""
         while True:
             await moved.wait()
             moved.clear()
-            address = await self._finder.find(self._watcher(moved))
-            if address is not None and address != channel.address:
-                self._left = channel.address
-                channel.break_off(f"{address} leads now")
+            found = await self._finder.find(self._watcher(moved))
+            if found is not None and found != address:
+                self._left = address
+                self.on_lost(ConnectionLostError(f"{address}: broken off: {found} leads now"))
                 return
-
-    async def _read(self, channel: ReplicaChannel) -> None:
-        stream = self._stream
-        while True:
-            received = await channel.read()
-            try:
-                ended = stream.on_answers(received.message_id, received.statuses, received.revisions, received.payloads)
-            except ValueError as error:
-                raise ConnectionLostError(f"{channel.address}: {error}") from error
-            if received.leader_address and received.leader_address != channel.address:
-                self._hint = self.leader_hint = received.leader_address
-            if ended:
-                self._has_answered = True
-                self._trouble = self._left = self._lost = ""
-                self.resolve(ended)
-            self._wake.set()

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable
 
 from ledger.errors import UsageError
 from rsm_spark.errors import ConnectionLostError
-from rsm_spark.grpc.channel import ReplicaChannel
+from rsm_spark.grpc.codec import ReceivedAnswers
+from rsm_spark.grpc.exchange import Exchange, attach
 from rsm_spark.grpc.security import Security
 from rsm_spark.store.core.command_stream import CommandStream
-from rsm_spark.store.core.operation import Ending, Operation, SeenRevision, StreamLimits
+from rsm_spark.store.core.operation import Ending, Message, Operation, SeenRevision, StreamLimits
 from rsm_spark.store.leader_finder import FollowerFinder
 
 __all__ = ["ReadLanes"]
@@ -52,12 +53,18 @@ class _Lane:
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._asked_s = 0.0
+        self._exchange: Exchange | None = None
+        self._served: asyncio.Future[None] = self._loop.create_future()
         self._task = self._loop.create_task(self._run(), name=f"rsm-read-lane-{address}")
 
     def submit(self, operation: Operation) -> None:
         """Queue a read."""
         self.stream.submit(operation)
+        if not self._asked_s:
+            self._asked_s = self._loop.time()
         self._wake.set()
+        if self._exchange is not None:
+            self._exchange.ready(self)
 
     async def close(self) -> None:
         """Disconnect; what has no answer goes elsewhere."""
@@ -86,51 +93,56 @@ class _Lane:
 
     async def _serve(self) -> None:
         """Exchange messages until the follower fails or refuses for a reason of its own."""
-        async with ReplicaChannel(self.address, self._lanes.log, security=self._lanes.security) as channel:
-            reader: asyncio.Task[None] | None = None
-            watch = self._loop.create_task(self._watch(channel))
-            try:
-                while self.stream.refusal is None:
-                    self._wake.clear()
-                    message = self.stream.compose()
-                    if message is not None:
-                        self._lanes.on_message(self)
-                        if not self._asked_s:
-                            self._asked_s = self._loop.time()
-                        await channel.write(message)
-                        if reader is None:
-                            reader = self._loop.create_task(self._read(channel))
-                            reader.add_done_callback(lambda _: self._wake.set())
-                        continue
-                    if reader is not None and reader.done():
-                        reader.result()
-                    await self._wake.wait()
-            finally:
-                self._asked_s = 0.0
-                helpers = [watch] if reader is None else [watch, reader]
-                for task in helpers:
-                    task.cancel()
-                await asyncio.wait(helpers)
+        ended = self._served = self._loop.create_future()
+        exchange = self._exchange = attach(self, self.address, self._lanes.log, self._lanes.security)
+        watch = self._loop.create_task(self._watch())
+        hangs = True
+        try:
+            exchange.ready(self)
+            await ended
+            hangs = False
+        finally:
+            self._exchange = None
+            self._asked_s = 0.0
+            exchange.detach(self, is_suspect=hangs)
+            watch.cancel()
+            await asyncio.wait([watch])
 
-    async def _watch(self, channel: ReplicaChannel) -> None:
+    async def _watch(self) -> None:
         """Break off when answers do not come."""
         while True:
             await asyncio.sleep(_TICK_S)
             if self._asked_s and self._loop.time() - self._asked_s > _ANSWER_S_MAX:
-                channel.break_off(f"no answer for {_ANSWER_S_MAX:g} s")
+                self.on_lost(ConnectionLostError(f"{self.address}: no answer for {_ANSWER_S_MAX:g} s"))
                 return
 
-    async def _read(self, channel: ReplicaChannel) -> None:
+    def compose(self) -> Message | None:
+        """See `ExchangeUser`."""
+        message = self.stream.compose()
+        if message is not None:
+            self._lanes.on_message(self)
+        return message
+
+    def on_answers(self, received: ReceivedAnswers) -> None:
+        """See `ExchangeUser`."""
         stream = self.stream
-        while True:
-            received = await channel.read()
-            try:
-                ended = stream.on_answers(received.message_id, received.statuses, received.revisions, received.payloads)
-            except ValueError as error:
-                raise ConnectionLostError(f"{channel.address}: {error}") from error
-            self._asked_s = self._loop.time() if stream.is_in_flight else 0.0
-            self._lanes.on_ended(self, ended)
-            self._wake.set()
+        try:
+            ended = stream.on_answers(received.message_id, received.statuses, received.revisions, received.payloads)
+        except ValueError as error:
+            self.on_lost(ConnectionLostError(f"{self.address}: {error}"))
+            return
+        self._asked_s = self._loop.time() if stream.has_work else 0.0
+        self._lanes.on_ended(self, ended)
+        if stream.refusal is not None:
+            if not self._served.done():
+                self._served.set_result(None)
+        elif self._exchange is not None and stream.has_unsent:
+            self._exchange.ready(self)
+
+    def on_lost(self, error: ConnectionLostError) -> None:
+        """See `ExchangeUser`."""
+        if not self._served.done():
+            self._served.set_exception(error)
 
 
 class ReadLanes:

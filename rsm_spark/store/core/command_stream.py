@@ -93,6 +93,11 @@ class CommandStream:
         return bool(self._waiting_commands or self._waiting_queries or self._returned or self._messages)
 
     @property
+    def has_unsent(self) -> bool:
+        """Whether an operation waits to be sent, now or when the reason of a pause is dealt with."""
+        return bool(self._waiting_commands or self._waiting_queries or self._returned)
+
+    @property
     def is_in_flight(self) -> bool:
         """Whether a message has no answer yet."""
         return bool(self._messages)

@@ -17,6 +17,8 @@ from rsm_spark.core.freshness import LINEARIZABLE
 from rsm_spark.errors import ConnectionLostError, InvalidCommandError, RsmError
 from rsm_spark.grpc import codec, store_pb2
 from rsm_spark.grpc.channel import ReplicaChannel
+from rsm_spark.grpc.exchange import attach
+from rsm_spark.grpc.security import Security
 from rsm_spark.grpc.server import STREAM_MESSAGES_MAX, ReplicaServer
 from rsm_spark.store.core.operation import Message, Operation
 from rsm_spark.store.kv import messages as m
@@ -33,12 +35,41 @@ def message(number: int = 1, *, commands: int = 1, queries: int = 0, opens: bool
     return Message(number, SESSION, opens, 0, operations, reads)
 
 
-async def ask(channel: ReplicaChannel, asked: Message, stream: bool) -> None:
+class User:
+    """One client of a stream."""
+
+    def __init__(self, address: str, *asked: Message, log: str = "orders") -> None:
+        self.asked = list(asked)
+        self.received: asyncio.Queue[codec.ReceivedAnswers | ConnectionLostError] = asyncio.Queue()
+        self.exchange = attach(self, address, log, Security())
+        self.exchange.ready(self)
+
+    def compose(self) -> Message | None:
+        return self.asked.pop(0) if self.asked else None
+
+    def on_answers(self, received: codec.ReceivedAnswers) -> None:
+        self.received.put_nowait(received)
+
+    def on_lost(self, error: ConnectionLostError) -> None:
+        self.received.put_nowait(error)
+
+    async def read(self) -> codec.ReceivedAnswers:
+        received = await self.received.get()
+        if isinstance(received, ConnectionLostError):
+            raise received
+        return received
+
+
+async def ask(address: str, asked: Message, stream: bool, log: str = "orders") -> None:
     if not stream:
-        await channel.call(asked, 5)
-    else:
-        await channel.write(asked)
-        await channel.read()
+        async with ReplicaChannel(address, log) as channel:
+            await channel.call(asked, 5)
+        return
+    user = User(address, asked, log=log)
+    try:
+        await user.read()
+    finally:
+        user.exchange.detach(user)
 
 
 def test_requests_come_out_of_the_codec_as_they_went_in() -> None:
@@ -134,14 +165,12 @@ async def test_unary_calls_do_what_the_stream_does() -> None:
 async def test_a_message_for_another_log_or_a_broken_one_ends_the_call_with_its_reason(stream: bool) -> None:
     double = ReplicaDouble(Group())
     server = await serve(double)
-    async with ReplicaChannel(server.address, "other") as channel:
-        with pytest.raises(ConnectionLostError, match="failed_precondition.*serves the log 'orders'"):
-            await ask(channel, message(), stream)
+    with pytest.raises(ConnectionLostError, match="failed_precondition.*serves the log 'orders'"):
+        await ask(server.address, message(), stream, "other")
     broken = message(opens=False)
     broken = Message(1, b"short", False, 0, broken.commands, [])
-    async with ReplicaChannel(server.address, "orders") as channel:
-        with pytest.raises(ConnectionLostError, match="invalid_argument.*16 random bytes"):
-            await ask(channel, broken, stream)
+    with pytest.raises(ConnectionLostError, match="invalid_argument.*16 random bytes"):
+        await ask(server.address, broken, stream)
     assert double.submissions == []
     await server.stop(0)
 
@@ -168,14 +197,16 @@ async def test_a_stream_that_sends_without_waiting_is_read_no_further_than_its_l
         async def send() -> None:
             for number in range(200):
                 text = codec.encode_message(Message(number, SESSION, False, 0, [], [padding]), "orders")
-                await call.write(text)
+                await call.write(codec.join_messages([text]))
 
         sending = asyncio.create_task(send())
         done, _ = await asyncio.wait([sending], timeout=1.0)
         assert not done, "the client was never slowed down"
         assert len(double.submissions) <= STREAM_MESSAGES_MAX + 2
         gate.set()
-        answers = [codec.decode_answers(await call.read()).message_id for _ in range(200)]
+        answers: list[int] = []
+        while len(answers) < 200:
+            answers += [received.message_id for received in codec.decode_answer_batch(await call.read())]
         assert answers == list(range(200))
         await sending
         call.cancel()
@@ -188,10 +219,10 @@ async def test_a_client_that_goes_away_leaves_nothing_running() -> None:
     double.gate = asyncio.Event()
     server = await serve(double)
     before = len(asyncio.all_tasks())
-    async with ReplicaChannel(server.address, "orders") as channel:
-        await channel.write(message())
-        while not double.submissions:
-            await asyncio.sleep(0.001)
+    user = User(server.address, message())
+    while not double.submissions:
+        await asyncio.sleep(0.001)
+    user.exchange.detach(user)
     double.gate.set()
     for _ in range(500):
         if len(asyncio.all_tasks()) <= before:
