@@ -29,6 +29,7 @@ from rsm_spark.store.client import (
     CompareResult,
     IncrementResult,
     LeaseState,
+    MapChange,
     MapClient,
     MapPage,
     MapValue,
@@ -247,6 +248,21 @@ class BlockingMapClient:
         )
         for page in self._thread.iterate(pages):
             yield from page.rows
+
+    def watch(
+        self,
+        *,
+        prefix: bytes = b"",
+        start: bytes | None = None,
+        end: bytes | None = None,
+        from_revision: int | None = None,
+        patience_s: float | None = None,
+    ) -> Iterator[MapChange]:
+        """Iterate over the changes of a range of keys, for ever; see `MapClient.watch`."""
+        watch = self._client.watch(
+            prefix=prefix, start=start, end=end, from_revision=from_revision, patience_s=patience_s
+        )
+        return self._thread.iterate(watch)
 
 
 async def _result(ready: asyncio.Future[int], held: asyncio.Task[None]) -> int:

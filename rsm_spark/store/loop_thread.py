@@ -45,10 +45,12 @@ class LoopThread:
             while (item := self.run(_next())) is not None:
                 yield item[0]
         finally:
-            self.run(_close())
+            if not self.loop.is_closed():
+                self.run(_close())
 
     def close(self) -> None:
-        """End the loop and the thread."""
+        """End the loop and the thread, and iterations that were left."""
+        self.run(self.loop.shutdown_asyncgens())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
