@@ -7,7 +7,7 @@ that followers know the reply without deciding anything. Types below `MACHINE_TY
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -129,6 +129,5 @@ def decode_records(body: bytes | memoryview) -> list[Record]:
         raise CorruptLogError(f"entry body of {len(body)} bytes is no array of records: {error}") from error
 
 
-def pack(values: Sequence[Any]) -> bytes:
-    """Return the canonical bytes of a key or a row: the msgpack array of its columns, in described order."""
-    return _ENCODER.encode(values)
+pack: Callable[[Sequence[Any]], bytes] = _ENCODER.encode
+"""Return the canonical bytes of a key or a row: the msgpack array of its columns, in described order."""

@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from enum import Enum
+from itertools import takewhile
 
 import msgspec
 
-from rsm_spark.core.machine import Row, RowChange
+from rsm_spark.core.machine import Row
 from rsm_spark.core.records import SESSIONS_TABLE, CommandHead, pack
 from rsm_spark.errors import CorruptLogError, CorruptSnapshotError
 
@@ -143,27 +144,34 @@ class SessionTable:
             CorruptLogError: The session is not open, or the sequence is not its next.
 
         """
-        known = self._sessions.get(head.session)
+        session, sequence = head.session, head.sequence
+        known = self._sessions.get(session)
         if known is None:
-            raise CorruptLogError(f"revision {revision} is of session {head.session.hex()}, which is not open")
-        answered = max(known.answered_up_to, head.answered_up_to)
-        expected = (max(answered, known.last_sequence)) + 1
-        if head.sequence != expected:
+            raise CorruptLogError(f"revision {revision} is of session {session.hex()}, which is not open")
+        answered, last = head.answered_up_to, known.last_sequence
+        expected = max(answered, last) + 1
+        if sequence != expected:
             raise CorruptLogError(
-                f"revision {revision} is command {head.sequence} of session {head.session.hex()}, expected {expected}"
+                f"revision {revision} is command {sequence} of session {session.hex()}, expected {expected}"
             )
-        if answered != known.answered_up_to:
-            known.answered_up_to = answered
-            replies = known.replies
-            for sequence in [sequence for sequence in replies if sequence <= answered]:
-                del replies[sequence]
-        known.replies[head.sequence] = head.reply
-        known.last_sequence = head.sequence
+        if answered > known.answered_up_to:
+            self._forget(known, answered)
+        known.replies[sequence] = head.reply
+        known.last_sequence = sequence
         known.revision = revision
         if known.last_ms != logged_ms:
             known.last_ms = logged_ms
-            self._sessions.move_to_end(head.session)
-        self._touched[head.session] = None
+            self._sessions.move_to_end(session)
+        self._touched[session] = None
+
+    @staticmethod
+    def _forget(known: ClientSession, answered_up_to: int) -> None:
+        """Forget the replies that the client has."""
+        known.answered_up_to = answered_up_to
+        replies = known.replies
+        # Ascending: those to forget stand first.
+        for sequence in list(takewhile(answered_up_to.__ge__, replies)):
+            del replies[sequence]
 
     def due(self, now_ms: int, promoted_ms: int, ttl_ms: int, count_max: int) -> list[bytes]:
         """Return sessions to expire now, oldest first.
@@ -184,9 +192,15 @@ class SessionTable:
             due.append(session)
         return due
 
-    def take_changes(self) -> Iterator[RowChange]:
-        """Yield the net change of every row touched since the last call."""
+    @property
+    def is_touched(self) -> bool:
+        """Return whether anything was written since `take_changes`."""
+        return bool(self._touched)
+
+    def take_changes(self) -> dict[bytes, tuple[bytes | None, bytes | None]]:
+        """Return the net change of every row touched since the last call: (before, now) by canonical key."""
         touched, self._touched = self._touched, {}
+        changes: dict[bytes, tuple[bytes | None, bytes | None]] = {}
         for session in touched:
             known = self._sessions.get(session)
             before = self._digested.pop(session, None)
@@ -195,8 +209,8 @@ class SessionTable:
             if known is not None:
                 new = known.row()
                 self._digested[session] = (new, known.revision)
-            if old != new:
-                yield RowChange(SESSIONS_TABLE, pack((session,)), old, new)
+            changes[pack((session,))] = (old, new)
+        return changes
 
     def rows(self) -> Iterator[Row]:
         """Iterate over all rows as they are at this call; any thread may consume. Nothing may be touched."""

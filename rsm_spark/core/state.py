@@ -24,6 +24,7 @@ from rsm_spark.core.records import (
     VERIFIED_TABLE,
     CommandHead,
     KernelRecord,
+    Record,
     decode_records,
 )
 from rsm_spark.core.sessions import SessionTable
@@ -85,8 +86,8 @@ class ReplicatedState:
         self._verified = VerifiedTable()
         self._digest = StateDigest()
         self._row_count = 0
-        # Net change of each row since the last settle, by (table, key).
-        self._unsettled: dict[tuple[str, bytes], RowChange] = {}
+        # Net change of each row since the last settle, (before, now), by table and key.
+        self._unsettled: dict[str, dict[bytes, tuple[bytes | None, bytes | None]]] = {}
 
     @property
     def tip(self) -> StateTip:
@@ -130,11 +131,34 @@ class ReplicatedState:
                 f"entry at revision {envelope.first_revision} names {envelope.record_count} records and "
                 f"holds {len(records)}"
             )
-        logged_ms = envelope.logged_ms
-        for record in records:
-            self.fold(record.type, record.command, record.fields, logged_ms)
+        self._fold_all(records, envelope.logged_ms)
         self.finish_entry(envelope, entry_hash(payload))
         return envelope
+
+    def _fold_all(self, records: list[Record], logged_ms: int) -> None:
+        """Apply the records of an entry: `fold` for each, spelled out, since a replay does little else."""
+        apply, answer, unsettled = self.machine.apply, self.sessions.answer, self._unsettled
+        revision = self.revision
+        for record in records:
+            revision += 1
+            record_type = record.type
+            if record_type < MACHINE_TYPE_FIRST:
+                self.revision = revision - 1
+                self.fold(record_type, record.command, record.fields, logged_ms)
+                unsettled = self._unsettled  # A checkpoint settles.
+                continue
+            head = record.command
+            if head is not None:
+                answer(head, logged_ms, revision)
+            change = apply(record_type, record.fields, revision)
+            if change is not None:
+                table, key, old, new = change
+                changes = unsettled.get(table)
+                if changes is None:
+                    changes = unsettled[table] = {}
+                before = changes.get(key)
+                changes[key] = (old, new) if before is None else (before[0], new)
+        self.revision = revision
 
     def _check(self, envelope: Envelope) -> None:
         at = f"entry at revision {envelope.first_revision} of epoch {envelope.leader_epoch}"
@@ -173,9 +197,10 @@ class ReplicatedState:
 
     def _note(self, change: RowChange) -> None:
         """Keep the net change of a row until it is settled."""
-        place = (change[0], change[1])
-        before = self._unsettled.get(place)
-        self._unsettled[place] = change if before is None else RowChange(change[0], change[1], before[2], change[3])
+        table, key, old, new = change
+        changes = self._unsettled.setdefault(table, {})
+        before = changes.get(key)
+        changes[key] = (old, new) if before is None else (before[0], new)
 
     def _fold_kernel(self, record_type: int, fields: tuple[Any, ...], logged_ms: int, revision: int) -> None:
         match record_type:
@@ -239,17 +264,10 @@ class ReplicatedState:
         """Bring digest and row count up to date; a leader does so while its entry is on the way."""
         if self._unsettled:
             unsettled, self._unsettled = self._unsettled, {}
-            for change in unsettled.values():
-                self._account(change)
-        for change in self.sessions.take_changes():
-            self._account(change)
-
-    def _account(self, change: RowChange) -> None:
-        table, key, old, new = change
-        if old == new:
-            return
-        self._row_count += (new is not None) - (old is not None)
-        self._digest.replace(table, key, old, new)
+            for table, changes in unsettled.items():
+                self._row_count += self._digest.replace_all(table, changes)
+        if self.sessions.is_touched:
+            self._row_count += self._digest.replace_all(SESSIONS_TABLE, self.sessions.take_changes())
 
     def rows(self) -> Iterator[Row]:
         """Iterate over all rows as they are at this call; any thread may consume."""

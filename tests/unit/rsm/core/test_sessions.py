@@ -109,17 +109,18 @@ def test_expired_session_is_unknown_and_its_row_is_gone(table: SessionTable) -> 
     list(table.take_changes())
     table.expire(S, 2)
     assert table.judge(S, 1, 0)[0] is Verdict.EXPIRED
-    (change,) = table.take_changes()
-    assert change.new is None
+    ((_, new),) = table.take_changes().values()
+    assert new is None
     assert len(table) == 0
 
 
 def test_row_changes_once_however_many_commands_came_between(table: SessionTable) -> None:
     for sequence in range(1, 20):
         _answered(table, sequence)
-    (change,) = table.take_changes()
-    assert change.old is None
-    assert list(table.take_changes()) == []
+    ((old, _),) = table.take_changes().values()
+    assert old is None
+    assert not table.is_touched
+    assert table.take_changes() == {}
 
 
 def test_restored_table_judges_as_the_one_it_came_from(table: SessionTable) -> None:
