@@ -48,6 +48,7 @@ _SUMMARIES = {
     "map": "Put, get, scan: the replicated map.",
     "log": "List, describe and print replicated logs.",
     "status": "Show leader, replicas and lag.",
+    "doctor": "Look at this installation and the cluster, and say what to do.",
     "config": "Show what a process would run with, and from where.",
     "bench": "Put a known load on a running store and measure it.",
 }

@@ -1,4 +1,4 @@
-"""`rsm status`: who leads, how far each replica is, which bookies are there."""
+"""`rsm status`: who leads, how far each replica is, what is verified, what may be trimmed, which bookies are there."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rsm_spark.log.member import Member
 from rsm_spark.store.log_cli import log_names
 from rsm_spark.store.terminal import Json, MetadataUriOption, RsmRoot, print_json, run
 
-__all__ = ["status"]
+__all__ = ["describe_log", "status"]
 
 _TIMEOUT_S = 2.0
 
@@ -33,7 +33,7 @@ def status(
     rsm_root: RsmRoot = DEFAULT_RSM_ROOT,
     json: Json = False,
 ) -> None:
-    """Show leader, replicas, lag, snapshots and bookies.
+    """Show leader, replicas, lag, snapshots, what may be trimmed and why the rest stays, alarms, bookies.
 
     Examples:
         rsm status
@@ -50,7 +50,7 @@ def status(
             if not json and not names:
                 typer.echo(f"no logs; bookies: {', '.join(bookies) or 'none'}")
             for name in names:
-                found = await _describe(client, name, rsm_root, bookies)
+                found = await describe_log(client, name, rsm_root, bookies)
                 if json:
                     print_json(found)
                 else:
@@ -61,7 +61,8 @@ def status(
     run(_status())
 
 
-async def _describe(client: LedgerClient, log: str, rsm_root: str, bookies: list[str]) -> dict[str, Any]:
+async def describe_log(client: LedgerClient, log: str, rsm_root: str, bookies: list[str]) -> dict[str, Any]:
+    """Return what `rsm status --json` says of one log."""
     chain, _ = await ChainStore(client.store, log, rsm_root).read()
     members = await Discovery(client.store, log, rsm_root).members()
     replicas = await asyncio.gather(*(_ask(log, member) for member in members))
@@ -78,6 +79,10 @@ async def _describe(client: LedgerClient, log: str, rsm_root: str, bookies: list
         "leader_address": leader["address"] if leader is not None else None,
         "revision": revision,
         "ledgers": len(chain.ledgers),
+        "deleting": len(chain.deleting),
+        "verified": leader["verified"] if leader is not None else {},
+        "trim": leader["trim"] if leader is not None else None,
+        "alarms": [f"{one['replica_id']}: {alarm}" for one in replicas for alarm in one.get("alarms", ())],
         "replicas": replicas,
         "bookies": bookies,
     }
@@ -125,3 +130,23 @@ def _print(found: dict[str, Any]) -> None:
             snapshots,
         )
     console.print(table)
+    for line in _upkeep_lines(found):
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def _upkeep_lines(found: dict[str, Any]) -> list[str]:
+    """Say what is verified and what may go, and what an operator has to look at."""
+    verified = ", ".join(f"{place} up to {revision:,}" for place, revision in found["verified"].items())
+    lines = [f"verified snapshots: {verified or 'none'}"]
+    trim = found["trim"]
+    if trim is not None:
+        count = len(trim["ledger_ids"])
+        lines.append(f"may be trimmed: {count} of {found['ledgers']} ledgers")
+        lines += [_stays(blocked) for blocked in trim["blocked"]]
+    return lines + [f"[bold red]alarm[/bold red] {alarm}" for alarm in found["alarms"]]
+
+
+def _stays(blocked: dict[str, Any]) -> str:
+    first, last = blocked["first_ledger_id"], blocked["last_ledger_id"]
+    ledgers = f"ledger {first} stays" if blocked["ledger_count"] == 1 else f"ledgers {first} to {last} stay"
+    return f"  {ledgers}: {blocked['text']}"

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -77,3 +80,36 @@ async def test_a_follower_that_hears_nothing_is_healthy_and_not_ready(
             while (await asyncio.to_thread(_fetch, address, "/readyz"))[0] == 200:
                 await asyncio.sleep(0.2)
         assert _fetch(address, "/healthz") == (200, "ok\n")
+
+
+def _doctor(metadata_uri: str) -> tuple[int, dict[str, dict[str, str]]]:
+    command = [sys.executable, "-m", "rsm_spark", "doctor", "--json", "--metadata-uri", metadata_uri]
+    done = subprocess.run(command, capture_output=True, check=False, text=True, timeout=60)
+    assert "Traceback" not in done.stderr, done.stderr
+    findings = [json.loads(line) for line in done.stdout.splitlines()]
+    return done.returncode, {one["what"]: one for one in findings}
+
+
+async def test_the_doctor_tells_a_cluster_that_is_well_from_one_that_nobody_leads(
+    start_cluster: Callable[..., DevCluster], tmp_path: Path
+) -> None:
+    uri = start_cluster().metadata_uri
+    with stores(uri, "orders", tmp_path) as replicas:
+        for name in "ab":
+            replicas.start(name)
+        await replicas.leader()
+        code, found = await asyncio.to_thread(_doctor, uri)
+        assert code == 0, found
+        assert found["bookies"]["seen"] == "3 writable"
+        assert found["log orders"]["verdict"] == "good"
+        for name in "ab":
+            replicas.gone(name).kill()
+        code, found = await asyncio.to_thread(_doctor, uri)
+        assert code == 1
+        assert found["log orders"]["seen"] == "has no leader"
+
+
+async def test_the_doctor_says_that_nobody_answers() -> None:
+    code, found = await asyncio.to_thread(_doctor, "zk+hierarchical://127.0.0.1:1/ledgers")
+    assert code == 1
+    assert found["ZooKeeper"]["verdict"] == "bad"
