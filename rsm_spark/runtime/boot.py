@@ -214,9 +214,10 @@ class _Search:
 def _load(state: ReplicatedState, store: SnapshotStore, manifest: SnapshotManifest) -> None:
     tip = StateTip(manifest.revision, bytes.fromhex(manifest.prefix_hash), manifest.leader_epoch, manifest.logged_ms)
     with _collector_at_rest():
-        state.restore(store.read(manifest), tip, manifest.machine)
+        state.restore(store.read(manifest, is_summed=False), tip, manifest.machine)
     found = (f"{state.digest:032x}", state.row_count)
     if found != (manifest.digest, manifest.row_count):
+        store.condemn(manifest, f"has rows with the digest {found[0]}, {found[1]} rows: its manifest says otherwise")
         raise CorruptSnapshotError(
             f"snapshot of revision {manifest.revision}: its rows come to digest {found[0]}, {found[1]} rows; its "
             f"manifest says {manifest.digest}, {manifest.row_count} rows"

@@ -226,23 +226,36 @@ class LakeSnapshots:
         """Keep the snapshots of these revisions when `prune` removes old ones."""
         self._protected = revisions
 
-    def read(self, manifest: SnapshotManifest) -> Iterator[Row]:
+    def condemn(self, manifest: SnapshotManifest, reason: str) -> None:
+        """Note that the rows of a snapshot are wrong; it stays where it is."""
+        for version, known in self._versions():
+            if known == manifest:
+                damage = SnapshotDamage(f"{self._place} version {version}", reason)
+                self._unreadable[version, manifest.revision] = damage
+
+    def read(self, manifest: SnapshotManifest, *, is_summed: bool = True) -> Iterator[Row]:
         """Iterate over a snapshot's rows; see `SnapshotStore`. Holds a few batches at a time."""
         version = next((version for version, known in self._versions() if known == manifest), None)
         if version is None:
             raise CorruptSnapshotError(f"{self._place}: no version holds the snapshot at revision {manifest.revision}")
         check, pace = RowCheck(), self._pace()
+        difference: str | None = None
         try:
-            for step in steps_of(check.passing(self._rows(version))):
-                yield from step
-                pace()
-            difference = check.difference(manifest)
+            rows = self._rows(version)
+            if is_summed:
+                for step in steps_of(check.passing(rows)):
+                    yield from step
+                    pace()
+                difference = check.difference(manifest)
+            else:
+                yield from rows
         except (DeltaError, OSError, pa.ArrowException, ValueError) as error:
             difference = f"files that cannot be read: {error}"
         if difference is not None:
-            damage = SnapshotDamage(f"{self._place} version {version}", f"has {difference}")
-            self._unreadable[version, manifest.revision] = damage
-            raise CorruptSnapshotError(f"{damage.place}: snapshot {damage.reason}")
+            self._unreadable[version, manifest.revision] = SnapshotDamage(
+                f"{self._place} version {version}", f"has {difference}"
+            )
+            raise CorruptSnapshotError(f"{self._place} version {version}: snapshot has {difference}")
 
     def scrub(self, manifest: SnapshotManifest) -> SnapshotDamage | None:
         """Read every row of a snapshot again; return the damage, if there is any."""

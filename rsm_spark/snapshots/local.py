@@ -209,19 +209,28 @@ class LocalSnapshots:
             [one for one in found.values() if isinstance(one, SnapshotDamage)],
         )
 
-    def read(self, manifest: SnapshotManifest) -> Iterator[Row]:
-        """Iterate over a snapshot's rows; see `SnapshotStore`. Holds one row group at a time."""
+    def condemn(self, manifest: SnapshotManifest, reason: str) -> None:
+        """Note that the rows of a snapshot are wrong; it stays where it is."""
         name = snapshot_name(manifest)
+        self._unreadable[name] = SnapshotDamage(str(self._folder / name), reason)
+
+    def read(self, manifest: SnapshotManifest, *, is_summed: bool = True) -> Iterator[Row]:
+        """Iterate over a snapshot's rows; see `SnapshotStore`. Holds one row group at a time."""
+        folder = self._folder / snapshot_name(manifest)
         check = RowCheck()
+        difference: str | None = None
         try:
-            yield from check.passing(self._rows(self._folder / name, manifest))
-            difference = check.difference(manifest)
+            rows = self._rows(folder, manifest)
+            if is_summed:
+                yield from check.passing(rows)
+                difference = check.difference(manifest)
+            else:
+                yield from rows
         except (OSError, pa.ArrowException) as error:
             difference = f"files that cannot be read: {error}"
         if difference is not None:
-            damage = SnapshotDamage(str(self._folder / name), f"has {difference}")
-            self._unreadable[name] = damage
-            raise CorruptSnapshotError(f"{damage.place}: snapshot {damage.reason}")
+            self.condemn(manifest, f"has {difference}")
+            raise CorruptSnapshotError(f"{folder}: snapshot has {difference}")
 
     def _write_files(self, made: Path, manifest: SnapshotManifest, rows: Iterable[Row]) -> SnapshotManifest:
         check, pace = RowCheck(), self._pace()

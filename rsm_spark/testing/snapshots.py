@@ -43,6 +43,11 @@ class MemorySnapshots:
         is_there = any(kept == manifest for kept, _ in self._kept)
         return None if is_there else SnapshotDamage("memory", "is gone")
 
-    def read(self, manifest: SnapshotManifest) -> Iterator[Row]:
+    def condemn(self, manifest: SnapshotManifest, reason: str) -> None:
+        """Forget a snapshot."""
+        del reason
+        self._kept = [one for one in self._kept if one[0] != manifest]
+
+    def read(self, manifest: SnapshotManifest, *, is_summed: bool = True) -> Iterator[Row]:  # noqa: ARG002
         """Iterate over a snapshot's rows."""
         return iter(next(rows for kept, rows in self._kept if kept == manifest))
