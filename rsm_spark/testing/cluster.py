@@ -15,6 +15,7 @@ from typing import Any
 from ledger.testing.hosts import SimHost
 from ledger.testing.simulation import Simulation
 from rsm_spark.core.commands import Answer, Request
+from rsm_spark.core.freshness import LINEARIZABLE, Freshness
 from rsm_spark.core.machine import StateMachine
 from rsm_spark.core.position import LogPosition
 from rsm_spark.core.state import ReplicatedState, StateTip
@@ -23,7 +24,7 @@ from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.settings import ReplicaSettings
 from rsm_spark.runtime.status import Role
 from rsm_spark.testing.counter_map import CounterMap
-from rsm_spark.testing.ghosts import BrokenInvariantError, Ghosts, Place
+from rsm_spark.testing.ghosts import Ghosts, Place
 from rsm_spark.testing.snapshots import MemorySnapshots
 
 __all__ = ["LOG", "ReplicaCluster", "UnreachableError"]
@@ -51,7 +52,8 @@ class ReplicaCluster:
         ghosts: Invariants.
         replicas: The running ones, by host name.
         clients: Ledger clients of the running ones.
-        broken: First invariant that broke in a replica's process.
+        listeners: Called with what replicas do, when they do it: ``adopt`` (host, prefix hash of the state that it
+            begins with), ``apply`` (host, position of an entry that it read), ``exit`` (host, reason), ``role``.
 
     """
 
@@ -65,14 +67,14 @@ class ReplicaCluster:
         machine: Callable[[], StateMachine] = CounterMap,
     ) -> None:
         self.simulation = simulation
-        self.ghosts = Ghosts()
+        self.ghosts = Ghosts(simulation.loop.time)
+        self.ghosts.on_broken = simulation.loop.fail
         self.settings = settings or ReplicaSettings()
         self.replicas: dict[str, Replica] = {}
         self.clients: dict[str, Any] = {}
         self.snapshots: dict[str, MemorySnapshots] = {}
-        self.broken: BrokenInvariantError | None = None
+        self.listeners: list[Callable[[str, str, Any], None]] = []
         self.stopped: list[tuple[str, str | BaseException]] = []
-        self.confirmed_count = 0
         self._connect = connect
         self._machine = machine
         self._rng = simulation.random("cluster")
@@ -113,6 +115,7 @@ class ReplicaCluster:
             run_blocking=_run_inline,
         )
         self._observe(host, replica)
+        replica.on_role(lambda role: self._tell("role", host.name, role))
         await replica.start()
         self.replicas[host.name] = replica
         self.clients[host.name] = client
@@ -130,27 +133,25 @@ class ReplicaCluster:
             nonlocal place
             adopt(state, position)
             place = ghosts.begin(state.log_id, state.prefix_hash, who)
+            self._tell("adopt", who, state.prefix_hash)
 
         def _apply(entry: LogEntry) -> None:
             nonlocal last
             last = entry.payload
+            self._tell("apply", who, entry.position)
             apply(entry)
 
         def _confirm(tip: StateTip, position: LogPosition, payload: bytes) -> None:
             nonlocal last
             last = payload
+            ghosts.confirm(tip.leader_epoch, f"{who} {replica.incarnation[:8]}")
             confirm(tip, position, payload)
 
-        def _applied() -> None:
+        def _applied(*arguments: Any) -> None:
             assert place is not None
             assert context.position is not None
-            try:
-                ghosts.apply(place, last, context.position, replica.digest, replica.revision, who)
-            except BrokenInvariantError as error:
-                self.broken = self.broken or error
-                raise
-            self.confirmed_count += 1
-            entry_applied()
+            ghosts.apply(place, last, context.position, replica.digest, replica.revision, who)
+            entry_applied(*arguments)
 
         context.adopt = _adopt  # type: ignore[method-assign]
         context.apply = _apply  # type: ignore[method-assign]
@@ -161,15 +162,22 @@ class ReplicaCluster:
         self.replicas.pop(host.name, None)
         self.clients.pop(host.name, None)
         reason = host.exits[-1]
+        self._tell("exit", host.name, reason)
         if reason != "killed":
             self.stopped.append((host.name, reason))
         self.simulation.after(self._rng.uniform(0.1, 3.0), self._restart, host)
 
     def _restart(self, host: SimHost) -> None:
-        if not host.is_up and self.broken is None:
+        if not host.is_up:
             host.start()
 
-    async def call(self, name: str, requests: Sequence[Request], timeout_s: float) -> list[Answer]:
+    def _tell(self, name: str, who: str, what: Any) -> None:
+        for listener in self.listeners:
+            listener(name, who, what)
+
+    async def call(
+        self, name: str, requests: Sequence[Request], timeout_s: float, freshness: Freshness = LINEARIZABLE
+    ) -> list[Answer]:
         """Send one message to a replica, as over a network; request or answer may be late or lost.
 
         Raises:
@@ -184,7 +192,7 @@ class ReplicaCluster:
         answered: asyncio.Future[list[Answer]] = loop.create_future()
 
         async def _serve() -> None:
-            answers = await replica.submit(requests)
+            answers = await replica.submit(requests, freshness=freshness)
             if rng.random() > 0.02:  # Else the answer is lost.
                 self.simulation.after(rng.uniform(0.0002, 0.002), _deliver, answered, list(answers))
 

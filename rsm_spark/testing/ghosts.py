@@ -1,23 +1,29 @@
 """What must be true of a replicated log, whoever leads: checked after every entry and every reply.
 
-* `no-gap`        what replicas treat as committed is one sequence of entries, the same for all; epochs never fall
-                  along it (so no two leaders confirm).
-* `same-state`    replicas at the same entry have the same digest.
-* `once-per-session`  a command is in the log once; its reply is the logged one, each time.
-* `acked`         a reply leaves only when its command is committed.
-* `denied`        a command whose only attempt was denied is never committed.
-* `stale`         no reply shows less than a reply that was there before the request was sent.
+* `no-gap`            what replicas treat as committed is one sequence of entries, the same for all, whose revisions
+                      are dense
+* `single-writer`     epochs never fall along it, and each is confirmed by one process
+* `same-state`        replicas at the same entry have the same digest; a read shows the state of its revision
+* `once-per-session`  a command is in the log once; its reply is the logged one, each time
+* `acked-is-durable`  a reply leaves only when its command is committed
+* `denied`            a command whose only attempt was denied is never committed
+* `stale`             no reply shows less than a reply that was there before the request was sent; no read is older than
+                      its bound, and those of a session never go back
+* `time-is-data`      no session expires before its time, whatever the clocks say
 
 `BrokenInvariantError` names the one that does not hold.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Callable
 from typing import Any
 
 from rsm_spark.core.envelope import HEADER_BYTES, decode_envelope, entry_hash, root_hash
 from rsm_spark.core.position import LogPosition
 from rsm_spark.core.records import CommandHead, decode_records
+from rsm_spark.testing.counter_map import COUNTED, DROPPED
 
 __all__ = ["BrokenInvariantError", "Ghosts", "Place"]
 
@@ -45,10 +51,21 @@ class Ghosts:
         hashes: Prefix hash after each committed entry; the first is the root's.
         replies: Logged reply by (session, sequence).
         acknowledged: Commands whose reply reached their client.
+        revision: The last that is committed.
+        on_broken: Called with an error before it is raised: code under test may well swallow it.
 
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock_s: Callable[[], float] = lambda: 0.0) -> None:
+        self.on_broken: Callable[[BrokenInvariantError], None] = lambda _error: None
+        self.revision = 0
+        self._clock_s = clock_s
+        # Of each committed entry: when it was first known to be, and its last revision.
+        self._times: list[float] = []
+        self._revisions: list[int] = []
+        # Of each counter: revisions that changed it, and what it was from then on.
+        self._changes: dict[str, tuple[list[int], list[int]]] = {}
+        self._confirmers: dict[int, str] = {}
         self.hashes: list[bytes] = []
         self.replies: dict[tuple[bytes, int], bytes] = {}
         self.acknowledged: set[tuple[bytes, int]] = set()
@@ -60,7 +77,9 @@ class Ghosts:
 
     def fail(self, name: str, what: str) -> None:
         """Report a broken invariant."""
-        raise BrokenInvariantError(f"{name}: {what}")
+        error = BrokenInvariantError(f"{name}: {what}")
+        self.on_broken(error)
+        raise error
 
     # ---- replicas
 
@@ -92,14 +111,29 @@ class Ghosts:
             self.fail("same-state", f"{who} differs at entry {place.index}, revision {revision}")
 
     def _commit(self, payload: bytes, epoch: int, after: bytes, who: str) -> None:
+        envelope = decode_envelope(payload)
         if epoch < self.epochs[-1]:
-            self.fail("no-gap", f"{who} commits epoch {epoch} after epoch {self.epochs[-1]}")
+            self.fail("single-writer", f"{who} commits epoch {epoch} after epoch {self.epochs[-1]}")
+        if envelope.first_revision != self.revision + 1:
+            self.fail("no-gap", f"{who} commits revision {envelope.first_revision} after revision {self.revision}")
         self._index[after] = len(self.hashes)
         self.hashes.append(after)
         self.epochs.append(epoch)
-        for record in decode_records(payload[HEADER_BYTES:]):
+        for revision, record in enumerate(decode_records(payload[HEADER_BYTES:]), envelope.first_revision):
             if record.command is not None:
                 self._execute(record.command)
+            if record.type in (COUNTED, DROPPED):
+                revisions, values = self._changes.setdefault(record.fields[0], ([], []))
+                revisions.append(revision)
+                values.append(record.fields[1] if record.type == COUNTED else 0)
+        self.revision = envelope.last_revision
+        self._times.append(self._clock_s())
+        self._revisions.append(self.revision)
+
+    def confirm(self, epoch: int, incarnation: str) -> None:
+        """Note that a leader takes its entry as confirmed."""
+        if self._confirmers.setdefault(epoch, incarnation) != incarnation:
+            self.fail("single-writer", f"epoch {epoch} is confirmed by {self._confirmers[epoch]} and by {incarnation}")
 
     def _execute(self, head: CommandHead) -> None:
         command = (head.session, head.sequence)
@@ -121,7 +155,7 @@ class Ghosts:
         command = (session, sequence)
         name = f"command {sequence} of session {session.hex()[:8]}"
         if command not in self.replies:
-            self.fail("acked", f"{name} is acknowledged, but not committed")
+            self.fail("acked-is-durable", f"{name} is acknowledged, but not committed")
         if self.replies[command] != reply:
             self.fail("once-per-session", f"{name} has reply {reply!r}, logged is {self.replies[command]!r}")
         self.acknowledged.add(command)
@@ -138,3 +172,16 @@ class Ghosts:
         if value < floor + is_added:
             self.fail("stale", f"counter {key} shows {value}, {floor} was shown before")
         self._floors[key] = max(self._floors.get(key, 0), value)
+
+    def read(self, key: str, value: Any, revision: int) -> None:
+        """Note that a read showed a counter at a revision, be it an old one."""
+        revisions, values = self._changes.get(key, ([], []))
+        at = bisect_right(revisions, revision)
+        truth = values[at - 1] if at else 0
+        if value != truth:
+            self.fail("same-state", f"counter {key} is read as {value} at revision {revision}, where it is {truth}")
+
+    def revision_at(self, time_s: float) -> int:
+        """Return the last revision that was committed by then."""
+        at = bisect_right(self._times, time_s)
+        return self._revisions[at - 1] if at else 0

@@ -78,8 +78,12 @@ class TwinClient:
     async def delete(self, ledger_id: int) -> None:
         """Delete a ledger."""
         await self.gate()
-        self.world.get(ledger_id)
-        del self.world.ledgers[ledger_id]
+        self.world.delete(ledger_id)
+
+    async def metadata(self, ledger_id: int) -> LedgerMetadata:
+        """Return what the metadata store knows of a ledger."""
+        await self.gate()
+        return self.world.get(ledger_id).metadata
 
     async def list(self) -> list[int]:
         """Return the ids of all ledgers."""
@@ -106,17 +110,23 @@ async def recover(client: TwinClient, twin: LedgerTwin) -> None:
     if twin.is_closed:
         return
     twin.metadata = msgspec.structs.replace(twin.metadata, state=LedgerState.IN_RECOVERY)
+    world.recovery_count += 1
+    number = world.recovery_count
+    world.tell("recover", twin.ledger_id, number)
     await client.ask()
     twin.is_fenced = True
     await client.ask()
     floor = max(twin.stored, twin.kept)
     end = world.rng.randint(floor, max(floor, len(twin.entries)))
     twin.kept = max(twin.kept, end)
+    world.tell("found", twin.ledger_id, number)
+    world.tell("fence", twin.ledger_id, end)
     # A recoverer that is not as careful as ours lets its own adds carry a rising LAC.
     twin.header_lac = max(twin.header_lac, end - 2)
     twin.wake()
     await client.ask()
     await client.gate()
+    world.tell("finish", twin.ledger_id, number)
     twin.close(end)
 
 
@@ -195,6 +205,7 @@ class TwinWriter:
             return False
         # Entries before it that failed for the writer are on the bookies all the same: they came in order.
         twin.stored = max(twin.stored, entry.entry_id + 1)
+        self._world.tell("store", self.ledger_id, twin.stored)
         self._show(entry)
         return True
 
@@ -208,6 +219,7 @@ class TwinWriter:
         while self.last_add_confirmed + 1 in self._acknowledged:
             self.last_add_confirmed += 1
             self._acknowledged.discard(self.last_add_confirmed)
+            self._world.tell("acknowledge", self.ledger_id, self.last_add_confirmed)
             future = self._pending.pop(self.last_add_confirmed)
             if not future.done():
                 future.set_result(self.last_add_confirmed)
@@ -242,7 +254,8 @@ class TwinWriter:
         twin = self._world.get(self.ledger_id)
         if twin.metadata.state is LedgerState.IN_RECOVERY:
             await recover(self._client, twin)
-        else:
+        elif not twin.is_closed:
+            self._world.tell("close", self.ledger_id, self.last_add_confirmed)
             twin.close(self.last_add_confirmed + 1)
         await self._client.gate()
         self.metadata = twin.metadata

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -116,6 +116,12 @@ class LedgerWorld:
         rng: Decides everything that may go either way.
         faults: See `TwinFaults`; may be changed while it runs.
 
+    Attributes:
+        listeners: Called with what happens to a ledger, when it does: a name, the ledger's id, and a number:
+            ``create`` (epoch in the custom metadata), ``store`` (entries stored), ``acknowledge`` (last entry),
+            ``recover`` (number of the recovery), ``fence`` (end that a recovery found, after ``found``, its number),
+            ``finish`` (number of the recovery), ``close`` (last entry), ``delete``.
+
     """
 
     def __init__(self, rng: random.Random, faults: TwinFaults | None = None) -> None:
@@ -123,7 +129,14 @@ class LedgerWorld:
         self.faults = faults or TwinFaults()
         self.ledgers: dict[int, LedgerTwin] = {}
         self.bookie_count = 3
+        self.recovery_count = 0
+        self.listeners: list[Callable[[str, int, int], None]] = []
         self._next_id = 0
+
+    def tell(self, name: str, ledger_id: int, number: int = 0) -> None:
+        """Tell the listeners."""
+        for listener in self.listeners:
+            listener(name, ledger_id, number)
 
     def get(self, ledger_id: int) -> LedgerTwin:
         """Return a ledger.
@@ -145,7 +158,19 @@ class LedgerWorld:
             quorum, LedgerState.OPEN, (Segment(0, bookies),), DigestType.CRC32C, password, custom=dict(custom)
         )
         twin = self.ledgers[ledger_id] = LedgerTwin(ledger_id, metadata)
+        self.tell("create", ledger_id, int(custom.get("rsm_leader_epoch", b"0")))
         return twin
+
+    def delete(self, ledger_id: int) -> None:
+        """Delete a ledger.
+
+        Raises:
+            NoSuchLedgerError: It does not exist.
+
+        """
+        self.get(ledger_id)
+        del self.ledgers[ledger_id]
+        self.tell("delete", ledger_id)
 
     def later(self, delay_s: float, action: object, *args: object) -> None:
         """Do something on behalf of the bookies: whoever asked may be dead by then."""

@@ -1,4 +1,4 @@
-"""Faults of a simulated cluster, drawn per seed: each run has some kinds and not others, so that each gets room."""
+"""Carries out the faults of one seed around a cluster of replicas, and ends them all for the calm after it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,15 @@ from rsm_spark.log.election import election_path
 from rsm_spark.testing.cluster import LOG, ReplicaCluster
 from rsm_spark.testing.ledger_twin import TwinClient, recover
 from rsm_spark.testing.ledger_world import LedgerWorld, TwinFaults
+from rsm_spark.testing.replica_faults import EVENTS, ReplicaFaults
 
 __all__ = ["Nemesis"]
 
-_IN_TRANSIT = ("claim", "recover", "create", "chain", "close")
+_IN_TRANSIT = ("claim", "recover", "create", "chain", "close", "amend")
+_TWIN_ONLY = ("cut_bookies", "recover_foreign")
+_BOOKIES_ONLY = ("kill_bookie", "pause_bookie", "cut_bookie")
+_AMBUSH_LOOKS = 1_000
+_SKEW_MS_MAX = 3_600_000
 
 
 class Nemesis:
@@ -26,12 +31,14 @@ class Nemesis:
     Args:
         cluster: The replicas.
         metadata: The metadata store.
+        faults: What to do, how often.
         rng: Decides what and when.
         world: The ledger twin, if that is what the replicas write to.
         bookies: Hosts of real bookies, if the replicas write to those.
 
     Attributes:
         counts: Faults done, by name.
+        on_event: Called with the name of each event and the host that it strikes, if it is one.
 
     """
 
@@ -39,191 +46,210 @@ class Nemesis:
         self,
         cluster: ReplicaCluster,
         metadata: SimMetadata,
+        faults: ReplicaFaults,
         rng: random.Random,
         *,
         world: LedgerWorld | None = None,
         bookies: Sequence[SimHost] = (),
     ) -> None:
         self.counts: Counter[str] = Counter()
+        self.on_event: Callable[[str, str], None] = lambda _name, _host: None
         self._cluster = cluster
         self._metadata = metadata
+        self._faults = faults
         self._rng = rng
         self._world = world
         self._bookies = bookies
         self._is_over = False
-        kinds = [self._kill, self._kill_leader, self._pause, self._isolate_from_metadata, self._expire]
-        kinds += [self._expire_leader, self._lose_disk, self._close_metadata]
-        kinds += 2 * [self._pause_in_transit, self._elect_wrongly]
-        if world is not None:
-            kinds += [self._isolate_from_bookies, self._recover_foreign]
-            self._make_ledgers_bad(world)
-        if bookies:
-            kinds += 3 * [self._kill_bookie] + [self._pause_bookie, self._cut_to_bookie]
-        self._kinds = rng.sample(kinds, rng.randint(2, 5))
-        self._rates = MetadataRates()
-        if rng.random() < 0.6:
-            self._rates = MetadataRates(
-                lost_reply_rate=rng.choice((0.01, 0.05, 0.15)),
-                lost_request_rate=rng.choice((0.0, 0.03)),
-                late_rate=rng.choice((0.0, 0.3, 0.8)),
-                lag_rate=rng.choice((0.0, 0.2, 0.6)),
-                lag_s_max=rng.choice((0.3, 2.0)),
-            )
-
-    def _make_ledgers_bad(self, world: LedgerWorld) -> None:
-        faults, rng = world.faults, self._rng
-        faults.add_failure = rng.choice((0.0, 0.0, 0.01, 0.03, 0.1))
-        faults.slow = rng.choice((0.0, 0.0, 0.01, 0.05))
-        faults.create_failure = rng.choice((0.0, 0.0, 0.2))
-        faults.read_failure = rng.choice((0.0, 0.0, 0.05))
+        absent = (() if world is not None else _TWIN_ONLY) + (() if bookies else _BOOKIES_ONLY)
+        self._weights = [0.0 if name in absent else getattr(faults, name) for name in EVENTS]
 
     async def run(self, duration_s: float) -> None:
         """Trouble for so long, then heal everything."""
-        self._metadata.rates = self._rates
+        self._metadata.rates = self._faults.metadata
+        if self._world is not None:
+            self._world.faults = self._faults.twin
         loop = asyncio.get_running_loop()
         end = loop.time() + duration_s
         while loop.time() < end:
-            await asyncio.sleep(self._rng.expovariate(0.8))
-            self._rng.choice(self._kinds)()
+            await asyncio.sleep(self._rng.expovariate(1 / self._faults.interval_s))
+            if any(self._weights):
+                name = self._rng.choices(EVENTS, self._weights)[0]
+                self._cluster.simulation.loop.note(name.encode())
+                struck = getattr(self, f"_{name}")()
+                if struck is not None:
+                    self._count(name, struck)
         self.heal()
+
+    def _count(self, name: str, struck: str) -> None:
+        self.counts[name] += 1
+        self.on_event(name, struck)
 
     def heal(self) -> None:
         """End all faults."""
         self._is_over = True
         cluster = self._cluster
         cluster.simulation.network.heal()
-        self._metadata.rates = MetadataRates()
+        self._metadata.rates = MetadataRates(lag_rate=0.0)
         if not self._metadata.is_available:
             self._metadata.set_available(True)
         if self._world is not None:
             self._world.faults = TwinFaults()
             for client in cluster.clients.values():
                 client.is_cut_off = False
-        for host in cluster.hosts:
+        for host in (*cluster.hosts, *self._bookies):
             host.resume()
         for bookie in self._bookies:
-            bookie.resume()
             _start(bookie)
 
     def _victim(self) -> SimHost:
         return self._rng.choice(self._cluster.hosts)
 
-    def _later(self, action: Callable[[], None]) -> None:
-        self._cluster.simulation.after(self._rng.uniform(0.5, 12.0), action)
+    def _leader(self) -> SimHost | None:
+        name = self._cluster.leader
+        return None if name is None else self._cluster.simulation.hosts[name]
 
-    def _kill(self) -> None:
-        self.counts["kill"] += 1
-        self._victim().kill()
+    def _later(self, longest_s: float, action: Callable[[], None]) -> None:
+        self._cluster.simulation.after(self._rng.uniform(0.2, 1.0) * longest_s, action)
 
-    def _kill_leader(self) -> None:
-        leader = self._cluster.leader
-        if leader is not None:
-            self.counts["kill leader"] += 1
-            self._cluster.simulation.hosts[leader].kill()
+    # ---- processes
 
-    def _pause(self) -> None:
-        leader = self._cluster.leader
-        host = self._victim() if leader is None or self._rng.random() < 0.3 else self._cluster.simulation.hosts[leader]
-        self.counts["pause"] += 1
+    def _kill(self) -> str:
+        host = self._victim()
+        host.kill()
+        return host.name
+
+    def _kill_leader(self) -> str | None:
+        host = self._leader()
+        if host is not None:
+            host.kill()
+        return host.name if host is not None else None
+
+    def _pause(self) -> str:
+        leader = self._leader()
+        return self._stop(self._victim() if leader is None or self._rng.random() < 0.3 else leader)
+
+    def _stop(self, host: SimHost) -> str:
         host.pause()
-        self._later(host.resume)
+        self._later(self._faults.pause_s, host.resume)
+        return host.name
 
-    def _pause_in_transit(self) -> None:
-        """Pause the next replica that is found between two steps of a take-over or a roll."""
-        asyncio.get_running_loop().create_task(self._ambush())
+    def _ambush(self) -> str:
+        asyncio.get_running_loop().create_task(self._lie_in_wait())
+        return ""
 
-    async def _ambush(self) -> None:
-        for _ in range(1000):
+    async def _lie_in_wait(self) -> None:
+        for _ in range(_AMBUSH_LOOKS):
             await asyncio.sleep(0.005)
             if self._is_over:
                 return
             for host in self._cluster.hosts:
                 replica = self._cluster.replicas.get(host.name)
                 if replica is not None and not host.is_paused and replica._context.phase in _IN_TRANSIT:
-                    self.counts["pause in transit"] += 1
-                    host.pause()
-                    self._later(host.resume)
+                    self._count("pause in transit", f"{self._stop(host)} ({replica._context.phase})")
                     return
 
-    def _isolate_from_metadata(self) -> None:
-        self.counts["partition from metadata"] += 1
-        name = self._victim().name
-        network = self._cluster.simulation.network
-        if self._rng.random() < 0.5:
-            network.block(name, METADATA_HOST)
-        if self._rng.random() < 0.7:
-            network.block(METADATA_HOST, name)
-        self._later(network.heal)
-
-    def _isolate_from_bookies(self) -> None:
-        client = self._client(self._victim())
-        if client is not None:
-            self.counts["partition from bookies"] += 1
-            client.is_cut_off = True
-            self._later(lambda: setattr(client, "is_cut_off", False))
-
-    def _client(self, host: SimHost) -> TwinClient | None:
-        return self._cluster.clients.get(host.name)
-
-    def _expire(self) -> None:
-        client = self._client(self._victim())
-        if client is not None:
-            self.counts["session expiry"] += 1
-            self._metadata.expire(client.store.session_id)
-
-    def _expire_leader(self) -> None:
-        client = self._cluster.clients.get(self._cluster.leader or "")
-        if client is not None:
-            self.counts["leader's session expiry"] += 1
-            self._metadata.expire(client.store.session_id)
-
-    def _recover_foreign(self) -> None:
-        """Have somebody else, an auto-recovery, recover the ledger that is being written."""
-        world, client = self._world, self._client(self._victim())
-        assert world is not None
-        open_ones = [twin for twin in world.ledgers.values() if not twin.is_closed]
-        if open_ones and client is not None:
-            self.counts["foreign recovery"] += 1
-            task = asyncio.get_running_loop().create_task(_recover(client, self._rng.choice(open_ones).ledger_id))
-            task.add_done_callback(lambda _done: None)
-
-    def _lose_disk(self) -> None:
-        self.counts["disk lost"] += 1
+    def _lose_disk(self) -> str:
         host = self._victim()
         host.kill()
         self._cluster.wipe(host)
+        return host.name
 
-    def _elect_wrongly(self) -> None:
+    def _skew(self) -> str:
+        host = self._victim()
+        host.clock_offset_ms = self._rng.randint(-_SKEW_MS_MAX, _SKEW_MS_MAX)
+        return f"{host.name} by {host.clock_offset_ms} ms"
+
+    # ---- the metadata store
+
+    def _cut_metadata(self) -> str:
+        name = self._victim().name
+        network = self._cluster.simulation.network
+        paths = [path for path in ((name, METADATA_HOST), (METADATA_HOST, name)) if self._rng.random() < 0.6]
+        for path in paths:
+            network.block(*path)
+        self._later(self._faults.heal_s, lambda: self._mend(paths))
+        return name
+
+    def _mend(self, paths: list[tuple[str, str]]) -> None:
+        for path in paths:
+            self._cluster.simulation.network.unblock(*path)
+
+    def _expire(self) -> str | None:
+        return self._end_session(self._victim().name)
+
+    def _expire_leader(self) -> str | None:
+        return self._end_session(self._cluster.leader or "")
+
+    def _end_session(self, name: str) -> str | None:
+        client = self._cluster.clients.get(name)
+        if client is None:
+            return None
+        self._metadata.expire(client.store.session_id)
+        return name
+
+    def _metadata_down(self) -> str | None:
+        if not self._metadata.is_available:
+            return None
+        self._metadata.set_available(False)
+        self._later(self._faults.heal_s, lambda: self._metadata.set_available(True))
+        return ""
+
+    def _metadata_move(self) -> str:
+        host = self._victim()
+        self._metadata.drop_connections(host.name)
+        return host.name
+
+    def _elect_wrongly(self) -> str | None:
         """Delete the first candidate's node: the next one wins, the first still believes in itself."""
         tree, root = self._metadata.leader, election_path(LOG)
-        if tree.exists(root) is not None and (names := tree.names(root)):
-            self.counts["wrong election"] += 1
-            first = min(names, key=lambda name: name[-10:])
-            self._metadata.commit(tree.delete(f"{root}/{first}", -1))
+        if tree.exists(root) is None or not (names := tree.names(root)):
+            return None
+        first = min(names, key=lambda name: name[-10:])
+        self._metadata.commit(tree.delete(f"{root}/{first}", -1))
+        return ""
 
-    def _kill_bookie(self) -> None:
+    # ---- the ledger
+
+    def _cut_bookies(self) -> str | None:
+        name = self._victim().name
+        client = self._cluster.clients.get(name)
+        if client is None:
+            return None
+        client.is_cut_off = True
+        self._later(self._faults.heal_s, lambda: setattr(client, "is_cut_off", False))
+        return name
+
+    def _recover_foreign(self) -> str | None:
+        """Have somebody else, an auto-recovery, recover the ledger that is being written."""
+        world, client = self._world, self._cluster.clients.get(self._victim().name)
+        assert world is not None
+        open_ones = [twin for twin in world.ledgers.values() if not twin.is_closed]
+        if not open_ones or client is None:
+            return None
+        ledger_id = self._rng.choice(open_ones).ledger_id
+        task = asyncio.get_running_loop().create_task(_recover(client, ledger_id))
+        task.add_done_callback(lambda _done: None)
+        return f"ledger {ledger_id}"
+
+    def _kill_bookie(self) -> str | None:
         """Kill a bookie, or cut its power; one at a time, so that the data have somewhere to be."""
-        if all(bookie.is_up for bookie in self._bookies):
-            self.counts["bookie killed"] += 1
-            bookie = self._rng.choice(self._bookies)
-            bookie.kill(power=self._rng.random() < 0.4)
-
-    def _pause_bookie(self) -> None:
-        self.counts["bookie paused"] += 1
+        if not all(bookie.is_up for bookie in self._bookies):
+            return None
         bookie = self._rng.choice(self._bookies)
-        bookie.pause()
-        self._later(bookie.resume)
+        bookie.kill(power=self._rng.random() < 0.4)
+        return bookie.name
 
-    def _cut_to_bookie(self) -> None:
-        self.counts["path to bookie cut"] += 1
+    def _pause_bookie(self) -> str:
+        return self._stop(self._rng.choice(self._bookies))
+
+    def _cut_bookie(self) -> str:
         network = self._cluster.simulation.network
-        network.partition(self._victim().name, self._rng.choice(self._bookies).name)
-        self._later(network.heal)
-
-    def _close_metadata(self) -> None:
-        self.counts["metadata store away"] += 1
-        self._metadata.set_available(False)
-        self._later(lambda: self._metadata.set_available(True))
+        pair = (self._victim().name, self._rng.choice(self._bookies).name)
+        for path in (pair, pair[::-1]):
+            network.block(*path)
+        self._later(self._faults.heal_s, lambda: self._mend([pair, pair[::-1]]))
+        return f"{pair[0]} to {pair[1]}"
 
 
 def _start(host: SimHost) -> None:

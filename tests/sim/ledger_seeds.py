@@ -8,12 +8,14 @@ import os
 import subprocess
 import time
 from collections import Counter, deque
+from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
-from tests.sim.ledger_scenario import Outcome, run_seed
+from tests.sim.ledger_scenario import run_seed
 
 __all__ = ["Hunt", "first_seed", "hunt"]
 
@@ -30,11 +32,25 @@ def first_seed() -> int:
     return int(found.stdout[:7] or "0", 16)
 
 
+class Outcome(Protocol):
+    """What one seed came to, of whichever simulation."""
+
+    seed: int
+    broken: str | None
+    counts: Counter[str]
+
+    @property
+    def is_worth_counting(self) -> bool: ...
+
+    def report(self) -> str: ...
+
+
 @dataclass
 class Hunt:
     """What many seeds came to.
 
     Attributes:
+        what: Of which simulation.
         run: How many were run.
         counted: How many of them were worth counting.
         counts: Of all, by name.
@@ -43,6 +59,7 @@ class Hunt:
     """
 
     first: int
+    what: str = "ledger"
     run: int = 0
     counted: int = 0
     counts: Counter[str] = field(default_factory=Counter)
@@ -64,16 +81,23 @@ class Hunt:
     def __str__(self) -> str:
         """Say what was run."""
         done = ", ".join(f"{name} {count}" for name, count in sorted(self.counts.items()))
-        return f"ledger simulation: {self.counted} seeds count of {self.run} from {self.first}: {done}"
+        return f"{self.what} simulation: {self.counted} seeds count of {self.run} from {self.first}: {done}"
 
 
-def hunt(first: int, wanted: int, *, box_s: float = 0.0) -> Hunt:
+def hunt(
+    first: int,
+    wanted: int,
+    *,
+    box_s: float = 0.0,
+    what: str = "ledger",
+    run: Callable[[int], Outcome] = run_seed,
+) -> Hunt:
     """Run seeds until `wanted` of them count and `box_s` seconds have passed; stop at the first broken promise.
 
     A seed that does not count is replaced by the next one. How long a seed takes decides how many are run, nothing
     else.
     """
-    found = Hunt(first)
+    found = Hunt(first, what)
     stop_s = time.monotonic() + box_s
     workers = os.cpu_count() or 1
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _be_quiet) as pool:
@@ -81,7 +105,7 @@ def hunt(first: int, wanted: int, *, box_s: float = 0.0) -> Hunt:
         next_seed = first
         while found.broken is None and (found.counted < wanted or time.monotonic() < stop_s):
             while len(waiting) < 2 * workers:
-                waiting.append(pool.submit(_run, range(next_seed, next_seed + _CHUNK)))
+                waiting.append(pool.submit(_run, run, range(next_seed, next_seed + _CHUNK)))
                 next_seed += _CHUNK
             for outcome in waiting.popleft().result():
                 if found.broken is None:
@@ -95,5 +119,5 @@ def _be_quiet() -> None:
     logging.disable(logging.CRITICAL)
 
 
-def _run(seeds: range) -> list[Outcome]:
-    return [run_seed(seed) for seed in seeds]
+def _run(run: Callable[[int], Outcome], seeds: range) -> list[Outcome]:
+    return [run(seed) for seed in seeds]

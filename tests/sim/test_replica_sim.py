@@ -1,173 +1,116 @@
-"""Three replicas under faults, in virtual time: the invariants of the log hold after every entry and every reply."""
+"""Three replicas under faults, in virtual time, seed by seed: every promise of the log holds, then they converge.
+
+`make sim SEEDS=10000` runs that many; without, as many as some forty seconds hold. Most seeds are on the twin of the
+ledger, which is as bad to its users as a ledger may be; some on the real client and real bookies. The first seed comes
+from the commit; a failure says what happened last, and the command that replays it.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import random
-from collections import Counter
-from collections.abc import Coroutine
-from typing import Any
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from ledger.testing.cluster import SimCluster
-from ledger.testing.hosts import SimHost
-from ledger.testing.simulation import Simulation
-from rsm_spark.runtime.settings import ReplicaSettings
-from rsm_spark.testing.cluster import ReplicaCluster
-from rsm_spark.testing.ledger_twin import TwinClient
-from rsm_spark.testing.ledger_world import LedgerWorld
-from rsm_spark.testing.nemesis import Nemesis
-from rsm_spark.testing.sessions import SessionClient
+from rsm_spark.core.freshness import LoggedTimeGauge
+from tests.sim.ledger_seeds import Hunt, first_seed, hunt
+from tests.sim.replica_plants import replies_before_confirmation
+from tests.sim.replica_scenario import run_seed, run_seed_on_bookies
 
-TROUBLE_S = 40.0
-CALM_S_MAX = 60.0
-ACKNOWLEDGED_MIN = 10
-
-
-class Outcome:
-    """What one seed came to."""
-
-    def __init__(self) -> None:
-        self.acknowledged = 0
-        self.faults: Counter[str] = Counter()
-        self.epochs = 0
-        self.entries = 0
-        self.calm_s = 0.0
-        self.signature = ""
+_ROOT = Path(__file__).resolve().parents[2]
+_SEEDS = os.environ.get("RSM_SIM_SEEDS")
+_SEEDS_MIN = 200
+_BOX_S = 70.0
+_SEEDS_ON_BOOKIES_MIN = 20
+_BOX_ON_BOOKIES_S = 20.0
+_SEEDS_OF_ALL = 2_000
+_FAR = 1 << 28
+"""First seeds are below it: the long run looks where no short one does."""
 
 
-def _settings(rng: random.Random) -> ReplicaSettings:
-    return ReplicaSettings(
-        roll_s=rng.choice((2.0, 5.0, 20.0)),
-        checkpoint_records=rng.choice((5, 20, 100)),
-        snapshot_s=rng.choice((2.0, 10.0, 0.0)),
-        snapshot_bytes=rng.choice((0, 2_000)),
-        session_ttl_ms=rng.choice((5_000, 3_600_000)),
-        entry_commands_max=rng.choice((3, 2000)),
-        ensemble_size=rng.choice((2, 3)),
-    )
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
 
 
-def run_seed(seed: int, trouble_s: float = TROUBLE_S) -> Outcome:
-    """Run one seed on the twin of the ledger."""
-    simulation = Simulation(seed)
-    rng = simulation.random("test")
-    world = LedgerWorld(simulation.random("ledgers"))
-
-    async def connect(host: SimHost) -> TwinClient:
-        return TwinClient(world, await simulation.metadata.connect(session_timeout_ms=4000))
-
-    cluster = ReplicaCluster(simulation, connect, settings=_settings(rng))
-    nemesis = Nemesis(cluster, simulation.metadata, rng, world=world)
-    return _run(simulation, _scenario(cluster, nemesis, rng, trouble_s), trouble_s)
+def _judge(found: Hunt, capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print(f"\n{found}")
+    assert found.broken is None, found.broken.report()
+    assert not found.is_mostly_idle, "too little was done under faults for this to mean anything"
 
 
-def run_seed_on_bookies(seed: int, trouble_s: float) -> Outcome:
-    """Run one seed on the real client and real bookies."""
-    simulation = Simulation(seed)
-    rng = simulation.random("test")
-    ledger = SimCluster(simulation)
-    cluster = ReplicaCluster(simulation, ledger.connect, settings=_settings(rng))
-
-    def supervise(host: SimHost) -> None:
-        simulation.after(rng.uniform(0.5, 8.0), lambda: None if host.is_up else host.start())
-
-    for bookie in ledger.bookies:
-        bookie.on_exit.append(supervise)
-
-    async def scenario() -> Outcome:
-        ledger.start()
-        nemesis = Nemesis(cluster, simulation.metadata, rng, bookies=ledger.bookies)
-        return await _scenario(cluster, nemesis, rng, trouble_s)
-
-    return _run(simulation, scenario(), trouble_s)
+@pytest.mark.timeout(24 * 3600)
+def test_every_promise_is_kept_whatever_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    wanted, box_s = (int(_SEEDS), 0.0) if _SEEDS else (_SEEDS_MIN, _BOX_S)
+    _judge(hunt(first_seed(), wanted, box_s=box_s, what="replica", run=run_seed), capsys)
 
 
-def _run(simulation: Simulation, scenario: Coroutine[Any, Any, Outcome], trouble_s: float) -> Outcome:
-    outcome = simulation.run(scenario, limit_s=trouble_s + 300)
-    outcome.signature = simulation.signature
-    return outcome
+@pytest.mark.timeout(24 * 3600)
+def test_every_promise_is_kept_on_real_bookies(capsys: pytest.CaptureFixture[str]) -> None:
+    wanted, box_s = (int(_SEEDS) // 5, 0.0) if _SEEDS else (_SEEDS_ON_BOOKIES_MIN, _BOX_ON_BOOKIES_S)
+    _judge(hunt(first_seed(), wanted, box_s=box_s, what="replica on bookies", run=run_seed_on_bookies), capsys)
 
 
-async def _scenario(cluster: ReplicaCluster, nemesis: Nemesis, rng: random.Random, trouble_s: float) -> Outcome:
-    loop = asyncio.get_running_loop()
-    outcome = Outcome()
-    clients = [SessionClient(cluster, random.Random(rng.random())) for _ in range(5)]
-    tasks = [loop.create_task(client.run()) for client in clients]
-    cluster.start()
-    while sum(client.acknowledged for client in clients) < ACKNOWLEDGED_MIN:  # A floor of work in every run.
-        await asyncio.sleep(0.1)
-        _check(cluster, tasks)
-    trouble = loop.create_task(nemesis.run(trouble_s))
-    while not trouble.done():
-        await asyncio.sleep(0.5)
-        _check(cluster, tasks)
-    trouble.result()
-    outcome.calm_s = await _calm_down(cluster, clients, tasks)
-    outcome.acknowledged = sum(client.acknowledged for client in clients)
-    outcome.faults = nemesis.counts
-    outcome.epochs = len(set(cluster.ghosts.epochs))
-    outcome.entries = len(cluster.ghosts.hashes)
-    return outcome
+@pytest.mark.slow
+@pytest.mark.timeout(24 * 3600)
+@pytest.mark.skipif(_SEEDS is not None, reason="RSM_SIM_SEEDS says how many")
+def test_every_promise_is_kept_in_two_thousand_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+    _judge(hunt(_FAR + first_seed(), _SEEDS_OF_ALL, what="replica", run=run_seed), capsys)
+    on_bookies = hunt(_FAR + first_seed(), _SEEDS_OF_ALL // 5, what="replica on bookies", run=run_seed_on_bookies)
+    _judge(on_bookies, capsys)
 
 
-def _check(cluster: ReplicaCluster, tasks: list[asyncio.Task[None]]) -> None:
-    if cluster.broken is not None:
-        raise cluster.broken
-    for task in tasks:
-        if task.done():
-            task.result()
-    for name, reason in cluster.stopped:
-        if isinstance(reason, Exception) and not _may_stop(reason):
-            raise AssertionError(f"{name} stopped: {reason!r}") from reason
+def test_without_faults_every_command_is_acknowledged() -> None:
+    outcome = run_seed(1, has_faults=False)
+    assert outcome.broken is None, outcome.report()
+    assert outcome.counts["acked"] > 300
+    assert outcome.counts["epochs"] <= 3
+    assert all(outcome.counts[f"reads {kind}"] for kind in ("linearizable", "session", "bounded", "stale"))
 
 
-def _may_stop(reason: Exception) -> bool:
-    """Whether a process may end by this: it could not reach the metadata store while it booted."""
-    from ledger.errors import LedgerError
-
-    return isinstance(reason, LedgerError)
-
-
-async def _calm_down(cluster: ReplicaCluster, clients: list[SessionClient], tasks: list[asyncio.Task[None]]) -> float:
-    """Without faults everything is answered and all replicas are at the same place within a minute."""
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    for client in clients:
-        client.is_calm = True
-    while not all(task.done() for task in tasks):
-        await asyncio.sleep(0.2)
-        _check(cluster, tasks)
-        assert loop.time() - began < CALM_S_MAX, "calm: a client still waits"
-    probe = SessionClient(cluster, random.Random(1))
-    while probe.acknowledged == 0:
-        await asyncio.wait_for(probe.step(), CALM_S_MAX)
-    revision = max(replica.revision for replica in cluster.replicas.values())
-    while len(cluster.replicas) < len(cluster.hosts) or any(
-        replica.revision < revision for replica in cluster.replicas.values()
-    ):
-        await asyncio.sleep(0.2)
-        _check(cluster, tasks)
-        assert loop.time() - began < CALM_S_MAX, "calm: a replica lags"
-    for replica in cluster.replicas.values():
-        replica._context.state.validate()
-    return loop.time() - began
+@pytest.mark.parametrize("seed_count", [3, pytest.param(100, marks=pytest.mark.slow)])
+def test_seeds_replay_step_by_step_whatever_the_hash_seed_and_whatever_ran_before(seed_count: int) -> None:
+    seeds = [str(first_seed() + number) for number in range(seed_count)]
+    command = [sys.executable, "-m", "tests.sim.replica_scenario", "--signatures"]
+    runs = [
+        subprocess.Popen(
+            [*command, *order],
+            cwd=_ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for hash_seed, order in (("1", seeds), ("2", seeds[::-1]))
+    ]
+    printed = [run.communicate()[0].splitlines() for run in runs]
+    assert all(run.returncode == 0 for run in runs)
+    assert len(printed[0]) == seed_count
+    assert sorted(printed[0]) == sorted(printed[1])
 
 
-def _is_worth_something(outcome: Outcome) -> bool:
-    return outcome.acknowledged >= ACKNOWLEDGED_MIN and sum(outcome.faults.values()) >= 1
+def test_a_failure_says_what_happened_and_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    replies_before_confirmation(monkeypatch)
+    broken = next(outcome for outcome in map(run_seed, range(60)) if outcome.broken)
+    report = broken.report()
+    assert f"seed {broken.seed} breaks acked-is-durable" in report
+    assert "FAULT" in report or "role" in report
+    assert f"tests.sim.replica_scenario {broken.seed}" in report
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_invariants_hold_and_calm_converges_under_faults(seed: int) -> None:
-    assert _is_worth_something(run_seed(seed))
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_invariants_hold_on_real_bookies_under_faults(seed: int) -> None:
-    assert _is_worth_something(run_seed_on_bookies(seed, 20.0))
-
-
-def test_same_seed_gives_the_same_run() -> None:
-    assert run_seed(3, 10.0).signature == run_seed(3, 10.0).signature
+@pytest.mark.xfail(
+    strict=True,
+    reason="a replica whose clock is behind takes the logged clock of an epoch that it reads late for that of now: a "
+    "read bounded in ms is then older than its bound, until an entry comes in time",
+)
+def test_an_epoch_that_is_read_late_is_not_taken_for_new_by_a_clock_that_is_behind() -> None:
+    gauge = LoggedTimeGauge()
+    gauge.on_entry(leader_epoch=7, logged_ms=100_000, monotonic_ms=50_000)  # Logged at 20,000 of this clock.
+    lag_ms = gauge.lag_ms(wall_ms=100_000 - 3_600_000, monotonic_ms=50_000)
+    assert lag_ms is None or lag_ms >= 30_000

@@ -1,0 +1,235 @@
+"""One seed of the replica simulation: clients on replicas in trouble, then calm, then judgement.
+
+`python -m tests.sim.replica_scenario SEED` replays one seed and tells its last events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import sys
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from ledger.testing.cluster import SimCluster
+from ledger.testing.hosts import SimHost
+from ledger.testing.loop import SimulationError
+from ledger.testing.simulation import Simulation
+from rsm_spark.testing.cluster import ReplicaCluster
+from rsm_spark.testing.ghosts import BrokenInvariantError
+from rsm_spark.testing.ledger_twin import TwinClient
+from rsm_spark.testing.ledger_world import LedgerWorld
+from rsm_spark.testing.nemesis import Nemesis
+from rsm_spark.testing.replica_faults import ReplicaFaults
+from rsm_spark.testing.sessions import SessionClient
+from tests.sim.replica_judge import CALM_S_MAX, Judge
+from tests.sim.replica_setup import draw_settings
+from tests.sim.replica_witness import ChainWatch, witnessed
+
+__all__ = ["Outcome", "Scenario", "run_seed", "run_seed_on_bookies"]
+
+TROUBLE_S = 40.0
+CLIENTS = 5
+_ACKED_MIN = 10
+_STORY_LINES = 40
+_AS_DRAWN: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass
+class Outcome:
+    """What one seed came to.
+
+    Attributes:
+        broken: The invariant that did not hold, with its name in front; None if all did.
+        story: The last events.
+        counts: Acknowledged commands, reads, epochs, entries, and faults by name.
+
+    """
+
+    seed: int
+    broken: str | None = None
+    story: list[str] = field(default_factory=list)
+    signature: str = ""
+    steps: int = 0
+    simulated_s: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+    command: str = "tests.sim.replica_scenario"
+
+    @property
+    def is_worth_counting(self) -> bool:
+        """Whether enough was done, and enough went wrong, for silence to mean anything."""
+        return self.counts["acked"] >= _ACKED_MIN and self.counts["faults"] >= 1
+
+    def report(self) -> str:
+        """Say what is broken, what came before, and how to see it again."""
+        story = "\n".join(f"    {line}" for line in self.story)
+        return (
+            f"seed {self.seed} breaks {self.broken}\n  last events, in simulated seconds:\n{story}\n"
+            f"  replay, on this commit: .venv/bin/python -m {self.command} {self.seed}"
+        )
+
+
+class Scenario:
+    """One seed's world.
+
+    Attributes:
+        world: The twin of the ledger; None on real bookies.
+
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        on_bookies: bool,
+        trouble_s: float,
+        faults: Mapping[str, Any] | None,
+        settings: Mapping[str, Any],
+    ) -> None:
+        self.simulation = Simulation(seed)
+        self.rng = self.simulation.random("test")
+        self.trouble_s = trouble_s
+        self.story: deque[str] = deque(maxlen=_STORY_LINES)
+        self.world: LedgerWorld | None = None
+        self.bookies: SimCluster | None = None
+        if on_bookies:
+            self.bookies = SimCluster(self.simulation)
+            connect: Callable[[SimHost], Any] = self.bookies.connect
+            for bookie in self.bookies.bookies:
+                bookie.on_exit.append(self._supervise)
+        else:
+            self.world = world = LedgerWorld(self.simulation.random("ledgers"))
+
+            async def connect(_host: SimHost) -> TwinClient:
+                return TwinClient(world, await self.simulation.metadata.connect(session_timeout_ms=4000))
+
+        drawn = msgspec.structs.replace(draw_settings(self.rng), **settings)
+        self.cluster = ReplicaCluster(self.simulation, connect, settings=drawn)
+        self.cluster.listeners.append(self._on_replica)
+        self.chain = ChainWatch(self.cluster.ghosts, self.simulation.metadata, self.world)
+        rates = ReplicaFaults.draw(self.rng)
+        rates = ReplicaFaults() if faults is None else msgspec.structs.replace(rates, **faults)
+        bookies = self.bookies.bookies if self.bookies is not None else ()
+        metadata = self.simulation.metadata
+        self.nemesis = Nemesis(self.cluster, metadata, rates, self.rng, world=self.world, bookies=bookies)
+        self.nemesis.on_event = lambda name, host: self.tell(f"FAULT {name} {host}")
+        self.clients = [
+            SessionClient(self.cluster, random.Random(self.rng.random()), f"c{number}") for number in range(CLIENTS)
+        ]
+        self.judge = Judge(self.cluster, self.clients, self.tell)
+
+    def tell(self, what: str) -> None:
+        """Add a line to the story."""
+        self.story.append(f"{self.simulation.loop.time():8.3f} {what}")
+
+    def _on_replica(self, name: str, who: str, what: Any) -> None:
+        if name in ("role", "exit"):
+            self.tell(f"{who} {name} {what!r}")
+
+    def _supervise(self, bookie: SimHost) -> None:
+        self.simulation.after(self.rng.uniform(0.5, 8.0), lambda: None if bookie.is_up else bookie.start())
+
+    async def main(self) -> None:
+        """Work, trouble, calm, judgement."""
+        loop = asyncio.get_running_loop()
+        if self.bookies is not None:
+            self.bookies.start()
+        self.cluster.start()
+        tasks = [loop.create_task(client.run()) for client in self.clients]
+        while sum(client.acknowledged for client in self.clients) < _ACKED_MIN:  # A floor of work in every run.
+            await self._check(0.1, tasks)
+        trouble = loop.create_task(self.nemesis.run(self.trouble_s))
+        while not trouble.done():
+            await self._check(0.5, tasks)
+        trouble.result()
+        self.tell("calm")
+        await self.judge.converge(tasks)
+        self.judge.judge_history()
+
+    async def _check(self, pause_s: float, tasks: list[asyncio.Task[None]]) -> None:
+        await asyncio.sleep(pause_s)
+        self.judge.check_exits()
+        for task in tasks:
+            if task.done():
+                task.result()
+
+    def count(self) -> Counter[str]:
+        """Return what was done."""
+        faults = self.nemesis.counts
+        counts = Counter(
+            acked=sum(client.acknowledged for client in self.clients),
+            faults=sum(faults.values()),
+            epochs=len(set(self.cluster.ghosts.epochs)),
+            entries=len(self.cluster.ghosts.hashes),
+        )
+        for client in self.clients:
+            counts.update({f"reads {kind.name.lower()}": count for kind, count in client.reads.items()})
+        return counts + faults
+
+
+def run_seed(
+    seed: int,
+    trouble_s: float = TROUBLE_S,
+    *,
+    on_bookies: bool = False,
+    has_faults: bool = True,
+    faults: Mapping[str, Any] = _AS_DRAWN,
+    settings: Mapping[str, Any] = _AS_DRAWN,
+    watch: Callable[[Scenario], None] = lambda _scenario: None,
+) -> Outcome:
+    """Run one seed.
+
+    Args:
+        seed: Decides everything.
+        trouble_s: How long anything fails.
+        on_bookies: Real bookies and the real client instead of the twin of the ledger.
+        has_faults: Whether anything fails at all.
+        faults: Attributes of `ReplicaFaults` that are not as the seed draws them.
+        settings: Attributes of `ReplicaSettings`, likewise.
+        watch: Called with the world before it begins.
+
+    """
+    scenario = Scenario(
+        seed, on_bookies=on_bookies, trouble_s=trouble_s, faults=faults if has_faults else None, settings=settings
+    )
+    simulation = scenario.simulation
+    outcome = Outcome(seed)
+    watch(scenario)
+    try:
+        with witnessed():
+            simulation.run(scenario.main(), limit_s=trouble_s + 6 * CALM_S_MAX)
+    except (BrokenInvariantError, SimulationError, AssertionError) as error:
+        outcome.broken = str(error) or repr(error)
+    outcome.story = list(scenario.story)
+    outcome.signature = simulation.signature
+    outcome.steps = simulation.loop.step_count
+    outcome.simulated_s = simulation.loop.time()
+    outcome.counts = scenario.count()
+    return outcome
+
+
+def run_seed_on_bookies(seed: int, trouble_s: float = TROUBLE_S / 2) -> Outcome:
+    """Run one seed on the real client and real bookies."""
+    return run_seed(seed, trouble_s, on_bookies=True)
+
+
+def _main(arguments: list[str]) -> None:
+    """Replay the seeds named; with `--signatures` first, print only each one's signature (the replay gate)."""
+    if arguments[0] == "--signatures":
+        for seed in map(int, arguments[1:]):
+            print(seed, run_seed(seed).signature)
+        return
+    for seed in map(int, arguments):
+        outcome = run_seed(seed)
+        print(outcome.report() if outcome.broken else f"seed {seed} holds: {dict(outcome.counts)}")
+
+
+if __name__ == "__main__":
+    logging.disable(logging.CRITICAL)
+    _main(sys.argv[1:])

@@ -1,0 +1,124 @@
+"""Watches from inside, while replicas run: their core's invariants, and what the log chain says, write by write.
+
+* `validate`         the invariants of leadership hold after every event
+* `single-writer`    epochs rise with every claim, each is one leadership's; nobody else writes the chain
+* `closed-is-final`  all ledgers of the chain but the last are closed, with the end of their own metadata, for good
+* `no-gap`           ledgers join at the end and leave at the front, their revisions follow one another
+* `acked-is-durable` a ledger is deleted when the chain names it as being deleted, or never has named it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from ledger.testing.metadata import SimMetadata
+from ledger.testing.metadata_tree import Change
+from rsm_spark.core.chain import LogChain, chain_path, decode_chain
+from rsm_spark.core.leadership import LeaderProtocol
+from rsm_spark.testing.cluster import LOG
+from rsm_spark.testing.ghosts import Ghosts
+from rsm_spark.testing.ledger_world import LedgerWorld
+
+__all__ = ["ChainWatch", "witnessed"]
+
+
+class ChainWatch:
+    """Judges every version of the log chain.
+
+    Args:
+        ghosts: To be told of what is broken.
+        metadata: The store.
+        world: The twin of the ledger, if there is one.
+
+    Attributes:
+        chain: As committed.
+        version: Of the chain.
+        listeners: Called with each version and its bytes.
+
+    """
+
+    def __init__(self, ghosts: Ghosts, metadata: SimMetadata, world: LedgerWorld | None) -> None:
+        self.chain: LogChain | None = None
+        self.version = -1
+        self.listeners: list[Callable[[bytes, int], None]] = []
+        self._ghosts = ghosts
+        self._world = world
+        self._path = chain_path(LOG)
+        metadata.on_change.append(self._on_change)
+        if world is not None:
+            world.listeners.append(self._on_ledger)
+
+    def _on_change(self, change: Change) -> None:
+        if change.path != self._path:
+            return
+        fail = self._ghosts.fail
+        if change.node is None:
+            fail("acked-is-durable", "the log chain is deleted")
+        assert change.node is not None
+        before, after = self.chain, decode_chain(change.node.value, log_name=LOG)
+        if before is not None:
+            if (after.leader_epoch, after.leader) != (before.leader_epoch, before.leader) and (
+                after.leader_epoch <= before.leader_epoch or after.ledgers != before.ledgers
+            ):
+                fail("single-writer", f"{after.leader} writes epoch {after.leader_epoch} over {before.leader_epoch}")
+            self._compare(before, after)
+        self._judge_ends(after)
+        self.chain, self.version = after, change.node.version
+        for listener in self.listeners:
+            listener(change.node.value, change.node.version)
+
+    def _compare(self, before: LogChain, after: LogChain) -> None:
+        fail = self._ghosts.fail
+        known = [ledger.ledger_id for ledger in before.ledgers]
+        kept = [ledger.ledger_id for ledger in after.ledgers if ledger.ledger_id in known]
+        if known[len(known) - len(kept) :] != kept or (known and not kept):
+            fail("no-gap", f"the chain goes from {known} to {[x.ledger_id for x in after.ledgers]}")
+        lost = set(known) - set(kept) - set(after.deleting)
+        if lost:
+            fail("acked-is-durable", f"ledgers {sorted(lost)} leave the chain and are not named as being deleted")
+        ends = {ledger.ledger_id: ledger.closed for ledger in before.ledgers if ledger.closed is not None}
+        for ledger in after.ledgers:
+            if ledger.closed != ends.get(ledger.ledger_id, ledger.closed):
+                fail("closed-is-final", f"ledger {ledger.ledger_id} ends elsewhere in a later chain")
+
+    def _judge_ends(self, chain: LogChain) -> None:
+        fail, last = self._ghosts.fail, None
+        for ledger in chain.ledgers:
+            if last is not None and last.closed is None:
+                fail("closed-is-final", f"ledger {last.ledger_id} has a successor and no end")
+            elif (
+                last is not None and last.closed is not None and ledger.first_revision != last.closed.last_revision + 1
+            ):
+                fail("no-gap", f"ledger {ledger.ledger_id} begins with revision {ledger.first_revision}")
+            last = ledger
+            if self._world is None:
+                continue
+            twin = self._world.ledgers.get(ledger.ledger_id)
+            if twin is None:
+                fail("acked-is-durable", f"the chain names ledger {ledger.ledger_id}, which does not exist")
+            elif ledger.closed is not None and (
+                not twin.is_closed or twin.metadata.last_entry_id != ledger.closed.last_entry_id
+            ):
+                fail("closed-is-final", f"ledger {ledger.ledger_id}: {ledger.closed} is not its end")
+
+    def _on_ledger(self, name: str, ledger_id: int, _number: int) -> None:
+        if name == "delete" and self.chain is not None:
+            if ledger_id in [ledger.ledger_id for ledger in self.chain.ledgers]:
+                self._ghosts.fail("acked-is-durable", f"ledger {ledger_id} is deleted, the chain names it")
+
+
+@contextmanager
+def witnessed() -> Iterator[None]:
+    """Check inside the block that leadership is sound after every event."""
+    handle = LeaderProtocol.handle
+
+    def validated(self: LeaderProtocol, event: Any) -> Any:
+        effects = handle(self, event)
+        self.validate()
+        return effects
+
+    with patch.object(LeaderProtocol, "handle", validated):
+        yield
