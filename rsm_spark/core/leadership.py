@@ -276,8 +276,10 @@ class LeaderProtocol:
         added = ChainLedger(event.ledger_id, event.created_ms, self.epoch, self.tip.revision + 1)
         first = event.ledger_id if chain.first_ledger_id < 0 else chain.first_ledger_id
         grown = msgspec.structs.replace(chain, first_ledger_id=first, ledgers=(*ledgers, added))
-        check_chain_size(grown, self.chain_bytes_max, log_name=self.log_name)
-        return self._write_chain(grown, self.version)
+        effects = self._write_chain(grown, self.version)
+        assert self._write is not None
+        check_chain_size(self._write.value, len(grown.ledgers), self.chain_bytes_max, log_name=self.log_name)
+        return effects
 
     def _ledger_chained(self) -> list[Effect]:
         """Begin the ledger, now that the chain names it: with the batch of the one before, if there is one."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+
+import msgspec
 import pytest
 
 from rsm_spark.core.chain import (
@@ -54,17 +57,33 @@ def test_paths_lie_under_the_root_of_logs() -> None:
     assert members_path("orders") == "/rsm/services/orders/members"
 
 
-def test_chain_of_two_thousand_ledgers_with_the_longest_numbers_fits_a_node_of_zookeeper() -> None:
-    end = ClosedEnd(10**9, 10**15, 10**13, 10**12, "ef" * 32)
-    ledgers = tuple(ChainLedger(2**62 + index, 10**13, 10**6, 10**15, end) for index in range(2_000))
-    chain = LogChain("ab" * 16, 2**62, 10**6, Leadership("r" * 100, "cd" * 16), ledgers)
-    size = len(encode_chain(chain))
-    assert size < CHAIN_BYTES_MAX
-    check_chain_size(chain, CHAIN_BYTES_MAX, log_name="orders")
-    assert decode_chain(encode_chain(chain), log_name="orders") == chain
+def test_chain_of_ten_thousand_ledgers_fits_a_node_of_zookeeper() -> None:
+    rng = random.Random(1)
+
+    def ledger(index: int) -> ChainLedger:
+        revision = 10**11 + index * 10**6
+        ms = 1_763_000_000_000 + index * 3_600_000 + rng.randrange(100_000)
+        end = ClosedEnd(rng.randrange(10**6), revision + 10**6 - 1, ms, rng.randrange(2**28), rng.randbytes(32).hex())
+        return ChainLedger(rng.randrange(2**31), ms, 10**4, revision, end)
+
+    chain = LogChain("ab" * 16, 2**31, 10**4, CHAIN.leader, tuple(ledger(index) for index in range(10_000)))
+    value = encode_chain(chain)
+    check_chain_size(value, 10_000, CHAIN_BYTES_MAX, log_name="orders")
+    assert decode_chain(value, log_name="orders") == chain
+    assert encode_chain(decode_chain(value, log_name="orders")) == value
+
+
+def test_chain_of_a_few_ledgers_can_be_read_by_anybody() -> None:
+    chain = LogChain("ab" * 16, ledgers=tuple(ChainLedger(index, 0, 1, 1) for index in range(50)))
+    assert msgspec.json.decode(encode_chain(chain))["log_id"] == "ab" * 16
 
 
 def test_chain_that_has_grown_too_long_is_refused_with_what_to_do() -> None:
-    chain = LogChain("ab" * 16, ledgers=tuple(ChainLedger(index, 0, 1, 1) for index in range(100)))
-    with pytest.raises(ChainTooLargeError, match="log orders: a chain of 100 ledgers has .* bytes, .*rsm log trim --dry-run"):
-        check_chain_size(chain, 1_000, log_name="orders")
+    with pytest.raises(ChainTooLargeError, match="log orders: a chain of 100 ledgers has 1,001 bytes, .*--dry-run"):
+        check_chain_size(bytes(1_001), 100, 1_000, log_name="orders")
+
+
+@pytest.mark.parametrize("value", [b"", b"nonsense", b"\x78\x01nonsense"])
+def test_bytes_that_are_no_chain_are_told(value: bytes) -> None:
+    with pytest.raises(CorruptLogError, match="its znode holds no chain"):
+        decode_chain(value, log_name="orders")
