@@ -1,4 +1,4 @@
-"""`rsm map put | get | delete | cas | scan`: the replicated map from the command line."""
+"""`rsm map`: the replicated map from the command line."""
 
 from __future__ import annotations
 
@@ -9,35 +9,49 @@ import typer
 
 from ledger.errors import UsageError
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
+from rsm_spark.store import map_lease_cli, map_read_cli, map_txn_cli, map_watch_cli
 from rsm_spark.store.client import MapClient
-from rsm_spark.store.terminal import Json, LogName, MetadataUriOption, RsmRoot, key_bytes, print_json, run, shown
+from rsm_spark.store.terminal import (
+    TIMEOUT_S,
+    Json,
+    KeyArgument,
+    LogName,
+    MetadataUriOption,
+    RsmRoot,
+    TimeoutOption,
+    key_bytes,
+    print_json,
+    run,
+)
 
 __all__ = ["app"]
 
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
-    help="Put, get, scan: the replicated map.",
+    help="Put, get, scan, watch: the replicated map.",
     pretty_exceptions_enable=False,
 )
+app.add_typer(map_lease_cli.app, name="lease")
+app.command()(map_read_cli.get)
+app.command()(map_read_cli.scan)
+app.command()(map_read_cli.ttl)
+app.command()(map_txn_cli.txn)
+app.command()(map_watch_cli.watch)
 
-_Key = Annotated[str, typer.Argument(help="The key, as text.")]
-_Timeout = Annotated[float, typer.Option("--timeout", min=0.01, help="Seconds to wait for a leader.")]
-_Replica = Annotated[
-    str | None,
-    typer.Option("--replica", metavar="HOST:PORT", help="Read from this replica, at the revision that it has."),
-]
-_TIMEOUT_S = 15.0
+_Prefix = Annotated[str, typer.Option("--prefix", help="Only keys that begin with it.")]
 
 
 @app.command()
 def put(
-    key: _Key,
+    key: KeyArgument,
     value: Annotated[str, typer.Argument(help="The value, as text; '-' reads it from standard input.")],
     log: LogName,
+    ttl_ms: Annotated[int, typer.Option("--ttl-ms", min=0, help="It goes by itself after so long; 0 = it stays.")] = 0,
+    lease: Annotated[int, typer.Option("--lease", min=0, help="It goes with this lease; 0 = none.")] = 0,
     metadata_uri: MetadataUriOption = None,
     rsm_root: RsmRoot = DEFAULT_RSM_ROOT,
-    timeout: _Timeout = _TIMEOUT_S,
+    timeout: TimeoutOption = TIMEOUT_S,
     json: Json = False,
 ) -> None:
     """Write a key.
@@ -47,12 +61,14 @@ def put(
 
         rsm map put picture - --log files < picture.png
 
+        rsm map put session/7 open --ttl-ms 60000 --log web
+
     """
     content = sys.stdin.buffer.read() if value == "-" else key_bytes(value)
 
     async def _put() -> int:
         async with await MapClient.connect(log, metadata_uri, rsm_root=rsm_root, timeout_s=timeout) as client:
-            return await client.put(key_bytes(key), content)
+            return await client.put(key_bytes(key), content, ttl_ms=ttl_ms, lease=lease)
 
     revision = run(_put())
     if json:
@@ -62,52 +78,12 @@ def put(
 
 
 @app.command()
-def get(
-    key: _Key,
-    log: LogName,
-    metadata_uri: MetadataUriOption = None,
-    replica: _Replica = None,
-    rsm_root: RsmRoot = DEFAULT_RSM_ROOT,
-    timeout: _Timeout = _TIMEOUT_S,
-    json: Json = False,
-) -> None:
-    """Print the value of a key, byte for byte; exit code 1 if there is no such key.
-
-    Examples:
-        rsm map get order/1 --log orders
-
-        rsm map get order/1 --log orders --json
-
-    """
-
-    async def _get() -> Any:
-        async with await MapClient.connect(
-            log, metadata_uri, replica=replica, rsm_root=rsm_root, timeout_s=timeout
-        ) as client:
-            return await client.get(key_bytes(key))
-
-    found = run(_get())
-    if json:
-        if found is None:
-            print_json({"key": key, "found": False})
-        else:
-            print_json({"key": key, "found": True, "value": shown(found.value), "revision": found.revision})
-    elif found is not None:
-        sys.stdout.buffer.write(found.value + (b"\n" if sys.stdout.isatty() else b""))
-        sys.stdout.buffer.flush()
-    else:
-        typer.echo(f"rsm: log {log}: there is no key {key!r}", err=True)
-    if found is None:
-        raise typer.Exit(1)
-
-
-@app.command()
 def delete(
-    key: _Key,
+    key: KeyArgument,
     log: LogName,
     metadata_uri: MetadataUriOption = None,
     rsm_root: RsmRoot = DEFAULT_RSM_ROOT,
-    timeout: _Timeout = _TIMEOUT_S,
+    timeout: TimeoutOption = TIMEOUT_S,
     json: Json = False,
 ) -> None:
     """Remove a key; that there is none is no error.
@@ -130,7 +106,7 @@ def delete(
 
 @app.command()
 def cas(
-    key: _Key,
+    key: KeyArgument,
     value: Annotated[str | None, typer.Argument(help="The new value, as text; without one the key is removed.")] = None,
     *,
     log: LogName,
@@ -139,7 +115,7 @@ def cas(
     absent: Annotated[bool, typer.Option("--absent", help="Or that there is no such key.")] = False,
     metadata_uri: MetadataUriOption = None,
     rsm_root: RsmRoot = DEFAULT_RSM_ROOT,
-    timeout: _Timeout = _TIMEOUT_S,
+    timeout: TimeoutOption = TIMEOUT_S,
     json: Json = False,
 ) -> None:
     """Compare and set: write a key only if it is as expected; exit code 1 if it is not.
@@ -174,42 +150,63 @@ def cas(
 
 
 @app.command()
-def scan(
+def incr(
+    key: KeyArgument,
     log: LogName,
-    prefix: Annotated[str, typer.Option("--prefix", help="Only keys that begin with it.")] = "",
-    start: Annotated[str | None, typer.Option("--start", help="First key.")] = None,
-    end: Annotated[str | None, typer.Option("--end", help="Behind the last key.")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Most rows.")] = None,
+    by: Annotated[int, typer.Option("--by", help="What is added; may be below 0.")] = 1,
     metadata_uri: MetadataUriOption = None,
-    replica: _Replica = None,
     rsm_root: RsmRoot = DEFAULT_RSM_ROOT,
-    timeout: _Timeout = _TIMEOUT_S,
+    timeout: TimeoutOption = TIMEOUT_S,
     json: Json = False,
 ) -> None:
-    """Print keys and values in order of the keys.
+    """Add to the integer of a key, once; print what it holds then. A key that does not exist counts as 0.
 
     Examples:
-        rsm map scan --log orders --prefix order/ --limit 10
+        rsm map incr visits --log web
 
-        rsm map scan --log orders --json
+        rsm map incr stock/7 --by -3 --log shop
 
     """
 
-    async def _scan() -> None:
-        async with await MapClient.connect(
-            log, metadata_uri, replica=replica, rsm_root=rsm_root, timeout_s=timeout
-        ) as client:
-            rows = client.scan(
+    async def _incr() -> Any:
+        async with await MapClient.connect(log, metadata_uri, rsm_root=rsm_root, timeout_s=timeout) as client:
+            return await client.increment(key_bytes(key), by)
+
+    result = run(_incr())
+    if json:
+        print_json({"key": key, "value": result.value, "revision": result.revision})
+    else:
+        typer.echo(str(result.value))
+
+
+@app.command()
+def delete_range(
+    log: LogName,
+    prefix: _Prefix = "",
+    start: Annotated[str | None, typer.Option("--start", help="First key; '' for the very first.")] = None,
+    end: Annotated[str | None, typer.Option("--end", help="Behind the last key.")] = None,
+    metadata_uri: MetadataUriOption = None,
+    rsm_root: RsmRoot = DEFAULT_RSM_ROOT,
+    timeout: TimeoutOption = TIMEOUT_S,
+    json: Json = False,
+) -> None:
+    """Remove all keys of a range at once: 10,000 at most.
+
+    Examples:
+        rsm map delete-range --prefix order/1 --log orders
+
+    """
+
+    async def _delete() -> Any:
+        async with await MapClient.connect(log, metadata_uri, rsm_root=rsm_root, timeout_s=timeout) as client:
+            return await client.delete_range(
                 prefix=key_bytes(prefix),
                 start=None if start is None else key_bytes(start),
                 end=None if end is None else key_bytes(end),
-                limit=limit,
             )
-            async for row in rows:
-                if json:
-                    print_json({"key": shown(row.key), "value": shown(row.value), "revision": row.revision})
-                else:
-                    sys.stdout.buffer.write(row.key + b"\t" + row.value + b"\n")
-        sys.stdout.flush()
 
-    run(_scan())
+    removed = run(_delete())
+    if json:
+        print_json({"keys": removed.key_count, "revision": removed.revision})
+    else:
+        typer.echo(f"{removed.key_count} keys")

@@ -11,7 +11,20 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import typer
 
-__all__ = ["Json", "LogName", "MetadataUriOption", "RsmRoot", "key_bytes", "print_json", "run", "shown"]
+__all__ = [
+    "TIMEOUT_S",
+    "Json",
+    "KeyArgument",
+    "LogName",
+    "MetadataUriOption",
+    "ReplicaOption",
+    "RsmRoot",
+    "TimeoutOption",
+    "key_bytes",
+    "print_json",
+    "run",
+    "shown",
+]
 
 Result = TypeVar("Result")
 
@@ -26,6 +39,13 @@ MetadataUriOption = Annotated[
     ),
 ]
 RsmRoot = Annotated[str, typer.Option("--rsm-root", help="Root of the logs in ZooKeeper.")]
+KeyArgument = Annotated[str, typer.Argument(help="The key, as text.")]
+TIMEOUT_S = 15.0
+TimeoutOption = Annotated[float, typer.Option("--timeout", min=0.01, help="Seconds to wait for a leader.")]
+ReplicaOption = Annotated[
+    str | None,
+    typer.Option("--replica", metavar="HOST:PORT", help="Read from this replica, at the revision that it has."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 
 
