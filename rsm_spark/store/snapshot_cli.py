@@ -1,0 +1,302 @@
+"""`rsm snapshot list | show | verify`: snapshots on a disk, in a lake, and of the replicas that run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ledger.client.client import LedgerClient
+from ledger.errors import UsageError
+from rsm_spark.core.chain import DEFAULT_RSM_ROOT
+from rsm_spark.errors import CorruptSnapshotError, MissingLogError, SnapshotError
+from rsm_spark.runtime.verifying import checkpoint_difference
+from rsm_spark.snapshots.manifest import SnapshotManifest
+from rsm_spark.store.snapshot_source import Holding, Source, logged_checkpoint, open_replicas, open_store
+from rsm_spark.store.terminal import Json, MetadataUriOption, RsmRoot, print_json, run
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="List, describe and verify snapshots.",
+    pretty_exceptions_enable=False,
+)
+_DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", help="Those on this disk: a replica's folder.", show_default=False)
+]
+_Lake = Annotated[
+    str | None, typer.Option("--lake", metavar="PATH", help="Those in this lake.", show_default="running replicas'")
+]
+_Log = Annotated[str | None, typer.Option("--log", envvar="RSM_LOG", help="Name of the log.", show_default=False)]
+_Replica = Annotated[str | None, typer.Option("--replica", help="Of the running ones, only this.", show_default="all")]
+_Revision = Annotated[int | None, typer.Argument(help="Its revision.", show_default="the newest")]
+
+
+class _Place:
+    """Where the options say to look."""
+
+    def __init__(
+        self, data_dir: Path | None, lake: str | None, log: str | None, replica: str | None, uri: str | None, root: str
+    ) -> None:
+        if data_dir is not None and lake is not None:
+            raise UsageError("--data-dir and --lake are two places: name one")
+        self.data_dir, self.lake, self.log, self.replica = data_dir, lake, log, replica
+        self.uri, self.root = uri, root
+
+    @property
+    def is_running(self) -> bool:
+        return self.data_dir is None and self.lake is None
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Source]:
+        if not self.is_running:
+            yield open_store(self.data_dir, self.lake, self.log)
+            return
+        if self.log is None:
+            raise UsageError("name the log of the running replicas (--log), a folder (--data-dir) or a lake (--lake)")
+        client = await LedgerClient.connect(self.uri)
+        try:
+            async with open_replicas(client, self.log, self.root, self.replica) as source:
+                yield source
+        finally:
+            await client.close()
+
+
+@app.command("list")
+def list_snapshots(
+    data_dir: _DataDir = None,
+    lake: _Lake = None,
+    log: _Log = None,
+    replica: _Replica = None,
+    metadata_uri: MetadataUriOption = None,
+    rsm_root: RsmRoot = DEFAULT_RSM_ROOT,
+    json: Json = False,
+) -> None:
+    """List snapshots, newest first, and the damaged ones.
+
+    Examples:
+        rsm snapshot list --log orders
+
+        rsm snapshot list --data-dir /var/lib/orders-a --json
+
+        rsm snapshot list --lake s3://bucket/snapshots --log orders
+
+    """
+    place = _Place(data_dir, lake, log, replica, metadata_uri, rsm_root)
+
+    async def _list() -> None:
+        async with place.open() as source:
+            holdings = await source.holdings()
+        if json:
+            for one in holdings:
+                print_json(_told(one))
+        else:
+            _print(holdings)
+
+    run(_list())
+
+
+@app.command()
+def show(
+    revision: _Revision = None,
+    data_dir: _DataDir = None,
+    lake: _Lake = None,
+    log: _Log = None,
+    replica: _Replica = None,
+    metadata_uri: MetadataUriOption = None,
+    rsm_root: RsmRoot = DEFAULT_RSM_ROOT,
+    json: Json = False,
+) -> None:
+    """Show all that a snapshot says of itself.
+
+    Examples:
+        rsm snapshot show 120345 --data-dir /var/lib/orders-a
+
+        rsm snapshot show --lake /lake --log orders --json
+
+    """
+    place = _Place(data_dir, lake, log, replica, metadata_uri, rsm_root)
+
+    async def _show() -> None:
+        async with place.open() as source:
+            where, manifest = _chosen(await source.holdings(), revision)[0]
+        said = {"place": where, **msgspec.to_builtins(manifest)}
+        if json:
+            print_json(said)
+        else:
+            for name, value in said.items():
+                typer.echo(f"{name}: {_line(name, value)}")
+
+    run(_show())
+
+
+@app.command()
+def verify(
+    revision: _Revision = None,
+    data_dir: _DataDir = None,
+    lake: _Lake = None,
+    log: _Log = None,
+    replica: _Replica = None,
+    metadata_uri: MetadataUriOption = None,
+    rsm_root: RsmRoot = DEFAULT_RSM_ROOT,
+    json: Json = False,
+) -> None:
+    """Read a snapshot back, every byte and row, and compare it with its manifest and with the log.
+
+    The log is asked for its checkpoint of that revision if --metadata-uri is given, or for running replicas. Exit
+    code 0 only if nothing differs. What is found is told to you alone: replicas verify, and log it, by themselves.
+
+    Examples:
+        rsm snapshot verify --data-dir /var/lib/orders-a
+
+        rsm snapshot verify 120345 --log orders --metadata-uri zk+hierarchical://127.0.0.1:2181/ledgers
+
+    """
+    place = _Place(data_dir, lake, log, replica, metadata_uri, rsm_root)
+
+    async def _verify() -> bool:
+        async with place.open() as source:
+            verdicts = [
+                await _verdict(place, source, where, manifest)
+                for where, manifest in _chosen(await source.holdings(), revision)
+            ]
+        for verdict in verdicts:
+            if json:
+                print_json(verdict)
+            else:
+                result = "whole" if verdict["ok"] else f"WRONG: {verdict['reason']}"
+                typer.echo(
+                    f"{verdict['place']}: revision {verdict['revision']:,}, {verdict['rows']:,} rows: {result}; "
+                    f"checkpoint in the log: {verdict['checkpoint']}"
+                )
+        return all(verdict["ok"] for verdict in verdicts)
+
+    if not run(_verify()):
+        raise typer.Exit(1)
+
+
+async def _verdict(place: _Place, source: Source, where: str, manifest: SnapshotManifest) -> dict[str, Any]:
+    verdict: dict[str, Any] = {
+        "place": where,
+        "log": manifest.log_name,
+        "revision": manifest.revision,
+        "rows": manifest.row_count,
+        "digest": manifest.digest,
+        "ok": True,
+        "reason": "",
+        "checkpoint": "not compared",
+    }
+    try:
+        await source.read_back(where, manifest)
+        if place.is_running or place.uri is not None:
+            verdict["checkpoint"] = await _compared(place, manifest)
+    except CorruptSnapshotError as error:
+        verdict.update(ok=False, reason=str(error))
+    return verdict
+
+
+async def _compared(place: _Place, manifest: SnapshotManifest) -> str:
+    """Compare with the log; return what was found.
+
+    Raises:
+        CorruptSnapshotError: They differ.
+
+    """
+    client = await LedgerClient.connect(place.uri)
+    try:
+        logged = await logged_checkpoint(client, place.log or manifest.log_name, place.root, manifest.revision)
+    except MissingLogError as error:
+        return f"gone: {error}"
+    finally:
+        await client.close()
+    if logged is None:
+        return "none for this revision"
+    difference = checkpoint_difference(manifest, logged.digest.hex(), logged.row_count, logged.prefix_hash.hex())
+    if difference:
+        raise CorruptSnapshotError(difference)
+    return "agrees"
+
+
+def _chosen(holdings: list[Holding], revision: int | None) -> list[tuple[str, SnapshotManifest]]:
+    """Return the snapshot of a revision, or the newest, of each place that has it.
+
+    Raises:
+        SnapshotError: Nobody has it.
+
+    """
+    found = [(one.place, next((m for m in one.manifests if revision in (None, m.revision)), None)) for one in holdings]
+    there = [(where, manifest) for where, manifest in found if manifest is not None]
+    if there:
+        return there
+    places = ", ".join(one.place for one in holdings) or "no replica that runs"
+    known = sorted({m.revision for one in holdings for m in one.manifests})
+    reasons = [line for one in holdings for line in ([one.error] if one.error else one.damaged)]
+    raise SnapshotError(
+        f"no whole snapshot{'' if revision is None else f' of revision {revision}'} in: {places}; there are: "
+        f"{', '.join(map(str, known)) or 'none'}{''.join(f'; {line}' for line in reasons)}"
+    )
+
+
+def _told(holding: Holding) -> dict[str, Any]:
+    return {
+        "place": holding.place,
+        "snapshots": [
+            {
+                "log": one.log_name,
+                "log_id": one.log_id,
+                "revision": one.revision,
+                "rows": one.row_count,
+                "bytes": sum(file.bytes for file in one.files),
+                "created_ms": one.created_ms,
+                "digest": one.digest,
+                "ledger_id": one.ledger_id,
+                "entry_id": one.entry_id,
+                "written_by": one.written_by,
+            }
+            for one in holding.manifests
+        ],
+        "damaged": holding.damaged,
+        "error": holding.error,
+    }
+
+
+def _print(holdings: list[Holding]) -> None:
+    console = Console()
+    table = Table(box=None)
+    for title in ("place", "log", "revision", "rows", "bytes", "written by", "digest"):
+        table.add_column(title, no_wrap=True, overflow="fold")
+    for holding in holdings:
+        for one in holding.manifests:
+            size = sum(file.bytes for file in one.files)
+            table.add_row(
+                holding.place,
+                one.log_name,
+                f"{one.revision:,}",
+                f"{one.row_count:,}",
+                f"{size:,}" if size else "-",
+                one.written_by or "?",
+                one.digest[:8],
+            )
+    if table.row_count:
+        console.print(table)
+    for holding in holdings:
+        for line in [f"damaged: {line}" for line in holding.damaged] + ([holding.error] if holding.error else []):
+            console.print(f"{holding.place}: {line}", soft_wrap=True, highlight=False, markup=False)
+    if not table.row_count:
+        console.print(f"no snapshots in: {', '.join(one.place for one in holdings) or 'no replica runs'}")
+
+
+def _line(name: str, value: Any) -> str:
+    if name == "machine":
+        return f"{value['name']}, version {value['version']}, tables {', '.join(t['name'] for t in value['tables'])}"
+    if name == "files":
+        return ", ".join(f"{one['name']} ({one['rows']:,} rows, {one['bytes']:,} bytes)" for one in value) or "none"
+    return str(value)
