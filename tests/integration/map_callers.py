@@ -23,6 +23,7 @@ TIMEOUTS_S = (1.0, 3.0, 20.0)
 """The first two give up before a failover is over: outcomes stay unknown."""
 PAUSE_S = 0.02
 """Mean, between two calls of one client: the history, not the machine, is to be loaded."""
+COUNTER = b"counter-"
 _TELL_S = 0.2
 
 
@@ -47,18 +48,9 @@ class Caller:
             await asyncio.sleep(self._rng.expovariate(1 / PAUSE_S))
 
     async def call(self) -> None:
-        rng, key = self._rng, self._rng.choice(self._keys)
-        kind = rng.choices([Kind.GET, Kind.PUT, Kind.COMPARE_AND_SET, Kind.DELETE], [8, 4, 5, 1])[0]
-        value = None if kind in (Kind.GET, Kind.DELETE) else b"%d/%d" % (self._number, next(self._fresh))
-        if kind is Kind.COMPARE_AND_SET and rng.random() < 0.1:
-            value = None
-        by_revision = kind is Kind.COMPARE_AND_SET and rng.random() < 0.5
-        known_value, known_revision = self._known.get(key, (None, 0))
-        expected = (known_revision or None) if by_revision else known_value
-        if kind is not Kind.COMPARE_AND_SET:
-            expected = None
-        began_s = time.monotonic()
-        asked = Call(self._number, key, kind, began_s, argument=value, expected=expected, by_revision=by_revision)
+        began_s, key = time.monotonic(), self._rng.choice(self._keys)
+        asked = self._increment_or_get(key) if key.startswith(COUNTER) else self._anything_else(key)
+        asked = asked._replace(began_s=began_s)
         try:
             reply = await self._ask(asked)
         except OutcomeUnknownError:
@@ -68,6 +60,25 @@ class Caller:
             pass  # Certainly not applied: it has no place in the history.
         else:
             self.calls.append(asked._replace(ended_s=time.monotonic(), reply=reply))
+
+    def _increment_or_get(self, key: bytes) -> Call:
+        kind = self._rng.choices([Kind.INCREMENT, Kind.GET, Kind.DELETE], [8, 4, 1])[0]
+        return Call(
+            self._number, key, kind, 0.0, argument=self._rng.choice([1, 1, 7, -3]) if kind is Kind.INCREMENT else None
+        )
+
+    def _anything_else(self, key: bytes) -> Call:
+        rng = self._rng
+        kind = rng.choices([Kind.GET, Kind.PUT, Kind.COMPARE_AND_SET, Kind.DELETE], [8, 4, 5, 1])[0]
+        value = None if kind in (Kind.GET, Kind.DELETE) else b"%d/%d" % (self._number, next(self._fresh))
+        if kind is Kind.COMPARE_AND_SET and rng.random() < 0.1:
+            value = None
+        by_revision = kind is Kind.COMPARE_AND_SET and rng.random() < 0.5
+        known_value, known_revision = self._known.get(key, (None, 0))
+        expected = (known_revision or None) if by_revision else known_value
+        if kind is not Kind.COMPARE_AND_SET:
+            expected = None
+        return Call(self._number, key, kind, 0.0, argument=value, expected=expected, by_revision=by_revision)
 
     async def _ask(self, call: Call) -> Reply:
         client, key, timeout_s = self._client, call.key, self._timeout_s
@@ -82,9 +93,20 @@ class Caller:
                     key, expected=call.expected, value=call.argument, timeout_s=timeout_s
                 )
                 return Reply(done=done.succeeded, revision=done.revision)
-        found = await client.get(key, timeout_s=timeout_s)
-        self._known[key] = (None, 0) if found is None else (found.value, found.revision)
-        return Reply(value=None, revision=0) if found is None else Reply(value=found.value, revision=found.revision)
+            case Kind.INCREMENT:
+                value, revision = await client.increment(key, call.argument, timeout_s=timeout_s)
+                return Reply(value=value, revision=revision)
+        reply = await read(client, key, timeout_s)
+        self._known[key] = (reply.value, reply.revision)
+        return reply
+
+
+async def read(client: MapClient, key: bytes, timeout_s: float) -> Reply:
+    """Get a key; a counter as the number that it holds."""
+    found = await client.get(key, timeout_s=timeout_s)
+    if found is None:
+        return Reply(value=None, revision=0)
+    return Reply(value=int(found.value) if key.startswith(COUNTER) else found.value, revision=found.revision)
 
 
 def _tell(callers: list[Caller]) -> None:
@@ -95,7 +117,7 @@ def _tell(callers: list[Caller]) -> None:
 
 
 async def main(metadata_uri: str, log: str, path: str, seed: str, client_count: str, key_count: str) -> None:
-    keys = [b"key-%d" % number for number in range(int(key_count))]
+    keys = [b"key-%d" % number for number in range(int(key_count))] + [COUNTER + b"%d" % number for number in range(2)]
     clients = [await MapClient.connect(log, metadata_uri) for _ in range(int(client_count))]
     callers = [Caller(n, client, random.Random(f"{seed}/{n}"), keys) for n, client in enumerate(clients)]
     stop = asyncio.Event()
@@ -108,8 +130,7 @@ async def main(metadata_uri: str, log: str, path: str, seed: str, client_count: 
         task.result()
     for key in keys:  # What is there in the end, read by somebody who waits as long as it takes.
         began_s = time.monotonic()
-        found = await clients[0].get(key, timeout_s=60)
-        reply = Reply(revision=0) if found is None else Reply(value=found.value, revision=found.revision)
+        reply = await read(clients[0], key, 60)
         callers[0].calls.append(Call("end", key, Kind.GET, began_s, time.monotonic(), reply=reply))
     await asyncio.to_thread(Path(path).write_bytes, encode_history(call for one in callers for call in one.calls))
     _tell(callers)
