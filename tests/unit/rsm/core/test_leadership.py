@@ -7,18 +7,13 @@ import random
 import msgspec
 import pytest
 
-from rsm_spark.core.admission import FormatLevelError, LedgerPasswordError
-from rsm_spark.core.batching import Batch
 from rsm_spark.core.chain import (
     ChainLedger,
-    ChainTooLargeError,
     ClosedEnd,
-    Leadership,
     LogChain,
     decode_chain,
     encode_chain,
 )
-from rsm_spark.core.envelope import Envelope
 from rsm_spark.core.leadership import TRANSITIONS, LeaderProtocol, Phase
 from rsm_spark.core.leadership_events import (
     AddFailed,
@@ -31,7 +26,6 @@ from rsm_spark.core.leadership_events import (
     ChainWritten,
     CloseLedger,
     CreateLedger,
-    DeleteLedgers,
     DropBatch,
     Effect,
     ElectionWon,
@@ -56,50 +50,20 @@ from rsm_spark.core.leadership_events import (
 )
 from rsm_spark.core.position import LogPosition
 from rsm_spark.core.state import StateTip
-
-ME = Leadership("one", "11" * 16)
-LOG_ID = "ab" * 16
-TIP = StateTip(10, b"\x01" * 32, 3, 1000)
-OPEN_LEDGER = ChainLedger(7, 5, 3, 4)
-CHAIN = LogChain(LOG_ID, 7, 3, Leadership("two", "22" * 16), (OPEN_LEDGER,))
-BATCH = Batch(b"payload", b"\x02" * 32, Envelope(b"", 4, 11, 10, 1100, 2, TIP.prefix_hash), (), ())
-
-EVENTS: dict[type, Event] = {
-    type(event): event
-    for event in (
-        ElectionWon(), ChainRead(encode_chain(CHAIN), 5), ChainWritten(6), ChainWriteFailed(),
-        LedgerRecovered(7, 3, 99), LedgerGone(7), Replayed(TIP, LogPosition(7, 3)), LedgerCreated(8, 6),
-        BatchComposed(BATCH), RollDue(), EntryConfirmed(0), AddFailed(), LedgerEndLearned(-1, 0), Resigned("lost"),
-        TrimDue((7,)), LedgersDeleted((7,)), FormatRaiseDue(2),
-    )
-}  # fmt: skip
-
-
-def _protocol(*events: Event, chain: LogChain = CHAIN) -> LeaderProtocol:
-    protocol = LeaderProtocol(ME, "log", TIP, None, format_level=2)
-    for event in events:
-        protocol.handle(event)
-        protocol.validate()
-    del chain
-    return protocol
-
-
-CLAIMED = (ElectionWon(), ChainRead(encode_chain(CHAIN), 5), ChainWritten(6))
-REPLAYED = (*CLAIMED, LedgerRecovered(7, 3, 99), Replayed(TIP, LogPosition(7, 3)))
-CHAINED = (*REPLAYED, LedgerCreated(8, 6), ChainWritten(7))
-STARTED = (*CHAINED, BatchComposed(BATCH), EntryConfirmed(0))
-SENT = (*STARTED, BatchComposed(BATCH))
-PATHS: dict[Phase, tuple[Event, ...]] = {
-    Phase.FOLLOW: (),
-    Phase.CLAIM: CLAIMED[:2],
-    Phase.RECOVER: CLAIMED,
-    Phase.CREATE: REPLAYED,
-    Phase.CHAIN: CHAINED[:-1],
-    Phase.LEAD: STARTED,
-    Phase.SENT: SENT,
-    Phase.CLOSE: (*SENT, AddFailed()),
-    Phase.AMEND: (*STARTED, TrimDue((7,))),
-}
+from tests.unit.rsm.core.leadership_paths import (
+    BATCH,
+    CHAIN,
+    CLAIMED,
+    EVENTS,
+    LOG_ID,
+    ME,
+    OPEN_LEDGER,
+    PATHS,
+    SENT,
+    STARTED,
+    TIP,
+    at,
+)
 
 
 def test_take_over_claims_recovers_replays_creates_chains_and_starts() -> None:
@@ -138,7 +102,7 @@ def test_first_leader_of_a_log_has_nothing_to_recover_and_names_the_first_ledger
 def test_ledger_that_the_chain_knows_as_closed_is_not_recovered_again() -> None:
     closed = msgspec.structs.replace(OPEN_LEDGER, closed=ClosedEnd(3, 10, 1000, 99, "00"))
     chain = msgspec.structs.replace(CHAIN, ledgers=(closed,))
-    protocol = _protocol(ElectionWon(), ChainRead(encode_chain(chain), 5))
+    protocol = at(ElectionWon(), ChainRead(encode_chain(chain), 5))
     (replay,) = protocol.handle(ChainWritten(6))
     assert isinstance(replay, ReplayLog)
 
@@ -148,7 +112,7 @@ def test_every_event_that_is_not_legal_is_refused_and_changes_nothing(phase: Pha
     for kind, event in EVENTS.items():
         if kind in TRANSITIONS[phase]:
             continue
-        protocol = _protocol(*PATHS[phase])
+        protocol = at(*PATHS[phase])
         before = vars(protocol).copy()
         with pytest.raises(ValueError, match="not legal"):
             protocol.handle(event)
@@ -157,7 +121,7 @@ def test_every_event_that_is_not_legal_is_refused_and_changes_nothing(phase: Pha
 
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.FOLLOW])
 def test_resigning_ends_every_phase(phase: Phase) -> None:
-    protocol = _protocol(*PATHS[phase])
+    protocol = at(*PATHS[phase])
     assert protocol.phase is phase
     effects = protocol.handle(Resigned("session lost"))
     assert isinstance(effects[-1], StepDown)
@@ -175,14 +139,14 @@ def test_resigning_ends_every_phase(phase: Phase) -> None:
 def test_batch_is_certainly_not_applied_only_between_a_known_end_and_the_next_append(
     events: tuple[Event, ...], applied_never: bool
 ) -> None:
-    drop, step_down = _protocol(*events).handle(Resigned("session lost"))
+    drop, step_down = at(*events).handle(Resigned("session lost"))
     assert drop == DropBatch(BATCH, applied_never)
     assert isinstance(step_down, StepDown)
     assert step_down.rebuild
 
 
 def test_failed_add_learns_the_end_before_anything_is_proposed_again() -> None:
-    protocol = _protocol(*SENT)
+    protocol = at(*SENT)
     assert protocol.handle(AddFailed()) == [CloseLedger(8)]
     assert protocol.handle(LedgerEndLearned(0, 50)) == [CreateLedger(LOG_ID, 4, 8)]
     (write,) = protocol.handle(LedgerCreated(9, 7))
@@ -191,7 +155,7 @@ def test_failed_add_learns_the_end_before_anything_is_proposed_again() -> None:
 
 
 def test_failed_add_that_was_stored_is_answered_and_not_appended_again() -> None:
-    protocol = _protocol(*SENT, AddFailed())
+    protocol = at(*SENT, AddFailed())
     answer, create = protocol.handle(LedgerEndLearned(1, 50))
     assert isinstance(answer, AnswerBatch)
     assert create == CreateLedger(LOG_ID, 4, 8)
@@ -202,13 +166,13 @@ def test_failed_add_that_was_stored_is_answered_and_not_appended_again() -> None
 
 @pytest.mark.parametrize("end", [-1, 2])
 def test_end_below_what_was_confirmed_or_beyond_what_was_sent_halts(end: int) -> None:
-    effects = _protocol(*SENT, AddFailed()).handle(LedgerEndLearned(end, 50))
+    effects = at(*SENT, AddFailed()).handle(LedgerEndLearned(end, 50))
     assert isinstance(effects[-1], Halt)
     assert effects[0] == DropBatch(BATCH, applied_never=False)
 
 
 def test_roll_closes_creates_chains_and_leads_on() -> None:
-    protocol = _protocol(*STARTED)
+    protocol = at(*STARTED)
     assert protocol.handle(RollDue()) == [CloseLedger(8)]
     assert protocol.handle(LedgerEndLearned(0, 50)) == [CreateLedger(LOG_ID, 4, 8)]
     (write,) = protocol.handle(LedgerCreated(9, 7))
@@ -224,7 +188,7 @@ def test_chain_write_without_a_reply_is_judged_by_reading_again(phase: Phase) ->
         assert protocol._write is not None
         return WriteChain(protocol._write.value, protocol._write.held_version)
 
-    protocol = _protocol(*PATHS[phase])
+    protocol = at(*PATHS[phase])
     sent = write(protocol)
     assert protocol.handle(ChainWriteFailed()) == [ReadChain()]
     assert protocol.handle(ChainRead(b"before", sent.held_version)) == [sent]
@@ -236,7 +200,7 @@ def test_chain_write_without_a_reply_is_judged_by_reading_again(phase: Phase) ->
 
 @pytest.mark.parametrize("phase", [Phase.CLAIM, Phase.CHAIN, Phase.AMEND])
 def test_chain_written_by_somebody_else_deposes(phase: Phase) -> None:
-    protocol = _protocol(*PATHS[phase])
+    protocol = at(*PATHS[phase])
     assert protocol._write is not None
     version = protocol._write.held_version
     protocol.handle(ChainWriteFailed())
@@ -246,117 +210,14 @@ def test_chain_written_by_somebody_else_deposes(phase: Phase) -> None:
 
 
 def test_missing_ledger_deposes_if_the_chain_has_moved_else_halts() -> None:
-    protocol = _protocol(*CLAIMED)
+    protocol = at(*CLAIMED)
     assert protocol.handle(LedgerGone(7)) == [ReadChain()]
     assert protocol._write is None
     (step_down,) = protocol.handle(ChainRead(b"", 9))
     assert isinstance(step_down, StepDown)
-    protocol = _protocol(*CLAIMED, LedgerGone(7))
+    protocol = at(*CLAIMED, LedgerGone(7))
     _, halt = protocol.handle(ChainRead(b"", 6))
     assert isinstance(halt, Halt)
-
-
-def _written(effects: list[Effect]) -> LogChain:
-    (write,) = effects
-    assert isinstance(write, WriteChain)
-    return decode_chain(write.value, log_name="log")
-
-
-def test_trim_takes_ledgers_out_of_the_chain_then_deletes_them_then_forgets_them() -> None:
-    protocol = _protocol(*STARTED)
-    chain = _written(protocol.handle(TrimDue((7,))))
-    assert ([ledger.ledger_id for ledger in chain.ledgers], chain.deleting) == ([8], (7,))
-    assert chain.first_ledger_id == 7
-    assert protocol.handle(ChainWritten(8)) == [DeleteLedgers((7,))]
-    assert protocol.phase is Phase.LEAD
-    chain = _written(protocol.handle(LedgersDeleted((7,))))
-    assert chain.deleting == ()
-    assert protocol.handle(ChainWritten(9)) == []
-    assert protocol.leading
-
-
-@pytest.mark.parametrize("ledger_ids", [(), (8,), (7, 8), (9,), (7, 7)])
-def test_nothing_but_a_prefix_that_leaves_the_current_ledger_is_trimmed(ledger_ids: tuple[int, ...]) -> None:
-    protocol = _protocol(*STARTED)
-    with pytest.raises(ValueError, match="no prefix"):
-        protocol.handle(TrimDue(ledger_ids))
-    assert protocol.phase is Phase.LEAD
-
-
-def test_no_ledger_is_deleted_before_the_chain_write_is_known_to_have_arrived() -> None:
-    protocol = _protocol(*STARTED, TrimDue((7,)))
-    assert protocol.handle(ChainWriteFailed()) == [ReadChain()]
-    assert protocol._write is not None
-    sent = protocol._write
-    assert protocol.handle(ChainRead(b"as before", sent.held_version)) == [WriteChain(sent.value, sent.held_version)]
-    protocol.handle(ChainWriteFailed())
-    (step_down,) = protocol.handle(ChainRead(b"somebody else's", sent.held_version + 1))
-    assert isinstance(step_down, StepDown)
-    assert step_down.deposed
-
-
-def test_take_over_goes_on_with_the_ledgers_that_the_leader_before_was_deleting() -> None:
-    chain = msgspec.structs.replace(CHAIN, deleting=(3, 4))
-    protocol = LeaderProtocol(ME, "log", TIP, None)
-    for event in (ElectionWon(), ChainRead(encode_chain(chain), 5), *CHAINED[2:-1]):
-        protocol.handle(event)
-    assert protocol.handle(ChainWritten(7)) == [DeleteLedgers((3, 4)), BeginLeadership(4)]
-    protocol.handle(BatchComposed(BATCH))
-    protocol.handle(EntryConfirmed(0))
-    assert _written(protocol.handle(LedgersDeleted((3, 4)))).deleting == ()
-
-
-def test_ledgers_of_a_second_trim_are_deleted_once() -> None:
-    protocol = _protocol(*STARTED, RollDue(), LedgerEndLearned(0, 50), LedgerCreated(9, 7), ChainWritten(8))
-    protocol.handle(TrimDue((7,)))
-    assert protocol.handle(ChainWritten(9)) == [DeleteLedgers((7,))]
-    assert _written(protocol.handle(TrimDue((8,)))).deleting == (7, 8)
-    assert protocol.handle(ChainWritten(10)) == [DeleteLedgers((8,))]
-    assert _written(protocol.handle(LedgersDeleted((7,)))).deleting == (8,)
-
-
-def test_deletions_that_the_chain_does_not_name_write_nothing() -> None:
-    protocol = _protocol(*STARTED)
-    assert protocol.handle(LedgersDeleted((99,))) == []
-    assert protocol.phase is Phase.LEAD
-
-
-def test_format_level_rises_once_and_never_beyond_what_the_leader_knows() -> None:
-    protocol = _protocol(*STARTED)
-    assert _written(protocol.handle(FormatRaiseDue(2))).format_level == 2
-    assert protocol.handle(ChainWritten(8)) == []
-    assert protocol.handle(FormatRaiseDue(2)) == []
-    with pytest.raises(ValueError, match="knows up to 2"):
-        protocol.handle(FormatRaiseDue(3))
-
-
-def test_log_of_a_higher_format_level_is_not_claimed() -> None:
-    protocol = LeaderProtocol(ME, "log", TIP, None, format_level=1)
-    protocol.handle(ElectionWon())
-    with pytest.raises(FormatLevelError, match="format level 2, this version knows up to 1"):
-        protocol.handle(ChainRead(encode_chain(msgspec.structs.replace(CHAIN, format_level=2)), 5))
-
-
-def test_claim_leaves_the_mark_of_the_password_and_a_leader_of_another_password_claims_nothing() -> None:
-    protocol = LeaderProtocol(ME, "log", TIP, None, password_mark="scrypt:aa")
-    protocol.handle(ElectionWon())
-    claimed = _written(protocol.handle(ChainRead(encode_chain(CHAIN), 5)))
-    assert claimed.password_mark == "scrypt:aa"
-    other = LeaderProtocol(ME, "log", TIP, None, password_mark="none")
-    other.handle(ElectionWon())
-    with pytest.raises(LedgerPasswordError, match="this process was given none"):
-        other.handle(ChainRead(encode_chain(claimed), 6))
-
-
-def test_chain_that_the_metadata_store_would_not_take_is_not_written_but_may_shrink() -> None:
-    protocol = LeaderProtocol(ME, "log", TIP, None, chain_bytes_max=400)
-    for event in REPLAYED:
-        protocol.handle(event)
-    with pytest.raises(ChainTooLargeError, match="a chain of 2 ledgers has 5.. bytes, the metadata store takes 400"):
-        protocol.handle(LedgerCreated(8, 6))
-    roomy = _protocol(*STARTED)
-    roomy.chain_bytes_max = 10
-    assert isinstance(roomy.handle(TrimDue((7,)))[0], WriteChain)
 
 
 def _chores(protocol: LeaderProtocol) -> list[Event]:
