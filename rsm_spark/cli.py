@@ -47,6 +47,7 @@ _SUMMARIES = {
     "store": "Run a replica of the state store.",
     "map": "Put, get, scan: the replicated map.",
     "log": "List, describe and print replicated logs.",
+    "snapshot": "List, describe and verify snapshots.",
     "status": "Show leader, replicas and lag.",
     "doctor": "Look at this installation and the cluster, and say what to do.",
     "config": "Show what a process would run with, and from where.",
