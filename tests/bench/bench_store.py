@@ -137,7 +137,8 @@ class Bench:
         found = await measure_boots(self._cluster, self._folder, BOOT_KEY_COUNT)
         size = "1m" if BOOT_KEY_COUNT == 1_000_000 else str(BOOT_KEY_COUNT)
         self._ours["map_bulk_puts"].append(found["bulk_puts"])
-        self._ours["replay_per_s"].append(found["replay_per_s"])
+        for name in ("replay_per_s", "verify_per_s", "resurrect_s"):
+            self._ours[name].append(found[name])
         for name in ("replay", "boot", "peer_boot"):
             self._ours[f"{name}_{size}_keys_s"].append(found[f"{name}_s"])
 
@@ -158,12 +159,14 @@ class Bench:
 def _unit(name: str) -> str:
     if name.endswith("_ms"):
         return "ms"
-    if name == "replay_per_s":
-        return "records/s"
+    if name.endswith("_per_s"):
+        return {"replay_per_s": "records/s", "verify_per_s": "rows/s"}[name]
     return "s" if name.endswith("_s") else "ops/s"
 
 
 def _build_peer(folder: Path) -> EtcdPeer | None:
+    if set(PARTS) == {"boot"}:
+        return None
     say("building etcd: a minute or two when it is the first time")
     try:
         return EtcdPeer(folder, key_count=len(KEYS), value_bytes=len(VALUE))

@@ -13,7 +13,10 @@ from ledger.dev.cluster import DevCluster
 from rsm_demo.child import Child
 from rsm_spark.errors import ConnectionLostError
 from rsm_spark.grpc.channel import ReplicaChannel
+from rsm_spark.snapshots.lake import LakeSnapshots, lake_place
+from rsm_spark.snapshots.local import LocalSnapshots
 from rsm_spark.store.client import MapClient
+from rsm_spark.store.service import SNAPSHOTS_FOLDER
 from tests.bench.figure import say
 from tests.bench.store_load import VALUE, start_replica
 
@@ -21,6 +24,7 @@ LOG = "bench-boot"
 _NO_SNAPSHOTS = ("--snapshot-s", "0", "--snapshot-bytes", "0")
 _BATCH = 2_000
 _LIMIT_S = 600.0
+_NAMES = ("loader", "reader", "fresh")
 
 
 async def measure_boots(cluster: DevCluster, folder: Path, key_count: int) -> dict[str, float]:
@@ -48,17 +52,38 @@ async def measure_boots(cluster: DevCluster, folder: Path, key_count: int) -> di
         fresh, figures["peer_boot_s"] = await _boot(cluster, folder, "fresh", revision)
         await fresh.stop()
         await reader.stop()
+        say("  verification, and a copy in the lake")
+        figures["verify_per_s"] = await asyncio.to_thread(_verify_and_copy, folder)
+        await leader.stop()
+        for name in _NAMES:
+            shutil.rmtree(folder / name)
+        say("  boot from the lake, no replica's disk left")
+        fresh, figures["resurrect_s"] = await _boot(cluster, folder, "fresh", revision, "--lake", str(folder / "lake"))
+        await fresh.stop()
     finally:
         await leader.stop()
-        for name in ("loader", "reader", "fresh"):
+        for name in (*_NAMES, "lake"):
             shutil.rmtree(folder / name, ignore_errors=True)
     return figures
 
 
-async def _boot(cluster: DevCluster, folder: Path, name: str, revision: int) -> tuple[Child, float]:
+def _verify_and_copy(folder: Path) -> float:
+    """Read the newest snapshot back, as a verifier does, then write it to the lake; return rows/s read."""
+    local = LocalSnapshots(folder / "reader" / SNAPSHOTS_FOLDER)
+    manifest = local.manifests()[0]
+    began = time.perf_counter()
+    damage = local.scrub(manifest)
+    assert damage is None, damage
+    row_count = sum(1 for _ in local.read(manifest))
+    per_s = row_count / (time.perf_counter() - began)
+    LakeSnapshots(lake_place(str(folder / "lake"), LOG)).write(manifest, local.read(manifest))
+    return per_s
+
+
+async def _boot(cluster: DevCluster, folder: Path, name: str, revision: int, *options: str) -> tuple[Child, float]:
     """Start a replica; return it, and the seconds from its start until it has applied this revision."""
     began = time.perf_counter()
-    child = await start_replica(name, cluster, folder, "--follow-only", *_NO_SNAPSHOTS, log=LOG)
+    child = await start_replica(name, cluster, folder, "--follow-only", *_NO_SNAPSHOTS, *options, log=LOG)
     await _reach(child, "revision", revision)
     return child, time.perf_counter() - began
 
