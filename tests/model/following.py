@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.model.rules import need, rule
-from tests.model.world import CLOSED, Chain, Entry, Ledger, Phase, World, write_chain
+from tests.model.world import CLOSED, Chain, Entry, Ledger, Phase, State, World, write_chain
 
 __all__ = ["apply", "deleted_by", "next_entry", "orphans", "step_down"]
 
@@ -39,6 +39,17 @@ def crash(w: World, i: int) -> None:
     r = w.replica(i)
     r.state, r.place = r.snapshot
     r.ahead = r.state
+
+
+@rule
+def boot(w: World, i: int, state: State, place: tuple[int, int]) -> None:
+    """Begin with a snapshot: whosever it is, it holds what is committed."""
+    r = w.replica(i)
+    need(r.phase == Phase.FOLLOW, "it does not follow")
+    need(state.number == 0 or w.truth[state.number - 1] == state.prefix, "nobody committed this state")
+    r.state = r.ahead = state
+    r.place = place
+    r.snapshot = (state, place)
 
 
 @rule
@@ -131,23 +142,44 @@ def trim(w: World, i: int) -> None:
     copies = sum(other.snapshot[1][0] > first for other in w.replicas)
     need(first != r.ledger and w.ledgers[first].meta == CLOSED, "it is being written")
     need(copies >= (1 if "one_copy" in w.bugs else min(2, len(w.replicas))), "not enough snapshots reach beyond it")
-    r.phase = Phase.TRIM
-    held = r.held
-    write_chain(
-        w, r, held._replace(version=held.version + 1, ledgers=held.ledgers[1:], deleting=(*held.deleting, first))
-    )
+    amend(w, i, (first,))
 
 
 @rule
 def delete(w: World, i: int) -> None:
     """What has left the chain is deleted, and then forgotten."""
+    held = w.replicas[i].held
+    need(held is not None and held.deleting, "nothing is to be deleted")
+    assert held is not None
+    for number in held.deleting:
+        remove(w, number)
+    amend(w, i, forgotten=held.deleting)
+
+
+@rule
+def amend(w: World, i: int, leaving: tuple[int, ...] = (), forgotten: tuple[int, ...] = ()) -> None:
+    """A leader writes the chain with nothing in flight: ledgers leave at the front, or are deleted and forgotten."""
     r = w.replica(i)
-    need(r.phase == Phase.LEAD and r.held is not None and r.held.deleting, "nothing is to be deleted")
-    assert r.held is not None
-    for number in r.held.deleting:
-        w.ledger(number).is_gone = True
-    r.phase = Phase.TRIM
-    write_chain(w, r, r.held._replace(version=r.held.version + 1, deleting=()))
+    held = r.held
+    need(r.phase == Phase.LEAD and r.batch is None and held is not None, "it does not lead, or a batch is in flight")
+    assert held is not None
+    need(tuple(number for number, _ in held.ledgers[: len(leaving)]) == leaving, "they are not at the front")
+    need(r.ledger not in leaving, "it is being written")
+    need(all(w.ledgers[number].is_gone for number in forgotten), "it is not deleted")
+    deleting = tuple(number for number in (*held.deleting, *leaving) if number not in forgotten)
+    r.phase = Phase.AMEND
+    chain = held._replace(version=held.version + 1, ledgers=held.ledgers[len(leaving) :], deleting=deleting)
+    write_chain(w, r, chain)
+
+
+@rule
+def remove(w: World, number: int) -> None:
+    """Delete a ledger: the chain has named it as being deleted, or an earlier leader never chained it."""
+    led, chain = w.ledger(number), w.chain
+    need(not any(number == named for named, _ in chain.ledgers), "the chain names it")
+    was_named = any(number in before.deleting for before in w.history)
+    need(was_named or led.epoch < chain.epoch, "its creator may still chain it")
+    led.is_gone = True
 
 
 def orphans(w: World, i: int, chain: Chain) -> list[int]:

@@ -18,7 +18,7 @@ def elect(w: World, i: int) -> None:
     r = w.replica(i)
     need(r.phase == Phase.FOLLOW, "only a follower is elected")
     r.phase, r.write, r.held, r.asked = Phase.CLAIM, None, None, w.chain.version
-    r.is_recovered = r.leading = False
+    r.epoch, r.is_recovered, r.leading = 0, False, False
 
 
 @rule
@@ -103,7 +103,7 @@ def _arrived(w: World, i: int, chain: Chain) -> None:
     if r.phase == Phase.CLAIM:
         r.phase = Phase.RECOVER
         r.is_recovered = all(end is not None for _, end in chain.ledgers)
-    elif r.phase == Phase.TRIM:
+    elif r.phase == Phase.AMEND:
         r.phase = Phase.LEAD
     elif r.phase == Phase.CHAIN:
         if any(epoch == r.epoch and who != i for epoch, who in w.chained):

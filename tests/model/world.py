@@ -44,7 +44,7 @@ class Phase:
     """Where a replica stands: the names of the code, which the replayed traces compare."""
 
     FOLLOW, CLAIM, RECOVER, CREATE, CHAIN = "follow", "claim", "recover", "create", "chain"
-    LEAD, SENT, CLOSE, TRIM = "lead", "sent", "close", "trim"
+    LEAD, SENT, CLOSE, AMEND = "lead", "sent", "close", "amend"
 
 
 class Record(NamedTuple):
