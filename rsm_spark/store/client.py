@@ -122,7 +122,7 @@ class MapClient(MapReads, MapWrites, MapLeases, MapWatches):
         security: Security | None = None,
     ) -> None:
         link = ClientLink(finder, log, is_one_replica=is_stale, followers=followers, limits=limits, security=security)
-        super().__init__(link, log, timeout_s)
+        super().__init__(link, log, timeout_s, spreads_reads=followers is not None)
         self._watched = WatchedReplicas(finder, followers, security or Security.from_environment())
         self._store: MetadataStore | None = None
 

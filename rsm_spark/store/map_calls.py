@@ -20,13 +20,15 @@ class MapCalls:
         link: To the replicas.
         log: Name of the log.
         timeout_s: Time limit of a call that names none.
+        spreads_reads: Reads that need not be linearizable go to several replicas.
 
     """
 
-    def __init__(self, link: ClientLink, log: str, timeout_s: float) -> None:
+    def __init__(self, link: ClientLink, log: str, timeout_s: float, *, spreads_reads: bool = False) -> None:
         self._link = link
         self._log = log
         self._timeout_s = timeout_s
+        self._spreads_reads = spreads_reads
 
     async def _command(self, command: m.MapCommand, timeout_s: float | None) -> tuple[m.MapReply, int]:
         """Return the reply to a command, and the revision of the map right after it."""

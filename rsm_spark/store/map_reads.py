@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 
-from rsm_spark.core.freshness import Freshness
+from rsm_spark.core.freshness import LINEARIZABLE, Freshness
 from rsm_spark.errors import InvalidCommandError
 from rsm_spark.store.kv import messages as m
 from rsm_spark.store.map_calls import MapCalls, checked_key, scan_range
@@ -67,7 +67,8 @@ class MapReads(MapCalls):
             end: Exclusive; not with `prefix`.
             limit: Most rows wanted.
             timeout_s: Time limit of each page (10,000 rows or 2 MiB).
-            read: How new the first page must be.
+            read: How new the first page must be. A client that spreads its reads (`read_from="any"`) scans at the
+                leader all the same: the pages of a scan come from one replica.
 
         Raises:
             ScanExpiredError: Between two pages so much was written that the replica does not remember the rows any
@@ -93,6 +94,7 @@ class MapReads(MapCalls):
         """Iterate over the pages of a scan, all of one revision; see `scan`."""
         at, behind = scan_range(prefix, start, end)
         revision, left = 0, limit
+        read = LINEARIZABLE if self._spreads_reads else read
         while left != 0:
             wanted = m.SCAN_LIMIT_MAX if left is None else min(left, m.SCAN_LIMIT_MAX)
             page = await self._page_of(m.Scan(at, behind, wanted, revision, keeps=True), timeout_s, read)

@@ -37,6 +37,8 @@ QUARANTINE_FOLDER = "quarantine"
 _EVIDENCE_MAX = 1_000_000  # Nothing removes evidence but its reader.
 _NAME_BYTES_MAX = 200
 _DRAIN_S = 5.0
+_SUCCESSOR_S_MAX = 1.0
+_SUCCESSOR_POLL_S = 0.05
 _ANY_ADDRESSES = frozenset({"0.0.0.0", "::"})
 
 
@@ -100,6 +102,7 @@ class StoreService:
         address: "host:port" that clients are told.
         server: Its gRPC server; further services are added before `start`.
         replica: The replica; its role, revision, digest.
+        watches: The streams of those who watch it.
 
     Raises:
         RsmError: The port is taken, or not on loopback.
@@ -114,6 +117,7 @@ class StoreService:
         lake: SnapshotStore | None = None,
         machine: StateMachine | None = None,
     ) -> None:
+        self._client = client
         self._settings = settings
         self._snapshots = LocalSnapshots(settings.data_dir / SNAPSHOTS_FOLDER, keep=settings.keep_snapshots)
         self.server = ReplicaServer(settings.log, bind=settings.bind, port=settings.port, security=settings.security)
@@ -139,8 +143,8 @@ class StoreService:
         PeerService(
             settings.log, settings.replica_id, self._snapshots, self.replica.report, domain=settings.replica.domain
         ).add_to(self.server)
-        self._watches = WatchService(settings.log, machine.description, ChangeFeed.of(self.replica))
-        self._watches.add_to(self.server)
+        self.watches = WatchService(settings.log, machine.description, ChangeFeed.of(self.replica))
+        self.watches.add_to(self.server)
 
     async def start(self) -> None:
         """Load the state, follow the log, serve.
@@ -164,7 +168,7 @@ class StoreService:
     async def stop(self) -> None:
         """Leave in an orderly way: lead no more, answer what was taken, then stop serving."""
         await self.replica.stop()
-        self._watches.close()
+        self.watches.close()
         await self.server.stop(_DRAIN_S)
 
     async def wait_stopped(self) -> None:
