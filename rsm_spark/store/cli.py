@@ -7,12 +7,11 @@ import os
 import socket
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import typer
 
-from ledger.configuration import configured
 from ledger.errors import UsageError
 from ledger.logs import configure_logs
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
@@ -21,6 +20,44 @@ from rsm_spark.runtime import ReplicaSettings
 from rsm_spark.runtime.probes import ProbeSettings
 from rsm_spark.snapshots import SnapshotStore
 from rsm_spark.store.app import SESSION_TIMEOUT_MS, ReadyNotice, run_store
+from rsm_spark.store.run_options import (
+    Advertise,
+    Bind,
+    Bookies,
+    CheckpointRecords,
+    Conf,
+    DataDir,
+    Domain,
+    FollowOnly,
+    HttpBind,
+    HttpPort,
+    KeepSnapshots,
+    Lake,
+    LakePeriod,
+    LogFormat,
+    LogLevel,
+    PasswordFile,
+    Port,
+    ReadyLag,
+    ReplicaId,
+    Retention,
+    RollAge,
+    RollBytes,
+    RollRecords,
+    SessionTimeout,
+    SessionTtl,
+    SingleCopy,
+    SnapshotBytes,
+    SnapshotPeriod,
+    TlsCa,
+    TlsCert,
+    TlsClientCa,
+    TlsKey,
+    TokenFile,
+    TrimPeriod,
+    TrimSingleCopy,
+    VerifyPeriod,
+)
 from rsm_spark.store.service import StoreSettings
 from rsm_spark.store.terminal import Json, LogName, MetadataUriOption, RsmRoot, print_json
 
@@ -38,95 +75,48 @@ def _store() -> None:
     pass
 
 
-_DataDir = Annotated[Path, typer.Option("--data-dir", help="The replica's own folder; snapshots lie in it.")]
-_ReplicaId = Annotated[
-    str | None, typer.Option("--replica-id", help="Stable name of this replica.", show_default="host and folder")
-]
-_Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="For clients; 0 = any that is free.")]
-_Bind = Annotated[str, typer.Option("--bind", help="Address to listen on.")]
-_Advertise = Annotated[
-    str, typer.Option("--advertise", metavar="HOST:PORT", help="Told to clients.", show_default="where it listens")
-]
-_TlsCert = Annotated[
-    str | None,
-    typer.Option("--tls-cert", metavar="PEM", envvar="RSM_STORE__TLS_CERT", help="Certificate to serve with."),
-]
-_TlsKey = Annotated[
-    str | None, typer.Option("--tls-key", metavar="PEM", envvar="RSM_STORE__TLS_KEY", help="Its private key.")
-]
-_TlsCa = Annotated[
-    str | None,
-    typer.Option("--tls-ca", metavar="PEM", envvar="RSM_STORE__TLS_CA", help="Who signs other replicas' certificates."),
-]
-_TlsClientCa = Annotated[
-    str | None,
-    typer.Option(
-        "--tls-client-ca", metavar="PEM", envvar="RSM_STORE__TLS_CLIENT_CA", help="Serve only callers it has signed."
-    ),
-]
-_TokenFile = Annotated[
-    str | None,
-    typer.Option(
-        "--token-file", metavar="FILE", envvar="RSM_STORE__TOKEN_FILE", help="Serve only callers who know it."
-    ),
-]
-_Bookies = Annotated[
-    str, typer.Option("--bookies", metavar="E/Qw/Qa", help="Ensemble, write quorum and ack quorum of the log.")
-]
-_SingleCopy = Annotated[bool, typer.Option("--single-copy", help="Allow an ack quorum of 1: one disk lost, log lost.")]
-_Lake = Annotated[str | None, typer.Option("--lake", metavar="PATH", help="Where snapshots lie to boot from.")]
-_FollowOnly = Annotated[bool, typer.Option("--follow-only", help="Never lead.")]
-_RollBytes = Annotated[int, typer.Option(help="A ledger is followed by a new one at so many.")]
-_RollAge = Annotated[float, typer.Option(help="… or at this age.")]
-_SnapshotPeriod = Annotated[float, typer.Option(help="Period of local snapshots; 0 = none by time.")]
-_SnapshotBytes = Annotated[int, typer.Option(help="Log bytes between them; 0 = none by size.")]
-_KeepSnapshots = Annotated[int, typer.Option(min=3, help="Whole local snapshots to keep.")]
-_SessionTimeout = Annotated[int, typer.Option(min=200, help="ZooKeeper gives a silent leader up after so long.")]
-_Conf = Annotated[Path | None, configured("store")]
-_HttpPort = Annotated[
-    int | None,
-    typer.Option(
-        "--http-port", min=0, max=65535, help="Answer /healthz, /readyz, /metrics, /status here; 0 = any that is free."
-    ),
-]
-_HttpBind = Annotated[str, typer.Option("--http-bind", help="Address for that.")]
-_ReadyLag = Annotated[float, typer.Option(min=0, help="A follower that is further behind is not ready.")]
-_LogFormat = Annotated[str, typer.Option(help="text, or json: one object a line.")]
-_LogLevel = Annotated[str, typer.Option(help="debug, info, warning, error.")]
-
-
 @app.command()
 def run(
     log: LogName,
-    data_dir: _DataDir,
+    data_dir: DataDir,
     metadata_uri: MetadataUriOption = None,
-    replica_id: _ReplicaId = None,
-    port: _Port = 0,
-    bind: _Bind = "127.0.0.1",
-    advertise: _Advertise = "",
-    tls_cert: _TlsCert = None,
-    tls_key: _TlsKey = None,
-    tls_ca: _TlsCa = None,
-    tls_client_ca: _TlsClientCa = None,
-    token_file: _TokenFile = None,
-    bookies: _Bookies = "2/2/2",
-    single_copy: _SingleCopy = False,
-    lake: _Lake = None,
-    follow_only: _FollowOnly = False,
-    roll_bytes: _RollBytes = _DEFAULTS.roll_bytes,
-    roll_s: _RollAge = _DEFAULTS.roll_s,
-    snapshot_s: _SnapshotPeriod = _DEFAULTS.snapshot_s,
-    snapshot_bytes: _SnapshotBytes = _DEFAULTS.snapshot_bytes,
-    keep_snapshots: _KeepSnapshots = 3,
-    session_timeout_ms: _SessionTimeout = SESSION_TIMEOUT_MS,
+    replica_id: ReplicaId = None,
+    port: Port = 0,
+    bind: Bind = "127.0.0.1",
+    advertise: Advertise = "",
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_ca: TlsCa = None,
+    tls_client_ca: TlsClientCa = None,
+    token_file: TokenFile = None,
+    bookies: Bookies = "2/2/2",
+    single_copy: SingleCopy = False,
+    lake: Lake = None,
+    follow_only: FollowOnly = False,
+    roll_bytes: RollBytes = _DEFAULTS.roll_bytes,
+    roll_records: RollRecords = _DEFAULTS.roll_records,
+    roll_s: RollAge = _DEFAULTS.roll_s,
+    retention_s: Retention = _DEFAULTS.retention_ms / 1000,
+    trim_s: TrimPeriod = _DEFAULTS.trim_s,
+    trim_single_copy: TrimSingleCopy = False,
+    domain: Domain = "",
+    snapshot_s: SnapshotPeriod = _DEFAULTS.snapshot_s,
+    snapshot_bytes: SnapshotBytes = _DEFAULTS.snapshot_bytes,
+    keep_snapshots: KeepSnapshots = 3,
+    verify_s: VerifyPeriod = _DEFAULTS.verify_s,
+    lake_s: LakePeriod = _DEFAULTS.lake_s,
+    checkpoint_records: CheckpointRecords = _DEFAULTS.checkpoint_records,
+    session_ttl_ms: SessionTtl = _DEFAULTS.session_ttl_ms,
+    password_file: PasswordFile = None,
+    session_timeout_ms: SessionTimeout = SESSION_TIMEOUT_MS,
     rsm_root: RsmRoot = DEFAULT_RSM_ROOT,
-    http_port: _HttpPort = None,
-    http_bind: _HttpBind = "127.0.0.1",
-    ready_lag_s: _ReadyLag = 10.0,
-    log_level: _LogLevel = "warning",
-    log_format: _LogFormat = "text",
+    http_port: HttpPort = None,
+    http_bind: HttpBind = "127.0.0.1",
+    ready_lag_s: ReadyLag = 10.0,
+    log_level: LogLevel = "warning",
+    log_format: LogFormat = "text",
     json: Json = False,
-    _conf: _Conf = None,
+    _conf: Conf = None,
 ) -> None:
     """Run a replica until ctrl-C or SIGTERM; two or more of them make the map highly available.
 
@@ -147,10 +137,20 @@ def run(
         write_quorum=write_quorum,
         ack_quorum=ack_quorum,
         allow_single_copy=single_copy,
+        ledger_password=_password(password_file),
         roll_bytes=roll_bytes,
+        roll_records=roll_records,
         roll_s=roll_s,
+        retention_ms=int(retention_s * 1000),
+        trim_s=trim_s,
+        single_copy=trim_single_copy,
+        domain=domain,
         snapshot_s=snapshot_s,
         snapshot_bytes=snapshot_bytes,
+        verify_s=verify_s,
+        lake_s=lake_s,
+        checkpoint_records=checkpoint_records,
+        session_ttl_ms=session_ttl_ms,
         campaign=not follow_only,
     )
     name = replica_id or _default_id(data_dir)
@@ -205,6 +205,19 @@ def _quorum(text: str) -> tuple[int, int, int]:
     if len(parts) != 3 or not all(part.isdigit() for part in parts):
         raise UsageError(f"--bookies {text!r}: expected ensemble/write quorum/ack quorum, for example 3/3/2")
     return int(parts[0]), int(parts[1]), int(parts[2])
+
+
+def _password(path: Path | None) -> bytes:
+    """Read the ledgers' password; what the file holds is told nobody."""
+    if path is None:
+        return b""
+    try:
+        password = path.read_bytes().rstrip(b"\r\n")
+    except OSError as error:
+        raise UsageError(f"--password-file {path}: {error.strerror}") from None
+    if not password or b"\n" in password:
+        raise UsageError(f"--password-file {path}: expected one line")
+    return password
 
 
 def _default_id(data_dir: Path) -> str:
