@@ -58,6 +58,7 @@ class ReceivedRequests(msgspec.Struct, frozen=True, gc=False):
         log: Name of the log that the client means.
         requests: In the order in which they are answered.
         freshness: Of the queries.
+        payload_bytes: Of all requests.
 
     """
 
@@ -65,6 +66,7 @@ class ReceivedRequests(msgspec.Struct, frozen=True, gc=False):
     log: str
     requests: list[Request]
     freshness: Freshness
+    payload_bytes: int
 
 
 class ReceivedAnswers(msgspec.Struct, gc=False):
@@ -137,9 +139,11 @@ def _read_requests(message: store_pb2.Requests) -> ReceivedRequests:
         Command(session, sequence, answered_up_to, payload)
         for sequence, payload in zip(sequences, commands, strict=True)
     ]
-    requests += [Query(payload) for payload in message.queries]
+    queries = message.queries
+    requests += [Query(payload) for payload in queries]
+    payload_bytes = sum(map(len, commands)) + sum(map(len, queries))
     freshness = LINEARIZABLE if int(message.read) == ReadKind.LINEARIZABLE else _decode_freshness(message)
-    return ReceivedRequests(message.message_id, message.log, requests, freshness)
+    return ReceivedRequests(message.message_id, message.log, requests, freshness, payload_bytes)
 
 
 def _decode_freshness(message: store_pb2.Requests) -> Freshness:

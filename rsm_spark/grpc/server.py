@@ -1,36 +1,27 @@
-"""The gRPC server of a replica: one `submit` a client's message, one gRPC message for all that is answered together."""
+"""The gRPC server of a replica: its own service, and what others add to the port."""
 
 from __future__ import annotations
 
-import asyncio
-import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import grpc
 import grpc.aio
 
-from rsm_spark.core.commands import Answer, Request
-from rsm_spark.core.freshness import LINEARIZABLE, Freshness
 from rsm_spark.errors import RsmError
 from rsm_spark.grpc.codec import (
     ANSWERS_BYTES_MAX,
     MESSAGE_BYTES_MAX,
     SERVICE,
-    ReceivedRequests,
-    decode_request_batch,
     decode_requests,
     encode_answers,
     encode_status,
-    join_messages,
 )
+from rsm_spark.grpc.intake import Backend, Intake, status_code_of
+from rsm_spark.grpc.request_stream import RequestStream
 from rsm_spark.grpc.security import Security, TokenCheck, server_port
 
-__all__ = ["STREAM_MESSAGES_MAX", "Backend", "ReplicaServer"]
-
-STREAM_MESSAGES_MAX = 64
-"""Messages of one stream in work, of all the clients that share it; at more the server reads no further, and HTTP/2
-flow control slows the clients down."""
+__all__ = ["ReplicaServer"]
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
@@ -44,21 +35,6 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 4_000),
     ("grpc.http2.max_ping_strikes", 3),
 )
-
-
-class Backend(Protocol):
-    """What the server needs of a replica; `rsm_spark.runtime.Replica` is one."""
-
-    @property
-    def leader_address(self) -> str | None:
-        """Advertised address of the leader, as far as known."""
-        ...
-
-    def submit(
-        self, requests: Sequence[Request], *, freshness: Freshness = LINEARIZABLE
-    ) -> asyncio.Future[list[Answer]]:
-        """Queue requests; one future of all their answers."""
-        ...
 
 
 class ReplicaServer:
@@ -94,8 +70,15 @@ class ReplicaServer:
                 f"cannot serve log {log} on {host}:{port}: the port is taken or not allowed; --port 0 finds a free one"
             ) from error
         self.address = f"{host}:{bound}"
-        self._backend: Backend
+        self._intake: Intake | None = None
+        self._streams: dict[RequestStream, None] = {}
+        self._is_draining = False
         self._status_json: Callable[[], bytes]
+
+    @property
+    def bytes_in_work(self) -> int:
+        """Payload bytes of messages without an answer."""
+        return self._intake.bytes_in_work if self._intake is not None else 0
 
     @property
     def refused_calls(self) -> int:
@@ -121,7 +104,7 @@ class ReplicaServer:
             status_json: Returns what the Status call answers.
 
         """
-        self._backend = backend
+        self._intake = Intake(self._log, self.address, backend)
         self._status_json = status_json
         handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
             "Exchange": grpc.stream_stream_rpc_method_handler(self._exchange),
@@ -131,21 +114,37 @@ class ReplicaServer:
         self.add_service(SERVICE, handlers)
         await self._server.start()
 
+    def name_successor(self, address: str) -> None:
+        """Tell those who are turned away from now on who leads instead of this replica."""
+        if self._intake is not None:
+            self._intake.successor = address
+
     async def stop(self, grace_s: float) -> None:
-        """Take no new calls; cut what still runs after `grace_s`."""
+        """Take nothing more in, end the streams when what they brought is answered; cut what runs after `grace_s`."""
+        self._is_draining = True
+        for stream in list(self._streams):
+            stream.drain()
         await self._server.stop(grace_s)
 
     async def _exchange(self, _requests: Any, context: Any) -> None:
-        await _Talk(context, self._backend, self._checked).run()
+        assert self._intake is not None
+        stream = RequestStream(context, self._intake)
+        self._streams[stream] = None
+        try:
+            if not self._is_draining:
+                await stream.run()
+        finally:
+            del self._streams[stream]
 
     async def _call(self, text: bytes, context: Any) -> bytes:
+        assert self._intake is not None
         try:
-            received = self._decoded(text)
+            received = decode_requests(text)
+            answered = self._intake.submit(received)
         except RsmError as error:
-            await context.abort(_code(error), str(error))
+            await context.abort(status_code_of(error), str(error))
             raise
-        answers = await self._backend.submit(received.requests, freshness=received.freshness)
-        texts = encode_answers(received.message_id, answers, self._backend.leader_address)
+        texts = encode_answers(received.message_id, await answered, self._intake.leader_address)
         if len(texts) > 1:
             await context.abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -155,110 +154,3 @@ class ReplicaServer:
 
     async def _status(self, _text: bytes, _context: Any) -> bytes:
         return encode_status(self._status_json())
-
-    def _decoded(self, text: bytes) -> ReceivedRequests:
-        return self._checked(decode_requests(text))
-
-    def _checked(self, received: ReceivedRequests) -> ReceivedRequests:
-        """Return the message if it is meant for this log."""
-        if received.log != self._log:
-            raise _WrongLogError(
-                f"this replica, {self.address}, serves the log {self._log!r}, the message is meant for {received.log!r}"
-            )
-        return received
-
-
-class _Talk:
-    """One stream of messages: this coroutine writes what is answered, a task reads and submits.
-
-    Args:
-        context: gRPC's.
-        backend: The replica.
-        check: Returns a message that may be served.
-
-    """
-
-    def __init__(self, context: Any, backend: Backend, check: Callable[[ReceivedRequests], ReceivedRequests]) -> None:
-        self._context = context
-        self._backend = backend
-        self._check = check
-        self._loop = asyncio.get_running_loop()
-        self._answered: list[tuple[int, list[Answer]]] = []
-        self._in_work = 0
-        self._has_ended = False
-        self._error: RsmError | None = None
-        self._wake: asyncio.Future[None] | None = None
-        self._room: asyncio.Future[None] | None = None
-
-    async def run(self) -> None:
-        """Serve the stream to its end."""
-        reader = self._loop.create_task(self._read())
-        try:
-            while True:
-                if self._answered:
-                    await self._write()
-                elif self._has_ended and not self._in_work:
-                    break
-                else:
-                    self._wake = self._loop.create_future()
-                    await self._wake
-            if self._error is not None:
-                await self._context.abort(_code(self._error), str(self._error))
-        finally:
-            reader.cancel()
-
-    async def _write(self) -> None:
-        """Send all that has been answered: one gRPC message, unless it is very large."""
-        answered, self._answered = self._answered, []
-        leader_address = self._backend.leader_address
-        texts: list[bytes] = []
-        size = 0
-        for message_id, answers in answered:
-            for text in encode_answers(message_id, answers, leader_address):
-                if texts and size + len(text) > ANSWERS_BYTES_MAX:
-                    await self._context.write(join_messages(texts))
-                    texts, size = [], 0
-                texts.append(text)
-                size += len(text)
-        await self._context.write(join_messages(texts))
-
-    async def _read(self) -> None:
-        try:
-            while (text := await self._context.read()) is not grpc.aio.EOF:
-                for received in decode_request_batch(text):
-                    await self._submit(self._check(received))
-        except RsmError as error:
-            self._error = error
-        finally:
-            self._has_ended = True
-            self._wake_up()
-
-    async def _submit(self, received: ReceivedRequests) -> None:
-        while self._in_work >= STREAM_MESSAGES_MAX:
-            self._room = self._loop.create_future()
-            await self._room
-        self._in_work += 1
-        future = self._backend.submit(received.requests, freshness=received.freshness)
-        future.add_done_callback(functools.partial(self._on_answered, received.message_id))
-
-    def _on_answered(self, message_id: int, future: asyncio.Future[list[Answer]]) -> None:
-        self._in_work -= 1
-        if not future.cancelled():
-            self._answered.append((message_id, future.result()))
-        self._wake_up()
-        if self._room is not None and not self._room.done():
-            self._room.set_result(None)
-
-    def _wake_up(self) -> None:
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
-
-
-class _WrongLogError(RsmError):
-    """The message is meant for another log: an address that was used again."""
-
-
-def _code(error: RsmError) -> grpc.StatusCode:
-    if isinstance(error, _WrongLogError):
-        return grpc.StatusCode.FAILED_PRECONDITION
-    return grpc.StatusCode.INVALID_ARGUMENT

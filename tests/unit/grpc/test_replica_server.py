@@ -18,8 +18,9 @@ from rsm_spark.errors import ConnectionLostError, InvalidCommandError, RsmError
 from rsm_spark.grpc import codec, store_pb2
 from rsm_spark.grpc.channel import ReplicaChannel
 from rsm_spark.grpc.exchange import attach
+from rsm_spark.grpc.request_stream import STREAM_MESSAGES_MAX
 from rsm_spark.grpc.security import Security
-from rsm_spark.grpc.server import STREAM_MESSAGES_MAX, ReplicaServer
+from rsm_spark.grpc.server import ReplicaServer
 from rsm_spark.store.core.operation import Message, Operation
 from rsm_spark.store.kv import messages as m
 from tests.unit.store_client.replica_double import Group, ReplicaDouble, serve
