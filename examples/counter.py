@@ -24,13 +24,13 @@ class Counters(rsm.TableMachine):
 
     def decide(self, command: bytes, revision: int, now_ms: int) -> rsm.Decision:
         """Add one: log the new value, reply it."""
-        name = command.decode(errors="replace")
+        name = command.decode()
         (value,) = self.get("counters", name) or (0,)
         return rsm.Decision([(16, (name, value + 1))], str(value + 1).encode())
 
     def query(self, query: bytes, revision: int) -> bytes:
         """Return the value."""
-        (value,) = self.get("counters", query.decode(errors="replace")) or (0,)
+        (value,) = self.get("counters", query.decode()) or (0,)
         return str(value).encode()
 
 

@@ -22,9 +22,11 @@ from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, 
 from rsm_spark.core.envelope import HEADER_BYTES, Envelope, encode_envelope, entry_hash
 from rsm_spark.core.machine import TimedMachine, encode_description
 from rsm_spark.core.records import REPLY_BYTES_MAX, CommandHead, KernelRecord, Record
+from rsm_spark.core.replies import answer_query, answer_verdict, failed_reply, reply_answer
 from rsm_spark.core.reports import judge_report
 from rsm_spark.core.sessions import TOO_LARGE_REPLY, Verdict
 from rsm_spark.core.state import ReplicatedState
+from rsm_spark.core.table_machine import TableMachine
 
 __all__ = ["Batch", "BatchLimits", "Composer", "RequestQueue", "Submission"]
 
@@ -150,6 +152,7 @@ class Composer:
         checkpoint_wanted: The next entry begins with a checkpoint.
         describe_wanted: The next entry begins with the machine's description: a new ledger of the log has begun.
         wanted: Records of the kernel that the next entry is to carry, in order; emptied by it.
+        failures: Errors that the machine raised where it must not; whoever tells of them empties it.
         contradictions: By reporter, what a replica whose state differs from this leader's has said.
 
     """
@@ -173,7 +176,9 @@ class Composer:
         self.checkpoint_wanted = False
         self.describe_wanted = False
         self.wanted: list[tuple[int, tuple[Any, ...]]] = []
+        self.failures: list[Exception] = []
         self.contradictions: dict[str, ReportDiverged] = {}
+        self._checked = state.machine if isinstance(state.machine, TableMachine) else None
         self._timed = state.machine if isinstance(state.machine, TimedMachine) else None
         self._body = bytearray()
         self._record_count = 0
@@ -282,7 +287,7 @@ class Composer:
         if type(request) is Command:
             return self._execute(request)
         if type(request) is Query:
-            return Answer(AnswerStatus.OK, state.revision, state.machine.query(request.payload, state.revision))
+            return answer_query(state.machine, request.payload, state.revision, self.failures)
         if isinstance(request, OpenSession):
             return self._open(request.session)
         assert not isinstance(request, Command | Query)
@@ -293,14 +298,18 @@ class Composer:
         session, sequence, answered_up_to = command.session, command.sequence, command.answered_up_to
         verdict, reply = state.sessions.judge(session, sequence, answered_up_to)
         if verdict is not Verdict.EXECUTE:
-            return _refusal(verdict, reply, state.revision)
-        decision = state.machine.decide(command.payload, state.revision + 1, self._logged_ms)
-        records, reply = decision.records, decision.reply
-        if len(reply) > REPLY_BYTES_MAX:
-            records, reply = (), TOO_LARGE_REPLY
+            return answer_verdict(verdict, reply, state.revision)
         mark = len(self._body)
-        head = CommandHead(session, sequence, answered_up_to, len(records) or 1, reply)
-        self._encode(head, records)
+        try:
+            records, reply = self._decide(command.payload)
+            head = CommandHead(session, sequence, answered_up_to, len(records) or 1, reply)
+            self._encode(head, records)
+        except Exception as error:  # noqa: BLE001 - see `rsm_spark.core.replies`
+            self.failures.append(error)
+            del self._body[mark:]
+            records, reply = (), failed_reply(error)
+            head = CommandHead(session, sequence, answered_up_to, 1, reply)
+            self._encode(head, records)
         if len(self._body) > self.limits.entry_bytes_max:
             del self._body[mark:]
             if self._record_count:
@@ -316,7 +325,15 @@ class Composer:
                 head = None  # type: ignore[assignment]  # only the first record of a command carries it
         else:
             state.fold(KernelRecord.COMMAND_ANSWERED, head, _NOTHING, logged_ms)
-        return _reply(reply, state.revision)
+        return reply_answer(reply, state.revision)
+
+    def _decide(self, payload: bytes) -> tuple[Sequence[tuple[int, tuple[Any, ...]]], bytes]:
+        decision = self.state.machine.decide(payload, self.state.revision + 1, self._logged_ms)
+        if self._checked is not None:
+            self._checked.check(decision.records)
+        if len(decision.reply) > REPLY_BYTES_MAX:
+            return _NOTHING, TOO_LARGE_REPLY
+        return decision.records, decision.reply
 
     def _encode(self, head: CommandHead, records: Sequence[tuple[int, tuple[Any, ...]]]) -> None:
         if not records:
@@ -368,24 +385,3 @@ class Composer:
         body[start : start + len(head)] = head
         body[start - HEADER_BYTES : start] = encode_envelope(envelope, b"")
         return bytes(memoryview(body)[start - HEADER_BYTES :])
-
-
-def _refusal(verdict: Verdict, reply: bytes, revision: int) -> Answer:
-    """Return the answer to a command that is not executed now."""
-    match verdict:
-        case Verdict.REPEATED:
-            return _reply(reply, revision)
-        case Verdict.GAP:
-            return Answer(AnswerStatus.SEQUENCE_GAP, revision, b"")
-        case Verdict.EXPIRED:
-            return Answer(AnswerStatus.SESSION_EXPIRED, revision, b"")
-        case Verdict.FULL:
-            return Answer(AnswerStatus.OVERLOADED, revision, b"")
-        case _:  # Executed or given up long ago; whoever asks has gone on.
-            return Answer(AnswerStatus.OUTCOME_UNKNOWN, revision, b"")
-
-
-def _reply(reply: bytes, revision: int) -> Answer:
-    if reply is TOO_LARGE_REPLY or reply == TOO_LARGE_REPLY:
-        return Answer(AnswerStatus.TOO_LARGE, revision, b"")
-    return Answer(AnswerStatus.OK, revision, reply)

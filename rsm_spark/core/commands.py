@@ -108,7 +108,8 @@ class AnswerStatus(IntEnum):
     TOO_LARGE: refused for good, its records do not fit one entry or its reply is too long; logged like a reply.
     TOO_STALE: a read that this follower is not fresh enough for.
     NOT_READY: this replica has no state to read yet, it installs a snapshot.
-    REFUSED: a report that is not accepted; the payload is the reason, UTF-8.
+    REFUSED: a report that is not accepted, or a request on which the machine failed: a bug of its code; a command is
+        then refused for good, logged like a reply. The payload is the reason, UTF-8.
     """
 
     OK = 0

@@ -135,7 +135,7 @@ class Decision(NamedTuple):
 
     Attributes:
         records: (type, fields) of each record to log, in order; may be empty.
-        reply: What the client is told; at most `REPLY_BYTES_MAX`. A refusal is a reply too.
+        reply: What the client is told; at most `REPLY_BYTES_MAX`, not beginning with 0xC1. A refusal is a reply too.
 
     """
 
@@ -152,7 +152,9 @@ class StateMachine(Protocol):
         ...
 
     def decide(self, command: bytes, revision: int, now_ms: int) -> Decision:
-        """Decide one command on the present state, without changing it (leader only). Must not raise.
+        """Decide one command on the present state, without changing it (leader only).
+
+        Must not raise: a command on which it does is refused for good, and the error is logged as the machine's bug.
 
         Args:
             command: The client's bytes.

@@ -198,7 +198,9 @@ class ReplicatedState:
     def _note(self, change: RowChange) -> None:
         """Keep the net change of a row until it is settled."""
         table, key, old, new = change
-        changes = self._unsettled.setdefault(table, {})
+        changes = self._unsettled.get(table)
+        if changes is None:
+            changes = self._unsettled[table] = {}
         before = changes.get(key)
         changes[key] = (old, new) if before is None else (before[0], new)
 

@@ -20,7 +20,7 @@ Spark folds the log. So a machine cannot disagree with its own description.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any, ClassVar, NamedTuple
 
@@ -144,6 +144,18 @@ class TableMachine:
         return len(self._tables[table])
 
     # ---- what the kernel calls
+
+    def check(self, records: Sequence[tuple[int, tuple[Any, ...]]]) -> None:
+        """Check a decision before it is logged.
+
+        Raises:
+            InvalidDescriptionError: A record is not as described: a mistake in `decide`, refused to its client.
+
+        """
+        for record_type, fields in records:
+            plan = self._plans.get(record_type)
+            if plan is None or tuple(map(type, fields)) != plan.types:
+                raise InvalidDescriptionError(self._fault(record_type, fields))
 
     def apply(self, record_type: int, fields: tuple[Any, ...], revision: int) -> RowChange | None:
         """Fold one record into its table.

@@ -54,6 +54,7 @@ class ReplicaContext:
         trim: What this leader found last of what may be trimmed; None before, and on a follower.
         alarms: What an operator has to look at, by name.
         declined_at: Loop time when this replica last left the log to others because of its clock; None = never.
+        machine_failures: Requests on which the machine raised an error: bugs of its code.
         peers: The other replicas; None = not asked.
         quarantine: Where the state is written aside as evidence if it turns out wrong; None = nowhere.
         batch_ended: Called when the live state is confirmed, after each entry.
@@ -107,6 +108,7 @@ class ReplicaContext:
         self.trim: TrimPlan | None = None
         self.alarms: dict[str, str] = {}
         self.declined_at: float | None = None
+        self.machine_failures = 0
         self.peers: Peers | None = None
         self.quarantine: SnapshotStore | None = None
         self.role_listeners: list[Callable[[Role], None]] = []
@@ -166,6 +168,13 @@ class ReplicaContext:
         for listener in self.applied_listeners:
             listener(self.tip.revision)
         self.batch_ended()
+
+    def machine_failed(self, failures: list[Exception]) -> None:
+        """Tell of errors that the machine raised where it must not; the requests were refused."""
+        self.machine_failures += len(failures)
+        for error in failures:
+            _logger.error("the machine failed on a request, which is refused", exc_info=error, extra=self.log_extra)
+        failures.clear()
 
     def set_role(self, role: Role, phase: str) -> None:
         """Change the role; tell the listeners if it is another one."""

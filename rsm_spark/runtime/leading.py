@@ -306,7 +306,10 @@ class LeaderDriver:
     def _compose(self) -> BatchComposed:
         assert self._composer is not None
         self._context.state_is_confirmed = False
-        return BatchComposed(self._composer.compose(self._queue, self._logged_now()))
+        composed = BatchComposed(self._composer.compose(self._queue, self._logged_now()))
+        if self._composer.failures:
+            self._context.machine_failed(self._composer.failures)
+        return composed
 
     async def _append(self, payload: bytes) -> Event:
         try:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rsm_spark.core.batching import RequestQueue, Submission
 from rsm_spark.core.commands import Answer, AnswerStatus, Query, Request
 from rsm_spark.core.freshness import Freshness, LoggedTimeGauge, ReadKind, ReadVerdict, judge_read
+from rsm_spark.core.replies import answer_query
 from rsm_spark.runtime.context import ReplicaContext, resolve
 
 if TYPE_CHECKING:
@@ -123,12 +124,16 @@ class Serving:
     def _answers(self, requests: Sequence[Request]) -> list[Answer]:
         """Answer queries from the state; what is none needs the leader."""
         context = self._context
-        revision, query = context.tip.revision, context.machine.query
+        revision, machine = context.tip.revision, context.machine
         denied = Answer(AnswerStatus.NOT_LEADER, revision, b"")
-        return [
-            Answer(AnswerStatus.OK, revision, query(request.payload, revision)) if type(request) is Query else denied
+        failures: list[Exception] = []
+        answers = [
+            answer_query(machine, request.payload, revision, failures) if type(request) is Query else denied
             for request in requests
         ]
+        if failures:
+            context.machine_failed(failures)
+        return answers
 
     def _refused(self, status: AnswerStatus, requests: Sequence[Request], reason: bytes = b"") -> list[Answer]:
         return [Answer(status, self._context.tip.revision, reason)] * len(requests)

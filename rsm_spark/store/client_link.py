@@ -154,6 +154,9 @@ class ClientLink:
                 )
             case Ending.TOO_LARGE:
                 return InvalidCommandError(f"{log}: the command does not fit one entry of the log")
+            case Ending.REFUSED:
+                reason = operation.reason.decode(errors="replace")
+                return InvalidCommandError(f"{log}: the service failed on the {what}, nothing was changed: {reason}")
             case Ending.TOO_STALE:
                 lag_ms = int(operation.reason) if operation.reason.isdigit() else None
                 lag = "an unknown time" if lag_ms is None else f"{lag_ms} ms"

@@ -14,6 +14,7 @@ import pytest
 
 from ledger.dev import DevCluster
 from rsm_spark import ServiceClient, at_least
+from rsm_spark.errors import InvalidCommandError
 
 ROOT = Path(__file__).parents[2]
 _READY_S = 40
@@ -71,6 +72,8 @@ def test_the_counter_counts_on_when_its_leader_is_killed(cluster: DevCluster, co
     async def count() -> None:
         async with await ServiceClient.connect("counters", cluster.metadata_uri) as client:
             assert [reply.payload for reply in await client.execute_many([b"visits"] * 3)] == [b"1", b"2", b"3"]
+            with pytest.raises(InvalidCommandError, match="UnicodeDecodeError"):
+                await client.execute(b"\xff")
             counters.pop(client.address).kill()
             assert (await client.execute(b"visits")).payload == b"4"
             answer = await client.query(b"visits")

@@ -239,6 +239,8 @@ class CommandStream:
         operation.refusal, operation.reason = AnswerStatus(status), reason
         if status == AnswerStatus.TOO_LARGE:
             return Ending.TOO_LARGE
+        if status == AnswerStatus.REFUSED:
+            return Ending.REFUSED
         if not self._follows_leader and status in _ENDINGS_OF_ONE_REPLICA:
             return Ending.UNKNOWN if operation.is_unsure else _ENDINGS_OF_ONE_REPLICA[AnswerStatus(status)]
         if status == AnswerStatus.SESSION_EXPIRED:

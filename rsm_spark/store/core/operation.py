@@ -18,6 +18,7 @@ class Ending(Enum):
 
     ANSWERED: its reply or result is in `Operation.payload`.
     TOO_LARGE: refused for good, never applied.
+    REFUSED: the machine failed on it; a command was never applied, and never will be.
     NEVER_APPLIED: the time limit passed; no attempt was or will be executed (or it is a query).
     UNKNOWN: the time limit passed, or the session expired, and an attempt may have been executed.
     NOT_LEADER: the one replica that this client was told to use does not lead; this was the only attempt.
@@ -27,6 +28,7 @@ class Ending(Enum):
 
     ANSWERED = "answered"
     TOO_LARGE = "too large"
+    REFUSED = "refused"
     NEVER_APPLIED = "never applied"
     UNKNOWN = "unknown"
     NOT_LEADER = "not leader"

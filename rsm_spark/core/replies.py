@@ -1,0 +1,67 @@
+"""Logged replies as answers, and what becomes of a machine's mistakes.
+
+A machine's `decide` and `query` must not raise. If one does, that is a bug in the machine's code, and the same command
+would stop one leader after the other. So the command is refused for good, logged like any other reply, and the service
+goes on; the shell is told of the error.
+"""
+
+from __future__ import annotations
+
+from rsm_spark.core.commands import Answer, AnswerStatus
+from rsm_spark.core.machine import StateMachine
+from rsm_spark.core.records import REPLY_BYTES_MAX
+from rsm_spark.core.sessions import TOO_LARGE_REPLY, Verdict
+
+__all__ = ["FAILED_REPLY", "answer_query", "answer_verdict", "failed_reply", "reply_answer"]
+
+FAILED_REPLY = b"\xc1failed: "
+"""What the logged reply of a command begins with on which the machine failed; no machine's reply does."""
+
+_MARK = 0xC1  # No msgpack begins with it.
+_REASON_CHARS_MAX = 500
+
+
+def reply_answer(reply: bytes, revision: int) -> Answer:
+    """Return what a client is told by a logged reply."""
+    if reply and reply[0] == _MARK:
+        if reply == TOO_LARGE_REPLY:
+            return Answer(AnswerStatus.TOO_LARGE, revision, b"")
+        if reply.startswith(FAILED_REPLY):
+            return Answer(AnswerStatus.REFUSED, revision, reply[len(FAILED_REPLY) :])
+    return Answer(AnswerStatus.OK, revision, reply)
+
+
+def answer_verdict(verdict: Verdict, reply: bytes, revision: int) -> Answer:
+    """Return the answer to a command that is not executed now."""
+    match verdict:
+        case Verdict.REPEATED:
+            return reply_answer(reply, revision)
+        case Verdict.GAP:
+            return Answer(AnswerStatus.SEQUENCE_GAP, revision, b"")
+        case Verdict.EXPIRED:
+            return Answer(AnswerStatus.SESSION_EXPIRED, revision, b"")
+        case Verdict.FULL:
+            return Answer(AnswerStatus.OVERLOADED, revision, b"")
+        case _:  # Executed or given up long ago; whoever asks has gone on.
+            return Answer(AnswerStatus.OUTCOME_UNKNOWN, revision, b"")
+
+
+def failed_reply(error: Exception) -> bytes:
+    """Return what is logged of a command on which the machine failed."""
+    reply = FAILED_REPLY + _reason(error)
+    assert len(reply) <= REPLY_BYTES_MAX
+    return reply
+
+
+def answer_query(machine: StateMachine, query: bytes, revision: int, failures: list[Exception]) -> Answer:
+    """Answer a query; REFUSED, and the error is added to `failures`, if the machine fails on it."""
+    try:
+        return Answer(AnswerStatus.OK, revision, machine.query(query, revision))
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the machine's
+        failures.append(error)
+        return Answer(AnswerStatus.REFUSED, revision, _reason(error))
+
+
+def _reason(error: Exception) -> bytes:
+    text = f"{type(error).__name__}: {error}"[:_REASON_CHARS_MAX]
+    return text.encode(errors="replace")
