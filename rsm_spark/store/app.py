@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
 import gc
 import logging
 import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import msgspec
 
 from ledger.client.client import LedgerClient
 from ledger.client.pool import ConnectionPool
 from ledger.client.settings import ClientSettings
-from ledger.errors import UsageError
 from ledger.zk.ledgers import LedgerStore
 from ledger.zk.session import connect
 from ledger.zk.uri import MetadataUri
 from rsm_spark.runtime import Role
+from rsm_spark.runtime.folder_lock import locked
 from rsm_spark.runtime.probes import Page, ProbeServer, ProbeSettings, health, readiness
 from rsm_spark.snapshots import SnapshotStore
 from rsm_spark.store.service import StoreService, StoreSettings
@@ -77,12 +74,11 @@ async def run_store(
     """
     began_s = time.monotonic()
     uri = MetadataUri.of(metadata_uri)
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    with _locked(settings.data_dir):
+    with locked(settings.data_dir):
         client = await _connect(uri, session_timeout_ms)
         try:
             service = StoreService(client, settings, lake=lake)
@@ -162,22 +158,3 @@ def _notice(service: StoreService, settings: StoreSettings, boot_s: float, http_
 
 def _log_role(settings: StoreSettings, role: Role) -> None:
     _LOGGER.info("role: %s", role, extra={"log": settings.log, "replica_id": settings.replica_id})
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder for this process.
-
-    Raises:
-        UsageError: Another process holds it.
-
-    """
-    descriptor = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o644)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UsageError(f"{folder}: another replica runs on this folder: give each its own --data-dir") from error
-        yield
-    finally:
-        os.close(descriptor)
