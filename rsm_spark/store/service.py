@@ -9,6 +9,8 @@ async with StoreService(client, StoreSettings(log="orders", replica_id="a", data
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import re
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,15 +18,16 @@ from typing import Self
 import msgspec
 
 from ledger.client.client import LedgerClient
-from ledger.errors import UsageError
+from ledger.errors import LedgerError, UsageError
 from rsm_spark.core.machine import StateMachine
+from rsm_spark.errors import RsmError
 from rsm_spark.grpc.peer_client import GrpcPeers
 from rsm_spark.grpc.peer_service import PeerService
 from rsm_spark.grpc.security import Security
 from rsm_spark.grpc.server import ReplicaServer
 from rsm_spark.grpc.watch_service import WatchService
 from rsm_spark.log.discovery import Discovery
-from rsm_spark.runtime import Replica, ReplicaSettings
+from rsm_spark.runtime import Replica, ReplicaSettings, Role
 from rsm_spark.runtime.change_feed import ChangeFeed
 from rsm_spark.snapshots import SnapshotStore
 from rsm_spark.snapshots.local import KEEP_MIN, LocalSnapshots
@@ -41,6 +44,8 @@ _SUCCESSOR_S_MAX = 1.0
 _SUCCESSOR_POLL_S = 0.05
 _ANY_ADDRESSES = frozenset({"0.0.0.0", "::"})
 
+_ADVERTISED = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
+
 
 class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How one replica of the state store runs.
@@ -51,7 +56,8 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
         data_dir: Its own folder; snapshots lie below it.
         bind: Address to listen on.
         port: 0 = the system chooses.
-        advertise: "host:port" that clients use; "" = where it listens. With TLS the certificate must name this host.
+        advertise: "host" or "host:port" that clients use; "" = where it listens, and without a port that on which it
+            listens. With TLS the certificate must name this host.
         security: TLS and token, for its server and for what it asks of other replicas.
         keep_snapshots: Whole local snapshots to keep.
         replica: See `ReplicaSettings`.
@@ -83,10 +89,9 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
                     "with '.'"
                 )
         if self.bind in _ANY_ADDRESSES and not self.advertise:
-            raise UsageError(f"--bind {self.bind} names no machine: tell clients what to call, --advertise HOST:PORT")
-        host, _, port = self.advertise.rpartition(":")
-        if self.advertise and not (host and port.isdigit()):
-            raise UsageError(f"--advertise {self.advertise!r}: expected HOST:PORT")
+            raise UsageError(f"--bind {self.bind} names no machine: tell clients what to call, --advertise HOST")
+        if self.advertise and not _ADVERTISED.fullmatch(self.advertise):
+            raise UsageError(f"--advertise {self.advertise!r}: expected HOST, or HOST:PORT")
 
 
 class StoreService:
@@ -121,7 +126,7 @@ class StoreService:
         self._settings = settings
         self._snapshots = LocalSnapshots(settings.data_dir / SNAPSHOTS_FOLDER, keep=settings.keep_snapshots)
         self.server = ReplicaServer(settings.log, bind=settings.bind, port=settings.port, security=settings.security)
-        self.address = settings.advertise or self.server.address
+        self.address = _advertised(settings.advertise, self.server.address)
         machine = MapMachine() if machine is None else machine
         self.replica = Replica(
             machine,
@@ -190,6 +195,14 @@ class StoreService:
     ) -> None:
         """Stop."""
         await asyncio.shield(self.stop())
+
+
+def _advertised(advertise: str, listens: str) -> str:
+    """Return "host:port" for clients."""
+    if not advertise:
+        return listens
+    has_port = not advertise.endswith("]") and ":" in advertise
+    return advertise if has_port else f"{advertise}:{listens.rpartition(':')[2]}"
 
 
 def replica_status_json(replica: Replica, snapshots: LocalSnapshots) -> bytes:

@@ -261,7 +261,7 @@ def test_loopback_is_told_from_other_addresses() -> None:
     assert not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.1", "example.org", "")))
 
 
-@pytest.mark.parametrize(("bind", "advertise"), [("0.0.0.0", ""), ("::", ""), ("127.0.0.1", "host"), ("::1", ":5")])
+@pytest.mark.parametrize(("bind", "advertise"), [("0.0.0.0", ""), ("::", ""), ("127.0.0.1", "a b:1"), ("::1", ":5")])
 def test_a_replica_that_nobody_could_call_is_refused(tmp_path: Path, bind: str, advertise: str) -> None:
     with pytest.raises(UsageError, match="--advertise"):
         StoreSettings(log="orders", replica_id="a", data_dir=tmp_path, bind=bind, advertise=advertise)
