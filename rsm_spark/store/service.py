@@ -171,10 +171,29 @@ class StoreService:
         return replica_status_json(self.replica, self._snapshots)
 
     async def stop(self) -> None:
-        """Leave in an orderly way: lead no more, answer what was taken, then stop serving."""
-        await self.replica.stop()
-        self.watches.close()
-        await self.server.stop(_DRAIN_S)
+        """Leave in an orderly way: answer what was taken, lead no more, say who does instead, then stop serving."""
+        led = self.replica.role is Role.LEADER
+        naming = asyncio.get_running_loop().create_task(self._name_successor())
+        try:
+            await self.replica.stop()
+            if led:
+                await asyncio.wait([naming], timeout=_SUCCESSOR_S_MAX)
+        finally:
+            naming.cancel()
+            self.watches.close()
+            await self.server.stop(_DRAIN_S)
+
+    async def _name_successor(self) -> None:
+        """Tell clients who are turned away which replica leads now, as soon as another one does."""
+        settings = self._settings
+        discovery = Discovery(self._client.store, settings.log, settings.replica.rsm_root)
+        while True:
+            with contextlib.suppress(LedgerError, RsmError):
+                found = await discovery.leader()
+                if found is not None and found[1] is not None and found[0].incarnation != self.replica.incarnation:
+                    self.server.name_successor(found[1].address)
+                    return
+            await asyncio.sleep(_SUCCESSOR_POLL_S)
 
     async def wait_stopped(self) -> None:
         """Wait until the replica has stopped.
