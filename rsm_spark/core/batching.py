@@ -36,11 +36,18 @@ _NOTHING: tuple[Any, ...] = ()
 
 
 class BatchLimits(msgspec.Struct, frozen=True):
-    """Bounds of one entry; see `ReplicaSettings`."""
+    """Bounds of one entry; see `ReplicaSettings`.
+
+    Attributes:
+        entry_records_max: At so many records no further command is taken: small ones by the hundred thousand would
+            keep the event loops of all replicas busy for long. More than what is expired in one entry.
+
+    """
 
     entry_bytes_max: int
     entry_commands_max: int
     sessions_max: int
+    entry_records_max: int = 5_000
 
 
 class Submission:
@@ -296,6 +303,8 @@ class Composer:
     def _execute(self, command: Command) -> Answer | None:
         state = self.state
         session, sequence, answered_up_to = command.session, command.sequence, command.answered_up_to
+        if self._record_count >= self.limits.entry_records_max:
+            return None
         verdict, reply = state.sessions.judge(session, sequence, answered_up_to)
         if verdict is not Verdict.EXECUTE:
             return answer_verdict(verdict, reply, state.revision)

@@ -176,6 +176,14 @@ def test_batch_whose_end_is_known_is_denied_and_queries_are_always(leader: Leade
     assert {a.status for a in submission.give_up(1, applied_never=True)} == {AnswerStatus.NOT_LEADER}
 
 
+def test_entry_of_many_small_records_takes_no_further_command(leader: Leader) -> None:
+    leader.submit(*[Command(S, i + 1, i, command("burst", "k", 600)) for i in range(20)])
+    counts = []
+    while leader.queue.request_count:
+        counts.append(leader.batch().envelope.record_count)
+    assert counts == [5400, 5400, 1200]
+
+
 def test_entry_takes_no_more_requests_than_its_limit() -> None:
     leader = Leader(commands=7)
     submission = leader.submit(*[Query(command("k"))] * 20)
