@@ -26,6 +26,7 @@ from rsm_spark.errors import CorruptLogError
 __all__ = ["Confirmed", "LogAccess", "LogLook"]
 
 _ENVELOPES_KEPT_MAX = 10_000
+_LEFT_OVER_MAX = 1  # A leader has one entry in flight.
 _LOOKS_MAX = 3
 
 
@@ -237,25 +238,31 @@ class LogLook:
     def description_at(self, view: LogView, ledger_id: int) -> MachineDescription | None:
         """Return how the machine is described at the begin of a ledger; None if that has been trimmed.
 
-        A description is only ever logged in the first entry of a leadership, and a leadership begins with a ledger:
-        so the first entry of the first ledger of each epoch tells all.
+        Every leadership begins with a description and with a ledger, so that the first ledger of each epoch tells all;
+        in the later ledgers of an epoch it is repeated, for the day on which those before are trimmed.
 
         """
         known: MachineDescription | None = None
         epoch = -1
         for span in view.spans:
-            if span.last_entry_id >= 0 and self._epochs[span.ledger_id] != epoch:
+            is_telling = known is None or self._epochs[span.ledger_id] != epoch
+            if span.last_entry_id >= 0 and is_telling:
                 epoch = self._epochs[span.ledger_id]
-                known = self._described_in(span.ledger_id) or known
+                known = self._described_in(span) or known
             if span.ledger_id == ledger_id:
                 break
         return known
 
-    def _described_in(self, ledger_id: int) -> MachineDescription | None:
-        if ledger_id not in self._descriptions:
-            found = None
-            for record in decode_records(memoryview(self.payload_at(ledger_id, 0))[HEADER_BYTES:]):
+    def _described_in(self, span: LogSpan) -> MachineDescription | None:
+        """Look for a description in the first entries: one that a failed ledger left over may stand before it."""
+        ledger_id, last = span.ledger_id, min(span.last_entry_id, _LEFT_OVER_MAX)
+        if ledger_id in self._descriptions:
+            return self._descriptions[ledger_id]
+        for entry_id in range(last + 1):
+            for record in decode_records(memoryview(self.payload_at(ledger_id, entry_id))[HEADER_BYTES:]):
                 if record.type == KernelRecord.MACHINE_DESCRIBED:
-                    found = decode_description(record.fields[0])
-            self._descriptions[ledger_id] = found
-        return self._descriptions[ledger_id]
+                    self._descriptions[ledger_id] = decode_description(record.fields[0])
+                    return self._descriptions[ledger_id]
+        if last == _LEFT_OVER_MAX:
+            self._descriptions[ledger_id] = None
+        return None

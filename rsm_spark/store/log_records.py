@@ -19,6 +19,9 @@ __all__ = ["RecordNames", "first_description", "reader_from"]
 
 _KERNEL_RECORDS: dict[int, RecordDescription] = {record.type: record for record in KERNEL_RECORDS}
 
+_DESCRIBED_WITHIN = 2
+"""Entries of a ledger: one that a failed ledger left over may stand before the description."""
+
 
 class RecordNames:
     """Names records and their fields; learns from the MACHINE_DESCRIBED records that pass.
@@ -108,12 +111,13 @@ def _ledger_of(chain: LogChain, revision: int) -> ChainLedger | None:
 
 
 async def first_description(client: LedgerClient, chains: ChainStore, chain: LogChain) -> MachineDescription | None:
-    """Return how the machine described itself at the beginning of the log, or None if that has been trimmed."""
-    if not chain.ledgers or chain.ledgers[0].ledger_id != chain.first_ledger_id:
+    """Return how the machine described itself where the log begins now, or None if it does not say."""
+    if not chain.ledgers:
         return None
-    reader = LogReader(client, chains, entries_max=1)
+    reader = reader_from(client, chains, chain, chain.ledgers[0].first_revision)
     try:
-        for entry in await reader.read():
+        # Every ledger is described among its first entries: those before it may be trimmed.
+        for entry in (await reader.read())[:_DESCRIBED_WITHIN]:
             for record in decode_records(entry.payload[HEADER_BYTES:]):
                 if record.type == KernelRecord.MACHINE_DESCRIBED:
                     return decode_description(record.fields[0])

@@ -217,3 +217,19 @@ def test_the_description_of_a_ledger_is_the_last_one_logged_before_it(log: FakeL
     view = look.look()
     versions = [getattr(look.description_at(view, span.ledger_id), "version", None) for span in view.spans]
     assert versions == [1, 1, 1, 2, 2]
+
+
+def test_a_log_whose_first_ledgers_are_trimmed_describes_itself_behind_what_a_failed_ledger_left_over(
+    log: FakeLog,
+) -> None:
+    described = Record(KernelRecord.MACHINE_DESCRIBED, None, (encode_description(MachineDescription("m", 1, (), ())),))
+    log.notes(1, 0)
+    log.roll(4, epoch=1)
+    log.notes(1, 0)
+    log.add([described], 0)
+    log.notes(1, 0)
+    log.roll(5, epoch=1)
+    look = LogLook("orders", log)
+    view = look.look()
+    versions = [getattr(look.description_at(view, span.ledger_id), "version", None) for span in view.spans]
+    assert versions == [None, 1, 1]
