@@ -25,6 +25,7 @@ from rsm_spark.runtime.settings import ReplicaSettings
 from rsm_spark.runtime.status import Role
 from rsm_spark.testing.counter_map import CounterMap
 from rsm_spark.testing.ghosts import Ghosts, Place
+from rsm_spark.testing.peers import SimPeers
 from rsm_spark.testing.snapshots import MemorySnapshots
 
 __all__ = ["LOG", "ReplicaCluster", "UnreachableError"]
@@ -54,6 +55,7 @@ class ReplicaCluster:
         clients: Ledger clients of the running ones.
         listeners: Called with what replicas do, when they do it: ``adopt`` (host, prefix hash of the state that it
             begins with), ``apply`` (host, position of an entry that it read), ``exit`` (host, reason), ``role``.
+        damaged_s: When a disk was lost or damaged last.
 
     """
 
@@ -75,6 +77,7 @@ class ReplicaCluster:
         self.snapshots: dict[str, MemorySnapshots] = {}
         self.listeners: list[Callable[[str, str, Any], None]] = []
         self.stopped: list[tuple[str, str | BaseException]] = []
+        self.damaged_s = float("-inf")
         self._connect = connect
         self._machine = machine
         self._rng = simulation.random("cluster")
@@ -92,6 +95,14 @@ class ReplicaCluster:
     def wipe(self, host: SimHost) -> None:
         """Lose a host's disk."""
         self.snapshots[host.name] = MemorySnapshots()
+        self.damaged_s = self.simulation.loop.time()
+
+    def rot(self, host: SimHost) -> bool:
+        """Change a row of a host's newest snapshot; return whether there was one."""
+        if not self.snapshots[host.name].rot(self._rng):
+            return False
+        self.damaged_s = self.simulation.loop.time()
+        return True
 
     @property
     def leader(self) -> str | None:
@@ -108,6 +119,7 @@ class ReplicaCluster:
             replica_id=host.name,
             client=client,
             snapshots=self.snapshots[host.name],
+            peers=SimPeers(self, host),
             advertised=f"{host.name}:1",
             settings=self.settings,
             clock_ms=host.clock_ms,

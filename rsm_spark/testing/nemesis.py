@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from ledger.errors import LedgerError
 from ledger.testing.hosts import SimHost
 from ledger.testing.metadata import METADATA_HOST, MetadataRates, SimMetadata
+from rsm_spark.core.chain import chain_path, decode_chain
 from rsm_spark.log.election import election_path
 from rsm_spark.testing.cluster import LOG, ReplicaCluster
 from rsm_spark.testing.ledger_twin import TwinClient, recover
@@ -149,8 +150,25 @@ class Nemesis:
                     self._count("pause in transit", f"{self._stop(host)} ({replica._context.phase})")
                     return
 
-    def _lose_disk(self) -> str:
+    def _rot_snapshot(self) -> str | None:
         host = self._victim()
+        return host.name if self._is_next_disk(host) and self._cluster.rot(host) else None
+
+    def _is_next_disk(self, host: SimHost) -> bool:
+        """Whether a disk may be damaged: what was trimmed is promised to outlive one at a time."""
+        cluster, metadata = self._cluster, self._metadata.leader
+        path = chain_path(LOG)
+        if metadata.exists(path) is None:
+            return True
+        chain = decode_chain(metadata.get(path).value, log_name=LOG)
+        trimmed = chain.ledgers[0].first_revision - 1 if chain.ledgers else 0
+        others = [other for other in cluster.hosts if other is not host]
+        return not trimmed or all(cluster.snapshots[other.name].holds_beyond(trimmed) for other in others)
+
+    def _lose_disk(self) -> str | None:
+        host = self._victim()
+        if not self._is_next_disk(host):
+            return None
         host.kill()
         self._cluster.wipe(host)
         return host.name

@@ -31,6 +31,7 @@ EVENTS = (
     "elect_wrongly",
     "recover_foreign",
     "lose_disk",
+    "rot_snapshot",
     "skew",
     "kill_bookie",
     "pause_bookie",
@@ -58,7 +59,8 @@ class ReplicaFaults(msgspec.Struct, frozen=True, kw_only=True):
         metadata_move: Weight of a replica that is thrown off its metadata server: watches are set anew elsewhere.
         elect_wrongly: Weight of an election that names another one while the first believes in itself.
         recover_foreign: Weight of an auto-recovery that closes a ledger that is being written (twin only).
-        lose_disk: Weight of a replica that loses its disk.
+        lose_disk: Weight of a replica that loses its disk; not before the one before is whole again.
+        rot_snapshot: Weight of a row that changes in a replica's newest snapshot; likewise.
         skew: Weight of a wall clock that jumps by up to an hour.
         kill_bookie: Weight of a killed bookie, or one whose power is cut; one at a time (real bookies only).
         pause_bookie: Weight of a stopped bookie (real bookies only).
@@ -84,6 +86,7 @@ class ReplicaFaults(msgspec.Struct, frozen=True, kw_only=True):
     elect_wrongly: float = _ZERO
     recover_foreign: float = _ZERO
     lose_disk: float = _ZERO
+    rot_snapshot: float = _ZERO
     skew: float = _ZERO
     kill_bookie: float = _ZERO
     pause_bookie: float = _ZERO
@@ -95,7 +98,7 @@ class ReplicaFaults(msgspec.Struct, frozen=True, kw_only=True):
     def draw(cls, rng: random.Random) -> Self:
         """Draw the rates of one seed: at least one event has a weight."""
         weights = {name: rng.choice((_ZERO, _ZERO, 1.0, 3.0)) for name in EVENTS}
-        for name in ("metadata_down", "lose_disk", "skew"):
+        for name in ("metadata_down", "lose_disk", "rot_snapshot", "skew"):
             weights[name] = rng.choice((_ZERO, _ZERO, 0.5, 1.0))
         weights[rng.choice(("elect_wrongly", "ambush", "kill_leader", "pause"))] = 2.0
         return cls(

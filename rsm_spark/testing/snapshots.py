@@ -1,22 +1,27 @@
-"""Snapshots in memory: a disk that survives its process."""
+"""Snapshots in memory: a disk that survives its process, and may rot."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Iterator
 
+from rsm_spark.core.digest import row_term, table_prefix
 from rsm_spark.core.machine import Row
+from rsm_spark.core.records import pack
+from rsm_spark.errors import CorruptSnapshotError
 from rsm_spark.snapshots.manifest import SnapshotDamage, SnapshotManifest
 
-__all__ = ["MemorySnapshots"]
+__all__ = ["MemorySnapshots", "digest_of"]
 
 
 class MemorySnapshots:
-    """A `SnapshotStore` that keeps the newest `keep` snapshots."""
+    """A `SnapshotStore` that keeps the newest `keep` snapshots, and those that are protected."""
 
     def __init__(self, keep: int = 3) -> None:
         self._keep = keep
         self._kept: list[tuple[SnapshotManifest, list[Row]]] = []
         self._protected: frozenset[int] = frozenset()
+        self._damaged: list[SnapshotDamage] = []
 
     def write(self, manifest: SnapshotManifest, rows: Iterable[Row]) -> SnapshotManifest:
         """Keep a snapshot."""
@@ -31,23 +36,53 @@ class MemorySnapshots:
         self._protected = revisions
 
     def manifests(self) -> list[SnapshotManifest]:
-        """Return all, newest first."""
+        """Return all, newest first; those that have rotted among them, until somebody reads them."""
         return [manifest for manifest, _ in self._kept]
 
     def damaged(self) -> list[SnapshotDamage]:
-        """Return nothing: memory does not rot."""
-        return []
+        """Return what was found damaged."""
+        return list(self._damaged)
 
     def scrub(self, manifest: SnapshotManifest) -> SnapshotDamage | None:
-        """Tell whether a snapshot is gone."""
-        is_there = any(kept == manifest for kept, _ in self._kept)
-        return None if is_there else SnapshotDamage("memory", "is gone")
+        """Tell whether a snapshot is gone, or has rotted."""
+        rows = next((rows for kept, rows in self._kept if kept == manifest), None)
+        if rows is None:
+            return SnapshotDamage("memory", "is gone")
+        if digest_of(rows) != manifest.digest:
+            self.condemn(manifest, "has rotted")
+            return self._damaged[-1]
+        return None
 
     def condemn(self, manifest: SnapshotManifest, reason: str) -> None:
-        """Forget a snapshot."""
-        del reason
+        """Take a snapshot for damaged."""
         self._kept = [one for one in self._kept if one[0] != manifest]
+        self._damaged.append(SnapshotDamage(f"snapshot of revision {manifest.revision}", reason))
 
-    def read(self, manifest: SnapshotManifest, *, is_summed: bool = True) -> Iterator[Row]:  # noqa: ARG002
+    def read(self, manifest: SnapshotManifest, *, is_summed: bool = True) -> Iterator[Row]:
         """Iterate over a snapshot's rows."""
-        return iter(next(rows for kept, rows in self._kept if kept == manifest))
+        rows = next((rows for kept, rows in self._kept if kept == manifest), None)
+        if rows is None or (is_summed and digest_of(rows) != manifest.digest):
+            raise CorruptSnapshotError(f"the snapshot of revision {manifest.revision} is gone, or has rotted")
+        return iter(rows)
+
+    # ---- for tests and faults
+
+    def rot(self, rng: random.Random) -> bool:
+        """Make one counter of the newest snapshot a wrong one; return whether there was one."""
+        rows = self._kept[0][1] if self._kept else []
+        counters = [at for at, row in enumerate(rows) if row.table == "counters"]
+        if not counters:
+            return False
+        at = rng.choice(counters)
+        rows[at] = rows[at]._replace(row=pack((rng.randrange(1 << 20),)))
+        return True
+
+    def holds_beyond(self, revision: int) -> bool:
+        """Return whether a whole snapshot holds more than this revision."""
+        return any(kept.revision > revision and digest_of(rows) == kept.digest for kept, rows in self._kept)
+
+
+def digest_of(rows: Iterable[Row]) -> str:
+    """Return the state digest of rows, as a manifest has it."""
+    total = sum(row_term(table_prefix(row.table), row.key, row.row) for row in rows) % (1 << 128)
+    return f"{total:032x}"

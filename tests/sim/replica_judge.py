@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 
 from ledger.errors import LedgerError
+from rsm_spark.errors import MissingLogError
 from rsm_spark.testing.cluster import ReplicaCluster
 from rsm_spark.testing.linearizability import check_history
 from rsm_spark.testing.sessions import SessionClient
@@ -34,10 +35,10 @@ class Judge:
         self._exits_seen = 0
 
     def check_exits(self) -> None:
-        """Fail if a replica ended by itself, other than by a metadata store that it could not reach as it booted."""
+        """Fail if a replica ended by itself, other than as it booted: the metadata store, or all peers, were away."""
         stopped = self._cluster.stopped
         for name, reason in stopped[self._exits_seen :]:
-            if isinstance(reason, Exception) and not isinstance(reason, LedgerError):
+            if isinstance(reason, Exception) and not isinstance(reason, LedgerError | MissingLogError):
                 self._cluster.ghosts.fail("no-crash", f"{name} stopped: {reason!r}")
         self._exits_seen = len(stopped)
 

@@ -112,7 +112,7 @@ class Scenario:
         drawn = msgspec.structs.replace(draw_settings(self.rng), **settings)
         self.cluster = ReplicaCluster(self.simulation, connect, settings=drawn)
         self.cluster.listeners.append(self._on_replica)
-        self.chain = ChainWatch(self.cluster.ghosts, self.simulation.metadata, self.world)
+        self.chain = ChainWatch(self.cluster, self.simulation.metadata, self.world)
         rates = ReplicaFaults.draw(self.rng)
         rates = ReplicaFaults() if faults is None else msgspec.structs.replace(rates, **faults)
         bookies = self.bookies.bookies if self.bookies is not None else ()
@@ -167,6 +167,7 @@ class Scenario:
             faults=sum(faults.values()),
             epochs=len(set(self.cluster.ghosts.epochs)),
             entries=len(self.cluster.ghosts.hashes),
+            trimmed=self.chain.trimmed_count,
         )
         for client in self.clients:
             counts.update({f"reads {kind.name.lower()}": count for kind, count in client.reads.items()})

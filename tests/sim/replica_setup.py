@@ -19,4 +19,8 @@ def draw_settings(rng: random.Random) -> ReplicaSettings:
         session_ttl_ms=rng.choice((5_000, 3_600_000)),
         entry_commands_max=rng.choice((3, 2000)),
         ensemble_size=rng.choice((2, 3)),
+        retention_ms=rng.choice((1_000, 5_000, 48 * 3_600_000)),
+        trim_s=rng.choice((0.5, 3.0)),
+        verify_s=rng.choice((0.7, 3.0)),
+        scrub_s=5.0,
     )

@@ -4,7 +4,8 @@
 * `single-writer`    epochs rise with every claim, each is one leadership's; nobody else writes the chain
 * `closed-is-final`  all ledgers of the chain but the last are closed, with the end of their own metadata, for good
 * `no-gap`           ledgers join at the end and leave at the front, their revisions follow one another
-* `acked-is-durable` a ledger is deleted when the chain names it as being deleted, or never has named it
+* `acked-is-durable` what is trimmed is held by two disks; a ledger is deleted when the chain names it as being
+                     deleted, or never has named it
 """
 
 from __future__ import annotations
@@ -16,35 +17,40 @@ from unittest.mock import patch
 
 from ledger.testing.metadata import SimMetadata
 from ledger.testing.metadata_tree import Change
-from rsm_spark.core.chain import LogChain, chain_path, decode_chain
+from rsm_spark.core.chain import ChainLedger, LogChain, chain_path, decode_chain
 from rsm_spark.core.leadership import LeaderProtocol
-from rsm_spark.testing.cluster import LOG
-from rsm_spark.testing.ghosts import Ghosts
+from rsm_spark.testing.cluster import LOG, ReplicaCluster
 from rsm_spark.testing.ledger_world import LedgerWorld
 
 __all__ = ["ChainWatch", "witnessed"]
+
+_WOUNDED_S = 15.0
+"""Time within which a leader learns that a verified snapshot is gone."""
 
 
 class ChainWatch:
     """Judges every version of the log chain.
 
     Args:
-        ghosts: To be told of what is broken.
+        cluster: The replicas; their ghosts are told of what is broken.
         metadata: The store.
         world: The twin of the ledger, if there is one.
 
     Attributes:
         chain: As committed.
         version: Of the chain.
+        trimmed_count: Ledgers that have left it.
         listeners: Called with each version and its bytes.
 
     """
 
-    def __init__(self, ghosts: Ghosts, metadata: SimMetadata, world: LedgerWorld | None) -> None:
+    def __init__(self, cluster: ReplicaCluster, metadata: SimMetadata, world: LedgerWorld | None) -> None:
         self.chain: LogChain | None = None
         self.version = -1
         self.listeners: list[Callable[[bytes, int], None]] = []
-        self._ghosts = ghosts
+        self._cluster = cluster
+        self._ghosts = cluster.ghosts
+        self.trimmed_count = 0
         self._world = world
         self._path = chain_path(LOG)
         metadata.on_change.append(self._on_change)
@@ -79,10 +85,24 @@ class ChainWatch:
         lost = set(known) - set(kept) - set(after.deleting)
         if lost:
             fail("acked-is-durable", f"ledgers {sorted(lost)} leave the chain and are not named as being deleted")
+        self._judge_trim(before.ledgers[: len(known) - len(kept)])
         ends = {ledger.ledger_id: ledger.closed for ledger in before.ledgers if ledger.closed is not None}
         for ledger in after.ledgers:
             if ledger.closed != ends.get(ledger.ledger_id, ledger.closed):
                 fail("closed-is-final", f"ledger {ledger.ledger_id} ends elsewhere in a later chain")
+
+    def _judge_trim(self, going: tuple[ChainLedger, ...]) -> None:
+        """What goes is held by two disks, unless one was lost just now."""
+        if not going:
+            return
+        self.trimmed_count += len(going)
+        cluster, closed = self._cluster, going[-1].closed
+        assert closed is not None
+        copies = sum(store.holds_beyond(closed.last_revision) for store in cluster.snapshots.values())
+        is_wounded = cluster.simulation.loop.time() - cluster.damaged_s < _WOUNDED_S
+        if copies < (1 if is_wounded else 2):
+            what = f"ledgers up to revision {closed.last_revision} are trimmed, {copies} disks hold what they said"
+            self._ghosts.fail("acked-is-durable", what)
 
     def _judge_ends(self, chain: LogChain) -> None:
         fail, last = self._ghosts.fail, None
