@@ -8,6 +8,7 @@
     * `SessionExpiredError`      the session is unknown or expired; the command was not executed
     * `SequenceGapError`         a command came before its predecessor in the session
     * `ConnectionLostError`      a replica cannot be reached, or broke off; what was sent may have been executed
+        * `AccessDeniedError`    a replica refuses this caller: the token is missing or is another one
     * `OverloadedError`          the queues are full; the command was not executed
     * `TooStaleError`            the replica's state is not new enough for the read
     * `NotReadyError`            the replica has no whole state to read now: it installs a snapshot
@@ -27,6 +28,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "AccessDeniedError",
     "ChainConflictError",
     "ConnectionLostError",
     "CorruptLogError",
@@ -91,6 +93,10 @@ class SequenceGapError(RsmError):
 
 class ConnectionLostError(RsmError):
     """A replica cannot be reached, or broke off; what was sent may have been executed."""
+
+
+class AccessDeniedError(ConnectionLostError):
+    """A replica refuses this caller: the cluster's token is missing or is another one. Nothing was executed."""
 
 
 class OverloadedError(RsmError):

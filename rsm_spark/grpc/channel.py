@@ -8,7 +8,7 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 
-from rsm_spark.errors import ConnectionLostError
+from rsm_spark.errors import AccessDeniedError, ConnectionLostError
 from rsm_spark.grpc.codec import (
     CALL_METHOD,
     STATUS_METHOD,
@@ -21,7 +21,7 @@ from rsm_spark.grpc.codec import (
 from rsm_spark.grpc.security import Security, open_channel
 from rsm_spark.store.core.operation import Message
 
-__all__ = ["ReplicaChannel", "lost"]
+__all__ = ["ReplicaChannel", "lost", "lost_by"]
 
 
 class ReplicaChannel:
@@ -90,7 +90,12 @@ class ReplicaChannel:
 
 def lost(address: str, log: str, error: Exception) -> ConnectionLostError:
     """Return what the failure of a call to a replica means."""
-    said = str(error)
     if isinstance(error, grpc.aio.AioRpcError):
-        said = f"{error.code().name.lower()}: {error.details()}"
-    return ConnectionLostError(f"{address}: replica of log {log}: {said}")
+        return lost_by(address, log, error.code(), error.details() or "")
+    return ConnectionLostError(f"{address}: replica of log {log}: {error}")
+
+
+def lost_by(address: str, log: str, code: grpc.StatusCode, details: str) -> ConnectionLostError:
+    """Return what a status means with which a call to a replica ended."""
+    kind = AccessDeniedError if code is grpc.StatusCode.UNAUTHENTICATED else ConnectionLostError
+    return kind(f"{address}: replica of log {log}: {code.name.lower()}: {details}")

@@ -8,7 +8,7 @@ import msgspec
 from google.protobuf.message import DecodeError
 
 from rsm_spark.core.commands import Answer, Command, OpenSession, Query, Request
-from rsm_spark.core.freshness import LINEARIZABLE, Freshness, ReadKind
+from rsm_spark.core.freshness import LINEARIZABLE, STALE, Freshness, ReadKind
 from rsm_spark.errors import InvalidCommandError
 from rsm_spark.grpc import store_pb2
 from rsm_spark.grpc.security import MESSAGE_BYTES_MAX
@@ -46,6 +46,7 @@ SESSION_BYTES = 16
 ANSWERS_BYTES_MAX = 4 * 1024 * 1024
 """Payload bytes of one piece of answers, before the last of them; a single one is a scan's page, 3 MiB, at most."""
 
+_PLAIN_READS: dict[int, Freshness] = {int(plain.kind): plain for plain in (LINEARIZABLE, STALE)}
 _TAG_OF_FIELD_1 = b"\x0a"
 _SMALL_VARINTS = [bytes((number,)) for number in range(0x80)]
 
@@ -142,7 +143,7 @@ def _read_requests(message: store_pb2.Requests) -> ReceivedRequests:
     queries = message.queries
     requests += [Query(payload) for payload in queries]
     payload_bytes = sum(map(len, commands)) + sum(map(len, queries))
-    freshness = LINEARIZABLE if int(message.read) == ReadKind.LINEARIZABLE else _decode_freshness(message)
+    freshness = _PLAIN_READS.get(int(message.read)) or _decode_freshness(message)
     return ReceivedRequests(message.message_id, message.log, requests, freshness, payload_bytes)
 
 

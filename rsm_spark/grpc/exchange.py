@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 
 from rsm_spark.errors import ConnectionLostError
-from rsm_spark.grpc.channel import lost
+from rsm_spark.grpc.channel import lost, lost_by
 from rsm_spark.grpc.codec import (
     EXCHANGE_METHOD,
     ReceivedAnswers,
@@ -130,8 +130,9 @@ class Exchange:
         users = list(self._users)
         self._users.clear()
         self._close()
+        what = error if isinstance(error, ConnectionLostError) else lost(self.address, self._log, error)
         for user in users:
-            user.on_lost(lost(self.address, self._log, error))
+            user.on_lost(what)
 
     def _compose(self) -> bytes:
         """Return what there is to send, encoded; empty if nothing."""
@@ -187,7 +188,7 @@ class Exchange:
             if code is grpc.StatusCode.OK:
                 self._fail(grpc.aio.UsageError("it ended the stream"))
             else:
-                self._fail(grpc.aio.UsageError(f"{code.name.lower()}: {details}"))
+                self._fail(lost_by(self.address, self._log, code, details))
         except (grpc.aio.AioRpcError, ValueError) as error:
             self._fail(error)
 

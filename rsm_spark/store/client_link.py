@@ -14,6 +14,7 @@ from typing import Literal
 from rsm_spark.core.commands import AnswerStatus
 from rsm_spark.core.freshness import LINEARIZABLE, STALE, Freshness
 from rsm_spark.errors import (
+    AccessDeniedError,
     InvalidCommandError,
     NoLeaderError,
     NotLeaderError,
@@ -165,6 +166,8 @@ class ClientLink:
                     "this read. Ask the leader, or allow for more",
                     lag_ms=lag_ms,
                 )
+            case Ending.DENIED:
+                return AccessDeniedError(f"{log}: the {what} was not {done}{why}")
             case Ending.NOT_READY:
                 return NotReadyError(f"{log}: the replica asked installs a snapshot; ask another one, or again later")
             case _ if operation.refusal is AnswerStatus.OVERLOADED:

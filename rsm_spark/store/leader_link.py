@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ledger.errors import UsageError
 from rsm_spark.core.commands import AnswerStatus
 from rsm_spark.core.freshness import LINEARIZABLE, Freshness, ReadKind
-from rsm_spark.errors import ConnectionLostError, NoLeaderError, OverloadedError
+from rsm_spark.errors import AccessDeniedError, ConnectionLostError, NoLeaderError, OverloadedError
 from rsm_spark.grpc.codec import ReceivedAnswers
 from rsm_spark.grpc.exchange import Exchange, attach
 from rsm_spark.grpc.security import Security
@@ -183,9 +183,10 @@ class LeaderLink:
         return self._loop.time() + timeout_s
 
     def _wake_up(self) -> None:
-        self._wake.set()
         if self._exchange is not None:
             self._exchange.ready(self)
+        else:
+            self._wake.set()
 
     def _on_tick(self) -> None:
         self._tick = None
@@ -230,6 +231,11 @@ class LeaderLink:
             if address is not None:
                 try:
                     await self._serve(address, moved)
+                except AccessDeniedError as error:
+                    # Refused before anything was read: nothing of this attempt was executed.
+                    self._trouble = str(error)
+                    self._stream.on_denied()
+                    self.resolve(self._stream.deny())
                 except (ConnectionLostError, UsageError) as error:
                     self._trouble = str(error)
                     self._lost = address

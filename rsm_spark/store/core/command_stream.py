@@ -255,6 +255,12 @@ class CommandStream:
         if self.refusal is None or status == AnswerStatus.NOT_LEADER:
             self.refusal = AnswerStatus(status)
 
+    def on_denied(self) -> None:
+        """Take note that the connection was refused: nothing of what was in flight was executed."""
+        messages, self._messages = self._messages, {}
+        for message in messages.values():
+            self._return(message.commands + message.queries)
+
     def on_lost(self) -> None:
         """Take note that the connection is gone: what was in flight may or may not have been executed."""
         messages, self._messages = self._messages, {}
@@ -311,17 +317,22 @@ class CommandStream:
         """Give everything up."""
         return self._give_up(lambda _operation: True)
 
-    def _give_up(self, is_due: Callable[[Operation], bool]) -> list[Operation]:
+    def deny(self) -> list[Operation]:
+        """Give everything up, because the replica serves no calls of this client; nothing may be in flight."""
+        assert not self._messages
+        return self._give_up(lambda _operation: True, Ending.DENIED)
+
+    def _give_up(self, is_due: Callable[[Operation], bool], sure: Ending = Ending.NEVER_APPLIED) -> list[Operation]:
         ended: list[Operation] = []
         for message in self._messages.values():
             for operation in [*message.commands, *message.queries]:
                 if operation.outcome is None and is_due(operation):
                     operation.is_unsure = not operation.is_query
-                    ended.append(self._end(operation, _given_up(operation)))
+                    ended.append(self._end(operation, _given_up(operation, sure)))
         for queue in (self._returned, self._waiting_commands, self._waiting_queries):
             due = [operation for operation in queue if operation.outcome is None and is_due(operation)]
             if due:
-                ended += [self._end(operation, _given_up(operation)) for operation in due]
+                ended += [self._end(operation, _given_up(operation, sure)) for operation in due]
                 kept = [operation for operation in queue if operation.outcome is None]
                 queue.clear()
                 queue.extend(kept)
@@ -368,8 +379,8 @@ class CommandStream:
         assert not live & self._ended
 
 
-def _given_up(operation: Operation) -> Ending:
-    return Ending.UNKNOWN if operation.is_unsure else Ending.NEVER_APPLIED
+def _given_up(operation: Operation, sure: Ending) -> Ending:
+    return Ending.UNKNOWN if operation.is_unsure else sure
 
 
 def _check_answers(count: int, statuses: Sequence[int], revisions: Sequence[int], payloads: Sequence[bytes]) -> None:

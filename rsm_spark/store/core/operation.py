@@ -23,6 +23,7 @@ class Ending(Enum):
     UNKNOWN: the time limit passed, or the session expired, and an attempt may have been executed.
     NOT_LEADER: the one replica that this client was told to use does not lead; this was the only attempt.
     TOO_STALE: the one replica that this client was told to use is not new enough for the query.
+    DENIED: the replica refuses this caller; no attempt was executed.
     NOT_READY: the one replica that this client was told to use has no state to read now.
     """
 
@@ -34,6 +35,7 @@ class Ending(Enum):
     NOT_LEADER = "not leader"
     TOO_STALE = "too stale"
     NOT_READY = "not ready"
+    DENIED = "denied"
 
 
 class Operation:

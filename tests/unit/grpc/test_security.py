@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ import grpc.aio
 import pytest
 
 from ledger.errors import UsageError
-from rsm_spark.errors import ConnectionLostError
+from rsm_spark.errors import AccessDeniedError, ConnectionLostError
 from rsm_spark.grpc.channel import ReplicaChannel
 from rsm_spark.grpc.security import RpcChannel, Security, is_loopback, open_channel
 from rsm_spark.grpc.server import ReplicaServer
@@ -270,3 +271,21 @@ def test_a_replica_that_nobody_could_call_is_refused(tmp_path: Path, bind: str, 
 def test_a_token_is_not_told_by_what_describes_the_settings(token_file: str) -> None:
     security = Security(token_file=token_file)
     assert TOKEN not in f"{security!r} {security}"
+
+
+@pytest.mark.asyncio
+async def test_a_client_without_the_token_hears_so_at_once_and_nothing_is_executed(
+    tmp_path: Path, token_file: str
+) -> None:
+    group = Group()
+    server = ReplicaServer("orders", security=Security(token_file=token_file))
+    await server.start(ReplicaDouble(group), lambda: b"{}")
+    async with MapClient(Finder(server.address), "orders", timeout_s=60, security=Security()) as client:
+        async with asyncio.timeout(20):
+            for _ in range(2):
+                with pytest.raises(AccessDeniedError, match="needs the cluster's token"):
+                    await client.put(b"k", b"v")
+                with pytest.raises(AccessDeniedError, match="query was not answered"):
+                    await client.get(b"k")
+    assert group.executed == []
+    await server.stop(0)
