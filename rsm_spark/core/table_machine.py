@@ -38,6 +38,7 @@ from rsm_spark.core.machine import (
     TableDescription,
 )
 from rsm_spark.core.records import MACHINE_TYPE_FIRST, pack
+from rsm_spark.core.table_rows import TableRows
 from rsm_spark.errors import CorruptLogError, CorruptSnapshotError, InvalidDescriptionError
 
 __all__ = ["TableMachine", "check_description", "delete", "note", "upsert"]
@@ -50,9 +51,6 @@ _TYPES: dict[FieldType, type] = {
     FieldType.BYTES: bytes,
 }
 _COLUMNS: msgspec.msgpack.Decoder[tuple[Any, ...]] = msgspec.msgpack.Decoder(tuple[Any, ...])
-
-# Canonical key -> (canonical row, revision of the record that wrote it). Packed: the digest needs the old row's bytes.
-_Rows = dict[bytes, tuple[bytes, int]]
 
 
 def upsert(number: int, name: str, table: TableDescription) -> RecordDescription:
@@ -78,7 +76,7 @@ class _Plan(NamedTuple):
     fields: tuple[Field, ...]
     types: tuple[type, ...]
     table: str
-    rows: _Rows | None
+    rows: TableRows | None
     key: Any
     row: Any
 
@@ -98,7 +96,8 @@ class TableMachine:
 
     def __init__(self) -> None:
         check_description(self.description)
-        self._tables: dict[str, _Rows] = {table.name: {} for table in self.description.tables}
+        # Rows are kept packed: the digest needs the old row's bytes at every change.
+        self._tables: dict[str, TableRows] = {table.name: TableRows() for table in self.description.tables}
         self._plans = {record.type: self._plan(record) for record in self.description.records}
 
     def _plan(self, record: RecordDescription) -> _Plan:
@@ -127,21 +126,21 @@ class TableMachine:
 
     def get(self, table: str, *key: Any) -> tuple[Any, ...] | None:
         """Return the columns of a row behind its key, or None if there is no such row."""
-        found = self._tables[table].get(pack(key))
+        found = self._tables[table].entries.get(pack(key))
         return None if found is None else _COLUMNS.decode(found[0])
 
     def revision_of(self, table: str, *key: Any) -> int:
         """Return the revision of the record that last wrote a row; 0 if there is no such row."""
-        found = self._tables[table].get(pack(key))
+        found = self._tables[table].entries.get(pack(key))
         return 0 if found is None else found[1]
 
     def items(self, table: str) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
         """Iterate over (key, other columns) of all rows of a table, in no particular order."""
-        return ((_COLUMNS.decode(key), _COLUMNS.decode(row)) for key, (row, _) in self._tables[table].items())
+        return ((_COLUMNS.decode(key), _COLUMNS.decode(row)) for key, (row, _) in self._tables[table].entries.items())
 
     def count(self, table: str) -> int:
         """Return how many rows a table has."""
-        return len(self._tables[table])
+        return len(self._tables[table].entries)
 
     # ---- what the kernel calls
 
@@ -172,12 +171,9 @@ class TableMachine:
             return None
         key = pack(plan.key(fields))
         if plan.row is None:
-            gone = rows.pop(key, None)
-            return RowChange(plan.table, key, None if gone is None else gone[0], None)
+            return RowChange(plan.table, key, rows.remove(key), None)
         row = pack(plan.row(fields))
-        old = rows.get(key)
-        rows[key] = (row, revision)
-        return RowChange(plan.table, key, None if old is None else old[0], row)
+        return RowChange(plan.table, key, rows.put(key, row, revision), row)
 
     def _fault(self, record_type: int, fields: tuple[Any, ...]) -> str:
         """Say what is wrong with a record: a decision that forgot its description, or another machine's log."""
@@ -196,9 +192,9 @@ class TableMachine:
         raise AssertionError
 
     def rows(self) -> Iterator[Row]:
-        """Iterate over all rows as they are now; one shallow copy of each table."""
-        frozen = [(name, rows.copy()) for name, rows in self._tables.items()]
-        return (Row(name, key, row, revision) for name, rows in frozen for key, (row, revision) in rows.items())
+        """Iterate over all rows as they are now; any thread may, while records are applied."""
+        frozen = [(name, rows.freeze()) for name, rows in self._tables.items()]
+        return (Row(name, key, row, revision) for name, rows in frozen for key, (row, revision) in rows)
 
     def restore(self, rows: Iterable[Row]) -> None:
         """Replace the state.
@@ -213,7 +209,7 @@ class TableMachine:
         try:
             for row in rows:
                 self._check_row(row, lengths.get(row.table))
-                self._tables[row.table][row.key] = (row.row, row.revision)
+                self._tables[row.table].put(row.key, row.row, row.revision)
         except BaseException:
             for table in self._tables.values():
                 table.clear()
