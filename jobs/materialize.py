@@ -29,7 +29,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--log", required=True, help="name of the log")
     parser.add_argument("--table", required=True, help="path or URI of the Delta table")
-    parser.add_argument("--machine-table", default="", help="table of the machine, if it has several")
+    parser.add_argument(
+        "--machine-table", default="", help="table of the machine; default: its only one, or the one of its name"
+    )
     parser.add_argument("--metadata-uri", help="default: $RSM_METADATA_URI, else ZooKeeper on this machine")
     parser.add_argument("--rsm-root", default="/rsm", help="where logs are registered (%(default)s)")
     parser.add_argument("--checkpoint", help="folder for Spark's checkpoints (default: _rsm_checkpoint in the table)")

@@ -58,7 +58,7 @@ class MaterializeSettings(msgspec.Struct, frozen=True, kw_only=True):
         place: Path or URI of the Delta table.
         checkpoint: Folder or URI for Spark's checkpoints.
         source: Further options of the source (`metadataUri`, `passwordFile`, …).
-        machine_table: Table of the machine; "" = its only one.
+        machine_table: Table of the machine; "" = its only one, or the one that bears its name.
         trigger: Spark's interval between micro-batches.
         available_now: Apply what there is and end.
         records_per_batch_max: Records of one micro-batch: what the driver holds at a time.
@@ -298,6 +298,8 @@ def _table_of(description: MachineDescription, name: str) -> TableDescription:
     known: dict[str, Any] = {table.name: table for table in description.tables}
     if name and name not in known:
         raise DeltaSinkError(f"machine {description.name} has no table {name}: it has {', '.join(known) or 'none'}")
+    if not name and description.name in known:
+        name = description.name
     if not name and len(known) != 1:
         raise DeltaSinkError(
             f"machine {description.name} has the tables {', '.join(known) or '(none)'}: say which by --machine-table"
