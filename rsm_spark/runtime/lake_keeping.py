@@ -27,6 +27,7 @@ LAKE_PLACE = "lake"
 """The lake in reports and in `state.verified`; its failure domain too."""
 
 _logger = logging.getLogger(__name__)
+_LOOKS_PER_PERIOD = 20
 
 
 class LakeKeeper:
@@ -59,7 +60,9 @@ class LakeKeeper:
         self._write_at = now + settings.lake_s * context.rng.uniform(0.25, 0.5)
         self._scrub_at = now + settings.scrub_s * context.rng.uniform(0.5, 1.0)
         while True:
-            await asyncio.sleep(settings.verify_s * context.rng.uniform(0.75, 1.25))
+            # An object store is asked a few times a period, not every few seconds.
+            pause_s = max(settings.verify_s, settings.lake_s / _LOOKS_PER_PERIOD)
+            await asyncio.sleep(pause_s * context.rng.uniform(0.75, 1.25))
             await self.round()
 
     async def round(self) -> None:

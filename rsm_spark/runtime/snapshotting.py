@@ -23,6 +23,7 @@ from rsm_spark.snapshots.manifest import SnapshotManifest
 __all__ = ["Snapshotter", "own_place"]
 
 _logger = logging.getLogger(__name__)
+_ALARM = "snapshot"
 _CHECKPOINTS_PER_PERIOD = 4
 _QUIET_RECORDS = 64
 """So few new records are what snapshots and their verification log themselves, or little more."""
@@ -175,10 +176,12 @@ class Snapshotter:
         except SnapshotError as error:
             self.snapshots_failed += 1
             self.failure = str(error)
+            self._context.alarms[_ALARM] = f"no snapshot can be written: {error}"
             raise
         self.snapshots_taken += 1
         self.taken_ms = manifest.created_ms
         self.failure = ""
+        self._context.alarms.pop(_ALARM, None)
         self.revision = max(self.revision, written.revision)
         return written
 

@@ -78,6 +78,8 @@ class LakeSnapshots:
         self._place = place
         folder = local_folder(place)
         self._commit_log = None if folder is None else CommitLog(folder)
+        # Of an object store: newest version, limit, and the commits found then; each would be a request.
+        self._listed: tuple[int, int | None, list[Commit]] | None = None
         self._keep = keep
         self._retention_hours = retention_hours
         self._pace = pace
@@ -312,12 +314,15 @@ class LakeSnapshots:
         try:
             if self._commit_log is not None:
                 return self._commit_log.commits(limit)
-            history = DeltaTable(self._place, storage_options=self._storage_options).history(limit)
+            table = DeltaTable(self._place, storage_options=self._storage_options)
+            if self._listed is None or self._listed[:2] != (table.version(), limit):
+                found = [Commit(commit["version"], commit) for commit in table.history(limit)]
+                self._listed = (table.version(), limit, found)
+            return self._listed[2]
         except TableNotFoundError:
             return []
         except (DeltaError, OSError) as error:
             raise SnapshotError(f"{self._place}: the snapshots in the lake cannot be listed: {error}") from error
-        return [Commit(commit["version"], commit) for commit in history]
 
     def _note_damage(self, version: int, place: str, reason: str) -> None:
         self._damaged[version] = SnapshotDamage(place, reason)
