@@ -164,3 +164,51 @@ def test_commits_of_others_are_passed_over(place: str) -> None:
     write_deltalake(place, pa.table({"x": [1]}))
     assert LakeSnapshots(place).manifests() == []
     assert len(rows) == 6
+
+
+def test_old_snapshots_are_let_go_but_never_the_verified_one(place: str) -> None:
+    store = LakeSnapshots(place, retention_hours=0)
+    for revision in (9, 20, 30):
+        store.write(manifest_of(rows_at(revision), revision), rows_at(revision))
+    store.protect(frozenset({9}))
+    for revision in (40, 50):
+        store.write(manifest_of(rows_at(revision), revision), rows_at(revision))
+    fresh = LakeSnapshots(place)
+    fresh.protect(frozenset({9}))
+    assert [one.revision for one in fresh.manifests()] == [50, 40, 30, 9]
+    assert all(sorted(fresh.read(one)) == sorted(rows_at(one.revision)) for one in fresh.manifests())
+    assert fresh.damaged() == []
+
+
+def test_fewer_than_three_are_refused(place: str) -> None:
+    with pytest.raises(SnapshotError, match="keep at least 3"):
+        LakeSnapshots(place, keep=2)
+
+
+def test_an_object_store_is_listed_by_the_tables_own_history(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rsm_spark.snapshots.lake.local_folder", lambda _place: None)
+    store = LakeSnapshots(place, retention_hours=0)
+    assert store.manifests() == []
+    for revision in (9, 20, 30, 40):
+        store.write(manifest_of(rows_at(revision), revision), rows_at(revision))
+    assert [one.revision for one in store.manifests()[:3]] == [40, 30, 20]
+    other = LakeSnapshots(place)
+    assert [sorted(other.read(one)) for one in other.manifests()[:3]] == [sorted(rows_at(n)) for n in (40, 30, 20)]
+    with pytest.raises(CorruptSnapshotError, match="files that cannot be read"):
+        list(other.read(other.manifests()[3]))  # Let go: found out when it is read.
+    assert [one.revision for one in other.manifests()] == [40, 30, 20]
+
+
+def test_the_version_of_a_commit_that_was_torn_is_used_again(place: str) -> None:
+    written(place, 9)
+    written(place, 20)
+    reader = LakeSnapshots(place)
+    commit = Path(place) / "_delta_log" / f"{1:020d}.json"
+    commit.write_bytes(commit.read_bytes()[:100])
+    assert [one.revision for one in reader.manifests()] == [9]
+    assert "torn" in reader.damaged()[0].reason
+    manifest, rows = written(place, 30)
+    assert [one.revision for one in reader.manifests()] == [30, 9]
+    assert sorted(reader.read(manifest)) == sorted(rows)
+    assert reader.damaged() == []
+    assert len(list((Path(place) / "_delta_log").glob(".damaged-*"))) == 1
