@@ -7,6 +7,7 @@
     * `OutcomeUnknownError`      the command may or may not have been applied
     * `SessionExpiredError`      the session is unknown or expired; the command was not executed
     * `SequenceGapError`         a command came before its predecessor in the session
+    * `WrongLogError`            a message came to a replica of another log
     * `ConnectionLostError`      a replica cannot be reached, or broke off; what was sent may have been executed
         * `AccessDeniedError`    a replica refuses this caller: the token is missing or is another one
     * `OverloadedError`          the queues are full; the command was not executed
@@ -51,6 +52,7 @@ __all__ = [
     "SnapshotGoneError",
     "StateDivergedError",
     "TooStaleError",
+    "WrongLogError",
 ]
 
 
@@ -89,6 +91,10 @@ class SessionExpiredError(RsmError):
 
 class SequenceGapError(RsmError):
     """A command came before its predecessor in the session; it was not executed."""
+
+
+class WrongLogError(RsmError):
+    """A message came to a replica of another log: an address that was used again."""
 
 
 class ConnectionLostError(RsmError):

@@ -11,10 +11,10 @@ import grpc
 
 from rsm_spark.core.commands import Answer, AnswerStatus, Request
 from rsm_spark.core.freshness import LINEARIZABLE, Freshness
-from rsm_spark.errors import RsmError
+from rsm_spark.errors import RsmError, WrongLogError
 from rsm_spark.grpc.codec import ReceivedRequests
 
-__all__ = ["WORK_BYTES_MAX", "Backend", "Intake", "WrongLogError", "status_code_of"]
+__all__ = ["WORK_BYTES_MAX", "Backend", "Intake", "status_code_of"]
 
 WORK_BYTES_MAX = 256 * 1024 * 1024
 """Payload bytes of all messages without an answer; messages beyond are answered OVERLOADED."""
@@ -33,10 +33,6 @@ class Backend(Protocol):
     ) -> asyncio.Future[list[Answer]]:
         """Queue requests; one future of all their answers."""
         ...
-
-
-class WrongLogError(RsmError):
-    """The message is meant for another log: an address that was used again."""
 
 
 def status_code_of(error: RsmError) -> grpc.StatusCode:

@@ -17,6 +17,7 @@ from rsm_spark.runtime.context import ReplicaContext
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.serving import SESSION_WAIT_S
 from rsm_spark.runtime.settings import ReplicaSettings
+from rsm_spark.runtime.status import Role
 from rsm_spark.testing.cluster import ReplicaCluster
 from rsm_spark.testing.counter_map import command, unpack
 from rsm_spark.testing.ledger_twin import TwinClient
@@ -184,6 +185,36 @@ def test_a_leader_never_shows_what_is_not_confirmed_to_any_reader() -> None:
                 shown.append((value(answer), answer.revision))
             await adding
         assert shown == sorted(shown)
+
+    run(scenario)
+
+
+def test_a_leader_that_was_paused_while_another_led_answers_no_read_from_its_old_state() -> None:
+    """It holds its ephemeral node as far as it knows, and its bookies answer: nothing tells it but a failed add."""
+
+    async def scenario(world: World) -> None:
+        await world.add()
+        name = world.cluster.leader
+        assert name is not None
+        old, host = world.cluster.replicas[name], world.cluster.simulation.hosts[name]
+        host.pause()
+        others = [replica for other, replica in world.cluster.replicas.items() if other != name]
+        await world.until(lambda: any(replica.role is Role.LEADER for replica in others))
+        (new,) = [replica for replica in others if replica.role is Role.LEADER]
+        add = Command(SESSION, 2, 1, command("add", "k", 1))
+        assert (await new.submit([add]))[0].status is AnswerStatus.OK
+        assert old.role is Role.LEADER
+        linearizable = old.submit([GET, add])
+        fresh = old.submit([GET], freshness=bounded(max_lag_ms=1_000))
+        at_new = old.submit([GET], freshness=at_least(new.revision))
+        host.resume()
+        read_there, added = await linearizable
+        assert read_there.status is AnswerStatus.NOT_LEADER
+        # Its session was lost with the add on its way: it cannot say.
+        assert added.status in {AnswerStatus.NOT_LEADER, AnswerStatus.OUTCOME_UNKNOWN}
+        assert (await fresh)[0].status is AnswerStatus.TOO_STALE
+        (answer,) = await at_new
+        assert answer.status is AnswerStatus.TOO_STALE or value(answer) == 2
 
     run(scenario)
 
