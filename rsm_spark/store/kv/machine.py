@@ -30,7 +30,15 @@ from rsm_spark.store.kv.commands import (
 )
 from rsm_spark.store.kv.draft import Draft, operation_fault
 from rsm_spark.store.kv.expiries import Expiries
-from rsm_spark.store.kv.limits import COMPARES_MAX, OPERATIONS_MAX, RECORD_COUNT_MAX, key_fault, value_fault
+from rsm_spark.store.kv.limits import (
+    COMPARES_MAX,
+    KEY_BYTES_MAX,
+    OPERATIONS_MAX,
+    RECORD_COUNT_MAX,
+    VALUE_BYTES_MAX,
+    key_fault,
+    value_fault,
+)
 from rsm_spark.store.kv.messages import decode_command, decode_query, encode
 from rsm_spark.store.kv.ordered_rows import OrderedRows
 from rsm_spark.store.kv.queries import (
@@ -89,11 +97,14 @@ class MapMachine:
         """Decide a command: see `rsm_spark.store.kv.messages` for its bytes and its replies."""
         try:
             decoded = decode_command(command)
+            if type(decoded) is Put:  # Most commands are, and most keys do not expire: the rest may take its time.
+                key, value = decoded.key, decoded.value
+                is_sound = 0 < len(key) <= KEY_BYTES_MAX and len(value) <= VALUE_BYTES_MAX
+                if is_sound and key not in self._expiries.keys.entries:
+                    return Decision(((PUT, (key, value)),), encode(Written(revision)))
             fault = _fault(decoded)
             if fault is not None:
                 return _refused(fault)
-            if isinstance(decoded, Put) and decoded.key not in self._expiries.keys.entries:
-                return Decision(((PUT, (decoded.key, decoded.value)),), encode(Written(revision)))
             return self._decide(decoded, revision, now_ms)
         except InvalidCommandError as error:
             return _refused(str(error))
