@@ -1,0 +1,193 @@
+"""The runbook of docs/operations.md: each fault is caused, then its commands are run as they stand there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ledger.dev import DevCluster
+from ledger.dev.ports import choose_port
+from rsm_spark.store.client import MapClient
+from tests.integration.store_processes import Stores, stores
+
+_TEXT = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+_SECTIONS = dict(re.findall(r"^### (.+?)\n(.*?)(?=^###? |\Z)", _TEXT, re.MULTILINE | re.DOTALL))
+_FAULTS = {
+    "A replica is lost with its disk",
+    "A bookie is lost with its disk",
+    "Two of three bookies are lost",
+    "ZooKeeper is lost",
+    "A snapshot is wrong",
+    "A disk is full",
+}
+_DOCTORED = "rsm doctor"
+"""Its exit code tells of the fault itself."""
+
+
+class Site:
+    """A cluster with a log `orders` on two replicas, and the machine of the operator."""
+
+    def __init__(self, cluster: DevCluster, replicas: Stores, folder: Path) -> None:
+        self.cluster = cluster
+        self.replicas = replicas
+        self.folder = folder
+        self._running: list[subprocess.Popen[str]] = []
+
+    def do(self, fault: str, replacing: dict[str, str] | None = None) -> list[str]:
+        """Run the commands of a section in order; return what each printed."""
+        (block,) = re.findall(r"```sh\n(.*?)```", _SECTIONS[fault], re.DOTALL)
+        printed = []
+        for line in block.strip().splitlines():
+            command = line.replace("/var/lib/rsm", str(self.folder))
+            for old, new in (replacing or {}).items():
+                command = command.replace(old, new)
+            is_server = command.startswith(("rsm store run", "rsm bookie run"))
+            printed.append(self._serve(command) if is_server else self._run(command))
+        return printed
+
+    def _environment(self) -> dict[str, str]:
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        return {**os.environ, "PATH": path, "RSM_METADATA_URI": self.cluster.metadata_uri}
+
+    def _run(self, command: str) -> str:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", command],
+            env=self._environment(),
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        assert done.returncode == 0 or command.startswith(_DOCTORED), f"{command}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def _serve(self, command: str) -> str:
+        errors = self.folder / f"server-{len(self._running)}.log"
+        with errors.open("w") as stderr:
+            process = subprocess.Popen(
+                [*shlex.split(command), "--json"],
+                env=self._environment(),
+                cwd=self.folder,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+            )
+        self._running.append(process)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, f"{command} ended with code {process.wait(10)}: {errors.read_text()}"
+        return line
+
+    def put(self, key: bytes) -> None:
+        """Write a key through a client of its own."""
+
+        async def run() -> None:
+            async with await MapClient.connect("orders", self.cluster.metadata_uri) as client:
+                await client.put(key, b"value", timeout_s=60)
+
+        asyncio.run(run())
+
+    def status(self) -> dict[str, Any]:
+        """Return what `rsm status` says."""
+        found: dict[str, Any] = json.loads(self._run("rsm status --log orders --json"))
+        return found
+
+    def end(self) -> None:
+        """End the servers that commands have started."""
+        for process in self._running:
+            process.kill()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+@pytest.fixture
+def site(start_cluster: Callable[..., DevCluster], tmp_path: Path) -> Iterator[Site]:
+    cluster = start_cluster()
+    with stores(cluster.metadata_uri, "orders", tmp_path) as replicas:
+        for name in "ab":
+            replicas.start(name, "--snapshot-s", "1", "--verify-s", "1", "--trim-s", "1")
+        site = Site(cluster, replicas, tmp_path)
+        try:
+            site.put(b"first")
+            yield site
+        finally:
+            site.end()
+
+
+def _until(holds: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def test_the_runbook_names_every_fault_and_shows_commands() -> None:
+    assert set(_SECTIONS) == _FAULTS
+    assert all(text.count("```sh") == 1 for text in _SECTIONS.values())
+
+
+def test_a_lost_replica_is_replaced_by_an_empty_one(site: Site) -> None:
+    site.replicas.gone("a").kill()
+    site.put(b"second")
+    ready = json.loads(site.do("A replica is lost with its disk")[1])
+    _until(lambda: all(one.get("behind") == 0 for one in site.status()["replicas"]))
+    assert ready["replica_id"] in [one["replica_id"] for one in site.status()["replicas"]]
+
+
+def test_a_lost_bookie_is_replaced_by_a_new_one(site: Site) -> None:
+    site.cluster.kill_bookie(2)
+    port = choose_port(taken=())
+    printed = site.do("A bookie is lost with its disk", {"3184": str(port)})
+    assert json.loads(printed[1])["ready"] is True
+    site.put(b"second")
+
+
+def test_two_lost_bookies_stop_the_log_until_one_is_back(site: Site) -> None:
+    bookies = site.cluster.state.bookies
+    for number in (1, 2):
+        site.cluster.kill_bookie(number)
+    folder = str(site.cluster.data_dir / bookies[1].name)
+    port = str(bookies[1].port)
+    site.do("Two of three bookies are lost", {f"{site.folder}/bookie-1": folder, "3182": port})
+
+
+def test_puts_go_on_without_zookeeper_for_clients_that_have_a_leader(site: Site) -> None:
+    site.cluster.kill_zookeeper()
+    site.cluster.start_zookeeper()
+    site.do("ZooKeeper is lost")
+    assert site.status()["leader"] is not None
+
+
+def test_a_wrong_snapshot_is_found_by_the_commands(site: Site) -> None:
+    folder = site.folder / "a" / "snapshots"
+    _until(lambda: folder.is_dir() and any(folder.glob("*/*.parquet")))
+    site.replicas.gone("a").stop()
+    newest = max(path for path in folder.iterdir() if not path.name.startswith("."))
+    rotten = next(newest.glob("*.parquet"))
+    content = bytearray(rotten.read_bytes())
+    content[len(content) // 2] ^= 1
+    rotten.write_bytes(content)
+    printed = site.do("A snapshot is wrong")
+    assert newest.name in printed[0]
+    assert "damaged" in printed[0]
+    assert "whole" in printed[1]
+
+
+def test_a_full_disk_is_seen_by_the_commands(site: Site) -> None:
+    bookie = str(site.cluster.data_dir / site.cluster.state.bookies[0].name)
+    printed = site.do("A disk is full", {f"{site.folder}/bookie-0": bookie})
+    assert f"disk of {site.folder}" in printed[0]
