@@ -115,12 +115,12 @@ class WatchService:
             for piece, up_to in _pieces(changes, cursor.next_revision - 1):
                 await context.write(encode_changes(piece, up_to))
                 self.changes_sent += len(piece)
-                told_at = clock()
-            # A replica that hears nothing keeps silent, so that its watchers look for another one.
-            if clock() >= told_at + progress_s and (entries or self._feed.is_fresh):
-                await context.write(encode_changes((), cursor.next_revision - 1))
-                told_at = clock()
-            elif clock() >= told_at + progress_s:
+                told, told_at = up_to, clock()
+            if clock() >= told_at + progress_s:
+                # A replica that hears nothing new keeps silent, so that its watchers look for another one.
+                if cursor.next_revision - 1 > told or self._feed.is_fresh:
+                    told = cursor.next_revision - 1
+                    await context.write(encode_changes((), told))
                 told_at = clock()
 
 
