@@ -239,3 +239,25 @@ async def test_a_report_reaches_the_leader_and_its_answer_comes_back(tmp_path: P
         pair.book.addresses.clear()
         with pytest.raises(ConnectionLostError, match="nobody leads"):
             await pair.peers().report(report)
+
+
+@pytest.mark.asyncio
+async def test_a_peer_behind_a_token_serves_only_who_has_it(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef0123456789abcdef")
+    pair = Pair(tmp_path)
+    manifest = written(pair.a, 9)
+    server = ReplicaServer(LOG, security=Security(token_file=str(token)))
+    pair.service.add_to(server)
+    await server.start(None, lambda: b"{}")  # type: ignore[arg-type]
+    pair.book.addresses["a"] = server.address
+    try:
+        with pytest.raises(ConnectionLostError, match="token"):
+            await pair.peers().list("a")
+        with pytest.raises(ConnectionLostError, match="token"):
+            await pair.peers().report(REPORTS[0])
+        assert pair.reports == []
+        trusted = GrpcPeers(LOG, pair.book, pair.b, Security(token_file=str(token)))  # type: ignore[arg-type]
+        assert await trusted.download("a", manifest, read_back=True) == manifest
+    finally:
+        await server.stop(0)
