@@ -19,6 +19,7 @@ README = (ROOT / "README.md").read_text()
 README_URI = "zk+hierarchical://127.0.0.1:2181/ledgers"
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 LEDGER_BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "ledger.md").read_text(), re.DOTALL)
+STORE_BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "store.md").read_text(), re.DOTALL)
 SPARK_BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "spark.md").read_text(), re.DOTALL)
 
 
@@ -90,3 +91,11 @@ def test_the_first_lines_of_the_ledger_page_run(cluster: DevCluster) -> None:
     printed = _run(block, cluster).splitlines()
     assert printed[:2] == ["0 1000 1000", "1000"]
     assert printed[2].endswith("b'hello'")
+
+
+def test_the_first_lines_of_the_store_page_run(orders: DevCluster) -> None:
+    (block,) = STORE_BLOCKS
+    printed = _run(block, orders).splitlines()
+    assert printed[0].startswith("True False MapValue(value=b'to ann'")
+    assert printed[1] == "put b'stock/7'"
+    assert printed[-1] == "expired b'worker/1'"

@@ -30,3 +30,21 @@ def test_commands_of_the_readme_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
     assert targets
     assert sorted(target for target in targets if f"\n{target}:" not in makefile) == []
+
+
+def test_every_promise_names_tests_that_exist() -> None:
+    text = (ROOT / "docs" / "guarantees.md").read_text()
+    promises = [
+        line for line in text.splitlines() if line.startswith("| ") and not line.startswith(("| promise", "| ---"))
+    ]
+    assert len(promises) > 15
+    modules = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+    for promise in promises:
+        shown_by = promise.rsplit("|", 2)[1]
+        named = re.findall(r"`(test_\w+\.py)`", shown_by)
+        folders = re.findall(r"`(tests/[\w/]+)`", shown_by) + re.findall(
+            r"\b(model|simulation|processes|the same)\b", shown_by
+        )
+        assert named or folders, promise
+        assert set(named) <= modules, promise
+        assert all((ROOT / folder).exists() for folder in folders if "/" in folder), promise
