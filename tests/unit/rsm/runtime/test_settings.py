@@ -14,6 +14,9 @@ from rsm_spark.runtime.settings import ReplicaSettings
     ({"ensemble_size": 1}, "ensemble"),
     ({"entry_bytes_max": 5 * 1024 * 1024}, "entry_bytes_max"),
     ({"roll_s": 0}, "roll_s 0"),
+    ({"roll_records": 0}, "roll_records 0"),
+    ({"trim_s": 0}, "trim_s 0"),
+    ({"retention_ms": -1}, "retention_ms -1"),
 ])  # fmt: skip
 def test_settings_that_cannot_work_are_refused_by_name(changes: dict[str, int], message: str) -> None:
     with pytest.raises(UsageError, match=message):
