@@ -22,7 +22,7 @@ from typing import Any
 
 from rsm_spark.core.envelope import HEADER_BYTES, decode_envelope, entry_hash, root_hash
 from rsm_spark.core.position import LogPosition
-from rsm_spark.core.records import CommandHead, decode_records
+from rsm_spark.core.records import CommandHead, KernelRecord, decode_records
 from rsm_spark.testing.counter_map import COUNTED, DROPPED
 
 __all__ = ["BrokenInvariantError", "Ghosts", "Place"]
@@ -52,13 +52,17 @@ class Ghosts:
         replies: Logged reply by (session, sequence).
         acknowledged: Commands whose reply reached their client.
         revision: The last that is committed.
+        verified: By place, the failure domain and the revision of the snapshot that the log calls verified.
+        on_verified: Called with the place and the revision of a snapshot when the log calls it verified.
         on_broken: Called with an error before it is raised: code under test may well swallow it.
 
     """
 
     def __init__(self, clock_s: Callable[[], float] = lambda: 0.0) -> None:
         self.on_broken: Callable[[BrokenInvariantError], None] = lambda _error: None
+        self.on_verified: Callable[[str, int], None] = lambda _place, _revision: None
         self.revision = 0
+        self.verified: dict[str, tuple[str, int]] = {}
         self._clock_s = clock_s
         # Of each committed entry: when it was first known to be, and its last revision.
         self._times: list[float] = []
@@ -126,6 +130,11 @@ class Ghosts:
                 revisions, values = self._changes.setdefault(record.fields[0], ([], []))
                 revisions.append(revision)
                 values.append(record.fields[1] if record.type == COUNTED else 0)
+            if record.type == KernelRecord.SNAPSHOT_VERIFIED:
+                self.verified[record.fields[0]] = (record.fields[1], record.fields[2])
+                self.on_verified(record.fields[0], record.fields[2])
+            elif record.type == KernelRecord.SNAPSHOT_WITHDRAWN:
+                self.verified.pop(record.fields[0], None)
         self.revision = envelope.last_revision
         self._times.append(self._clock_s())
         self._revisions.append(self.revision)

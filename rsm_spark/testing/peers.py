@@ -53,7 +53,7 @@ class SimPeers:
             raise SnapshotGoneError(f"replica {replica_id} has no snapshot of revision {manifest.revision} any more")
         if manifest in own.manifests() and not read_back:
             return manifest
-        rows = list(store.read(manifest, is_summed=False))
+        rows = list(store.lend(manifest))
         if read_back and digest_of(rows) != manifest.digest:
             raise CorruptSnapshotError(f"replica {replica_id}: snapshot of revision {manifest.revision} is wrong")
         await self._reach(replica_id, 0.5)

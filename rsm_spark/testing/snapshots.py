@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterable, Iterator
 
@@ -13,6 +14,9 @@ from rsm_spark.snapshots.manifest import SnapshotDamage, SnapshotManifest
 
 __all__ = ["MemorySnapshots", "digest_of"]
 
+_LENT_S = 60.0
+"""As files that were copied lately stay on a disk, so that what is verified there is there still."""
+
 
 class MemorySnapshots:
     """A `SnapshotStore` that keeps the newest `keep` snapshots, and those that are protected."""
@@ -22,14 +26,22 @@ class MemorySnapshots:
         self._kept: list[tuple[SnapshotManifest, list[Row]]] = []
         self._protected: frozenset[int] = frozenset()
         self._damaged: list[SnapshotDamage] = []
+        self._lent: dict[int, float] = {}
 
     def write(self, manifest: SnapshotManifest, rows: Iterable[Row]) -> SnapshotManifest:
         """Keep a snapshot."""
         self._kept.append((manifest, list(rows)))
         self._kept.sort(key=lambda kept: -kept[0].revision)
         kept = self._kept[: self._keep]
-        self._kept = kept + [one for one in self._kept[self._keep :] if one[0].revision in self._protected]
+        now_s = asyncio.get_running_loop().time()
+        stay = self._protected | {revision for revision, until_s in self._lent.items() if until_s > now_s}
+        self._kept = kept + [one for one in self._kept[self._keep :] if one[0].revision in stay]
         return manifest
+
+    def lend(self, manifest: SnapshotManifest) -> Iterator[Row]:
+        """Return the rows as they lie there, for another replica; the snapshot stays for a while."""
+        self._lent[manifest.revision] = asyncio.get_running_loop().time() + _LENT_S
+        return self.read(manifest, is_summed=False)
 
     def protect(self, revisions: frozenset[int]) -> None:
         """Keep the snapshots of these revisions."""

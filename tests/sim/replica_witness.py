@@ -51,6 +51,8 @@ class ChainWatch:
         self._cluster = cluster
         self._ghosts = cluster.ghosts
         self.trimmed_count = 0
+        self._seen: set[tuple[str, int]] = set()
+        cluster.ghosts.on_verified = self._on_verified
         self._world = world
         self._path = chain_path(LOG)
         metadata.on_change.append(self._on_change)
@@ -92,17 +94,34 @@ class ChainWatch:
                 fail("closed-is-final", f"ledger {ledger.ledger_id} ends elsewhere in a later chain")
 
     def _judge_trim(self, going: tuple[ChainLedger, ...]) -> None:
-        """What goes is held by two disks, unless one was lost just now."""
+        """What goes is proven to be held by two disks, and it is, unless one was lost just now."""
         if not going:
             return
         self.trimmed_count += len(going)
         cluster, closed = self._cluster, going[-1].closed
         assert closed is not None
+        domains = {domain for domain, revision in self._ghosts.verified.values() if revision > closed.last_revision}
+        if len(domains) < 2:
+            what = f"ledgers up to revision {closed.last_revision} are trimmed, verified beyond are {sorted(domains)}"
+            self._ghosts.fail("acked-is-durable", what)
         copies = sum(store.holds_beyond(closed.last_revision) for store in cluster.snapshots.values())
         is_wounded = cluster.simulation.loop.time() - cluster.damaged_s < _WOUNDED_S
         if copies < (1 if is_wounded else 2):
             what = f"ledgers up to revision {closed.last_revision} are trimmed, {copies} disks hold what they said"
             self._ghosts.fail("acked-is-durable", what)
+        for place, (_, revision) in self._ghosts.verified.items():
+            held = self._held(place)
+            if not is_wounded and (place, revision) in self._seen and revision not in held:
+                self._ghosts.fail("acked-is-durable", f"{place} holds {held}, not the verified revision {revision}")
+
+    def _held(self, place: str) -> list[int]:
+        store = self._cluster.snapshots[place.removeprefix("replica:")]
+        return [manifest.revision for manifest in store.manifests()]
+
+    def _on_verified(self, place: str, revision: int) -> None:
+        """Note what is on its disk when the log calls it verified: what has gone before, its owner withdraws."""
+        if revision in self._held(place):
+            self._seen.add((place, revision))
 
     def _judge_ends(self, chain: LogChain) -> None:
         fail, last = self._ghosts.fail, None

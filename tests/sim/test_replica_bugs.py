@@ -19,6 +19,7 @@ The eighteen of the model (`tests.model`), and where they are planted in the cod
     no_fence                  does_not_recover_the_last_ledger
     late_ack                  confirms_without_an_acknowledgement
     reply_early               replies_before_confirmation
+    one_copy                  trims_with_one_copy
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ from tests.sim.replica_scenario import run_seed
 _TROUBLE_S = 25.0
 
 _LATE = MetadataRates(lost_request_rate=0.1, lost_reply_rate=0.1, late_rate=1.0, lag_rate=0.0)
+
+_TRIMMING = {"retention_ms": 1_000, "trim_s": 0.5, "snapshot_s": 2.0, "roll_s": 2.0}
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -79,6 +82,9 @@ HUNTS: dict[Plant, _Hunt] = {
         40, {"metadata": _LATE}, {"retry_s": 0.01, "roll_s": 0.5}
     ),
     plants.deletes_orphans_by_a_chain_from_before_its_claim: _Hunt(120),
+    plants.trims_with_one_copy: _Hunt(60, settings=_TRIMMING),
+    plants.keeps_the_last_three_snapshots_whatever_is_verified: _Hunt(60, settings=_TRIMMING | {"verify_s": 8.0}),
+    plants.believes_a_writer_s_manifest: _Hunt(60, {"rot_snapshot": 5.0}, _TRIMMING),
     plants.asks_the_wall_clock_in_apply: _Hunt(40),
     plants.counts_deadlines_without_the_promotion: _Hunt(
         40, {"skew": 3.0, "kill_leader": 3.0}, {"session_ttl_ms": 60_000}
