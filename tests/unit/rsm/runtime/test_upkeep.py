@@ -153,3 +153,20 @@ def test_format_is_raised_only_when_every_live_replica_knows_the_level() -> None
         assert "knows up to 2" in beyond.refusal or "(level 1)" in beyond.refusal
 
     run(scenario)
+
+
+def test_a_chain_that_grows_too_long_is_rolled_no_more_but_a_failed_add_still_gets_its_ledger() -> None:
+    async def scenario(world: LogWorld) -> None:
+        upkeep = _upkeep(world)
+        while not upkeep.is_chain_full:
+            await world.roll()
+        count = len((await world.chain()).ledgers)
+        for _ in range(50):
+            await world.add()
+        assert len((await world.chain()).ledgers) == count
+        await world.until(lambda: "ledgers are not rolled any more" in "".join(world.leader.status().alarms))
+        world.ledgers.ledgers[(await world.chain()).ledgers[-1].ledger_id].is_fenced = True
+        await world.add()
+        assert len((await world.chain()).ledgers) == count + 1
+
+    run(scenario, roll_records=10, trim_s=1.0, chain_bytes_max=4_000)
