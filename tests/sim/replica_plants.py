@@ -32,31 +32,22 @@ from rsm_spark.core.leadership_events import (
 )
 from rsm_spark.core.orphans import is_orphan
 from rsm_spark.core.sessions import SessionTable
-from rsm_spark.core.trimming import TrimRules
 from rsm_spark.log.commit_log import LogReader
-from rsm_spark.runtime import leading, upkeep
+from rsm_spark.runtime import leading
 from rsm_spark.runtime.context import resolve
 from rsm_spark.runtime.leading import LeaderDriver
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.taking_over import TakeOver
-from rsm_spark.runtime.verifying import Verifier
-from rsm_spark.testing.counter_map import COUNTED, CounterMap
-from rsm_spark.testing.peers import SimPeers
-from rsm_spark.testing.snapshots import MemorySnapshots
+from rsm_spark.testing.ledger_twin import TwinReader
 
 __all__ = [
     "calls_a_failed_add_not_applied",
     "confirms_without_an_acknowledgement",
-    "asks_the_wall_clock_in_apply",
-    "counts_deadlines_without_the_promotion",
     "deletes_its_own_ledger_when_the_chain_write_fails",
     "deletes_orphans_by_a_chain_from_before_its_claim",
     "does_not_recover_the_last_ledger",
     "peek",
-    "believes_a_writer_s_manifest",
-    "keeps_the_last_three_snapshots_whatever_is_verified",
     "takes_over_without_a_claim",
-    "trims_with_one_copy",
     "empty_entry_vouches_for_itself",
     "follower_applies_above_confirmed",
     "follower_takes_the_successor_for_the_end",
@@ -204,7 +195,12 @@ def follower_takes_the_successor_for_the_end(patch: pytest.MonkeyPatch) -> None:
         if self.ledgers_ahead > 0:
             self._ledger_at_end = True
 
+    async def ask_nobody(self: TwinReader) -> Any:
+        await asyncio.sleep(0)
+        return self.metadata
+
     patch.setattr(LogReader, "_read_some", read_some)
+    patch.setattr(TwinReader, "refresh", ask_nobody)
 
 
 def negative_reply_is_not_logged(patch: pytest.MonkeyPatch) -> None:
@@ -341,55 +337,3 @@ def deletes_orphans_by_a_chain_from_before_its_claim(patch: pytest.MonkeyPatch) 
         return await original(self, effect)
 
     patch.setattr(LeaderDriver, "_carry_out", carry_out)
-
-
-def asks_the_wall_clock_in_apply(patch: pytest.MonkeyPatch) -> None:
-    """What is applied depends on when: the fold looks at the clock of the simulation."""
-    original = CounterMap.apply
-
-    def apply(self: CounterMap, record_type: int, fields: tuple[Any, ...], revision: int) -> Any:
-        if record_type == COUNTED and int(asyncio.get_running_loop().time() * 1000) % 1000 < 50:
-            fields = (fields[0], fields[1] + 1)
-        return original(self, record_type, fields, revision)
-
-    patch.setattr(CounterMap, "apply", apply)
-
-
-def counts_deadlines_without_the_promotion(patch: pytest.MonkeyPatch) -> None:
-    """A new leader whose clock is ahead ends sessions at once (D11)."""
-    original = SessionTable.due
-
-    def due(self: SessionTable, now_ms: int, promoted_ms: int, ttl_ms: int, count_max: int) -> Any:
-        return original(self, now_ms, 0, ttl_ms, count_max)
-
-    patch.setattr(SessionTable, "due", due)
-
-
-def trims_with_one_copy(patch: pytest.MonkeyPatch) -> None:
-    original = upkeep.plan_trim
-
-    def plan(chain: Any, verified: Any, rules: TrimRules, **options: Any) -> Any:
-        return original(chain, verified, msgspec.structs.replace(rules, is_single_copy_allowed=True), **options)
-
-    patch.setattr(upkeep, "plan_trim", plan)
-
-
-def keeps_the_last_three_snapshots_whatever_is_verified(patch: pytest.MonkeyPatch) -> None:
-    """Newer ones, which nobody has verified, push out the one by which ledgers were trimmed (design D9)."""
-    patch.setattr(MemorySnapshots, "protect", lambda _self, _revisions: None)
-    patch.setattr(MemorySnapshots, "lend", lambda self, manifest: self.read(manifest, is_summed=False))
-    patch.setattr(Verifier, "_check_own", _do_nothing)
-
-
-async def _do_nothing(_self: Any) -> None:
-    await asyncio.sleep(0)
-
-
-def believes_a_writer_s_manifest(patch: pytest.MonkeyPatch) -> None:
-    """A snapshot counts as verified when its manifest is right: nobody has read its files."""
-
-    async def download(self: SimPeers, replica_id: str, manifest: Any, *, read_back: bool) -> Any:
-        await self._reach(replica_id, 0.5)
-        return manifest
-
-    patch.setattr(SimPeers, "download", download)

@@ -33,6 +33,7 @@ import pytest
 from ledger.testing.metadata import MetadataRates
 from rsm_spark.log.commit_log import LogReader
 from tests.sim import replica_plants as plants
+from tests.sim import replica_state_plants as state_plants
 from tests.sim.replica_scenario import run_seed
 
 _TROUBLE_S = 25.0
@@ -82,11 +83,11 @@ HUNTS: dict[Plant, _Hunt] = {
         40, {"metadata": _LATE}, {"retry_s": 0.01, "roll_s": 0.5}
     ),
     plants.deletes_orphans_by_a_chain_from_before_its_claim: _Hunt(120),
-    plants.trims_with_one_copy: _Hunt(60, settings=_TRIMMING),
-    plants.keeps_the_last_three_snapshots_whatever_is_verified: _Hunt(60, settings=_TRIMMING | {"verify_s": 8.0}),
-    plants.believes_a_writer_s_manifest: _Hunt(60, {"rot_snapshot": 5.0}, _TRIMMING),
-    plants.asks_the_wall_clock_in_apply: _Hunt(40),
-    plants.counts_deadlines_without_the_promotion: _Hunt(
+    state_plants.trims_with_one_copy: _Hunt(60, settings=_TRIMMING),
+    state_plants.keeps_the_last_three_snapshots_whatever_is_verified: _Hunt(60, settings=_TRIMMING | {"verify_s": 8.0}),
+    state_plants.believes_a_writer_s_manifest: _Hunt(60, {"rot_snapshot": 5.0}, _TRIMMING),
+    state_plants.asks_the_wall_clock_in_apply: _Hunt(40),
+    state_plants.counts_deadlines_without_the_promotion: _Hunt(
         40, {"skew": 3.0, "kill_leader": 3.0}, {"session_ttl_ms": 60_000}
     ),
 }

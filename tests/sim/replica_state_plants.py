@@ -1,0 +1,77 @@
+"""Bugs to plant into what replicas make of the log: state, time, snapshots, trimming."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from rsm_spark.core.sessions import SessionTable
+from rsm_spark.core.trimming import TrimRules
+from rsm_spark.runtime import upkeep
+from rsm_spark.runtime.verifying import Verifier
+from rsm_spark.testing.counter_map import COUNTED, CounterMap
+from rsm_spark.testing.peers import SimPeers
+from rsm_spark.testing.snapshots import MemorySnapshots
+
+__all__ = [
+    "asks_the_wall_clock_in_apply",
+    "believes_a_writer_s_manifest",
+    "counts_deadlines_without_the_promotion",
+    "keeps_the_last_three_snapshots_whatever_is_verified",
+    "trims_with_one_copy",
+]
+
+
+def asks_the_wall_clock_in_apply(patch: pytest.MonkeyPatch) -> None:
+    """What is applied depends on when: the fold looks at the clock of the simulation."""
+    original = CounterMap.apply
+
+    def apply(self: CounterMap, record_type: int, fields: tuple[Any, ...], revision: int) -> Any:
+        if record_type == COUNTED and int(asyncio.get_running_loop().time() * 1000) % 1000 < 50:
+            fields = (fields[0], fields[1] + 1)
+        return original(self, record_type, fields, revision)
+
+    patch.setattr(CounterMap, "apply", apply)
+
+
+def counts_deadlines_without_the_promotion(patch: pytest.MonkeyPatch) -> None:
+    """A new leader whose clock is ahead ends sessions at once (D11)."""
+    original = SessionTable.due
+
+    def due(self: SessionTable, now_ms: int, promoted_ms: int, ttl_ms: int, count_max: int) -> Any:
+        return original(self, now_ms, 0, ttl_ms, count_max)
+
+    patch.setattr(SessionTable, "due", due)
+
+
+def trims_with_one_copy(patch: pytest.MonkeyPatch) -> None:
+    original = upkeep.plan_trim
+
+    def plan(chain: Any, verified: Any, rules: TrimRules, **options: Any) -> Any:
+        return original(chain, verified, msgspec.structs.replace(rules, is_single_copy_allowed=True), **options)
+
+    patch.setattr(upkeep, "plan_trim", plan)
+
+
+def keeps_the_last_three_snapshots_whatever_is_verified(patch: pytest.MonkeyPatch) -> None:
+    """Newer ones, which nobody has verified, push out the one by which ledgers were trimmed (design D9)."""
+    patch.setattr(MemorySnapshots, "protect", lambda _self, _revisions: None)
+    patch.setattr(MemorySnapshots, "lend", lambda self, manifest: self.read(manifest, is_summed=False))
+    patch.setattr(Verifier, "_check_own", _do_nothing)
+
+
+async def _do_nothing(_self: Any) -> None:
+    await asyncio.sleep(0)
+
+
+def believes_a_writer_s_manifest(patch: pytest.MonkeyPatch) -> None:
+    """A snapshot counts as verified when its manifest is right: nobody has read its files."""
+
+    async def download(self: SimPeers, replica_id: str, manifest: Any, *, read_back: bool) -> Any:
+        await self._reach(replica_id, 0.5)
+        return manifest
+
+    patch.setattr(SimPeers, "download", download)
