@@ -81,6 +81,7 @@ class Exchange:
         self._wake: asyncio.Future[None] | None = None
         self.is_closed = False
         self._reader: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._writer = self._loop.create_task(self._write(), name=f"rsm-exchange-{address}")
 
     def ready(self, user: ExchangeUser) -> None:
@@ -115,9 +116,14 @@ class Exchange:
         self._writer.cancel()
         if self._reader is not None:
             self._reader.cancel()
-        closing = self._loop.create_task(self._close_channel())
-        _CLOSING.add(closing)
-        closing.add_done_callback(_CLOSING.discard)
+        self._closing = self._loop.create_task(self._close_channel(), name=f"rsm-exchange-closing-{self.address}")
+        _CLOSING.add(self._closing)
+        self._closing.add_done_callback(_CLOSING.discard)
+
+    async def wait_closed(self) -> None:
+        """Wait until the connection is gone, if nobody uses it any more."""
+        if self._closing is not None:
+            await asyncio.wait([self._closing, self._writer])
 
     async def _close_channel(self) -> None:
         if self._stream is not None:

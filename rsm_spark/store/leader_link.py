@@ -116,8 +116,11 @@ class LeaderLink:
         self.resolve(self._stream.close())
         if self._tick is not None:
             self._tick.cancel()
+        exchange = self._exchange
         self._task.cancel()
         await asyncio.wait([self._task])
+        if exchange is not None:
+            await exchange.wait_closed()
 
     def submit(
         self, payload: bytes, timeout_s: float, *, is_query: bool, freshness: Freshness = LINEARIZABLE

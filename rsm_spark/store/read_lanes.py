@@ -68,8 +68,11 @@ class _Lane:
 
     async def close(self) -> None:
         """Disconnect; what has no answer goes elsewhere."""
+        exchange = self._exchange
         self._task.cancel()
         await asyncio.wait([self._task])
+        if exchange is not None:
+            await exchange.wait_closed()
         self._give_back()
 
     async def _run(self) -> None:

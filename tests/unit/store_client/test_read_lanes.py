@@ -195,3 +195,12 @@ async def test_a_leader_that_stays_overloaded_is_told_as_such() -> None:
         operation = await three.link.submit(GET, 0.3, is_query=True)
         with pytest.raises(OverloadedError, match="queues were full"):
             three.link.check(operation)
+
+
+async def test_a_closed_client_leaves_no_task_and_no_connection_behind() -> None:
+    async with trio() as three:
+        await three.read(STALE)
+        await three.read(LINEARIZABLE)
+        await three.link.close()
+        left = {task.get_name() for task in asyncio.all_tasks()}
+        assert not [name for name in left if name.startswith("rsm-")]
