@@ -13,6 +13,7 @@ they are, as evidence, are reported, and are neither used nor counted among thos
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -80,6 +81,10 @@ class LocalSnapshots:
         self._disk = disk or SnapshotDisk()
         self._pace = pace
         self._protected: frozenset[int] = frozenset()
+        # Calls come from several threads. `_writing` is held while a snapshot is written, `_looking` while names are
+        # looked at or changed: a folder that is being removed must not be taken for a damaged one.
+        self._writing = threading.Lock()
+        self._looking = threading.RLock()
         # Folder name -> until when (monotonic seconds) a peer that copies it may come back for the next file.
         self._lent: dict[str, float] = {}
         # Folder name -> what a full check found, valid while the files' sizes and times are the same.
@@ -89,6 +94,10 @@ class LocalSnapshots:
 
     def write(self, manifest: SnapshotManifest, rows: Iterable[Row]) -> SnapshotManifest:
         """Write a snapshot; see `SnapshotStore`. One that is there already, and whole, is left as it is."""
+        with self._writing:
+            return self._write(manifest, rows)
+
+    def _write(self, manifest: SnapshotManifest, rows: Iterable[Row]) -> SnapshotManifest:
         name = snapshot_name(manifest)
         target = self._folder / name
         try:
@@ -185,24 +194,27 @@ class LocalSnapshots:
 
     def scrub(self, manifest: SnapshotManifest) -> SnapshotDamage | None:
         """Read every byte of a snapshot again, whatever was found before; return the damage, if there is any."""
-        self._checked.pop(snapshot_name(manifest), None)
         name = snapshot_name(manifest)
-        if not (self._folder / name).is_dir():
-            return SnapshotDamage(str(self._folder / name), "is gone")
-        found = self._find(name)
+        with self._looking:
+            self._checked.pop(name, None)
+            if not (self._folder / name).is_dir():
+                return SnapshotDamage(str(self._folder / name), "is gone")
+            found = self._find(name)
         return found if isinstance(found, SnapshotDamage) else None
 
     def manifests(self) -> list[SnapshotManifest]:
         """Return the whole snapshots, newest first; see `SnapshotStore`."""
-        return [found for found in self._found() if isinstance(found, SnapshotManifest)]
+        with self._looking:
+            return [found for found in self._found() if isinstance(found, SnapshotManifest)]
 
     def damaged(self) -> list[SnapshotDamage]:
         """Return the damaged snapshots, newest first."""
-        return [found for found in self._found() if isinstance(found, SnapshotDamage)]
+        with self._looking:
+            return [found for found in self._found() if isinstance(found, SnapshotDamage)]
 
     def known(self) -> KnownSnapshots:
         """Return what the last checks found, without looking at the disk: quick enough for an event loop."""
-        found = dict(sorted({name: one for name, (_, one) in self._checked.items()}.items(), reverse=True))
+        found = dict(sorted({name: one for name, (_, one) in list(self._checked.items())}.items(), reverse=True))
         found.update(self._unreadable)
         return KnownSnapshots(
             [one for one in found.values() if isinstance(one, SnapshotManifest)],
@@ -266,12 +278,13 @@ class LocalSnapshots:
     def _appear(self, made: Path, name: str, *, is_replaced: bool) -> None:
         """Give a whole snapshot its name; a damaged one of that name stays, as evidence, under another."""
         target = self._folder / name
-        if is_replaced:
-            self._disk.rename(target, self._free_name(f".damaged-{name}"))
-        self._disk.rename(made, target)
-        self._disk.sync_folder(self._folder)
-        self._unreadable.pop(name, None)
-        self._checked.pop(name, None)
+        with self._looking:
+            if is_replaced:
+                self._disk.rename(target, self._free_name(f".damaged-{name}"))
+            self._disk.rename(made, target)
+            self._disk.sync_folder(self._folder)
+            self._unreadable.pop(name, None)
+            self._checked.pop(name, None)
 
     def _rows(self, folder: Path, manifest: SnapshotManifest) -> Iterator[Row]:
         for described in manifest.files:
@@ -315,7 +328,8 @@ class LocalSnapshots:
     def _prune(self) -> None:
         """Remove whole snapshots beyond `keep`; a failure only leaves more of them."""
         now_s = time.monotonic()
-        self._lent = {name: until_s for name, until_s in list(self._lent.items()) if until_s > now_s}
+        for name in [name for name, until_s in list(self._lent.items()) if until_s <= now_s]:
+            self._lent.pop(name, None)
         for manifest in self.manifests()[self._keep :]:
             name = snapshot_name(manifest)
             if manifest.revision in self._protected or name in self._lent:
@@ -328,9 +342,10 @@ class LocalSnapshots:
     def _retire(self, name: str) -> None:
         # Renamed first: a crash in the middle of the removal must not leave half a snapshot under a good name.
         doomed = self._free_name(f"{_NEW}retired-{name}")
-        self._disk.rename(self._folder / name, doomed)
+        with self._looking:
+            self._disk.rename(self._folder / name, doomed)
+            self._checked.pop(name, None)
         self._disk.remove_folder(doomed)
-        self._checked.pop(name, None)
 
     def _prepare(self) -> None:
         """Make the folder; remove what a crash left half written."""
