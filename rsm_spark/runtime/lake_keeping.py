@@ -28,6 +28,7 @@ LAKE_PLACE = "lake"
 
 _logger = logging.getLogger(__name__)
 _LOOKS_PER_PERIOD = 20
+_ALARM = "lake keeping"
 
 
 class LakeKeeper:
@@ -78,7 +79,14 @@ class LakeKeeper:
         except (ConnectionLostError, LedgerError) as error:
             _logger.info("the lake waits: %s", error, extra=self._context.log_extra)
         except RsmError as error:
-            _logger.warning("the lake could not be kept: %s", error, extra=self._context.log_extra)
+            self._verifier.alarm(_ALARM, str(error))
+            return
+        except Exception as error:
+            # Whatever a disk or the lake's library raises: it must not end the keeping, and not silently.
+            self._verifier.alarm(_ALARM, f"{type(error).__name__}: {error}")
+            _logger.exception("the lake could not be kept", extra=self._context.log_extra)
+            return
+        self._context.alarms.pop(_ALARM, None)
 
     def _writes(self, members: list[Member]) -> bool:
         """Return whether this replica is the one to write: the first that does not lead, else the leader."""

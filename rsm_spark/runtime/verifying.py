@@ -77,6 +77,12 @@ class Verifier:
                 _logger.info("verification waits: %s", error, extra=self._context.log_extra)
             except RsmError as error:
                 _logger.warning("verification failed: %s", error, extra=self._context.log_extra)
+            except Exception as error:
+                # Whatever a disk or a library raises: verification must not end by it, and not silently.
+                self.alarm("verification", f"{type(error).__name__}: {error}")
+                _logger.exception("verification failed", extra=self._context.log_extra)
+                return
+        self._context.alarms.pop("verification", None)
 
     async def tell(self, report: Report) -> None:
         """Report to the leader, now or as soon as there is one; per place only the newest finding is told.

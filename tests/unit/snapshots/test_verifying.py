@@ -197,3 +197,23 @@ def test_no_newer_snapshot_pushes_out_the_newest_verified_one(tmp_path: Path) ->
             assert revisions[2] > revisions[3]
 
     run(tmp_path, scenario, names=("a", "b"), prepare=without_lake)
+
+
+def test_whatever_a_disk_raises_is_an_alarm_and_verification_goes_on_afterwards(tmp_path: Path) -> None:
+    async def scenario(world: SnapshotWorld) -> None:
+        await world.work_until(lambda: len(world.verified) == 2)
+        store = world.stores["b"]
+        manifests = store.manifests
+
+        def _broken() -> list[SnapshotManifest]:
+            raise OSError(5, "Input/output error")
+
+        store.manifests = _broken  # type: ignore[method-assign]
+        replica = world.replicas["b"]
+        await world.until(lambda: any("Input/output error" in text for text in replica.status().alarms))
+        store.manifests = manifests  # type: ignore[method-assign]
+        before = world.verified["replica:a"]
+        await world.work_until(lambda: world.verified["replica:a"] > before)
+        assert replica.status().alarms == ()
+
+    run(tmp_path, scenario, names=("a", "b"), prepare=without_lake)
