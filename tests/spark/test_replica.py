@@ -129,7 +129,7 @@ def test_spark_delta_and_the_lake_agree_with_the_leader(
     leader.stop()
     with caplog.at_level(logging.INFO, "rsm_spark.runtime.boot"):
         other = Leader(loop, client, unique_name, tmp_path / "b", lake=str(tmp_path / "lake"))
-    assert "booted from a lake snapshot" in caplog.text
+    assert "booted from a snapshot: lake" in caplog.text
     other._sequence = leader._sequence
     other.submit(Put(b"last", b"y"))
     assert set(other.rows()) == {*rows, b"later", b"last"}
