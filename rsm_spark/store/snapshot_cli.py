@@ -18,7 +18,14 @@ from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.errors import CorruptSnapshotError, MissingLogError, SnapshotError
 from rsm_spark.runtime.verifying import checkpoint_difference
 from rsm_spark.snapshots.manifest import SnapshotManifest
-from rsm_spark.store.snapshot_source import Holding, Source, logged_checkpoint, open_replicas, open_store
+from rsm_spark.store.snapshot_source import (
+    Holding,
+    Source,
+    logged_checkpoint,
+    open_replicas,
+    open_store,
+    report_lake,
+)
 from rsm_spark.store.terminal import Json, MetadataUriOption, RsmRoot, print_json, run
 
 __all__ = ["app"]
@@ -37,6 +44,9 @@ _Lake = Annotated[
 ]
 _Log = Annotated[str | None, typer.Option("--log", envvar="RSM_LOG", help="Name of the log.", show_default=False)]
 _Replica = Annotated[str | None, typer.Option("--replica", help="Of the running ones, only this.", show_default="all")]
+_Report = Annotated[
+    bool, typer.Option("--report", help="With --lake: have the leader log it as verified, so that it counts in trims.")
+]
 _Revision = Annotated[int | None, typer.Argument(help="Its revision.", show_default="the newest")]
 
 
@@ -147,12 +157,14 @@ def verify(
     replica: _Replica = None,
     metadata_uri: MetadataUriOption = None,
     rsm_root: RsmRoot = DEFAULT_RSM_ROOT,
+    report: _Report = False,
     json: Json = False,
 ) -> None:
     """Read a snapshot back, every byte and row, and compare it with its manifest and with the log.
 
     The log is asked for its checkpoint of that revision if --metadata-uri is given, or for running replicas. Exit
-    code 0 only if nothing differs. What is found is told to you alone: replicas verify, and log it, by themselves.
+    code 0 only if nothing differs. Two replicas or more verify, and log it, by themselves; the lake of one that is
+    alone is verified by --report.
 
     Examples:
         rsm snapshot verify --data-dir /var/lib/orders-a
@@ -161,6 +173,8 @@ def verify(
 
     """
     place = _Place(data_dir, lake, log, replica, metadata_uri, rsm_root)
+    if report and lake is None:
+        raise UsageError("--report is for a lake (--lake): replicas verify each other")
 
     async def _verify() -> bool:
         async with place.open() as source:
@@ -168,6 +182,8 @@ def verify(
                 await _verdict(place, source, where, manifest)
                 for where, manifest in _chosen(await source.holdings(), revision)
             ]
+            if report and verdicts[0]["ok"]:
+                await _report(place, _chosen(await source.holdings(), revision)[0][1])
         for verdict in verdicts:
             if json:
                 print_json(verdict)
@@ -201,6 +217,22 @@ async def _verdict(place: _Place, source: Source, where: str, manifest: Snapshot
     except CorruptSnapshotError as error:
         verdict.update(ok=False, reason=str(error))
     return verdict
+
+
+async def _report(place: _Place, manifest: SnapshotManifest) -> None:
+    """Have the leader log what was verified.
+
+    Raises:
+        SnapshotError: It refuses.
+
+    """
+    client = await LedgerClient.connect(place.uri)
+    try:
+        refusal = await report_lake(client, place.log or manifest.log_name, place.root, manifest)
+    finally:
+        await client.close()
+    if refusal:
+        raise SnapshotError(f"the snapshot is whole, but the leader does not log it as verified: {refusal}")
 
 
 async def _compared(place: _Place, manifest: SnapshotManifest) -> str:

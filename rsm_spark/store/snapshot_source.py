@@ -10,19 +10,22 @@ from typing import NamedTuple
 
 from ledger.client.client import LedgerClient
 from ledger.errors import UsageError
+from rsm_spark.core.commands import AnswerStatus
 from rsm_spark.core.kernel_tables import Checkpoint, peek_checkpoint
 from rsm_spark.errors import ConnectionLostError, CorruptSnapshotError, MissingLogError, SnapshotError
 from rsm_spark.grpc.peer_client import GrpcPeers
 from rsm_spark.grpc.security import Security
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.discovery import Discovery
+from rsm_spark.runtime.lake_keeping import LAKE_PLACE
+from rsm_spark.runtime.verifying import finding
 from rsm_spark.snapshots.local import LocalSnapshots
 from rsm_spark.snapshots.manifest import SnapshotManifest, SnapshotStore
 from rsm_spark.snapshots.pace import no_pace
 from rsm_spark.store.log_records import reader_from
 from rsm_spark.store.service import SNAPSHOTS_FOLDER
 
-__all__ = ["Holding", "Source", "logged_checkpoint", "open_replicas", "open_store"]
+__all__ = ["Holding", "Source", "logged_checkpoint", "open_replicas", "open_store", "report_lake"]
 
 
 class Holding(NamedTuple):
@@ -138,6 +141,20 @@ async def open_replicas(client: LedgerClient, log: str, rsm_root: str, only: str
     """
     with tempfile.TemporaryDirectory(prefix="rsm-snapshot-") as folder:
         yield _Replicas(Discovery(client.store, log, rsm_root), log, only, Path(folder))
+
+
+async def report_lake(client: LedgerClient, log: str, rsm_root: str, manifest: SnapshotManifest) -> str:
+    """Tell the leader that a snapshot in the lake was read back; return why it refuses, or "".
+
+    Raises:
+        ConnectionLostError: Nobody leads, or the leader cannot be reached.
+
+    """
+    with tempfile.TemporaryDirectory(prefix="rsm-snapshot-") as folder:
+        discovery = Discovery(client.store, log, rsm_root)
+        peers = GrpcPeers(log, discovery, LocalSnapshots(Path(folder)), Security.from_environment())
+        answer = await peers.report(finding(manifest, LAKE_PLACE, LAKE_PLACE, "rsm snapshot verify"))
+    return "" if answer.status is AnswerStatus.OK else answer.payload.decode() or answer.status.name
 
 
 async def logged_checkpoint(client: LedgerClient, log: str, rsm_root: str, revision: int) -> Checkpoint | None:

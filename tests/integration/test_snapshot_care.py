@@ -134,6 +134,8 @@ async def check_command(group: Group) -> None:
     assert (code, shown["machine"]["name"]) == (0, "map")
     code, (verdict,), _ = await run_cli("verify", "--data-dir", str(group.folder / "a"), *at)
     assert (code, verdict["ok"]) == (0, True)
+    code, _, errors = await run_cli("verify", "--lake", str(group.folder / "lake"), "--log", group.log, *at, "--report")
+    assert code == 0 or "there already" in errors, errors
     copy = group.folder / "copy"
     shutil.copytree(group.folder / "a" / "snapshots", copy)
     newest = max(path for path in copy.iterdir() if not path.name.startswith("."))
