@@ -133,8 +133,8 @@ def plan_trim(
         verified: By place, what the log says of snapshots.
         rules: What must hold.
         now_ms: Logged time.
-        absent: Places that cannot be reached at present (their replica is down): nobody knows whether the disk is
-            still there, so they do not count.
+        absent: Places that do not say at present that they hold what is verified there (their replica is down, or
+            has lost it): they do not count.
 
     """
     proofs = {place: proof for place, proof in sorted(verified.items()) if place not in absent}
@@ -195,7 +195,7 @@ def _not_covered(proofs: Mapping[str, SnapshotProof], found: int, wanted: int) -
 
 def _absent_text(verified: Mapping[str, SnapshotProof], absent: Collection[str]) -> str:
     away = [place for place in sorted(verified) if place in absent]
-    return f"; not counted, because not running: {', '.join(away)}" if away else ""
+    return f"; not counted, because down or without it: {', '.join(away)}" if away else ""
 
 
 def _in_rows(staying: Iterable[tuple[ChainLedger, StayReason, str]], absent: str) -> Iterable[Blocked]:

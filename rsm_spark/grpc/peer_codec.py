@@ -79,7 +79,11 @@ def decode_list(text: bytes) -> str:
 
 
 def encode_snapshots(
-    replica_id: str, domain: str, manifests: list[SnapshotManifest], damaged: list[SnapshotDamage]
+    replica_id: str,
+    domain: str,
+    manifests: list[SnapshotManifest],
+    damaged: list[SnapshotDamage],
+    protected: list[SnapshotManifest],
 ) -> bytes:
     """Return the answer to a List request."""
     return peer_pb2.ListAnswer(
@@ -87,6 +91,7 @@ def encode_snapshots(
         domain=domain,
         manifests=[encode_manifest(manifest) for manifest in manifests],
         damaged=[msgspec.json.encode(damage) for damage in damaged],
+        protected=[manifest.revision for manifest in protected],
     ).SerializeToString()
 
 
@@ -105,7 +110,7 @@ def decode_snapshots(text: bytes, *, place: str) -> PeerSnapshots:
             manifests.append(decode_manifest(manifest, place=place))
         except CorruptSnapshotError as error:
             damaged.append(str(error))
-    return PeerSnapshots(answer.replica_id, answer.domain, tuple(manifests), tuple(damaged))
+    return PeerSnapshots(answer.replica_id, answer.domain, tuple(manifests), tuple(damaged), tuple(answer.protected))
 
 
 def encode_download(wanted: WantedFile) -> bytes:

@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19rsm_spark/grpc/peer.proto\x12\x0brsm.peer.v1\"\x1a\n\x0bListRequest\x12\x0b\n\x03log\x18\x01 \x01(\t\"T\n\nListAnswer\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12\x0e\n\x06\x64omain\x18\x02 \x01(\t\x12\x11\n\tmanifests\x18\x03 \x03(\x0c\x12\x0f\n\x07\x64\x61maged\x18\x04 \x03(\x0c\"c\n\x0f\x44ownloadRequest\x12\x0b\n\x03log\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x04\x12\x13\n\x0bprefix_hash\x18\x03 \x01(\t\x12\x0c\n\x04\x66ile\x18\x04 \x01(\t\x12\x0e\n\x06offset\x18\x05 \x01(\x04\"\x18\n\x05\x43hunk\x12\x0f\n\x07\x63ontent\x18\x01 \x01(\x0c\"\x7f\n\x08Verified\x12\r\n\x05place\x18\x01 \x01(\t\x12\x0e\n\x06\x64omain\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0c\x12\x13\n\x0bprefix_hash\x18\x05 \x01(\x0c\x12\x11\n\trow_count\x18\x06 \x01(\x04\x12\n\n\x02\x62y\x18\x07 \x01(\t\"6\n\tWithdrawn\x12\r\n\x05place\x18\x01 \x01(\t\x12\n\n\x02\x62y\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"8\n\x08\x44iverged\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x0c\x12\n\n\x02\x62y\x18\x03 \x01(\t\"\xa9\x01\n\rReportRequest\x12\x0b\n\x03log\x18\x01 \x01(\t\x12)\n\x08verified\x18\x02 \x01(\x0b\x32\x15.rsm.peer.v1.VerifiedH\x00\x12+\n\twithdrawn\x18\x03 \x01(\x0b\x32\x16.rsm.peer.v1.WithdrawnH\x00\x12)\n\x08\x64iverged\x18\x04 \x01(\x0b\x32\x15.rsm.peer.v1.DivergedH\x00\x42\x08\n\x06report\"A\n\x0cReportAnswer\x12\x0e\n\x06status\x18\x01 \x01(\r\x12\x10\n\x08revision\x18\x02 \x01(\x04\x12\x0f\n\x07payload\x18\x03 \x01(\x0c\x32\xc2\x01\n\x04Peer\x12\x39\n\x04List\x12\x18.rsm.peer.v1.ListRequest\x1a\x17.rsm.peer.v1.ListAnswer\x12>\n\x08\x44ownload\x12\x1c.rsm.peer.v1.DownloadRequest\x1a\x12.rsm.peer.v1.Chunk0\x01\x12?\n\x06Report\x12\x1a.rsm.peer.v1.ReportRequest\x1a\x19.rsm.peer.v1.ReportAnswerb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19rsm_spark/grpc/peer.proto\x12\x0brsm.peer.v1\"\x1a\n\x0bListRequest\x12\x0b\n\x03log\x18\x01 \x01(\t\"g\n\nListAnswer\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12\x0e\n\x06\x64omain\x18\x02 \x01(\t\x12\x11\n\tmanifests\x18\x03 \x03(\x0c\x12\x0f\n\x07\x64\x61maged\x18\x04 \x03(\x0c\x12\x11\n\tprotected\x18\x05 \x03(\x04\"c\n\x0f\x44ownloadRequest\x12\x0b\n\x03log\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x04\x12\x13\n\x0bprefix_hash\x18\x03 \x01(\t\x12\x0c\n\x04\x66ile\x18\x04 \x01(\t\x12\x0e\n\x06offset\x18\x05 \x01(\x04\"\x18\n\x05\x43hunk\x12\x0f\n\x07\x63ontent\x18\x01 \x01(\x0c\"\x7f\n\x08Verified\x12\r\n\x05place\x18\x01 \x01(\t\x12\x0e\n\x06\x64omain\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0c\x12\x13\n\x0bprefix_hash\x18\x05 \x01(\x0c\x12\x11\n\trow_count\x18\x06 \x01(\x04\x12\n\n\x02\x62y\x18\x07 \x01(\t\"6\n\tWithdrawn\x12\r\n\x05place\x18\x01 \x01(\t\x12\n\n\x02\x62y\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"8\n\x08\x44iverged\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x0c\x12\n\n\x02\x62y\x18\x03 \x01(\t\"\xa9\x01\n\rReportRequest\x12\x0b\n\x03log\x18\x01 \x01(\t\x12)\n\x08verified\x18\x02 \x01(\x0b\x32\x15.rsm.peer.v1.VerifiedH\x00\x12+\n\twithdrawn\x18\x03 \x01(\x0b\x32\x16.rsm.peer.v1.WithdrawnH\x00\x12)\n\x08\x64iverged\x18\x04 \x01(\x0b\x32\x15.rsm.peer.v1.DivergedH\x00\x42\x08\n\x06report\"A\n\x0cReportAnswer\x12\x0e\n\x06status\x18\x01 \x01(\r\x12\x10\n\x08revision\x18\x02 \x01(\x04\x12\x0f\n\x07payload\x18\x03 \x01(\x0c\x32\xc2\x01\n\x04Peer\x12\x39\n\x04List\x12\x18.rsm.peer.v1.ListRequest\x1a\x17.rsm.peer.v1.ListAnswer\x12>\n\x08\x44ownload\x12\x1c.rsm.peer.v1.DownloadRequest\x1a\x12.rsm.peer.v1.Chunk0\x01\x12?\n\x06Report\x12\x1a.rsm.peer.v1.ReportRequest\x1a\x19.rsm.peer.v1.ReportAnswerb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -24,21 +24,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTREQUEST']._serialized_start=42
   _globals['_LISTREQUEST']._serialized_end=68
   _globals['_LISTANSWER']._serialized_start=70
-  _globals['_LISTANSWER']._serialized_end=154
-  _globals['_DOWNLOADREQUEST']._serialized_start=156
-  _globals['_DOWNLOADREQUEST']._serialized_end=255
-  _globals['_CHUNK']._serialized_start=257
-  _globals['_CHUNK']._serialized_end=281
-  _globals['_VERIFIED']._serialized_start=283
-  _globals['_VERIFIED']._serialized_end=410
-  _globals['_WITHDRAWN']._serialized_start=412
-  _globals['_WITHDRAWN']._serialized_end=466
-  _globals['_DIVERGED']._serialized_start=468
-  _globals['_DIVERGED']._serialized_end=524
-  _globals['_REPORTREQUEST']._serialized_start=527
-  _globals['_REPORTREQUEST']._serialized_end=696
-  _globals['_REPORTANSWER']._serialized_start=698
-  _globals['_REPORTANSWER']._serialized_end=763
-  _globals['_PEER']._serialized_start=766
-  _globals['_PEER']._serialized_end=960
+  _globals['_LISTANSWER']._serialized_end=173
+  _globals['_DOWNLOADREQUEST']._serialized_start=175
+  _globals['_DOWNLOADREQUEST']._serialized_end=274
+  _globals['_CHUNK']._serialized_start=276
+  _globals['_CHUNK']._serialized_end=300
+  _globals['_VERIFIED']._serialized_start=302
+  _globals['_VERIFIED']._serialized_end=429
+  _globals['_WITHDRAWN']._serialized_start=431
+  _globals['_WITHDRAWN']._serialized_end=485
+  _globals['_DIVERGED']._serialized_start=487
+  _globals['_DIVERGED']._serialized_end=543
+  _globals['_REPORTREQUEST']._serialized_start=546
+  _globals['_REPORTREQUEST']._serialized_end=715
+  _globals['_REPORTANSWER']._serialized_start=717
+  _globals['_REPORTANSWER']._serialized_end=782
+  _globals['_PEER']._serialized_start=785
+  _globals['_PEER']._serialized_end=979
 # @@protoc_insertion_point(module_scope)

@@ -12,16 +12,18 @@ class ListRequest(_message.Message):
     def __init__(self, log: _Optional[str] = ...) -> None: ...
 
 class ListAnswer(_message.Message):
-    __slots__ = ("replica_id", "domain", "manifests", "damaged")
+    __slots__ = ("replica_id", "domain", "manifests", "damaged", "protected")
     REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
     DOMAIN_FIELD_NUMBER: _ClassVar[int]
     MANIFESTS_FIELD_NUMBER: _ClassVar[int]
     DAMAGED_FIELD_NUMBER: _ClassVar[int]
+    PROTECTED_FIELD_NUMBER: _ClassVar[int]
     replica_id: str
     domain: str
     manifests: _containers.RepeatedScalarFieldContainer[bytes]
     damaged: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, replica_id: _Optional[str] = ..., domain: _Optional[str] = ..., manifests: _Optional[_Iterable[bytes]] = ..., damaged: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    protected: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, replica_id: _Optional[str] = ..., domain: _Optional[str] = ..., manifests: _Optional[_Iterable[bytes]] = ..., damaged: _Optional[_Iterable[bytes]] = ..., protected: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DownloadRequest(_message.Message):
     __slots__ = ("log", "revision", "prefix_hash", "file", "offset")

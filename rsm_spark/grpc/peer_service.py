@@ -45,6 +45,10 @@ class LentSnapshots(Protocol):
         """Return the damaged ones."""
         ...
 
+    def protected_manifests(self) -> list[SnapshotManifest]:
+        """Return the whole ones that stay, whatever newer ones come."""
+        ...
+
     def lend(self, manifest: SnapshotManifest, file: str) -> tuple[BufferedReader, int] | None:
         """Open a file, and keep its snapshot for a while; None if there is no such one."""
         ...
@@ -97,7 +101,8 @@ class PeerService:
         await self._check_log(context, await _decoded(context, decode_list, text))
         manifests = await asyncio.to_thread(self._snapshots.manifests)
         damaged = await asyncio.to_thread(self._snapshots.damaged)
-        return encode_snapshots(self._replica_id, self._domain, manifests, damaged)
+        protected = await asyncio.to_thread(self._snapshots.protected_manifests)
+        return encode_snapshots(self._replica_id, self._domain, manifests, damaged, protected)
 
     async def _download(self, text: bytes, context: Any) -> None:
         wanted = await _decoded(context, decode_download, text)

@@ -19,6 +19,7 @@ class PeerSnapshots(msgspec.Struct, frozen=True):
         replica_id: Its name.
         domain: What its disk fails together with.
         manifests: Whole snapshots, newest first.
+        protected: Revisions of those that stay, whatever newer ones come.
         damaged: Places and reasons of those that must not be used, one line each.
 
     """
@@ -27,6 +28,7 @@ class PeerSnapshots(msgspec.Struct, frozen=True):
     domain: str
     manifests: tuple[SnapshotManifest, ...]
     damaged: tuple[str, ...] = ()
+    protected: tuple[int, ...] = ()
 
 
 class Peers(Protocol):

@@ -32,7 +32,7 @@ class SnapshotCare:
         self._context = context
         self._tasks: list[asyncio.Task[None]] = []
         self.snapshotter = Snapshotter(context)
-        self.verifier = Verifier(context, report, self.snapshotter.protect)
+        self.verifier = Verifier(context, report, self.snapshotter.protect, self.snapshotter.hold)
         self.lake_keeper = LakeKeeper(context, context.lake, self.verifier) if context.lake is not None else None
         context.batch_ended = self.snapshotter.on_batch_end
         context.before_entry = self.snapshotter.before_entry

@@ -20,7 +20,10 @@ from rsm_spark.runtime.context import ReplicaContext
 from rsm_spark.runtime.status import Role
 from rsm_spark.snapshots.manifest import SnapshotManifest
 
-__all__ = ["Snapshotter", "own_place"]
+__all__ = ["OWN_PLACE_PREFIX", "Snapshotter", "own_place"]
+
+OWN_PLACE_PREFIX = "replica:"
+"""What the places begin with that are replicas' disks."""
 
 _logger = logging.getLogger(__name__)
 _ALARM = "snapshot"
@@ -33,7 +36,7 @@ _QUIET_PERIODS = 8
 
 def own_place(replica_id: str) -> str:
     """Return what a replica's disk is called in reports and in `state.verified`."""
-    return f"replica:{replica_id}"
+    return f"{OWN_PLACE_PREFIX}{replica_id}"
 
 
 class Snapshotter:
@@ -58,6 +61,7 @@ class Snapshotter:
         self._due_bytes = 0
         self._checkpoint_at = 0.0
         self._wanted = False
+        self._held = 0
         self.revision = 0
         self.snapshots_taken = 0
         self.snapshots_failed = 0
@@ -152,13 +156,21 @@ class Snapshotter:
         if self._task is not None:
             await asyncio.wait([self._task])
 
+    def hold(self, revision: int) -> None:
+        """Note that the snapshot that the log calls verified here is there; it stays until a newer one takes its place.
+
+        A finding may come after its snapshot has gone: then the one that was verified before must not go as well.
+        """
+        self._held = revision
+        self.protect()
+
     def protect(self) -> None:
         """Have the store keep what is verified of this replica's snapshots, whatever newer ones come."""
         context = self._context
         if not context.state_is_confirmed:
             return  # What is verified by an unconfirmed record may never have been.
         verified = context.state.verified.get(own_place(context.me.replica_id))
-        context.snapshots.protect(frozenset() if verified is None else frozenset({verified.revision}))
+        context.snapshots.protect(frozenset({self._held} if verified is None else {self._held, verified.revision}))
 
     async def _write(self, manifest: SnapshotManifest, rows: Iterator[Row]) -> None:
         try:

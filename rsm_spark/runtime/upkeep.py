@@ -25,12 +25,12 @@ from rsm_spark.core.trimming import TrimPlan, TrimRules, plan_trim
 from rsm_spark.errors import NotLeaderError, RsmError
 from rsm_spark.log.orders import Order, OrderAnswer, OrderDesk, RaiseFormatOrder
 from rsm_spark.runtime.context import ReplicaContext
+from rsm_spark.runtime.held_snapshots import HeldSnapshots
 from rsm_spark.snapshots.manifest import SnapshotManifest
 
 __all__ = ["LogUpkeep"]
 
 _logger = logging.getLogger(__name__)
-_REPLICA_PLACE = "replica:"
 _CHAIN_ALARM_SHARE = 0.7
 _SLICE = 100
 _SLICE_PAUSE_S = 0.05
@@ -80,7 +80,8 @@ class LogUpkeep:
         self._wake = wake
         self._composer: Composer | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._live: frozenset[str] = frozenset()
+        # Place -> revision of the verified snapshot that was found to be there.
+        self._held: dict[str, int] = {}
         self._trims: deque[_Trim] = deque()
         self._trimming: _Trim | None = None  # Its chain write is under way.
         self._plan = TrimPlan()
@@ -168,7 +169,7 @@ class LogUpkeep:
 
         """
         unverified = await self._own_snapshot_revision() if accept_unverified else None
-        await self._look_who_lives()
+        await self._look_what_is_held()
         done: asyncio.Future[TrimPlan] = asyncio.get_running_loop().create_future()
         self._trims.append(_Trim(self._rules(unverified), is_dry_run=is_dry_run, done=done))
         self._want()
@@ -178,7 +179,7 @@ class LogUpkeep:
         settings = self._context.settings
         while True:
             try:
-                await self._look_who_lives()
+                await self._look_what_is_held()
             except LedgerError as error:
                 _logger.info("trimming has to wait: %s", error, extra=self._context.log_extra)
             else:
@@ -194,9 +195,10 @@ class LogUpkeep:
             unverified_revision=unverified_revision,
         )
 
-    async def _look_who_lives(self) -> None:
-        members = await self._context.discovery.members()
-        self._live = frozenset(member.replica_id for member in members)
+    async def _look_what_is_held(self) -> None:
+        """Ask every place for what is verified there: it may be away, or the finding came after the snapshot went."""
+        held = HeldSnapshots(self._context)
+        self._held = await held.look(dict(self._context.state.verified))
 
     async def _own_snapshot_revision(self) -> int:
         context = self._context
@@ -207,11 +209,7 @@ class LogUpkeep:
         context, chain = self._context, self._protocol.chain
         assert chain is not None
         verified = context.state.verified
-        absent = [
-            place
-            for place in sorted(verified)
-            if place.startswith(_REPLICA_PLACE) and place.removeprefix(_REPLICA_PLACE) not in self._live
-        ]
+        absent = [place for place, proof in sorted(verified.items()) if self._held.get(place) != proof.revision]
         plan = plan_trim(chain, verified, trim.rules, now_ms=self._logged_now(), absent=absent)
         context.trim = self._plan = plan
         self._alarm("trim", plan.alarm)

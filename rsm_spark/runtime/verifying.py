@@ -37,6 +37,7 @@ class Verifier:
         context: Of the replica.
         report_here: Takes a report as the leader that this replica is.
         protect: Tells the local store what is verified.
+        hold: Is told the revision of the own verified snapshot when it was found to be there.
 
     Attributes:
         verified_count: Snapshots read back and found right since the process began.
@@ -49,10 +50,12 @@ class Verifier:
         context: ReplicaContext,
         report_here: Callable[[Report], Awaitable[list[Answer]]],
         protect: Callable[[], None],
+        hold: Callable[[int], None],
     ) -> None:
         self._context = context
         self._report_here = report_here
         self._protect = protect
+        self._hold = hold
         self._untold: dict[str, Report] = {}
         # (place, revision) that need not be looked at again. Invariant: at most _PASSED_OVER_MAX.
         self._passed_over: dict[tuple[str, int], None] = {}
@@ -138,6 +141,7 @@ class Verifier:
             whole = manifest
             damage = await context.run_blocking(lambda: context.snapshots.scrub(whole))
         if manifest is not None and damage is None:
+            self._hold(manifest.revision)
             return
         reason = f"the verified snapshot of revision {verified.revision} is gone or damaged"
         if damage is not None:

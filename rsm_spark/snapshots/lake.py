@@ -228,6 +228,10 @@ class LakeSnapshots:
         """Keep the snapshots of these revisions when `prune` removes old ones."""
         self._protected = revisions
 
+    def protected_manifests(self) -> list[SnapshotManifest]:
+        """Return the whole snapshots that are protected; see `SnapshotStore`."""
+        return [manifest for manifest in self.manifests() if manifest.revision in self._protected]
+
     def condemn(self, manifest: SnapshotManifest, reason: str) -> None:
         """Note that the rows of a snapshot are wrong; it stays where it is."""
         for version, known in self._versions():

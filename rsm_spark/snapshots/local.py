@@ -118,7 +118,15 @@ class LocalSnapshots:
 
     def protect(self, revisions: frozenset[int]) -> None:
         """Keep the snapshots of these revisions, whatever newer ones come; replaces what was named before."""
-        self._protected = revisions
+        with self._looking:
+            self._protected = revisions
+
+    def protected_manifests(self) -> list[SnapshotManifest]:
+        """Return the whole snapshots that are protected; see `SnapshotStore`."""
+        manifests = self.manifests()
+        with self._looking:  # Nothing that is protected is retired from here on, see `_prune`.
+            names = set(self._names())
+            return [one for one in manifests if one.revision in self._protected and snapshot_name(one) in names]
 
     def receive(self, manifest: SnapshotManifest) -> IncomingSnapshot:
         """Begin, or go on with, the arrival of a peer's snapshot; what arrived of others is forgotten.
@@ -332,20 +340,23 @@ class LocalSnapshots:
             self._lent.pop(name, None)
         for manifest in self.manifests()[self._keep :]:
             name = snapshot_name(manifest)
-            if manifest.revision in self._protected or name in self._lent:
-                continue
             try:
-                self._retire(name)
+                with self._looking:
+                    if manifest.revision in self._protected or name in self._lent:
+                        continue
+                    doomed = self._retire(name)
+                self._disk.remove_folder(doomed)
             except OSError as error:
                 _LOGGER.warning("an old snapshot cannot be removed: %s", error)
 
-    def _retire(self, name: str) -> None:
+    def _retire(self, name: str) -> Path:
+        """Take a snapshot's name away; return the folder to remove."""
         # Renamed first: a crash in the middle of the removal must not leave half a snapshot under a good name.
         doomed = self._free_name(f"{_NEW}retired-{name}")
         with self._looking:
             self._disk.rename(self._folder / name, doomed)
             self._checked.pop(name, None)
-        self._disk.remove_folder(doomed)
+        return doomed
 
     def _prepare(self) -> None:
         """Make the folder; remove what a crash left half written."""

@@ -133,6 +133,10 @@ class SnapshotStore(Protocol):
         """Keep the snapshots of these revisions, whatever newer ones come; replaces what was named before."""
         ...
 
+    def protected_manifests(self) -> list[SnapshotManifest]:
+        """Return the whole snapshots that are protected: each stays until `protect` names it no more."""
+        ...
+
     def scrub(self, manifest: SnapshotManifest) -> SnapshotDamage | None:
         """Read a snapshot again, whatever was found before; return the damage, if there is any."""
         ...

@@ -42,8 +42,9 @@ class SimPeers:
         """Return what a replica has."""
         await self._reach(replica_id, 0.002)
         store = self._cluster.snapshots[replica_id]
+        protected = tuple(manifest.revision for manifest in store.protected_manifests())
         damaged = tuple(f"{damage.place} {damage.reason}" for damage in store.damaged())
-        return PeerSnapshots(replica_id, replica_id, tuple(store.manifests()), damaged)
+        return PeerSnapshots(replica_id, replica_id, tuple(store.manifests()), damaged, protected)
 
     async def download(self, replica_id: str, manifest: SnapshotManifest, *, read_back: bool) -> SnapshotManifest:
         """Copy a snapshot of a replica into the own store."""

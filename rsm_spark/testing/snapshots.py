@@ -47,6 +47,10 @@ class MemorySnapshots:
         """Keep the snapshots of these revisions."""
         self._protected = revisions
 
+    def protected_manifests(self) -> list[SnapshotManifest]:
+        """Return those that are protected."""
+        return [manifest for manifest, _ in self._kept if manifest.revision in self._protected]
+
     def manifests(self) -> list[SnapshotManifest]:
         """Return all, newest first; those that have rotted among them, until somebody reads them."""
         return [manifest for manifest, _ in self._kept]

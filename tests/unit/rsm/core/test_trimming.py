@@ -139,7 +139,7 @@ def test_only_a_prefix_goes_even_if_a_damaged_chain_has_old_after_young() -> Non
 def test_a_replica_that_is_down_does_not_count_and_is_named() -> None:
     plan = _plan(TWO_OLD, absent=("replica:b",), a=25, b=25)
     assert plan.ledger_ids == ()
-    assert plan.blocked[0].text.endswith("not counted, because not running: replica:b")
+    assert plan.blocked[0].text.endswith("not counted, because down or without it: replica:b")
 
 
 def test_offload_gates_only_where_it_is_asked_for() -> None:

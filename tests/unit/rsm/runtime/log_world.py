@@ -83,14 +83,22 @@ class LogWorld:
             await asyncio.sleep(0.01)
 
     async def verify(self, *replica_ids: str) -> int:
-        """Log that snapshots at these replicas of the present state are verified; return their revision."""
+        """Put snapshots of the present state on these replicas' disks, log that they are verified; their revision."""
         leader = self.leader
         await self.add()  # A snapshot at the very end of a ledger does not cover it.
-        known = len(leader._context.state.checkpoints)
-        leader.want_checkpoint()
-        await self.until(lambda: len(leader._context.state.checkpoints) > known and leader._context.state_is_confirmed)
-        checkpoint = list(leader._context.state.checkpoints._known.values())[-1]
+        manifest = None
+        while manifest is None:
+            manifest = await leader.snapshot()
+            await asyncio.sleep(0.001)
+        revision = manifest.revision
+        await self.until(lambda: leader._context.state.checkpoints.get(revision) is not None)
+        await self.until(lambda: leader._context.state_is_confirmed)
+        checkpoint = leader._context.state.checkpoints.get(revision)
+        assert checkpoint is not None
+        rows = list(self.cluster.snapshots[self.leader_host.name].read(manifest))
         for replica_id in replica_ids:
+            if manifest not in self.cluster.snapshots[replica_id].manifests():
+                self.cluster.snapshots[replica_id].write(manifest, rows)
             report = ReportVerified(
                 f"replica:{replica_id}", replica_id, checkpoint.revision, checkpoint.digest,
                 checkpoint.prefix_hash, checkpoint.row_count, "test",

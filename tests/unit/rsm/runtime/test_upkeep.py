@@ -170,3 +170,23 @@ def test_a_chain_that_grows_too_long_is_rolled_no_more_but_a_failed_add_still_ge
         assert len((await world.chain()).ledgers) == count + 1
 
     run(scenario, roll_records=10, trim_s=1.0, chain_bytes_max=4_000)
+
+
+def test_a_finding_that_comes_after_its_snapshot_went_does_not_count() -> None:
+    async def scenario(world: LogWorld) -> None:
+        first = (await world.chain()).ledgers[0].ledger_id
+        await world.roll()
+        store = world.cluster.snapshots[_follower(world)]
+        store.write = lambda manifest, _rows: manifest  # type: ignore[method-assign]  # It keeps nothing.
+        await world.verify(world.leader_host.name, _follower(world))
+        await asyncio.sleep(10)
+        assert first in world.ledgers.ledgers
+        plan = world.leader.status().trim
+        assert plan is not None
+        assert f"down or without it: replica:{_follower(world)}" in plan.blocked[0].text
+
+    run(scenario, **SHORT)
+
+
+def _follower(world: LogWorld) -> str:
+    return next(host.name for host in world.cluster.hosts if host.name != world.cluster.leader)
