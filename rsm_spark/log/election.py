@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from ledger.errors import MetadataError, MetadataSessionLostError, NodeExistsError, NoNodeError
 from ledger.ports import MetadataStore
@@ -35,6 +37,8 @@ class Election:
         incarnation: Of this process: tells the own node when the reply of its creation was lost.
         rsm_root: Where services live.
         poll_s: Longest time that a watch is trusted; also the pause after a failure.
+        until_dead: Returns when the process of this incarnation is certainly gone, earlier than its session tells:
+            its node is then removed for it. None = only sessions tell.
 
     """
 
@@ -46,25 +50,33 @@ class Election:
         *,
         rsm_root: str = DEFAULT_RSM_ROOT,
         poll_s: float = 1.0,
+        until_dead: Callable[[str], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         self._store = store
         self._root = election_path(log_name, rsm_root)
         self._incarnation = incarnation
         self._poll_s = poll_s
+        self._until_dead = until_dead
+        # Watches over the one before; and his node.
+        self._death: asyncio.Task[None] | None = None
+        self._watched = ""
 
     async def win(self) -> None:
         """Join, at the end of the line, and return when this candidate is the first.
 
         Failures of the metadata store are waited out; a lost session joins again.
         """
-        while True:
-            try:
-                name = await self._own_node() or await self._join()
-                if await self._is_first(name):
-                    return
-            except MetadataError as error:
-                _logger.info("election is waiting", extra={"path": self._root, "reason": str(error)})
-                await asyncio.sleep(self._poll_s)
+        try:
+            while True:
+                try:
+                    name = await self._own_node() or await self._join()
+                    if await self._is_first(name):
+                        return
+                except MetadataError as error:
+                    _logger.info("election is waiting", extra={"path": self._root, "reason": str(error)})
+                    await asyncio.sleep(self._poll_s)
+        finally:
+            self._watch_over("")
 
     async def resign(self) -> None:
         """Leave the line, so that the next candidate wins at once. Best effort: a lost session has left already."""
@@ -100,8 +112,30 @@ class Election:
         if before < 0:
             return True
         changed = asyncio.Event()
+        death = self._watch_over(line[before])
         if await self._store.exists(f"{self._root}/{line[before]}", watch=changed.set) is not None:
+            if death is not None:
+                death.add_done_callback(lambda _: changed.set())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._poll_s):
                     await changed.wait()
+            if death is not None and death.done() and not death.cancelled() and death.exception() is None:
+                await self._bury(line[before])
         return False
+
+    async def _bury(self, name: str) -> None:
+        """Remove the node of a process that is gone; one that is not would be deposed, as by a lost session."""
+        _logger.warning("the process before is gone", extra={"path": self._root, "node": name})
+        with contextlib.suppress(NoNodeError):
+            await self._store.delete(f"{self._root}/{name}")
+
+    def _watch_over(self, name: str) -> asyncio.Task[None] | None:
+        """Watch the process of this node, and no other."""
+        if name != self._watched or self._death is None:
+            if self._death is not None:
+                self._death.cancel()
+            self._watched, self._death = name, None
+            if name and self._until_dead is not None:
+                incarnation = name[: -_SEQUENCE_DIGITS - 1]
+                self._death = asyncio.get_running_loop().create_task(self._until_dead(incarnation))
+        return self._death

@@ -21,6 +21,7 @@ from rsm_spark.core.position import LogPosition
 from rsm_spark.errors import MissingLogError, StateDivergedError
 from rsm_spark.log.discovery import MemberKeeper
 from rsm_spark.log.election import Election
+from rsm_spark.log.lifeline import Lifeline
 from rsm_spark.log.member import Member
 from rsm_spark.runtime.boot import boot
 from rsm_spark.runtime.context import ReplicaContext, ignore, subscribe
@@ -191,7 +192,10 @@ class Replica:
             domain=settings.domain,
         )
         root, poll_s = settings.rsm_root, settings.poll_s
-        self._election = Election(store, context.log, me.incarnation, rsm_root=root, poll_s=poll_s)
+        lifeline = Lifeline(context.discovery, poll_s)
+        self._election = Election(
+            store, context.log, me.incarnation, rsm_root=root, poll_s=poll_s, until_dead=lifeline.until_dead
+        )
         self._keeper = MemberKeeper(store, context.log, me, rsm_root=root, poll_s=poll_s)
         loop = asyncio.get_running_loop()
         self._keeping = loop.create_task(self._keeper.run())
