@@ -56,6 +56,7 @@ __all__ = ["LeaderDriver", "LoggedClock"]
 
 _logger = logging.getLogger(__name__)
 _FAILED_ADD_PAUSE_S_MAX = 5.0
+_LOOKS = 4  # How often it is looked whether a leadership gets anywhere, while it may get nowhere.
 
 
 class LeaderDriver:
@@ -111,8 +112,7 @@ class LeaderDriver:
         unsubscribe = context.client.store.on_session_state(self._on_session_state)
         drive = loop.create_task(self._drive())
         try:
-            either: list[asyncio.Future[Any]] = [drive, self._resigned]
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            await self._until_over(drive)
             if not drive.done():
                 drive.cancel()
                 await asyncio.wait([drive])
@@ -130,6 +130,23 @@ class LeaderDriver:
             context.set_role(Role.FOLLOWER, Phase.FOLLOW)
         assert self._outcome is not None
         return self._outcome
+
+    async def _until_over(self, drive: asyncio.Task[None]) -> None:
+        """Wait until this leadership ends; one that gets nowhere is given up: another replica may reach more bookies.
+
+        A leader with nothing to do writes idle entries, and a candidate replays, so that its tip moves.
+        """
+        either: list[asyncio.Future[Any]] = [drive, self._resigned]
+        loop, give_up_s = asyncio.get_running_loop(), self._context.settings.give_up_s
+        tip, moved_at = self._context.tip, loop.time()
+        while True:
+            await asyncio.wait(either, timeout=give_up_s / _LOOKS, return_when=asyncio.FIRST_COMPLETED)
+            if drive.done() or self._resigned.done():
+                return
+            if self._context.tip != tip:
+                tip, moved_at = self._context.tip, loop.time()
+            elif loop.time() - moved_at >= give_up_s:
+                self.resign(f"nothing was confirmed for {give_up_s:g} s: another replica may reach more bookies")
 
     def resign(self, reason: str) -> None:
         """Stop leading, wherever it stands."""

@@ -152,3 +152,28 @@ def test_every_reply_fits_one_order_when_replicas_are_cut_off_from_zookeeper_boo
     cut_stores.agree()
     check_calls(calls, callers.path)
     print(f"{callers.answered_count} calls answered, {callers.unknown_count} of unknown outcome")
+
+
+@pytest.mark.slow
+def test_a_leader_that_alone_is_cut_off_from_the_bookies_makes_room_while_the_cut_lasts(cut_stores) -> None:
+    networks = cut_stores.networks
+    callers = RecordedCallers(
+        networks.metadata_uri,
+        LOG,
+        networks.folder,
+        seed=12,
+        prefix=networks.inside("client"),
+        environment=cut_stores.environment,
+    )
+    try:
+        callers.wait_for_more(100)
+        _cut(networks, cut_stores.leader(), networks.bookies, "both")
+        callers.wait_for_more(100)  # What was on its way; then nothing, until another one leads.
+        callers.wait_for_more(1_000)
+        networks.heal()
+        callers.wait_for_more(100)
+        calls = callers.end()
+    finally:
+        callers.kill()
+    cut_stores.agree()
+    check_calls(calls, callers.path)

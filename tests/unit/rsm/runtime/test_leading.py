@@ -119,6 +119,36 @@ def test_an_idle_deposed_leader_notices_its_fence_by_its_idle_entry() -> None:
     run(scenario, idle_entry_s=0.5)
 
 
+def test_a_leader_that_alone_is_cut_off_from_the_bookies_makes_room_for_another() -> None:
+    async def scenario(world: LogWorld) -> None:
+        replica = world.leader
+        epoch = (await world.chain()).leader_epoch
+        replica._context.client.is_cut_off = True  # type: ignore[attr-defined]
+        await world.until(
+            lambda: any(r.role is Role.LEADER for r in world.cluster.replicas.values() if r is not replica), 30.0
+        )
+        assert replica.role is Role.FOLLOWER
+        replica._context.client.is_cut_off = False  # type: ignore[attr-defined]
+        await world.until(lambda: replica.leader_epoch > epoch, 30.0)
+
+    run(scenario, idle_entry_s=0.5, give_up_s=3.0)
+
+
+def test_leaders_take_turns_while_no_bookie_answers_and_one_leads_again_when_they_do() -> None:
+    async def scenario(world: LogWorld) -> None:
+        clients = [replica._context.client for replica in world.cluster.replicas.values()]
+        for client in clients:
+            client.is_cut_off = True  # type: ignore[attr-defined]
+        await asyncio.sleep(60)
+        for client in clients:
+            client.is_cut_off = False  # type: ignore[attr-defined]
+        await world.until(lambda: any(r.role is Role.LEADER for r in world.cluster.replicas.values()), 30.0)
+        await world.until(lambda: len({r.leader_epoch for r in world.cluster.replicas.values()}) == 1, 30.0)
+        assert (await world.chain()).leader_epoch < 30
+
+    run(scenario, idle_entry_s=0.5, give_up_s=3.0)
+
+
 def test_a_leader_that_was_paused_steps_down_by_itself_when_another_one_leads() -> None:
     async def scenario(world: LogWorld) -> None:
         host, paused = world.leader_host, world.leader
