@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -129,55 +130,68 @@ def run(
             --tls-cert c.pem --tls-key c.key --tls-ca ca.pem --token-file token
 
     """
-    configure_logs(log_level, log_format)
-    ensemble_size, write_quorum, ack_quorum = _quorum(bookies)
-    replica = ReplicaSettings(
-        rsm_root=rsm_root,
-        ensemble_size=ensemble_size,
-        write_quorum=write_quorum,
-        ack_quorum=ack_quorum,
-        allow_single_copy=single_copy,
-        ledger_password=_password(password_file),
-        roll_bytes=roll_bytes,
-        roll_records=roll_records,
-        roll_s=roll_s,
-        retention_ms=int(retention_s * 1000),
-        trim_s=trim_s,
-        single_copy=trim_single_copy,
-        domain=domain,
-        snapshot_s=snapshot_s,
-        snapshot_bytes=snapshot_bytes,
-        verify_s=verify_s,
-        lake_s=lake_s,
-        checkpoint_records=checkpoint_records,
-        session_ttl_ms=session_ttl_ms,
-        campaign=not follow_only,
-    )
-    name = replica_id or _default_id(data_dir)
+    # Typer needs every option as a parameter; from here on they travel together.
+    _serve(SimpleNamespace(**locals()))
+
+
+def _serve(given: Any) -> None:
+    """Run a replica as the options say."""
+    configure_logs(given.log_level, given.log_format)
     settings = StoreSettings(
-        log=log,
-        replica_id=name,
-        data_dir=data_dir,
-        bind=bind,
-        port=port,
-        advertise=advertise,
+        log=given.log,
+        replica_id=given.replica_id or _default_id(given.data_dir),
+        data_dir=given.data_dir,
+        bind=given.bind,
+        port=given.port,
+        advertise=given.advertise,
         security=Security(
-            tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, tls_client_ca=tls_client_ca, token_file=token_file
+            tls_ca=given.tls_ca,
+            tls_cert=given.tls_cert,
+            tls_key=given.tls_key,
+            tls_client_ca=given.tls_client_ca,
+            token_file=given.token_file,
         ),
-        keep_snapshots=keep_snapshots,
-        replica=replica,
+        keep_snapshots=given.keep_snapshots,
+        replica=_replica_settings(given),
     )
-    snapshots = None if lake is None else _lake(lake, log)
-    probes = None if http_port is None else ProbeSettings(http_port, http_bind, int(ready_lag_s * 1000))
+    probes = None
+    if given.http_port is not None:
+        probes = ProbeSettings(given.http_port, given.http_bind, int(given.ready_lag_s * 1000))
     _run(
         run_store(
             settings,
-            metadata_uri,
-            _announce(json=json),
-            lake=snapshots,
-            session_timeout_ms=session_timeout_ms,
+            given.metadata_uri,
+            _announce(json=given.json),
+            lake=None if given.lake is None else _lake(given.lake, given.log),
+            session_timeout_ms=given.session_timeout_ms,
             probes=probes,
         )
+    )
+
+
+def _replica_settings(given: Any) -> ReplicaSettings:
+    ensemble_size, write_quorum, ack_quorum = _quorum(given.bookies)
+    return ReplicaSettings(
+        rsm_root=given.rsm_root,
+        ensemble_size=ensemble_size,
+        write_quorum=write_quorum,
+        ack_quorum=ack_quorum,
+        allow_single_copy=given.single_copy,
+        ledger_password=_password(given.password_file),
+        roll_bytes=given.roll_bytes,
+        roll_records=given.roll_records,
+        roll_s=given.roll_s,
+        retention_ms=int(given.retention_s * 1000),
+        trim_s=given.trim_s,
+        single_copy=given.trim_single_copy,
+        domain=given.domain,
+        snapshot_s=given.snapshot_s,
+        snapshot_bytes=given.snapshot_bytes,
+        verify_s=given.verify_s,
+        lake_s=given.lake_s,
+        checkpoint_records=given.checkpoint_records,
+        session_ttl_ms=given.session_ttl_ms,
+        campaign=not given.follow_only,
     )
 
 
