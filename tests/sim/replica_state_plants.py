@@ -11,6 +11,7 @@ import pytest
 from rsm_spark.core.sessions import SessionTable
 from rsm_spark.core.trimming import TrimRules
 from rsm_spark.runtime import upkeep
+from rsm_spark.runtime.upkeep import LogUpkeep
 from rsm_spark.runtime.verifying import Verifier
 from rsm_spark.testing.counter_map import COUNTED, CounterMap
 from rsm_spark.testing.peers import SimPeers
@@ -57,7 +58,12 @@ def trims_with_one_copy(patch: pytest.MonkeyPatch) -> None:
 
 
 def keeps_the_last_three_snapshots_whatever_is_verified(patch: pytest.MonkeyPatch) -> None:
-    """Newer ones, which nobody has verified, push out the one by which ledgers were trimmed (design D9)."""
+    """Newer ones push out the one by which ledgers are trimmed (design D9), and the leader does not ask for it."""
+
+    async def believe(self: LogUpkeep) -> None:
+        self._held = {place: proof.revision for place, proof in self._context.state.verified.items()}
+
+    patch.setattr(LogUpkeep, "_look_what_is_held", believe)
     patch.setattr(MemorySnapshots, "protect", lambda _self, _revisions: None)
     patch.setattr(MemorySnapshots, "lend", lambda self, manifest: self.read(manifest, is_summed=False))
     patch.setattr(Verifier, "_check_own", _do_nothing)
