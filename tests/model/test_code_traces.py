@@ -66,7 +66,6 @@ def test_every_step_of_the_code_is_one_that_the_model_allows(seed_count: int) ->
         plants.follower_takes_the_successor_for_the_end,
         plants.follower_applies_above_confirmed,
         plants.confirms_without_an_acknowledgement,
-        plants.deletes_orphans_by_a_chain_from_before_its_claim,
     ],
     ids=lambda plant: plant.__name__,
 )

@@ -82,7 +82,9 @@ HUNTS: dict[Plant, _Hunt] = {
     plants.deletes_its_own_ledger_when_the_chain_write_fails: _Hunt(
         40, {"metadata": _LATE}, {"retry_s": 0.01, "roll_s": 0.5}
     ),
-    plants.deletes_orphans_by_a_chain_from_before_its_claim: _Hunt(120),
+    plants.deletes_orphans_by_a_chain_from_before_its_claim: _Hunt(
+        100, {"ambush": 6.0, "elect_wrongly": 4.0, "pause_s": 2.0}, {"roll_s": 0.5}
+    ),
     state_plants.trims_with_one_copy: _Hunt(60, settings=_TRIMMING),
     state_plants.keeps_the_last_three_snapshots_whatever_is_verified: _Hunt(60, settings=_TRIMMING | {"verify_s": 8.0}),
     state_plants.believes_a_writer_s_manifest: _Hunt(60, {"rot_snapshot": 5.0}, _TRIMMING),
