@@ -48,7 +48,8 @@ class WorldPeers:
         await asyncio.sleep(0.001)
         store = self._reach(replica_id)
         damaged = tuple(one.reason for one in store.damaged())
-        return PeerSnapshots(replica_id, replica_id, tuple(store.manifests()), damaged)
+        protected = tuple(one.revision for one in store.protected_manifests())
+        return PeerSnapshots(replica_id, replica_id, tuple(store.manifests()), damaged, protected)
 
     async def download(self, replica_id: str, manifest: SnapshotManifest, *, read_back: bool) -> SnapshotManifest:
         own = self._world.stores[self._me]
