@@ -9,7 +9,8 @@
 2. How old a state is, logged time tells: a leader writes an entry at least every 500 ms. What logged time is now, a
    replica cannot know; it takes the larger of two bounds from below: its own clock, and what the entries of the present
    epoch said when they came, carried on by the monotonic clock. So neither a clock that is behind, nor a leader whose
-   logged time is ahead of all clocks, makes an old state look new.
+   logged time is ahead of all clocks, makes an old state look new. Entries that are read long after they were logged
+   say nothing of now: until one of the present epoch came in time, a replica does not know how old its state is.
 3. A bound in revisions holds for the end of the log as the replica knows it, and only while that knowledge is fresh.
 """
 
@@ -26,6 +27,7 @@ __all__ = [
     "END_KNOWN_MS",
     "LINEARIZABLE",
     "STALE",
+    "TIMELY_S_MAX",
     "Freshness",
     "LoggedTimeGauge",
     "ReadKind",
@@ -37,6 +39,10 @@ __all__ = [
 
 END_KNOWN_MS = 1_500
 """Age of the newest entry up to which a replica knows the end of the log: three of a leader's idle entries."""
+
+TIMELY_S_MAX = 1.0
+"""An entry that was not there when its ledger was looked at so long ago came in time. With a replica's own clock wrong,
+this is by how much a bounded read may exceed its bound."""
 
 
 class ReadKind(IntEnum):
@@ -112,18 +118,29 @@ class LoggedTimeGauge:
         self._leader_epoch = -1
         # Logged time minus monotonic clock is never less, in the present epoch.
         self._offset_ms = 0
+        self._is_known = False
 
-    def on_entry(self, leader_epoch: int, logged_ms: int, monotonic_ms: int) -> None:
-        """Take note of an entry that was just applied, however old it is."""
+    def on_entry(self, leader_epoch: int, logged_ms: int, monotonic_ms: int, *, is_timely: bool = True) -> None:
+        """Take note of an entry that was just applied.
+
+        Args:
+            leader_epoch: Its epoch.
+            logged_ms: Its logged time.
+            monotonic_ms: The replica's monotonic clock now.
+            is_timely: It was not there yet when the log was looked at a moment ago.
+
+        """
         offset_ms = logged_ms - monotonic_ms
         # The logged clock of another epoch is another clock.
-        if leader_epoch != self._leader_epoch or offset_ms > self._offset_ms:
-            self._leader_epoch, self._offset_ms = leader_epoch, offset_ms
+        if leader_epoch != self._leader_epoch:
+            self._leader_epoch, self._offset_ms, self._is_known = leader_epoch, offset_ms, False
+        self._offset_ms = max(self._offset_ms, offset_ms)
+        self._is_known = self._is_known or is_timely
         self.logged_ms = logged_ms
 
     def lag_ms(self, wall_ms: int, monotonic_ms: int) -> int | None:
-        """Return the age of the state in ms, by the bounds known; None before the first entry."""
-        if self.logged_ms is None:
+        """Return the age of the state in ms, by the bounds known; None before an entry of its epoch came in time."""
+        if self.logged_ms is None or not self._is_known:
             return None
         return max(wall_ms, self._offset_ms + monotonic_ms) - self.logged_ms
 

@@ -106,6 +106,8 @@ class TrimRules(msgspec.Struct, frozen=True):
     Attributes:
         retention_ms: Logged time for which every entry is kept at least.
         is_single_copy_allowed: One failure domain is enough.
+        wanted_place: One of the covering snapshots must lie here; "" = anywhere. Who configures a lake wants it to be
+            enough when all else is gone.
         offloaded_revision: Revision up to which closed ledgers are kept elsewhere; None = nobody asks for it.
         unverified_revision: Of the leader's own newest snapshot, if an operator accepts it although nobody has
             verified it; None = nobody does. What no snapshot holds never goes.
@@ -114,6 +116,7 @@ class TrimRules(msgspec.Struct, frozen=True):
 
     retention_ms: int
     is_single_copy_allowed: bool = False
+    wanted_place: str = ""
     offloaded_revision: int | None = None
     unverified_revision: int | None = None
 
@@ -178,11 +181,16 @@ def _why_it_stays(
         return StayReason.NOT_OFFLOADED, f"offloaded is up to revision {rules.offloaded_revision} only"
     if rules.unverified_revision is not None and rules.unverified_revision > end.last_revision:
         return None
-    domains = {proof.domain for proof in proofs.values() if proof.revision > end.last_revision}
+    covering = {place: proof.domain for place, proof in proofs.items() if proof.revision > end.last_revision}
+    domains = set(covering.values())
     wanted = 1 if rules.is_single_copy_allowed else _DOMAINS_WANTED
-    if len(domains) >= wanted:
-        return None
-    return StayReason.NOT_COVERED, _not_covered(proofs, len(domains), wanted)
+    if len(domains) < wanted:
+        return StayReason.NOT_COVERED, _not_covered(proofs, len(domains), wanted)
+    if rules.wanted_place and rules.wanted_place not in covering:
+        known = proofs.get(rules.wanted_place)
+        upto = "none is" if known is None else f"the one of revision {known.revision} is the newest"
+        return StayReason.NOT_COVERED, f"a verified snapshot beyond it must lie at {rules.wanted_place}: {upto}"
+    return None
 
 
 def _not_covered(proofs: Mapping[str, SnapshotProof], found: int, wanted: int) -> str:

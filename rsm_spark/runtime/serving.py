@@ -67,7 +67,7 @@ class Serving:
 
     @property
     def lag_ms(self) -> int | None:
-        """Age of the confirmed state in logged time, by the bounds known; None before the first entry of the log."""
+        """Age of the confirmed state in logged time, by the bounds known; None while they are not."""
         now_ms = int(asyncio.get_running_loop().time() * 1000)
         if self._gauge.logged_ms is not None:
             # Of the state as it is: one that was thrown away and booted again is older than the entries seen.
@@ -158,7 +158,7 @@ class Serving:
         context = self._context
         tip = context.tip
         now_ms = int(asyncio.get_running_loop().time() * 1000)
-        self._gauge.on_entry(tip.leader_epoch, tip.logged_ms, now_ms)
+        self._gauge.on_entry(tip.leader_epoch, tip.logged_ms, now_ms, is_timely=context.entry_is_timely)
         waiting = self._waiting
         while waiting and waiting[0].min_revision <= revision:
             read = heapq.heappop(waiting)

@@ -26,6 +26,7 @@ from rsm_spark.errors import NotLeaderError, RsmError
 from rsm_spark.log.orders import Order, OrderAnswer, OrderDesk, RaiseFormatOrder
 from rsm_spark.runtime.context import ReplicaContext
 from rsm_spark.runtime.held_snapshots import HeldSnapshots
+from rsm_spark.runtime.lake_keeping import LAKE_PLACE
 from rsm_spark.snapshots.manifest import SnapshotManifest
 
 __all__ = ["LogUpkeep"]
@@ -192,6 +193,7 @@ class LogUpkeep:
         return TrimRules(
             settings.retention_ms,
             is_single_copy_allowed=settings.single_copy,
+            wanted_place=LAKE_PLACE if self._context.lake is not None else "",
             unverified_revision=unverified_revision,
         )
 

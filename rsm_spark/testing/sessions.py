@@ -7,7 +7,7 @@ import math
 import random
 
 from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, Query, Request
-from rsm_spark.core.freshness import END_KNOWN_MS, STALE, Freshness, ReadKind, at_least, bounded
+from rsm_spark.core.freshness import END_KNOWN_MS, STALE, TIMELY_S_MAX, Freshness, ReadKind, at_least, bounded
 from rsm_spark.testing.cluster import ReplicaCluster, UnreachableError
 from rsm_spark.testing.counter_map import command, unpack
 from rsm_spark.testing.history import Call, Kind, Reply
@@ -163,12 +163,13 @@ class SessionClient:
         """Return the revision that a read sent at `began_s` must not be older than."""
         if freshness.kind is ReadKind.SESSION:
             return seen
-        if any(host.clock_offset_ms for host in self._cluster.hosts):
-            return 0  # By a clock that is wrong a replica cannot tell how old what it reads late is.
+        # With a wrong clock a replica has only what entries said when they came, at most so late.
+        is_any_clock_wrong = any(host.clock_offset_ms for host in self._cluster.hosts)
+        sent_s = began_s - (TIMELY_S_MAX if is_any_clock_wrong else 0.0)
         if freshness.max_lag_ms is not None:
-            return self._ghosts.revision_at(began_s - freshness.max_lag_ms / 1000)
+            return self._ghosts.revision_at(sent_s - freshness.max_lag_ms / 1000)
         if freshness.max_lag_revisions is not None:
-            return self._ghosts.revision_at(began_s - END_KNOWN_MS / 1000) - freshness.max_lag_revisions
+            return self._ghosts.revision_at(sent_s - END_KNOWN_MS / 1000) - freshness.max_lag_revisions
         return 0
 
     # ---- writes

@@ -148,6 +148,15 @@ def test_offload_gates_only_where_it_is_asked_for() -> None:
     assert plan.blocked[0].reason is StayReason.NOT_OFFLOADED
 
 
+def test_where_a_lake_is_kept_it_has_to_cover_what_goes() -> None:
+    rules = msgspec.structs.replace(RULES, wanted_place="lake")
+    assert _plan(TWO_OLD, rules, a=25, b=25).ledger_ids == ()
+    plan = _plan(TWO_OLD, rules, a=25, b=25)
+    assert plan.blocked[0].reason is StayReason.NOT_COVERED
+    assert plan.blocked[0].text == "a verified snapshot beyond it must lie at lake: none is"
+    assert _plan(TWO_OLD, rules, a=25, lake=25).ledger_ids == (1, 2)
+
+
 def test_an_operator_may_accept_an_unverified_snapshot_but_not_none_at_all() -> None:
     assert _plan(TWO_OLD, TrimRules(RETENTION_MS, unverified_revision=15)).ledger_ids == (1,)
     assert _plan(TWO_OLD, TrimRules(RETENTION_MS, unverified_revision=0)).ledger_ids == ()

@@ -56,6 +56,8 @@ class World:
         self.cluster.start()
         await self.until(lambda: self.cluster.leader is not None and len(self.cluster.replicas) == 3)
         await self.leader.submit([OpenSession(SESSION)])
+        # Followers have seen an entry come in time: they know how old their state is.
+        await self.until(lambda: all(one._serving.lag_ms is not None for one in self.cluster.replicas.values()))
 
     async def add(self, amount: int = 1) -> int:
         """Add to "k"; return the revision."""
