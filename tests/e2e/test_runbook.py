@@ -126,6 +126,7 @@ def site(start_cluster: Callable[..., DevCluster], tmp_path: Path) -> Iterator[S
             yield site
         finally:
             site.end()
+    cluster.stop()  # Its servers would be a load on all tests that follow.
 
 
 def _until(holds: Callable[[], bool], seconds: float = 60) -> None:

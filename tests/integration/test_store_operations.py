@@ -93,7 +93,8 @@ def _doctor(metadata_uri: str) -> tuple[int, dict[str, dict[str, str]]]:
 async def test_the_doctor_tells_a_cluster_that_is_well_from_one_that_nobody_leads(
     start_cluster: Callable[..., DevCluster], tmp_path: Path
 ) -> None:
-    uri = start_cluster().metadata_uri
+    cluster = start_cluster()
+    uri = cluster.metadata_uri
     with stores(uri, "orders", tmp_path) as replicas:
         for name in "ab":
             replicas.start(name)
@@ -107,6 +108,7 @@ async def test_the_doctor_tells_a_cluster_that_is_well_from_one_that_nobody_lead
         code, found = await asyncio.to_thread(_doctor, uri)
         assert code == 1
         assert found["log orders"]["seen"] == "has no leader"
+    cluster.stop()
 
 
 async def test_the_doctor_says_that_nobody_answers() -> None:
