@@ -1,7 +1,9 @@
 .DEFAULT_GOAL := help
 SEEDS ?= 1000
-# Goes to pytest, such as ARGS='-n 2 --dist loadfile' or ARGS='-k fence'.
+# Goes to pytest, such as ARGS='-k fence'; what comes last counts, so ARGS='-n 0' runs one test at a time.
 ARGS ?=
+# Two at a time, whole files: most tests of real processes wait more than they compute.
+PARALLEL := -n 2 --dist loadfile
 PYTEST := .venv/bin/pytest
 
 .PHONY: help setup demo test test-all check sim bench bench-ledger bench-store bench-spark conf lock
@@ -16,10 +18,10 @@ demo: setup ## Real data, failures, failover, Spark, Delta, and four answers com
 	@.venv/bin/rsm demo
 
 test: setup ## Everything quick: tests with real processes, types, lint, layers
-	@$(PYTEST) -m "not slow and not compat" $(ARGS)
+	@$(PYTEST) $(PARALLEL) -m "not slow and not compat" $(ARGS)
 
 test-all: setup ## What `make test` runs, and what takes minutes or needs Apache BookKeeper's own JARs
-	@$(PYTEST) $(ARGS)
+	@$(PYTEST) $(PARALLEL) $(ARGS)
 
 check: setup ## Lint, types, layers and tidiness only
 	@$(PYTEST) tests/tidy

@@ -120,6 +120,7 @@ class ReplicaContext:
         self.batch_ended: Callable[[], None] = ignore
         self.before_entry: Callable[[LogEntry], None] = ignore
         self.want_checkpoint: Callable[[], None] = ignore
+        self.protect_snapshots: Callable[[], None] = ignore
 
     @property
     def log_extra(self) -> dict[str, object]:

@@ -50,6 +50,7 @@ class HeldSnapshots:
         context, place = self._context, snapshot.place
         try:
             if place == own_place(context.me.replica_id):
+                context.protect_snapshots()
                 return _names(await context.run_blocking(context.snapshots.protected_manifests), snapshot)
             if place == LAKE_PLACE:
                 return context.lake is not None and _names(await context.run_blocking(context.lake.manifests), snapshot)

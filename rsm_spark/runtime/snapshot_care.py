@@ -36,6 +36,7 @@ class SnapshotCare:
         self.lake_keeper = LakeKeeper(context, context.lake, self.verifier) if context.lake is not None else None
         context.batch_ended = self.snapshotter.on_batch_end
         context.before_entry = self.snapshotter.before_entry
+        context.protect_snapshots = self.snapshotter.protect
 
     def begin(self, revision: int) -> None:
         """Start.

@@ -33,8 +33,10 @@ class MemorySnapshots:
         self._kept.append((manifest, list(rows)))
         self._kept.sort(key=lambda kept: -kept[0].revision)
         kept = self._kept[: self._keep]
-        now_s = asyncio.get_running_loop().time()
-        stay = self._protected | {revision for revision, until_s in self._lent.items() if until_s > now_s}
+        stay = self._protected
+        if self._lent:
+            now_s = asyncio.get_running_loop().time()
+            stay |= {revision for revision, until_s in self._lent.items() if until_s > now_s}
         self._kept = kept + [one for one in self._kept[self._keep :] if one[0].revision in stay]
         return manifest
 

@@ -175,7 +175,7 @@ def test_puts_go_on_without_zookeeper_for_clients_that_have_a_leader(site: Site)
 
 def test_a_wrong_snapshot_is_found_by_the_commands(site: Site) -> None:
     folder = site.folder / "a" / "snapshots"
-    _until(lambda: folder.is_dir() and any(folder.glob("*/*.parquet")))
+    _until(lambda: len(list(folder.glob("0*/manifest.json"))) > 1)
     site.replicas.gone("a").stop()
     newest = max(path for path in folder.iterdir() if not path.name.startswith("."))
     rotten = next(newest.glob("*.parquet"))

@@ -83,24 +83,29 @@ async def _rsm(*arguments: str) -> tuple[int, Any, str]:
     return done.returncode, json.loads(done.stdout) if "--json" in arguments and done.stdout else None, done.stderr
 
 
-async def _report(leader: Replica, replica_id: str) -> None:
-    """Log that the newest checkpoint of the leader was found in a snapshot of a replica."""
-    checkpoints = leader._context.state.checkpoints
-    checkpoint = list(checkpoints._known.values())[-1]
+async def _snapshot(leader: Replica) -> int:
+    """Have the leader take a snapshot, and log its checkpoint; return its revision."""
+    manifest = None
+    while manifest is None:
+        manifest = await leader.snapshot()
+        await asyncio.sleep(0.01)
+    revision = manifest.revision
+    context = leader._context
+    await _until(lambda: context.state.checkpoints.get(revision) is not None and context.state_is_confirmed)
+    return revision
+
+
+async def _report(leader: Replica, replica_id: str, revision: int) -> None:
+    """Log that a snapshot of this revision was found right on a replica's disk."""
+    checkpoint = leader._context.state.checkpoints.get(revision)
+    assert checkpoint is not None
     (answer,) = await leader.report(
         ReportVerified(
-            f"replica:{replica_id}", replica_id, checkpoint.revision, checkpoint.digest, checkpoint.prefix_hash,
+            f"replica:{replica_id}", replica_id, revision, checkpoint.digest, checkpoint.prefix_hash,
             checkpoint.row_count, "test",
         )
     )  # fmt: skip
     assert answer.status is AnswerStatus.OK, answer.payload
-
-
-async def _checkpoint(leader: Replica) -> None:
-    """Have a checkpoint logged."""
-    known = len(leader._context.state.checkpoints)
-    leader.want_checkpoint()
-    await _until(lambda: len(leader._context.state.checkpoints) > known and leader._context.state_is_confirmed)
 
 
 async def test_ledgers_go_when_two_replicas_have_verified_what_they_hold(cluster: DevCluster, unique_name: str) -> None:
@@ -117,9 +122,9 @@ async def test_ledgers_go_when_two_replicas_have_verified_what_they_hold(cluster
             await _until(lambda: bool(leader.status().alarms))
             assert "verified: none" in leader.status().alarms[0]
             await writer.add()
-            await _checkpoint(leader)
-            await _report(leader, "a")
-            await _report(leader, "b")
+            covered = await _snapshot(leader)
+            await _report(leader, "a", covered)
+            await _report(leader, "b", covered)
             async with asyncio.timeout(WAIT_S):
                 while first in await client.list() or (await chains.read())[0].deleting:
                     await asyncio.sleep(0.05)
