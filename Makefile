@@ -31,10 +31,10 @@ sim: setup ## Seeded simulations: SEEDS=1000 says how many
 
 bench: bench-ledger bench-store bench-spark ## All benches; each prints one JSON line a figure
 
-bench-ledger: setup ## Adds and reads of the ledger
+bench-ledger: setup ## Adds and reads of the ledger, beside Apache BookKeeper and NATS JetStream
 	@.venv/bin/python -m tests.bench.bench_ledger
 
-bench-store: setup ## Puts, gets and failover of the replicated map
+bench-store: setup ## Puts, gets, failover and boots of the map, beside etcd
 	@.venv/bin/python -m tests.bench.bench_store
 
 bench-spark: setup ## Streaming from the ledger into Spark and Delta
