@@ -53,14 +53,12 @@ class Ghosts:
         acknowledged: Commands whose reply reached their client.
         revision: The last that is committed.
         verified: By place, the failure domain and the revision of the snapshot that the log calls verified.
-        on_verified: Called with the place and the revision of a snapshot when the log calls it verified.
         on_broken: Called with an error before it is raised: code under test may well swallow it.
 
     """
 
     def __init__(self, clock_s: Callable[[], float] = lambda: 0.0) -> None:
         self.on_broken: Callable[[BrokenInvariantError], None] = lambda _error: None
-        self.on_verified: Callable[[str, int], None] = lambda _place, _revision: None
         self.revision = 0
         self.verified: dict[str, tuple[str, int]] = {}
         self._clock_s = clock_s
@@ -132,7 +130,6 @@ class Ghosts:
                 values.append(record.fields[1] if record.type == COUNTED else 0)
             if record.type == KernelRecord.SNAPSHOT_VERIFIED:
                 self.verified[record.fields[0]] = (record.fields[1], record.fields[2])
-                self.on_verified(record.fields[0], record.fields[2])
             elif record.type == KernelRecord.SNAPSHOT_WITHDRAWN:
                 self.verified.pop(record.fields[0], None)
         self.revision = envelope.last_revision
