@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -45,13 +46,14 @@ class Holding(NamedTuple):
     error: str = ""
 
 
-class Source:
+class Source(ABC):
     """Snapshots of one log, in one place or at several replicas."""
 
+    @abstractmethod
     async def holdings(self) -> list[Holding]:
         """Return what is there, place by place."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def read_back(self, place: str, manifest: SnapshotManifest) -> None:
         """Read every byte and every row of a snapshot.
 
@@ -60,7 +62,6 @@ class Source:
             ConnectionLostError, SnapshotError: It cannot be read.
 
         """
-        raise NotImplementedError
 
 
 class _Store(Source):
