@@ -213,7 +213,10 @@ def test_an_index_without_room_makes_the_bookie_read_only_and_no_more() -> None:
 
         index.commit_segment = refuses
         await fill(bench, 1, 100)
-        for _ in range(50):
+        async with asyncio.timeout(20):
+            while not bench.read_only:
+                await asyncio.sleep(0.001)
+        for _ in range(50):  # It is tried again meanwhile.
             await asyncio.sleep(0.001)
         assert bench.read_only == [True]
         assert not bench.failures
