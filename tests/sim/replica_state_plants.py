@@ -8,7 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from rsm_spark.core import batching
+from rsm_spark.core.commands import ReportVerified
+from rsm_spark.core.kernel_tables import VerifiedSnapshot
+from rsm_spark.core.reports import Judgement
 from rsm_spark.core.sessions import SessionTable
+from rsm_spark.core.state import ReplicatedState
 from rsm_spark.core.trimming import TrimRules
 from rsm_spark.runtime import upkeep
 from rsm_spark.runtime.upkeep import LogUpkeep
@@ -22,6 +27,7 @@ __all__ = [
     "believes_a_writer_s_manifest",
     "counts_deadlines_without_the_promotion",
     "keeps_the_last_three_snapshots_whatever_is_verified",
+    "keeps_verdicts_in_the_leader_s_memory",
     "trims_with_one_copy",
 ]
 
@@ -67,6 +73,25 @@ def keeps_the_last_three_snapshots_whatever_is_verified(patch: pytest.MonkeyPatc
     patch.setattr(MemorySnapshots, "protect", lambda _self, _revisions: None)
     patch.setattr(MemorySnapshots, "lend", lambda self, manifest: self.read(manifest, is_summed=False))
     patch.setattr(Verifier, "_check_own", _do_nothing)
+
+
+def keeps_verdicts_in_the_leader_s_memory(patch: pytest.MonkeyPatch) -> None:
+    """What was read back is believed by whoever leads, and not logged: no follower protects it, no successor knows."""
+    judge, logged = batching.judge_report, ReplicatedState.verified.fget
+    assert logged is not None
+
+    def remember(state: ReplicatedState, report: Any) -> Judgement:
+        judgement = judge(state, report)
+        if judgement.record is None or not isinstance(report, ReportVerified):
+            return judgement
+        vars(state).setdefault("believed", {})[report.place] = VerifiedSnapshot(*judgement.record[1])
+        return Judgement()
+
+    def verified(state: ReplicatedState) -> dict[str, VerifiedSnapshot]:
+        return {**logged(state), **vars(state).get("believed", {})}
+
+    patch.setattr(batching, "judge_report", remember)
+    patch.setattr(ReplicatedState, "verified", property(verified))
 
 
 async def _do_nothing(_self: Any) -> None:

@@ -87,6 +87,7 @@ HUNTS: dict[Plant, _Hunt] = {
     ),
     state_plants.trims_with_one_copy: _Hunt(60, settings=_TRIMMING),
     state_plants.keeps_the_last_three_snapshots_whatever_is_verified: _Hunt(60, settings=_TRIMMING | {"verify_s": 8.0}),
+    state_plants.keeps_verdicts_in_the_leader_s_memory: _Hunt(40, settings=_TRIMMING),
     state_plants.believes_a_writer_s_manifest: _Hunt(60, {"rot_snapshot": 5.0}, _TRIMMING),
     state_plants.asks_the_wall_clock_in_apply: _Hunt(40),
     state_plants.counts_deadlines_without_the_promotion: _Hunt(
