@@ -1,0 +1,1 @@
+"""The broker's state machine: pure and synchronous, commands in, records out."""

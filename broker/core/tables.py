@@ -1,0 +1,190 @@
+"""What the broker writes in its log: tables and records, as every reader of the log finds them described.
+
+A task is two rows, so that a megabyte of payload is written once: `tasks` is what was submitted, `task_states` what
+became of it. A task without a row in `task_states` is as it was submitted: waiting; delayed while its `start_ms` is
+ahead and no record said that it is due; prepared while its transaction has a row in `transactions`.
+
+The id of a task is the revision of the record that submitted it, the id of an assignment that of the record that
+assigned it: both rise and are never used twice. All times are logged time in ms since 1970; 0 = none.
+"""
+
+from __future__ import annotations
+
+from rsm_spark.core.machine import Field, FieldType, MachineDescription, RecordDescription, TableDescription
+from rsm_spark.core.table_machine import delete, note, upsert
+
+__all__ = ["BROKER_DESCRIPTION", "RecordType", "Table"]
+
+
+def _int(name: str) -> Field:
+    return Field(name, FieldType.INT)
+
+
+def _str(name: str) -> Field:
+    return Field(name, FieldType.STR)
+
+
+def _bytes(name: str) -> Field:
+    return Field(name, FieldType.BYTES)
+
+
+def _bool(name: str) -> Field:
+    return Field(name, FieldType.BOOL)
+
+
+def _float(name: str) -> Field:
+    return Field(name, FieldType.FLOAT)
+
+
+class Table:
+    """Names of the tables."""
+
+    TASKS = "tasks"
+    STATES = "task_states"
+    PROGRESS = "task_progress"
+    SLOTS = "slots"
+    REQUESTS = "requests"
+    TRANSACTIONS = "transactions"
+    WORKERS = "workers"
+    TENANTS = "tenants"
+    HOLDS = "holds"
+    RESOURCES = "resource_limits"
+    CODE = "code_pools"
+
+
+_TASKS = TableDescription(
+    Table.TASKS,
+    (_int("task_id"),),
+    (
+        _str("tenant"), _str("type"), _bytes("payload"), _int("created_ms"),
+        _bool("at_most_once"), _int("max_attempts"),  # 0 = unlimited
+        _int("priority"), _int("group"), _str("resources"),  # "db=1,gpu=2", sorted by name
+        _str("slot"), _str("key"), _int("start_ms"), _int("deadline_ms"), _int("timeout_ms"), _int("heartbeat_ms"),
+        _str("code"), _str("mode"), _str("retry"),  # JSON of a RetryPolicy; "" = the tenant's
+        _int("transaction"),
+    ),
+)  # fmt: skip
+_STATES = TableDescription(
+    Table.STATES,
+    (_int("task_id"),),
+    (
+        _int("status"), _int("attempts"), _str("worker_id"), _int("assignment_id"), _int("assigned_ms"),
+        _int("ended_ms"), _int("due_ms"), _int("cancel_ms"), _str("outcome"), _str("error"), _bytes("result"),
+    ),
+)  # fmt: skip
+_PROGRESS = TableDescription(
+    Table.PROGRESS,
+    (_int("task_id"),),
+    (_int("assignment_id"), _int("reported_ms"), _float("fraction"), _str("message")),
+)
+_SLOTS = TableDescription(Table.SLOTS, (_str("tenant"), _str("slot")), (_int("task_id"),))
+_REQUESTS = TableDescription(
+    Table.REQUESTS, (_str("tenant"), _str("request_key")), (_bytes("reply"), _int("created_ms"))
+)
+_TRANSACTIONS = TableDescription(
+    Table.TRANSACTIONS, (_int("transaction"),), (_str("tenant"), _int("created_ms"), _int("expires_ms"))
+)
+_WORKERS = TableDescription(
+    Table.WORKERS,
+    (_str("worker_id"),),
+    (
+        _str("incarnation"), _int("status"), _str("location"), _int("connected_ms"), _int("changed_ms"),
+        _str("offer"),  # JSON of a WorkerOffer
+    ),
+)  # fmt: skip
+_TENANTS = TableDescription(
+    Table.TENANTS,
+    (_str("tenant"),),
+    (_float("weight"), _int("running_max"), _int("waiting_max"), _str("policy")),  # 0 = no bound; JSON of the rest
+)
+_HOLDS = TableDescription(
+    Table.HOLDS,
+    (_str("tenant"), _str("type"), _str("key")),  # "" = any
+    (_bool("is_paused"), _bool("is_draining"), _int("until_ms"), _str("reason")),
+)
+_RESOURCES = TableDescription(Table.RESOURCES, (_str("resource"), _str("tenant"), _str("type")), (_int("amount_max"),))
+_CODE = TableDescription(
+    Table.CODE, (_str("code"),), (_int("created_ms"), _int("ttl_ms"), _str("sha256"), _bytes("archive"))
+)
+
+
+class RecordType:
+    """Numbers of the records in the log."""
+
+    TASK_SUBMITTED = 16
+    TASK_CHANGED = 17
+    TASK_REMOVED = 18
+    TASK_ASSIGNED = 20
+    TASK_ENDED = 21
+    TASK_REQUEUED = 22
+    TASK_CANCEL_ASKED = 23
+    STATE_REMOVED = 24
+    PROGRESS_REPORTED = 25
+    PROGRESS_REMOVED = 26
+    LATE_END = 27
+    SLOT_TAKEN = 30
+    SLOT_RELEASED = 31
+    REQUEST_NOTED = 32
+    REQUEST_FORGOTTEN = 33
+    TRANSACTION_BEGUN = 34
+    TRANSACTION_COMMITTED = 35
+    TRANSACTION_ROLLED_BACK = 36
+    WORKER_CONNECTED = 40
+    WORKER_CHANGED = 41
+    WORKER_DIED = 42
+    WORKER_REMOVED = 43
+    TENANT_SET = 50
+    TENANT_REMOVED = 51
+    HOLD_SET = 52
+    HOLD_ENDED = 53
+    RESOURCE_LIMITED = 54
+    RESOURCE_UNLIMITED = 55
+    CODE_DEPLOYED = 60
+    CODE_REMOVED = 61
+
+
+_RECORDS: tuple[RecordDescription, ...] = (
+    upsert(RecordType.TASK_SUBMITTED, "task_submitted", _TASKS),
+    upsert(RecordType.TASK_CHANGED, "task_changed", _TASKS),
+    delete(RecordType.TASK_REMOVED, "task_removed", _TASKS),
+    upsert(RecordType.TASK_ASSIGNED, "task_assigned", _STATES),
+    upsert(RecordType.TASK_ENDED, "task_ended", _STATES),
+    upsert(RecordType.TASK_REQUEUED, "task_requeued", _STATES),
+    upsert(RecordType.TASK_CANCEL_ASKED, "task_cancel_asked", _STATES),
+    delete(RecordType.STATE_REMOVED, "task_state_removed", _STATES),
+    upsert(RecordType.PROGRESS_REPORTED, "progress_reported", _PROGRESS),
+    delete(RecordType.PROGRESS_REMOVED, "progress_removed", _PROGRESS),
+    # What a worker says of an assignment that is over: it changes nothing, and is on record.
+    note(
+        RecordType.LATE_END, "late_end", _int("task_id"), _int("assignment_id"), _str("worker_id"), _int("status"),
+        _int("ended_ms"), _str("error"), _bytes("result"),
+    ),
+    upsert(RecordType.SLOT_TAKEN, "slot_taken", _SLOTS),
+    delete(RecordType.SLOT_RELEASED, "slot_released", _SLOTS),
+    upsert(RecordType.REQUEST_NOTED, "request_noted", _REQUESTS),
+    delete(RecordType.REQUEST_FORGOTTEN, "request_forgotten", _REQUESTS),
+    upsert(RecordType.TRANSACTION_BEGUN, "transaction_begun", _TRANSACTIONS),
+    delete(RecordType.TRANSACTION_COMMITTED, "transaction_committed", _TRANSACTIONS),
+    delete(RecordType.TRANSACTION_ROLLED_BACK, "transaction_rolled_back", _TRANSACTIONS),
+    upsert(RecordType.WORKER_CONNECTED, "worker_connected", _WORKERS),
+    upsert(RecordType.WORKER_CHANGED, "worker_changed", _WORKERS),
+    upsert(RecordType.WORKER_DIED, "worker_died", _WORKERS),
+    delete(RecordType.WORKER_REMOVED, "worker_removed", _WORKERS),
+    upsert(RecordType.TENANT_SET, "tenant_set", _TENANTS),
+    delete(RecordType.TENANT_REMOVED, "tenant_removed", _TENANTS),
+    upsert(RecordType.HOLD_SET, "hold_set", _HOLDS),
+    delete(RecordType.HOLD_ENDED, "hold_ended", _HOLDS),
+    upsert(RecordType.RESOURCE_LIMITED, "resource_limited", _RESOURCES),
+    delete(RecordType.RESOURCE_UNLIMITED, "resource_unlimited", _RESOURCES),
+    upsert(RecordType.CODE_DEPLOYED, "code_deployed", _CODE),
+    delete(RecordType.CODE_REMOVED, "code_removed", _CODE),
+)  # fmt: skip
+
+BROKER_DESCRIPTION = MachineDescription(
+    "broker",
+    1,
+    (
+        _TASKS, _STATES, _PROGRESS, _SLOTS, _REQUESTS, _TRANSACTIONS, _WORKERS, _TENANTS, _HOLDS, _RESOURCES, _CODE,
+    ),
+    _RECORDS,
+)  # fmt: skip
