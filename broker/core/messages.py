@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from broker.core.commands import BrokerCommand
-from broker.core.queries import BrokerQuery, BrokerResult
+from broker.core.queries import BrokerQuery
 from broker.core.replies import BrokerReply
+from broker.core.shown import BrokerResult
 
 __all__ = ["decode_command", "decode_query", "decode_reply", "decode_result", "encode"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 _ROOT = Path(__file__).resolve().parents[2]
-_TOP_LEVEL = {"ledger", "rsm_spark", "connectors", "rsm_demo", "pyspark_ledger.py"}
+_TOP_LEVEL = {"broker", "ledger", "rsm_spark", "connectors", "rsm_demo", "pyspark_ledger.py"}
 _HEAVY = ("pyspark", "pyarrow", "pandas", "grpc", "deltalake", "lmdb", "psutil", "typer", "rich", "google.protobuf")
 
 
@@ -23,7 +23,7 @@ def test_the_wheel_holds_our_packages_and_nothing_else(tmp_path: Path) -> None:
     assert {name for name in names if not name.endswith(".dist-info")} == _TOP_LEVEL
 
 
-@pytest.mark.parametrize("package", ["ledger", "rsm_spark", "connectors"])
+@pytest.mark.parametrize("package", ["ledger", "rsm_spark", "broker", "connectors"])
 def test_importing_a_package_imports_no_heavy_library(package: str) -> None:
     script = f"import sys, {package}; print(*[name for name in {_HEAVY!r} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", script], cwd=_ROOT, capture_output=True, text=True, check=True)
