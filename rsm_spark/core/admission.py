@@ -5,6 +5,8 @@
     * `LedgerPasswordError`      the ledgers of the log have another password than this process was given
 
 A replica that cannot read the log, or could not recover its last ledger, finds out when it starts, not at a failover.
+So does one whose state is of another log that had the same name (`ForkedLogError`): the metadata were lost or replaced
+under it, and ledger ids may have begun again, so that its place in the old log looks like one in the new.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import hashlib
 import hmac
 
 from rsm_spark.core.chain import LogChain
-from rsm_spark.errors import LogError
+from rsm_spark.errors import ForkedLogError, LogError
 
 __all__ = ["AdmissionError", "FormatLevelError", "LedgerPasswordError", "check_admission", "password_mark"]
 
@@ -52,7 +54,7 @@ def password_mark(password: bytes, log_id: str) -> str:
     return f"{_SCHEME}:{hashed.hex()}"
 
 
-def check_admission(chain: LogChain, *, log_name: str, format_level: int, mark: str) -> None:
+def check_admission(chain: LogChain, *, log_name: str, format_level: int, mark: str, log_id: str = "") -> None:
     """Refuse what must not take part.
 
     Args:
@@ -60,12 +62,20 @@ def check_admission(chain: LogChain, *, log_name: str, format_level: int, mark: 
         log_name: For errors.
         format_level: Highest that this process knows.
         mark: `password_mark` of its ledger password; "" = it does not take part, it only reads the chain.
+        log_id: Of the log that its state is of, 32 hex digits; "" = it has no state yet.
 
     Raises:
+        ForkedLogError: The chain is that of another log than the state.
         FormatLevelError: See there.
         LedgerPasswordError: See there.
 
     """
+    if log_id and chain.log_id != log_id:
+        raise ForkedLogError(
+            f"log {log_name}: the state of this process is of log {log_id}, the metadata store has log {chain.log_id} "
+            "under this name: its data were lost or replaced. Check the metadata URI; to serve the present log start "
+            "with an empty data directory"
+        )
     if chain.format_level > format_level:
         raise FormatLevelError(
             f"log {log_name}: it has format level {chain.format_level}, this version knows up to {format_level}: "

@@ -14,6 +14,7 @@ set: in SENT, and in CLOSE, CREATE, CHAIN after a failed add.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -77,7 +78,7 @@ class LeaderProtocol:
 
     Args:
         me: Replica id and incarnation of this process.
-        log_name: For errors.
+        log_name, log_id: Of the log that the state is of; the id "" = any, for tests.
         tip: Of the state as followed so far.
         position: Last entry applied, or None.
         format_level: Highest that this process knows.
@@ -106,6 +107,7 @@ class LeaderProtocol:
         tip: StateTip,
         position: LogPosition | None,
         *,
+        log_id: str = "",
         format_level: int = FORMAT_LEVEL,
         password_mark: str = "",
         chain_bytes_max: int = CHAIN_BYTES_MAX,
@@ -115,6 +117,7 @@ class LeaderProtocol:
         self.format_level = format_level
         self.password_mark = password_mark
         self.chain_bytes_max = chain_bytes_max
+        self._admit = partial(check_admission, log_name=log_name, log_id=log_id, mark=password_mark)
         self.phase = Phase.FOLLOW
         self.epoch = 0
         self.chain: LogChain | None = None
@@ -156,7 +159,7 @@ class LeaderProtocol:
 
         Raises:
             ValueError: The event is not legal in this phase, or not with this chain; nothing was changed.
-            AdmissionError: This process must not lead this log.
+            AdmissionError, ForkedLogError: This process must not lead this log.
             ChainTooLargeError: The chain has no room for another ledger.
 
         """
@@ -194,7 +197,7 @@ class LeaderProtocol:
     def _claim(self, event: ChainRead) -> list[Effect]:
         """Raise the epoch of the chain that was just read: from here on its version is held."""
         chain = decode_chain(event.value, log_name=self.log_name)
-        check_admission(chain, log_name=self.log_name, format_level=self.format_level, mark=self.password_mark)
+        self._admit(chain, format_level=self.format_level)
         self.epoch = chain.leader_epoch + 1
         mark = chain.password_mark or self.password_mark
         claimed = msgspec.structs.replace(chain, leader_epoch=self.epoch, leader=self.me, password_mark=mark)

@@ -23,8 +23,15 @@ def check(context: ReplicaContext, chain: LogChain) -> None:
     """Refuse to go on with a log that this process cannot read or could not take over.
 
     Raises:
+        ForkedLogError: It is not the log that the state is of.
         FormatLevelError: Its format level is above what this version knows.
         LedgerPasswordError: Its ledgers have another password.
 
     """
-    check_admission(chain, log_name=context.log, format_level=context.format_level, mark=context.password_mark)
+    check_admission(
+        chain,
+        log_name=context.log,
+        format_level=context.format_level,
+        mark=context.password_mark,
+        log_id=context.log_id,
+    )

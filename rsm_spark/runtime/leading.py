@@ -80,6 +80,7 @@ class LeaderDriver:
             context.log,
             context.tip,
             context.position,
+            log_id=context.log_id,
             format_level=context.format_level,
             password_mark=context.password_mark,
             chain_bytes_max=context.settings.chain_bytes_max,
@@ -96,7 +97,8 @@ class LeaderDriver:
         self._outcome: StepDown | None = None
         self._failed_add_count = 0  # In a row, each in a ledger of its own.
         self._idle: asyncio.Future[None] | None = None
-        self._fruitless_due_ms: int | None = None  # An entry at that time had nothing due after all.
+        # (due at, revision) of an entry that had nothing due after all: asked again when either is another.
+        self._fruitless: tuple[int | None, int] | None = None
 
     # ---- life
 
@@ -307,7 +309,7 @@ class LeaderDriver:
         """Return how long it takes until the machine has something due."""
         assert self._composer is not None
         due_ms = self._composer.next_due_ms()
-        if due_ms is None or due_ms == self._fruitless_due_ms:
+        if due_ms is None or (due_ms, self._context.tip.revision) == self._fruitless:
             return float("inf")
         return (due_ms - self._logged_now()) / 1000
 
@@ -317,7 +319,7 @@ class LeaderDriver:
         due_ms = self._composer.next_due_ms()
         composed = self._compose()
         if not composed.batch.envelope.record_count:
-            self._fruitless_due_ms = due_ms
+            self._fruitless = due_ms, self._context.tip.revision
         return composed
 
     def _compose(self) -> BatchComposed:

@@ -7,6 +7,7 @@ import pytest
 
 from rsm_spark.core.admission import FormatLevelError, LedgerPasswordError, check_admission, password_mark
 from rsm_spark.core.chain import LogChain
+from rsm_spark.errors import ForkedLogError
 
 LOG_ID = "ab" * 16
 CHAIN = LogChain(LOG_ID, password_mark=password_mark(b"secret", LOG_ID))
@@ -45,3 +46,9 @@ def test_version_that_knows_less_than_the_log_is_refused_and_one_that_knows_more
     check_admission(chain, log_name="orders", format_level=4, mark="")
     with pytest.raises(FormatLevelError, match="format level 3, this version knows up to 2: start a newer version"):
         check_admission(chain, log_name="orders", format_level=2, mark="")
+
+
+def test_state_of_another_log_of_that_name_is_refused_before_its_password_is() -> None:
+    check_admission(CHAIN, log_name="orders", format_level=1, mark=CHAIN.password_mark, log_id=LOG_ID)
+    with pytest.raises(ForkedLogError, match=f"is of log {'cd' * 16}, the metadata store has log {LOG_ID}"):
+        check_admission(CHAIN, log_name="orders", format_level=1, mark="none", log_id="cd" * 16)

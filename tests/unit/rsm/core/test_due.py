@@ -1,12 +1,12 @@
-"""Records that time makes due: logged by the leader as its own, before the commands of the entry."""
+"""Records that time makes due: logged by the leader as its own, around the commands of the entry."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rsm_spark.core.batching import Batch, BatchLimits, Composer, RequestQueue, Submission
-from rsm_spark.core.commands import Query
+from rsm_spark.core.commands import Command, OpenSession, Query
 from rsm_spark.core.envelope import HEADER_BYTES
 from rsm_spark.core.machine import TimedMachine
 from rsm_spark.core.records import KernelRecord, decode_records
@@ -14,6 +14,7 @@ from rsm_spark.core.state import ReplicatedState
 from rsm_spark.testing.counter_map import COUNTED, DROPPED, CounterMap, command, unpack
 
 LIMIT = 64 * 1024
+SESSION = bytes(16)
 
 
 class ExpiringCounters(CounterMap):
@@ -102,3 +103,51 @@ def test_half_of_an_entry_is_left_to_commands() -> None:
     assert sum(counts) == 60
     assert len(counts) == 2
     assert follower.digest == composer.state.digest
+
+
+def _submit(*counters: tuple[str, int]) -> tuple[RequestQueue, Submission]:
+    queue = RequestQueue()
+    requests = [Command(SESSION, number, 0, command(*one)) for number, one in enumerate(counters, 1)]
+    submission = Submission([OpenSession(SESSION), *requests], None)
+    queue.add(submission)
+    return queue, submission
+
+
+def test_what_commands_make_due_at_once_is_logged_behind_them_in_their_entry() -> None:
+    composer, follower = _leader({})
+    queue, submission = _submit(("now", 0), ("later", 50))
+    batch = _compose(composer, 100, queue)
+    assert _dropped(batch) == ["now"]
+    assert [unpack(answer.payload) for answer in submission.answers[1:]] == [0, 50]
+    follower.apply_entry(batch.payload)
+    assert follower.digest == composer.state.digest
+
+
+def test_a_command_that_does_not_fit_beside_what_is_due_begins_the_next_entry() -> None:
+    names = [f"{number:03}" + "x" * 1000 for number in range(200)]
+    composer, _ = _leader(dict.fromkeys(names, 0))
+    queue, submission = _submit(("y" * (LIMIT - 2_000), 10**6))
+    answered = []
+    for _ in range(3):
+        assert _dropped(_compose(composer, 200, queue))
+        answered.append(submission.decided)
+    assert answered == [1, 2, 2]
+
+
+class _Chained(ExpiringCounters):
+    """Decides what is due next on what the record before has made of the state."""
+
+    def due(self, now_ms: int, promoted_ms: int, limit: int) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        """Drop one counter after the other for as long as more than one is left."""
+        while len(self.values) > 1:
+            yield DROPPED, (min(self.values),)
+
+
+def test_each_due_record_is_applied_before_the_next_one_is_asked_for() -> None:
+    state = ReplicatedState(_Chained(), bytes(16))
+    for key in "abc":
+        state.fold(COUNTED, None, (key, 0), 0)
+    composer = Composer(
+        state, BatchLimits(LIMIT, 10, 10), leader_epoch=1, promoted_ms=0, session_ttl_ms=10**9, checkpoint_records=10**9
+    )
+    assert _dropped(_compose(composer, 5)) == ["a", "b"]

@@ -33,6 +33,7 @@ from rsm_spark.core.leadership_events import (
     TrimDue,
     WriteChain,
 )
+from rsm_spark.errors import ForkedLogError
 from tests.unit.rsm.core.leadership_paths import BATCH, CHAIN, CHAINED, ME, REPLAYED, STARTED, TIP, at
 
 
@@ -115,6 +116,14 @@ def test_log_of_a_higher_format_level_is_not_claimed() -> None:
     protocol.handle(ElectionWon())
     with pytest.raises(FormatLevelError, match="format level 2, this version knows up to 1"):
         protocol.handle(ChainRead(encode_chain(msgspec.structs.replace(CHAIN, format_level=2)), 5))
+
+
+def test_log_that_is_not_the_one_of_the_state_is_not_claimed() -> None:
+    protocol = LeaderProtocol(ME, "log", TIP, None, log_id="cd" * 16)
+    protocol.handle(ElectionWon())
+    with pytest.raises(ForkedLogError, match=f"is of log {'cd' * 16}, the metadata store has log {CHAIN.log_id}"):
+        protocol.handle(ChainRead(encode_chain(CHAIN), 5))
+    assert protocol.epoch == 0
 
 
 def test_claim_leaves_the_mark_of_the_password_and_a_leader_of_another_password_claims_nothing() -> None:
