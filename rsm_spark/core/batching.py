@@ -190,6 +190,7 @@ class Composer:
         self._body = bytearray()
         self._record_count = 0
         self._logged_ms = 0
+        self._commands_first = False
 
     def compose_start(self, kernel_records: Sequence[tuple[int, tuple[Any, ...]]], logged_ms: int) -> Batch:
         """Compose the first entry of a leadership: kernel records alone."""
@@ -238,8 +239,14 @@ class Composer:
             self._log(record_type, fields)
         submissions: list[Submission] = []
         if queue is not None:
-            self._log_due()
+            room = self.limits.entry_commands_max
+            logged = 0 if self._commands_first else self._log_due(room)
+            before = self._record_count
             self._take(queue, submissions)
+            # One that does not fit beside what is due begins the next entry: it would wait for ever on a busy log.
+            self._commands_first = queue.request_count > 0 and not submissions
+            if self._record_count > before and logged <= room // 2:
+                self._log_due(room - logged)
         envelope = Envelope(
             state.log_id, self.leader_epoch, first_revision, confirmed, logged_ms, self._record_count, prefix_hash
         )
@@ -254,16 +261,31 @@ class Composer:
         self._record_count += 1
         self.state.fold(record_type, None, fields, self._logged_ms)
 
-    def _log_due(self) -> None:
-        """Add what time makes due, up to half an entry: commands have room in every one."""
-        if self._timed is None:
-            return
-        limit = self.limits.entry_commands_max
+    def _log_due(self, limit: int) -> int:
+        """Add what time makes due, up to half an entry: commands have room in every one.
+
+        Once before the commands, once behind them: what they have made due at once needs no entry of its own.
+
+        Args:
+            limit: At most so many records.
+
+        Returns:
+            How many there were.
+
+        """
+        timed = self._timed
+        if timed is None:
+            return 0
+        due_ms = timed.next_due_ms(self.promoted_ms)
         bytes_max = self.limits.entry_bytes_max // 2
-        for record_type, fields in self._timed.due(self._logged_ms, self.promoted_ms, limit):
+        if due_ms is None or due_ms > self._logged_ms or len(self._body) >= bytes_max:
+            return 0
+        before = self._record_count
+        for record_type, fields in timed.due(self._logged_ms, self.promoted_ms, limit):
             self._log(record_type, fields)
             if len(self._body) >= bytes_max:
                 break  # The rest is as due for the next entry.
+        return self._record_count - before
 
     def _take(self, queue: RequestQueue, submissions: list[Submission]) -> None:
         """Decide from the front of the queue until it is empty or the entry is full."""

@@ -194,10 +194,11 @@ class TimedMachine(StateMachine, Protocol):
     ``max(logged when it was set, promoted_ms) + length``: a new leader gives everything its full time again.
     """
 
-    def due(self, now_ms: int, promoted_ms: int, limit: int) -> Sequence[tuple[int, tuple[Any, ...]]]:
+    def due(self, now_ms: int, promoted_ms: int, limit: int) -> Iterable[tuple[int, tuple[Any, ...]]]:
         """Return the records that time makes due on the present state, oldest first, without changing it.
 
-        Each has to be right on its own: an entry may take only the first of them, the next asks again.
+        Each is applied before the next one is asked for: a generator may decide each on what the ones before have
+        made of the state. An entry may take only the first of them, the next asks again.
 
         Args:
             now_ms: Logged time.
@@ -208,5 +209,8 @@ class TimedMachine(StateMachine, Protocol):
         ...
 
     def next_due_ms(self, promoted_ms: int) -> int | None:
-        """Return the logged time at which something is due next, or None; cheap: asked after every entry."""
+        """Return the logged time at which something is due next, or None; cheap: asked several times an entry.
+
+        Nothing is asked for before this time. A machine that has work to give out at once says 0.
+        """
         ...
