@@ -13,7 +13,7 @@ from typing import Any
 
 from ledger.errors import LedgerError, NoSuchLedgerError
 from ledger.ports import SessionState
-from rsm_spark.core.batching import BatchLimits, Composer, RequestQueue
+from rsm_spark.core.batching import BatchLimits, Composer
 from rsm_spark.core.leadership import LeaderProtocol, Phase
 from rsm_spark.core.leadership_events import (
     AddFailed,
@@ -44,6 +44,7 @@ from rsm_spark.core.leadership_events import (
 from rsm_spark.core.machine import encode_description
 from rsm_spark.core.records import KernelRecord
 from rsm_spark.core.reports import CONTRADICTIONS_MAX
+from rsm_spark.core.submissions import RequestQueue
 from rsm_spark.errors import CorruptLogError, StateDivergedError
 from rsm_spark.runtime.context import ReplicaContext, resolve
 from rsm_spark.runtime.logged_clock import LoggedClock

@@ -12,12 +12,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from ledger.errors import LedgerError
-from rsm_spark.core.batching import RequestQueue
 from rsm_spark.core.chain import Leadership
 from rsm_spark.core.commands import Answer, Report, Request
 from rsm_spark.core.freshness import LINEARIZABLE, Freshness
 from rsm_spark.core.machine import StateMachine
 from rsm_spark.core.position import LogPosition
+from rsm_spark.core.submissions import RequestQueue
 from rsm_spark.errors import MissingLogError, StateDivergedError
 from rsm_spark.log.discovery import MemberKeeper
 from rsm_spark.log.election import Election

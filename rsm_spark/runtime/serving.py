@@ -12,10 +12,10 @@ import heapq
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from rsm_spark.core.batching import RequestQueue, Submission
 from rsm_spark.core.commands import Answer, AnswerStatus, Query, Request
 from rsm_spark.core.freshness import Freshness, LoggedTimeGauge, ReadKind, ReadVerdict, judge_read
 from rsm_spark.core.replies import answer_query
+from rsm_spark.core.submissions import RequestQueue, Submission
 from rsm_spark.runtime.context import ReplicaContext, resolve
 
 if TYPE_CHECKING:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rsm_spark.core.batching import Batch, BatchLimits, Composer, RequestQueue, Submission
+from rsm_spark.core.batching import Batch, BatchLimits, Composer
 from rsm_spark.core.commands import Command, OpenSession, Query
 from rsm_spark.core.envelope import HEADER_BYTES
 from rsm_spark.core.machine import TimedMachine
 from rsm_spark.core.records import KernelRecord, decode_records
 from rsm_spark.core.state import ReplicatedState
+from rsm_spark.core.submissions import RequestQueue, Submission
 from rsm_spark.testing.counter_map import COUNTED, DROPPED, CounterMap, command, unpack
 
 LIMIT = 64 * 1024

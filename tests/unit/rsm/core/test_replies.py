@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rsm_spark.core.batching import Batch, BatchLimits, Composer, RequestQueue, Submission
+from rsm_spark.core.batching import Batch, BatchLimits, Composer
 from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, Query, Request
 from rsm_spark.core.envelope import HEADER_BYTES
 from rsm_spark.core.machine import Decision, Field, FieldType, MachineDescription, TableDescription
@@ -14,6 +14,7 @@ from rsm_spark.core.records import REPLY_BYTES_MAX, KernelRecord, decode_records
 from rsm_spark.core.replies import FAILED_REPLY, failed_reply, reply_answer
 from rsm_spark.core.sessions import TOO_LARGE_REPLY
 from rsm_spark.core.state import ReplicatedState
+from rsm_spark.core.submissions import RequestQueue, Submission
 from rsm_spark.core.table_machine import TableMachine, upsert
 
 S = bytes(16)

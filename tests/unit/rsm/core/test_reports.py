@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rsm_spark.core.batching import BatchLimits, Composer, RequestQueue, Submission
+from rsm_spark.core.batching import BatchLimits, Composer
 from rsm_spark.core.commands import (
     Answer,
     AnswerStatus,
@@ -22,6 +22,7 @@ from rsm_spark.core.envelope import HEADER_BYTES
 from rsm_spark.core.kernel_tables import Checkpoint, peek_checkpoint
 from rsm_spark.core.records import VERIFIED_TABLE, KernelRecord, decode_records, pack
 from rsm_spark.core.state import ReplicatedState
+from rsm_spark.core.submissions import RequestQueue, Submission
 from rsm_spark.errors import CorruptLogError
 from rsm_spark.testing.counter_map import CounterMap, command
 

@@ -6,11 +6,12 @@ import random
 
 import pytest
 
-from rsm_spark.core.batching import Batch, BatchLimits, Composer, RequestQueue, Submission
+from rsm_spark.core.batching import Batch, BatchLimits, Composer
 from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, Query, Request
 from rsm_spark.core.envelope import HEADER_BYTES
 from rsm_spark.core.records import KernelRecord, decode_records
 from rsm_spark.core.state import ReplicatedState
+from rsm_spark.core.submissions import RequestQueue, Submission
 from rsm_spark.testing.counter_map import CounterMap, command, unpack
 
 S, T = bytes(16), b"\x01" * 16
