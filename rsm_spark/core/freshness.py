@@ -11,6 +11,8 @@
    epoch said when they came, carried on by the monotonic clock. So neither a clock that is behind, nor a leader whose
    logged time is ahead of all clocks, makes an old state look new. Entries that are read long after they were logged
    say nothing of now: until one of the present epoch came in time, a replica does not know how old its state is.
+   Between two leaders logged time may have stood still, so that the clock of one epoch does not tell the age of a state
+   from before it: one that was booted again from an old snapshot has to come back to the present epoch first.
 3. A bound in revisions holds for the end of the log as the replica knows it, and only while that knowledge is fresh.
 """
 
@@ -109,13 +111,14 @@ class LoggedTimeGauge:
     """How far a state is behind the leader in logged time.
 
     Attributes:
-        logged_ms: Logged time of the newest entry applied.
+        logged_ms: Logged time of the newest entry of the state; also of one that was booted again, and has less.
 
     """
 
     def __init__(self) -> None:
         self.logged_ms: int | None = None
         self._leader_epoch = -1
+        self._epoch_logged_ms = 0  # Of the first entry of the present epoch that was seen.
         # Logged time minus monotonic clock is never less, in the present epoch.
         self._offset_ms = 0
         self._is_known = False
@@ -134,13 +137,17 @@ class LoggedTimeGauge:
         # The logged clock of another epoch is another clock.
         if leader_epoch != self._leader_epoch:
             self._leader_epoch, self._offset_ms, self._is_known = leader_epoch, offset_ms, False
+            self._epoch_logged_ms = logged_ms
         self._offset_ms = max(self._offset_ms, offset_ms)
         self._is_known = self._is_known or is_timely
         self.logged_ms = logged_ms
 
     def lag_ms(self, wall_ms: int, monotonic_ms: int) -> int | None:
-        """Return the age of the state in ms, by the bounds known; None before an entry of its epoch came in time."""
-        if self.logged_ms is None or not self._is_known:
+        """Return the age of the state in ms, by the bounds known.
+
+        None before an entry of the present epoch came in time, and for a state from before that epoch.
+        """
+        if self.logged_ms is None or not self._is_known or self.logged_ms < self._epoch_logged_ms:
             return None
         return max(wall_ms, self._offset_ms + monotonic_ms) - self.logged_ms
 

@@ -61,6 +61,18 @@ def test_logged_time_ahead_of_every_clock_is_followed_and_forgotten_with_its_epo
     assert gauge.lag_ms(110_000, 60_010) == 10
 
 
+def test_a_state_that_was_booted_again_from_before_the_present_epoch_is_of_unknown_age() -> None:
+    """Nobody led for a minute, in which logged time stood still; then the state was thrown away."""
+    gauge = LoggedTimeGauge()
+    gauge.on_entry(1, 50_000 + HOUR_MS, 0)
+    gauge.on_entry(2, 50_001 + HOUR_MS, 60_000)
+    gauge.on_entry(2, 51_001 + HOUR_MS, 61_000)
+    gauge.logged_ms = 50_000 + HOUR_MS
+    assert gauge.lag_ms(111_000, 61_000) is None
+    gauge.logged_ms = 50_001 + HOUR_MS  # What it has is of the present epoch.
+    assert gauge.lag_ms(111_000, 61_000) == 1_000
+
+
 @pytest.mark.parametrize(
     ("freshness", "revision", "known", "lag_ms", "verdict"),
     [
