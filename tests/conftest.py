@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -22,38 +23,57 @@ def _earlier_modules_cost_nothing() -> None:
     gc.freeze()
 
 
+class _Clusters:
+    """Clusters that end together, also when a test failed; none may leave a process behind, nor its journals."""
+
+    def __init__(self, folders: pytest.TempPathFactory) -> None:
+        self._folders = folders
+        self._started: list[DevCluster] = []
+
+    def start(self, *, bookie_count: int = 3, zookeeper_address: str | None = None) -> DevCluster:
+        data_dir = self._folders.mktemp("cluster")
+        cluster = DevCluster(data_dir, bookie_count=bookie_count, zookeeper_address=zookeeper_address)
+        cluster.start()
+        self._started.append(cluster)
+        return cluster
+
+    def stop(self) -> None:
+        for cluster in reversed(self._started):
+            processes = [server.process for server in cluster.state.owned() if server.process is not None]
+            cluster.stop()
+            assert not [process.pid for process in processes if is_alive(process)]
+            for journal in cluster.data_dir.glob("bookie-*/journal"):
+                shutil.rmtree(journal)  # A third of a GiB each: a run of all tests would fill a disk.
+
+
 @pytest.fixture(scope="session")
+def _shared_clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Clusters]:
+    clusters = _Clusters(tmp_path_factory)
+    yield clusters
+    clusters.stop()
+
+
+@pytest.fixture
 def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., DevCluster]]:
     """Start further clusters, for tests that break one beyond repair: `start_cluster(bookie_count=4)`.
 
-    All of them are ended with the session, also when a test failed, and none may leave a process behind.
+    They end with the test.
     """
-    clusters: list[DevCluster] = []
-
-    def start(*, bookie_count: int = 3, zookeeper_address: str | None = None) -> DevCluster:
-        data_dir = tmp_path_factory.mktemp("cluster")
-        cluster = DevCluster(data_dir, bookie_count=bookie_count, zookeeper_address=zookeeper_address)
-        cluster.start()
-        clusters.append(cluster)
-        return cluster
-
-    yield start
-    for cluster in reversed(clusters):
-        processes = [server.process for server in cluster.state.owned() if server.process is not None]
-        cluster.stop()
-        assert not [process.pid for process in processes if is_alive(process)]
+    clusters = _Clusters(tmp_path_factory)
+    yield clusters.start
+    clusters.stop()
 
 
 @pytest.fixture(scope="session")
-def zookeeper(start_cluster: Callable[..., DevCluster]) -> str:
+def zookeeper(_shared_clusters: _Clusters) -> str:
     """Address (host:port) of a real ZooKeeper, empty at first, shared by the tests of this process."""
-    return start_cluster(bookie_count=0).zookeeper
+    return _shared_clusters.start(bookie_count=0).zookeeper
 
 
 @pytest.fixture(scope="session")
-def cluster(start_cluster: Callable[..., DevCluster]) -> DevCluster:
+def cluster(_shared_clusters: _Clusters) -> DevCluster:
     """Return a real ZooKeeper with three real bookies. A test that stops one starts it again (see `whole_cluster`)."""
-    return start_cluster(bookie_count=3)
+    return _shared_clusters.start(bookie_count=3)
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ def test_a_stopped_bookie_does_not_stall_reads(whole_cluster: DevCluster, protoc
     on_cluster(whole_cluster, protocol, scenario)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def four_bookies(start_cluster: Callable[..., DevCluster]) -> DevCluster:
     return start_cluster(bookie_count=4)
 
