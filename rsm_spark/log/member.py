@@ -16,6 +16,7 @@ class Member(msgspec.Struct, frozen=True):
         address: "host:port" that its clients use; "" if it serves none.
         format_level: Highest record format that this process reads and writes.
         domain: What its disk fails together with; "" = nothing but itself.
+        http: "host:port" of its HTTP API; "" if it has none.
 
     """
 
@@ -24,6 +25,7 @@ class Member(msgspec.Struct, frozen=True):
     address: str
     format_level: int = 1
     domain: str = ""
+    http: str = ""
 
     @property
     def failure_domain(self) -> str:

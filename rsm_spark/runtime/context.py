@@ -48,6 +48,7 @@ class ReplicaContext:
         known_revision: Highest revision that a follower has heard of, applied or not.
         leader: Who claimed the log last, as far as known.
         leader_address: Its address, as far as known.
+        leader_http: That of its HTTP API, as far as known; None or "" = none.
         role: Of the replica; change by `set_role`.
         phase: Of the take-over protocol.
         log_bytes: Payload bytes applied since the process began: paces snapshots.
@@ -103,6 +104,7 @@ class ReplicaContext:
         self.entry_is_timely = False
         self.leader: Leadership | None = None
         self.leader_address: str | None = None
+        self.leader_http: str | None = None
         self.role = Role.FOLLOWER
         self.phase = "follow"
         self.log_bytes = 0

@@ -98,8 +98,8 @@ class Follower:
             check(context, chain)
         self._seen, self._looked_at = chain, now
         context.leader = chain.leader
-        context.leader_address = None
+        context.leader_address = context.leader_http = None
         if chain.leader is not None:
             member = await context.discovery.member(chain.leader.replica_id)
             if member is not None and member.incarnation == chain.leader.incarnation:
-                context.leader_address = member.address
+                context.leader_address, context.leader_http = member.address, member.http

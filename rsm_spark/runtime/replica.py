@@ -68,6 +68,9 @@ class Replica:
         rng: Entropy for ids and for the spread of retries.
         run_blocking: Runs a blocking function elsewhere (snapshots); default `asyncio.to_thread`.
 
+    Attributes:
+        http: "host:port" of the HTTP API beside it, told to others; "" = none. Set it before `start`.
+
     """
 
     def __init__(
@@ -102,6 +105,7 @@ class Replica:
         )
         self._context.quarantine = quarantine
         self._advertised = advertised
+        self.http = ""
         self._queue = RequestQueue()
         self._serving = Serving(self._context, self._queue)
         self._driver: LeaderDriver | None = None
@@ -157,6 +161,11 @@ class Replica:
         return self._advertised if self.role is Role.LEADER else self._context.leader_address
 
     @property
+    def leader_http(self) -> str | None:
+        """Return the advertised address of the leader's HTTP API; None if it has none, or is not known."""
+        return (self.http if self.role is Role.LEADER else self._context.leader_http) or None
+
+    @property
     def upkeep(self) -> LogUpkeep | None:
         """Return what trims the log and raises its format; None unless this replica leads."""
         return self._driver.upkeep if self._driver is not None and self.role is Role.LEADER else None
@@ -184,13 +193,8 @@ class Replica:
         context, settings = self._context, self._context.settings
         store = context.client.store
         self._care.begin(await boot(context))
-        me = Member(
-            context.me.replica_id,
-            context.me.incarnation,
-            self._advertised,
-            format_level=context.format_level,
-            domain=settings.domain,
-        )
+        name, level = context.me, context.format_level
+        me = Member(name.replica_id, name.incarnation, self._advertised, level, settings.domain, self.http)
         root, poll_s = settings.rsm_root, settings.poll_s
         lifeline = Lifeline(context.discovery, poll_s)
         self._election = Election(
@@ -377,7 +381,7 @@ class Replica:
         finally:
             self._driver = self._serving.driver = None
             self._context.want_checkpoint = ignore
-        self._context.leader = self._context.leader_address = None
+        self._context.leader = self._context.leader_address = self._context.leader_http = None
         await self._election.resign()
         if (outcome is None or outcome.rebuild) and not self._stopping:
             await self._rebuild()
