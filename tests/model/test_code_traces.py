@@ -36,6 +36,7 @@ def _replay(seed: int, counts: Counter[str]) -> Outcome:
             scenario.chain.listeners.append(replayer.on_chain)
             stack.enter_context(replayer.recorded())
             replayers.append(replayer)
+            scenario.lacs = None  # What is broken, the model is to find.
 
         outcome = run_seed(seed, _TROUBLE_S, watch=watch)
         counts.update(replayers[0].counts)

@@ -36,9 +36,11 @@ from rsm_spark.log.commit_log import LogReader
 from rsm_spark.runtime import leading
 from rsm_spark.runtime.context import resolve
 from rsm_spark.runtime.leading import LeaderDriver
+from rsm_spark.runtime.own_ledger import OwnLedger
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.taking_over import TakeOver
-from rsm_spark.testing.ledger_twin import TwinReader
+from rsm_spark.testing.ledger_twin import TwinReader, TwinWriter
+from rsm_spark.testing.ledger_world import LacInfo
 
 __all__ = [
     "calls_a_failed_add_not_applied",
@@ -48,10 +50,13 @@ __all__ = [
     "does_not_recover_the_last_ledger",
     "peek",
     "takes_over_without_a_claim",
+    "takes_what_one_bookie_says",
+    "tells_readers_what_was_only_sent",
     "empty_entry_vouches_for_itself",
     "follower_applies_above_confirmed",
     "follower_takes_the_successor_for_the_end",
     "negative_reply_is_not_logged",
+    "one_bookie_lags",
     "proposes_again_before_the_end_is_known",
     "read_is_answered_at_once",
     "read_joins_the_batch_already_sent",
@@ -337,3 +342,46 @@ def deletes_orphans_by_a_chain_from_before_its_claim(patch: pytest.MonkeyPatch) 
         return await original(self, effect)
 
     patch.setattr(LeaderDriver, "_carry_out", carry_out)
+
+
+def tells_readers_what_was_only_sent(patch: pytest.MonkeyPatch) -> None:
+    """The explicit LAC does not wait for the entry on its way: it names that one."""
+
+    def publish(self: OwnLedger) -> None:
+        self._timer = None
+        if self._handle is not None:
+            self._publishing = asyncio.get_running_loop().create_task(self._write_lac(self._handle))
+
+    async def write_lac(self: TwinWriter) -> None:
+        last = self.last_add_pushed
+        await self._client.ask()
+        self._twin.explicit_lac = max(self._twin.explicit_lac, last)
+        self._twin.wake()
+
+    patch.setattr(OwnLedger, "_publish", publish)
+    patch.setattr(TwinWriter, "write_lac", write_lac)
+
+
+def one_bookie_lags(patch: pytest.MonkeyPatch) -> None:
+    """Have a reader hear now and then what a bookie knows that has not heard the newest."""
+    original = TwinReader._lac
+
+    def lac(self: TwinReader) -> LacInfo:
+        told = original(self)
+        if self.is_closed or self._client.world.rng.random() < 0.7:
+            return told
+        return LacInfo(max(-1, told.last_add_confirmed - 1), max(-1, told.explicit_lac - 1))
+
+    patch.setattr(TwinReader, "_lac", lac)
+
+
+def takes_what_one_bookie_says(patch: pytest.MonkeyPatch) -> None:
+    """A reader believes the answer that came last, not the highest that it has ever got."""
+    one_bookie_lags(patch)
+    original = LogReader._read_some
+
+    async def read_some(self: LogReader) -> None:
+        self._explicit_lac = self._last_add_confirmed = -1
+        await original(self)
+
+    patch.setattr(LogReader, "_read_some", read_some)

@@ -11,6 +11,7 @@ import random
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -29,6 +30,7 @@ from rsm_spark.testing.nemesis import Nemesis
 from rsm_spark.testing.replica_faults import ReplicaFaults
 from rsm_spark.testing.sessions import SessionClient
 from tests.sim.replica_judge import CALM_S_MAX, Judge
+from tests.sim.replica_lacs import LacWatch
 from tests.sim.replica_setup import draw_settings
 from tests.sim.replica_witness import ChainWatch, witnessed
 
@@ -80,6 +82,7 @@ class Scenario:
 
     Attributes:
         world: The twin of the ledger; None on real bookies.
+        lacs: What readers take for confirmed; None = nobody looks.
 
     """
 
@@ -113,6 +116,7 @@ class Scenario:
         self.cluster = ReplicaCluster(self.simulation, connect, settings=drawn)
         self.cluster.listeners.append(self._on_replica)
         self.chain = ChainWatch(self.cluster, self.simulation.metadata, self.world)
+        self.lacs: LacWatch | None = LacWatch(self.cluster.ghosts, self.world)
         rates = ReplicaFaults.draw(self.rng)
         rates = ReplicaFaults() if faults is None else msgspec.structs.replace(rates, **faults)
         bookies = self.bookies.bookies if self.bookies is not None else ()
@@ -203,7 +207,7 @@ def run_seed(
     outcome = Outcome(seed)
     watch(scenario)
     try:
-        with witnessed():
+        with witnessed(), scenario.lacs.installed() if scenario.lacs is not None else nullcontext():
             simulation.run(scenario.main(), limit_s=trouble_s + 6 * CALM_S_MAX)
     except (BrokenInvariantError, SimulationError, AssertionError) as error:
         outcome.broken = str(error) or repr(error)

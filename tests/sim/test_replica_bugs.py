@@ -53,6 +53,7 @@ class _Hunt(NamedTuple):
         faults: What of the trouble is not as drawn: what the bug needs to show.
         settings: The same of the replicas.
         is_slow: It takes too long for every run.
+        name: The invariant by which it must be found; "" = any.
 
     """
 
@@ -60,6 +61,7 @@ class _Hunt(NamedTuple):
     faults: dict[str, Any] = {}
     settings: dict[str, Any] = {}
     is_slow: bool = False
+    name: str = ""
 
 
 HUNTS: dict[Plant, _Hunt] = {
@@ -85,6 +87,8 @@ HUNTS: dict[Plant, _Hunt] = {
     plants.deletes_orphans_by_a_chain_from_before_its_claim: _Hunt(
         100, {"ambush": 6.0, "elect_wrongly": 4.0, "pause_s": 2.0}, {"roll_s": 0.5}
     ),
+    plants.tells_readers_what_was_only_sent: _Hunt(20, name="lac-monotonic"),
+    plants.takes_what_one_bookie_says: _Hunt(20, name="lac-monotonic"),
     state_plants.trims_with_one_copy: _Hunt(60, settings=_TRIMMING),
     state_plants.keeps_the_last_three_snapshots_whatever_is_verified: _Hunt(60, settings=_TRIMMING | {"verify_s": 8.0}),
     state_plants.keeps_verdicts_in_the_leader_s_memory: _Hunt(40, settings=_TRIMMING),
@@ -119,8 +123,18 @@ def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -
         outcome = run_seed(seed, _TROUBLE_S, faults=hunt.faults, settings=hunt.settings)
         if outcome.broken is not None:
             print(f"found by seed {seed}: {outcome.broken}")
+            assert hunt.name in ("", outcome.broken.partition(":")[0])
             return
     pytest.fail(f"{hunt.budget} seeds found nothing")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_bookie_that_lags_does_no_harm_while_readers_keep_the_highest_lac(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plants.one_bookie_lags(monkeypatch)
+    outcome = run_seed(seed, _TROUBLE_S)
+    assert outcome.broken is None, outcome.report()
 
 
 @pytest.mark.parametrize("seed", range(3))
