@@ -1,0 +1,1 @@
+"""Pure logic of a worker: no IO, no clock, no randomness."""

@@ -1,0 +1,421 @@
+"""Sans-IO state of one worker process as the broker deals with it: what arrives and what ends in, effects out.
+
+1. A message is heeded only if it came over the newest stream, and names a leader epoch that is not below the highest
+   one ever seen: who was deposed has nothing to give away.
+2. An assignment is taken once: its id must be above every one that was ever received. So "up to n" tells the broker
+   exactly which assignments reached this process, and what it has given elsewhere since is not run here too.
+3. An end is told again on every new stream until a leader has said that the log knows it.
+4. Whatever the broker may believe lost is stopped before it can be running elsewhere: when nothing was heard for the
+   lease less a margin, the stream is given up and all runs that can be stopped are. Those that cannot are told as they
+   are: still running. A message that had lain that long before it was looked at is not heeded: it is not delivered.
+
+Where a run is:
+
+    held        given to the executor, not ended          `_held`
+    ended       not acknowledged by a leader              `_ended`; in `_untold` too until it is on the present stream
+    forgotten   acknowledged
+
+How the stream is:
+
+    DOWN        there is none                             `opened` -> OPENED
+    OPENED      the hello is what `compose` returns next  -> GREETED
+    GREETED     nothing goes out until the welcome        -> SERVED
+    SERVED      ends, progress and pings go out
+    LEFT        said goodbye: for good
+
+Any of them but LEFT -> DOWN: by `lost`, or by an effect that ends the stream. The caller gives each stream a number
+above those before, passes it with every event of it, and asks `compose` whenever the stream can take a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+import msgspec
+
+from broker.core.commands import EndedRun, HeldRun, ProgressOf
+from broker.core.policies import WorkerOffer
+from broker.core.worker_messages import AssignedRun, FromBroker, FromWorker, WorkerHello, WorkerWelcome
+from broker.worker.core.effects import (
+    AskToDrain,
+    Effect,
+    EndStream,
+    FollowLeader,
+    ServiceRefused,
+    StartRuns,
+    StopReason,
+    StopRuns,
+)
+
+__all__ = ["LinkState", "ProtocolLimits", "WorkerProtocol"]
+
+NEVER_MS = 1 << 62
+_ENDED_BYTES = 64
+"""What an end takes beside its result and its texts."""
+
+
+class LinkState(StrEnum):
+    """See the module."""
+
+    DOWN = "down"
+    OPENED = "opened"
+    GREETED = "greeted"
+    SERVED = "served"
+    LEFT = "left"
+
+
+class ProtocolLimits(msgspec.Struct, frozen=True):
+    """Times and sizes of a worker.
+
+    Attributes:
+        lease_margin_ms: So long before the lease runs out what can be stopped is stopped; at most half the lease.
+        welcome_ms_max: A broker that has not welcomed a stream for so long is given up.
+        progress_ms: A run's progress is told at most so often; three times as often as its heartbeat at least.
+        message_bytes_max: A message takes no further end above this.
+
+    """
+
+    lease_margin_ms: int = 3_000
+    welcome_ms_max: int = 10_000
+    progress_ms: int = 1_000
+    message_bytes_max: int = 3 * 1024 * 1024
+
+
+class _Held:
+    """A run in the executor's hands."""
+
+    __slots__ = ("asked", "is_killable", "progress_ms", "run", "told_ms")
+
+    def __init__(self, run: HeldRun, progress_ms: int, *, is_killable: bool) -> None:
+        self.run = run
+        self.is_killable = is_killable
+        self.asked: StopReason | None = None
+        self.progress_ms = progress_ms
+        self.told_ms = -NEVER_MS
+
+
+class WorkerProtocol:
+    """See the module. Times are ms of one clock that does not go back, and goes on while the process is paused.
+
+    Args:
+        worker_id: Stable name.
+        incarnation: Of this process: 32 hex digits.
+        location: For people.
+        offer: What the worker can run.
+        is_killable: Whether runs of the worker's own code can be stopped against their will. Those of code pools can.
+        limits: Times and sizes.
+
+    Attributes:
+        offer: What the worker can run.
+        state: Of the stream.
+        leader_epoch: Highest that was ever served.
+        delivered_up_to: Highest assignment id that was ever received.
+        is_draining: It takes nothing more.
+        welcome: The last one; None before the first.
+
+    """
+
+    def __init__(
+        self,
+        worker_id: str,
+        incarnation: str,
+        location: str,
+        offer: WorkerOffer,
+        *,
+        is_killable: bool,
+        limits: ProtocolLimits | None = None,
+    ) -> None:
+        self.worker_id = worker_id
+        self.incarnation = incarnation
+        self.location = location
+        self.offer = offer
+        self.state = LinkState.DOWN
+        self.leader_epoch = 0
+        self.delivered_up_to = 0
+        self.is_draining = False
+        self.welcome: WorkerWelcome | None = None
+        self._is_killable = is_killable
+        self._limits = limits if limits is not None else ProtocolLimits()
+        # By assignment id. Invariant: no id is in both, and none is above `delivered_up_to`.
+        self._held: dict[int, _Held] = {}
+        self._ended: dict[int, EndedRun] = {}
+        # Ids of `_ended` that are not on the present stream, oldest first.
+        self._untold: dict[int, None] = {}
+        # The newest of each run that was not told; ids of `_held`.
+        self._progress: dict[int, ProgressOf] = {}
+        self._stream_id = 0
+        self._opened_ms = 0
+        self._heard_ms = 0
+        self._said_ms = 0
+        self._pinged_ms = 0
+        self._ping_count = 0
+        self._is_offer_told = True
+        self._is_draining_told = False
+        self._is_lease_over = False
+
+    # ---- what the shell asks
+
+    @property
+    def held_count(self) -> int:
+        """Runs in the executor's hands."""
+        return len(self._held)
+
+    @property
+    def unacknowledged_count(self) -> int:
+        """Ends that no leader has acknowledged."""
+        return len(self._ended)
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the goodbye has been said: nothing follows."""
+        return self.state is LinkState.LEFT
+
+    def next_due_ms(self) -> int:
+        """Return when `tick`, and then `compose`, have something to do though nothing happens."""
+        due_ms = NEVER_MS
+        if self.state is LinkState.SERVED:
+            due_ms = min(self._ping_due_ms(), self._silent_ms())
+            for assignment_id in self._progress:
+                held = self._held[assignment_id]
+                due_ms = min(due_ms, held.told_ms + held.progress_ms)
+        elif self.state in {LinkState.OPENED, LinkState.GREETED}:
+            due_ms = self._opened_ms + self._limits.welcome_ms_max
+        if self.welcome is not None and not self._is_lease_over and self._held:
+            due_ms = min(due_ms, self._silent_ms())
+        return due_ms
+
+    # ---- events of the stream
+
+    def opened(self, stream_id: int, now_ms: int) -> None:
+        """Begin a stream; the hello is the next message. The one before is over and was ended."""
+        assert stream_id > self._stream_id, "streams are numbered upwards"
+        assert self.state is not LinkState.LEFT, "a worker that has left does not come back"
+        self._stream_id = stream_id
+        self._opened_ms = now_ms
+        self.state = LinkState.OPENED
+
+    def lost(self, stream_id: int) -> None:
+        """Take note that a stream has ended."""
+        if stream_id == self._stream_id and self.state is not LinkState.LEFT:
+            self.state = LinkState.DOWN
+
+    def received(self, stream_id: int, message: FromBroker, now_ms: int) -> list[Effect]:
+        """Take a message of the broker."""
+        if stream_id != self._stream_id or self.state in {LinkState.DOWN, LinkState.LEFT}:
+            return []
+        if message.refused:
+            self.state = LinkState.DOWN
+            return [ServiceRefused(message.refused)]
+        if message.leader:
+            self.state = LinkState.DOWN
+            return [FollowLeader(message.leader)]
+        if message.leader_epoch < self.leader_epoch:
+            return [self._end(f"it leads epoch {message.leader_epoch}; epoch {self.leader_epoch} has begun")]
+        if self.state is LinkState.SERVED and now_ms >= self._silent_ms():
+            return [*self._stop_for_lease(now_ms), self._end("nothing was heard for most of the lease")]
+        if message.welcome is not None:
+            self.welcome = message.welcome
+            self.state = LinkState.SERVED
+            self._said_ms = self._pinged_ms = now_ms
+            self._is_lease_over = False
+        elif self.state is not LinkState.SERVED:
+            return [self._end("its first message does not welcome this worker")]
+        self._heard_ms = now_ms
+        self.leader_epoch = message.leader_epoch
+        return self._heed(message)
+
+    def tick(self, now_ms: int) -> list[Effect]:
+        """Do what has become due."""
+        effects = self._stop_for_lease(now_ms)
+        if self.state is LinkState.SERVED and now_ms >= self._silent_ms():
+            effects.append(self._end("nothing was heard for most of the lease"))
+        elif (
+            self.state in {LinkState.OPENED, LinkState.GREETED}
+            and now_ms >= self._opened_ms + self._limits.welcome_ms_max
+        ):
+            effects.append(self._end(f"no welcome within {self._limits.welcome_ms_max} ms"))
+        return effects
+
+    # ---- events of the runs
+
+    def ended(self, ends: Iterable[EndedRun]) -> None:
+        """Take the ends of runs that were held; of any other nothing is said."""
+        for end in ends:
+            assignment_id = end.assignment_id
+            if self._held.pop(assignment_id, None) is None:
+                continue
+            self._progress.pop(assignment_id, None)
+            self._ended[assignment_id] = end
+            self._untold[assignment_id] = None
+
+    def progressed(self, progress: ProgressOf) -> None:
+        """Take a sign of life of a run; the newest of each is told, at most every `progress_ms`."""
+        if progress.assignment_id in self._held:
+            self._progress[progress.assignment_id] = progress
+
+    # ---- wishes of the shell
+
+    def drain(self) -> None:
+        """Take nothing more; leave when all that runs has ended and is acknowledged."""
+        self.is_draining = True
+
+    def stop_all(self, reason: StopReason) -> list[Effect]:
+        """Stop every run that can be stopped."""
+        return self._stop(reason)
+
+    def change_offer(self, offer: WorkerOffer) -> None:
+        """Offer something else from now on."""
+        self.offer = offer
+        self._is_offer_told = False
+
+    # ---- what goes out
+
+    def compose(self, stream_id: int, now_ms: int) -> FromWorker | None:
+        """Return the next message of a stream: all that has gathered; None if there is nothing to say."""
+        if stream_id != self._stream_id:
+            return None
+        if self.state is LinkState.OPENED:
+            return self._greet()
+        if self.state is not LinkState.SERVED:
+            return None
+        offer = None if self._is_offer_told else self.offer
+        is_draining = self.is_draining and not self._is_draining_told
+        is_leaving = self.is_draining and not self._held and not self._ended
+        ended = self._take_untold()
+        progress = self._take_progress(now_ms)
+        ping = 0
+        if now_ms >= self._ping_due_ms():
+            self._ping_count += 1
+            self._pinged_ms = now_ms
+            ping = self._ping_count
+        if not (ended or progress or ping or is_draining or is_leaving or offer is not None):
+            return None
+        self._said_ms = now_ms
+        self._is_offer_told = True
+        self._is_draining_told = self.is_draining
+        if is_leaving:
+            self.state = LinkState.LEFT
+        return FromWorker(None, ended, progress, offer, self.is_draining, is_leaving, ping)
+
+    def validate(self) -> None:
+        """Check the invariants; the simulator calls this after every event."""
+        assert not self._held.keys() & self._ended.keys(), "a run is held or has ended"
+        assert self._untold.keys() <= self._ended.keys(), "only what has ended is to be told"
+        assert self._progress.keys() <= self._held.keys(), "only what runs makes progress"
+        assert max([0, *self._held, *self._ended]) <= self.delivered_up_to, "all that is here was received"
+        assert self.state is not LinkState.SERVED or self.welcome is not None, "who serves has welcomed"
+        assert self.state is not LinkState.LEFT or (self.is_draining and not self._held), "who leaves holds nothing"
+
+    # ---- parts
+
+    def _heed(self, message: FromBroker) -> list[Effect]:
+        effects: list[Effect] = []
+        for assignment_id in message.acknowledged:
+            if self._ended.pop(assignment_id, None) is not None:
+                self._untold.pop(assignment_id, None)
+        if message.assignments:
+            runs = self._take(message.assignments)
+            if runs:
+                effects.append(StartRuns(runs))
+        if message.cancels:
+            effects += self._stop(StopReason.CANCELLED, [run.assignment_id for run in message.cancels])
+        if message.is_stop and not self.is_draining:
+            effects.append(AskToDrain())
+        return effects
+
+    def _take(self, assignments: list[AssignedRun]) -> list[AssignedRun]:
+        """Return those that were not received before, and hold them."""
+        runs: list[AssignedRun] = []
+        limit_ms = self._limits.progress_ms
+        for run in assignments:
+            if run.assignment_id <= self.delivered_up_to:
+                continue  # Twice, or from before what the last hello said: the broker has given it to somebody else.
+            self.delivered_up_to = run.assignment_id
+            progress_ms = min(limit_ms, run.heartbeat_ms // 3) if run.heartbeat_ms else limit_ms
+            self._held[run.assignment_id] = _Held(
+                HeldRun(run.task_id, run.assignment_id),
+                progress_ms,
+                is_killable=self._is_killable or bool(run.code),
+            )
+            runs.append(run)
+        return runs
+
+    def _stop(self, reason: StopReason, assignment_ids: Iterable[int] | None = None) -> list[Effect]:
+        """Ask for the end of runs: of these, whatever they are, or else of all that can be forced to."""
+        stopped: list[int] = []
+        for assignment_id in list(self._held) if assignment_ids is None else assignment_ids:
+            held = self._held.get(assignment_id)
+            if held is None or held.asked is reason or (assignment_ids is None and not held.is_killable):
+                continue
+            held.asked = reason
+            stopped.append(assignment_id)
+        return [StopRuns(stopped, reason)] if stopped else []
+
+    def _stop_for_lease(self, now_ms: int) -> list[Effect]:
+        if self.welcome is None or self._is_lease_over or now_ms < self._silent_ms():
+            return []
+        self._is_lease_over = True
+        return self._stop(StopReason.LEASE)
+
+    def _end(self, why: str) -> EndStream:
+        self.state = LinkState.DOWN
+        return EndStream(why)
+
+    def _silent_ms(self) -> int:
+        """Return when the broker will soon take this worker for dead, if nothing is heard until then."""
+        lease_ms = self.welcome.lease_ms if self.welcome is not None else NEVER_MS
+        return self._heard_ms + lease_ms - min(self._limits.lease_margin_ms, lease_ms // 2)
+
+    def _ping_due_ms(self) -> int:
+        """Return when a ping is due: when this side has said, or heard, nothing for a while."""
+        assert self.welcome is not None
+        ping_ms = max(1, min(self.welcome.ping_ms, self.welcome.lease_ms // 4))
+        return max(min(self._said_ms, self._heard_ms), self._pinged_ms) + ping_ms
+
+    def _greet(self) -> FromWorker:
+        """Return the hello. Ends that do not fit are called held: they follow at once."""
+        self.state = LinkState.GREETED
+        self._untold = dict.fromkeys(self._ended)
+        ended = self._take_untold()
+        rest = [HeldRun(self._ended[one].task_id, one) for one in self._untold]
+        hello = WorkerHello(
+            self.worker_id,
+            self.incarnation,
+            self.location,
+            self.offer,
+            self.delivered_up_to,
+            [held.run for held in self._held.values()] + rest,
+            ended,
+            self.leader_epoch,
+        )
+        self._is_offer_told = True
+        self._is_draining_told = False  # Told again once it is served: a drain is of a stream, as the broker sees it.
+        return FromWorker(hello, is_draining=self.is_draining)
+
+    def _take_untold(self) -> list[EndedRun]:
+        ends: list[EndedRun] = []
+        size = 0
+        for assignment_id in self._untold:
+            if size > self._limits.message_bytes_max:
+                break
+            end = self._ended[assignment_id]
+            size += len(end.result) + 4 * len(end.error) + _ENDED_BYTES
+            ends.append(end)
+        if len(ends) == len(self._untold):
+            self._untold.clear()
+        else:
+            for end in ends:
+                del self._untold[end.assignment_id]
+        return ends
+
+    def _take_progress(self, now_ms: int) -> list[ProgressOf]:
+        due: list[ProgressOf] = []
+        for assignment_id, progress in self._progress.items():
+            held = self._held[assignment_id]
+            if held.told_ms + held.progress_ms <= now_ms:
+                held.told_ms = now_ms
+                due.append(progress)
+        for progress in due:
+            del self._progress[progress.assignment_id]
+        return due

@@ -1,0 +1,1 @@
+"""What runs tasks: threads, coroutines, processes of Python, commands."""
