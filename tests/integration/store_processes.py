@@ -27,6 +27,7 @@ class StoreProcess:
     Args:
         prefix: Put before the command, to run it elsewhere.
         environment: Instead of this process's.
+        module: What `python -m` runs: another version of the store.
 
     Attributes:
         ready: Its ready line.
@@ -42,11 +43,12 @@ class StoreProcess:
         *options: str,
         prefix: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        module: str = "rsm_spark.store",
     ) -> None:
         self.log = log
         self.replica_id = replica_id
         self._errors = folder / f"{replica_id}.log"
-        command = [sys.executable, "-m", "rsm_spark.store", "run", "--log", log, "--metadata-uri", metadata_uri]
+        command = [sys.executable, "-m", module, "run", "--log", log, "--metadata-uri", metadata_uri]
         command += ["--data-dir", str(folder / replica_id), "--replica-id", replica_id, "--json", "--log-level", "info"]
         with self._errors.open("ab") as errors:
             self.process = subprocess.Popen(
@@ -113,8 +115,10 @@ class Stores:
         self.folder = folder
         self.alive: dict[str, StoreProcess] = {}
 
-    def start(self, replica_id: str, *options: str) -> StoreProcess:
-        store = self.alive[replica_id] = StoreProcess(self.metadata_uri, self.log, self.folder, replica_id, *options)
+    def start(self, replica_id: str, *options: str, module: str = "rsm_spark.store") -> StoreProcess:
+        store = self.alive[replica_id] = StoreProcess(
+            self.metadata_uri, self.log, self.folder, replica_id, *options, module=module
+        )
         return store
 
     def gone(self, replica_id: str) -> StoreProcess:
