@@ -81,6 +81,11 @@ class ReplicaServer:
         return self._intake.bytes_in_work if self._intake is not None else 0
 
     @property
+    def leader_address(self) -> str | None:
+        """Who leads, for those who asked the wrong replica: as far as known, also when this one is about to stop."""
+        return self._intake.leader_address if self._intake is not None else None
+
+    @property
     def refused_calls(self) -> int:
         """Calls without the token, or with another one."""
         return self._token_check.refused_calls if self._token_check is not None else 0

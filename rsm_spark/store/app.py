@@ -10,6 +10,8 @@ import random
 import signal
 import time
 from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol, Self
 
 import msgspec
 
@@ -19,13 +21,13 @@ from ledger.client.settings import ClientSettings
 from ledger.zk.ledgers import LedgerStore
 from ledger.zk.session import connect
 from ledger.zk.uri import MetadataUri
-from rsm_spark.runtime import Role
+from rsm_spark.runtime import Replica, Role
 from rsm_spark.runtime.folder_lock import locked
 from rsm_spark.runtime.probes import Page, ProbeServer, ProbeSettings, health, readiness
 from rsm_spark.snapshots import SnapshotStore
 from rsm_spark.store.service import StoreService, StoreSettings
 
-__all__ = ["SESSION_TIMEOUT_MS", "ReadyNotice", "run_store"]
+__all__ = ["SESSION_TIMEOUT_MS", "ReadyNotice", "RunService", "run_store"]
 
 SESSION_TIMEOUT_MS = 2_000
 """How long ZooKeeper waits for a silent replica before another one may lead: most of a failover's time. The server
@@ -48,6 +50,32 @@ class ReadyNotice(msgspec.Struct, frozen=True):
     http_address: str = ""
 
 
+class RunService(Protocol):
+    """A replica with its servers, as this module runs it; `StoreService` is one."""
+
+    address: str
+    replica: Replica
+    http_address: str
+
+    def status_json(self) -> bytes:
+        """Return what `/status` shows."""
+        ...
+
+    async def wait_stopped(self) -> None:
+        """Wait until the replica has stopped by itself, which raises."""
+        ...
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        ...
+
+    async def __aexit__(
+        self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        """Stop."""
+        ...
+
+
 async def run_store(
     settings: StoreSettings,
     metadata_uri: str | None,
@@ -56,6 +84,7 @@ async def run_store(
     lake: SnapshotStore | None = None,
     session_timeout_ms: int = SESSION_TIMEOUT_MS,
     probes: ProbeSettings | None = None,
+    make_service: Callable[[LedgerClient, SnapshotStore | None], RunService] | None = None,
 ) -> None:
     """Run until SIGTERM or SIGINT.
 
@@ -66,6 +95,7 @@ async def run_store(
         lake: Snapshots to boot from when there is no local one.
         session_timeout_ms: Asked of ZooKeeper.
         probes: Health and metrics over HTTP; None = none.
+        make_service: Makes what is run, of a connected client and the lake; None = a `StoreService`.
 
     Raises:
         RsmError: It cannot start, or the replica stopped by itself; the message says why and what would help.
@@ -81,7 +111,8 @@ async def run_store(
     with locked(settings.data_dir):
         client = await _connect(uri, session_timeout_ms)
         try:
-            service = StoreService(client, settings, lake=lake)
+            service: RunService
+            service = StoreService(client, settings, lake=lake) if make_service is None else make_service(client, lake)
             service.replica.on_role(lambda role: _log_role(settings, role))
             async with service:
                 # What the boot has built stays: no collection needs to look at a million rows again.
@@ -89,7 +120,7 @@ async def run_store(
                 gc.freeze()
                 server = None if probes is None else await _answer_probes(service, settings, probes)
                 try:
-                    http_address = "" if server is None else server.address
+                    http_address = service.http_address if server is None else server.address
                     on_ready(_notice(service, settings, time.monotonic() - began_s, http_address))
                     await _wait(service, stopped)
                 finally:
@@ -99,7 +130,7 @@ async def run_store(
             await client.close()
 
 
-async def _wait(service: StoreService, stopped: asyncio.Event) -> None:
+async def _wait(service: RunService, stopped: asyncio.Event) -> None:
     """Wait for a signal, or for the replica to stop by itself, which raises."""
     loop = asyncio.get_running_loop()
     signalled = loop.create_task(stopped.wait())
@@ -122,7 +153,7 @@ async def _connect(uri: MetadataUri, session_timeout_ms: int) -> LedgerClient:
     return LedgerClient(ledgers, ConnectionPool(ledgers.bookie_address, rng, settings), rng, settings)
 
 
-async def _answer_probes(service: StoreService, settings: StoreSettings, probes: ProbeSettings) -> ProbeServer:
+async def _answer_probes(service: RunService, settings: StoreSettings, probes: ProbeSettings) -> ProbeServer:
     from rsm_spark.runtime.telemetry import METRICS_TYPE, ReplicaTelemetry  # noqa: PLC0415 - only where it is asked for
 
     replica = service.replica
@@ -142,7 +173,7 @@ async def _answer_probes(service: StoreService, settings: StoreSettings, probes:
     return server
 
 
-def _notice(service: StoreService, settings: StoreSettings, boot_s: float, http_address: str) -> ReadyNotice:
+def _notice(service: RunService, settings: StoreSettings, boot_s: float, http_address: str) -> ReadyNotice:
     return ReadyNotice(
         ready=True,
         log=settings.log,

@@ -33,7 +33,14 @@ from rsm_spark.snapshots import SnapshotStore
 from rsm_spark.snapshots.local import KEEP_MIN, LocalSnapshots
 from rsm_spark.store.kv.machine import MapMachine
 
-__all__ = ["QUARANTINE_FOLDER", "SNAPSHOTS_FOLDER", "StoreService", "StoreSettings", "replica_status_json"]
+__all__ = [
+    "QUARANTINE_FOLDER",
+    "SNAPSHOTS_FOLDER",
+    "StoreService",
+    "StoreSettings",
+    "advertised_address",
+    "replica_status_json",
+]
 
 SNAPSHOTS_FOLDER = "snapshots"
 QUARANTINE_FOLDER = "quarantine"
@@ -105,8 +112,10 @@ class StoreService:
 
     Attributes:
         address: "host:port" that clients are told.
+        http_address: "host:port" of the HTTP API beside it; "" = there is none.
         server: Its gRPC server; further services are added before `start`.
         replica: The replica; its role, revision, digest.
+        feed: What it has applied, for any number of readers.
         watches: The streams of those who watch it.
 
     Raises:
@@ -126,7 +135,8 @@ class StoreService:
         self._settings = settings
         self._snapshots = LocalSnapshots(settings.data_dir / SNAPSHOTS_FOLDER, keep=settings.keep_snapshots)
         self.server = ReplicaServer(settings.log, bind=settings.bind, port=settings.port, security=settings.security)
-        self.address = _advertised(settings.advertise, self.server.address)
+        self.address = advertised_address(settings.advertise, self.server.address)
+        self.http_address = ""
         machine = MapMachine() if machine is None else machine
         self.replica = Replica(
             machine,
@@ -148,7 +158,8 @@ class StoreService:
         PeerService(
             settings.log, settings.replica_id, self._snapshots, self.replica.report, domain=settings.replica.domain
         ).add_to(self.server)
-        self.watches = WatchService(settings.log, machine.description, ChangeFeed.of(self.replica))
+        self.feed = ChangeFeed.of(self.replica)
+        self.watches = WatchService(settings.log, machine.description, self.feed)
         self.watches.add_to(self.server)
 
     async def start(self) -> None:
@@ -216,8 +227,14 @@ class StoreService:
         await asyncio.shield(self.stop())
 
 
-def _advertised(advertise: str, listens: str) -> str:
-    """Return "host:port" for clients."""
+def advertised_address(advertise: str, listens: str) -> str:
+    """Return "host:port" for clients.
+
+    Args:
+        advertise: "host" or "host:port"; "" = where it listens.
+        listens: "host:port".
+
+    """
     if not advertise:
         return listens
     has_port = not advertise.endswith("]") and ":" in advertise

@@ -322,6 +322,11 @@ class CommandStream:
         assert not self._messages
         return self._give_up(lambda _operation: True, Ending.DENIED)
 
+    def turn_away(self) -> list[Operation]:
+        """Give up all that was certainly not applied: the one replica does not lead; nothing may be in flight."""
+        assert not self._messages
+        return self._give_up(lambda operation: not operation.is_unsure, Ending.NOT_LEADER)
+
     def _give_up(self, is_due: Callable[[Operation], bool], sure: Ending = Ending.NEVER_APPLIED) -> list[Operation]:
         ended: list[Operation] = []
         for message in self._messages.values():
