@@ -1,19 +1,67 @@
-"""The ASGI application of the broker."""
+"""The ASGI application of the broker, put together."""
 
 from __future__ import annotations
 
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse
-from starlette.routing import Route
+import functools
+import importlib.metadata
+from collections.abc import Callable
+
+from broker.http import code, events, limits, meta, tasks, tenants, transactions
+from broker.http.edge import Edge
+from broker.http.openapi import describe_api
+from broker.http.origins import HostCheck
+from broker.http.ports import Broker
+from broker.http.routes import Route, RouteTable
+from broker.http.settings import HttpSettings
+from broker.http.telemetry import HttpTelemetry
+from broker.http.tokens import Tokens
 
 __all__ = ["create_app"]
 
 
-async def _status(_request: Request) -> JSONResponse:
-    return JSONResponse({"role": "follower"})
+def create_app(
+    broker: Broker,
+    settings: HttpSettings,
+    hosts: HostCheck,
+    tokens: Tokens | None,
+    *,
+    metrics: Callable[[], bytes] | None = None,
+) -> Edge:
+    """Return the application.
+
+    Args:
+        broker: What is asked.
+        settings: See `HttpSettings`.
+        hosts: Names under which it is asked.
+        tokens: Who may; None = everybody is the administrator.
+        metrics: Prometheus' text of the process.
+
+    """
+
+    def all_metrics() -> bytes:
+        return (metrics() if metrics is not None else b"") + telemetry.text()
+
+    @functools.cache
+    def description() -> bytes:
+        return describe_api(routes, version=_version())
+
+    routes: list[Route] = [
+        *tasks.routes(),
+        *transactions.routes(),
+        *tenants.routes(),
+        *limits.routes(),
+        *code.routes(),
+        *events.routes(),
+        *meta.routes(all_metrics, description),
+        *meta.page_routes(),
+    ]
+    edge = Edge(broker, settings, RouteTable(routes), hosts, tokens)
+    telemetry = HttpTelemetry(edge)
+    return edge
 
 
-def create_app() -> Starlette:
-    """Return the application."""
-    return Starlette(routes=[Route("/api/v1/status", _status)])
+def _version() -> str:
+    try:
+        return importlib.metadata.version("rsm-spark")
+    except importlib.metadata.PackageNotFoundError:
+        return "0"

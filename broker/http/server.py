@@ -1,14 +1,214 @@
-"""Serves the application on the event loop of the broker."""
+"""Serves API and dashboard on the event loop of the broker: uvicorn, without its hold on process and signals."""
 
 from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Self
 
 import uvicorn
 
 from broker.http.app import create_app
+from broker.http.connection import HttpConnection
+from broker.http.origins import HostCheck
+from broker.http.ports import Broker
+from broker.http.settings import HttpSettings
+from broker.http.tokens import Tokens
+from ledger.errors import UsageError
+from ledger.tls import TlsSettings, server_context
+from rsm_spark.grpc.security import is_loopback
 
-__all__ = ["make_server"]
+__all__ = ["HttpServer"]
+
+_BACKLOG = 1_024
+_SWEEP_S = 1.0
 
 
-def make_server(host: str, port: int) -> uvicorn.Server:
-    """Return a server that listens once its `serve` runs."""
-    return uvicorn.Server(uvicorn.Config(create_app(), host=host, port=port, http="httptools", log_config=None))
+class HttpServer:
+    """See the module. It listens from the moment it is made, and serves between `start` and `stop`.
+
+    Args:
+        broker: What is asked.
+        settings: See `HttpSettings`.
+        metrics: Prometheus' text of the process, to which that of HTTP is added; None = that alone.
+
+    Attributes:
+        address: "host:port" that clients are told.
+        url: The same as a URL.
+        edge: The ASGI application, for who has another server.
+
+    Raises:
+        UsageError: TLS or tokens are missing where they are needed, a file cannot be used, or the port is taken.
+
+    """
+
+    def __init__(self, broker: Broker, settings: HttpSettings, *, metrics: Callable[[], bytes] | None = None) -> None:
+        self._settings = settings
+        _check_exposure(settings)
+        self._tls = _tls(settings)
+        tokens = None
+        if settings.tokens_file is not None:
+            tokens = Tokens(
+                settings.tokens_file, rate_per_s=settings.rate_per_s, rate_burst=settings.rate_burst,
+                now_s=time.monotonic(),
+            )  # fmt: skip
+        self._socket = _listen(settings.bind, settings.port)
+        port = self._socket.getsockname()[1]
+        self.address = _advertised(settings.advertise, settings.bind, port)
+        self.url = f"{'https' if self._tls else 'http'}://{self.address}"
+        names = [*settings.allowed_hosts]
+        if settings.advertise and names:
+            names.append(_host(self.address))
+        hosts = HostCheck(settings.bind, names, is_encrypted=self._tls is not None)
+        self.edge = create_app(broker, settings, hosts, tokens, metrics=metrics)
+        self._server = _Server(self._config())
+        self._serving: asyncio.Task[None] | None = None
+
+    def _config(self) -> uvicorn.Config:
+        tls = self._tls
+        connection: Any = functools.partial(HttpConnection, settings=self._settings)
+        return uvicorn.Config(
+            self.edge,
+            http=connection,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            # What a proxy says of its client is not believed.
+            proxy_headers=False,
+            server_header=False,
+            backlog=_BACKLOG,
+            timeout_graceful_shutdown=max(1, round(self._settings.drain_s)),
+            ssl_context_factory=None if tls is None else lambda _config, _default: tls,
+        )
+
+    async def start(self) -> None:
+        """Serve."""
+        assert self._serving is None, "a server starts once"
+        self._serving = asyncio.get_running_loop().create_task(self._server.serve([self._socket]))
+        started = asyncio.get_running_loop().create_task(self._server.ready.wait())
+        await asyncio.wait([started, self._serving], return_when=asyncio.FIRST_COMPLETED)
+        started.cancel()
+        if self._serving.done():
+            self._serving.result()
+
+    async def stop(self) -> None:
+        """Take no more, let what runs end (`drain_s` at most); long polls answer what is, streams of events end."""
+        self.edge.close()
+        if self._serving is None:
+            self._socket.close()
+            return
+        self._server.leave()
+        await asyncio.wait([self._serving])
+        self._socket.close()
+
+    @property
+    def connection_count(self) -> int:
+        """Return the connections open."""
+        return len(self._server.server_state.connections)
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop."""
+        await self.stop()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server as a part of a process: signals are its owner's, and its clock ticks once a second."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+        self._leaving = asyncio.Event()
+
+    def leave(self) -> None:
+        """End serving."""
+        self.should_exit = True
+        self._leaving.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals alone."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to serve."""
+        await super().startup(sockets)
+        self.ready.set()
+
+    async def main_loop(self) -> None:
+        """Keep the date, and look after slow connections, once a second."""
+        loop = asyncio.get_running_loop()
+        while not await self.on_tick(0):
+            now_s = loop.time()
+            for connection in list(self.server_state.connections):
+                assert isinstance(connection, HttpConnection)
+                connection.sweep(now_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SWEEP_S):
+                    await self._leaving.wait()
+
+
+def _check_exposure(settings: HttpSettings) -> None:
+    if is_loopback(settings.bind):
+        return
+    missing = [
+        name
+        for name, value in (("a certificate (--http-tls-cert, --http-tls-key)", settings.tls_cert),
+                            ("tokens (--tokens-file)", settings.tokens_file))
+        if value is None
+    ]  # fmt: skip
+    if missing:
+        raise UsageError(
+            f"cannot serve HTTP on {settings.bind} without {' and '.join(missing)}: beyond loopback a broker needs TLS "
+            "and tokens. Give them, or use --http-bind 127.0.0.1"
+        )
+
+
+def _tls(settings: HttpSettings) -> ssl.SSLContext | None:
+    if settings.tls_cert is None:
+        return None
+    context = server_context(TlsSettings(cert=settings.tls_cert, key=settings.tls_key, ca=settings.tls_client_ca))
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _listen(bind: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            bind, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, protocol)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+            listening.listen(_BACKLOG)
+            listening.setblocking(False)  # noqa: FBT003
+        except BaseException:
+            listening.close()
+            raise
+    except (OSError, OverflowError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"cannot serve HTTP on {bind}:{port}: {why}; --http-port 0 finds a free port") from error
+    return listening
+
+
+def _advertised(advertise: str, bind: str, port: int) -> str:
+    if not advertise:
+        return f"[{bind}]:{port}" if ":" in bind else f"{bind}:{port}"
+    return advertise if _host(advertise) != advertise else f"{advertise}:{port}"
+
+
+def _host(address: str) -> str:
+    host, colon, port = address.rpartition(":")
+    return host if colon and port.isdigit() and (":" not in host or host.endswith("]")) else address

@@ -1,0 +1,170 @@
+"""What happens, as server-sent events: the records of the log, as they are confirmed, from any retained revision on.
+
+    id: 4711
+    event: task_ended
+    data: {"revision":4711,"logged_ms":1760000000000,"task_id":4690,"status":"finished",…}
+
+The id is the revision: a reader that comes again with `Last-Event-ID` misses nothing and sees nothing twice. A tenant
+sees its own only; see `broker.http.event_desk`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from broker.http.call import Call
+from broker.http.problems import Problem, retry_after
+from broker.http.replies import Reply
+from broker.http.routes import Access, Route
+from broker.http.task_bodies import Name
+from rsm_spark.errors import MissingLogError
+from rsm_spark.runtime.change_feed import FeedCursor, FeedEntry
+
+__all__ = ["routes"]
+
+_CHUNK_BYTES = 256 * 1024
+_PACE_S = 0.02
+"""After each write: so a reader costs at most fifty wake-ups a second, whatever the rate of entries."""
+_STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class EventsQuery(msgspec.Struct, frozen=True):
+    """Where to begin.
+
+    Attributes:
+        from_revision: First revision wanted; 0 = what comes from now on. A `Last-Event-ID` goes before it.
+        tenant: Only this one's; only of the administrator.
+
+    """
+
+    from_revision: Annotated[int, Meta(ge=0, le=2**53)] = 0
+    tenant: Name = ""
+
+
+async def _events(call: Call) -> Reply | None:
+    edge = call.edge
+    tenant = call.tenant_to_see(call.query.tenant)
+    if edge.events_open >= edge.settings.events_max:
+        raise Problem(
+            503, "too-many-streams", f"{edge.events_open} streams of events are open here: ask another broker",
+            headers=retry_after(5),
+        )  # fmt: skip
+    feed = edge.broker.feed()
+    cursor = feed.cursor(_first_wanted(call) or feed.revision + 1)
+    edge.events_open += 1
+    try:
+        first = await _first_entries(cursor)
+        stream = asyncio.get_running_loop().create_task(_Stream(call, tenant, cursor).run(first))
+        await call.race(stream)
+    finally:
+        edge.events_open -= 1
+        await cursor.close()
+    return None
+
+
+def _first_wanted(call: Call) -> int:
+    last = call.headers.get(b"last-event-id")
+    if last:
+        if not last.isdigit() or len(last) > 16:
+            raise Problem(400, "invalid", "Last-Event-ID: the id of an event is a number")
+        return int(last) + 1
+    wanted: int = call.query.from_revision
+    return wanted
+
+
+async def _first_entries(cursor: FeedCursor) -> tuple[int, list[FeedEntry]]:
+    """Return the first revision wanted, and what is there already; or say that it has been trimmed."""
+    wanted = cursor.next_revision
+    try:
+        return wanted, await cursor.read(0)
+    except MissingLogError as error:
+        oldest = (error.last_revision or 0) + 1
+        raise Problem(
+            410, "trimmed", f"{error}; begin at revision {oldest}", oldest_revision=oldest, from_revision=wanted
+        ) from None
+
+
+class _Stream:
+    """One reader's stream, once its beginning has been found."""
+
+    def __init__(self, call: Call, tenant: str, cursor: FeedCursor) -> None:
+        self._call = call
+        self._tenant = tenant
+        self._cursor = cursor
+        self._told = 0
+
+    async def run(self, first: tuple[int, list[FeedEntry]]) -> None:
+        """Send what comes, until the reader has gone."""
+        wanted, entries = first
+        edge = self._call.edge
+        heartbeat_s = edge.settings.heartbeat_s
+        await self._call.send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
+        await self._write(b"retry: 1000\n: heartbeat\n\n")
+        while not edge.broker.feed().is_closed:
+            for chunk in await self._chunks(entries, wanted):
+                await self._write(chunk)
+            wanted = self._cursor.next_revision
+            if entries:
+                await asyncio.sleep(_PACE_S)
+            try:
+                entries = await self._cursor.read(heartbeat_s)
+            except MissingLogError as error:
+                oldest = (error.last_revision or 0) + 1
+                gone = msgspec.json.encode({"oldest_revision": oldest, "reason": "trimmed"})
+                await self._write(b"event: trimmed\ndata: %s\n\n" % gone)
+                break
+            if not entries:
+                edge.readmit(self._call)
+                await self._write(b": heartbeat\n\n")
+        await self._call.send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _chunks(self, entries: list[FeedEntry], wanted: int) -> list[bytes]:
+        texts: list[bytes] = []
+        for entry in entries:
+            texts += [
+                event.text
+                for event in await self._call.edge.desk.events(entry)
+                if event.revision >= wanted and (not self._tenant or event.tenant == self._tenant)
+            ]
+        return list(_chunked(texts))
+
+    async def _write(self, text: bytes) -> None:
+        try:
+            async with asyncio.timeout(self._call.edge.settings.write_s):
+                await self._call.send({"type": "http.response.body", "body": text, "more_body": True})
+        except TimeoutError:
+            abort = self._call.scope.get("extensions", {}).get("rsm.abort")
+            if abort is not None:
+                abort()
+            raise ConnectionResetError("a reader of events takes nothing any more") from None
+
+
+def _chunked(texts: list[bytes]) -> Iterator[bytes]:
+    begin, size = 0, 0
+    for place, text in enumerate(texts):
+        size += len(text)
+        if size >= _CHUNK_BYTES:
+            yield b"".join(texts[begin : place + 1])
+            begin, size = place + 1, 0
+    if begin < len(texts):
+        yield b"".join(texts[begin:])
+
+
+def routes() -> list[Route]:
+    """Return what is served of events."""
+    last = ("Last-Event-ID", "Id of the last event seen: go on after it.")
+    return [
+        Route("GET", "/api/v1/events", _events, access=Access.READ, tag="events", query=EventsQuery, headers=[last],
+              summary="Watch what happens, as server-sent events", problems=[410, 503],
+              answers=[(200, "text/event-stream", "Events, until one side leaves.")]),
+    ]  # fmt: skip

@@ -1,0 +1,55 @@
+"""What HTTP tells Prometheus: counted by route and status, read when it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
+
+from broker.http.edge import Edge
+
+__all__ = ["HttpTelemetry"]
+
+
+class HttpTelemetry(Collector):
+    """Metrics of one edge.
+
+    Args:
+        edge: The edge.
+
+    """
+
+    def __init__(self, edge: Edge) -> None:
+        self._edge = edge
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+
+    def text(self) -> bytes:
+        """Return all metrics in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics as they are now."""
+        requests = CounterMetricFamily(
+            "broker_http_requests", "Requests answered.", labels=["method", "route", "status"]
+        )
+        seconds = CounterMetricFamily("broker_http_seconds", "Time from head to answer.", labels=["method", "route"])
+        for route in self._edge.table.routes:
+            for status, count in route.counts.items():
+                requests.add_metric([route.method, route.path, str(status)], count)
+            if route.counts:
+                seconds.add_metric([route.method, route.path], route.seconds)
+        for status, count in self._edge.refused.items():
+            requests.add_metric(["", "", str(status)], count)
+        yield requests
+        yield seconds
+        yield CounterMetricFamily(
+            "broker_http_unexpected", "Requests that ended in an error of our own.", value=self._edge.unexpected
+        )
+        yield GaugeMetricFamily("broker_http_events_open", "Streams of events open.", value=self._edge.events_open)
+        tokens = self._edge.tokens
+        broken = int(bool(tokens is not None and tokens.failure))
+        yield GaugeMetricFamily("broker_http_tokens_broken", "1 = the tokens file cannot be read.", value=broken)
