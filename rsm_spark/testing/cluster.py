@@ -53,7 +53,8 @@ class ReplicaCluster:
         ghosts: Invariants.
         replicas: The running ones, by host name.
         clients: Ledger clients of the running ones.
-        listeners: Called with what replicas do, when they do it: ``adopt`` (host, prefix hash of the state that it
+        listeners: Called with what replicas do, when they do it: ``made`` (host, replica; it has not started yet),
+            ``adopt`` (host, prefix hash of the state that it
             begins with), ``apply`` (host, position of an entry that it read), ``exit`` (host, reason), ``role``.
         damaged_s: When a disk was lost or damaged last.
 
@@ -128,6 +129,7 @@ class ReplicaCluster:
         )
         self._observe(host, replica)
         replica.on_role(lambda role: self._tell("role", host.name, role))
+        self._tell("made", host.name, replica)
         await replica.start()
         self.replicas[host.name] = replica
         self.clients[host.name] = client

@@ -20,9 +20,9 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
 
-from rsm_spark.core.envelope import HEADER_BYTES, decode_envelope, entry_hash, root_hash
+from rsm_spark.core.envelope import HEADER_BYTES, Envelope, decode_envelope, entry_hash, root_hash
 from rsm_spark.core.position import LogPosition
-from rsm_spark.core.records import CommandHead, KernelRecord, decode_records
+from rsm_spark.core.records import CommandHead, KernelRecord, Record, decode_records
 from rsm_spark.testing.counter_map import COUNTED, DROPPED
 
 __all__ = ["BrokenInvariantError", "Ghosts", "Place"]
@@ -53,12 +53,14 @@ class Ghosts:
         acknowledged: Commands whose reply reached their client.
         revision: The last that is committed.
         verified: By place, the failure domain and the revision of the snapshot that the log calls verified.
+        on_commit: Called with each committed entry, once: its header and its records.
         on_broken: Called with an error before it is raised: code under test may well swallow it.
 
     """
 
     def __init__(self, clock_s: Callable[[], float] = lambda: 0.0) -> None:
         self.on_broken: Callable[[BrokenInvariantError], None] = lambda _error: None
+        self.on_commit: list[Callable[[Envelope, list[Record]], None]] = []
         self.revision = 0
         self.verified: dict[str, tuple[str, int]] = {}
         self._clock_s = clock_s
@@ -121,7 +123,8 @@ class Ghosts:
         self._index[after] = len(self.hashes)
         self.hashes.append(after)
         self.epochs.append(epoch)
-        for revision, record in enumerate(decode_records(payload[HEADER_BYTES:]), envelope.first_revision):
+        records = decode_records(payload[HEADER_BYTES:])
+        for revision, record in enumerate(records, envelope.first_revision):
             if record.command is not None:
                 self._execute(record.command)
             if record.type in (COUNTED, DROPPED):
@@ -135,6 +138,8 @@ class Ghosts:
         self.revision = envelope.last_revision
         self._times.append(self._clock_s())
         self._revisions.append(self.revision)
+        for listener in self.on_commit:
+            listener(envelope, records)
 
     def confirm(self, epoch: int, incarnation: str) -> None:
         """Note that a leader takes its entry as confirmed."""

@@ -86,13 +86,14 @@ class MemorySnapshots:
     # ---- for tests and faults
 
     def rot(self, rng: random.Random) -> bool:
-        """Make one counter of the newest snapshot a wrong one; return whether there was one."""
+        """Make one counter, or one key of the map, of the newest snapshot a wrong one; return whether there was one."""
         rows = self._kept[0][1] if self._kept else []
-        counters = [at for at, row in enumerate(rows) if row.table == "counters"]
-        if not counters:
+        places = [at for at, row in enumerate(rows) if row.table in ("counters", "map")]
+        if not places:
             return False
-        at = rng.choice(counters)
-        rows[at] = rows[at]._replace(row=pack((rng.randrange(1 << 20),)))
+        at = rng.choice(places)
+        number = rng.randrange(1 << 20)
+        rows[at] = rows[at]._replace(row=pack((number if rows[at].table == "counters" else b"%d" % number,)))
         return True
 
     def holds_beyond(self, revision: int) -> bool:

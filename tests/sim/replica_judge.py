@@ -25,10 +25,18 @@ class Judge:
         cluster: The replicas.
         clients: Who worked on it.
         tell: Takes lines of the story.
+        make_client: Makes the client that asks in the calm.
 
     """
 
-    def __init__(self, cluster: ReplicaCluster, clients: list[SessionClient], tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        cluster: ReplicaCluster,
+        clients: list[SessionClient],
+        tell: Callable[[str], None],
+        make_client: Callable[[random.Random, str], SessionClient] | None = None,
+    ) -> None:
+        self._make_client = make_client or (lambda rng, name: SessionClient(cluster, rng, name))
         self._cluster = cluster
         self._clients = clients
         self._tell = tell
@@ -50,7 +58,7 @@ class Judge:
         await self._until(lambda: all(task.done() for task in tasks), "all clients are answered")
         for task in tasks:
             task.result()
-        probe = SessionClient(cluster, random.Random(1), "probe")
+        probe = self._make_client(random.Random(1), "probe")
         try:
             async with asyncio.timeout(CALM_S_MAX):
                 while probe.acknowledged == 0:

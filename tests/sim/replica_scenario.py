@@ -22,7 +22,9 @@ from ledger.testing.cluster import SimCluster
 from ledger.testing.hosts import SimHost
 from ledger.testing.loop import SimulationError
 from ledger.testing.simulation import Simulation
+from rsm_spark.core.machine import StateMachine
 from rsm_spark.testing.cluster import ReplicaCluster
+from rsm_spark.testing.counter_map import CounterMap
 from rsm_spark.testing.ghosts import BrokenInvariantError
 from rsm_spark.testing.ledger_twin import TwinClient
 from rsm_spark.testing.ledger_world import LedgerWorld
@@ -34,7 +36,7 @@ from tests.sim.replica_lacs import LacWatch
 from tests.sim.replica_setup import draw_settings
 from tests.sim.replica_witness import ChainWatch, witnessed
 
-__all__ = ["Outcome", "Scenario", "run_seed", "run_seed_on_bookies"]
+__all__ = ["Outcome", "Scenario", "run_scenario", "run_seed", "run_seed_on_bookies"]
 
 TROUBLE_S = 40.0
 CLIENTS = 5
@@ -94,6 +96,7 @@ class Scenario:
         trouble_s: float,
         faults: Mapping[str, Any] | None,
         settings: Mapping[str, Any],
+        machine: Callable[[], StateMachine] = CounterMap,
     ) -> None:
         self.simulation = Simulation(seed)
         self.rng = self.simulation.random("test")
@@ -113,7 +116,7 @@ class Scenario:
                 return TwinClient(world, await self.simulation.metadata.connect(session_timeout_ms=4000))
 
         drawn = msgspec.structs.replace(draw_settings(self.rng), **settings)
-        self.cluster = ReplicaCluster(self.simulation, connect, settings=drawn)
+        self.cluster = ReplicaCluster(self.simulation, connect, settings=drawn, machine=machine)
         self.cluster.listeners.append(self._on_replica)
         self.chain = ChainWatch(self.cluster, self.simulation.metadata, self.world)
         self.lacs: LacWatch | None = LacWatch(self.cluster.ghosts, self.world)
@@ -123,10 +126,12 @@ class Scenario:
         metadata = self.simulation.metadata
         self.nemesis = Nemesis(self.cluster, metadata, rates, self.rng, world=self.world, bookies=bookies)
         self.nemesis.on_event = lambda name, host: self.tell(f"FAULT {name} {host}")
-        self.clients = [
-            SessionClient(self.cluster, random.Random(self.rng.random()), f"c{number}") for number in range(CLIENTS)
-        ]
-        self.judge = Judge(self.cluster, self.clients, self.tell)
+        self.clients = [self.make_client(random.Random(self.rng.random()), f"c{number}") for number in range(CLIENTS)]
+        self.judge = Judge(self.cluster, self.clients, self.tell, self.make_client)
+
+    def make_client(self, rng: random.Random, name: str) -> SessionClient:
+        """Return a client."""
+        return SessionClient(self.cluster, rng, name)
 
     def tell(self, what: str) -> None:
         """Add a line to the story."""
@@ -203,12 +208,17 @@ def run_seed(
     scenario = Scenario(
         seed, on_bookies=on_bookies, trouble_s=trouble_s, faults=faults if has_faults else None, settings=settings
     )
-    simulation = scenario.simulation
-    outcome = Outcome(seed)
     watch(scenario)
+    return run_scenario(scenario, limit_s=trouble_s + 6 * CALM_S_MAX)
+
+
+def run_scenario(scenario: Scenario, *, limit_s: float, command: str = "tests.sim.replica_scenario") -> Outcome:
+    """Run one seed's world to its end; `command` replays it."""
+    simulation = scenario.simulation
+    outcome = Outcome(simulation.seed, command=command)
     try:
         with witnessed(), scenario.lacs.installed() if scenario.lacs is not None else nullcontext():
-            simulation.run(scenario.main(), limit_s=trouble_s + 6 * CALM_S_MAX)
+            simulation.run(scenario.main(), limit_s=limit_s)
     except (BrokenInvariantError, SimulationError, AssertionError) as error:
         outcome.broken = str(error) or repr(error)
     outcome.story = list(scenario.story)
