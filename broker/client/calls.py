@@ -1,0 +1,280 @@
+"""One call, whatever fails meanwhile: it is sent again, to whoever leads, until it is answered or its time is up.
+
+A request that changes something carries a key (`Idempotency-Key`) that stays the same however often it is sent, or is
+one that may be carried out twice without harm (`is_repeatable`). Any other is not sent again once it may have arrived.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from broker.client.directory import BrokerDirectory
+from broker.client.errors import BadAnswerError, BrokerUnavailableError, refusal
+from broker.client.http_connections import ConnectionPool, NotSentError, Response
+from broker.client.http_wire import Head, Origin, parse_origin
+from broker.client.shapes import Problem
+from ledger.errors import UsageError
+from rsm_spark.errors import OutcomeUnknownError
+
+__all__ = ["API", "BrokerCalls", "Request", "path_of"]
+
+API = "/api/v1"
+Answer = TypeVar("Answer")
+
+_ATTEMPT_S_MAX = 10.0
+"""One broker may take so long, on top of what it was asked to wait: a stopped one is not waited for until the end."""
+_BACKOFF_S = (0.05, 1.0)
+_REDIRECTS_MAX = 5
+"""In a row without a pause: brokers that name each other are asked again more slowly."""
+
+
+def path_of(*parts: object) -> str:
+    """Return a path below the API, its parts quoted."""
+    return "/".join([API, *(quote(str(part), safe="") for part in parts)])
+
+
+class Request(NamedTuple):
+    """What is asked.
+
+    Attributes:
+        method: Of HTTP.
+        path: Quoted; see `path_of`.
+        query: None values are left out.
+        content: Sent as JSON; None = no body.
+        body: Sent as it is, instead of `content`.
+        key: Idempotency key; "" = none.
+        is_repeatable: Carried out twice it does no harm.
+        wait_s: How long the broker may wait before it answers.
+
+    """
+
+    method: str
+    path: str
+    query: Mapping[str, Any] = {}
+    content: Any = None
+    body: bytes | None = None
+    key: str = ""
+    is_repeatable: bool = True
+    wait_s: float = 0.0
+
+    @property
+    def target(self) -> str:
+        """Path and query as they are sent."""
+        pairs = [(name, value) for name, value in self.query.items() if value is not None and value != ""]
+        return f"{self.path}?{urlencode(pairs)}" if pairs else self.path
+
+
+class _Trouble:
+    """What happened to a call so far."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.may_have_arrived = False
+        self.pause_s = _BACKOFF_S[0]
+        self.redirects = 0
+
+
+class BrokerCalls:
+    """Sends calls to the brokers of one directory.
+
+    Args:
+        directory: Which there are.
+        headers: Of every request: token, tenant.
+        tls: For https; None = as the system trusts.
+
+    """
+
+    def __init__(
+        self, directory: BrokerDirectory, headers: Mapping[str, str], *, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._directory = directory
+        self._headers = dict(headers)
+        self._pool = ConnectionPool(tls)
+        self._origin: Origin | None = None
+        # Those not tried yet since the last look at the directory.
+        self._candidates: list[Origin] = []
+
+    @property
+    def url(self) -> str:
+        """URL of the broker in use; "" while none is."""
+        return "" if self._origin is None else str(self._origin)
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._pool.close()
+
+    async def call(self, request: Request, kind: type[Answer], *, timeout_s: float) -> Answer:
+        """Carry out a request and return its answer, read as JSON.
+
+        Raises:
+            BrokerClientError: See `broker.client.errors`.
+            OutcomeUnknownError: It may or may not have been carried out.
+
+        """
+        response = await self.response(request, timeout_s=timeout_s)
+        try:
+            return msgspec.json.decode(response.body or b"{}", type=kind)
+        except msgspec.MsgspecError as error:
+            raise BadAnswerError(f"{request.method} {request.path} at {self.url}: {error}") from None
+
+    async def response(self, request: Request, *, timeout_s: float) -> Response:
+        """Carry out a request and return its response; see `call`."""
+        body = request.body if request.content is None else msgspec.json.encode(request.content)
+        headers = dict(self._headers)
+        if body is not None:
+            headers["Content-Type"] = "application/json" if request.content is not None else "application/zip"
+        if request.key:
+            headers["Idempotency-Key"] = request.key
+        trouble = _Trouble()
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    response = await self._attempt(request, headers, body, trouble)
+                    if response is not None:
+                        return response
+        except TimeoutError:
+            raise self._too_late(request, timeout_s, trouble) from None
+
+    def _too_late(self, request: Request, timeout_s: float, trouble: _Trouble) -> Exception:
+        asked = f"{request.method} {request.path}: not answered within {timeout_s:g} s"
+        text = f"{asked}: {trouble.text or 'the last broker asked is silent'}"
+        if trouble.may_have_arrived and request.method != "GET":
+            return OutcomeUnknownError(f"{text}; it may have been carried out: read before you ask again")
+        return BrokerUnavailableError(text)
+
+    async def _attempt(
+        self, request: Request, headers: Mapping[str, str], body: bytes | None, trouble: _Trouble
+    ) -> Response | None:
+        """Ask one broker; None = ask another one."""
+        origin = self._origin or await self._next(trouble)
+        if origin is None:
+            return None
+        had_arrived, trouble.may_have_arrived = trouble.may_have_arrived, True
+        try:
+            async with asyncio.timeout(_ATTEMPT_S_MAX + request.wait_s):
+                response = await self._pool.request(origin, request.method, request.target, headers, body)
+        except NotSentError as error:
+            trouble.may_have_arrived = had_arrived
+            await self._leave(origin, str(error), trouble)
+            return None
+        except (OSError, EOFError, TimeoutError) as error:
+            if not request.is_repeatable:
+                raise OutcomeUnknownError(
+                    f"{request.method} {request.path}: {origin} broke off ({type(error).__name__}); it may have been "
+                    "carried out: read before you ask again"
+                ) from error
+            await self._leave(origin, f"{origin} broke off: {type(error).__name__}", trouble)
+            return None
+        if response.head.status < 300:
+            return response
+        await self._not_done(request, origin, response, trouble, had_arrived=had_arrived)
+        return None
+
+    async def _not_done(
+        self, request: Request, origin: Origin, response: Response, trouble: _Trouble, *, had_arrived: bool
+    ) -> None:
+        """Follow to the leader, wait for one, or raise what the broker said."""
+        head = response.head
+        problem = _problem(response)
+        said = f"{origin} says: {problem.detail or problem.title or head.status} ({problem.reason or head.status})"
+        match head.status:
+            case 307 | 308:
+                trouble.may_have_arrived = had_arrived
+                await self._follow(origin, head, said, trouble)
+            case 429 if problem.reason != "queue-full":
+                trouble.may_have_arrived = had_arrived
+                trouble.text = said
+                await asyncio.sleep(_retry_after_s(head, trouble.pause_s))
+            case 503:
+                trouble.may_have_arrived = had_arrived
+                await self._leave(origin, said, trouble, pause_s=_retry_after_s(head, trouble.pause_s))
+            case 502 | 504 if request.is_repeatable:  # the outcome is unknown, and asking again finds it out
+                await self._leave(origin, said, trouble)
+            case 502 | 504:
+                raise OutcomeUnknownError(f"{request.method} {request.path}: {said}")
+            case 500 if request.method != "GET":
+                raise OutcomeUnknownError(f"{request.method} {request.path}: {said}")
+            case _:
+                raise refusal(f"{request.method} {request.path}", head.status, problem)
+
+    async def _follow(self, origin: Origin, head: Head, said: str, trouble: _Trouble) -> None:
+        try:
+            leader = parse_origin(head.headers.get("location", ""))
+        except UsageError as error:
+            raise BadAnswerError(f"{origin} redirects to nowhere: {error}") from None
+        if origin.is_tls and not leader.is_tls:
+            raise BadAnswerError(f"{origin} redirects to {leader}, which is not encrypted")
+        trouble.text = said
+        trouble.redirects += 1
+        self._origin = leader
+        if trouble.redirects % _REDIRECTS_MAX == 0:
+            await self._leave(leader, said, trouble)
+
+    async def _leave(self, origin: Origin, why: str, trouble: _Trouble, *, pause_s: float | None = None) -> None:
+        """Go on to another broker, after a pause if all were tried."""
+        trouble.text = why
+        self._pool.forget(origin)
+        if self._origin == origin:
+            self._origin = None
+        if not self._candidates:
+            await asyncio.sleep((trouble.pause_s if pause_s is None else pause_s) * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
+            trouble.pause_s = min(trouble.pause_s * 2, _BACKOFF_S[1])
+
+    async def _next(self, trouble: _Trouble) -> Origin | None:
+        if not self._candidates:
+            self._candidates = await self._directory.origins()
+        if not self._candidates:
+            trouble.text = self._directory.trouble
+            await asyncio.sleep(trouble.pause_s)
+            trouble.pause_s = min(trouble.pause_s * 2, _BACKOFF_S[1])
+            return None
+        self._origin = self._candidates.pop(0)
+        return self._origin
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Get a body without an end, once, from the broker in use or the next one.
+
+        Raises:
+            OSError, EOFError: It broke off, or could not be begun: try again.
+            BrokerClientError: The broker says no.
+
+        """
+        trouble = _Trouble()
+        origin = self._origin or await self._next(trouble)
+        if origin is None:
+            raise NotSentError(trouble.text)
+        try:
+            async with self._pool.stream(origin, request.target, self._headers) as (head, pieces):
+                if head.status != 200:
+                    body = b"".join([piece async for piece in pieces])
+                    await self._not_done(request, origin, Response(head, body), trouble, had_arrived=False)
+                    raise NotSentError(trouble.text)
+                yield pieces
+        except (OSError, EOFError):
+            if self._origin == origin:
+                self._origin = None
+            raise
+
+
+def _problem(response: Response) -> Problem:
+    try:
+        return msgspec.json.decode(response.body, type=Problem)
+    except msgspec.MsgspecError:
+        return Problem(title=response.body[:200].decode(errors="replace"))
+
+
+def _retry_after_s(head: Head, otherwise: float) -> float:
+    """Return how long the broker asks to wait, within bounds."""
+    try:
+        return min(max(float(head.headers.get("retry-after", otherwise)), _BACKOFF_S[0]), 5.0)
+    except ValueError:
+        return otherwise

@@ -1,0 +1,83 @@
+"""Code of a folder, package or module as a zip: the same files give the same bytes, whoever makes it and when."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from broker.core.limits import CODE_BYTES_MAX
+from ledger.errors import UsageError
+
+__all__ = ["CodeArchiveFile", "pack_code"]
+
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_LEFT_OUT_FOLDERS = frozenset({"__pycache__", "node_modules"})
+_LEFT_OUT_SUFFIXES = frozenset({".pyc", ".pyo"})
+_UNPACKED_BYTES_MAX = 64 * 1024 * 1024
+
+
+class CodeArchiveFile(NamedTuple):
+    """An archive.
+
+    Attributes:
+        name: What it is called unless it is given another name: what was packed, and the beginning of its hash.
+        content: The zip.
+        sha256: Of it, hex.
+
+    """
+
+    name: str
+    content: bytes
+    sha256: str
+
+
+def pack_code(path: Path | str) -> CodeArchiveFile:
+    """Pack a folder, a package or a module.
+
+    A package (a folder with `__init__.py`) is packed under its own name; of any other folder its contents are. Hidden
+    files, byte code and `__pycache__` stay behind.
+
+    Raises:
+        UsageError: There is nothing to pack, too much of it, or a link: what it leads to may be anything.
+
+    """
+    root = Path(path).resolve()
+    if not root.exists():
+        raise UsageError(f"code {path}: there is no such file or folder")
+    base = root.parent if root.is_file() or (root / "__init__.py").is_file() else root
+    files = [root] if root.is_file() else list(_files(root))
+    if not files:
+        raise UsageError(f"code {path}: there is no file in it")
+    size = sum(file.stat().st_size for file in files)
+    if size > _UNPACKED_BYTES_MAX:
+        raise UsageError(f"code {path}: {size} bytes unpacked, at most {_UNPACKED_BYTES_MAX}")
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for file in files:
+            entry = zipfile.ZipInfo(file.relative_to(base).as_posix(), _EPOCH)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o100644 << 16
+            entry.create_system = 3  # Unix, on whatever system it is made
+            archive.writestr(entry, file.read_bytes())
+    content = buffer.getvalue()
+    if len(content) > CODE_BYTES_MAX:
+        raise UsageError(f"code {path}: an archive of {len(content)} bytes, at most {CODE_BYTES_MAX}")
+    digest = hashlib.sha256(content).hexdigest()
+    return CodeArchiveFile(f"{root.stem}-{digest[:12]}", content, digest)
+
+
+def _files(root: Path) -> Iterator[Path]:
+    """Iterate over the files of a folder, in the order of their names."""
+    for path in sorted(root.iterdir(), key=lambda path: path.name):
+        if path.name.startswith(".") or path.suffix in _LEFT_OUT_SUFFIXES or path.name in _LEFT_OUT_FOLDERS:
+            continue
+        if path.is_symlink():
+            raise UsageError(f"code {path}: it is a link, which is not followed; put the file itself there")
+        if path.is_dir():
+            yield from _files(path)
+        elif path.is_file():
+            yield path
