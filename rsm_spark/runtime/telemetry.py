@@ -71,6 +71,10 @@ class ReplicaTelemetry(Collector):
         ProcessCollector(registry=self._registry)
         GCCollector(registry=self._registry)
 
+    def add(self, collector: Collector) -> None:
+        """Tell what another collector has too."""
+        self._registry.register(collector)
+
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import socket
-from collections.abc import Callable, Coroutine
-from pathlib import Path
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import typer
 
-from ledger.errors import UsageError
 from ledger.logs import configure_logs
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
-from rsm_spark.grpc.security import Security
 from rsm_spark.runtime import ReplicaSettings
 from rsm_spark.runtime.probes import ProbeSettings
-from rsm_spark.snapshots import SnapshotStore
 from rsm_spark.store.app import SESSION_TIMEOUT_MS, ReadyNotice, run_store
 from rsm_spark.store.run_options import (
     Advertise,
@@ -59,6 +52,7 @@ from rsm_spark.store.run_options import (
     TrimSingleCopy,
     VerifyPeriod,
 )
+from rsm_spark.store.run_settings import lake_of, run_replica, store_fields
 from rsm_spark.store.service import StoreSettings
 from rsm_spark.store.terminal import Json, LogName, MetadataUriOption, RsmRoot, print_json
 
@@ -137,61 +131,19 @@ def run(
 def _serve(given: Any) -> None:
     """Run a replica as the options say."""
     configure_logs(given.log_level, given.log_format)
-    settings = StoreSettings(
-        log=given.log,
-        replica_id=given.replica_id or _default_id(given.data_dir),
-        data_dir=given.data_dir,
-        bind=given.bind,
-        port=given.port,
-        advertise=given.advertise,
-        security=Security(
-            tls_ca=given.tls_ca,
-            tls_cert=given.tls_cert,
-            tls_key=given.tls_key,
-            tls_client_ca=given.tls_client_ca,
-            token_file=given.token_file,
-        ),
-        keep_snapshots=given.keep_snapshots,
-        replica=_replica_settings(given),
-    )
+    settings = StoreSettings(**store_fields(given))
     probes = None
     if given.http_port is not None:
         probes = ProbeSettings(given.http_port, given.http_bind, int(given.ready_lag_s * 1000))
-    _run(
+    run_replica(
         run_store(
             settings,
             given.metadata_uri,
             _announce(json=given.json),
-            lake=None if given.lake is None else _lake(given.lake, given.log),
+            lake=lake_of(given.lake, given.log),
             session_timeout_ms=given.session_timeout_ms,
             probes=probes,
         )
-    )
-
-
-def _replica_settings(given: Any) -> ReplicaSettings:
-    ensemble_size, write_quorum, ack_quorum = _quorum(given.bookies)
-    return ReplicaSettings(
-        rsm_root=given.rsm_root,
-        ensemble_size=ensemble_size,
-        write_quorum=write_quorum,
-        ack_quorum=ack_quorum,
-        allow_single_copy=given.single_copy,
-        ledger_password=_password(given.password_file),
-        roll_bytes=given.roll_bytes,
-        roll_records=given.roll_records,
-        roll_s=given.roll_s,
-        retention_ms=int(given.retention_s * 1000),
-        trim_s=given.trim_s,
-        single_copy=given.trim_single_copy,
-        domain=given.domain,
-        snapshot_s=given.snapshot_s,
-        snapshot_bytes=given.snapshot_bytes,
-        verify_s=given.verify_s,
-        lake_s=given.lake_s,
-        checkpoint_records=given.checkpoint_records,
-        session_ttl_ms=given.session_ttl_ms,
-        campaign=not given.follow_only,
     )
 
 
@@ -203,44 +155,3 @@ def _announce(*, json: bool) -> Callable[[ReadyNotice], None]:
             typer.echo(f"replica {notice.replica_id} of log {notice.log} serves on {notice.address}, ctrl-C ends it")
 
     return _on_ready
-
-
-def _run(work: Coroutine[Any, Any, None]) -> None:
-    try:
-        import uvloop  # noqa: PLC0415 - quicker where it is installed, never required
-    except ImportError:
-        asyncio.run(work)
-    else:
-        uvloop.run(work)
-
-
-def _quorum(text: str) -> tuple[int, int, int]:
-    parts = text.split("/")
-    if len(parts) != 3 or not all(part.isdigit() for part in parts):
-        raise UsageError(f"--bookies {text!r}: expected ensemble/write quorum/ack quorum, for example 3/3/2")
-    return int(parts[0]), int(parts[1]), int(parts[2])
-
-
-def _password(path: Path | None) -> bytes:
-    """Read the ledgers' password; what the file holds is told nobody."""
-    if path is None:
-        return b""
-    try:
-        password = path.read_bytes().rstrip(b"\r\n")
-    except OSError as error:
-        raise UsageError(f"--password-file {path}: {error.strerror}") from None
-    if not password or b"\n" in password:
-        raise UsageError(f"--password-file {path}: expected one line")
-    return password
-
-
-def _default_id(data_dir: Path) -> str:
-    """Return a name that the same folder on the same host gets again."""
-    plain = "".join(c if c.isascii() and c.isalnum() else "-" for c in f"{socket.gethostname()}-{data_dir.resolve()}")
-    return os.fsencode(plain.strip("-"))[-120:].decode()
-
-
-def _lake(path: str, log: str) -> SnapshotStore:
-    from rsm_spark.snapshots.lake import LakeSnapshots, lake_place  # noqa: PLC0415 - deltalake only where it is used
-
-    return LakeSnapshots(lake_place(path, log))
