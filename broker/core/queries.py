@@ -35,8 +35,8 @@ class ListTasks(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", 
         tenant: Whose; "" = all.
         statuses: Of these; empty = any.
         type: "" = any.
-        worker_id: "" = any.
-        slot: "" = any.
+        worker_id: That run there; if `statuses` names ended ones, also that ran there last. "" = any.
+        slot: That have it; if `statuses` names ended ones, also that had it. "" = any.
         key: "" = any.
         after: Ids above (below, if `newest_first`) this one; 0 = from the beginning.
         limit: At most so many, 1 to 1,000. A page may end early, having looked at very many: see `TaskPage.next`.

@@ -5,15 +5,21 @@ became of it. A task without a row in `task_states` is as it was submitted: wait
 ahead and no record said that it is due; prepared while its transaction has a row in `transactions`.
 
 The id of a task is the revision of the record that submitted it, the id of an assignment that of the record that
-assigned it: both rise and are never used twice. All times are logged time in ms since 1970; 0 = none.
+assigned it: both rise and are never used twice. A record cannot name its own revision where time makes it due, so
+`task_assigned` says assignment 0: a running task whose `assignment_id` is 0 has the revision of its row. All times are
+logged time in ms since 1970; 0 = none. Of a task, group 0 and priority `PRIORITY_OF_TENANT` stand for what its
+tenant's policy says at the time.
 """
 
 from __future__ import annotations
 
-from rsm_spark.core.machine import Field, FieldType, MachineDescription, RecordDescription, TableDescription
+from rsm_spark.core.machine import Field, FieldType, Fold, MachineDescription, RecordDescription, TableDescription
 from rsm_spark.core.table_machine import delete, note, upsert
 
-__all__ = ["BROKER_DESCRIPTION", "RecordType", "Table"]
+__all__ = ["BROKER_DESCRIPTION", "PRIORITY_OF_TENANT", "RecordType", "Table"]
+
+PRIORITY_OF_TENANT = -(2**31)
+"""Priority of a task that named none: its tenant's, whatever that is at the time."""
 
 
 def _int(name: str) -> Field:
@@ -90,6 +96,7 @@ _WORKERS = TableDescription(
     (
         _str("incarnation"), _int("status"), _str("location"), _int("connected_ms"), _int("changed_ms"),
         _str("offer"),  # JSON of a WorkerOffer
+        _str("replaced"),  # the last incarnations that this one and its predecessors replaced, "," between them
     ),
 )  # fmt: skip
 _TENANTS = TableDescription(
@@ -129,6 +136,7 @@ class RecordType:
     TRANSACTION_BEGUN = 34
     TRANSACTION_COMMITTED = 35
     TRANSACTION_ROLLED_BACK = 36
+    TRANSACTION_GIVEN_UP = 37
     WORKER_CONNECTED = 40
     WORKER_CHANGED = 41
     WORKER_DIED = 42
@@ -164,8 +172,13 @@ _RECORDS: tuple[RecordDescription, ...] = (
     upsert(RecordType.REQUEST_NOTED, "request_noted", _REQUESTS),
     delete(RecordType.REQUEST_FORGOTTEN, "request_forgotten", _REQUESTS),
     upsert(RecordType.TRANSACTION_BEGUN, "transaction_begun", _TRANSACTIONS),
-    delete(RecordType.TRANSACTION_COMMITTED, "transaction_committed", _TRANSACTIONS),
+    RecordDescription(
+        RecordType.TRANSACTION_COMMITTED, "transaction_committed", (_int("transaction"), _int("committed_ms")),
+        Table.TRANSACTIONS, Fold.DELETE, ("transaction",),
+    ),
     delete(RecordType.TRANSACTION_ROLLED_BACK, "transaction_rolled_back", _TRANSACTIONS),
+    # It is over (`expires_ms` 0) while its tasks are removed, entry by entry; `transaction_rolled_back` is the last.
+    upsert(RecordType.TRANSACTION_GIVEN_UP, "transaction_given_up", _TRANSACTIONS),
     upsert(RecordType.WORKER_CONNECTED, "worker_connected", _WORKERS),
     upsert(RecordType.WORKER_CHANGED, "worker_changed", _WORKERS),
     upsert(RecordType.WORKER_DIED, "worker_died", _WORKERS),

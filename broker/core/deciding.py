@@ -1,0 +1,28 @@
+"""How decisions are said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from broker.core.messages import encode
+from broker.core.replies import BrokerReply, Refusal, Refused
+from rsm_spark.core.machine import Decision
+
+__all__ = ["REASON_CHARS_MAX", "LoggedRecord", "answered", "refused"]
+
+LoggedRecord: TypeAlias = tuple[int, tuple[Any, ...]]
+"""Type and fields of a record to log."""
+
+REASON_CHARS_MAX = 900
+"""Of a refusal's reason: a reply has a bound, and reasons quote what they were given."""
+
+
+def answered(records: Sequence[LoggedRecord], reply: BrokerReply) -> Decision:
+    """Return a decision to log these records and reply so."""
+    return Decision(records, encode(reply))
+
+
+def refused(refusal: Refusal, reason: str) -> Decision:
+    """Return a decision to do nothing."""
+    return Decision((), encode(Refused(refusal.value, reason[:REASON_CHARS_MAX])))

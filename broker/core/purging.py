@@ -1,0 +1,128 @@
+"""What is kept for a while and then removed: ended tasks, and replies to request keys. Oldest first."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from broker.core.statuses import TaskStatus
+from broker.core.tasks import Task, TaskIndex
+from broker.core.timers import PlanKind, Timers
+
+__all__ = ["EndedTasks", "KeptRequests"]
+
+
+class EndedTasks:
+    """Ended tasks by tenant, in order of their ends.
+
+    Args:
+        index: Of all tasks.
+        retention_ms: How long a tenant's are kept, of dead letters if the second argument is true.
+
+    """
+
+    def __init__(self, index: TaskIndex, retention_ms: Callable[[str, bool], int]) -> None:
+        self._index = index
+        self._retention_ms = retention_ms
+        self._queues: dict[tuple[str, bool], deque[tuple[int, int]]] = {}
+        self._timers = Timers()
+
+    def add(self, task: Task) -> None:
+        """Note that a task has ended, now."""
+        key = (task.tenant.name, task.status == TaskStatus.ERROR)
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = deque()
+        queue.append((task.at_ms, task.task_id))
+        if len(queue) == 1:
+            self._plan(key)
+
+    def replan(self, tenant: str) -> None:
+        """Take notice of another retention of a tenant."""
+        for is_dead in (False, True):
+            if (tenant, is_dead) in self._queues:
+                self._plan((tenant, is_dead))
+
+    def _plan(self, key: tuple[str, bool]) -> None:
+        queue = self._queues[key]
+        while queue and not self._is_right(*queue[0], is_dead=key[1]):
+            queue.popleft()
+        if queue:
+            self._timers.plan(PlanKind.TASK, key, queue[0][0] + self._retention_ms(*key))
+        else:
+            del self._queues[key]
+            self._timers.forget(PlanKind.TASK, key)
+
+    def _is_right(self, ended_ms: int, task_id: int, *, is_dead: bool) -> bool:
+        """Return whether an entry is still right: the task was not replayed or removed since."""
+        task = self._index.tasks.get(task_id)
+        return (
+            task is not None
+            and task.has_ended
+            and task.at_ms == ended_ms
+            and (task.status == TaskStatus.ERROR) == is_dead
+        )
+
+    def next_ms(self) -> int | None:
+        """Return when a task is to be removed next, or None."""
+        first = self._timers.first()
+        return None if first is None else first.at_ms
+
+    def due(self, now_ms: int) -> Iterator[Task]:
+        """Yield tasks to be removed, one by one; each must be gone before the next is asked for."""
+        while (first := self._timers.first()) is not None and first.at_ms <= now_ms:
+            key = first.key
+            queue = self._queues[key]
+            ended_ms, task_id = queue[0]
+            if self._is_right(ended_ms, task_id, is_dead=key[1]) and ended_ms + self._retention_ms(*key) <= now_ms:
+                yield self._index.tasks[task_id]
+            self._plan(key)
+
+    def validate(self) -> None:
+        """Check that every ended task will be removed."""
+        queued = {
+            task_id
+            for (_, is_dead), queue in self._queues.items()
+            for ended_ms, task_id in queue
+            if self._is_right(ended_ms, task_id, is_dead=is_dead)
+        }
+        assert queued == {task_id for task_id, task in self._index.tasks.items() if task.has_ended}
+        assert all(self._timers.planned_ms(PlanKind.TASK, key) is not None for key in self._queues)
+
+
+class KeptRequests:
+    """Request keys in order of their age.
+
+    Args:
+        retention_ms: How long each is kept.
+
+    """
+
+    def __init__(self, retention_ms: int) -> None:
+        self._retention_ms = retention_ms
+        self._queue: deque[tuple[int, str, str]] = deque()
+
+    def add(self, created_ms: int, tenant: str, request_key: str) -> None:
+        """Note that a reply was kept, now."""
+        self._queue.append((created_ms, tenant, request_key))
+
+    def forget(self, tenant: str, request_key: str) -> None:
+        """Note that a reply was forgotten: the oldest one."""
+        queue = self._queue
+        if queue and queue[0][1:] == (tenant, request_key):
+            queue.popleft()
+        else:
+            self._queue = deque(one for one in queue if one[1:] != (tenant, request_key))
+
+    def next_ms(self) -> int | None:
+        """Return when a reply is to be forgotten next, or None."""
+        return self._queue[0][0] + self._retention_ms if self._queue else None
+
+    def due(self, now_ms: int) -> Iterator[tuple[str, str]]:
+        """Yield (tenant, request key), one by one; each must be forgotten before the next is asked for."""
+        while self._queue and self._queue[0][0] + self._retention_ms <= now_ms:
+            yield self._queue[0][1:]
+
+    def validate(self, count: int) -> None:
+        """Check that every reply will be forgotten."""
+        assert len(self._queue) == count

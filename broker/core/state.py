@@ -1,0 +1,212 @@
+"""The broker's state: its tables, and beside them the index that is kept by `apply` on every replica.
+
+    tables     what snapshots hold and digests cover
+    index      tasks by status, tenant, worker; timers; the scheduler; all of it rebuilt from the tables by `restore`
+
+Nothing here decides: see `broker.core.machine`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from broker.core.folding import FOLDS
+from broker.core.mapping import Mapper
+from broker.core.outbox import Outbox
+from broker.core.policies import TenantPolicy, WorkerOffer
+from broker.core.purging import EndedTasks, KeptRequests
+from broker.core.rebuilding import check_index, rebuild
+from broker.core.resources import resources_of
+from broker.core.rows import ProgressRow, StateRow, TaskRow, WorkerRow
+from broker.core.rules import BrokerRules
+from broker.core.scheduling_port import Demand, Scheduler
+from broker.core.tables import BROKER_DESCRIPTION, PRIORITY_OF_TENANT, Table
+from broker.core.tasks import Task, TaskIndex
+from broker.core.timers import PlanKind, Timers
+from rsm_spark.core.machine import Row, RowChange
+from rsm_spark.core.records import pack
+from rsm_spark.core.table_machine import TableMachine
+from rsm_spark.errors import CorruptLogError
+
+__all__ = ["BrokerState"]
+
+_DEFAULT_POLICY = TenantPolicy()
+_TASK_ROW = msgspec.msgpack.Decoder(TaskRow)
+_STATE_ROW = msgspec.msgpack.Decoder(StateRow)
+_ID = msgspec.msgpack.Decoder(tuple[int])
+_PROGRESS_ROW = msgspec.msgpack.Decoder(ProgressRow)
+
+
+class BrokerState(TableMachine):
+    """Tables and index.
+
+    Args:
+        rules: Of this broker.
+        mapper: A user's function that sets properties of tasks at submit.
+
+    Attributes:
+        index: Of tasks.
+        timers: What time makes due, but for what is only kept for a while.
+        scheduler: Who runs what.
+        ended: Ended tasks, to be removed in time.
+        requests: Replies to request keys, to be forgotten in time.
+        workers: Rows of workers, by id.
+        offers: What workers offer, by id.
+        policies: Of tenants of whom something was said.
+        holds: When holds end by themselves, 0 = they do not, by (tenant, type, key).
+        draining: Those holds that refuse tasks.
+        code_ends: When code pools may go, 0 = never, by code.
+        code_use: Tasks that need a code pool and have not ended, by code.
+        outbox: What must leave to workers.
+        logged_ms: Highest time in a record applied.
+
+    """
+
+    description = BROKER_DESCRIPTION
+
+    def __init__(self, rules: BrokerRules, mapper: Mapper | None = None) -> None:
+        super().__init__()
+        self.rules = rules
+        self.mapper = mapper
+        self.outbox = Outbox()
+        self._clear()
+
+    def _clear(self) -> None:
+        self.index = TaskIndex()
+        self.timers = Timers()
+        self.scheduler = Scheduler()
+        self.ended = EndedTasks(self.index, self.retention_ms)
+        self.requests = KeptRequests(self.rules.request_retention_ms)
+        self.workers: dict[str, WorkerRow] = {}
+        self.offers: dict[str, WorkerOffer] = {}
+        self.policies: dict[str, TenantPolicy] = {}
+        self.holds: dict[tuple[str, str, str], int] = {}
+        self.draining: dict[tuple[str, str, str], None] = {}
+        self.code_ends: dict[str, int] = {}
+        self.code_use: dict[str, int] = {}
+        self.logged_ms = 0
+
+    # ---- reading
+
+    def policy(self, tenant: str) -> TenantPolicy:
+        """Return the policy in force."""
+        return self.policies.get(tenant, _DEFAULT_POLICY)
+
+    def retention_ms(self, tenant: str, is_dead: bool) -> int:
+        """Return how long ended tasks of a tenant are kept."""
+        policy, rules = self.policy(tenant), self.rules
+        if is_dead:
+            return rules.dead_retention_ms if policy.dead_retention_ms is None else policy.dead_retention_ms
+        return rules.retention_ms if policy.retention_ms is None else policy.retention_ms
+
+    def task_row(self, task_id: int) -> TaskRow:
+        """Return the row of a task that there is."""
+        return _TASK_ROW.decode(self._tables[Table.TASKS].entries[pack((task_id,))][0])
+
+    def state_row(self, task_id: int) -> StateRow | None:
+        """Return what became of a task, if anything."""
+        found = self._tables[Table.STATES].entries.get(pack((task_id,)))
+        return None if found is None else _STATE_ROW.decode(found[0])
+
+    def progress_row(self, task_id: int) -> ProgressRow | None:
+        """Return what a task's run said of itself last, if anything."""
+        found = self._tables[Table.PROGRESS].entries.get(pack((task_id,)))
+        return None if found is None else _PROGRESS_ROW.decode(found[0])
+
+    def decode_task(self, row: bytes) -> TaskRow:
+        """Return a row of `tasks` from its bytes."""
+        return _TASK_ROW.decode(row)
+
+    def has_row(self, table: str, task_id: int) -> bool:
+        """Return whether a task has a row in a table."""
+        return pack((task_id,)) in self._tables[table].entries
+
+    def ids(self, table: str) -> Iterator[int]:
+        """Iterate over the ids of a table whose key is a task's id."""
+        return (_ID.decode(key)[0] for key in self._tables[table].entries)
+
+    def tenant_waits(self, tenant: str) -> tuple[int, float, float]:
+        """Return how many tasks of a tenant were dispatched, and how long they waited: p50, p99 in ms, -1 = none."""
+        return 0, -1.0, -1.0
+
+    def used(self, resource: str, tenant: str, task_type: str) -> int:
+        """Return how much of a resource is in use."""
+        return 0
+
+    def resources_in_use(self) -> list[tuple[str, int]]:
+        """Return what is in use, by resource."""
+        return []
+
+    def fresh(self) -> BrokerState:
+        """Return an empty state with the same rules."""
+        return BrokerState(self.rules)
+
+    def plan_code(self, code: str) -> None:
+        """Have a code pool removed in time, once nothing needs it."""
+        end_ms = self.code_ends.get(code, 0)
+        if end_ms and code not in self.code_use:
+            self.timers.plan(PlanKind.CODE, code, end_ms)
+        else:
+            self.timers.forget(PlanKind.CODE, code)
+
+    def is_given_up(self, transaction: int) -> bool:
+        """Return whether a transaction is over, and its tasks are on their way out."""
+        found = self.get(Table.TRANSACTIONS, transaction) if transaction in self.index.by_transaction else None
+        return found is not None and not found[2]
+
+    def assignment_of(self, task_id: int) -> int:
+        """Return the id of a task's present assignment; 0 if it does not run."""
+        task = self.index.tasks.get(task_id)
+        return task.assignment_id if task is not None and task.worker_id else 0
+
+    def demand(self, task: Task, row: TaskRow | None = None) -> Demand:
+        """Return what a task asks for."""
+        row = row or self.task_row(task.task_id)
+        group, priority = row.group, row.priority
+        if not group or priority == PRIORITY_OF_TENANT:
+            policy = self.policy(row.tenant)
+            group = group or policy.group
+            priority = policy.priority if priority == PRIORITY_OF_TENANT else priority
+        resources = resources_of(row.resources)
+        return Demand(task.task_id, row.tenant, row.type, group, priority, resources, row.key, task.at_ms)
+
+    # ---- folding
+
+    def apply(self, record_type: int, fields: tuple[Any, ...], revision: int) -> RowChange | None:
+        """Fold one record into its table, and into the index.
+
+        Raises:
+            CorruptLogError: The record is none of the description, or names what there is not.
+
+        """
+        change = super().apply(record_type, fields, revision)
+        if change is not None:
+            try:
+                FOLDS[record_type](self, fields, revision, change)
+            except (KeyError, AssertionError) as error:
+                raise CorruptLogError(
+                    f"revision {revision}: record type {record_type} of the broker contradicts its state: "
+                    f"{type(error).__name__} {error}"
+                ) from error
+        return change
+
+    # ---- snapshots
+
+    def restore(self, rows: Iterable[Row]) -> None:
+        """Replace tables and index.
+
+        Raises:
+            CorruptSnapshotError: A row is none of the tables; the state is then empty.
+
+        """
+        self._clear()
+        self.outbox.close()
+        super().restore(rows)
+        rebuild(self)
+
+    def validate(self) -> None:
+        """Check that the index says what the tables say; slow, for tests."""
+        check_index(self)
