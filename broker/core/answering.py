@@ -5,11 +5,8 @@ from __future__ import annotations
 from heapq import nsmallest
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from broker.core import queries as ask
 from broker.core.listing import list_tasks, show_task
-from broker.core.replies import Refusal, Refused
 from broker.core.shown import (
     BrokerResult,
     CodeArchive,
@@ -72,7 +69,7 @@ def answer(state: BrokerState, query: ask.BrokerQuery, revision: int) -> BrokerR
         case ask.GetCode():
             found = state.get(Table.CODE, query.code)
             return Nothing() if found is None else CodeArchive(query.code, found[2], found[3])
-    return Refused(Refusal.INVALID.value, "unknown query")
+    raise AssertionError(query)
 
 
 def _visible(state: BrokerState, tenant: str, task_id: int) -> Task | None:
@@ -157,16 +154,16 @@ def _workers(state: BrokerState) -> Workers:
             by_type[task.type] = by_type.get(task.type, 0) + 1
         shown.append(
             WorkerShown(
-                worker_id,
-                row.incarnation,
-                row.status,
-                row.location,
-                row.connected_ms,
-                row.changed_ms,
-                state.offers[worker_id],
-                len(runs),
-                by_type,
-            )  # fmt: skip
+                worker_id=worker_id,
+                incarnation=row.incarnation,
+                status=row.status,
+                location=row.location,
+                connected_ms=row.connected_ms,
+                changed_ms=row.changed_ms,
+                offer=state.offers[worker_id],
+                running=len(runs),
+                running_by_type=by_type,
+            )
         )
     return Workers(shown)
 
@@ -253,8 +250,3 @@ def _codes(state: BrokerState) -> Codes:
             for (code,), (created_ms, ttl_ms, digest, archive) in sorted(state.items(Table.CODE))
         ]
     )
-
-
-def describe_fault(error: msgspec.MsgspecError) -> Refused:
-    """Return the refusal of bytes that are no message."""
-    return Refused(Refusal.INVALID.value, f"no message of this version: {error}"[:900])

@@ -41,9 +41,8 @@ def _offer_text(offer: WorkerOffer) -> str:
 
 
 def _fields(worker_id: str, row: WorkerRow) -> tuple[str | int, ...]:
-    return (
-        worker_id, row.incarnation, int(row.status), row.location, row.connected_ms, row.changed_ms, row.offer, row.replaced
-    )  # fmt: skip
+    status = int(row.status)
+    return worker_id, row.incarnation, status, row.location, row.connected_ms, row.changed_ms, row.offer, row.replaced
 
 
 def _stale(worker_id: str, incarnation: str, found: WorkerRow | None) -> Decision:
@@ -87,15 +86,7 @@ def worker_appeared(state: BrokerState, command: WorkerAppeared, revision: int, 
             records += lost(state, task, now_ms, Outcome.WORKER_DIED, f"worker {worker_id} {why}")
     if found is not None and not is_same:
         replaced = [*replaced, found.incarnation][-_REPLACED_MAX:]
-        died = WorkerRow(
-            found.incarnation,
-            WorkerStatus.DEAD,
-            found.location,
-            found.connected_ms,
-            now_ms,
-            found.offer,
-            found.replaced,
-        )
+        died = msgspec.structs.replace(found, status=WorkerStatus.DEAD, changed_ms=now_ms)
         records.insert(0, (RecordType.WORKER_DIED, _fields(worker_id, died)))
     row = WorkerRow(
         incarnation, WorkerStatus.CONNECTED, command.location, now_ms, now_ms, _offer_text(command.offer),

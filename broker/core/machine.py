@@ -89,7 +89,7 @@ class BrokerMachine(BrokerState):
                 return fleet.worker_removed(self, command, revision)
         return refused(Refusal.INVALID, f"a {type(command).__name__} is nothing that is decided")
 
-    def due(self, now_ms: int, promoted_ms: int, limit: int) -> Iterator[tuple[int, tuple[Any, ...]]]:  # type: ignore[override]
+    def due(self, now_ms: int, promoted_ms: int, limit: int) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """Yield what time makes due, then assignments; each is to be applied before the next is asked for."""
         return timing.due(self, now_ms, promoted_ms, limit)
 

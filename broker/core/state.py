@@ -26,6 +26,7 @@ from broker.core.scheduling_port import Demand, Scheduler
 from broker.core.tables import BROKER_DESCRIPTION, PRIORITY_OF_TENANT, Table
 from broker.core.tasks import Task, TaskIndex
 from broker.core.timers import PlanKind, Timers
+from broker.core.worker_messages import AssignedRun
 from rsm_spark.core.machine import Row, RowChange
 from rsm_spark.core.records import pack
 from rsm_spark.core.table_machine import TableMachine
@@ -161,6 +162,28 @@ class BrokerState(TableMachine):
         """Return the id of a task's present assignment; 0 if it does not run."""
         task = self.index.tasks.get(task_id)
         return task.assignment_id if task is not None and task.worker_id else 0
+
+    def assigned_run(self, task_id: int, assignment_id: int, now_ms: int) -> AssignedRun | None:
+        """Return what a worker is told of an assignment; None if it is not the task's present one."""
+        if self.assignment_of(task_id) != assignment_id:
+            return None
+        row = self.task_row(task_id)
+        return AssignedRun(
+            task_id,
+            assignment_id,
+            row.tenant,
+            row.type,
+            row.payload_bytes(),
+            self.index.tasks[task_id].attempts,
+            row.timeout_ms,
+            max(1, row.deadline_ms - now_ms) if row.deadline_ms else 0,
+            row.heartbeat_ms,
+            row.code,
+            row.mode,
+            row.slot,
+            row.key,
+            dict(resources_of(row.resources)),
+        )
 
     def demand(self, task: Task, row: TaskRow | None = None) -> Demand:
         """Return what a task asks for."""

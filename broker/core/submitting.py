@@ -204,11 +204,8 @@ def _spec_fault(state: BrokerState, spec: TaskSpec) -> tuple[Refusal, str] | Non
     if not _is_sound(spec.type):
         return Refusal.INVALID, name_fault("type", spec.type)
     if len(spec.payload) > PAYLOAD_BYTES_MAX:
-        return (
-            Refusal.TOO_LARGE,
-            f"its payload has {len(spec.payload):,} bytes, at most {PAYLOAD_BYTES_MAX:,} are taken: keep it elsewhere "
-            "and send its address",
-        )
+        size = f"its payload has {len(spec.payload):,} bytes, at most {PAYLOAD_BYTES_MAX:,} are taken"
+        return Refusal.TOO_LARGE, f"{size}: keep it elsewhere and send its address"
     if spec.code and spec.code not in state.code_ends:
         return Refusal.UNKNOWN_CODE, f"there is no code pool {spec.code[:60]!r}: deploy it first"
     fault = (

@@ -50,7 +50,8 @@ def _is_open(state: BrokerState, tenant: str, transaction: int) -> bool:
 def _over(tenant: str, transaction: int) -> Decision:
     return refused(
         Refusal.TRANSACTION_OVER,
-        f"transaction {transaction} of tenant {tenant!r} is not open: it was committed, rolled back, or its time ran out",
+        f"transaction {transaction} of tenant {tenant!r} is not open: it was committed, rolled back, or its time ran "
+        "out",
     )
 
 
