@@ -10,6 +10,7 @@ import msgspec
 
 from broker.client.calls import BrokerCalls, Request, path_of
 from broker.client.code_archive import pack_code
+from broker.client.errors import NotFoundError
 from broker.client.shapes import (
     Code,
     Limits,
@@ -55,14 +56,16 @@ class AdminCalls:
     _timeout_s: float
     _tenant: str
 
-    async def _ask(self, *parts: object, kind: type[Any], query: dict[str, Any] | None = None) -> Any:
-        request = Request("GET", path_of(*parts), query={"tenant": self._tenant, **(query or {})})
+    async def _ask(
+        self, *parts: object, kind: type[Any], query: dict[str, Any] | None = None, names_tenant: bool = False
+    ) -> Any:
+        request = Request("GET", path_of(*parts), query=query or {}, names_tenant=names_tenant)
         return await self._calls.call(request, kind, timeout_s=self._timeout_s)
 
     async def _tell(
         self, method: str, *parts: object, query: dict[str, Any] | None = None, content: Any = None
     ) -> None:
-        request = Request(method, path_of(*parts), query=query or {}, content=content)
+        request = Request(method, path_of(*parts), query=query or {}, content=content, names_tenant=True)
         await self._calls.response(request, timeout_s=self._timeout_s)
 
     # ---- the broker
@@ -116,8 +119,13 @@ class AdminCalls:
             after = page.next
 
     async def tenant(self, tenant: str) -> Tenant:
-        """Return a tenant; one of whom nothing was said has the default policy."""
-        found: Tenant = await self._ask("tenants", tenant, kind=Tenant, query={"tenant": None})
+        """Return a tenant.
+
+        Raises:
+            NotFoundError: Nothing was said of it and it has no task; or it is not this caller's to see.
+
+        """
+        found: Tenant = await self._ask("tenants", tenant, kind=Tenant, names_tenant=True)
         return found
 
     async def set_tenant(self, tenant: str, policy: TenantPolicy) -> None:
@@ -131,7 +139,10 @@ class AdminCalls:
             UsageError: A policy has no such field, or the value is not one for it.
 
         """
-        policy = (await self.tenant(tenant)).policy
+        try:
+            policy = (await self.tenant(tenant)).policy
+        except NotFoundError:
+            policy = TenantPolicy()
         try:
             changed = msgspec.convert({**msgspec.to_builtins(policy), **changes}, TenantPolicy)
         except msgspec.ValidationError as error:
@@ -164,7 +175,7 @@ class AdminCalls:
         """Hold tasks back by tenant, type and key; "" = any.
 
         Args:
-            tenant: Whose.
+            tenant: Whose; "" = the client's; an administrator whose client has none means all.
             type: Of which type.
             key: Needs its tenant.
             is_paused: Nothing of it is dispatched; what runs goes on.
@@ -174,11 +185,12 @@ class AdminCalls:
 
         """
         content = {"is_paused": is_paused, "is_draining": is_draining, "until_ms": until_ms, "reason": reason}
-        await self._tell("PUT", "holds", query={"tenant": tenant, "type": type, "key": key}, content=content)
+        query = {"tenant": tenant or self._tenant, "type": type, "key": key}
+        await self._tell("PUT", "holds", query=query, content=content)
 
     async def release(self, *, tenant: str = "", type: str = "", key: str = "") -> None:  # noqa: A002
         """End a hold."""
-        await self._tell("DELETE", "holds", query={"tenant": tenant, "type": type, "key": key})
+        await self._tell("DELETE", "holds", query={"tenant": tenant or self._tenant, "type": type, "key": key})
 
     async def limit(self, resource: str, amount_max: int | None, *, tenant: str = "", type: str = "") -> None:  # noqa: A002
         """Limit what all workers together use of a resource, in all or of one tenant or type; None = no limit."""
@@ -213,7 +225,8 @@ class AdminCalls:
         """Keep a zip at the broker; return its name."""
         query = {"ttl_s": ttl_s or None}
         await self._calls.response(
-            Request("PUT", path_of("code", name), query=query, body=archive), timeout_s=self._timeout_s
+            Request("PUT", path_of("code", name), query=query, body=archive, names_tenant=True),
+            timeout_s=self._timeout_s,
         )
         return name
 

@@ -53,6 +53,7 @@ class Request(NamedTuple):
         key: Idempotency key; "" = none.
         is_repeatable: Carried out twice it does no harm.
         wait_s: How long the broker may wait before it answers.
+        names_tenant: It says by itself whose it is, or is the cluster's: the client's tenant is not sent with it.
 
     """
 
@@ -64,6 +65,7 @@ class Request(NamedTuple):
     key: str = ""
     is_repeatable: bool = True
     wait_s: float = 0.0
+    names_tenant: bool = False
 
     @property
     def target(self) -> str:
@@ -128,7 +130,7 @@ class BrokerCalls:
     async def response(self, request: Request, *, timeout_s: float) -> Response:
         """Carry out a request and return its response; see `call`."""
         body = request.body if request.content is None else msgspec.json.encode(request.content)
-        headers = dict(self._headers)
+        headers = self._headers_of(request)
         if body is not None:
             headers["Content-Type"] = "application/json" if request.content is not None else "application/zip"
         if request.key:
@@ -142,6 +144,12 @@ class BrokerCalls:
                         return response
         except TimeoutError:
             raise self._too_late(request, timeout_s, trouble) from None
+
+    def _headers_of(self, request: Request) -> dict[str, str]:
+        headers = dict(self._headers)
+        if request.names_tenant:
+            headers.pop("X-Tenant", None)
+        return headers
 
     def _too_late(self, request: Request, timeout_s: float, trouble: _Trouble) -> Exception:
         asked = f"{request.method} {request.path}: not answered within {timeout_s:g} s"
@@ -253,7 +261,7 @@ class BrokerCalls:
         if origin is None:
             raise NotSentError(trouble.text)
         try:
-            async with self._pool.stream(origin, request.target, self._headers) as (head, pieces):
+            async with self._pool.stream(origin, request.target, self._headers_of(request)) as (head, pieces):
                 if head.status != 200:
                     body = b"".join([piece async for piece in pieces])
                     await self._not_done(request, origin, Response(head, body), trouble, had_arrived=False)

@@ -25,7 +25,7 @@ from typing import Self, Unpack
 from broker.client.admin_calls import AdminCalls
 from broker.client.calls import BrokerCalls, Request, path_of
 from broker.client.directory import BrokerDirectory, FoundBrokers, NamedBrokers
-from broker.client.errors import BrokerClientError
+from broker.client.errors import EventsGoneError
 from broker.client.event_stream import EventParser
 from broker.client.new_task import NewTask, TaskOptions
 from broker.client.shapes import BatchSubmitted, Event
@@ -204,7 +204,7 @@ class AsyncBrokerClient(TaskCalls, AdminCalls):
             BrokerClientError: The broker says no.
 
         """
-        request = Request("GET", path_of("events"), {"from_revision": from_revision, "tenant": self._tenant})
+        request = Request("GET", path_of("events"), {"from_revision": from_revision})
         async with self._calls.stream(request) as pieces:
             yield _events(pieces)
 
@@ -218,6 +218,7 @@ async def _events(pieces: AsyncIterator[bytes]) -> AsyncIterator[Event]:
             except StopAsyncIteration:
                 return
         for event in parser.feed(piece):
-            if event.name == "error":
-                raise BrokerClientError(f"events: the broker ended them: {event.fields.get('detail', 'no reason')}")
+            if event.name == "trimmed":  # while it was read: the reader is slower than the log is cut
+                oldest = event.fields.get("oldest_revision", "?")
+                raise EventsGoneError(f"events: those before revision {oldest} are not kept any more", reason="trimmed")
             yield event

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,7 +68,8 @@ def pack_code(path: Path | str) -> CodeArchiveFile:
     if len(content) > CODE_BYTES_MAX:
         raise UsageError(f"code {path}: an archive of {len(content)} bytes, at most {CODE_BYTES_MAX}")
     digest = hashlib.sha256(content).hexdigest()
-    return CodeArchiveFile(f"{root.stem}-{digest[:12]}", content, digest)
+    word = re.sub(r"[^a-z0-9._-]", "-", root.stem.lower())[:48].lstrip("._-") or "code"
+    return CodeArchiveFile(f"{word}-{digest[:12]}", content, digest)
 
 
 def _files(root: Path) -> Iterator[Path]:

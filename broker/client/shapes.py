@@ -183,12 +183,16 @@ class Overview(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """What the broker that was asked says of itself; `leader`: URL of who leads, as far as it knows."""
+    """What the broker that was asked says of itself; `leader`, `leader_http`: who leads, as far as it knows."""
 
     role: str
-    leader: str | None = None
+    replica_id: str = ""
+    leader: str = ""
+    leader_http: str | None = None
+    leader_epoch: int = 0
     revision: int = 0
-    epoch: int = 0
+    lag_ms: int = 0
+    log: str = ""
 
 
 class Worker(msgspec.Struct, frozen=True):

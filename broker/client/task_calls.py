@@ -269,7 +269,7 @@ class TaskCalls:
         return await self._calls.call(request, Change, timeout_s=self._limit_s(limit_s))
 
     def _read(self, *parts: object, query: dict[str, Any] | None = None) -> Request:
-        return Request("GET", path_of(*parts), query={"tenant": self._tenant, **(query or {})})
+        return Request("GET", path_of(*parts), query=query or {})
 
     def _write(self, method: str, *parts: object, content: Any = None) -> Request:
         return Request(method, path_of(*parts), content=content)

@@ -236,7 +236,7 @@ class MemoryBroker:
     async def _administrate(self, asked: Asked) -> Said:
         match asked.method, asked.path.removeprefix("/api/v1").strip("/").split("/"):
             case "GET", ["status"]:
-                return Said(200, {"role": "leader", "leader": None, "revision": len(self.events), "epoch": 1})
+                return Said(200, {"role": "leader", "leader": "b1", "revision": len(self.events), "leader_epoch": 1})
             case "GET", ["overview"]:
                 counts: dict[str, int] = {}
                 for task in self.tasks.values():
