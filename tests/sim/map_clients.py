@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,7 +36,7 @@ from rsm_spark.store.kv.queries import Found, Get
 from rsm_spark.store.kv.records import MAP_TABLE
 from rsm_spark.testing.cluster import LOG, ReplicaCluster, UnreachableError
 from rsm_spark.testing.sessions import SessionClient
-from tests.sim.map_truth import MapTruth
+from tests.sim.map_truth import MapTruth, TrueChange
 
 __all__ = ["MapCaller", "Watcher"]
 
@@ -209,11 +210,14 @@ class Watcher:
         self._pause_s = rng.choice((0.3, 0.3, 20.0))  # In the long one, what it has not seen may leave the log.
         self._next = 1
         self._at = 0  # Changes of the truth that are behind it.
+        # Told, and not yet known to be true: who reads the log may be ahead of every replica.
+        self._ahead: deque[TrueChange] = deque()
 
     @property
     def is_at_end(self) -> bool:
-        """Whether it has seen all that there is."""
-        return self._at == len(self._truth.changes)
+        """Whether it has seen all that there is, and nothing else."""
+        self._compare()
+        return not self._ahead and self._at == len(self._truth.changes)
 
     async def run(self) -> None:
         """Watch, until cancelled."""
@@ -236,25 +240,31 @@ class Watcher:
 
     def take(self, changes: list[TableChange], up_to: int) -> None:
         """Take a message."""
-        truth = self._truth.changes
         for change in changes:
-            told = change[:4]
             if change.revision < self._next:
                 self._fail(f"is told of revision {change.revision} again, or late")
-            if self._at >= len(truth) or truth[self._at] != told:
-                true = truth[self._at] if self._at < len(truth) else None
-                self._fail(f"is told {told}, what follows is {true}")
-            self._at += 1
+            self._ahead.append(TrueChange(*change[:4]))
             self._next = change.revision + 1
-            self.seen_count += 1
-        if self._at < len(truth) and truth[self._at].revision <= up_to:
-            self._fail(f"is told that there is nothing up to revision {up_to}, there is {truth[self._at]}")
         self._next = max(self._next, up_to + 1)
+        self._compare()
+
+    def _compare(self) -> None:
+        """Compare what it was told with what is known to be true by now."""
+        truth = self._truth.changes
+        while self._at < len(truth) and self._ahead:
+            told = self._ahead.popleft()
+            if truth[self._at] != told:
+                self._fail(f"is told {told}, what follows is {truth[self._at]}")
+            self._at += 1
+            self.seen_count += 1
+        if self._at < len(truth) and truth[self._at].revision < self._next:
+            self._fail(f"is told that there is nothing up to revision {self._next - 1}, there is {truth[self._at]}")
 
     def skip(self, first: int) -> None:
         """Go on where the log begins: what was before is gone."""
         if not self._next < first <= self._first_retained():
             self._fail(f"at {self._next} is sent on to {first}, the log begins at {self._first_retained()}")
+        self._compare()
         self.skipped_count += 1
         self._next = first
         while self._at < len(self._truth.changes) and self._truth.changes[self._at].revision < first:

@@ -116,8 +116,17 @@ def run_map_seed(
     return run_scenario(scenario, limit_s=trouble_s + 9 * CALM_S_MAX, command="tests.sim.map_scenario")
 
 
+def _main(arguments: list[str]) -> None:
+    """Replay the seeds named; with `--signatures` first, print only each one's signature (the replay gate)."""
+    if arguments[0] == "--signatures":
+        for seed in map(int, arguments[1:]):
+            print(seed, run_map_seed(seed).signature)
+        return
+    for seed in map(int, arguments):
+        outcome = run_map_seed(seed)
+        print(outcome.report() if outcome.broken else f"seed {seed} holds: {dict(outcome.counts)}")
+
+
 if __name__ == "__main__":
     logging.disable(logging.CRITICAL)
-    for given in map(int, sys.argv[1:]):
-        found = run_map_seed(given)
-        print(found.report() if found.broken else f"seed {given} holds: {dict(found.counts)}")
+    _main(sys.argv[1:])

@@ -75,10 +75,13 @@ def test_without_faults_every_command_is_acknowledged() -> None:
     assert all(outcome.counts[f"reads {kind}"] for kind in ("linearizable", "session", "bounded", "stale"))
 
 
+@pytest.mark.parametrize("scenario", ["replica_scenario", "map_scenario"])
 @pytest.mark.parametrize("seed_count", [3, pytest.param(100, marks=pytest.mark.slow)])
-def test_seeds_replay_step_by_step_whatever_the_hash_seed_and_whatever_ran_before(seed_count: int) -> None:
+def test_seeds_replay_step_by_step_whatever_the_hash_seed_and_whatever_ran_before(
+    seed_count: int, scenario: str
+) -> None:
     seeds = [str(first_seed() + number) for number in range(seed_count)]
-    command = [sys.executable, "-m", "tests.sim.replica_scenario", "--signatures"]
+    command = [sys.executable, "-m", f"tests.sim.{scenario}", "--signatures"]
     runs = [
         subprocess.Popen(
             [*command, *order],
