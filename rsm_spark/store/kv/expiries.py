@@ -159,6 +159,9 @@ class Expiries:
         held = 0
         while (next_due := self._next(promoted_ms)) is not None:
             at_ms, is_key, thing = next_due
+            if looked_at and looked_at[-1] == next_due:
+                heappop(self._heap)  # Planned again for the time at which it was planned once: equal ones follow.
+                continue
             if at_ms > now_ms or len(records) + 3 > max(limit, 3) or held > RECORD_BYTES_MAX // 2:
                 break
             looked_at.append(heappop(self._heap))

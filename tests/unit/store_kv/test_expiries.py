@@ -58,6 +58,20 @@ def test_a_deleted_key_takes_its_time_with_it() -> None:
     driven.machine.validate()
 
 
+def test_a_key_that_got_the_same_end_twice_goes_once() -> None:
+    driven = DrivenMap()
+    driven.run(m.PutExpiring(b"a", b"1", 500))
+    driven.run(m.Put(b"a", b"2"))
+    driven.run(m.PutExpiring(b"a", b"3", 400))
+    driven.run(m.Put(b"a", b"4"))
+    driven.run(m.PutExpiring(b"a", b"5", 500))
+    driven.run(m.PutExpiring(b"b", b"1", 500))
+    driven.pass_time(500)
+    gone = [fields[0] for record_type, fields in driven.log if record_type == EXPIRED]
+    assert gone == [b"a", b"b"]
+    assert driven.machine.next_due_ms(0) is None
+
+
 def test_a_lease_that_is_kept_lives_on_and_one_that_is_not_takes_its_keys() -> None:
     driven = DrivenMap()
     lease = granted(driven, 1_000)
