@@ -58,9 +58,16 @@ class FollowLeader(msgspec.Struct, frozen=True, gc=False):
 
 
 class ServiceRefused(msgspec.Struct, frozen=True, gc=False):
-    """The broker does not serve this worker, and says why; the stream is over."""
+    """The broker does not serve this worker, and says why; the stream is over.
+
+    Attributes:
+        why: In its words.
+        is_replaced: Another process works by this name: coming back would only drive that one out.
+
+    """
 
     why: str
+    is_replaced: bool = False
 
 
 class AskToDrain(msgspec.Struct, frozen=True, gc=False):

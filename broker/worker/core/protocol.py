@@ -51,6 +51,8 @@ from broker.worker.core.effects import (
 __all__ = ["LinkState", "ProtocolLimits", "WorkerProtocol"]
 
 NEVER_MS = 1 << 62
+REPLACED = "another process works as"
+"""How a refusal begins that is for good."""
 _ENDED_BYTES = 64
 """What an end takes beside its result and its texts."""
 
@@ -206,7 +208,11 @@ class WorkerProtocol:
             return []
         if message.refused:
             self.state = LinkState.DOWN
-            return [ServiceRefused(message.refused)]
+            is_replaced = message.refused.startswith(REPLACED)
+            return [
+                *(self._stop(StopReason.LEASE) if is_replaced else []),
+                ServiceRefused(message.refused, is_replaced),
+            ]
         if message.leader:
             self.state = LinkState.DOWN
             return [FollowLeader(message.leader)]

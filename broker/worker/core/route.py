@@ -32,6 +32,8 @@ class BrokerRoute:
         self._hint = ""
         self._hint_count = 0
         self._pause_ms = 0.0
+        # Who served last: tried when nobody else is known, such as while the metadata store is away.
+        self._last = ""
 
     def hint(self, address: str) -> None:
         """Take note of who leads by the word of the broker that was asked."""
@@ -44,6 +46,7 @@ class BrokerRoute:
         """Take note that a broker serves this worker: it is the first to be tried again."""
         self._pause_ms = 0.0
         self._hint_count = 0
+        self._last = address
         if address in self._addresses:
             self._turn = self._addresses.index(address)
 
@@ -71,7 +74,7 @@ class BrokerRoute:
         if found is not None:
             return found, pause_ms
         if not self._addresses:
-            return None, pause_ms
+            return self._last or None, pause_ms
         address = self._addresses[self._turn % len(self._addresses)]
         self._turn += 1
         return address, pause_ms

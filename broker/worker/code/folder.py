@@ -1,0 +1,73 @@
+"""The folder in which a worker unpacks code: private, and gone with the worker, however that ended."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+__all__ = ["PoolFolder"]
+
+_PREFIX = "rsm-code-"
+_LOCK = "lock"
+
+
+class PoolFolder:
+    """Makes folders in a folder of its own. All calls block.
+
+    Args:
+        place: Where that is made; None = in the system's place for temporary folders. Folders that dead workers have
+            left there are removed.
+
+    """
+
+    def __init__(self, place: Path | None) -> None:
+        self._place = place if place is not None else Path(tempfile.gettempdir())
+        self._folder: Path | None = None
+        self._lock = -1
+        self._count = 0
+
+    def make(self) -> Path:
+        """Return a new folder that only this user reads, with `code` and `home` in it.
+
+        Raises:
+            OSError: It cannot be made.
+
+        """
+        if self._folder is None:
+            self._place.mkdir(parents=True, exist_ok=True)
+            self._sweep()
+            folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self._place))
+            self._lock = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._folder = folder
+        self._count += 1
+        made = self._folder / str(self._count)
+        for folder in (made, made / "code", made / "home"):
+            folder.mkdir(mode=0o700)
+        return made
+
+    def discard(self, made: Path) -> None:
+        """Remove a folder that `make` has returned."""
+        shutil.rmtree(made, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Remove all of them."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            os.close(self._lock)
+            self._folder = None
+
+    def _sweep(self) -> None:
+        """Remove what killed workers have left: nobody holds its lock any more."""
+        for folder in self._place.glob(f"{_PREFIX}*"):
+            with contextlib.suppress(OSError):
+                lock = os.open(folder / _LOCK, os.O_RDWR)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(folder, ignore_errors=True)
+                finally:
+                    os.close(lock)

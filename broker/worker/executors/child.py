@@ -1,0 +1,201 @@
+"""A child process of a worker: runs one task after the other in its main thread, until its worker hangs up.
+
+It imports the user's code; its worker does not. A thread reads the pipe, so that a run hears when it is to end, and so
+that nothing outlives the worker. Only standard library, msgspec, and what the messages need are imported here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import os
+import queue
+import resource
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from broker.core.commands import EndedRun, ProgressOf
+from broker.core.worker_messages import AssignedRun
+from broker.worker.context import RunCancelledError, TaskContext
+from broker.worker.core.effects import StopReason
+from broker.worker.executors.child_messages import (
+    ChildMessage,
+    FrameReader,
+    Loaded,
+    ParentMessage,
+    Ready,
+    RunEnded,
+    RunMade,
+    RunProgress,
+    SetUp,
+    StopRun,
+    encode_frame,
+)
+from broker.worker.outcomes import cut_error, error_text, failed, finished, refused, stopped
+from broker.worker.registry import Registry, load_registry
+from ledger.errors import UsageError
+
+__all__ = ["main"]
+
+_READ_BYTES = 256 * 1024
+_PR_SET_PDEATHSIG = 1
+_PROGRESS_S = 0.1
+"""A run's signs of life reach the worker at most so often; it sends them on more rarely still."""
+
+
+class _Child:
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._send_lock = threading.Lock()
+        self._made: queue.SimpleQueue[SetUp | RunMade] = queue.SimpleQueue()
+        self._context: TaskContext | None = None
+        self._stopped: dict[int, str] = {}
+        self._registry: Registry | None = None
+        self._entries: dict[str, Callable[..., Any]] = {}
+        self._progress_at_s: dict[int, float] = {}
+
+    def serve(self) -> None:
+        """Run what comes, for ever: the reader ends the process."""
+        threading.Thread(target=self._read, name="rsm-child-reader", daemon=True).start()
+        while True:
+            message = self._made.get()
+            if isinstance(message, SetUp):
+                self._set_up(message)
+            else:
+                self._send(RunEnded(self._run(message.run)))
+
+    # ---- the reader's thread
+
+    def _read(self) -> None:
+        decoder: msgspec.msgpack.Decoder[ParentMessage] = msgspec.msgpack.Decoder(ParentMessage)
+        frames = FrameReader()
+        with contextlib.suppress(OSError):
+            while chunk := self._connection.recv(_READ_BYTES):
+                for text in frames.feed(chunk):
+                    message = decoder.decode(text)
+                    if isinstance(message, StopRun):
+                        self._stop(message)
+                    else:
+                        self._made.put(message)
+        # The worker is gone: nobody wants what runs here, and somebody else may be running it soon.
+        os._exit(1)
+
+    def _stop(self, message: StopRun) -> None:
+        # Marked first: the main thread looks there when it has made the context of the run.
+        self._stopped[message.assignment_id] = message.reason
+        context = self._context
+        if context is not None and context.assignment_id == message.assignment_id:
+            context.stop(StopReason(message.reason))
+
+    # ---- the main thread
+
+    def _set_up(self, message: SetUp) -> None:
+        if message.memory_bytes_max:
+            resource.setrlimit(resource.RLIMIT_AS, (message.memory_bytes_max, message.memory_bytes_max))
+        if message.folder:
+            sys.path.insert(_place_behind_the_standard_library(), message.folder)
+        try:
+            if message.tasks:
+                self._registry = load_registry(message.tasks)
+        except UsageError as error:
+            self._send(Ready(error=cut_error(str(error))))
+            return
+        except BaseException as error:  # noqa: BLE001 - `sys.exit` while it is imported, for example
+            self._send(Ready(error=error_text(error)))
+            return
+        self._send(Ready(self._registry.types if self._registry is not None else []))
+
+    def _run(self, run: AssignedRun) -> EndedRun:
+        context = self._context = TaskContext(run, self._on_progress)
+        reason = self._stopped.pop(run.assignment_id, None)
+        if reason is not None:
+            return stopped(run.task_id, run.assignment_id, StopReason(reason))
+        try:
+            function = self._function(run)
+            if function is None:
+                return refused(run.task_id, run.assignment_id, f"this worker has no function for type {run.type!r}")
+            self._send(Loaded(run.assignment_id))
+            return finished(run.task_id, run.assignment_id, function(context, run.payload))
+        except _EntryError as error:
+            return refused(run.task_id, run.assignment_id, str(error))
+        except BaseException as error:  # noqa: BLE001 - whatever a user's function raises is its end, exits included
+            if context.stop_reason is not None and isinstance(error, RunCancelledError):
+                return stopped(run.task_id, run.assignment_id, context.stop_reason)
+            return failed(run.task_id, run.assignment_id, error)
+        finally:
+            self._context = None
+            self._stopped.clear()
+            self._progress_at_s.clear()
+
+    def _function(self, run: AssignedRun) -> Callable[..., Any] | None:
+        if self._registry is not None:
+            return self._registry.find(run.type)
+        entry = self._entries.get(run.mode)
+        if entry is None:
+            entry = self._entries[run.mode] = _entry(run.mode, run.code)
+        return entry
+
+    def _on_progress(self, task_id: int, assignment_id: int, fraction: float, message: str) -> None:
+        now_s = time.monotonic()
+        if message or now_s - self._progress_at_s.get(assignment_id, -1.0) >= _PROGRESS_S:
+            self._progress_at_s[assignment_id] = now_s
+            self._send(RunProgress(ProgressOf(task_id, assignment_id, fraction, message)))
+
+    def _send(self, message: ChildMessage) -> None:
+        with self._send_lock:
+            self._connection.sendall(encode_frame(message))
+
+
+class _EntryError(Exception):
+    """A code pool has no such entry."""
+
+
+def _entry(mode: str, code: str) -> Callable[..., Any]:
+    module_name, colon, attribute = mode.partition(":")
+    if not (module_name and colon and attribute):
+        raise _EntryError(f'mode {mode!r} of code {code}: expected module:function, as in "handlers:resize"')
+    try:
+        value: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
+            raise _EntryError(f"mode {mode!r}: there is no module {module_name!r} in code {code}") from error
+        raise
+    for name in attribute.split("."):
+        value = getattr(value, name, None)
+    if not callable(value):
+        raise _EntryError(f"mode {mode!r}: {module_name} in code {code} has no function {attribute!r}")
+    function: Callable[..., Any] = value
+    return function
+
+
+def _place_behind_the_standard_library() -> int:
+    """Return where a pool's folder goes in the path: what it calls like a module of Python's does not hide that."""
+    home = os.path.dirname(os.__file__)  # noqa: PTH120 - pathlib is not needed here
+    places = [index for index, place in enumerate(sys.path) if place.startswith(home) and "site-packages" not in place]
+    return max(places, default=-1) + 1
+
+
+def main(fd: int) -> None:
+    """Serve a worker over this file descriptor.
+
+    Args:
+        fd: Of a connected stream socket.
+
+    """
+    # The worker may be killed: nothing is left behind, though this process hang in a C function.
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    os.set_inheritable(fd, False)  # noqa: FBT003 - what the user's code starts does not hold the pipe open
+    # What the user prints is for people: it must not get lost in a pipe that nobody reads.
+    os.dup2(2, 1)
+    # A terminal's ctrl-C is for the worker, which drains.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _Child(socket.socket(fileno=fd)).serve()

@@ -1,0 +1,168 @@
+"""One child process as its worker sees it: started, spoken to, killed, and known to be gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import cast
+
+import msgspec
+
+from broker.worker.executors.child_messages import ChildMessage, FrameReader, ParentMessage, encode_frame
+
+__all__ = ["ChildProcess", "exit_words"]
+
+_MAIN = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from broker.worker.executors.child import main; main(int(sys.argv[2]))"
+)
+_LAST_WORDS_S = 1.0
+"""For what a dead child has said to arrive; something that it started elsewhere may hold its end of the pipe open."""
+
+
+class ChildProcess(asyncio.Protocol):
+    """A child; `start` makes one.
+
+    Args:
+        on_message: Hears what it says.
+        on_gone: Called once, when the process has ended and was reaped.
+
+    Attributes:
+        pid: Process id, and of its process group.
+        exit_code: Below 0: minus the signal that killed it; None while it lives.
+
+    """
+
+    def __init__(
+        self, on_message: Callable[[ChildProcess, ChildMessage], None], on_gone: Callable[[ChildProcess], None]
+    ) -> None:
+        self.pid = 0
+        self.exit_code: int | None = None
+        self._on_message = on_message
+        self._on_gone = on_gone
+        self._frames = FrameReader()
+        self._decoder: msgspec.msgpack.Decoder[ChildMessage] = msgspec.msgpack.Decoder(ChildMessage)
+        self._transport: asyncio.WriteTransport | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._reaper: asyncio.Task[None] | None = None
+        # What it is told before it is there.
+        self._early: list[bytes] = []
+        self._is_killed = False
+        self._hung_up = asyncio.Event()
+
+    async def start(self, environment: Mapping[str, str] | None, folder: str | None) -> None:
+        """Start the process.
+
+        Args:
+            environment: Its variables; None = this process's.
+            folder: Its working directory; None = this process's.
+
+        Raises:
+            OSError: The system has no room for another process.
+
+        """
+        loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)  # noqa: FBT003
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-P",
+                "-c",
+                _MAIN,
+                json.dumps([path or str(Path.cwd()) for path in sys.path]),
+                str(theirs.fileno()),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+                env=environment,
+                cwd=folder,
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self.pid = self._process.pid
+        self._reaper = loop.create_task(self._reap(self._process), name=f"rsm-child-{self.pid}")
+        await loop.connect_accepted_socket(lambda: self, ours)
+        if self._is_killed:
+            self.kill()
+
+    def send(self, message: ParentMessage) -> None:
+        """Say something to the child; it reaches it when it has started."""
+        text = encode_frame(message)
+        if self._transport is None:
+            self._early.append(text)
+        else:
+            self._transport.write(text)
+
+    def kill(self) -> None:
+        """Kill it, and all that it has started."""
+        self._is_killed = True
+        if self._process is not None and self.exit_code is None:
+            # A pid that was reaped may be somebody else's: `exit_code` is set by whoever reaps.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+    async def wait_gone(self) -> None:
+        """Wait until it was reaped."""
+        if self._reaper is not None:
+            await asyncio.wait([self._reaper])
+
+    # ---- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Say what has waited."""
+        self._transport = cast("asyncio.WriteTransport", transport)
+        self._transport.writelines(self._early)
+        self._early.clear()
+
+    def data_received(self, data: bytes) -> None:
+        """Hand on what the child says; one that says nonsense is killed."""
+        try:
+            for text in self._frames.feed(data):
+                self._on_message(self, self._decoder.decode(text))
+        except (ValueError, msgspec.MsgspecError):
+            self.kill()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - whatever it was, it is over
+        """Kill what has hung up but lives on: it is of no use."""
+        self._hung_up.set()
+        self.kill()
+
+    async def _reap(self, process: asyncio.subprocess.Process) -> None:
+        code = await process.wait()
+        # Before anything else runs: from here on the pid is not ours.
+        self.exit_code = code
+        # What it started is in its group, and ends with it.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        # What it said last is still to be read.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS_S):
+                await self._hung_up.wait()
+        if self._transport is not None:
+            self._transport.close()
+        self._on_gone(self)
+
+
+def exit_words(exit_code: int | None) -> str:
+    """Return how a process ended."""
+    if exit_code is None:
+        return "cannot be reached"
+    if exit_code >= 0:
+        return f"ended by itself with exit code {exit_code}"
+    try:
+        name = signal.Signals(-exit_code).name
+    except ValueError:
+        name = f"signal {-exit_code}"
+    hint = "; if nobody did it, the system may have been short of memory" if name == "SIGKILL" else ""
+    return f"was killed by {name}{hint}"
