@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from broker.core.rules import BrokerRules
+from broker.http.settings import HttpSettings
 from ledger.errors import UsageError
 from rsm_spark.store.service import StoreSettings
 
-__all__ = ["DEFAULT_LOG", "BrokerSettings"]
+__all__ = ["DEFAULT_LOG", "WORKER_LEASE_S", "WORKER_PING_S", "BrokerSettings"]
 
 DEFAULT_LOG = "broker"
+WORKER_LEASE_S = 30.0
+WORKER_PING_S = 10.0
 _LEASE_S_MIN = 1.0
+_PING_S_MIN = 0.1
 
 
 class BrokerSettings(StoreSettings, frozen=True, kw_only=True):
@@ -18,25 +21,18 @@ class BrokerSettings(StoreSettings, frozen=True, kw_only=True):
 
     Attributes:
         log: Name of its log.
-        http_port: Of the HTTP API; 0 = the system chooses; None = no HTTP.
-        http_bind: Address that the HTTP API listens on; beyond loopback only with TLS and tokens.
-        http_advertise: "host" or "host:port" that HTTP clients are sent to; "" = where it listens.
-        tokens_file: Tokens of tenants and administrators (TOML); None = whoever reaches it is an administrator,
-            on loopback only.
-        ready_lag_ms: A follower whose state may be older than this is not ready.
+        http: Of the HTTP API; None = there is none.
+        rules: How long things are kept, and the like.
         worker_lease_s: How long a worker whose stream is down keeps its runs.
         worker_ping_s: A worker that has said nothing for so long pings.
 
     """
 
     log: str = DEFAULT_LOG
-    http_port: int | None = 0
-    http_bind: str = "127.0.0.1"
-    http_advertise: str = ""
-    tokens_file: Path | None = None
-    ready_lag_ms: int = 10_000
-    worker_lease_s: float = 30.0
-    worker_ping_s: float = 10.0
+    http: HttpSettings | None = HttpSettings()
+    rules: BrokerRules = BrokerRules()
+    worker_lease_s: float = WORKER_LEASE_S
+    worker_ping_s: float = WORKER_PING_S
 
     def __post_init__(self) -> None:
         """Refuse what cannot work.
@@ -46,7 +42,7 @@ class BrokerSettings(StoreSettings, frozen=True, kw_only=True):
 
         """
         super().__post_init__()
-        if self.worker_lease_s < _LEASE_S_MIN or not 0.1 <= self.worker_ping_s <= self.worker_lease_s:
+        if self.worker_lease_s < _LEASE_S_MIN or not _PING_S_MIN <= self.worker_ping_s <= self.worker_lease_s:
             raise UsageError(
                 f"worker lease {self.worker_lease_s:g} s, ping {self.worker_ping_s:g} s: a lease has at least "
                 f"{_LEASE_S_MIN:g} s, and workers ping at least once in it"

@@ -1,0 +1,203 @@
+"""The broker's end of one worker's stream: one gRPC message for all that has gathered, either way.
+
+`run` writes what is to be handed over; a task reads. A worker that does not take what it is sent is cut off: what was
+not delivered is given back when it comes again. One that says nothing for several pings is cut off too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from broker.core.commands import HeldRun
+from broker.core.worker_messages import AssignedRun, FromBroker, FromWorker, WorkerWelcome
+from broker.grpc.worker_codec import decode_from_worker, encode_from_broker
+from rsm_spark.errors import InvalidCommandError
+
+__all__ = ["ServedWorker"]
+
+_MESSAGE_BYTES = 1024 * 1024
+"""Payloads of one message, before the last of them."""
+_QUEUE_BYTES_MAX = 64 * 1024 * 1024
+"""Payloads that wait for a worker that reads slowly."""
+_IN_WORK_BYTES_MAX = 8 * 1024 * 1024
+"""Ends that a worker has told and the log does not know yet; beyond it, its stream is read no further."""
+_RUN_BYTES = 200
+_END_S = 5.0
+"""How long the last message of a stream may take."""
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class ServedWorker:
+    """See the module; a `WorkerLink`.
+
+    Args:
+        context: gRPC's.
+        epoch: Returns the leader's epoch, for every message.
+        on_said: Takes what the worker says, in order.
+
+    Attributes:
+        heard_at: When it said something last.
+
+    """
+
+    def __init__(
+        self, context: Any, epoch: Callable[[], int], on_said: Callable[[ServedWorker, FromWorker], None]
+    ) -> None:
+        self._context = context
+        self._epoch = epoch
+        self._on_said = on_said
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[Any] | None = None
+        self._welcome: WorkerWelcome | None = None
+        self._runs: list[AssignedRun] = []
+        self._cancels: list[HeldRun] = []
+        self._acknowledged: list[int] = []
+        self._pong = 0
+        self._last: FromBroker | None = None
+        self._abort: tuple[grpc.StatusCode, str] | None = None
+        self._has_ended = False
+        self._queue_bytes = 0
+        self._in_work = 0
+        self._wake: asyncio.Future[None] | None = None
+        self._room: asyncio.Future[None] | None = None
+        self.heard_at = self._loop.time()
+
+    # ---- what is handed over
+
+    def welcome(self, welcome: WorkerWelcome) -> None:
+        """Serve it."""
+        self._welcome = welcome
+        self._wake_up()
+
+    def assign(self, run: AssignedRun) -> None:
+        """Hand over a run."""
+        if self._last is not None:
+            return
+        self._runs.append(run)
+        self._queue_bytes += len(run.payload) + _RUN_BYTES
+        if self._queue_bytes > _QUEUE_BYTES_MAX + len(run.payload):
+            self.cut(f"it does not read: {self._queue_bytes} bytes wait for it")
+        self._wake_up()
+
+    def cancel(self, run: HeldRun) -> None:
+        """Ask it to end a run."""
+        self._cancels.append(run)
+        self._wake_up()
+
+    def acknowledge(self, assignment_ids: Sequence[int]) -> None:
+        """Say that these ends are in the log."""
+        self._acknowledged += assignment_ids
+        self._wake_up()
+
+    def change_work(self, size: int) -> None:
+        """Take note that so much more of what it said, or less, is on its way into the log."""
+        self._in_work += size
+        if size < 0:
+            self._wake_up()
+            if self._room is not None and not self._room.done():
+                self._room.set_result(None)
+
+    def pong(self, number: int) -> None:
+        """Answer its ping."""
+        self._pong = number
+        self._wake_up()
+
+    def end(self, *, leader: str = "", refused: str = "") -> None:
+        """End the stream; what was not sent yet is not sent any more."""
+        if self._last is None:
+            self._last = FromBroker(self._epoch(), leader=leader, refused=refused)
+            self._runs.clear()
+            self._cancels.clear()
+            self._wake_up()
+            self._loop.call_later(_END_S, self.cut, "it does not read")
+
+    def cut(self, reason: str) -> None:
+        """End the stream at once, without a word."""
+        if self._task is not None and not self._task.done():
+            _LOGGER.warning("a worker's stream is cut off: %s", reason)
+            self._task.cancel()
+
+    # ---- the stream
+
+    async def run(self) -> None:
+        """Serve the stream to its end; the worker's hello has been read."""
+        self._task = asyncio.current_task()
+        reader = self._loop.create_task(self._read())
+        try:
+            while True:
+                if self._last is not None:
+                    if self._last.leader or self._last.refused:
+                        await self._context.write(encode_from_broker(self._last))
+                    break
+                if self._has_gathered:
+                    await self._context.write(encode_from_broker(self._gather()))
+                elif self._has_ended and (self._abort is not None or self._in_work <= 0):
+                    break  # What it has told is in the log, and acknowledged.
+                else:
+                    self._wake = self._loop.create_future()
+                    await self._wake
+            if self._abort is not None:
+                await self._context.abort(*self._abort)
+        finally:
+            self._task = None
+            reader.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await reader
+
+    @property
+    def _has_gathered(self) -> bool:
+        return bool(self._runs or self._acknowledged or self._cancels or self._pong or self._welcome is not None)
+
+    def _gather(self) -> FromBroker:
+        """Take what is to be sent next: all of it, unless it is very large."""
+        runs, size = self._runs, 0
+        for place, run in enumerate(runs):
+            size += len(run.payload) + _RUN_BYTES
+            if size > _MESSAGE_BYTES:
+                runs, self._runs = runs[: place + 1], runs[place + 1 :]
+                break
+        else:
+            self._runs = []
+        self._queue_bytes -= size
+        welcome, self._welcome = self._welcome, None
+        acknowledged, self._acknowledged = self._acknowledged, []
+        # Runs to cancel go behind those that are assigned.
+        cancels: list[HeldRun] = []
+        if not self._runs:
+            cancels, self._cancels = self._cancels, []
+        pong, self._pong = self._pong, 0
+        return FromBroker(self._epoch(), welcome, runs, acknowledged, cancels, pong)
+
+    async def _read(self) -> None:
+        try:
+            while (text := await self._context.read()) is not grpc.aio.EOF:
+                self.heard_at = self._loop.time()
+                said = decode_from_worker(text)
+                if said.hello is not None:
+                    raise InvalidCommandError("a worker says hello once a stream")  # noqa: TRY301
+                while self._in_work > _IN_WORK_BYTES_MAX:
+                    self._room = self._loop.create_future()
+                    await self._room
+                self._on_said(self, said)
+        except InvalidCommandError as error:
+            self._abort = grpc.StatusCode.INVALID_ARGUMENT, str(error)
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            _LOGGER.exception("a worker's stream ends: what it said could not be dealt with")
+            self._abort = grpc.StatusCode.INTERNAL, "the broker failed on this message; its log says why"
+        finally:
+            self._has_ended = True
+            self._wake_up()
+
+    def _wake_up(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
