@@ -6,7 +6,7 @@ ARGS ?=
 PARALLEL := -n 2 --dist loadfile
 PYTEST := .venv/bin/pytest
 
-.PHONY: help setup demo test test-all check sim bench bench-ledger bench-store bench-spark conf lock
+.PHONY: help setup demo test test-all check sim bench bench-ledger bench-store bench-broker bench-spark conf lock
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,7 +29,7 @@ check: setup ## Lint, types, layers and tidiness only
 sim: setup ## Seeded simulations: SEEDS=1000 says how many
 	@RSM_SIM_SEEDS=$(SEEDS) $(PYTEST) tests/sim
 
-bench: bench-ledger bench-store bench-spark ## All benches; each prints one JSON line a figure
+bench: bench-ledger bench-store bench-broker bench-spark ## All benches; each prints one JSON line a figure
 
 bench-ledger: setup ## Adds and reads of the ledger, beside Apache BookKeeper and NATS JetStream
 	@.venv/bin/python -m tests.bench.bench_ledger
@@ -37,11 +37,14 @@ bench-ledger: setup ## Adds and reads of the ledger, beside Apache BookKeeper an
 bench-store: setup ## Puts, gets, failover and boots of the map, beside etcd
 	@.venv/bin/python -m tests.bench.bench_store
 
+bench-broker: setup ## Submits, dispatch, backlogs, failover and snapshots of the task broker
+	@.venv/bin/python -m tests.bench.bench_broker
+
 bench-spark: setup ## Streaming from the ledger into Spark and Delta
 	@.venv/bin/python -m tests.bench.bench_spark
 
 conf: setup ## Write conf/ anew: a commented file for each process, with every option and its default
-	@for process in autorecovery bookie store; do .venv/bin/rsm config example $$process >conf/$$process.toml || exit 1; done
+	@for process in autorecovery bookie broker store; do .venv/bin/rsm config example $$process >conf/$$process.toml || exit 1; done
 
 lock: setup ## Solve requirements.lock anew, keeping what still fits; UPGRADE=1 takes the newest versions
 	@tools/lock.sh $(if $(UPGRADE),--upgrade)
