@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
-from collections.abc import Callable
 
 from broker.http import code, events, limits, meta, tasks, tenants, transactions
 from broker.http.edge import Edge
@@ -19,14 +18,7 @@ from broker.http.tokens import Tokens
 __all__ = ["create_app"]
 
 
-def create_app(
-    broker: Broker,
-    settings: HttpSettings,
-    hosts: HostCheck,
-    tokens: Tokens | None,
-    *,
-    metrics: Callable[[], bytes] | None = None,
-) -> Edge:
+def create_app(broker: Broker, settings: HttpSettings, hosts: HostCheck, tokens: Tokens | None) -> Edge:
     """Return the application.
 
     Args:
@@ -34,12 +26,11 @@ def create_app(
         settings: See `HttpSettings`.
         hosts: Names under which it is asked.
         tokens: Who may; None = everybody is the administrator.
-        metrics: Prometheus' text of the process.
 
     """
 
     def all_metrics() -> bytes:
-        return (metrics() if metrics is not None else b"") + telemetry.text()
+        return broker.metrics() + telemetry.text()
 
     @functools.cache
     def description() -> bytes:

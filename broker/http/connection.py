@@ -144,6 +144,11 @@ class HttpConnection(HttpToolsProtocol):
         elif (self.cycle is None or self.cycle.response_complete) and now_s - self._active_s > settings.idle_s:
             self.transport.close()
 
+    def leave(self) -> None:
+        """Close, once what was written has gone."""
+        if not self.transport.is_closing():
+            self.transport.close()
+
     def _refuse(self, problem: Problem) -> None:
         """Answer and close, unless an answer is on its way already."""
         cycle = self.cycle

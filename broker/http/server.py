@@ -8,7 +8,7 @@ import functools
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Self
 
 import uvicorn
@@ -27,6 +27,7 @@ __all__ = ["HttpServer"]
 
 _BACKLOG = 1_024
 _SWEEP_S = 1.0
+_CANCEL_S = 1.0
 
 
 class HttpServer:
@@ -35,7 +36,6 @@ class HttpServer:
     Args:
         broker: What is asked.
         settings: See `HttpSettings`.
-        metrics: Prometheus' text of the process, to which that of HTTP is added; None = that alone.
 
     Attributes:
         address: "host:port" that clients are told.
@@ -47,7 +47,7 @@ class HttpServer:
 
     """
 
-    def __init__(self, broker: Broker, settings: HttpSettings, *, metrics: Callable[[], bytes] | None = None) -> None:
+    def __init__(self, broker: Broker, settings: HttpSettings) -> None:
         self._settings = settings
         _check_exposure(settings)
         self._tls = _tls(settings)
@@ -65,7 +65,7 @@ class HttpServer:
         if settings.advertise and names:
             names.append(_host(self.address))
         hosts = HostCheck(settings.bind, names, is_encrypted=self._tls is not None)
-        self.edge = create_app(broker, settings, hosts, tokens, metrics=metrics)
+        self.edge = create_app(broker, settings, hosts, tokens)
         self._server = _Server(self._config())
         self._serving: asyncio.Task[None] | None = None
 
@@ -79,6 +79,8 @@ class HttpServer:
             lifespan="off",
             interface="asgi3",
             log_config=None,
+            # What it says below that, any client can make it say; a thousand times a second.
+            log_level="error",
             access_log=False,
             # What a proxy says of its client is not believed.
             proxy_headers=False,
@@ -145,6 +147,24 @@ class _Server(uvicorn.Server):
         """Begin to serve."""
         await super().startup(sockets)
         self.ready.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more connections, let what runs end within the time for it, break off what is left."""
+        del sockets
+        for server in self.servers:
+            server.close()
+        state = self.server_state
+        for connection in list(state.connections):
+            connection.shutdown()
+        if state.tasks:
+            _, late = await asyncio.wait(list(state.tasks), timeout=self.config.timeout_graceful_shutdown)
+            for task in late:
+                task.cancel("the server stops")
+            if late:
+                await asyncio.wait(late, timeout=_CANCEL_S)
+        for connection in list(state.connections):
+            assert isinstance(connection, HttpConnection)
+            connection.leave()
 
     async def main_loop(self) -> None:
         """Keep the date, and look after slow connections, once a second."""

@@ -36,9 +36,10 @@ __all__ = [
 ]
 
 _YEARS_S = 100 * 365 * 86_400
+_LAST_MS = 253_402_300_799_999  # The end of the year 9999.
 
 Name = Annotated[str, Meta(max_length=NAME_BYTES_MAX)]
-Milliseconds = Annotated[int, Meta(ge=0, le=_YEARS_S * 1_000, description="ms since 1970, or a time in ms; 0 = none")]
+Milliseconds = Annotated[int, Meta(ge=0, le=_LAST_MS, description="ms since 1970, or a time in ms; 0 = none")]
 Seconds = Annotated[float, Meta(ge=0, le=_YEARS_S)]
 TaskId = Annotated[int, Meta(ge=1, le=2**53)]
 _Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
