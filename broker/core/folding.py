@@ -34,7 +34,7 @@ FOLDS: dict[int, Callable[[BrokerState, tuple[Any, ...], int, RowChange], None]]
     RecordType.TRANSACTION_COMMITTED: tasks.transaction_committed,
     RecordType.TRANSACTION_ROLLED_BACK: tasks.transaction_rolled_back,
     RecordType.TRANSACTION_GIVEN_UP: tasks.transaction_given_up,
-    RecordType.WORKER_CONNECTED: policies.worker_changed,
+    RecordType.WORKER_CONNECTED: policies.worker_connected,
     RecordType.WORKER_CHANGED: policies.worker_changed,
     RecordType.WORKER_DIED: policies.worker_changed,
     RecordType.WORKER_REMOVED: policies.worker_removed,

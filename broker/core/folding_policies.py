@@ -29,31 +29,35 @@ __all__ = [
     "tenant_removed",
     "tenant_set",
     "worker_changed",
+    "worker_connected",
     "worker_removed",
 ]
 
 _OFFER = msgspec.json.Decoder(WorkerOffer)
 
 
-def worker_changed(state: BrokerState, fields: tuple[Any, ...], revision: int, change: RowChange) -> None:
-    """Take notice that a worker came, offers something else, or is gone."""
+def worker_changed(state: BrokerState, fields: tuple[Any, ...], revision: int, change: RowChange) -> None:  # noqa: ARG001
+    """Take notice that a worker offers something else, or is gone."""
     worker_id = fields[0]
     row = WorkerRow(*fields[1:])
-    before = state.workers.get(worker_id)
     offer = _OFFER.decode(row.offer)
     state.workers[worker_id] = row
     state.offers[worker_id] = offer
     state.scheduler.set_worker(worker_id, offer if row.status == WorkerStatus.CONNECTED else None)
     state.logged_ms = row.changed_ms
-    is_back = row.status == WorkerStatus.CONNECTED and (
-        before is None or before.status != WorkerStatus.CONNECTED or before.connected_ms != row.connected_ms
-    )
-    if is_back and state.outbox.is_open and change.table:
-        # It has said what it has: what it never got waits again, but what it is to cancel it may not have heard.
-        state.outbox.drop_worker(worker_id)
-        for task in state.index.runs_of(worker_id):
-            if task.flags & TaskFlag.CANCEL:
-                state.outbox.add(revision, OutboxKind.CANCEL, worker_id, task.task_id, task.assignment_id)
+
+
+def worker_connected(state: BrokerState, fields: tuple[Any, ...], revision: int, change: RowChange) -> None:
+    """Take notice that a worker came, and said what it has.
+
+    What waits to be sent to it is settled by that; only what it is to cancel it may not have heard.
+    """
+    worker_changed(state, fields, revision, change)
+    worker_id = fields[0]
+    state.outbox.drop_worker(worker_id)
+    for task in state.index.runs_of(worker_id):
+        if task.flags & TaskFlag.CANCEL:
+            state.outbox.add(revision, OutboxKind.CANCEL, worker_id, task.task_id, task.assignment_id)
 
 
 def worker_removed(state: BrokerState, fields: tuple[Any, ...], revision: int, change: RowChange) -> None:  # noqa: ARG001
