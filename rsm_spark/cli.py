@@ -46,6 +46,7 @@ _SUMMARIES = {
     "autorecovery": "Keep all copies of ledgers complete when bookies are lost.",
     "store": "Run a replica of the state store.",
     "broker": "Run a task broker.",
+    "worker": "Run a worker: a process that runs tasks of the broker.",
     "map": "Put, get, scan: the replicated map.",
     "task": "Submit tasks, look at them, wait for them, cancel them.",
     "tenant": "Set what tenants are entitled to; pause, drain and resume their tasks.",
