@@ -1,0 +1,10 @@
+"""`python -m broker run …` is `rsm broker run …`."""
+
+from __future__ import annotations
+
+from broker.cli import app
+
+__all__: list[str] = []
+
+if __name__ == "__main__":
+    app(prog_name="rsm broker")
