@@ -1,0 +1,183 @@
+"""Why a task waits: the exact limit and who uses it up, or its place."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
+
+from broker.core.scheduling.board import Board
+from broker.core.scheduling.gates import Gate
+from broker.core.scheduling.lines import Line, Waiting
+from broker.core.scheduling.workers import Worker
+from broker.core.shown import Explanation
+from broker.core.statuses import TaskStatus
+
+__all__ = ["explain"]
+
+_USERS_NAMED = 3
+
+
+def explain(board: Board, task_id: int) -> Explanation:
+    """Say why a waiting task waits.
+
+    Raises:
+        KeyError: It does not wait.
+
+    """
+    task = board.waiting[task_id]
+    reason, text = _held(board, task) or _closed(board, task.line) or _unplaceable(board, task.line) or ("runnable", "")
+    place = _place(board, task)
+    if reason in {"runnable", "workers-full"}:
+        before = f"{_tasks(place)} of tenant {task.line.tenant.name} {'is' if place == 1 else 'are'} before it"
+        others = _others(board, task.line)
+        text = "; ".join(part for part in (text or "it can run", before, others) if part)
+    return Explanation(int(TaskStatus.WAITING), reason, text, place)
+
+
+def _tasks(count: int) -> str:
+    return "1 task" if count == 1 else f"{count} tasks"
+
+
+def _place(board: Board, task: Waiting) -> int:
+    """Count the tasks of the tenant that come before a task, whatever class they are of."""
+    return sum(_before(board, line, task.order) for line in task.line.tenant.lines.values() if line.count)
+
+
+def _before(board: Board, line: Line, order: int) -> int:
+    if line.size > line.count:
+        line.compact(board.waiting)
+    return (
+        bisect_left(line.fifo, order)
+        + sum(other < order for other in line.late)
+        + sum(other < order for queue in line.keyed.values() for other in queue)
+    )
+
+
+def _held(board: Board, task: Waiting) -> tuple[str, str] | None:
+    line = task.line
+    name, task_type = line.tenant.name, line.task_class.type
+    if task.key and task.key in line.held:
+        of_type = "" if ("", task.key) in line.tenant.held_keys else f" and type {task_type.name}"
+        return "key-held", f"key {task.key} of tenant {name}{of_type} is held"
+    for gate, what in (
+        (board.hold, "everything"),
+        (task_type.hold, f"type {task_type.name}"),
+        (line.tenant.hold, f"tenant {name}"),
+        (line.tenant.type_hold(task_type.name), f"type {task_type.name} of tenant {name}"),
+    ):
+        if gate.limit is not None:
+            return "held", f"{what} is held"
+    return None
+
+
+def _closed(board: Board, line: Line) -> tuple[str, str] | None:
+    for gate, amount in (*line.gates, *line.task_class.gates):
+        if not gate.admits(amount):
+            return gate.kind, _gate_text(board, gate, amount)
+    return None
+
+
+def _gate_text(board: Board, gate: Gate, amount: int) -> str:
+    if gate.kind == "tenant-limit":
+        return f"tenant {gate.tenant} runs {gate.used} of its {_tasks(gate.limit or 0)}"
+    if gate.kind == "tenant-type-limit":
+        return f"tenant {gate.tenant} runs {gate.used} of its {_tasks(gate.limit or 0)} of type {gate.type}"
+    of = " and ".join(
+        part for part in (gate.tenant and f"tenant {gate.tenant}", gate.type and f"type {gate.type}") if part
+    )
+    text = f"resource {gate.resource}{' of ' + of if of else ''}: {gate.used} of {gate.limit} in use"
+    users = [] if gate.tenant else _users(board, gate)
+    if users:
+        text += f" ({', '.join(users)})"
+    return f"{text}, this task needs {amount}"
+
+
+def _users(board: Board, gate: Gate) -> list[str]:
+    """Return who uses most of a resource."""
+    uses = sorted(
+        (-other.used, other.tenant)
+        for (resource, tenant, task_type), other in board.gates.items()
+        if resource == gate.resource and tenant and task_type == gate.type and other.used
+    )
+    named = [f"tenant {tenant} {-used}" for used, tenant in uses[:_USERS_NAMED]]
+    return [*named, f"{len(uses) - _USERS_NAMED} more tenants"] if len(uses) > _USERS_NAMED else named
+
+
+def _unplaceable(board: Board, line: Line) -> tuple[str, str] | None:
+    """Return why no worker can take a task of a line now, or None if one can."""
+    task_class = line.task_class
+    serving = [worker for worker in board.workers.values() if worker.seat(task_class) is not None]
+    if not serving:
+        return "no-worker", _nobody(board, line)
+    obstacles = Counter(_obstacle(worker, line) for worker in serving)
+    if obstacles[""]:
+        return None
+    # Named is what stands in the way on most of them; of equals the first.
+    reason = max(("workers-full", "worker-resource", "tenant-share"), key=lambda word: obstacles[word])
+    which = f"the {len(serving)} workers that serve it" if len(serving) > 1 else "the worker that serves it"
+    task_type = task_class.type.name
+    if reason == "workers-full":
+        seats = [(worker, worker.seat(task_class)) for worker in serving]
+        free = sum(worker.profile.threads - worker.running for worker in serving if worker.profile)
+        if free > 0:
+            threads = sum(seat.threads for _, seat in seats if seat)
+            return reason, f"all {threads} threads for type {task_type} of {which} are busy"
+        threads = sum(worker.profile.threads for worker in serving if worker.profile)
+        return reason, f"all {threads} threads of {which} are busy"
+    if reason == "worker-resource":
+        needs = ", ".join(sorted(set(_local_needs(serving, line))))
+        return reason, f"no worker has enough left: {needs}"
+    return reason, f"tenant {line.tenant.name} has its share of the threads for type {task_type} on {which}"
+
+
+def _obstacle(worker: Worker, line: Line) -> str:
+    """Return what keeps a worker that serves a class from taking a task of a line now; "" = nothing."""
+    task_class = line.task_class
+    task_type = task_class.type.name
+    seat = worker.seat(task_class)
+    profile = worker.profile
+    assert seat is not None
+    assert profile is not None
+    if worker.running >= profile.threads or worker.by_type.get(task_type, 0) >= seat.threads:
+        return "workers-full"
+    if not worker.has_room(seat, task_type):
+        return "worker-resource"
+    return "" if worker.has_share(seat, line.tenant.name, task_type) else "tenant-share"
+
+
+def _local_needs(serving: list[Worker], line: Line) -> Iterator[str]:
+    for worker in serving:
+        seat = worker.seat(line.task_class)
+        for name, amount, most in seat.amounts if seat else ():
+            if worker.amounts.get(name, 0) + amount > most:
+                yield f"resource {name}, of which this task needs {amount} on one worker"
+
+
+def _nobody(board: Board, line: Line) -> str:
+    task_class = line.task_class
+    text = f"no connected worker serves group {task_class.group} and type {task_class.type.name}"
+    offers = [worker.profile.offer for worker in board.workers.values() if worker.profile is not None]
+    if any(offer.rank_of(task_class.group) is not None and offer.threads_for(task_class.type.name) for offer in offers):
+        needs = ", ".join(f"{amount} of {name}" for name, amount in task_class.resources)
+        return f"{text} and has {needs}"
+    return text
+
+
+def _others(board: Board, line: Line) -> str:
+    """Say how many tasks of others wait for workers that serve a line."""
+    profiles = {id(worker.profile): worker.profile for worker in board.workers.values() if worker.profile is not None}
+    serving = [profile for profile in profiles.values() if profile.seat(line.task_class) is not None]
+    tenants: set[str] = set()
+    tasks = 0
+    for tenant in board.tenants.values():
+        if tenant is line.tenant or not tenant.account.waiting:
+            continue
+        for other in tenant.lines.values():
+            if other.count and any(profile.seat(other.task_class) is not None for profile in serving):
+                tenants.add(tenant.name)
+                tasks += other.count
+    if not tasks:
+        return ""
+    whose = "1 other tenant" if len(tenants) == 1 else f"{len(tenants)} other tenants"
+    return f"{_tasks(tasks)} of {whose} wait for the same workers"

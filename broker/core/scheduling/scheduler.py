@@ -1,0 +1,193 @@
+"""The scheduler: what waits, what runs, and what starts next. Pure, and no part of the tables: rebuilt from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from broker.core.policies import TenantPolicy, WorkerOffer
+from broker.core.scheduling.accounts import CREDIT_MS_MAX
+from broker.core.scheduling.board import Board, Running
+from broker.core.scheduling.demand import Demand
+from broker.core.scheduling.dispatching import Dispatcher
+from broker.core.scheduling.explaining import explain
+from broker.core.scheduling.lines import Waiting, order_of
+from broker.core.scheduling.rules import set_hold, set_limit, set_tenant, set_worker
+from broker.core.scheduling.validation import validate
+from broker.core.shown import Explanation
+
+__all__ = ["Scheduler"]
+
+
+class Scheduler:
+    """Kept by every replica; asked for assignments on the leader.
+
+    Built anew from the tables (`resume` for what runs, `enqueue` for what waits, and the policies) it knows the same
+    tasks, limits and uses of them as the one that was kept up to date. Virtual times are not in the tables: after a
+    rebuild all tenants start even.
+    """
+
+    def __init__(self) -> None:
+        self._board = Board()
+        self._dispatcher = Dispatcher(self._board)
+
+    # ---- tasks
+
+    def enqueue(self, demand: Demand) -> None:
+        """Have a task wait."""
+        board = self._board
+        task_id = demand.task_id
+        assert task_id not in board.waiting, f"task {task_id} waits already"
+        assert task_id not in board.running, f"task {task_id} runs"
+        line = board.line(demand)
+        order = order_of(task_id, demand.priority)
+        board.waiting[task_id] = Waiting(line, order, demand.since_ms, demand.key)
+        line.add(order, demand.key)
+        line.task_class.waiting += 1
+        account = line.account
+        account.waiting += 1
+        if (line.count == 1 or demand.key) and line.parked_on is None:
+            if account.waiting == 1:
+                board.start_at_floor(line)
+            board.line_ready(line)
+
+    def withdraw(self, task_id: int) -> None:
+        """Have a task wait no more, without having been started; nothing happens if it does not wait."""
+        board = self._board
+        task = board.waiting.pop(task_id, None)
+        if task is not None:
+            line = task.line
+            line.forget(task.order, board.waiting)
+            line.task_class.waiting -= 1
+            line.account.waiting -= 1
+
+    def change(self, demand: Demand) -> None:
+        """Change what a waiting task asks for."""
+        assert demand.task_id in self._board.waiting, f"task {demand.task_id} does not wait"
+        self.withdraw(demand.task_id)
+        self.enqueue(demand)
+
+    def start(self, task_id: int, worker_id: str, now_ms: int) -> None:
+        """Count a waiting task as running."""
+        board = self._board
+        task = board.waiting.pop(task_id)
+        line = task.line
+        task_class = line.task_class
+        line.forget(task.order, board.waiting)
+        task_class.waiting -= 1
+        account = line.account
+        account.waiting -= 1
+        expected = account.durations.get(task_class.type.name, task_class.type.duration)
+        expected_ms = int(expected) if expected > 0 else 0
+        arena = account.arena
+        virtual_time = account.virtual_time(now_ms)
+        if virtual_time > arena.floor:
+            arena.floor = virtual_time
+        elif virtual_time < arena.floor - CREDIT_MS_MAX:
+            account.raise_to(arena.floor - CREDIT_MS_MAX, now_ms)
+        account.start(expected_ms, now_ms)
+        line.tenant.note_wait(now_ms - task.since_ms)
+        self._run(task_id, Running(line, board.worker(worker_id), now_ms, expected_ms))
+        board.now_ms = max(board.now_ms, now_ms)
+
+    def resume(self, demand: Demand, worker_id: str, since_ms: int) -> None:
+        """Count a task as running that does already."""
+        board = self._board
+        assert demand.task_id not in board.waiting, f"task {demand.task_id} waits"
+        assert demand.task_id not in board.running, f"task {demand.task_id} runs already"
+        line = board.line(demand)
+        line.account.resume(since_ms)
+        self._run(demand.task_id, Running(line, board.worker(worker_id), since_ms, 0))
+
+    def _run(self, task_id: int, running: Running) -> None:
+        """Count what a task uses."""
+        board = self._board
+        board.running[task_id] = running
+        line = running.line
+        task_class = line.task_class
+        task_class.type.running += 1
+        for gate, amount in line.uses:
+            gate.used += amount
+        for gate, amount in task_class.uses:
+            gate.used += amount
+        running.worker.start(line.account.tenant, task_class, board.next_serial())
+
+    def end(self, task_id: int, now_ms: int) -> None:
+        """Count a running task as running no more."""
+        board = self._board
+        running = board.running.pop(task_id)
+        line, worker = running.line, running.worker
+        task_class = line.task_class
+        task_class.type.running -= 1
+        for gate, amount in line.uses:
+            gate.used -= amount
+            if gate.parked:
+                board.wake(gate)
+        for gate, amount in task_class.uses:
+            gate.used -= amount
+            if gate.parked:
+                board.wake(gate)
+        account = line.account
+        worker.end(account.tenant, task_class)
+        if worker.profile is not None:
+            worker.missed[task_class] = None
+            board.freed[worker] = None
+        elif not worker.running:
+            board.workers.pop(worker.worker_id, None)
+        task_class.type.learn(max(now_ms - running.since_ms, 0))
+        account.end(task_class.type.name, running.expected_ms, running.since_ms, now_ms)
+        if account.queued:
+            board.refresh(account)
+        board.now_ms = max(board.now_ms, now_ms)
+
+    # ---- rules
+
+    def set_worker(self, worker_id: str, offer: WorkerOffer | None) -> None:
+        """Set what a worker offers; None = it gets nothing more, what runs there still counts."""
+        set_worker(self._board, worker_id, offer)
+
+    def set_tenant(self, tenant: str, policy: TenantPolicy | None) -> None:
+        """Set the policy of a tenant; None = the default."""
+        set_tenant(self._board, tenant, policy)
+
+    def set_hold(self, tenant: str, type: str, key: str, is_paused: bool) -> None:  # noqa: A002 - as in the tables
+        """Hold tasks back by tenant, type and key, or no more; "" = any; a key needs its tenant."""
+        set_hold(self._board, tenant, type, key, is_paused)
+
+    def set_limit(self, resource: str, tenant: str, type: str, amount_max: int | None) -> None:  # noqa: A002 - same
+        """Limit what all workers use of a resource, for one tenant or type if they are named; None = no limit."""
+        set_limit(self._board, resource, tenant, type, amount_max)
+
+    # ---- what starts next
+
+    @property
+    def has_work(self) -> bool:
+        """Whether something may be dispatchable; not if nothing has changed since `next_assignments` found no more."""
+        board = self._board
+        return bool(board.dirty) or (bool(board.freed) and bool(board.active))
+
+    def next_assignments(self, now_ms: int) -> Iterator[tuple[int, str]]:
+        """Yield (task, worker) until nothing more can start; the caller has called `start` before it asks for the next.
+
+        It may be left off at any time.
+        """
+        return self._dispatcher.next_assignments(now_ms)
+
+    # ---- what is asked
+
+    def explain(self, task_id: int) -> Explanation:
+        """Say why a waiting task waits.
+
+        Raises:
+            KeyError: It does not wait.
+
+        """
+        return explain(self._board, task_id)
+
+    def validate(self) -> None:
+        """Check every invariant.
+
+        Raises:
+            AssertionError: One does not hold.
+
+        """
+        validate(self._board)
