@@ -48,6 +48,7 @@ class ReplicaCluster:
         replica_count: How many replicas.
         settings: Of each replica.
         machine: Makes the state machine.
+        lake: Snapshots that outlive every replica; None = there is none.
 
     Attributes:
         ghosts: Invariants.
@@ -68,8 +69,10 @@ class ReplicaCluster:
         replica_count: int = 3,
         settings: ReplicaSettings | None = None,
         machine: Callable[[], StateMachine] = CounterMap,
+        lake: MemorySnapshots | None = None,
     ) -> None:
         self.simulation = simulation
+        self.lake = lake
         self.ghosts = Ghosts(simulation.loop.time)
         self.ghosts.on_broken = simulation.loop.fail
         self.settings = settings or ReplicaSettings()
@@ -120,6 +123,7 @@ class ReplicaCluster:
             replica_id=host.name,
             client=client,
             snapshots=self.snapshots[host.name],
+            lake=self.lake,
             peers=SimPeers(self, host),
             advertised=f"{host.name}:1",
             settings=self.settings,

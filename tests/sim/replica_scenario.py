@@ -31,6 +31,7 @@ from rsm_spark.testing.ledger_world import LedgerWorld
 from rsm_spark.testing.nemesis import Nemesis
 from rsm_spark.testing.replica_faults import ReplicaFaults
 from rsm_spark.testing.sessions import SessionClient
+from rsm_spark.testing.snapshots import MemorySnapshots
 from tests.sim.replica_judge import CALM_S_MAX, Judge
 from tests.sim.replica_lacs import LacWatch
 from tests.sim.replica_setup import draw_settings
@@ -97,6 +98,7 @@ class Scenario:
         faults: Mapping[str, Any] | None,
         settings: Mapping[str, Any],
         machine: Callable[[], StateMachine] = CounterMap,
+        lake: MemorySnapshots | None = None,
     ) -> None:
         self.simulation = Simulation(seed)
         self.rng = self.simulation.random("test")
@@ -116,7 +118,7 @@ class Scenario:
                 return TwinClient(world, await self.simulation.metadata.connect(session_timeout_ms=4000))
 
         drawn = msgspec.structs.replace(draw_settings(self.rng), **settings)
-        self.cluster = ReplicaCluster(self.simulation, connect, settings=drawn, machine=machine)
+        self.cluster = ReplicaCluster(self.simulation, connect, settings=drawn, machine=machine, lake=lake)
         self.cluster.listeners.append(self._on_replica)
         self.chain = ChainWatch(self.cluster, self.simulation.metadata, self.world)
         self.lacs: LacWatch | None = LacWatch(self.cluster.ghosts, self.world)

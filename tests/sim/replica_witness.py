@@ -4,8 +4,8 @@
 * `single-writer`    epochs rise with every claim, each is one leadership's; nobody else writes the chain
 * `closed-is-final`  all ledgers of the chain but the last are closed, with the end of their own metadata, for good
 * `no-gap`           ledgers join at the end and leave at the front, their revisions follow one another
-* `acked-is-durable` what is trimmed is held by two disks; a ledger is deleted when the chain names it as being
-                     deleted, or never has named it
+* `acked-is-durable` what is trimmed is held by two disks, one of them the lake if there is one; a ledger is deleted
+                     when the chain names it as being deleted, or never has named it
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from ledger.testing.metadata import SimMetadata
 from ledger.testing.metadata_tree import Change
 from rsm_spark.core.chain import ChainLedger, LogChain, chain_path, decode_chain
 from rsm_spark.core.leadership import LeaderProtocol
+from rsm_spark.runtime.lake_keeping import LAKE_PLACE
 from rsm_spark.testing.cluster import LOG, ReplicaCluster
 from rsm_spark.testing.ledger_world import LedgerWorld
+from rsm_spark.testing.snapshots import MemorySnapshots
 
 __all__ = ["ChainWatch", "witnessed"]
 
@@ -102,7 +104,7 @@ class ChainWatch:
         if len(domains) < 2:
             what = f"ledgers up to revision {closed.last_revision} are trimmed, verified beyond are {sorted(domains)}"
             self._ghosts.fail("acked-is-durable", what)
-        copies = sum(store.holds_beyond(closed.last_revision) for store in cluster.snapshots.values())
+        copies = sum(store.holds_beyond(closed.last_revision) for store in self._stores())
         is_wounded = cluster.simulation.loop.time() - cluster.damaged_s < _WOUNDED_S
         if copies < (1 if is_wounded else 2):
             what = f"ledgers up to revision {closed.last_revision} are trimmed, {copies} disks hold what they said"
@@ -117,9 +119,17 @@ class ChainWatch:
             held = {place: self._held(place) for place in self._ghosts.verified}
             what = f"ledgers up to revision {closed.last_revision} are trimmed, verified are {self._ghosts.verified}"
             self._ghosts.fail("acked-is-durable", f"{what}, on the disks are {held}")
+        if cluster.lake is not None and not (LAKE_PLACE in proven and cluster.lake.holds_beyond(closed.last_revision)):
+            what = f"ledgers up to revision {closed.last_revision} are trimmed, verified are {self._ghosts.verified}"
+            self._ghosts.fail("acked-is-durable", f"{what}, the lake holds {self._held(LAKE_PLACE)}")
+
+    def _stores(self) -> list[MemorySnapshots]:
+        lake = self._cluster.lake
+        return [*self._cluster.snapshots.values(), *([lake] if lake is not None else [])]
 
     def _held(self, place: str) -> list[int]:
-        store = self._cluster.snapshots[place.removeprefix("replica:")]
+        lake, stores = self._cluster.lake, self._cluster.snapshots
+        store = lake if lake is not None and place == LAKE_PLACE else stores[place.removeprefix("replica:")]
         return [manifest.revision for manifest in store.manifests()]
 
     def _judge_ends(self, chain: LogChain) -> None:
