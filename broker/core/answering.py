@@ -185,9 +185,9 @@ def _tenant(state: BrokerState, name: str, running: int) -> TenantShown:
     found = state.index.tenants.get(name)
     by_status = {} if found is None else _by_status([len(ids) for ids in found.sets])
     share = by_status.get(TaskStatus.RUNNING, 0) / running if running else 0.0
-    return TenantShown(
-        name, state.policy(name), name not in state.policies, by_status, share, *state.tenant_waits(name)
-    )
+    dispatched, waits = state.scheduler.waits(name)
+    p50, p99 = (float(waits[int(len(waits) * part)]) if waits else -1.0 for part in (0.5, 0.99))
+    return TenantShown(name, state.policy(name), name not in state.policies, by_status, share, dispatched, p50, p99)
 
 
 def _limit(limit: int) -> int:
@@ -196,14 +196,14 @@ def _limit(limit: int) -> int:
 
 def _limits(state: BrokerState, tenant: str) -> Limits:
     resources = [
-        ResourceShown(resource, of_tenant, of_type, amount_max, state.used(resource, of_tenant, of_type))
+        ResourceShown(resource, of_tenant, of_type, amount_max, state.scheduler.used(resource, of_tenant, of_type))
         for (resource, of_tenant, of_type), (amount_max,) in sorted(state.items(Table.RESOURCES))
         if not tenant or of_tenant in {"", tenant}
     ]
     limited = {shown.resource for shown in resources if not shown.tenant and not shown.type}
     resources += [
         ResourceShown(resource, "", "", None, used)
-        for resource, used in state.resources_in_use()
+        for resource, used in state.scheduler.resources_in_use()
         if resource not in limited and not tenant
     ]
     holds = [

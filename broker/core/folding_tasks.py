@@ -8,7 +8,7 @@ import msgspec
 
 from broker.core.outbox import OutboxKind
 from broker.core.resources import resources_of
-from broker.core.scheduling_port import Demand
+from broker.core.scheduling import Demand
 from broker.core.statuses import ENDED, Outcome, TaskStatus
 from broker.core.tables import PRIORITY_OF_TENANT, Table
 from broker.core.tasks import Task, TaskFlag

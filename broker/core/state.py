@@ -22,7 +22,7 @@ from broker.core.rebuilding import check_index, rebuild
 from broker.core.resources import resources_of
 from broker.core.rows import ProgressRow, StateRow, TaskRow, WorkerRow
 from broker.core.rules import BrokerRules
-from broker.core.scheduling_port import Demand, Scheduler
+from broker.core.scheduling import Demand, Scheduler
 from broker.core.tables import BROKER_DESCRIPTION, PRIORITY_OF_TENANT, Table
 from broker.core.tasks import Task, TaskIndex
 from broker.core.timers import PlanKind, Timers
@@ -128,18 +128,6 @@ class BrokerState(TableMachine):
     def ids(self, table: str) -> Iterator[int]:
         """Iterate over the ids of a table whose key is a task's id."""
         return (_ID.decode(key)[0] for key in self._tables[table].entries)
-
-    def tenant_waits(self, tenant: str) -> tuple[int, float, float]:
-        """Return how many tasks of a tenant were dispatched, and how long they waited: p50, p99 in ms, -1 = none."""
-        return 0, -1.0, -1.0
-
-    def used(self, resource: str, tenant: str, task_type: str) -> int:
-        """Return how much of a resource is in use."""
-        return 0
-
-    def resources_in_use(self) -> list[tuple[str, int]]:
-        """Return what is in use, by resource."""
-        return []
 
     def fresh(self) -> BrokerState:
         """Return an empty state with the same rules."""

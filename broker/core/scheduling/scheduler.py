@@ -174,6 +174,21 @@ class Scheduler:
 
     # ---- what is asked
 
+    def used(self, resource: str, tenant: str = "", type: str = "") -> int:  # noqa: A002 - as in the tables
+        """Return how much of a resource what runs has, in all or of one tenant or type or both; "" = any."""
+        gate = self._board.gates.get((resource, tenant, type))
+        return 0 if gate is None else gate.used
+
+    def resources_in_use(self) -> list[tuple[str, int]]:
+        """Return (resource, amount) of what runs, by name."""
+        gates = self._board.gates.items()
+        return sorted((resource, gate.used) for (resource, *rest), gate in gates if gate.used and not any(rest))
+
+    def waits(self, tenant: str) -> tuple[int, list[int]]:
+        """Return how many tasks of a tenant were started, and how long the last ones waited in ms, ascending."""
+        found = self._board.tenants.get(tenant)
+        return (0, []) if found is None else (found.dispatched, found.last_waits())
+
     def explain(self, task_id: int) -> Explanation:
         """Say why a waiting task waits.
 

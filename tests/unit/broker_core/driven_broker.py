@@ -7,8 +7,8 @@ from typing import Any
 from broker.core import commands as c
 from broker.core import messages
 from broker.core import queries as q
-from broker.core.mapping import Mapper
 from broker.core.machine import BrokerMachine
+from broker.core.mapping import Mapper
 from broker.core.outbox import OutboxKind
 from broker.core.policies import WorkerOffer
 from broker.core.replies import Refused, Submitted

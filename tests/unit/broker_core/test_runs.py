@@ -167,7 +167,7 @@ def test_ends_of_other_workers_runs_and_of_no_task_at_all_are_only_noted(broker:
 
 
 @pytest.mark.parametrize(
-    "end", [dict(status=99), dict(status=4, error="x" * 10_000), dict(status=2, result=bytes(1024 * 1024 + 1))]
+    "end", [{"status": 99}, {"status": 4, "error": "x" * 10_000}, {"status": 2, "result": bytes(1024 * 1024 + 1)}]
 )
 def test_an_end_out_of_bounds_counts_as_a_failure(broker: DrivenBroker, end: dict[str, object]) -> None:
     (task,) = running(broker, Spec("mail", max_attempts=1))
