@@ -1,0 +1,411 @@
+"""Folds the log by rules of its own, record by record, and judges each: it shares no code with the broker's machine.
+
+* `legal`            records follow the states of tasks as `broker.core.statuses` has them
+* `no-phantom`       every task in the log was sent by a client, as it stands there, and is there once
+* `slot-exclusive`   a slot has at most one unfinished task; who has not ended keeps it
+* `limits`           no assignment exceeds what workers offer, tenants may have and resources allow
+* `holds`            nothing is assigned that is paused
+* `at-most-once`     what was started and is at most once is not queued again
+* `at-least-once`    what ends well has run well, with that result; nothing is removed that has not ended
+* `time-is-data`     what is fired by time is not fired before it; all times are logged time
+* `no-orphans`       nothing runs on a dead worker, nothing is prepared in a transaction that is over
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from broker.core.policies import TenantPolicy, WorkerOffer
+from broker.core.statuses import ENDED, Outcome, TaskStatus, WorkerStatus
+from broker.core.tables import BROKER_DESCRIPTION, PRIORITY_OF_TENANT, RecordType
+from broker.testing.witness import Witness, fail
+from rsm_spark.core.envelope import HEADER_BYTES, decode_envelope
+from rsm_spark.core.records import decode_records
+
+__all__ = ["AuditedTask", "Auditor"]
+
+_FIELDS = {record.type: [field.name for field in record.fields] for record in BROKER_DESCRIPTION.records}
+_OVER = 2
+
+
+def _amounts(text: str) -> dict[str, int]:
+    return {name: int(amount) for name, _, amount in (part.rpartition("=") for part in text.split(",") if part)}
+
+
+class AuditedTask:
+    """What the log says of a task."""
+
+    __slots__ = ("assignment_id", "attempts", "due_ms", "ended_ms", "held", "outcome", "row", "status", "worker_id")
+
+    def __init__(self, row: dict[str, Any], status: int) -> None:
+        self.row = row
+        self.status = status
+        self.attempts = 0
+        self.assignment_id = 0
+        self.worker_id = ""
+        self.held: dict[str, int] = {}
+        self.due_ms = row["start_ms"]
+        self.ended_ms = 0
+        self.outcome = ""
+
+
+class Auditor:
+    """See the module.
+
+    Args:
+        witness: Knows what really happened.
+
+    Attributes:
+        revision: Of the last record.
+        logged_ms: Of the last entry.
+        ids: Of tasks, by payload; of those removed too.
+        tasks: By id.
+        assignments: (task, worker) of all that was ever assigned.
+        over: Assignments whose end is in the log, one way or another.
+        replays: How often dead letters were replayed, by task.
+        workers: (status, offer, incarnation) by id.
+        transactions: 1 = open, 0 = committed, `_OVER` = rolled back.
+        counts: Of records, by what they say.
+
+    """
+
+    def __init__(self, witness: Witness) -> None:
+        self.revision = 0
+        self.logged_ms = 0
+        self.ids: dict[bytes, int] = {}
+        self.tasks: dict[int, AuditedTask] = {}
+        self.assignments: dict[int, tuple[int, str]] = {}
+        self.over: dict[int, None] = {}
+        self.replays: dict[int, int] = {}
+        self.workers: dict[str, tuple[int, WorkerOffer, str]] = {}
+        self.transactions: dict[int, int] = {}
+        self.policies: dict[str, TenantPolicy] = {}
+        self.holds: dict[tuple[str, str, str], bool] = {}
+        self.limits: dict[tuple[str, str, str], int] = {}
+        self.slots: dict[tuple[str, str], int] = {}
+        self.counts: Counter[str] = Counter()
+        self._witness = witness
+        self._running: dict[int, AuditedTask] = {}
+        self._slotted: dict[int, None] = {}
+        self._at = ""
+        self._judges: dict[int, Callable[[dict[str, Any]], None]] = {
+            RecordType.TASK_SUBMITTED: self._submitted,
+            RecordType.TASK_CHANGED: self._changed,
+            RecordType.TASK_REMOVED: self._removed,
+            RecordType.TASK_ASSIGNED: self._assigned,
+            RecordType.TASK_ENDED: self._ended,
+            RecordType.TASK_REQUEUED: self._requeued,
+            RecordType.LATE_END: self._late_end,
+            RecordType.SLOT_TAKEN: self._slot_taken,
+            RecordType.SLOT_RELEASED: self._slot_released,
+            RecordType.TRANSACTION_BEGUN: self._begun,
+            RecordType.TRANSACTION_COMMITTED: self._committed,
+            RecordType.TRANSACTION_ROLLED_BACK: self._rolled_back,
+            RecordType.WORKER_CONNECTED: self._worker,
+            RecordType.WORKER_CHANGED: self._worker,
+            RecordType.WORKER_DIED: self._worker,
+            RecordType.WORKER_REMOVED: lambda row: self._forget_worker(row["worker_id"]),
+            RecordType.TENANT_SET: self._tenant,
+            RecordType.TENANT_REMOVED: lambda row: self.policies.pop(row["tenant"], None) and None,
+            RecordType.HOLD_SET: self._hold,
+            RecordType.HOLD_ENDED: lambda row: self.holds.pop((row["tenant"], row["type"], row["key"]), None) and None,
+            RecordType.RESOURCE_LIMITED: self._limited,
+            RecordType.RESOURCE_UNLIMITED: self._unlimited,
+        }
+
+    @property
+    def unfinished(self) -> list[int]:
+        """Return the tasks that have not ended."""
+        return [task_id for task_id, task in self.tasks.items() if task.status not in ENDED]
+
+    def dead_of(self, tenant: str) -> list[int]:
+        """Return the dead letters of a tenant."""
+        tasks = self.tasks.items()
+        return [one for one, task in tasks if task.status == TaskStatus.ERROR and task.row["tenant"] == tenant]
+
+    def take(self, payload: bytes) -> None:
+        """Judge the next confirmed entry."""
+        envelope = decode_envelope(payload)
+        assert envelope.first_revision == self.revision + 1
+        self.logged_ms = envelope.logged_ms
+        for record in decode_records(payload[HEADER_BYTES:]):
+            self.revision += 1
+            names = _FIELDS.get(record.type)
+            if names is None:
+                continue
+            row = dict(zip(names, record.fields, strict=True))
+            self._at = f"revision {self.revision}"
+            judge = self._judges.get(record.type)
+            if judge is not None:
+                judge(row)
+        self._end_entry()
+
+    def _end_entry(self) -> None:
+        holders: dict[tuple[str, str], int] = {}
+        for task_id in self._slotted:
+            row = self.tasks[task_id].row
+            slot = (row["tenant"], row["slot"])
+            if slot in holders:
+                fail("slot-exclusive", f"tasks {holders[slot]} and {task_id} both have slot {slot}")
+            if self.slots.get(slot) != task_id:
+                fail("slot-exclusive", f"task {task_id} has not ended, its slot {slot} is {self.slots.get(slot)}'s")
+            holders[slot] = task_id
+        for task_id, task in self._running.items():
+            if self.workers[task.worker_id][0] == WorkerStatus.DEAD:
+                fail("no-orphans", f"task {task_id} runs on {task.worker_id}, which is dead")
+
+    def _task(self, task_id: int) -> AuditedTask:
+        task = self.tasks.get(task_id)
+        if task is None:
+            fail("legal", f"{self._at} is of task {task_id}, which there is not")
+        assert task is not None
+        return task
+
+    def _expect(self, name: str, holds: bool, what: str) -> None:  # noqa: FBT001
+        if not holds:
+            fail(name, f"{self._at}: {what}")
+
+    # ---- tasks
+
+    def _submitted(self, row: dict[str, Any]) -> None:
+        task_id, payload = row["task_id"], row["payload"]
+        self._expect("legal", task_id == self.revision, f"task {task_id} has another id than its revision")
+        sent = self._witness.sent.get(payload)
+        self._expect("no-phantom", sent is not None, f"nobody sent {payload!r}")
+        assert sent is not None
+        self._expect("no-phantom", payload not in self.ids, f"{payload!r} is task {self.ids.get(payload)} already")
+        self._expect("no-phantom", not sent.is_denied, f"{payload!r} was refused, its client was told")
+        spec, now_ms = sent.spec, self.logged_ms
+        expected = (
+            sent.tenant, spec.type, spec.at_most_once, spec.slot, spec.key, sent.transaction, spec.code, spec.mode,
+            spec.group or 0, PRIORITY_OF_TENANT if spec.priority is None else spec.priority, spec.resources,
+            now_ms + spec.delay_ms if spec.delay_ms else spec.start_ms,
+            now_ms + spec.ttl_ms if spec.ttl_ms else spec.deadline_ms,
+            spec.timeout_ms, spec.heartbeat_ms, spec.retry,
+        )  # fmt: skip
+        found = (
+            row["tenant"], row["type"], row["at_most_once"], row["slot"], row["key"], row["transaction"], row["code"],
+            row["mode"], row["group"], row["priority"], _amounts(row["resources"]), row["start_ms"], row["deadline_ms"],
+            row["timeout_ms"], row["heartbeat_ms"], row["retry"],
+        )  # fmt: skip
+        self._expect("no-phantom", found == expected, f"task {task_id} is {found}, sent was {expected}")
+        self._expect("time-is-data", row["created_ms"] == now_ms, f"task {task_id} was made at {row['created_ms']}")
+        transaction = row["transaction"]
+        status = TaskStatus.DELAYED if row["start_ms"] > now_ms else TaskStatus.WAITING
+        if transaction:
+            self._expect("legal", self.transactions.get(transaction) == 1, f"transaction {transaction} is not open")
+            status = TaskStatus.PREPARED
+        self.ids[payload] = task_id
+        self.tasks[task_id] = AuditedTask(row, status)
+        if row["slot"]:
+            self._slotted[task_id] = None
+        self.counts["submitted"] += 1
+
+    def _changed(self, row: dict[str, Any]) -> None:
+        task = self._task(row["task_id"])
+        # A dead letter that is replayed loses the deadline that has passed, in the record before.
+        is_open = task.status not in ENDED or (task.status == TaskStatus.ERROR and not row["deadline_ms"])
+        self._expect("legal", is_open, f"task {row['task_id']} has ended")
+        self._expect("legal", row["payload"] == task.row["payload"], "a payload is changed")
+        task.row = row
+
+    def _removed(self, row: dict[str, Any]) -> None:
+        task_id = row["task_id"]
+        task = self._task(task_id)
+        if task.status == TaskStatus.PREPARED:
+            is_over = self.transactions[task.row["transaction"]] != 0
+            self._expect("at-least-once", is_over, f"task {task_id} is removed, its transaction was committed")
+        else:
+            self._expect("at-least-once", task.status in ENDED, f"task {task_id} is removed, it has not ended")
+            self.counts["purged"] += 1
+        del self.tasks[task_id]
+        self._slotted.pop(task_id, None)
+
+    def _assigned(self, row: dict[str, Any]) -> None:
+        task_id, worker_id = row["task_id"], row["worker_id"]
+        task = self._task(task_id)
+        self._expect("legal", task.status == TaskStatus.WAITING, f"task {task_id} is assigned, its status {task.status}")
+        self._expect("legal", row["attempts"] == task.attempts + 1, f"task {task_id}: attempt {row['attempts']}")
+        self._expect("time-is-data", row["assigned_ms"] == self.logged_ms, f"task {task_id} was assigned at another time")
+        deadline_ms = task.row["deadline_ms"]
+        self._expect(
+            "time-is-data", not deadline_ms or self.logged_ms <= deadline_ms, f"task {task_id} is assigned too late"
+        )
+        self._judge_gates(task, worker_id)
+        task.held = _amounts(task.row["resources"])
+        task.status, task.attempts = TaskStatus.RUNNING, row["attempts"]
+        task.worker_id, task.assignment_id = worker_id, self.revision
+        self._running[task_id] = task
+        self.assignments[self.revision] = (task_id, worker_id)
+        self.counts["assigned"] += 1
+
+    def _judge_gates(self, task: AuditedTask, worker_id: str) -> None:
+        row = task.row
+        tenant, kind = row["tenant"], row["type"]
+        found = self.workers.get(worker_id)
+        is_connected = found is not None and found[0] == WorkerStatus.CONNECTED
+        self._expect("legal", is_connected, f"worker {worker_id} is {found}, and gets a task")
+        assert found is not None
+        for held, is_paused in self.holds.items():
+            names = (tenant, kind, row["key"])
+            if is_paused and all(part in ("", name) for part, name in zip(held, names, strict=True)):
+                fail("holds", f"{self._at}: task {row['task_id']} is assigned, {held} is held")
+        policy = self.policies.get(tenant, TenantPolicy())
+        rank = found[1].rank_of(row["group"] or policy.group)
+        self._expect("limits", rank is not None, f"worker {worker_id} does not serve group {row['group']}")
+        running = list(self._running.values())
+        mine = [one for one in running if one.row["tenant"] == tenant]
+        for name, bound, count in (
+            ("running_max", policy.running_max, len(mine)),
+            ("by type", policy.running_max_by_type.get(kind, 0), sum(one.row["type"] == kind for one in mine)),
+        ):
+            self._expect("limits", not bound or count < bound, f"tenant {tenant} has {count} running, {name} is {bound}")
+        self._judge_worker(task, found[1], [one for one in running if one.worker_id == worker_id])
+        for resource, amount in _amounts(row["resources"]).items():
+            for (named, of_tenant, of_type), limit in self.limits.items():
+                if named == resource and of_tenant in ("", tenant) and of_type in ("", kind):
+                    used = sum(
+                        one.held.get(resource, 0)
+                        for one in running
+                        if of_tenant in ("", one.row["tenant"]) and of_type in ("", one.row["type"])
+                    )
+                    what = f"{resource} of ({of_tenant!r}, {of_type!r}): {used} in use, {amount} more, {limit} allowed"
+                    self._expect("limits", used + amount <= limit, what)
+
+    def _judge_worker(self, task: AuditedTask, offer: WorkerOffer, runs: list[AuditedTask]) -> None:
+        row, kind = task.row, task.row["type"]
+        of_type = [one for one in runs if one.row["type"] == kind]
+        threads = offer.threads_for(kind)
+        self._expect("limits", len(runs) < offer.threads_max, f"its worker runs {len(runs)} of {offer.threads_max}")
+        self._expect("limits", len(of_type) < threads, f"its worker runs {len(of_type)} of type {kind}, {threads} allowed")
+        if offer.tenant_share_percent:
+            share = max(1, math.ceil(threads * offer.tenant_share_percent / 100))
+            own = sum(one.row["tenant"] == row["tenant"] for one in of_type)
+            self._expect("limits", own < share, f"its tenant has {own} threads there, its share is {share}")
+        for resource, amount in _amounts(row["resources"]).items():
+            limit = offer.resources.get(resource)
+            if limit is not None:
+                used = sum(one.held.get(resource, 0) for one in runs)
+                self._expect("limits", used + amount <= limit, f"its worker has {limit} of {resource}, {used} in use")
+
+    def _stop(self, task_id: int, task: AuditedTask) -> None:
+        if task.status == TaskStatus.RUNNING:
+            del self._running[task_id]
+            self.over[task.assignment_id] = None
+
+    def _ended(self, row: dict[str, Any]) -> None:
+        task_id, status = row["task_id"], row["status"]
+        task = self._task(task_id)
+        was_running = task.status == TaskStatus.RUNNING
+        self._expect("legal", task.status not in ENDED and status in ENDED, f"task {task_id}: {task.status} to {status}")
+        self._expect("time-is-data", row["ended_ms"] == self.logged_ms, f"task {task_id} ended at {row['ended_ms']}")
+        if status == TaskStatus.FINISHED:
+            said = self._witness.ends.get(row["assignment_id"])
+            self._expect("legal", was_running and row["assignment_id"] == task.assignment_id, "another run has finished")
+            is_so = said is not None and said.status == status and said.result == row["result"]
+            self._expect("at-least-once", is_so, f"task {task_id} is said to have finished, its run: {said}")
+        if row["outcome"] == Outcome.DEADLINE_EXPIRED:
+            deadline_ms = task.row["deadline_ms"]
+            is_due = 0 < deadline_ms <= self.logged_ms
+            self._expect("time-is-data", is_due, f"task {task_id} has expired, its deadline is {deadline_ms}")
+        self._stop(task_id, task)
+        task.status, task.ended_ms, task.outcome = status, self.logged_ms, row["outcome"]
+        self._slotted.pop(task_id, None)
+        self.counts[f"ended {TaskStatus(status).name.lower()} {row['outcome']}".rstrip()] += 1
+        self.counts["ended"] += 1
+
+    def _requeued(self, row: dict[str, Any]) -> None:
+        task_id, status = row["task_id"], row["status"]
+        task = self._task(task_id)
+        is_again = status in (TaskStatus.WAITING, TaskStatus.DELAYED)
+        self._expect("legal", is_again, f"task {task_id} is queued again with status {status}")
+        if task.status == TaskStatus.RUNNING:
+            was_started = self._witness.was_started(task.assignment_id)
+            if task.row["at_most_once"] and was_started:
+                fail("at-most-once", f"{self._at}: task {task_id} waits again, its run was started")
+            self.counts["requeued" if was_started else "given back"] += 1
+        elif task.status == TaskStatus.DELAYED:
+            self._expect("time-is-data", task.due_ms <= self.logged_ms, f"task {task_id} waits before {task.due_ms}")
+        elif task.status == TaskStatus.ERROR:
+            self.replays[task_id] = self.replays.get(task_id, 0) + 1
+            self.counts["replayed"] += 1
+            if task.row["slot"]:
+                self._slotted[task_id] = None
+        else:
+            fail("legal", f"{self._at}: task {task_id} is queued again, its status is {task.status}")
+        self._stop(task_id, task)
+        task.status, task.attempts, task.due_ms = status, row["attempts"], row["due_ms"]
+
+    def _late_end(self, row: dict[str, Any]) -> None:
+        self.over[row["assignment_id"]] = None
+        self.counts["late ends"] += 1
+
+    # ---- slots, transactions
+
+    def _slot_taken(self, row: dict[str, Any]) -> None:
+        slot = (row["tenant"], row["slot"])
+        holder = self.slots.get(slot)
+        if holder is not None and holder in self._slotted and holder != row["task_id"]:
+            fail("slot-exclusive", f"{self._at}: {slot} is {holder}'s, and taken by {row['task_id']}")
+        self.slots[slot] = row["task_id"]
+        self.counts["slots taken"] += 1
+
+    def _slot_released(self, row: dict[str, Any]) -> None:
+        slot = (row["tenant"], row["slot"])
+        holder = self.slots.pop(slot, None)
+        task = self.tasks.get(holder or 0)
+        if task is not None and holder in self._slotted:
+            is_going = task.status == TaskStatus.PREPARED
+            self._expect("slot-exclusive", is_going, f"{slot} is released, task {holder} has not ended")
+            del self._slotted[holder]
+
+    def _begun(self, row: dict[str, Any]) -> None:
+        self.transactions[row["transaction"]] = 1
+
+    def _committed(self, row: dict[str, Any]) -> None:
+        transaction = row["transaction"]
+        self._expect("legal", self.transactions.get(transaction) == 1, f"transaction {transaction} is not open")
+        self.transactions[transaction] = 0
+        for task in self.tasks.values():
+            if task.status == TaskStatus.PREPARED and task.row["transaction"] == transaction:
+                is_delayed = task.row["start_ms"] > task.row["created_ms"]
+                task.status = TaskStatus.DELAYED if is_delayed else TaskStatus.WAITING
+        self.counts["committed"] += 1
+
+    def _rolled_back(self, row: dict[str, Any]) -> None:
+        transaction = row["transaction"]
+        self._expect("legal", self.transactions.get(transaction) == 1, f"transaction {transaction} is not open")
+        self.transactions[transaction] = _OVER
+        left = [one for one, task in self.tasks.items() if task.row["transaction"] == transaction]
+        self._expect("no-orphans", not left, f"transaction {transaction} is rolled back, tasks {left} are left")
+        self.counts["rolled back"] += 1
+
+    # ---- workers, policies
+
+    def _worker(self, row: dict[str, Any]) -> None:
+        offer = msgspec.json.decode(row["offer"], type=WorkerOffer)
+        self.workers[row["worker_id"]] = (row["status"], offer, row["incarnation"])
+        self.counts["workers died"] += row["status"] == WorkerStatus.DEAD
+
+    def _forget_worker(self, worker_id: str) -> None:
+        self._expect("legal", self.workers[worker_id][0] == WorkerStatus.DEAD, f"{worker_id} is removed alive")
+        del self.workers[worker_id]
+
+    def _tenant(self, row: dict[str, Any]) -> None:
+        columns = msgspec.json.decode(row["policy"])
+        columns |= {name: row[name] for name in ("weight", "running_max", "waiting_max")}
+        self.policies[row["tenant"]] = msgspec.convert(columns, TenantPolicy)
+
+    def _hold(self, row: dict[str, Any]) -> None:
+        self.holds[row["tenant"], row["type"], row["key"]] = row["is_paused"]
+
+    def _limited(self, row: dict[str, Any]) -> None:
+        self.limits[row["resource"], row["tenant"], row["type"]] = row["amount_max"]
+
+    def _unlimited(self, row: dict[str, Any]) -> None:
+        self.limits.pop((row["resource"], row["tenant"], row["type"]), None)
