@@ -198,26 +198,6 @@ class Scheduler:
         """
         return explain(self._board, task_id)
 
-    def waits(self, tenant: str) -> tuple[int, list[int]]:
-        """Return how many tasks of a tenant were started since this scheduler exists, and their last waits.
-
-        Returns:
-            The waits in ms from when a task could have run to its start, ascending, at most `WAITS_KEPT`.
-
-        """
-        found = self._board.tenants.get(tenant)
-        return (0, []) if found is None else (found.dispatched, found.last_waits())
-
-    def used(self, resource: str, tenant: str = "", type: str = "") -> int:  # noqa: A002 - as in the tables
-        """Return how much of a resource is in use, by one tenant or type if they are named."""
-        gate = self._board.gates.get((resource, tenant, type))
-        return 0 if gate is None else gate.used
-
-    def resources_in_use(self) -> list[tuple[str, int]]:
-        """Return (resource, amount in use) of all that are, by name."""
-        gates = self._board.gates.items()
-        return sorted((name, gate.used) for (name, tenant, kind), gate in gates if gate.used and not tenant + kind)
-
     def validate(self) -> None:
         """Check every invariant.
 
