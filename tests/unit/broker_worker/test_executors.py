@@ -256,7 +256,7 @@ async def test_a_coroutine_that_swallows_its_cancellation_is_reported_and_anothe
 async def test_a_process_is_killed_at_the_time_limit_with_all_that_it_has_started() -> None:
     executor = processes()
     async with listening(executor) as heard:
-        executor.run([run(1, "family", timeout_ms=1_500)])
+        executor.run([run(1, "family", timeout_ms=3_000)])
         grandchild = int(await heard.word_of(1))
         assert is_alive(grandchild)
         assert (await heard.end_of(1)).outcome == Outcome.TIMED_OUT

@@ -1,0 +1,253 @@
+"""Code pools with real processes; the broker's end of a download is played."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from broker.core.statuses import Outcome, TaskStatus
+from broker.core.worker_messages import CodePiece
+from broker.grpc.worker_stream import CodeGoneError, WorkerStream
+from broker.worker.code.pools import CodePools, PoolLimits
+from broker.worker.core.effects import StopReason
+from broker.worker.executors.children import ChildLimits
+from rsm_spark.errors import ConnectionLostError
+from tests.unit.broker_worker.archives import archive
+from tests.unit.broker_worker.listening import Listening, run
+
+HANDLERS = """
+import os
+VERSION = {version!r}
+
+def version(context, payload):
+    return VERSION + payload.decode()
+
+def where(context, payload):
+    import sys
+    return "|".join([os.getcwd(), __file__, str(sorted(n for n in os.environ if n.startswith("RSM")))])
+
+def hang(context, payload):
+    context.progress(0.5, "here")
+    import time
+    time.sleep(600)
+"""
+
+
+class Served:
+    """Plays the stream: hands archives out in small pieces, and breaks off when it is told to."""
+
+    def __init__(self, piece_bytes: int = 100) -> None:
+        self.archives: dict[str, bytes] = {}
+        self.said_sha256: str | None = None
+        self.break_after = 10**9
+        self.asked: list[tuple[str, int]] = []
+        self._piece_bytes = piece_bytes
+
+    async def download(self, code: str, offset: int) -> AsyncGenerator[CodePiece, None]:
+        self.asked.append((code, offset))
+        found = self.archives.get(code)
+        if found is None or offset > len(found):
+            raise CodeGoneError(f"this broker knows no code {code!r}")
+        sha256 = self.said_sha256 or hashlib.sha256(found).hexdigest()
+        sent = 0
+        while True:
+            if sent >= self.break_after:
+                raise ConnectionLostError("broken off")
+            piece = found[offset : offset + self._piece_bytes]
+            yield CodePiece(piece, len(found), sha256)
+            sent += 1
+            offset += len(piece)
+            if offset >= len(found):
+                return
+
+
+@asynccontextmanager
+async def pools(served: Served, folder: Path, **limits: Any) -> AsyncIterator[tuple[CodePools, Listening]]:
+    made = CodePools(lambda: cast("WorkerStream", served), folder=folder, limits=PoolLimits(**limits))
+    heard = Listening()
+    await made.start(heard, 2)
+    try:
+        yield made, heard
+    finally:
+        await made.close()
+
+
+def handlers(version: str) -> bytes:
+    return archive({"handlers.py": HANDLERS.format(version=version)})
+
+
+@pytest.mark.asyncio
+async def test_two_versions_of_a_module_run_side_by_side(tmp_path: Path) -> None:
+    served = Served()
+    served.archives = {"one": handlers("1"), "two": handlers("2")}
+    async with pools(served, tmp_path) as (made, heard):
+        made.run(
+            [run(number, "x", b"!", code=code, mode="handlers:version") for number, code in enumerate(served.archives)]
+        )
+        assert (await heard.end_of(0)).result == b"1!"
+        assert (await heard.end_of(1)).result == b"2!"
+        made.run([run(2, "x", b"?", code="one", mode="handlers:version")])
+        assert (await heard.end_of(2)).result == b"1?"
+        assert made.fetched_count == 2
+
+
+@pytest.mark.asyncio
+async def test_code_runs_in_a_private_folder_without_the_workers_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RSM_STORE__TOKEN_FILE", "/secret")
+    served = Served()
+    served.archives = {"one": handlers("1")}
+    async with pools(served, tmp_path) as (made, heard):
+        made.run([run(1, "x", code="one", mode="handlers:where")])
+        home, file, variables = (await heard.end_of(1)).result.decode().split("|")
+        assert variables == "[]"
+        for place in (home, file):
+            assert Path(place).is_relative_to(tmp_path)
+            assert Path(place).parent.stat().st_mode & 0o077 == 0
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.asyncio
+async def test_a_download_goes_on_where_it_was_broken_off(tmp_path: Path) -> None:
+    served = Served()
+    served.archives = {"one": handlers("1")}
+    served.break_after = 1
+    async with pools(served, tmp_path) as (made, heard):
+        made.run([run(1, "x", code="one", mode="handlers:version")])
+        assert (await heard.end_of(1)).status == TaskStatus.FINISHED
+        assert [offset for _, offset in served.asked][:3] == [0, 100, 200]
+
+
+@pytest.mark.asyncio
+async def test_what_was_downloaded_has_to_be_what_the_broker_says(tmp_path: Path) -> None:
+    served = Served()
+    served.archives = {"one": handlers("1")}
+    served.said_sha256 = "0" * 64
+    async with pools(served, tmp_path) as (made, heard):
+        made.run([run(1, "x", code="one", mode="handlers:version")])
+        end = await heard.end_of(1)
+        assert (end.status, end.outcome) == (TaskStatus.ERROR, Outcome.REFUSED)
+        assert "SHA-256" in end.error
+
+
+@pytest.mark.asyncio
+async def test_code_that_is_gone_or_bad_is_refused_and_tried_anew(tmp_path: Path) -> None:
+    served = Served()
+    served.archives = {"bad": archive({"../x.py": ""})}
+    async with pools(served, tmp_path) as (made, heard):
+        made.run([run(1, "x", code="gone", mode="m:f"), run(2, "x", code="bad", mode="m:f")])
+        assert "knows no code 'gone'" in (await heard.end_of(1)).error
+        assert "empty parts" in (await heard.end_of(2)).error
+        served.archives["gone"] = handlers("1")
+        made.run([run(3, "x", code="gone", mode="handlers:version")])
+        assert (await heard.end_of(3)).result == b"1"
+
+
+@pytest.mark.asyncio
+async def test_code_that_cannot_be_reached_fails_its_runs_in_time(tmp_path: Path) -> None:
+    served = Served()
+    served.archives = {"one": handlers("1")}
+    served.break_after = 0
+    async with pools(served, tmp_path, fetch_s=0.5) as (made, heard):
+        made.run([run(1, "x", code="one", mode="handlers:version")])
+        end = await heard.end_of(1)
+        assert end.outcome == Outcome.FAILED
+        assert end.error.startswith("CodeUnavailable")
+
+
+@pytest.mark.asyncio
+async def test_another_archive_by_the_same_name_is_noticed(tmp_path: Path) -> None:
+    served = Served()
+    served.archives = {"one": handlers("1")}
+    async with pools(served, tmp_path, check_s=0.0) as (made, heard):
+        made.run([run(1, "x", code="one", mode="handlers:version")])
+        assert (await heard.end_of(1)).result == b"1"
+        served.archives = {"one": handlers("22")}
+        made.run([run(2, "x", code="one", mode="handlers:version")])
+        assert (await heard.end_of(2)).result == b"22"
+
+
+@pytest.mark.asyncio
+async def test_a_pool_that_nothing_uses_is_removed(tmp_path: Path) -> None:
+    served = Served()
+    served.archives = {"one": handlers("1")}
+    async with pools(served, tmp_path, keep_s=0.1) as (made, heard):
+        made.run([run(1, "x", code="one", mode="handlers:version")])
+        await heard.end_of(1)
+        async with asyncio.timeout(30):
+            while made.codes or any(tmp_path.glob("*/1")):
+                await asyncio.sleep(0.01)
+
+
+_MODULES = {
+    "hangs": ("import time\ntime.sleep(600)", "hangs:f", "ImportTimeout: importing the code"),
+    "exits": (
+        "import os\nos._exit(3)",
+        "exits:f",
+        "ProcessDied: the process that ran it ended by itself with exit code 3",
+    ),
+    "leaves": ("import sys\nsys.exit('bye')", "leaves:f", "SystemExit: bye"),
+    "raises": ("raise ValueError('no')", "raises:f", "ValueError: no"),
+    "misspelt": ("def f(:", "misspelt:f", "SyntaxError"),
+    "lacks": ("import not_there_at_all", "lacks:f", "ModuleNotFoundError: No module named 'not_there_at_all'"),
+    "forks": ("import os, time\nif os.fork() == 0:\n    time.sleep(600)\ndef f(c, p): return 'ok'", "forks:f", ""),
+    "plain": ("X = 1", "plain:f", "Refused: mode 'plain:f': plain in code bad has no function 'f'"),
+    "absent": ("", "nowhere:f", "Refused: mode 'nowhere:f': there is no module 'nowhere' in code bad"),
+    "modeless": ("", "", "Refused: mode '' of code bad: expected module:function"),
+}
+
+
+@pytest.mark.parametrize("name", _MODULES)
+@pytest.mark.asyncio
+async def test_an_import_that_goes_wrong_is_one_failed_task_with_a_clear_error(name: str, tmp_path: Path) -> None:
+    source, mode, error = _MODULES[name]
+    served = Served()
+    served.archives = {"bad": archive({f"{name}.py": source}), "good": handlers("1")}
+    async with pools(served, tmp_path, children=ChildLimits(load_s=2.0 if name == "hangs" else 60.0)) as (made, heard):
+        made.run([run(1, "x", code="bad", mode=mode), run(2, "x", code="good", mode="handlers:version")])
+        end = await heard.end_of(1)
+        assert end.error.startswith(error)
+        assert end.status == (TaskStatus.ERROR if error else TaskStatus.FINISHED)
+        if name != "hangs":
+            assert (await heard.end_of(2)).result == b"1"
+
+
+@pytest.mark.asyncio
+async def test_runs_of_code_are_stopped_and_timed_out_like_any_other(tmp_path: Path) -> None:
+    served = Served()
+    served.archives = {"one": handlers("1")}
+    async with pools(served, tmp_path) as (made, heard):
+        made.run(
+            [
+                run(1, "x", code="one", mode="handlers:hang", timeout_ms=2_000),
+                run(2, "x", code="one", mode="handlers:hang"),
+            ]
+        )
+        await heard.word_of(2)
+        assert made.stop(2, StopReason.LEASE)
+        assert (await heard.end_of(2)).outcome == Outcome.WORKER_DIED
+        assert (await heard.end_of(1)).outcome == Outcome.TIMED_OUT
+        assert not made.stop(99, StopReason.CANCELLED)
+
+
+@pytest.mark.asyncio
+async def test_folders_of_dead_workers_are_swept_and_those_of_living_ones_are_not(tmp_path: Path) -> None:
+    left = tmp_path / "rsm-code-left"
+    left.mkdir()
+    (left / "lock").touch()
+    served = Served()
+    served.archives = {"one": handlers("1")}
+    async with pools(served, tmp_path) as (first, heard), pools(served, tmp_path) as (second, also_heard):
+        first.run([run(1, "x", code="one", mode="handlers:version")])
+        await heard.end_of(1)
+        assert not left.exists()
+        second.run([run(1, "x", code="one", mode="handlers:version")])
+        await also_heard.end_of(1)
+        assert len(list(tmp_path.iterdir())) == 2
