@@ -32,13 +32,15 @@ class HttpConnection(HttpToolsProtocol):
 
     Args:
         settings: Bounds.
+        connections_max: More are turned away.
         **given: What uvicorn gives.
 
     """
 
-    def __init__(self, *, settings: HttpSettings, **given: Any) -> None:
+    def __init__(self, *, settings: HttpSettings, connections_max: int, **given: Any) -> None:
         super().__init__(**given)
         self._settings = settings
+        self._connections_max = connections_max
         self._is_in_head = True
         self._message_bytes = 0
         self._began_s: float | None = None
@@ -49,10 +51,10 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection, or turn it away."""
         super().connection_made(transport)
-        if len(self.connections) > self._settings.connections_max:
+        if len(self.connections) > self._connections_max:
             self._refuse(
                 Problem(
-                    503, "too-many-connections", f"{self._settings.connections_max} connections are open here: ask "
+                    503, "too-many-connections", f"{self._connections_max} connections are open here: ask "
                     "another broker, or later", headers=retry_after(1)
                 )
             )  # fmt: skip
@@ -175,4 +177,3 @@ class HttpConnection(HttpToolsProtocol):
 
 def _too_long(what: str, limit: int) -> Problem:
     return Problem(431, "too-long", f"{what} is longer than {limit:,} bytes")
-

@@ -11,6 +11,7 @@ sees its own only; see `broker.http.event_desk`.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -22,10 +23,14 @@ from broker.http.problems import Problem, retry_after
 from broker.http.replies import Reply
 from broker.http.routes import Access, Route
 from broker.http.task_bodies import Name
-from rsm_spark.errors import MissingLogError
+from ledger.errors import LedgerError
+from rsm_spark.errors import MissingLogError, RsmError
 from rsm_spark.runtime.change_feed import FeedCursor, FeedEntry
 
 __all__ = ["routes"]
+
+_log = logging.getLogger(__name__)
+_FINISH_S = 1.0
 
 _CHUNK_BYTES = 256 * 1024
 _PACE_S = 0.02
@@ -64,8 +69,9 @@ async def _events(call: Call) -> Reply | None:
     edge.events_open += 1
     try:
         first = await _first_entries(cursor)
-        stream = asyncio.get_running_loop().create_task(_Stream(call, tenant, cursor).run(first))
-        await call.race(stream)
+        stream = _Stream(call, tenant, cursor)
+        await call.race(asyncio.get_running_loop().create_task(stream.run(first)))
+        await stream.finish()
     finally:
         edge.events_open -= 1
         await cursor.close()
@@ -101,11 +107,19 @@ class _Stream:
         self._call = call
         self._tenant = tenant
         self._cursor = cursor
-        self._told = 0
 
     async def run(self, first: tuple[int, list[FeedEntry]]) -> None:
-        """Send what comes, until the reader has gone."""
-        wanted, entries = first
+        """Send what comes, until the reader has gone, may not see it any more, or the log cannot be read."""
+        try:
+            await self._run(*first)
+        except TimeoutError:
+            self._abort()
+        except Problem as problem:
+            _log.info("a stream of events of %s ends: %s", self._call.caller.name or "somebody", problem)
+        except (RsmError, LedgerError) as error:
+            _log.warning("a stream of events ends: %s", error)
+
+    async def _run(self, wanted: int, entries: list[FeedEntry]) -> None:
         edge = self._call.edge
         heartbeat_s = edge.settings.heartbeat_s
         await self._call.send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
@@ -122,11 +136,18 @@ class _Stream:
                 oldest = (error.last_revision or 0) + 1
                 gone = msgspec.json.encode({"oldest_revision": oldest, "reason": "trimmed"})
                 await self._write(b"event: trimmed\ndata: %s\n\n" % gone)
-                break
+                return
             if not entries:
                 edge.readmit(self._call)
                 await self._write(b": heartbeat\n\n")
-        await self._call.send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def finish(self) -> None:
+        """End the stream in an orderly way, if the reader takes that much."""
+        try:
+            async with asyncio.timeout(_FINISH_S):
+                await self._call.send({"type": "http.response.body", "body": b"", "more_body": False})
+        except TimeoutError:
+            self._abort()
 
     async def _chunks(self, entries: list[FeedEntry], wanted: int) -> list[bytes]:
         texts: list[bytes] = []
@@ -139,14 +160,14 @@ class _Stream:
         return list(_chunked(texts))
 
     async def _write(self, text: bytes) -> None:
-        try:
-            async with asyncio.timeout(self._call.edge.settings.write_s):
-                await self._call.send({"type": "http.response.body", "body": text, "more_body": True})
-        except TimeoutError:
-            abort = self._call.scope.get("extensions", {}).get("rsm.abort")
-            if abort is not None:
-                abort()
-            raise ConnectionResetError("a reader of events takes nothing any more") from None
+        async with asyncio.timeout(self._call.edge.settings.write_s):
+            await self._call.send({"type": "http.response.body", "body": text, "more_body": True})
+
+    def _abort(self) -> None:
+        """Break off: the reader takes nothing any more."""
+        abort = self._call.scope.get("extensions", {}).get("rsm.abort")
+        if abort is not None:
+            abort()
 
 
 def _chunked(texts: list[bytes]) -> Iterator[bytes]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import logging
+import resource
 import socket
 import ssl
 import time
@@ -25,9 +27,13 @@ from rsm_spark.grpc.security import is_loopback
 
 __all__ = ["HttpServer"]
 
+_log = logging.getLogger(__name__)
 _BACKLOG = 1_024
 _SWEEP_S = 1.0
 _CANCEL_S = 1.0
+_HANDSHAKE_S = 10.0
+_FILES_KEPT = 256
+"""Of those that the process may have open: for ZooKeeper, bookies, workers, snapshots."""
 
 
 class HttpServer:
@@ -66,12 +72,15 @@ class HttpServer:
             names.append(_host(self.address))
         hosts = HostCheck(settings.bind, names, is_encrypted=self._tls is not None)
         self.edge = create_app(broker, settings, hosts, tokens)
-        self._server = _Server(self._config())
+        sweep_s = min(_SWEEP_S, settings.read_head_s, settings.read_body_s, settings.idle_s)
+        self._server = _Server(self._config(), sweep_s)
         self._serving: asyncio.Task[None] | None = None
 
     def _config(self) -> uvicorn.Config:
         tls = self._tls
-        connection: Any = functools.partial(HttpConnection, settings=self._settings)
+        connection: Any = functools.partial(
+            HttpConnection, settings=self._settings, connections_max=_connections_max(self._settings.connections_max)
+        )
         return uvicorn.Config(
             self.edge,
             http=connection,
@@ -128,8 +137,9 @@ class HttpServer:
 class _Server(uvicorn.Server):
     """uvicorn's server as a part of a process: signals are its owner's, and its clock ticks once a second."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, sweep_s: float) -> None:
         super().__init__(config)
+        self._sweep_s = sweep_s
         self.ready = asyncio.Event()
         self._leaving = asyncio.Event()
 
@@ -144,8 +154,19 @@ class _Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to serve."""
-        await super().startup(sockets)
+        """Begin to serve; a client gets little time for its part of TLS, since it costs a file before it is known."""
+        config = self.config
+        make: Any = config.http_protocol_class
+        assert sockets is not None
+        server = await asyncio.get_running_loop().create_server(
+            lambda: make(config=config, server_state=self.server_state, app_state={}),
+            sock=sockets[0],
+            ssl=config.ssl,
+            ssl_handshake_timeout=_HANDSHAKE_S if config.ssl is not None else None,
+            backlog=config.backlog,
+        )
+        self.servers = [server]
+        self.started = True
         self.ready.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -175,8 +196,18 @@ class _Server(uvicorn.Server):
                 assert isinstance(connection, HttpConnection)
                 connection.sweep(now_s)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_SWEEP_S):
+                async with asyncio.timeout(self._sweep_s):
                     await self._leaving.wait()
+
+
+def _connections_max(wanted: int) -> int:
+    """Return how many connections are taken: never so many that the process could open no other file."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed == resource.RLIM_INFINITY or wanted <= allowed - _FILES_KEPT:
+        return wanted
+    bound = max(1, allowed - _FILES_KEPT)
+    _log.info("HTTP takes %d connections, not %d: the process may open %d files (ulimit -n)", bound, wanted, allowed)
+    return bound
 
 
 def _check_exposure(settings: HttpSettings) -> None:

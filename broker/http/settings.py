@@ -11,6 +11,7 @@ from ledger.errors import UsageError
 __all__ = ["HttpSettings"]
 
 _ANY_ADDRESSES = frozenset({"0.0.0.0", "::"})
+_PORT_MAX = 65_535
 _ADVERTISED = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 
 
@@ -67,6 +68,8 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse addresses that nobody can call."""
+        if not 0 <= self.port <= _PORT_MAX:
+            raise UsageError(f"--http-port {self.port}: a port is 0 to {_PORT_MAX}; 0 = the system chooses")
         if self.bind in _ANY_ADDRESSES and not self.advertise:
             raise UsageError(
                 f"--http-bind {self.bind} names no machine: tell clients what to call, --http-advertise HOST"

@@ -263,9 +263,7 @@ async def _change(call: Call) -> Reply:
     task_id = call.number(call.values[0], "a task id")
     if body == ChangeBody():
         raise Problem(400, Refusal.INVALID, "say what is to be different: priority, group, resources, deadline_ms")
-    command = ChangeTasks(
-        call.tenant_to_see(), [task_id], body.priority, body.group, body.resources, body.deadline_ms
-    )
+    command = ChangeTasks(call.tenant_to_see(), [task_id], body.priority, body.group, body.resources, body.deadline_ms)
     return await _about_one(call, task_id, await call.execute(command, Changed))
 
 

@@ -318,8 +318,13 @@ def write_tokens(path: Path, **more: str) -> str:
         role = "admin" if name == "admin" else "viewer" if name.endswith("viewer") else "tenant"
         tenant = {"acme": "acme", "bolt": "bolt", "acme-viewer": "acme"}.get(name, "")
         sha256 = hashlib.sha256(secret.encode()).hexdigest()
-        entries.append(
-            f'[[token]]\nname = "{name}"\nsha256 = "{sha256}"\nrole = "{role}"\ntenant = "{tenant}"\n{more.get(name, "")}\n'
-        )
+        lines = [
+            f'name = "{name}"',
+            f'sha256 = "{sha256}"',
+            f'role = "{role}"',
+            f'tenant = "{tenant}"',
+            more.get(name, ""),
+        ]
+        entries.append("\n".join(["[[token]]", *lines, ""]))
     path.write_text("".join(entries))
     return str(path)

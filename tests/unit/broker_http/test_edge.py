@@ -312,7 +312,8 @@ def test_json_may_say_that_it_is_utf_8() -> None:
 def test_what_a_replica_says_is_told_as_what_it_means(error: Exception, status: int, reason: str) -> None:
     async def scenario(caller: Caller, broker: StandIn) -> None:
         broker.answers[SubmitTasks] = broker.answers[GetTask] = _raising(error)
-        for answer in (await caller.ask("POST", "/api/v1/tasks", {"type": "a"}), await caller.ask("GET", "/api/v1/tasks/5")):
+        for method, path, body in (("POST", "/api/v1/tasks", {"type": "a"}), ("GET", "/api/v1/tasks/5", None)):
+            answer = await caller.ask(method, path, body)
             _assert_problem(answer, status, reason)
             assert ("retry-after" in answer.headers) == (status == 503)
 

@@ -46,8 +46,9 @@ def _submitted(body: Any, path: str = "/api/v1/tasks", **more: Any) -> tuple[Ans
 def test_every_field_of_a_task_reaches_the_state_machine() -> None:
     retry = {"backoff_ms": 10, "rules": [{"error": "ValueError", "retry": False}]}
     spec = _spec(
-        payload="hällo", at_most_once=True, max_attempts=3, priority=-4, group=5, resources={"db": 2}, slot="s", key="k",
-        start_ms=1_000, deadline_ms=2_000, timeout_s=1.5, heartbeat_s=0.25, ttl_s=60, code="pool", mode="m", retry=retry,
+        payload="hällo", at_most_once=True, max_attempts=3, priority=-4, group=5, resources={"db": 2}, slot="s",
+        key="k", start_ms=1_000, deadline_ms=2_000, timeout_s=1.5, heartbeat_s=0.25, ttl_s=60, code="pool", mode="m",
+        retry=retry,
     )  # fmt: skip
     assert spec == TaskSpec(
         "mail", "hällo".encode(), True, 3, -4, 5, {"db": 2}, "s", "k", 1_000, 0, 2_000, 60_000, 1_500, 250, "pool", "m",
@@ -150,7 +151,8 @@ def test_a_task_of_a_batch_that_is_wrong_is_named() -> None:
     assert (answer.status, commands) == (400, [])
     assert "$.tasks[1]" in answer.json["detail"]
     assert "did you mean 'slot'?" in answer.json["detail"]
-    answer, commands = _submitted({"tasks": [{"type": "a"}, {"type": "a", "delay_s": 1, "delay_ms": 1}]}, "/api/v1/tasks/batch")
+    contradicting = [{"type": "a"}, {"type": "a", "delay_s": 1, "delay_ms": 1}]
+    answer, commands = _submitted({"tasks": contradicting}, "/api/v1/tasks/batch")
     assert (answer.status, commands) == (400, [])
     assert "$.tasks[1]" in answer.json["detail"]
 
