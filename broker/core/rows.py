@@ -5,9 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from broker.core.policies import TenantPolicy
-from broker.core.replies import BrokerReply
 
-__all__ = ["ProgressRow", "StateRow", "TaskRow", "WorkerRow", "decode_reply_row", "policy_columns", "policy_of"]
+__all__ = ["ProgressRow", "StateRow", "TaskRow", "WorkerRow", "policy_columns", "policy_of"]
 
 
 class TaskRow(msgspec.Struct, frozen=True, array_like=True):
@@ -96,8 +95,3 @@ def policy_of(columns: tuple[float, int, int, str]) -> TenantPolicy:
     fields = msgspec.json.decode(rest)
     fields.update(weight=weight, running_max=running_max, waiting_max=waiting_max)
     return msgspec.convert(fields, TenantPolicy)
-
-
-def decode_reply_row(reply: bytes) -> BrokerReply:
-    """Return the reply that a row of `requests` keeps."""
-    return msgspec.msgpack.decode(reply, type=BrokerReply)

@@ -182,7 +182,7 @@ def test_an_entry_that_ends_in_the_middle_leaves_no_half_state() -> None:
     driven.appear()
     driven.submit(*[Spec("mail", slot=f"s{n}", ttl_ms=100, delay_ms=500) for n in range(5)])
     driven.now_ms += 100
-    while driven.machine.next_due_ms(0) is not None and driven.machine.next_due_ms(0) <= driven.now_ms:
+    while (next_ms := driven.machine.next_due_ms(0)) is not None and next_ms <= driven.now_ms:
         for record_type, fields in driven.machine.due(driven.now_ms, 0, 2_000):
             driven.log_record(record_type, fields)
             break
