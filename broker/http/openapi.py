@@ -37,15 +37,12 @@ def describe_api(routes: Iterable[Route], *, version: str) -> bytes:
     kinds: list[Any] = [ProblemDocument]
     for route in described:
         kinds += [one for one in (route.body, *(answer[1] for answer in route.answers)) if _is_struct(one)]
-        kinds.append(route.query)
     kinds = list(dict.fromkeys(kinds))
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
     by_kind = dict(zip(kinds, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for route in described:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, by_kind, components)
-    for kind in {route.query for route in described}:
-        components.pop(kind.__name__, None)
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, by_kind)
     document = {
         "openapi": "3.1.0",
         "info": {
@@ -66,13 +63,13 @@ def _is_struct(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
-def _operation(route: Route, by_kind: dict[Any, Any], components: dict[str, Any]) -> dict[str, Any]:
+def _operation(route: Route, by_kind: dict[Any, Any]) -> dict[str, Any]:
     name = f"{route.method.lower()}{re.sub(r'[^a-z0-9]+', '_', route.path.removeprefix('/api/v1'))}".rstrip("_")
     operation: dict[str, Any] = {
         "operationId": name,
         "summary": route.summary,
         "tags": [route.tag],
-        "parameters": _parameters(route, components),
+        "parameters": _parameters(route),
         "responses": _responses(route, by_kind),
     }
     if route.access is not Access.OPEN:
@@ -87,13 +84,13 @@ def _operation(route: Route, by_kind: dict[Any, Any], components: dict[str, Any]
     return operation
 
 
-def _parameters(route: Route, components: dict[str, Any]) -> list[dict[str, Any]]:
+def _parameters(route: Route) -> list[dict[str, Any]]:
     parameters: list[dict[str, Any]] = []
     for name in _NAME.findall(route.path):
         schema = {"type": "integer", "minimum": 0, "maximum": 10**16 - 1} if name in _NUMBERS else {
             "type": "string", "minLength": 1}  # fmt: skip
         parameters.append({"name": name, "in": "path", "required": True, "schema": schema})
-    described = components.get(route.query.__name__, {})
+    (described,) = msgspec.json.schema(route.query)["$defs"].values()
     required = described.get("required", [])
     for name, schema in described.get("properties", {}).items():
         parameters.append({"name": name, "in": "query", "required": name in required, "schema": schema})

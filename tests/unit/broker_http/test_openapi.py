@@ -153,3 +153,12 @@ def test_a_problem_is_described_as_it_is_sent() -> None:
         "detail",
         "reason",
     }
+
+
+def test_every_parameter_of_a_query_is_described() -> None:
+    document, server = _described()
+    for route in server.edge.table.routes:
+        if route.tag != "dashboard":
+            operation = document["paths"][route.path][route.method.lower()]
+            named = {one["name"] for one in operation["parameters"] if one["in"] == "query"}
+            assert named == set(route.query.__struct_fields__)

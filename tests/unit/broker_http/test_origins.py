@@ -25,8 +25,8 @@ def test_loopback_is_asked_by_its_own_names(host: bytes) -> None:
 
 @pytest.mark.parametrize(
     "host",
-    [b"evil", b"evil:80", b"127.0.0.1.evil.example", b"localhost.evil.example:80", b"10.0.0.1", b"[::2]:80", b"xn--localhost",
-     b"127.0.0.1.", b"2130706433"],
+    [b"evil", b"evil:80", b"127.0.0.1.evil.example", b"localhost.evil.example:80", b"10.0.0.1", b"[::2]:80",
+     b"xn--localhost", b"127.0.0.1.", b"2130706433"],
 )  # fmt: skip
 def test_another_name_for_loopback_is_refused(host: bytes) -> None:
     assert _check(host) == 421
