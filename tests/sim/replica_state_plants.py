@@ -10,6 +10,7 @@ import pytest
 
 from rsm_spark.core import batching
 from rsm_spark.core.commands import ReportVerified
+from rsm_spark.core.freshness import LoggedTimeGauge
 from rsm_spark.core.kernel_tables import VerifiedSnapshot
 from rsm_spark.core.reports import Judgement
 from rsm_spark.core.sessions import SessionTable
@@ -28,6 +29,7 @@ __all__ = [
     "counts_deadlines_without_the_promotion",
     "keeps_the_last_three_snapshots_whatever_is_verified",
     "keeps_verdicts_in_the_leader_s_memory",
+    "takes_late_entries_for_new_ones",
     "trims_with_one_copy",
 ]
 
@@ -52,6 +54,16 @@ def counts_deadlines_without_the_promotion(patch: pytest.MonkeyPatch) -> None:
         return original(self, now_ms, 0, ttl_ms, count_max)
 
     patch.setattr(SessionTable, "due", due)
+
+
+def takes_late_entries_for_new_ones(patch: pytest.MonkeyPatch) -> None:
+    """What a replica reads was logged just now: with its own clock behind, an old state looks fresh."""
+    original = LoggedTimeGauge.on_entry
+
+    def on_entry(self: LoggedTimeGauge, leader_epoch: int, logged_ms: int, monotonic_ms: int, **_: bool) -> None:
+        original(self, leader_epoch, logged_ms, monotonic_ms)
+
+    patch.setattr(LoggedTimeGauge, "on_entry", on_entry)
 
 
 def trims_with_one_copy(patch: pytest.MonkeyPatch) -> None:

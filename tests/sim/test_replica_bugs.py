@@ -42,6 +42,17 @@ _LATE = MetadataRates(lost_request_rate=0.1, lost_reply_rate=0.1, late_rate=1.0,
 
 _TRIMMING = {"retention_ms": 1_000, "trim_s": 0.5, "snapshot_s": 2.0, "roll_s": 2.0}
 
+_OLD_STATES: dict[str, Any] = {
+    "skew": 4.0,
+    "expire_leader": 4.0,
+    "ambush": 4.0,
+    "pause_s": 4.0,
+    "kill": 2.0,
+    "cut_bookies": 2.0,
+    "interval_s": 0.6,
+    "heal_s": 4.0,
+}
+
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -93,6 +104,9 @@ HUNTS: dict[Plant, _Hunt] = {
     state_plants.keeps_the_last_three_snapshots_whatever_is_verified: _Hunt(60, settings=_TRIMMING | {"verify_s": 8.0}),
     state_plants.keeps_verdicts_in_the_leader_s_memory: _Hunt(40, settings=_TRIMMING),
     state_plants.believes_a_writer_s_manifest: _Hunt(60, {"rot_snapshot": 5.0}, _TRIMMING),
+    state_plants.takes_late_entries_for_new_ones: _Hunt(
+        40, _OLD_STATES, {"snapshot_s": 0.0, "snapshot_bytes": 0, "roll_s": 20.0}, name="stale"
+    ),
     state_plants.asks_the_wall_clock_in_apply: _Hunt(40),
     state_plants.counts_deadlines_without_the_promotion: _Hunt(
         40, {"skew": 3.0, "kill_leader": 3.0}, {"session_ttl_ms": 60_000}
