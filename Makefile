@@ -44,7 +44,7 @@ bench-spark: setup ## Streaming from the ledger into Spark and Delta
 	@.venv/bin/python -m tests.bench.bench_spark
 
 conf: setup ## Write conf/ anew: a commented file for each process, with every option and its default
-	@for process in autorecovery bookie broker store; do .venv/bin/rsm config example $$process >conf/$$process.toml || exit 1; done
+	@for process in autorecovery bookie broker store worker; do .venv/bin/rsm config example $$process >conf/$$process.toml || exit 1; done
 
 lock: setup ## Solve requirements.lock anew, keeping what still fits; UPGRADE=1 takes the newest versions
 	@tools/lock.sh $(if $(UPGRADE),--upgrade)

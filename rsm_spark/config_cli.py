@@ -16,7 +16,7 @@ from ledger.errors import UsageError
 
 __all__ = ["PROCESSES", "Setting", "app", "example_file", "settings_of"]
 
-PROCESSES = ("autorecovery", "bookie", "broker", "store")
+PROCESSES = ("autorecovery", "bookie", "broker", "store", "worker")
 """Processes that a file `<process>.toml` configures; each is run by `rsm <process> run`."""
 
 _ORIGINS = {"COMMANDLINE": "flag", "ENVIRONMENT": "environment", "DEFAULT_MAP": "file", "DEFAULT": "default"}
