@@ -42,6 +42,7 @@ class ServedWorker:
         context: gRPC's.
         epoch: Returns the leader's epoch, for every message.
         on_said: Takes what the worker says, in order.
+        on_cut: Called when the stream is cut off: whatever is still on its way, nothing more is heard or said.
 
     Attributes:
         heard_at: When it said something last.
@@ -49,11 +50,16 @@ class ServedWorker:
     """
 
     def __init__(
-        self, context: Any, epoch: Callable[[], int], on_said: Callable[[ServedWorker, FromWorker], None]
+        self,
+        context: Any,
+        epoch: Callable[[], int],
+        on_said: Callable[[ServedWorker, FromWorker], None],
+        on_cut: Callable[[ServedWorker], None],
     ) -> None:
         self._context = context
         self._epoch = epoch
         self._on_said = on_said
+        self._on_cut = on_cut
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[Any] | None = None
         self._welcome: WorkerWelcome | None = None
@@ -64,6 +70,7 @@ class ServedWorker:
         self._last: FromBroker | None = None
         self._abort: tuple[grpc.StatusCode, str] | None = None
         self._has_ended = False
+        self._is_cut = False
         self._queue_bytes = 0
         self._in_work = 0
         self._wake: asyncio.Future[None] | None = None
@@ -120,37 +127,50 @@ class ServedWorker:
             self._loop.call_later(_END_S, self.cut, "it does not read")
 
     def cut(self, reason: str) -> None:
-        """End the stream at once, without a word."""
-        if self._task is not None and not self._task.done():
-            _LOGGER.warning("a worker's stream is cut off: %s", reason)
-            self._task.cancel()
+        """End the stream at once; what is on its way to the worker is not waited for."""
+        if self._task is None or self._is_cut:
+            return
+        _LOGGER.warning("a worker's stream is cut off: %s", reason)
+        self._is_cut = True
+        self._abort = grpc.StatusCode.ABORTED, f"the broker has cut this stream off: {reason}"
+        self._task.cancel()
+        self._on_cut(self)
 
     # ---- the stream
 
     async def run(self) -> None:
         """Serve the stream to its end; the worker's hello has been read."""
-        self._task = asyncio.current_task()
+        task = self._task = asyncio.current_task()
         reader = self._loop.create_task(self._read())
         try:
-            while True:
-                if self._last is not None:
-                    if self._last.leader or self._last.refused:
-                        await self._context.write(encode_from_broker(self._last))
-                    break
-                if self._has_gathered:
-                    await self._context.write(encode_from_broker(self._gather()))
-                elif self._has_ended and (self._abort is not None or self._in_work <= 0):
-                    break  # What it has told is in the log, and acknowledged.
-                else:
-                    self._wake = self._loop.create_future()
-                    await self._wake
-            if self._abort is not None:
-                await self._context.abort(*self._abort)
+            await self._write()
+        except asyncio.CancelledError:
+            if not self._is_cut:
+                raise
+            assert task is not None
+            task.uncancel()
         finally:
             self._task = None
             reader.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await reader
+        if self._abort is not None:
+            # A worker that does not read gets it when it does, or when its connection is given up.
+            await self._context.abort(*self._abort)
+
+    async def _write(self) -> None:
+        while True:
+            if self._last is not None:
+                if self._last.leader or self._last.refused:
+                    await self._context.write(encode_from_broker(self._last))
+                return
+            if self._has_gathered:
+                await self._context.write(encode_from_broker(self._gather()))
+            elif self._has_ended and (self._abort is not None or self._in_work <= 0):
+                return  # What it has told is in the log, and acknowledged.
+            else:
+                self._wake = self._loop.create_future()
+                await self._wake
 
     @property
     def _has_gathered(self) -> bool:

@@ -115,14 +115,17 @@ class WorkerService:
             await self._abort(
                 context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"{WORKERS_MAX} workers have streams already"
             )
-        stream = ServedWorker(context, self._epoch, self._on_said)
+        stream = ServedWorker(context, self._epoch, self._on_said, self._on_closed)
         self._streams[stream] = None
         self._desk.on_hello(stream, hello)
         try:
             await stream.run()
         finally:
-            del self._streams[stream]
-            self._desk.on_closed(stream)
+            self._on_closed(stream)
+
+    def _on_closed(self, stream: ServedWorker) -> None:
+        self._streams.pop(stream, None)
+        self._desk.on_closed(stream)
 
     async def _hello(self, context: Any) -> WorkerHello:
         try:
