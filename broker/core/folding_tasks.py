@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sys import intern
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -64,8 +65,11 @@ def task_submitted(state: BrokerState, fields: tuple[Any, ...], revision: int, c
     ) = fields  # fmt: skip
     index = state.index
     flags = flags_of(at_most_once, group, priority, code, is_watched=bool(timeout_ms or heartbeat_ms))
-    task = Task(task_id, index.tenant(tenant), task_type, TaskStatus.WAITING, flags)
-    task.at_ms = state.logged_ms = created_ms
+    # Tasks keep few objects of their own: the name of a type, and a time that was the last one, are shared.
+    task = Task(task_id, index.tenant(tenant), intern(task_type), TaskStatus.WAITING, flags)
+    if created_ms != state.logged_ms:
+        state.logged_ms = created_ms
+    task.at_ms = created_ms = state.logged_ms
     task.deadline_ms = deadline_ms
     if code:
         state.code_use[code] = state.code_use.get(code, 0) + 1

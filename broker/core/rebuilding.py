@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sys import intern
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -74,7 +75,7 @@ def _rebuild_task(state: BrokerState, task_id: int) -> Task:
         row.at_most_once, row.group, row.priority, row.code, is_watched=bool(row.timeout_ms or row.heartbeat_ms)
     )
     status = status_of(row, found, is_open=row.transaction in index.by_transaction)
-    task = Task(task_id, index.tenant(row.tenant), row.type, status, flags)
+    task = Task(task_id, index.tenant(row.tenant), intern(row.type), status, flags)
     task.deadline_ms, task.transaction = row.deadline_ms, row.transaction
     task.at_ms = row.start_ms if status == TaskStatus.DELAYED else row.created_ms
     index.add(task)

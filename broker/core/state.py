@@ -27,7 +27,7 @@ from broker.core.tables import BROKER_DESCRIPTION, PRIORITY_OF_TENANT, Table
 from broker.core.tasks import Task, TaskIndex
 from broker.core.timers import PlanKind, Timers
 from broker.core.worker_messages import AssignedRun
-from rsm_spark.core.machine import Row, RowChange
+from rsm_spark.core.machine import Fold, Row, RowChange
 from rsm_spark.core.records import pack
 from rsm_spark.core.table_machine import TableMachine
 from rsm_spark.errors import CorruptLogError
@@ -39,6 +39,12 @@ _TASK_ROW = msgspec.msgpack.Decoder(TaskRow)
 _STATE_ROW = msgspec.msgpack.Decoder(StateRow)
 _ID = msgspec.msgpack.Decoder(tuple[int])
 _PROGRESS_ROW = msgspec.msgpack.Decoder(ProgressRow)
+_KEY_WIDTHS = {record.type: len(record.key) for record in BROKER_DESCRIPTION.records}
+assert all(
+    (*record.key, *record.row) == tuple(field.name for field in record.fields)
+    for record in BROKER_DESCRIPTION.records
+    if record.fold is Fold.UPSERT
+)
 
 
 class BrokerState(TableMachine):
@@ -193,15 +199,24 @@ class BrokerState(TableMachine):
             CorruptLogError: The record is none of the description, or names what there is not.
 
         """
-        change = super().apply(record_type, fields, revision)
-        if change is not None:
-            try:
-                FOLDS[record_type](self, fields, revision, change)
-            except (KeyError, AssertionError) as error:
-                raise CorruptLogError(
-                    f"revision {revision}: record type {record_type} of the broker contradicts its state: "
-                    f"{type(error).__name__} {error}"
-                ) from error
+        # `TableMachine.apply`, spelled out: of every record here the key comes first, then the row.
+        plan = self._plans.get(record_type)
+        if plan is None or tuple(map(type, fields)) != plan.types or plan.rows is None:
+            return super().apply(record_type, fields, revision)
+        width = _KEY_WIDTHS[record_type]
+        key = pack(fields[:width])
+        if plan.row is None:
+            change = RowChange(plan.table, key, plan.rows.remove(key), None)
+        else:
+            row = pack(fields[width:])
+            change = RowChange(plan.table, key, plan.rows.put(key, row, revision), row)
+        try:
+            FOLDS[record_type](self, fields, revision, change)
+        except (KeyError, AssertionError) as error:
+            raise CorruptLogError(
+                f"revision {revision}: record type {record_type} of the broker contradicts its state: "
+                f"{type(error).__name__} {error}"
+            ) from error
         return change
 
     # ---- snapshots
