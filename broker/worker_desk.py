@@ -62,14 +62,16 @@ class _Seat:
         "link",
         "progress",
         "size",
+        "stream",
         "waiting",
         "worker_id",
     )
 
-    def __init__(self, worker_id: str, incarnation: str, link: WorkerLink | None) -> None:
+    def __init__(self, worker_id: str, incarnation: str, link: WorkerLink | None, stream: int = 0) -> None:
         self.worker_id = worker_id
         self.incarnation = incarnation
         self.link = link
+        self.stream = stream  # The highest by which it said hello to this leader.
         self.is_served = False
         self.is_leaving = False
         self.is_over = False  # Refused: its stream is about to end.
@@ -172,6 +174,9 @@ class WorkerDesk:
         assert self.leads
         worker_id, incarnation = hello.worker_id, hello.incarnation
         former = self._seats.get(worker_id)
+        if former is not None and former.incarnation == incarnation and hello.stream < former.stream:
+            link.end()  # Of a stream that was given up since: it was long on its way.
+            return
         if former is not None and former.link is not None:
             self._report(former)  # What it said is said, in order.
             is_same = former.incarnation == incarnation
@@ -179,14 +184,16 @@ class WorkerDesk:
             former.link.end(
                 refused="" if is_same else f"another process works as {worker_id!r} now: give each its own id"
             )
-        seat = self._seats[worker_id] = _Seat(worker_id, incarnation, link)
+        seat = self._seats[worker_id] = _Seat(worker_id, incarnation, link, hello.stream)
         self._by_link[link] = seat
         self._leases.pop(worker_id, None)
         self._touched.pop(worker_id, None)
         told, rest = _fitting(hello.ended)
         held = [*hello.held, *(HeldRun(one.task_id, one.assignment_id) for one in rest)]
         self._submit(
-            WorkerAppeared(worker_id, incarnation, hello.location, hello.offer, hello.delivered_up_to, held, told),
+            WorkerAppeared(
+                worker_id, incarnation, hello.location, hello.offer, hello.delivered_up_to, held, told, hello.stream
+            ),
             lambda reply, revision: self._on_appeared(seat, reply, revision, told),
         )
         if rest:
@@ -281,7 +288,7 @@ class WorkerDesk:
         if seat.is_leaving:
             del self._seats[seat.worker_id]
         else:
-            self._put_away(_Seat(seat.worker_id, seat.incarnation, None))
+            self._put_away(_Seat(seat.worker_id, seat.incarnation, None, seat.stream))
         self._submit(WorkerLost(seat.worker_id, seat.incarnation, seat.is_leaving), _ignore)
 
     def _put_away(self, seat: _Seat) -> None:

@@ -297,6 +297,8 @@ class WorkerAppeared(msgspec.Struct, frozen=True, array_like=True, tag_field="ki
         delivered_up_to: Highest assignment id that this incarnation ever received; higher ones were not delivered.
         held: Runs in its hands.
         ended: Runs that ended, whose end was not acknowledged.
+        stream: The process's number of its stream, above those before; 0 = not said. A hello of a stream that was
+            given up may arrive behind that of the next one: what it says was delivered is out of date.
 
     """
 
@@ -307,6 +309,7 @@ class WorkerAppeared(msgspec.Struct, frozen=True, array_like=True, tag_field="ki
     delivered_up_to: int = 0
     held: list[HeldRun] = []
     ended: list[EndedRun] = []
+    stream: int = 0
 
 
 class WorkerChanged(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", tag=21):

@@ -42,7 +42,10 @@ def _offer_text(offer: WorkerOffer) -> str:
 
 def _fields(worker_id: str, row: WorkerRow) -> tuple[str | int, ...]:
     status = int(row.status)
-    return worker_id, row.incarnation, status, row.location, row.connected_ms, row.changed_ms, row.offer, row.replaced
+    return (
+        worker_id, row.incarnation, status, row.location, row.connected_ms, row.changed_ms, row.offer, row.replaced,
+        row.stream,
+    )  # fmt: skip
 
 
 def _stale(worker_id: str, incarnation: str, found: WorkerRow | None) -> Decision:
@@ -73,6 +76,12 @@ def worker_appeared(state: BrokerState, command: WorkerAppeared, revision: int, 
     if found is None and len(state.workers) >= _WORKERS_MAX:
         return refused(Refusal.QUEUE_FULL, f"{_WORKERS_MAX:,} workers are known: remove dead ones")
     is_same = found is not None and found.incarnation == incarnation
+    if found is not None and is_same and found.stream and command.stream <= found.stream:
+        return refused(
+            Refusal.STALE_WORKER,
+            f"worker {worker_id!r} has appeared by its stream {found.stream}: what stream {command.stream} said of it "
+            "came too late",
+        )
     records = end_records(state, worker_id, command.ended, now_ms)
     settled = settled_ids(records)
     held = {(run.task_id, run.assignment_id) for run in command.held}
@@ -90,7 +99,7 @@ def worker_appeared(state: BrokerState, command: WorkerAppeared, revision: int, 
         records.insert(0, (RecordType.WORKER_DIED, _fields(worker_id, died)))
     row = WorkerRow(
         incarnation, WorkerStatus.CONNECTED, command.location, now_ms, now_ms, _offer_text(command.offer),
-        ",".join(replaced),
+        ",".join(replaced), command.stream,
     )  # fmt: skip
     records.append((RecordType.WORKER_CONNECTED, _fields(worker_id, row)))
     return answered(records, Done(revision))

@@ -76,6 +76,7 @@ class WorkerRow(msgspec.Struct, frozen=True, array_like=True):
     changed_ms: int
     offer: str
     replaced: str = ""
+    stream: int = 0
 
 
 _OWN_COLUMNS = ("weight", "running_max", "waiting_max")

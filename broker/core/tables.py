@@ -97,6 +97,7 @@ _WORKERS = TableDescription(
         _str("incarnation"), _int("status"), _str("location"), _int("connected_ms"), _int("changed_ms"),
         _str("offer"),  # JSON of a WorkerOffer
         _str("replaced"),  # the last incarnations that this one and its predecessors replaced, "," between them
+        _int("stream"),  # the incarnation's number of the last stream by which it appeared, 0 = not said
     ),
 )  # fmt: skip
 _TENANTS = TableDescription(

@@ -22,6 +22,7 @@ class WorkerHello(msgspec.Struct, frozen=True):
         held: Runs in its hands.
         ended: Runs that ended, whose end was not acknowledged.
         leader_epoch: Highest that it has served.
+        stream: The process's number of this stream, above those before; 0 = not said.
 
     """
 
@@ -33,6 +34,7 @@ class WorkerHello(msgspec.Struct, frozen=True):
     held: list[HeldRun] = []
     ended: list[EndedRun] = []
     leader_epoch: int = 0
+    stream: int = 0
 
 
 class FromWorker(msgspec.Struct, frozen=True):

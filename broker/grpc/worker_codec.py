@@ -106,6 +106,7 @@ def _hello_message(hello: WorkerHello) -> pb.Hello:
         held=_run_messages(hello.held),
         ended=_ended_messages(hello.ended),
         leader_epoch=hello.leader_epoch,
+        stream=hello.stream,
     )
 
 
@@ -115,8 +116,8 @@ def _hello(message: pb.Hello) -> WorkerHello:
         raise InvalidCommandError("a worker's incarnation is 32 hex digits, drawn anew by each process")
     if not message.worker_id:
         raise InvalidCommandError("a worker needs an id")
-    if message.delivered_up_to < 0 or message.leader_epoch < 0:
-        raise InvalidCommandError("delivered_up_to and leader_epoch are not below 0")
+    if message.delivered_up_to < 0 or message.leader_epoch < 0 or message.stream < 0:
+        raise InvalidCommandError("delivered_up_to, leader_epoch and stream are not below 0")
     return WorkerHello(
         _text("worker id", message.worker_id, NAME_BYTES_MAX),
         incarnation,
@@ -126,6 +127,7 @@ def _hello(message: pb.Hello) -> WorkerHello:
         [HeldRun(run.task_id, run.assignment_id) for run in message.held],
         [_ended(one) for one in message.ended],
         message.leader_epoch,
+        message.stream,
     )
 
 

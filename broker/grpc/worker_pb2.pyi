@@ -68,7 +68,7 @@ class Progress(_message.Message):
     def __init__(self, task_id: _Optional[int] = ..., assignment_id: _Optional[int] = ..., fraction: _Optional[float] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("worker_id", "incarnation", "location", "offer", "delivered_up_to", "held", "ended", "leader_epoch")
+    __slots__ = ("worker_id", "incarnation", "location", "offer", "delivered_up_to", "held", "ended", "leader_epoch", "stream")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     LOCATION_FIELD_NUMBER: _ClassVar[int]
@@ -77,6 +77,7 @@ class Hello(_message.Message):
     HELD_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     incarnation: str
     location: str
@@ -85,7 +86,8 @@ class Hello(_message.Message):
     held: _containers.RepeatedCompositeFieldContainer[Run]
     ended: _containers.RepeatedCompositeFieldContainer[Ended]
     leader_epoch: int
-    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., location: _Optional[str] = ..., offer: _Optional[_Union[Offer, _Mapping[str, object]]] = ..., delivered_up_to: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Run, _Mapping[str, object]]]] = ..., ended: _Optional[_Iterable[_Union[Ended, _Mapping[str, object]]]] = ..., leader_epoch: _Optional[int] = ...) -> None: ...
+    stream: int
+    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., location: _Optional[str] = ..., offer: _Optional[_Union[Offer, _Mapping[str, object]]] = ..., delivered_up_to: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Run, _Mapping[str, object]]]] = ..., ended: _Optional[_Iterable[_Union[Ended, _Mapping[str, object]]]] = ..., leader_epoch: _Optional[int] = ..., stream: _Optional[int] = ...) -> None: ...
 
 class WorkerMessage(_message.Message):
     __slots__ = ("hello", "ended", "progress", "offer", "draining", "leaving", "ping")

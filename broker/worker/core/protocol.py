@@ -394,6 +394,7 @@ class WorkerProtocol:
             [held.run for held in self._held.values()] + rest,
             ended,
             self.leader_epoch,
+            self._stream_id,
         )
         self._is_offer_told = True
         self._is_draining_told = False  # Told again once it is served: a drain is of a stream, as the broker sees it.
