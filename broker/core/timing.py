@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["due", "next_due_ms"]
 
+_RUNNING = int(TaskStatus.RUNNING)
+
 
 def next_due_ms(state: BrokerState) -> int | None:
     """Return when something is due next: 0 = at once, None = nothing is planned."""
@@ -33,24 +35,22 @@ def next_due_ms(state: BrokerState) -> int | None:
 
 
 def due(state: BrokerState, now_ms: int, promoted_ms: int, limit: int) -> Iterator[LoggedRecord]:
-    """Yield what is due, at most `limit` records: what was left over, what time ends, what was kept, assignments."""
+    """Yield what is due, at most `limit` records: what was left over, what time ends, what was kept, assignments.
+
+    Half of them at most for time, three quarters for that and the purge: assignments have room in every entry.
+    """
     count = 0
-    for record in _timed(state, now_ms, promoted_ms):
-        yield record
-        count += 1
-        if count * 2 >= limit:
-            break  # Assignments have room in every entry.
-    for record in _purge(state, now_ms):
-        yield record
-        count += 1
-        if count * 4 >= limit * 3:
-            break
+    for share, records in ((2, _timed(state, now_ms, promoted_ms)), (3, _purge(state, now_ms))):
+        for record in records:
+            yield record
+            count += 1
+            if count >= limit:
+                return
+            if count * 4 >= limit * share:
+                break
     for task_id, worker_id in state.scheduler.next_assignments(now_ms):
-        task = state.index.tasks[task_id]
-        fields = (
-            task_id, int(TaskStatus.RUNNING), task.attempts + 1, worker_id, 0, now_ms, 0, 0, 0, "", "", b""
-        )  # fmt: skip
-        yield RecordType.TASK_ASSIGNED, fields
+        attempts = state.index.tasks[task_id].attempts + 1
+        yield RecordType.TASK_ASSIGNED, (task_id, _RUNNING, attempts, worker_id, 0, now_ms, 0, 0, 0, "", "", b"")
         count += 1
         if count >= limit:
             return
