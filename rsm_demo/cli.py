@@ -40,6 +40,8 @@ def demo(
 ) -> None:
     """Load a year of real flights through three replicas while leaders and a bookie are killed; compare four answers.
 
+    Then two airlines share three workers of a task broker: a weight is changed live, and the leading broker is killed.
+
     Example: rsm demo --flights 50000 --keep
     """
     if sabotage not in (None, *_SABOTAGES):
@@ -89,6 +91,15 @@ def _print_table(console: Console, conductor: Conductor, outcome: Outcome) -> No
     console.print(
         "Equal row by row." if outcome.answers_equal else "[bold red]They differ:[/] " + "; ".join(outcome.differences)
     )
+    if outcome.tasks is not None:
+        tasks = outcome.tasks
+        console.print(
+            f"{tasks.tasks:,} tasks of two airlines: {tasks.ratio_before:.2f} to 1 at equal weights, "
+            f"{tasks.ratio_after:.2f} to 1 at 3 to 1; fail-over of the broker {tasks.failover_s:.2f} s; "
+            f"{tasks.never_ran} never ran, {tasks.ran_twice} ran twice; results "
+            + ("equal the CSV." if tasks.results_equal else "[bold red]differ from the CSV.[/]"),
+            highlight=False,
+        )
 
 
 def _print_next(console: Console, stack: Stack) -> None:

@@ -16,6 +16,7 @@ from rsm_demo.flights import data_file
 from rsm_demo.schedule import Blow, Schedule
 from rsm_demo.screen import Screen
 from rsm_demo.stack import LOG, Stack
+from rsm_demo.task_act import TaskAct, TaskOutcome
 from rsm_demo.verdict import Answers, Difference, compare
 
 __all__ = ["Conductor", "Outcome"]
@@ -46,6 +47,7 @@ class Outcome(msgspec.Struct):
     catch_up_s: dict[str, float]
     differences: list[str]
     events: list[str]
+    tasks: TaskOutcome | None = None
 
 
 class Conductor:
@@ -91,7 +93,11 @@ class Conductor:
         await self._load(loader, follower, spark)
         seconds = time.monotonic() - began
         catch_up_s = await self._catch_up(follower, spark, loader.said["revision"])
-        return await self._judge(loader, follower, seconds, catch_up_s)
+        outcome = await self._judge(loader, follower, seconds, catch_up_s)
+        await self._stack.stop_readers()  # Spark would take the cores that the tasks are to share.
+        outcome.tasks = await TaskAct(self._stack, self._screen, self._tell).run()
+        outcome.ok = outcome.ok and outcome.tasks.ok
+        return outcome
 
     async def _load(self, loader: Child, follower: Child, spark: Child) -> None:
         schedule = Schedule(with_bookies=self._stack.cluster is not None)
@@ -132,9 +138,7 @@ class Conductor:
     async def _bring_back(self, name: str, loader: Child) -> None:
         """Start the killed replica again once somebody else leads."""
         failovers = len(loader.said.get("failover_s", ()))
-        await loader.until(
-            lambda said: len(said.get("failover_s", ())) > failovers, timeout_s=120, what="a new leader"
-        )
+        await loader.until(lambda said: len(said.get("failover_s", ())) > failovers, timeout_s=120, what="a new leader")
         self._tell(f"{loader.said['leader']} leads after {loader.said['failover_s'][-1]:.2f} s")
         await self._stack.replicas[name].stop()
         await self._stack.start_replica(name)

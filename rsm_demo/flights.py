@@ -8,16 +8,19 @@ import io
 import json
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from rsm_spark.errors import RsmError
 
-__all__ = ["UNKNOWN_TAIL", "Aircraft", "Flight", "read_flights", "share_of"]
+__all__ = ["UNKNOWN_TAIL", "Aircraft", "Flight", "airline_flights", "data_file", "read_flights", "share_of"]
 
 UNKNOWN_TAIL = "unknown"
 """Key of the 2,512 flights without a tail number."""
+
+
+_NOON = 1200
 
 
 class Flight(NamedTuple):
@@ -69,6 +72,15 @@ def read_flights(limit: int | None = None) -> Iterator[Flight]:
         delay = 0 if row["dep_delay"] in ("", "NA") else max(0, int(float(row["dep_delay"])))
         tail = row["tailnum"] if row["tailnum"] not in ("", "NA") else UNKNOWN_TAIL
         yield Flight(tail, row["dest"], cancelled, delay)
+
+
+def airline_flights(airlines: Container[str]) -> Iterator[tuple[str, str, str, int]]:
+    """Yield airline, airport, half day and delay in minutes (0 if early or cancelled) of these airlines' flights."""
+    for row in _rows():
+        if row["carrier"] in airlines:
+            half = "am" if int(row["sched_dep_time"]) < _NOON else "pm"
+            delay = 0 if row["dep_delay"] in ("", "NA") else max(0, int(float(row["dep_delay"])))
+            yield row["carrier"], row["origin"], f"{row['time_hour'][:10]} {half}", delay
 
 
 def data_file() -> Path:

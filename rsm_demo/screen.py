@@ -16,10 +16,20 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Screen", "View"]
+__all__ = ["Screen", "TenantView", "View"]
 
 _EVENTS_SHOWN = 9
 _PLAIN_LINE_EVERY_S = 5.0
+
+
+class TenantView(msgspec.Struct):
+    """A tenant of the task broker at one moment."""
+
+    tenant: str
+    weight: float
+    waiting: int
+    ended: int
+    per_s: float = 0.0
 
 
 class View(msgspec.Struct):
@@ -35,6 +45,7 @@ class View(msgspec.Struct):
     follower_lag: int | None = None
     spark_lag: int | None = None
     delta_lag: int | None = None
+    tenants: list[TenantView] = []
 
 
 class Screen:
@@ -80,6 +91,13 @@ class Screen:
             return
         self._last_plain_line = self.elapsed_s
         view = self.view
+        if view.tenants:
+            said = "; ".join(
+                f"{one.tenant} (weight {one.weight:g}) {one.per_s:,.0f}/s, {one.waiting:,} waiting"
+                for one in view.tenants
+            )
+            self._console.print(f"{self.elapsed_s:6.1f} s  tasks: {said}", highlight=False)
+            return
         self._console.print(
             f"{self.elapsed_s:6.1f} s  {view.acked_count:,} of {view.total_count:,} acknowledged, "
             f"{view.puts_per_s:,.0f} puts/s; lag: follower {_count(view.follower_lag)}, "
@@ -103,7 +121,25 @@ class Screen:
         events = Table.grid(padding=(0, 2))
         for at_s, text in self._events:
             events.add_row(Text(f"{at_s:6.1f} s", style="dim"), text)
-        return Panel(Group(figures, Text(), bar, done, Text(), events), title="rsm demo", width=100)
+        parts: list[RenderableType] = [figures, Text(), bar, done]
+        if view.tenants:
+            parts += [Text(), _tenants(view.tenants)]
+        return Panel(Group(*parts, Text(), events), title="rsm demo", width=100)
+
+
+def _tenants(tenants: Sequence[TenantView]) -> Table:
+    """Return a bar for each tenant's tasks a second."""
+    table = Table.grid(padding=(0, 2))
+    most = max(1.0, *(one.per_s for one in tenants))
+    for one in tenants:
+        table.add_row(
+            one.tenant,
+            f"weight {one.weight:g}",
+            ProgressBar(total=most, completed=one.per_s, width=40),
+            f"{one.per_s:,.0f} tasks/s",
+            f"{one.waiting:,} waiting",
+        )
+    return table
 
 
 def _count(value: int | None) -> str:

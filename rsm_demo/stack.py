@@ -10,9 +10,13 @@ from ledger.dev.cluster import DevCluster
 from rsm_demo.child import Child
 from rsm_spark.errors import RsmError
 
-__all__ = ["LOG", "Stack"]
+__all__ = ["BROKERS", "LOG", "TASK_LOG", "WORKERS", "WORKER_THREADS", "Stack"]
 
 LOG = "flights"
+TASK_LOG = "airline-tasks"
+BROKERS = ("b1", "b2")
+WORKERS = ("w1", "w2", "w3")
+WORKER_THREADS = 4
 _REPLICAS = ("r1", "r2", "r3")
 _READY_S = 60.0
 _MATERIALIZE = Path(__file__).resolve().parent.parent / "jobs" / "materialize.py"
@@ -32,6 +36,8 @@ class Stack:
         self.log_dir = work_dir / "logs"
         self.table = work_dir / "delta" / LOG
         self.replicas: dict[str, Child] = {}
+        self.brokers: dict[str, Child] = {}
+        self.runs = work_dir / "runs"
         self.cluster: DevCluster | None = None if metadata_uri else DevCluster(work_dir / "cluster")
         self._metadata_uri = metadata_uri
         self._others: list[Child] = []
@@ -77,9 +83,35 @@ class Stack:
         command += ["--metadata-uri", self.metadata_uri, "--checkpoint", str(self.work_dir / "checkpoint")]
         return await self._start_other("materialize", [*command, "--trigger", "1s"])
 
+    async def start_broker(self, name: str) -> None:
+        """Start a task broker on its own data; return when it serves."""
+        command = [sys.executable, "-m", "rsm_spark", "broker", "run", "--json", "--log", TASK_LOG, "--port", "0"]
+        command += ["--http-port", "0", "--metadata-uri", self.metadata_uri, "--replica-id", name, "--bookies", "3/3/2"]
+        command += ["--data-dir", str(self.work_dir / "brokers" / name)]
+        child = await Child.start(name, command, log_dir=self.log_dir)
+        self.brokers[name] = child
+        await child.until(lambda said: said.get("ready"), timeout_s=_READY_S, what="serving")
+
+    async def start_workers(self) -> None:
+        """Start the workers; return when each has a broker."""
+        self.runs.mkdir(exist_ok=True)
+        for name in WORKERS:
+            command = [sys.executable, "-m", "rsm_spark", "worker", "run", "--json", "--log", TASK_LOG]
+            command += ["--metadata-uri", self.metadata_uri, "--worker-id", name, "--threads", str(WORKER_THREADS)]
+            command += ["--executor", "asyncio", "--tasks", "rsm_demo.airline_tasks"]
+            environment = {"RSM_DEMO_RUNS": str(self.runs)}
+            child = await Child.start(name, command, log_dir=self.log_dir, environment=environment)
+            self._others.append(child)
+            await child.until(lambda said: said.get("ready"), timeout_s=_READY_S, what="having a broker")
+
+    async def stop_readers(self) -> None:
+        """End the loader, the follower and Spark; what they made stays."""
+        readers, self._others = self._others, []
+        await asyncio.gather(*(child.stop() for child in readers))
+
     async def stop(self, *, keep_services: bool = False) -> None:
         """End every process that was started here, but replicas and bookies if they are kept; the data stay."""
-        children = self._others if keep_services else [*self._others, *self.replicas.values()]
+        children = self._others if keep_services else [*self._others, *self.replicas.values(), *self.brokers.values()]
         await asyncio.gather(*(child.stop() for child in children), return_exceptions=True)
         if self.cluster is not None and not keep_services and self.cluster.pids():
             await asyncio.to_thread(self.cluster.stop)
