@@ -17,7 +17,7 @@ from rich.table import Table
 from ledger.errors import LedgerError
 from rsm_demo.conductor import Conductor, Outcome
 from rsm_demo.screen import Screen
-from rsm_demo.stack import LOG, Stack
+from rsm_demo.stack import LOG, TASK_LOG, Stack
 from rsm_spark.errors import RsmError
 
 __all__ = ["demo"]
@@ -109,6 +109,8 @@ def _print_next(console: Console, stack: Stack) -> None:
         f"  .venv/bin/rsm status {uri} --log {LOG}\n"
         f"  .venv/bin/rsm map get N14228 {uri} --log {LOG}\n"
         f"  .venv/bin/rsm log cat {LOG} --from 1 --json {uri} | head\n"
+        f"  .venv/bin/rsm task list --limit 5 {uri} --log {TASK_LOG}\n"
+        f"  {_dashboard(stack)}   # the broker's dashboard, in a browser\n"
         f"  {_stop_command(stack)}   # to end it\n"
         f"The Delta table is {stack.table}; data and logs are in {stack.work_dir}.",
         highlight=False,
@@ -117,7 +119,11 @@ def _print_next(console: Console, stack: Stack) -> None:
     )
 
 
+def _dashboard(stack: Stack) -> str:
+    return str(next(child.said["http_address"] for child in stack.brokers.values() if child.is_running))
+
+
 def _stop_command(stack: Stack) -> str:
-    pids = " ".join(str(child.pid) for child in stack.replicas.values())
+    pids = " ".join(str(child.pid) for child in stack.services)
     down = f" && .venv/bin/rsm down --data-dir {stack.cluster.data_dir}" if stack.cluster else ""
     return f"kill {pids}{down}"

@@ -37,6 +37,7 @@ class Stack:
         self.table = work_dir / "delta" / LOG
         self.replicas: dict[str, Child] = {}
         self.brokers: dict[str, Child] = {}
+        self.workers: list[Child] = []
         self.runs = work_dir / "runs"
         self.cluster: DevCluster | None = None if metadata_uri else DevCluster(work_dir / "cluster")
         self._metadata_uri = metadata_uri
@@ -101,8 +102,13 @@ class Stack:
             command += ["--executor", "asyncio", "--tasks", "rsm_demo.airline_tasks"]
             environment = {"RSM_DEMO_RUNS": str(self.runs)}
             child = await Child.start(name, command, log_dir=self.log_dir, environment=environment)
-            self._others.append(child)
+            self.workers.append(child)
             await child.until(lambda said: said.get("ready"), timeout_s=_READY_S, what="having a broker")
+
+    @property
+    def services(self) -> list[Child]:
+        """Replicas, brokers and workers."""
+        return [*self.replicas.values(), *self.brokers.values(), *self.workers]
 
     async def stop_readers(self) -> None:
         """End the loader, the follower and Spark; what they made stays."""
@@ -110,8 +116,8 @@ class Stack:
         await asyncio.gather(*(child.stop() for child in readers))
 
     async def stop(self, *, keep_services: bool = False) -> None:
-        """End every process that was started here, but replicas and bookies if they are kept; the data stay."""
-        children = self._others if keep_services else [*self._others, *self.replicas.values(), *self.brokers.values()]
+        """End every process that was started here, but for the services if they are kept; the data stay."""
+        children = self._others if keep_services else [*self._others, *self.services]
         await asyncio.gather(*(child.stop() for child in children), return_exceptions=True)
         if self.cluster is not None and not keep_services and self.cluster.pids():
             await asyncio.to_thread(self.cluster.stop)
