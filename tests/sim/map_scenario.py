@@ -102,17 +102,19 @@ def run_map_seed(
     *,
     faults: Mapping[str, Any] | None = _AS_DRAWN,
     settings: Mapping[str, Any] = _AS_DRAWN,
+    on_bookies: bool = False,
 ) -> Outcome:
     """Run one seed.
 
     Args:
         seed: Decides everything.
         trouble_s: How long anything fails.
+        on_bookies: Real bookies and the real client instead of the twin of the ledger.
         faults: Attributes of `ReplicaFaults` that are not as the seed draws them; None = nothing fails.
         settings: Attributes of `ReplicaSettings`, likewise.
 
     """
-    scenario = MapScenario(seed, on_bookies=False, trouble_s=trouble_s, faults=faults, settings=settings)
+    scenario = MapScenario(seed, on_bookies=on_bookies, trouble_s=trouble_s, faults=faults, settings=settings)
     return run_scenario(scenario, limit_s=trouble_s + 9 * CALM_S_MAX, command="tests.sim.map_scenario")
 
 

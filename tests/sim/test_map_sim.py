@@ -49,6 +49,14 @@ def test_nothing_ends_early_and_watchers_see_everything_once_whatever_fails(seed
     assert counts["skipped"] > 0 or seed_count < 1_000
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_same_holds_on_real_bookies() -> None:
+    for number in range(_SEEDS):
+        outcome = run_map_seed(first_seed() + number, on_bookies=True)
+        assert outcome.broken is None, outcome.report()
+
+
 def test_without_faults_all_is_answered_and_seen() -> None:
     outcome = run_map_seed(1, faults=None)
     assert outcome.broken is None, outcome.report()
