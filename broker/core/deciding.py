@@ -25,4 +25,5 @@ def answered(records: Sequence[LoggedRecord], reply: BrokerReply) -> Decision:
 
 def refused(refusal: Refusal, reason: str) -> Decision:
     """Return a decision to do nothing."""
-    return Decision((), encode(Refused(refusal.value, reason[:REASON_CHARS_MAX])))
+    sound = reason[:REASON_CHARS_MAX].encode(errors="replace").decode()  # What it quotes may be anything.
+    return Decision((), encode(Refused(refusal.value, sound)))

@@ -42,8 +42,13 @@ def name_fault(what: str, name: str, *, may_be_empty: bool = False) -> str:
     """Return what is wrong with a name."""
     if not name:
         return "" if may_be_empty else f"{what} is empty"
-    if len(name) > _SAFE_CHARS and len(name.encode(errors="replace")) > NAME_BYTES_MAX:
-        return f"{what} {_short(name)} has more than {NAME_BYTES_MAX} bytes of UTF-8"
+    if not name.isascii() or len(name) > _SAFE_CHARS:
+        try:
+            size = len(name.encode())
+        except UnicodeEncodeError:
+            return f"{what} {_short(name)} is no Unicode: it has half of a character in it"
+        if size > NAME_BYTES_MAX:
+            return f"{what} {_short(name)} has more than {NAME_BYTES_MAX} bytes of UTF-8"
     if _CONTROL(name):
         return f"{what} {_short(name)} has control characters in it"
     return ""

@@ -91,10 +91,8 @@ def _set_policy(state: BrokerState, tenant: str, policy: TenantPolicy | None) ->
     )
     found = state.index.tenants.get(tenant)
     if moved and found is not None:
-        for task_id in found.sets[TaskStatus.WAITING]:
-            task = state.index.tasks[task_id]
-            if task.flags & moved:
-                state.scheduler.change(state.demand(task))
+        tasks = state.index.tasks
+        state.file_anew([task_id for task_id in found.sets[TaskStatus.WAITING] if tasks[task_id].flags & moved])
 
 
 def hold_set(state: BrokerState, fields: tuple[Any, ...], revision: int, change: RowChange) -> None:  # noqa: ARG001

@@ -18,10 +18,12 @@ class EndedTasks:
     Args:
         index: Of all tasks.
         retention_ms: How long a tenant's are kept, of dead letters if the second argument is true.
+        count_max: So many are kept, whatever the time.
 
     """
 
-    def __init__(self, index: TaskIndex, retention_ms: Callable[[str, bool], int]) -> None:
+    def __init__(self, index: TaskIndex, retention_ms: Callable[[str, bool], int], count_max: int) -> None:
+        self._count_max = count_max
         self._index = index
         self._retention_ms = retention_ms
         self._queues: dict[tuple[str, bool], deque[tuple[int, int]]] = {}
@@ -66,15 +68,21 @@ class EndedTasks:
     def next_ms(self) -> int | None:
         """Return when a task is to be removed next, or None."""
         first = self._timers.first()
-        return None if first is None else first.at_ms
+        if first is None:
+            return None
+        return first.at_ms if self._index.ended <= self._count_max else 0
 
     def due(self, now_ms: int) -> Iterator[Task]:
         """Yield tasks to be removed, one by one; each must be gone before the next is asked for."""
-        while (first := self._timers.first()) is not None and first.at_ms <= now_ms:
+        while (first := self._timers.first()) is not None:
+            is_over = self._index.ended > self._count_max
+            if first.at_ms > now_ms and not is_over:
+                return
             key = first.key
-            queue = self._queues[key]
-            ended_ms, task_id = queue[0]
-            if self._is_right(ended_ms, task_id, is_dead=key[1]) and ended_ms + self._retention_ms(*key) <= now_ms:
+            ended_ms, task_id = self._queues[key][0]
+            if self._is_right(ended_ms, task_id, is_dead=key[1]) and (
+                is_over or ended_ms + self._retention_ms(*key) <= now_ms
+            ):
                 yield self._index.tasks[task_id]
             self._plan(key)
 
@@ -95,11 +103,13 @@ class KeptRequests:
 
     Args:
         retention_ms: How long each is kept.
+        count_max: So many are kept, whatever the time.
 
     """
 
-    def __init__(self, retention_ms: int) -> None:
+    def __init__(self, retention_ms: int, count_max: int) -> None:
         self._retention_ms = retention_ms
+        self._count_max = count_max
         self._queue: deque[tuple[int, str, str]] = deque()
 
     def add(self, created_ms: int, tenant: str, request_key: str) -> None:
@@ -116,11 +126,13 @@ class KeptRequests:
 
     def next_ms(self) -> int | None:
         """Return when a reply is to be forgotten next, or None."""
-        return self._queue[0][0] + self._retention_ms if self._queue else None
+        if not self._queue:
+            return None
+        return self._queue[0][0] + self._retention_ms if len(self._queue) <= self._count_max else 0
 
     def due(self, now_ms: int) -> Iterator[tuple[str, str]]:
         """Yield (tenant, request key), one by one; each must be forgotten before the next is asked for."""
-        while self._queue and self._queue[0][0] + self._retention_ms <= now_ms:
+        while (next_ms := self.next_ms()) is not None and next_ms <= now_ms:
             yield self._queue[0][1:]
 
     def validate(self, count: int) -> None:

@@ -118,7 +118,7 @@ def _rebuild_marks(state: BrokerState) -> None:
             settle_residue(state, task_id)
 
 
-def _summary(state: BrokerState) -> dict[str, Any]:
+def _summary(state: BrokerState, *, is_filed: bool) -> dict[str, Any]:
     """Return all of the index that matters, to be compared."""
     tasks = {}
     for task_id, task in state.index.tasks.items():
@@ -135,6 +135,7 @@ def _summary(state: BrokerState) -> dict[str, Any]:
         "policies": state.policies,
         "holds": state.holds,
         "draining": sorted(state.draining),
+        "scheduler": state.scheduler.known() if is_filed else None,
         "code": (state.code_use, state.code_ends),
     }
 
@@ -149,6 +150,6 @@ def check_index(state: BrokerState) -> None:
     assert list(state.index.tasks) == sorted(state.ids(Table.TASKS))
     other = state.fresh()
     other.restore(state.rows())
-    mine, theirs = _summary(state), _summary(other)
+    mine, theirs = (_summary(one, is_filed=state.is_filed) for one in (state, other))
     for what, value in mine.items():
         assert value == theirs[what], f"{what}: the index has {value!r}, the tables say {theirs[what]!r}"

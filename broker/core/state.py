@@ -8,6 +8,7 @@ Nothing here decides: see `broker.core.machine`.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -23,6 +24,7 @@ from broker.core.resources import resources_of
 from broker.core.rows import ProgressRow, StateRow, TaskRow, WorkerRow
 from broker.core.rules import BrokerRules
 from broker.core.scheduling import Demand, Scheduler
+from broker.core.statuses import TaskStatus
 from broker.core.tables import BROKER_DESCRIPTION, PRIORITY_OF_TENANT, Table
 from broker.core.tasks import Task, TaskIndex
 from broker.core.timers import PlanKind, Timers
@@ -35,6 +37,7 @@ from rsm_spark.errors import CorruptLogError
 __all__ = ["BrokerState"]
 
 _DEFAULT_POLICY = TenantPolicy()
+_FILED_AT_ONCE = 10_000
 _TASK_ROW = msgspec.msgpack.Decoder(TaskRow)
 _STATE_ROW = msgspec.msgpack.Decoder(StateRow)
 _ID = msgspec.msgpack.Decoder(tuple[int])
@@ -85,8 +88,8 @@ class BrokerState(TableMachine):
         self.index = TaskIndex()
         self.timers = Timers()
         self.scheduler = Scheduler()
-        self.ended = EndedTasks(self.index, self.retention_ms)
-        self.requests = KeptRequests(self.rules.request_retention_ms)
+        self.ended = EndedTasks(self.index, self.retention_ms, self.rules.ended_max)
+        self.requests = KeptRequests(self.rules.request_retention_ms, self.rules.requests_max)
         self.workers: dict[str, WorkerRow] = {}
         self.offers: dict[str, WorkerOffer] = {}
         self.policies: dict[str, TenantPolicy] = {}
@@ -95,6 +98,7 @@ class BrokerState(TableMachine):
         self.code_ends: dict[str, int] = {}
         self.code_use: dict[str, int] = {}
         self.logged_ms = 0
+        self._to_file: deque[int] = deque()
 
     # ---- reading
 
@@ -189,6 +193,29 @@ class BrokerState(TableMachine):
             priority = policy.priority if priority == PRIORITY_OF_TENANT else priority
         resources = resources_of(row.resources)
         return Demand(task.task_id, row.tenant, row.type, group, priority, resources, row.key, task.at_ms)
+
+    # ---- tasks whose tenant's policy has changed
+
+    def file_anew(self, task_ids: Iterable[int]) -> None:
+        """Tell the scheduler what waiting tasks ask for now: at once of so many, of more before the next dispatches."""
+        self._to_file.extend(task_ids)
+        self.file_some(_FILED_AT_ONCE)
+
+    def file_some(self, count: int) -> bool:
+        """Go on with that, with the first tasks first; return whether there was anything to do."""
+        waiting, tasks = self._to_file, self.index.tasks
+        if not waiting:
+            return False
+        for _ in range(min(count, len(waiting))):
+            task = tasks.get(waiting.popleft())
+            if task is not None and task.status == TaskStatus.WAITING:
+                self.scheduler.change(self.demand(task))
+        return True
+
+    @property
+    def is_filed(self) -> bool:
+        """Whether the scheduler knows what every waiting task asks for now."""
+        return not self._to_file
 
     # ---- folding
 

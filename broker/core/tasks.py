@@ -164,6 +164,11 @@ class TaskIndex:
         """Return how many tasks there are."""
         return len(self.tasks)
 
+    @property
+    def ended(self) -> int:
+        """Return how many tasks have ended."""
+        return len(self.tasks) - self.unfinished
+
     def tenant(self, name: str) -> TenantTasks:
         """Return the tasks of a tenant, which then has an entry."""
         found = self.tenants.get(name)

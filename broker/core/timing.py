@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 
 __all__ = ["due", "next_due_ms"]
 
+_FILED_MAX = 5_000
 _RUNNING = int(TaskStatus.RUNNING)
 
 
 def next_due_ms(state: BrokerState) -> int | None:
     """Return when something is due next: 0 = at once, None = nothing is planned."""
-    if state.scheduler.has_work or state.index.residue:
+    if state.scheduler.has_work or state.index.residue or not state.is_filed:
         return 0
     first = state.timers.first()
     times = (None if first is None else first.at_ms, state.ended.next_ms(), state.requests.next_ms())
@@ -48,6 +49,7 @@ def due(state: BrokerState, now_ms: int, promoted_ms: int, limit: int) -> Iterat
                 return
             if count * 4 >= limit * share:
                 break
+    state.file_some(_FILED_MAX)
     for task_id, worker_id in state.scheduler.next_assignments(now_ms):
         attempts = state.index.tasks[task_id].attempts + 1
         yield RecordType.TASK_ASSIGNED, (task_id, _RUNNING, attempts, worker_id, 0, now_ms, 0, 0, 0, "", "", b"")

@@ -44,6 +44,7 @@ class Scheduler:
         line.add(order, demand.key)
         line.task_class.waiting += 1
         account = line.account
+        account.version += 1
         account.waiting += 1
         if (line.count == 1 or demand.key) and line.parked_on is None:
             if account.waiting == 1:
@@ -58,6 +59,7 @@ class Scheduler:
             line = task.line
             line.forget(task.order, board.waiting)
             line.task_class.waiting -= 1
+            line.account.version += 1
             line.account.waiting -= 1
 
     def change(self, demand: Demand) -> None:
@@ -197,6 +199,21 @@ class Scheduler:
 
         """
         return explain(self._board, task_id)
+
+    def known(self) -> tuple[dict[int, tuple[object, ...]], dict[int, tuple[object, ...]], dict[object, int]]:
+        """Return what waits and what runs, by id, and what is in use of resources: for tests, to be compared."""
+        board = self._board
+        waiting: dict[int, tuple[object, ...]] = {}
+        for task_id, task in board.waiting.items():
+            kind = task.line.task_class
+            waiting[task_id] = (
+                task.line.tenant.name, kind.type.name, kind.group, kind.resources, task.order, task.key
+            )  # fmt: skip
+        running: dict[int, tuple[object, ...]] = {}
+        for task_id, run in board.running.items():
+            kind = run.line.task_class
+            running[task_id] = (run.line.tenant.name, kind.type.name, kind.resources, run.worker.worker_id)
+        return waiting, running, {key: gate.used for key, gate in board.gates.items() if gate.used}
 
     def validate(self) -> None:
         """Check every invariant.

@@ -72,6 +72,7 @@ class DrivenBroker:
     def fire(self, *, limit: int = 2_000) -> list[tuple[int, tuple[Any, ...]]]:
         """Log what is due now, entry by entry; return it."""
         fired: list[tuple[int, tuple[Any, ...]]] = []
+        idle = 0
         while True:
             count = len(fired)
             for record_type, fields in self.machine.due(self.now_ms, self.promoted_ms, limit):
@@ -79,10 +80,11 @@ class DrivenBroker:
                 fired.append((record_type, fields))
                 if len(fired) - count == limit:
                     break
-            if len(fired) == count:
+            idle = 0 if len(fired) > count else idle + 1
+            next_due_ms = self.machine.next_due_ms(self.promoted_ms)
+            if next_due_ms is None or next_due_ms > self.now_ms:
                 break
-        next_due_ms = self.machine.next_due_ms(self.promoted_ms)
-        assert next_due_ms is None or next_due_ms > self.now_ms, "something is due, and nothing comes of it"
+            assert idle < 100, "something is due, and nothing comes of it"
         self._collect()
         return fired
 

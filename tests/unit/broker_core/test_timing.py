@@ -6,6 +6,7 @@ import pytest
 
 from broker.core import commands as c
 from broker.core import queries as q
+from broker.core import state, timing
 from broker.core.outbox import OutboxKind
 from broker.core.policies import TenantPolicy, WorkerOffer
 from broker.core.rules import BrokerRules
@@ -235,3 +236,36 @@ def test_nothing_is_due_early(broker: DrivenBroker) -> None:
         times.append(broker.now_ms - START_MS)
         assert broker.fire()
     assert [time for time in times if time] == [10, 20, 25, 30]
+
+
+def test_no_more_ended_tasks_and_replies_are_kept_than_there_is_room_for() -> None:
+    driven = DrivenBroker(BrokerRules(ended_max=3, requests_max=2))
+    driven.appear()
+    ids = [driven.submit(Spec("mail"), request_key=f"k{n}")[0] for n in range(6)]
+    driven.fire()
+    for task in ids:
+        driven.end(task)
+        driven.now_ms += 1
+    driven.fire()
+    assert driven.listed() == ids[3:]
+    assert driven.machine.count(Table.REQUESTS) == 2
+    assert driven.submit(Spec("mail"), request_key="k5") == ids[5:]
+    driven.check()
+
+
+def test_a_change_of_a_tenants_priority_reaches_very_many_waiting_tasks_by_and_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(state, "_FILED_AT_ONCE", 3)
+    monkeypatch.setattr(timing, "_FILED_MAX", 2)
+    driven = DrivenBroker()
+    ids = driven.submit(*[Spec("mail")] * 10)
+    driven.run(c.SetTenant("acme", TenantPolicy(priority=5, group=2)))
+    driven.run(c.CancelTasks("acme", ids[4:6]))
+    assert driven.machine.next_due_ms(0) == 0
+    driven.fire()
+    driven.check()
+    driven.run(c.SetTenant("acme", TenantPolicy()))
+    driven.promote()
+    driven.fire()
+    driven.check()
