@@ -30,6 +30,7 @@ export function span(ms) {
   if (ms < 1000) return `${Math.round(ms)} ms`;
   const s = ms / 1000;
   if (s < 60) return `${s < 10 ? s.toFixed(1) : Math.round(s)} s`;
+  if (s < 600) return s % 60 < 1 ? `${Math.floor(s / 60)} min` : `${Math.floor(s / 60)} min ${Math.floor(s % 60)} s`;
   if (s < 3600) return `${Math.floor(s / 60)} min`;
   if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
   return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
@@ -40,7 +41,9 @@ export function ago(ms, now = Date.now()) {
   if (!ms) return DASH;
   const passed = now - ms;
   if (passed < -1000) return `in ${span(-passed)}`;
-  return passed < 1000 ? "now" : span(Math.floor(passed / 1000) * 1000).replace(".0", "");
+  if (passed < 1000) return "now";
+  if (passed < 60000) return `${Math.floor(passed / 1000)} s`;
+  return passed < 3600000 ? `${Math.floor(passed / 60000)} min` : span(passed);
 }
 
 export function clock(ms) {

@@ -37,7 +37,7 @@ export function limitsView(app) {
     el("section", { "aria-labelledby": "holds-title" }, el("h2", { id: "holds-title" }, "Holds"), holds.node));
 
   function useCell(cell, one) {
-    if (!cell.firstChild) cell.append(bar("In use"), el("span", { class: "num share-text" }));
+    if (!cell.firstChild) cell.append(warning(bar("In use")), el("span", { class: "num share-text" }));
     cell.firstChild.hidden = one.amount_max === null;
     cell.firstChild.set(one.amount_max ? one.used / one.amount_max : 0, `${one.resource}: ${one.used} of ${one.amount_max ?? "no limit"}`);
     setText(cell.lastChild, count(one.used));
@@ -74,6 +74,11 @@ export function limitsView(app) {
       resources.fail(error.message);
       holds.fail(error.message);
     }
+  }
+
+  function warning(meter) {
+    meter.classList.add("warns");
+    return meter;
   }
 
   return { node, show() {}, read, keyPressed: (event) => (holds.node.contains(document.activeElement) ? holds : resources).keyPressed(event) };

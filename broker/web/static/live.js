@@ -19,6 +19,7 @@ export class Live {
   #timer = 0;
   #counts = { submitted: new Array(RATE_SECONDS).fill(0), ended: new Array(RATE_SECONDS).fill(0) };
   #second = Math.floor(Date.now() / 1000);
+  #since = 0;
 
   constructor(onState) {
     this.onState = onState;
@@ -44,10 +45,12 @@ export class Live {
     this.#abort = null;
   }
 
-  /** Events a second of the last minute, oldest first; the current second is left out. */
+  /** Events a second of the last minute, oldest first, as far as it was listened to; not the second that runs. */
   rates() {
     this.#advance();
-    return { submitted: this.#counts.submitted.slice(0, -1), ended: this.#counts.ended.slice(0, -1) };
+    const known = Math.min(RATE_SECONDS - 1, this.#since ? this.#second - this.#since : 0);
+    const last = (counts) => counts.slice(RATE_SECONDS - 1 - known, -1);
+    return { submitted: last(this.#counts.submitted), ended: last(this.#counts.ended), seconds: RATE_SECONDS - 1 };
   }
 
   async #run(signal) {
@@ -82,6 +85,7 @@ export class Live {
       if (!response.ok) throw Object.assign(new Error("events"), { status: response.status });
       this.onState("live");
       this.#backoff = BACKOFF_MS[0];
+      this.#since ||= Math.floor(Date.now() / 1000);
       if (!this.#next) this.#mark("*");
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       let rest = "";

@@ -47,8 +47,8 @@ export function overviewView(app) {
     el("section", { class: "card", "aria-labelledby": "types-title" },
       el("div", { class: "card-head" }, el("h2", { id: "types-title" }, "Task types")),
       el("div", { class: "table-wrap" },
-        el("table", { class: "rows", "aria-label": "Task types" },
-          el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Type"), TILES.map(([, title]) => el("th", { scope: "col", class: "num" }, title)))),
+        el("table", { class: "rows types", "aria-label": "Task types" },
+          el("thead", {}, el("tr", {}, el("th", { scope: "col", class: "name" }, "Type"), TILES.map(([, title]) => el("th", { scope: "col", class: "num" }, title)))),
           types)),
       typesNone));
 
@@ -65,13 +65,14 @@ export function overviewView(app) {
       cell.dataset.title = title;
       setText(cell, one.by_status[status] ? count(one.by_status[status]) : "–");
       cell.classList.toggle("quiet", !one.by_status[status]);
+      cell.classList.toggle("is-none", !one.by_status[status]);
     });
   }
 
   function tick() {
     const rates = app.live.rates();
     chart.set(rates);
-    const mean = (list) => list.slice(-MEAN_SECONDS).reduce((sum, one) => sum + one, 0) / MEAN_SECONDS;
+    const mean = (list) => list.slice(-MEAN_SECONDS).reduce((sum, one) => sum + one, 0) / Math.max(1, Math.min(MEAN_SECONDS, list.length));
     setText(submitted, rate(mean(rates.submitted)));
     setText(ended, rate(mean(rates.ended)));
     setText(oldest, found?.oldest_waiting_ms ? ago(found.oldest_waiting_ms) : "–");

@@ -18,6 +18,7 @@ export function tenantsView(app) {
   const number = (read) => (cell, item) => {
     const value = read(item);
     setText(cell, value ? count(value) : "–");
+    cell.classList.toggle("is-none", !value);
     cell.classList.toggle("quiet", !value);
   };
   const rows = new Rows({
@@ -34,7 +35,7 @@ export function tenantsView(app) {
       { title: "Dead letters", class: "num", render: number((one) => one.by_status.error) },
       { title: "Wait p50", class: "num", render: (cell, one) => setText(cell, span(one.wait_ms_p50)) },
       { title: "Wait p99", class: "num", render: (cell, one) => setText(cell, span(one.wait_ms_p99)) },
-      { title: "Tasks are", class: "state", render: holdCell },
+      { title: "Tasks are", class: "state hold", render: holdCell },
     ],
   });
   const node = el("div", { class: "view" }, el("div", { class: "tools" }, filter, summary), rows.node);

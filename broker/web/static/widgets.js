@@ -31,12 +31,14 @@ export function sparkline(title) {
   const top = el("span", { class: "spark-top num" });
   const chart = svg("svg", { viewBox: "0 0 590 100", preserveAspectRatio: "none", role: "img", "aria-label": title }, area, ...paths);
   const node = el("div", { class: "spark" }, chart, top);
-  const line = (values, high) => values.map((value, x) => `${x ? "L" : "M"}${x * 10} ${(98 - (value / high) * 92).toFixed(1)}`).join("");
-  node.set = ({ submitted, ended }) => {
+  node.set = ({ submitted, ended, seconds }) => {
     const high = Math.max(5, ...submitted, ...ended);
-    paths[0].setAttribute("d", line(ended, high));
-    paths[1].setAttribute("d", line(submitted, high));
-    area.setAttribute("d", `${line(ended, high)}L${(ended.length - 1) * 10} 100L0 100Z`);
+    const step = 590 / (seconds - 1);
+    const x = (place) => (590 - (ended.length - 1 - place) * step).toFixed(1);
+    const line = (values) => values.map((value, place) => `${place ? "L" : "M"}${x(place)} ${(98 - (value / high) * 92).toFixed(1)}`).join("");
+    paths[0].setAttribute("d", line(ended));
+    paths[1].setAttribute("d", line(submitted));
+    area.setAttribute("d", ended.length ? `${line(ended)}L590 100L${x(0)} 100Z` : "");
     setText(top, `${count(high)}/s`);
   };
   return node;
@@ -130,6 +132,7 @@ export function textCell(read) {
   return (cell, item) => {
     const text = String(read(item));
     setText(cell, text);
+    cell.classList.toggle("is-none", text === "–");
     if (cell.title !== text) cell.title = text;
   };
 }

@@ -17,7 +17,7 @@ export function workersView(app) {
       { title: "Worker", class: "name", render: textCell((one) => one.worker_id) },
       { title: "State", class: "state", render: (cell, one) => (cell.firstChild ? setPill(cell.firstChild, one.status) : cell.append(pill(one.status))) },
       { title: "Threads in use", class: "share", render: threadsCell },
-      { title: "Runs", class: "wide", render: textCell((one) => orDash(Object.entries(one.running_by_type).map(([type, amount]) => `${type} ${amount}`).join(", "))) },
+      { title: "Runs", class: "wide runs", render: textCell((one) => orDash(Object.entries(one.running_by_type).map(([type, amount]) => `${type} ${amount}`).join(", "))) },
       { title: "Takes", class: "wide", render: textCell(takes) },
       { title: "Groups", class: "num", render: textCell((one) => one.offer.groups.map((group) => group || "any").join(", ")) },
       { title: "Place", class: "wide", render: textCell((one) => orDash(one.location)) },
