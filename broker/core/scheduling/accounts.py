@@ -56,6 +56,7 @@ class Account:
         weight: Of the tenant.
         settled: Virtual time up to `at_ms`, without what is expected.
         at_ms: Logged time up to which service is settled; 0 = nothing has happened yet.
+        version: Rises when anything of it changes.
         running: Tasks that run.
         expected_ms: Sum of the durations expected of them.
         started_ms: Sum of their starts.
@@ -68,7 +69,7 @@ class Account:
 
     __slots__ = (
         "arena", "at_ms", "durations", "expected_ms", "lines", "queued", "running", "settled", "started_ms", "tenant",
-        "waiting", "weight",
+        "version", "waiting", "weight",
     )  # fmt: skip
 
     def __init__(self, tenant: str, weight: float, arena: Arena) -> None:
@@ -77,6 +78,7 @@ class Account:
         self.arena = arena
         self.settled = 0.0
         self.at_ms = 0
+        self.version = 0
         self.running = 0
         self.expected_ms = 0
         self.started_ms = 0
@@ -91,7 +93,8 @@ class Account:
         at_ms = self.at_ms
         if not running or not at_ms:
             return self.settled
-        now_ms = max(now_ms, at_ms)
+        if now_ms < at_ms:  # noqa: PLR1730 - twice as fast as a call
+            now_ms = at_ms
         left = self.expected_ms + self.started_ms - running * now_ms
         used = running * (now_ms - at_ms)
         return self.settled + (used + left if left > 0 else used) / self.weight
@@ -109,23 +112,27 @@ class Account:
         behind = virtual_time - self.virtual_time(now_ms)
         if behind > 0:
             self.settled += behind
+            self.version += 1
 
     def start(self, expected_ms: int, now_ms: int) -> None:
         """Count a dispatch."""
         self.settle(now_ms)
         self.settled += QUANTUM_MS / self.weight
+        self.version += 1
         self.running += 1
         self.expected_ms += expected_ms
         self.started_ms += now_ms
 
     def resume(self, since_ms: int) -> None:
         """Count a task that runs already: its service is counted from the next event on."""
+        self.version += 1
         self.running += 1
         self.started_ms += since_ms
 
     def end(self, task_type: str, expected_ms: int, since_ms: int, now_ms: int) -> None:
         """Count an end."""
         self.settle(now_ms)
+        self.version += 1
         self.running -= 1
         self.expected_ms -= expected_ms
         self.started_ms -= since_ms
@@ -136,4 +143,5 @@ class Account:
     def set_weight(self, weight: float, now_ms: int) -> None:
         """Have service count by another weight from now on."""
         self.settle(now_ms)
+        self.version += 1
         self.weight = weight

@@ -30,6 +30,8 @@ class Dispatcher:
 
     def __init__(self, board: Board) -> None:
         self._board = board
+        # Rises with every call; within one, a line whose account has not changed need not be looked at twice.
+        self._round = 0
 
     def next_assignments(self, now_ms: int) -> Iterator[tuple[int, str]]:
         """Yield (task, worker); the caller has started it when it asks for the next."""
@@ -49,9 +51,7 @@ class Dispatcher:
             line, worker = found
             is_filled = task_class.waiting > CHUNK_TASKS
             while True:
-                order = line.head(waiting)
-                assert order is not None
-                task_id = order & ID_MASK
+                task_id = line.first & ID_MASK
                 yield task_id, worker.worker_id
                 assert task_id not in waiting, f"task {task_id} was yielded and not started"
                 if not is_filled:
@@ -69,6 +69,7 @@ class Dispatcher:
         the more of them there are; what has ended is counted to the ms.
         """
         board = self._board
+        self._round += 1
         board.now_ms = max(board.now_ms, now_ms)
         entries = sum(len(task_class.heap) for task_class in board.active)
         step = entries // _STALE_TENANTS + 1
@@ -92,24 +93,25 @@ class Dispatcher:
             if line.entry is not entry:
                 heappop(heap)
                 continue
-            if line.head(board.waiting) is None:
-                heappop(heap)
-                board.line_leaves(line)
-                continue
-            gate = line.closed_gate()
-            if gate is not None:
-                heappop(heap)
-                board.line_leaves(line)
-                line.parked_on = gate
-                gate.parked[line] = None
-                continue
             account = line.account
+            if line.checked == (self._round, account.version):
+                return line
             virtual_time = account.virtual_time(clock_ms)
             if virtual_time != entry[0] or account.running != entry[1]:
                 line.entry = (virtual_time, account.running, account.tenant, line.serial, line)
                 heapreplace(heap, line.entry)
                 continue
-            return line
+            first = line.head(board.waiting)
+            gate = line.closed_gate()
+            if first is not None and gate is None:
+                line.first = first
+                line.checked = (self._round, account.version)
+                return line
+            heappop(heap)
+            board.line_leaves(line)
+            if first is not None and gate is not None:
+                line.parked_on = gate
+                gate.parked[line] = None
         return None
 
     def _top_on(self, task_class: TaskClass, worker: Worker, seat: Seat) -> Line | None:
@@ -147,10 +149,8 @@ class Dispatcher:
                     idle.append(task_class)
                 continue
             entry = line.entry
-            order = line.head(board.waiting)
             assert entry is not None
-            assert order is not None
-            place = (seat.rank, entry[0], entry[1], entry[2], order)
+            place = (seat.rank, entry[0], entry[1], entry[2], line.first)
             if best_place is None or place < best_place:
                 best, best_place = line, place
         for task_class in idle:
@@ -199,7 +199,7 @@ class Dispatcher:
                     worker.missed[task_class] = None
                 continue
             load = worker.load
-            if entry[0] != load:
+            if entry[0] != load or entry[1] != worker.last_use:
                 entries[worker] = entry = (load, worker.last_use, worker)
                 heapreplace(room, entry)
                 continue

@@ -54,8 +54,8 @@ class Line:
     """
 
     __slots__ = (
-        "account", "aside", "count", "entry", "fifo", "gates", "heads", "held", "keyed", "keyed_size", "late", "limits",
-        "parked_on", "serial", "task_class", "tenant", "uses", "version",
+        "account", "aside", "checked", "count", "entry", "fifo", "first", "gates", "heads", "held", "keyed",
+        "keyed_size", "late", "limits", "parked_on", "serial", "task_class", "tenant", "uses", "version",
     )  # fmt: skip
 
     def __init__(self, tenant: Tenant, task_class: TaskClass, account: Account, serial: int) -> None:
@@ -71,6 +71,9 @@ class Line:
         self.count = 0
         self.entry: tuple[float, int, str, int, Line] | None = None
         self.parked_on: Gate | None = None
+        # What was found last, as of (the dispatcher's round, the account's `version`): the order of its first task.
+        self.first = 0
+        self.checked = (0, 0)
         # Orders of tasks without a key: `fifo` is sorted by being appended to, what would break that is in `late`.
         self.fifo: deque[int] = deque()
         self.late: list[int] = []
@@ -123,9 +126,14 @@ class Line:
     def head(self, waiting: dict[int, Waiting]) -> int | None:
         """Return the order of the task to be served first; None if all that wait in it are held by their keys."""
         fifo, late = self.fifo, self.late
-        while fifo and not self._waits(fifo[0], waiting):
+        best: int | None = None
+        while fifo:
+            best = fifo[0]
+            task = waiting.get(best & ID_MASK)
+            if task is not None and task.order == best and task.line is self:
+                break
             fifo.popleft()
-        best = fifo[0] if fifo else None
+            best = None
         if late:
             while late and not self._waits(late[0], waiting):
                 heappop(late)

@@ -22,7 +22,9 @@ def _set_gate(board: Board, gate: Gate, limit: int | None) -> None:
         return
     gate.limit = limit
     if gate.tenant:
-        board.tenant(gate.tenant).version += 1
+        tenant = board.tenant(gate.tenant)
+        tenant.version += 1
+        tenant.account.version += 1
     else:
         board.version += 1
     if gate.parked and gate.admits(1):
@@ -62,6 +64,7 @@ def set_hold(board: Board, tenant: str, task_type: str, key: str, is_paused: boo
 def _set_key(board: Board, name: str, task_type: str, key: str, is_paused: bool) -> None:
     tenant = board.tenant(name)
     (tenant.held_keys.add if is_paused else tenant.held_keys.discard)((task_type, key))
+    tenant.account.version += 1
     for line in tenant.lines.values():
         line_type = line.task_class.type.name
         if task_type not in {"", line_type}:

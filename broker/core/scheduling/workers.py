@@ -104,7 +104,10 @@ class Worker:
             return False
         if seat.threads < profile.threads and self.by_type.get(task_type, 0) >= seat.threads:
             return False
-        return all(self.amounts.get(name, 0) + amount <= most for name, amount, most in seat.amounts)
+        for name, amount, most in seat.amounts:  # noqa: SIM110 - several times as fast as a generator
+            if self.amounts.get(name, 0) + amount > most:
+                return False
+        return True
 
     def has_share(self, seat: Seat, tenant: str, task_type: str) -> bool:
         """Tell whether one more task of a tenant may start, as far as its share is concerned."""

@@ -1,5 +1,7 @@
 """What a scheduler may and has to do, found out the slow way: by looking at every task, worker and limit."""
 
+# ruff: noqa: A001, A002 - as the scheduler names it
+
 from __future__ import annotations
 
 from collections import Counter

@@ -1,5 +1,7 @@
 """Random tasks, workers and rules, checked against brute force at every assignment."""
 
+# ruff: noqa: A001, A002 - as the scheduler names it
+
 from __future__ import annotations
 
 from hypothesis import settings
