@@ -1,0 +1,118 @@
+"""What docs/broker.md shows runs as it stands there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import selectors
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ledger.dev import DevCluster
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "broker.md").read_text()
+HANDLERS, CLIENT = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+COMMANDS = re.search(r"```sh\n(.*?)```", TEXT, re.DOTALL)
+DOCUMENTED_HTTP = "http://127.0.0.1:7364"
+_READY_S = 60.0
+
+
+def _commands() -> list[list[str]]:
+    assert COMMANDS is not None
+    return [shlex.split(line.partition("#")[0]) for line in COMMANDS[1].splitlines()]
+
+
+class Started:
+    """A server of the page."""
+
+    def __init__(self, arguments: list[str], folder: Path, environment: dict[str, str]) -> None:
+        command = [sys.executable, "-m", "rsm_spark", *arguments[1:], "--json"]
+        self._errors = folder / f"{arguments[1]}.err"
+        with self._errors.open("ab") as errors:
+            self.process = subprocess.Popen(
+                command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+
+    def ready(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            assert selector.select(_READY_S), self._errors.read_text()
+        line = self.process.stdout.readline()
+        assert line, self._errors.read_text()
+        return json.loads(line)
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            assert self.process.wait(30) == 0, self._errors.read_text()
+        finally:
+            self.process.kill()
+            self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def site(cluster: DevCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, str], str]]:
+    """Start broker and worker by the page's commands, on the shared bookies; return the environment and the URL."""
+    folder = tmp_path_factory.mktemp("broker-docs")
+    (folder / "handlers.py").write_text(HANDLERS)
+    environment = os.environ | {"RSM_METADATA_URI": cluster.metadata_uri, "PYTHONPATH": f"{folder}:{ROOT}"}
+    _, broker, worker, *_ = _commands()
+    assert (broker[:3], worker[:3]) == (["rsm", "broker", "run"], ["rsm", "worker", "run"])
+    broker[broker.index("7364")] = "0"
+    started = [Started(broker, folder, environment)]
+    try:
+        address = started[0].ready()["http_address"]
+        started.append(Started(worker, folder, environment))
+        started[1].ready()
+        yield environment, f"http://{address}"
+    finally:
+        for server in reversed(started):
+            server.stop()
+
+
+def test_the_commands_submit_a_task_and_list_it(site: tuple[dict[str, str], str]) -> None:
+    environment, _ = site
+    for command in _commands()[3:]:
+        done = subprocess.run(
+            [sys.executable, "-m", "rsm_spark", *command[1:]],
+            env=environment, capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    assert "greet" in done.stdout
+
+
+def test_the_client_of_the_page_gets_its_results(site: tuple[dict[str, str], str]) -> None:
+    environment, url = site
+    assert DOCUMENTED_HTTP in CLIENT
+    done = subprocess.run(
+        [sys.executable, "-c", CLIENT.replace(DOCUMENTED_HTTP, url)],
+        env=environment, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "b'hello Ada, attempt 1'",
+        "[b'hello Bob, attempt 1', b'hello Eve, attempt 1']",
+        "b'hello one, attempt 1' b'hello two, attempt 1'",
+        "b'hello future, attempt 1'",
+    ]
+
+
+def test_every_command_that_the_page_names_exists() -> None:
+    named = set(re.findall(r"`rsm ([a-z]+ [a-z]+)", TEXT))
+    assert len(named) > 5
+    for command in sorted(named):
+        done = subprocess.run(
+            [sys.executable, "-m", "rsm_spark", *command.split(), "--help"],
+            capture_output=True, text=True, check=False, timeout=60, cwd=ROOT,
+        )  # fmt: skip
+        assert done.returncode == 0, command
