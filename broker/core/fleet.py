@@ -4,25 +4,27 @@
     named in `ended`                                      ends as it says
     named in `held`, same incarnation                     goes on
     anything else                                         lost: at-most-once ends as `outcome_unknown`, others run again
+    held, but no task's present run                       it is told to end it
 
 Of another incarnation than the one that comes, nothing is known of delivery: all its runs are lost, but those ended.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from broker.core.commands import RemoveWorker, WorkerAppeared, WorkerChanged, WorkerLost
+from broker.core.commands import HeldRun, RemoveWorker, WorkerAppeared, WorkerChanged, WorkerLost
 from broker.core.deciding import LoggedRecord, answered, refused
 from broker.core.ending import lost, undelivered
-from broker.core.faults import name_fault, offer_fault, text_fault
-from broker.core.limits import NAME_BYTES_MAX
+from broker.core.faults import name_fault, number_fault, offer_fault, text_fault
+from broker.core.limits import ID_MAX, NAME_BYTES_MAX, THREADS_MAX
 from broker.core.policies import WorkerOffer
 from broker.core.replies import Done, Refusal
 from broker.core.rows import WorkerRow
-from broker.core.runs import end_records, settled_ids
+from broker.core.runs import end_records, is_current, settled_ids
 from broker.core.statuses import Outcome, WorkerStatus
 from broker.core.tables import RecordType
 from rsm_spark.core.machine import Decision
@@ -57,6 +59,11 @@ def _stale(worker_id: str, incarnation: str, found: WorkerRow | None) -> Decisio
     )
 
 
+def _runs_fault(runs: Iterable[HeldRun]) -> str:
+    is_sound = all(0 < run.task_id <= ID_MAX and 0 < run.assignment_id <= ID_MAX for run in runs)
+    return "" if is_sound else "a run that is held has an id that is none"
+
+
 def worker_appeared(state: BrokerState, command: WorkerAppeared, revision: int, now_ms: int) -> Decision:
     """Decide that a worker has opened its stream."""
     worker_id, incarnation = command.worker_id, command.incarnation
@@ -66,6 +73,8 @@ def worker_appeared(state: BrokerState, command: WorkerAppeared, revision: int, 
         or ("incarnation has ',' in it" if "," in incarnation else "")
         or text_fault("location", command.location, NAME_BYTES_MAX)
         or offer_fault(command.offer)
+        or number_fault("number of runs held", len(command.held), 0, THREADS_MAX)
+        or _runs_fault(command.held)
     )
     if fault:
         return refused(Refusal.INVALID, fault)
@@ -102,6 +111,10 @@ def worker_appeared(state: BrokerState, command: WorkerAppeared, revision: int, 
         ",".join(replaced), command.stream,
     )  # fmt: skip
     records.append((RecordType.WORKER_CONNECTED, _fields(worker_id, row)))
+    over = settled_ids(records)
+    for task_id, assignment_id in sorted(held):
+        if is_current(state, worker_id, task_id, assignment_id) is None or task_id in over:
+            records.append((RecordType.RUN_DISOWNED, (task_id, assignment_id, worker_id)))
     return answered(records, Done(revision))
 
 

@@ -137,7 +137,10 @@ def task_removed(state: BrokerState, fields: tuple[Any, ...], revision: int, cha
         if task.flags & TaskFlag.CODE:
             _release_code(state, change)
     state.index.remove(task)
-    settle_residue(state, task.task_id)
+    if task.flags & (TaskFlag.STATE | TaskFlag.PROGRESS):
+        state.index.residue[task.task_id] = None
+    else:
+        state.index.residue.pop(task.task_id, None)
 
 
 def settle_residue(state: BrokerState, task_id: int) -> None:

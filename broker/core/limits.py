@@ -10,6 +10,7 @@ __all__ = [
     "DURATION_MS_MAX",
     "ERROR_BYTES_MAX",
     "GROUP_MAX",
+    "ID_MAX",
     "NAME_BYTES_MAX",
     "PAYLOAD_BYTES_MAX",
     "PRIORITY_MAX",
@@ -40,6 +41,7 @@ CODE_BYTES_MAX = 3 * 1024 * 1024
 AMOUNT_MAX = 1_000_000_000
 """Of a resource, of attempts, of any other count."""
 GROUP_MAX = 2**31 - 1
+ID_MAX = 2**63 - 1
 TIME_MS_MAX = 253_402_300_799_999
 """The end of the year 9999."""
 DURATION_MS_MAX = 100 * 366 * 24 * 3_600_000

@@ -25,7 +25,7 @@ __all__ = ["list_tasks", "show_task"]
 
 _LIMIT_MAX = 1_000
 _SET_MAX = 20_000
-_LOOKS_MAX = 20_000
+_LOOKS_MAX = 10_000
 
 
 def show_task(state: BrokerState, task: Task, *, is_whole: bool) -> TaskShown:

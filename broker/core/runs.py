@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from broker.core.commands import EndedRun, ProgressOf, ReportRuns
 from broker.core.deciding import LoggedRecord, answered, refused
 from broker.core.ending import ended, failed
-from broker.core.limits import ERROR_BYTES_MAX, NAME_BYTES_MAX, RESULT_BYTES_MAX
+from broker.core.limits import ERROR_BYTES_MAX, ID_MAX, NAME_BYTES_MAX, RESULT_BYTES_MAX
 from broker.core.replies import Done, Refusal
 from broker.core.statuses import ENDED, Outcome, TaskStatus
 from broker.core.tables import RecordType
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["end_records", "is_current", "report", "settled_ids"]
 
 _LOST = frozenset({Outcome.OUTCOME_UNKNOWN, Outcome.WORKER_DIED, Outcome.STALLED})
-_ID_MAX = 2**63 - 1
 
 
 def is_current(state: BrokerState, worker_id: str, task_id: int, assignment_id: int) -> Task | None:
@@ -78,7 +77,7 @@ def end_records(state: BrokerState, worker_id: str, ends: Sequence[EndedRun], no
     records: list[LoggedRecord] = []
     done: dict[int, None] = {}
     for end in ends:
-        if not (0 < end.task_id <= _ID_MAX and 0 < end.assignment_id <= _ID_MAX) or end.assignment_id in done:
+        if not (0 < end.task_id <= ID_MAX and 0 < end.assignment_id <= ID_MAX) or end.assignment_id in done:
             continue
         done[end.assignment_id] = None
         task = is_current(state, worker_id, end.task_id, end.assignment_id)

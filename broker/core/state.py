@@ -16,7 +16,7 @@ import msgspec
 
 from broker.core.folding import FOLDS
 from broker.core.mapping import Mapper
-from broker.core.outbox import Outbox
+from broker.core.outbox import Outbox, OutboxKind
 from broker.core.policies import TenantPolicy, WorkerOffer
 from broker.core.purging import EndedTasks, KeptRequests
 from broker.core.rebuilding import check_index, rebuild
@@ -25,7 +25,7 @@ from broker.core.rows import ProgressRow, StateRow, TaskRow, WorkerRow
 from broker.core.rules import BrokerRules
 from broker.core.scheduling import Demand, Scheduler
 from broker.core.statuses import TaskStatus
-from broker.core.tables import BROKER_DESCRIPTION, PRIORITY_OF_TENANT, Table
+from broker.core.tables import BROKER_DESCRIPTION, PRIORITY_OF_TENANT, RecordType, Table
 from broker.core.tasks import Task, TaskIndex
 from broker.core.timers import PlanKind, Timers
 from broker.core.worker_messages import AssignedRun
@@ -133,7 +133,8 @@ class BrokerState(TableMachine):
 
     def has_row(self, table: str, task_id: int) -> bool:
         """Return whether a task has a row in a table."""
-        return pack((task_id,)) in self._tables[table].entries
+        entries = self._tables[table].entries
+        return bool(entries) and pack((task_id,)) in entries
 
     def ids(self, table: str) -> Iterator[int]:
         """Iterate over the ids of a table whose key is a task's id."""
@@ -229,7 +230,11 @@ class BrokerState(TableMachine):
         # `TableMachine.apply`, spelled out: of every record here the key comes first, then the row.
         plan = self._plans.get(record_type)
         if plan is None or tuple(map(type, fields)) != plan.types or plan.rows is None:
-            return super().apply(record_type, fields, revision)
+            super().apply(record_type, fields, revision)
+            if record_type == RecordType.RUN_DISOWNED:
+                task_id, assignment_id, worker_id = fields
+                self.outbox.add(revision, OutboxKind.CANCEL, worker_id, task_id, assignment_id)
+            return None
         width = _KEY_WIDTHS[record_type]
         key = pack(fields[:width])
         if plan.row is None:

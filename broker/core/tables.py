@@ -130,6 +130,7 @@ class RecordType:
     PROGRESS_REPORTED = 25
     PROGRESS_REMOVED = 26
     LATE_END = 27
+    RUN_DISOWNED = 28
     SLOT_TAKEN = 30
     SLOT_RELEASED = 31
     REQUEST_NOTED = 32
@@ -168,6 +169,8 @@ _RECORDS: tuple[RecordDescription, ...] = (
         RecordType.LATE_END, "late_end", _int("task_id"), _int("assignment_id"), _str("worker_id"), _int("status"),
         _int("ended_ms"), _str("error"), _bytes("result"),
     ),
+    # A run that a worker holds and that is no task's present one: it is told to end it.
+    note(RecordType.RUN_DISOWNED, "run_disowned", _int("task_id"), _int("assignment_id"), _str("worker_id")),
     upsert(RecordType.SLOT_TAKEN, "slot_taken", _SLOTS),
     delete(RecordType.SLOT_RELEASED, "slot_released", _SLOTS),
     upsert(RecordType.REQUEST_NOTED, "request_noted", _REQUESTS),

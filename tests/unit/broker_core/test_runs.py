@@ -337,8 +337,26 @@ def test_only_dead_workers_are_removed(broker: DrivenBroker) -> None:
         c.WorkerAppeared("w", "i", "", WorkerOffer(1, threads_by_type={"": 1})),
         c.WorkerAppeared("w", "i", "", WorkerOffer(1, resources={"a": -1})),
         c.WorkerAppeared("w", "i", "", WorkerOffer(1, tenant_share_percent=101)),
+        c.WorkerAppeared("w", "i", "", WorkerOffer(1), 0, [c.HeldRun(-1, 5)]),
+        c.WorkerAppeared("w", "i", "", WorkerOffer(1), 0, [c.HeldRun(1, 2**64 - 1)]),
+        c.WorkerAppeared("w", "i", "", WorkerOffer(1), 0, [c.HeldRun(1, 1)] * 5_000),
     ],
 )
 def test_an_unsound_offer_is_refused(command: c.WorkerAppeared) -> None:
     broker = DrivenBroker()
     assert broker.run(command).refusal == Refusal.INVALID
+
+
+def test_a_worker_is_told_to_end_runs_that_it_holds_and_that_are_nobodys_any_more(broker: DrivenBroker) -> None:
+    """A stalled run that was given to another, by a leader that died before it could say so."""
+    kept, stalled = running(broker, Spec("mail"), Spec("mail", heartbeat_ms=100, at_most_once=True))
+    held = [c.HeldRun(one, broker.get(one).assignment_id) for one in (kept, stalled)]
+    broker.pass_time(100)
+    broker.promote()
+    broker.appear(delivered_up_to=held[1].assignment_id, held=held)
+    assert broker.told == [(OutboxKind.CANCEL, "w", stalled, held[1].assignment_id)]
+    assert broker.status(kept) == TaskStatus.RUNNING
+    broker.told.clear()
+    broker.appear(incarnation="i2", delivered_up_to=held[1].assignment_id, held=held)
+    assert [told[2:] for told in broker.told] == [(run.task_id, run.assignment_id) for run in held]
+    broker.check()
