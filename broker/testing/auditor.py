@@ -8,50 +8,27 @@
 * `at-most-once`     what was started and is at most once is not queued again
 * `at-least-once`    what ends well has run well, with that result; nothing is removed that has not ended
 * `time-is-data`     what is fired by time is not fired before it; all times are logged time
+* `work-conserving`  while a leader has nothing to do, no task waits that some worker could run
 * `no-orphans`       nothing runs on a dead worker, nothing is prepared in a transaction that is over
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
-from broker.core.policies import TenantPolicy, WorkerOffer
 from broker.core.statuses import ENDED, Outcome, TaskStatus, WorkerStatus
 from broker.core.tables import BROKER_DESCRIPTION, PRIORITY_OF_TENANT, RecordType
+from broker.testing.audited_gates import AuditedGates, AuditedTask, amounts_of
 from broker.testing.witness import Witness, fail
 from rsm_spark.core.envelope import HEADER_BYTES, decode_envelope
 from rsm_spark.core.records import decode_records
 
-__all__ = ["AuditedTask", "Auditor"]
+__all__ = ["Auditor"]
 
 _FIELDS = {record.type: [field.name for field in record.fields] for record in BROKER_DESCRIPTION.records}
 _OVER = 2
-
-
-def _amounts(text: str) -> dict[str, int]:
-    return {name: int(amount) for name, _, amount in (part.rpartition("=") for part in text.split(",") if part)}
-
-
-class AuditedTask:
-    """What the log says of a task."""
-
-    __slots__ = ("assignment_id", "attempts", "due_ms", "ended_ms", "held", "outcome", "row", "status", "worker_id")
-
-    def __init__(self, row: dict[str, Any], status: int) -> None:
-        self.row = row
-        self.status = status
-        self.attempts = 0
-        self.assignment_id = 0
-        self.worker_id = ""
-        self.held: dict[str, int] = {}
-        self.due_ms = row["start_ms"]
-        self.ended_ms = 0
-        self.outcome = ""
 
 
 class Auditor:
@@ -68,7 +45,7 @@ class Auditor:
         assignments: (task, worker) of all that was ever assigned.
         over: Assignments whose end is in the log, one way or another.
         replays: How often dead letters were replayed, by task.
-        workers: (status, offer, incarnation) by id.
+        gates: What stands between tasks and workers.
         transactions: 1 = open, 0 = committed, `_OVER` = rolled back.
         counts: Of records, by what they say.
 
@@ -82,15 +59,12 @@ class Auditor:
         self.assignments: dict[int, tuple[int, str]] = {}
         self.over: dict[int, None] = {}
         self.replays: dict[int, int] = {}
-        self.workers: dict[str, tuple[int, WorkerOffer, str]] = {}
         self.transactions: dict[int, int] = {}
-        self.policies: dict[str, TenantPolicy] = {}
-        self.holds: dict[tuple[str, str, str], bool] = {}
-        self.limits: dict[tuple[str, str, str], int] = {}
+        self.gates = AuditedGates()
         self.slots: dict[tuple[str, str], int] = {}
         self.counts: Counter[str] = Counter()
         self._witness = witness
-        self._running: dict[int, AuditedTask] = {}
+        self._running = self.gates.running
         self._slotted: dict[int, None] = {}
         self._at = ""
         self._judges: dict[int, Callable[[dict[str, Any]], None]] = {
@@ -100,6 +74,7 @@ class Auditor:
             RecordType.TASK_ASSIGNED: self._assigned,
             RecordType.TASK_ENDED: self._ended,
             RecordType.TASK_REQUEUED: self._requeued,
+            RecordType.TASK_CANCEL_ASKED: self._cancel_asked,
             RecordType.LATE_END: self._late_end,
             RecordType.SLOT_TAKEN: self._slot_taken,
             RecordType.SLOT_RELEASED: self._slot_released,
@@ -109,19 +84,26 @@ class Auditor:
             RecordType.WORKER_CONNECTED: self._worker,
             RecordType.WORKER_CHANGED: self._worker,
             RecordType.WORKER_DIED: self._worker,
-            RecordType.WORKER_REMOVED: lambda row: self._forget_worker(row["worker_id"]),
-            RecordType.TENANT_SET: self._tenant,
-            RecordType.TENANT_REMOVED: lambda row: self.policies.pop(row["tenant"], None) and None,
-            RecordType.HOLD_SET: self._hold,
-            RecordType.HOLD_ENDED: lambda row: self.holds.pop((row["tenant"], row["type"], row["key"]), None) and None,
-            RecordType.RESOURCE_LIMITED: self._limited,
-            RecordType.RESOURCE_UNLIMITED: self._unlimited,
+            RecordType.WORKER_REMOVED: self._forget_worker,
+            RecordType.TENANT_SET: self.gates.set_tenant,
+            RecordType.TENANT_REMOVED: self.gates.forget_tenant,
+            RecordType.HOLD_SET: self.gates.set_hold,
+            RecordType.HOLD_ENDED: self.gates.end_hold,
+            RecordType.RESOURCE_LIMITED: self.gates.set_limit,
+            RecordType.RESOURCE_UNLIMITED: self.gates.end_limit,
         }
 
     @property
     def unfinished(self) -> list[int]:
         """Return the tasks that have not ended."""
         return [task_id for task_id, task in self.tasks.items() if task.status not in ENDED]
+
+    def check_idle(self) -> None:
+        """Judge a leader that has nothing to give out: nothing that waits could start."""
+        waiting = {one: task for one, task in self.tasks.items() if task.status == TaskStatus.WAITING}
+        found = self.gates.startable(waiting)
+        if found is not None:
+            fail("work-conserving", f"task {found[0]} waits, {found[1]} could run it, and the leader is idle")
 
     def dead_of(self, tenant: str) -> list[int]:
         """Return the dead letters of a tenant."""
@@ -156,7 +138,7 @@ class Auditor:
                 fail("slot-exclusive", f"task {task_id} has not ended, its slot {slot} is {self.slots.get(slot)}'s")
             holders[slot] = task_id
         for task_id, task in self._running.items():
-            if self.workers[task.worker_id][0] == WorkerStatus.DEAD:
+            if self.gates.workers[task.worker_id][0] == WorkerStatus.DEAD:
                 fail("no-orphans", f"task {task_id} runs on {task.worker_id}, which is dead")
 
     def _task(self, task_id: int) -> AuditedTask:
@@ -190,7 +172,7 @@ class Auditor:
         )  # fmt: skip
         found = (
             row["tenant"], row["type"], row["at_most_once"], row["slot"], row["key"], row["transaction"], row["code"],
-            row["mode"], row["group"], row["priority"], _amounts(row["resources"]), row["start_ms"], row["deadline_ms"],
+            row["mode"], row["group"], row["priority"], amounts_of(row["resources"]), row["start_ms"], row["deadline_ms"],
             row["timeout_ms"], row["heartbeat_ms"], row["retry"],
         )  # fmt: skip
         self._expect("no-phantom", found == expected, f"task {task_id} is {found}, sent was {expected}")
@@ -229,69 +211,26 @@ class Auditor:
     def _assigned(self, row: dict[str, Any]) -> None:
         task_id, worker_id = row["task_id"], row["worker_id"]
         task = self._task(task_id)
-        self._expect("legal", task.status == TaskStatus.WAITING, f"task {task_id} is assigned, its status {task.status}")
+        self._expect(
+            "legal", task.status == TaskStatus.WAITING, f"task {task_id} is assigned, its status {task.status}"
+        )
         self._expect("legal", row["attempts"] == task.attempts + 1, f"task {task_id}: attempt {row['attempts']}")
-        self._expect("time-is-data", row["assigned_ms"] == self.logged_ms, f"task {task_id} was assigned at another time")
+        self._expect(
+            "time-is-data", row["assigned_ms"] == self.logged_ms, f"task {task_id} was assigned at another time"
+        )
         deadline_ms = task.row["deadline_ms"]
         self._expect(
             "time-is-data", not deadline_ms or self.logged_ms <= deadline_ms, f"task {task_id} is assigned too late"
         )
-        self._judge_gates(task, worker_id)
-        task.held = _amounts(task.row["resources"])
+        fault = self.gates.fault(task, worker_id)
+        if fault is not None:
+            fail(fault[0], f"{self._at}: task {task_id} is assigned: {fault[1]}")
+        task.held = amounts_of(task.row["resources"])
         task.status, task.attempts = TaskStatus.RUNNING, row["attempts"]
         task.worker_id, task.assignment_id = worker_id, self.revision
         self._running[task_id] = task
         self.assignments[self.revision] = (task_id, worker_id)
         self.counts["assigned"] += 1
-
-    def _judge_gates(self, task: AuditedTask, worker_id: str) -> None:
-        row = task.row
-        tenant, kind = row["tenant"], row["type"]
-        found = self.workers.get(worker_id)
-        is_connected = found is not None and found[0] == WorkerStatus.CONNECTED
-        self._expect("legal", is_connected, f"worker {worker_id} is {found}, and gets a task")
-        assert found is not None
-        for held, is_paused in self.holds.items():
-            names = (tenant, kind, row["key"])
-            if is_paused and all(part in ("", name) for part, name in zip(held, names, strict=True)):
-                fail("holds", f"{self._at}: task {row['task_id']} is assigned, {held} is held")
-        policy = self.policies.get(tenant, TenantPolicy())
-        rank = found[1].rank_of(row["group"] or policy.group)
-        self._expect("limits", rank is not None, f"worker {worker_id} does not serve group {row['group']}")
-        running = list(self._running.values())
-        mine = [one for one in running if one.row["tenant"] == tenant]
-        for name, bound, count in (
-            ("running_max", policy.running_max, len(mine)),
-            ("by type", policy.running_max_by_type.get(kind, 0), sum(one.row["type"] == kind for one in mine)),
-        ):
-            self._expect("limits", not bound or count < bound, f"tenant {tenant} has {count} running, {name} is {bound}")
-        self._judge_worker(task, found[1], [one for one in running if one.worker_id == worker_id])
-        for resource, amount in _amounts(row["resources"]).items():
-            for (named, of_tenant, of_type), limit in self.limits.items():
-                if named == resource and of_tenant in ("", tenant) and of_type in ("", kind):
-                    used = sum(
-                        one.held.get(resource, 0)
-                        for one in running
-                        if of_tenant in ("", one.row["tenant"]) and of_type in ("", one.row["type"])
-                    )
-                    what = f"{resource} of ({of_tenant!r}, {of_type!r}): {used} in use, {amount} more, {limit} allowed"
-                    self._expect("limits", used + amount <= limit, what)
-
-    def _judge_worker(self, task: AuditedTask, offer: WorkerOffer, runs: list[AuditedTask]) -> None:
-        row, kind = task.row, task.row["type"]
-        of_type = [one for one in runs if one.row["type"] == kind]
-        threads = offer.threads_for(kind)
-        self._expect("limits", len(runs) < offer.threads_max, f"its worker runs {len(runs)} of {offer.threads_max}")
-        self._expect("limits", len(of_type) < threads, f"its worker runs {len(of_type)} of type {kind}, {threads} allowed")
-        if offer.tenant_share_percent:
-            share = max(1, math.ceil(threads * offer.tenant_share_percent / 100))
-            own = sum(one.row["tenant"] == row["tenant"] for one in of_type)
-            self._expect("limits", own < share, f"its tenant has {own} threads there, its share is {share}")
-        for resource, amount in _amounts(row["resources"]).items():
-            limit = offer.resources.get(resource)
-            if limit is not None:
-                used = sum(one.held.get(resource, 0) for one in runs)
-                self._expect("limits", used + amount <= limit, f"its worker has {limit} of {resource}, {used} in use")
 
     def _stop(self, task_id: int, task: AuditedTask) -> None:
         if task.status == TaskStatus.RUNNING:
@@ -302,16 +241,20 @@ class Auditor:
         task_id, status = row["task_id"], row["status"]
         task = self._task(task_id)
         was_running = task.status == TaskStatus.RUNNING
-        self._expect("legal", task.status not in ENDED and status in ENDED, f"task {task_id}: {task.status} to {status}")
+        self._expect(
+            "legal", task.status not in ENDED and status in ENDED, f"task {task_id}: {task.status} to {status}"
+        )
         self._expect("time-is-data", row["ended_ms"] == self.logged_ms, f"task {task_id} ended at {row['ended_ms']}")
         if status == TaskStatus.FINISHED:
             said = self._witness.ends.get(row["assignment_id"])
-            self._expect("legal", was_running and row["assignment_id"] == task.assignment_id, "another run has finished")
+            self._expect(
+                "legal", was_running and row["assignment_id"] == task.assignment_id, "another run has finished"
+            )
             is_so = said is not None and said.status == status and said.result == row["result"]
             self._expect("at-least-once", is_so, f"task {task_id} is said to have finished, its run: {said}")
         if row["outcome"] == Outcome.DEADLINE_EXPIRED:
             deadline_ms = task.row["deadline_ms"]
-            is_due = 0 < deadline_ms <= self.logged_ms
+            is_due = task.is_expired or 0 < deadline_ms <= self.logged_ms
             self._expect("time-is-data", is_due, f"task {task_id} has expired, its deadline is {deadline_ms}")
         self._stop(task_id, task)
         task.status, task.ended_ms, task.outcome = status, self.logged_ms, row["outcome"]
@@ -339,7 +282,18 @@ class Auditor:
         else:
             fail("legal", f"{self._at}: task {task_id} is queued again, its status is {task.status}")
         self._stop(task_id, task)
-        task.status, task.attempts, task.due_ms = status, row["attempts"], row["due_ms"]
+        task.status, task.attempts, task.due_ms, task.is_expired = status, row["attempts"], row["due_ms"], False
+
+    def _cancel_asked(self, row: dict[str, Any]) -> None:
+        task = self._task(row["task_id"])
+        self._expect("legal", task.status == TaskStatus.RUNNING, f"task {row['task_id']} does not run")
+        if row["outcome"] == Outcome.DEADLINE_EXPIRED:
+            is_due = 0 < task.row["deadline_ms"] <= self.logged_ms
+            self._expect(
+                "time-is-data", is_due, f"task {row['task_id']} expires, its deadline is {task.row['deadline_ms']}"
+            )
+            task.is_expired = True  # Whatever its deadline is changed to later.
+        self.counts["cancels asked"] += 1
 
     def _late_end(self, row: dict[str, Any]) -> None:
         self.over[row["assignment_id"]] = None
@@ -388,24 +342,10 @@ class Auditor:
     # ---- workers, policies
 
     def _worker(self, row: dict[str, Any]) -> None:
-        offer = msgspec.json.decode(row["offer"], type=WorkerOffer)
-        self.workers[row["worker_id"]] = (row["status"], offer, row["incarnation"])
+        self.gates.set_worker(row)
         self.counts["workers died"] += row["status"] == WorkerStatus.DEAD
 
-    def _forget_worker(self, worker_id: str) -> None:
-        self._expect("legal", self.workers[worker_id][0] == WorkerStatus.DEAD, f"{worker_id} is removed alive")
-        del self.workers[worker_id]
-
-    def _tenant(self, row: dict[str, Any]) -> None:
-        columns = msgspec.json.decode(row["policy"])
-        columns |= {name: row[name] for name in ("weight", "running_max", "waiting_max")}
-        self.policies[row["tenant"]] = msgspec.convert(columns, TenantPolicy)
-
-    def _hold(self, row: dict[str, Any]) -> None:
-        self.holds[row["tenant"], row["type"], row["key"]] = row["is_paused"]
-
-    def _limited(self, row: dict[str, Any]) -> None:
-        self.limits[row["resource"], row["tenant"], row["type"]] = row["amount_max"]
-
-    def _unlimited(self, row: dict[str, Any]) -> None:
-        self.limits.pop((row["resource"], row["tenant"], row["type"]), None)
+    def _forget_worker(self, row: dict[str, Any]) -> None:
+        worker_id, workers = row["worker_id"], self.gates.workers
+        self._expect("legal", workers[worker_id][0] == WorkerStatus.DEAD, f"{worker_id} is removed alive")
+        del workers[worker_id]

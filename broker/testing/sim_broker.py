@@ -221,7 +221,10 @@ class SimBroker(SimProcess):
         if due_ms is not None and (due_ms, self.state.revision) == self._fruitless:
             due_ms = None
         is_idle = self.time.now_ms >= self._appended_ms + _IDLE_MS
-        if self._queue.request_count or is_idle or (due_ms is not None and due_ms <= now_ms):
+        is_asked = self._queue.request_count > 0 or (due_ms is not None and due_ms <= now_ms)
+        if is_idle and not is_asked and self.epoch == self._log.epoch:
+            self._world.auditor.check_idle()
+        if is_asked or is_idle:
             revision = self.state.revision
             batch = self._composer.compose(self._queue, now_ms)
             if self._composer.failures:
@@ -343,9 +346,7 @@ class SimBroker(SimProcess):
                 self._answered_up_to = sequence
             on_answer(answer)
 
-        self._queue.add(
-            Submission([Command(session, sequence, self._answered_up_to, encode(command))], _on_answer)
-        )
+        self._queue.add(Submission([Command(session, sequence, self._answered_up_to, encode(command))], _on_answer))
         self._wake()
 
     def _submit_own(self, command: BrokerCommand, on_reply: Callable[[BrokerReply | None, int], None]) -> None:
@@ -399,5 +400,3 @@ class SimBroker(SimProcess):
         if stream in self._streams:
             del self._streams[stream]
             self.desk.on_closed(stream)
-
-

@@ -40,7 +40,12 @@ __all__ = ["SimClient"]
 _TIMEOUT_MS = 3_000
 _PAUSE_MS = 200
 _CERTAIN = {AnswerStatus.OK, AnswerStatus.REFUSED, AnswerStatus.TOO_LARGE}
-_NOT_EXECUTED = {AnswerStatus.NOT_LEADER, AnswerStatus.OVERLOADED, AnswerStatus.SEQUENCE_GAP, AnswerStatus.SESSION_EXPIRED}
+_NOT_EXECUTED = {
+    AnswerStatus.NOT_LEADER,
+    AnswerStatus.OVERLOADED,
+    AnswerStatus.SEQUENCE_GAP,
+    AnswerStatus.SESSION_EXPIRED,
+}
 
 OnReply = Callable[[BrokerReply | None], None]
 
@@ -90,7 +95,7 @@ class SimClient(SimProcess):
         """See to it that nothing holds tasks back; then end."""
         auditor = self._world.auditor
         if self._last is None:
-            self._last = undo_all(list(auditor.holds), list(auditor.limits)) if self.name == "c0" else []
+            self._last = undo_all(list(auditor.gates.holds), list(auditor.gates.limits)) if self.name == "c0" else []
         if not self._last:
             self.is_done = True
             return
@@ -205,7 +210,7 @@ class SimClient(SimProcess):
         self._ask(ReplayDead(tenant, task_ids), lambda _reply: self._go_on(), is_repeatable=False)
 
     def _govern(self) -> None:
-        workers = self._world.auditor.workers
+        workers = self._world.auditor.gates.workers
         dead = [name for name, worker in workers.items() if worker[0] == WorkerStatus.DEAD]
         command: BrokerCommand
         if dead and self._rng.random() < 0.3:

@@ -177,7 +177,7 @@ class SimWorker(SimProcess):
 
     def _write(self) -> None:
         stream = self.stream
-        if stream is None:
+        if stream is None or not self.is_up:
             return
         while (message := self.protocol.compose(stream.stream_id, self.time.now_ms)) is not None:
             stream.say(message)
@@ -206,6 +206,11 @@ class SimWorker(SimProcess):
                     self._give_up_stream()
                 case ServiceRefused():
                     self._world.tell(f"{self.name} is refused: {effect.why[:60]}")
+                    if effect.is_replaced:
+                        self._world.witness.counts["replaced"] += 1
+                        self.kill()
+                        self._world.start_again(self)
+                        return
                     self._give_up_stream()
                 case AskToDrain():
                     self.protocol.drain()
