@@ -61,7 +61,7 @@ class HostCheck:
         if self._checks_names and name not in self._names:
             raise Problem(
                 421, "foreign-host", "this server is not asked under that name: use 127.0.0.1, or allow the name "
-                "(--http-allowed-hosts)"
+                "(--allowed-hosts)"
             )  # fmt: skip
         if len(self._known) < _KNOWN_MAX:
             self._known.add(host)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -309,6 +309,26 @@ async def asking(broker: StandIn | None = None, **settings: Any) -> AsyncIterato
             yield caller, served
         finally:
             caller.close()
+
+
+def run_asking(scenario: Callable[[Caller, StandIn], Awaitable[None]], **settings: Any) -> None:
+    """Run what asks a server before a stand-in."""
+
+    async def run() -> None:
+        async with asking(**settings) as (caller, broker):
+            await scenario(caller, broker)
+
+    asyncio.run(run())
+
+
+def assert_problem(answer: Answer, status: int, reason: str) -> None:
+    """It is a problem document, whole and without a trace."""
+    assert (answer.status, answer.json["status"], answer.json["reason"]) == (status, status, reason)
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json["type"].endswith(reason)
+    assert answer.json["title"]
+    assert answer.json["detail"]
+    assert b"Traceback" not in answer.body
 
 
 def write_tokens(path: Path, **more: str) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +15,11 @@ from broker.core.policies import RetryPolicy
 from broker.core.replies import Refusal, Refused, Submitted
 from broker.http.problems import Problem
 from broker.http.task_bodies import TaskBody, spec_of
-from tests.unit.broker_http.stand import Answer, Caller, StandIn, asking, write_tokens
+from tests.unit.broker_http.stand import Answer, Caller, StandIn, run_asking, write_tokens
 
 
 def _spec(**fields: Any) -> TaskSpec:
     return spec_of(msgspec.convert({"type": "mail", **fields}, TaskBody))
-
-
-def _run(scenario: Callable[[Caller, StandIn], Awaitable[None]], **settings: Any) -> None:
-    async def run() -> None:
-        async with asking(**settings) as (caller, broker):
-            await scenario(caller, broker)
-
-    asyncio.run(run())
 
 
 def _submitted(body: Any, path: str = "/api/v1/tasks", **more: Any) -> tuple[Answer, list[Any]]:
@@ -39,7 +29,7 @@ def _submitted(body: Any, path: str = "/api/v1/tasks", **more: Any) -> tuple[Ans
         found.append(await caller.ask("POST", path, body, **more))
         found.append(broker.commands)
 
-    _run(scenario)
+    run_asking(scenario)
     return found[0], found[1]
 
 
@@ -122,7 +112,7 @@ def test_a_taken_slot_is_told_with_the_task_that_has_it() -> None:
         assert (problem["reason"], problem["slot_task_id"], problem["status"]) == ("slot-taken", 17, 409)
         assert "nightly" in problem["detail"]
 
-    _run(scenario)
+    run_asking(scenario)
 
 
 def test_a_batch_is_answered_with_an_id_a_task_and_who_has_the_slots() -> None:
@@ -132,7 +122,7 @@ def test_a_batch_is_answered_with_an_id_a_task_and_who_has_the_slots() -> None:
         assert answer.json == {"task_ids": [40, 0, 41], "refused": [{"index": 1, "slot_task_id": 17}]}
         assert broker.commands[0].transaction == 7
 
-    _run(scenario)
+    run_asking(scenario)
 
 
 def test_a_start_a_code_pool_and_a_mode_hold_for_their_own_task_of_a_batch() -> None:
@@ -166,7 +156,7 @@ def test_the_key_of_a_request_reaches_the_state_machine_so_that_a_second_one_cha
         assert [one.request_key for one in broker.commands] == ["order-17", "order-17"]
         assert len(broker.tasks) == 1
 
-    _run(scenario)
+    run_asking(scenario)
 
 
 @pytest.mark.parametrize("key", ["x" * 201, "t\tb", "h\xe4"])
@@ -198,7 +188,7 @@ def test_a_tenant_submits_for_itself_whatever_it_names(tmp_path: Path) -> None:
             assert (await caller.ask("POST", "/api/v1/tasks", body, token="acme", headers=headers)).status == 404
         assert [one.tenant for one in broker.commands] == ["acme", "acme"]
 
-    _run(scenario, tokens_file=write_tokens(tmp_path / "tokens.toml"))
+    run_asking(scenario, tokens_file=write_tokens(tmp_path / "tokens.toml"))
 
 
 @pytest.mark.parametrize(
@@ -217,7 +207,7 @@ def test_what_the_state_machine_refuses_is_told_with_its_words(refusal: Refusal,
         assert answer.json["detail"] == "tenant acme has 1,000 tasks"
         assert ("retry-after" in answer.headers) == (status == 429)
 
-    _run(scenario)
+    run_asking(scenario)
 
 
 def test_a_delay_is_never_rounded_to_none() -> None:
