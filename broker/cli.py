@@ -12,6 +12,7 @@ import typer
 from broker.app import run_broker
 from broker.core.rules import BrokerRules
 from broker.http.settings import HttpSettings
+from broker.mappers import load_mapper
 from broker.run_options import (
     AllowedHosts,
     Conf,
@@ -23,6 +24,7 @@ from broker.run_options import (
     HttpTlsClientCa,
     HttpTlsKey,
     Log,
+    MapperOption,
     NoHttp,
     Port,
     RateBurst,
@@ -121,6 +123,7 @@ def run(
     dead_retention_s: DeadRetention = _RULES.dead_retention_ms / 1000,
     request_retention_s: RequestRetention = _RULES.request_retention_ms / 1000,
     waiting_max: WaitingMax = _RULES.waiting_max,
+    mapper: MapperOption = None,
     bookies: Bookies = "2/2/2",
     single_copy: SingleCopy = False,
     lake: Lake = None,
@@ -175,6 +178,7 @@ def _serve(given: Any) -> None:
             request_retention_ms=int(given.request_retention_s * 1000),
             waiting_max=given.waiting_max,
         ),
+        mapper=None if given.mapper is None else load_mapper(given.mapper),
         worker_lease_s=given.worker_lease_s,
         worker_ping_s=given.worker_ping_s,
     )

@@ -20,6 +20,7 @@ __all__ = [
     "HttpTlsClientCa",
     "HttpTlsKey",
     "Log",
+    "MapperOption",
     "NoHttp",
     "Port",
     "RateBurst",
@@ -79,5 +80,13 @@ RequestRetention = Annotated[
 ]
 WaitingMax = Annotated[
     int, typer.Option("--waiting-max", min=0, help="Tasks not ended, beyond which none is taken; 0 = no bound.")
+]
+MapperOption = Annotated[
+    str | None,
+    typer.Option(
+        "--mapper",
+        metavar="MODULE:FUNCTION",
+        help="Function that sets group, priority and resources of tasks as they are submitted.",
+    ),
 ]
 Conf = Annotated[Path | None, configured("broker")]

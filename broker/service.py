@@ -71,7 +71,7 @@ class BrokerService:
 
     def __init__(self, client: LedgerClient, settings: BrokerSettings, *, lake: SnapshotStore | None = None) -> None:
         self._settings = settings
-        self.machine = BrokerMachine(settings.rules)
+        self.machine = BrokerMachine(settings.rules, settings.mapper)
         self._store = StoreService(client, settings, lake=lake, machine=self.machine)
         self.address = self._store.address
         self.replica = self._store.replica

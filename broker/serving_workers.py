@@ -108,18 +108,22 @@ class WorkerRole:
         if role is Role.LEADER:
             if self._dismissing is not None:
                 self._dismissing.cancel()
-            self.desk.cease("")  # Those of an earlier time: they say anew what they have.
             self._machine.outbox.open()
-            self.desk.begin(
-                (worker_id, row.incarnation, row.status != WorkerStatus.DISCONNECTED)
-                for worker_id, row in self._machine.workers.items()
-                if row.status != WorkerStatus.DEAD
-            )
+            self._begin()
             return
         self._machine.outbox.close()
         if self.desk.leads:
             self.desk.suspend()
             self._dismissing = self._loop.create_task(self._dismiss())
+
+    def _begin(self) -> None:
+        """Begin with every worker anew: streams that there are end, and they say what they have."""
+        self.desk.cease("")
+        self.desk.begin(
+            (worker_id, row.incarnation, row.status != WorkerStatus.DISCONNECTED)
+            for worker_id, row in list(self._machine.workers.items())
+            if row.status != WorkerStatus.DEAD
+        )
 
     async def _dismiss(self) -> None:
         """Send the workers to who leads now, once that is known."""
@@ -136,8 +140,14 @@ class WorkerRole:
     def _on_applied(self, revision: int) -> None:
         # The state is the confirmed one in this call, and perhaps ahead of it right after.
         outbox = self._machine.outbox
-        if outbox:
+        if not outbox:
+            return
+        try:
             self.desk.deliver(outbox.take(revision))
+        except Exception:
+            # A mistake of this module is not to stop the replica; what was not handed over is given back to the queue.
+            _LOGGER.exception("assignments could not be handed over: all workers are to come again")
+            self._begin()
 
     def _read_run(self, item: OutboxItem) -> AssignedRun | None:
         return self._machine.assigned_run(item.task_id, item.assignment_id, self._machine.logged_ms)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.core.mapping import Mapper
 from broker.core.rules import BrokerRules
 from broker.http.settings import HttpSettings
 from ledger.errors import UsageError
@@ -23,6 +24,7 @@ class BrokerSettings(StoreSettings, frozen=True, kw_only=True):
         log: Name of its log.
         http: Of the HTTP API; None = there is none.
         rules: How long things are kept, and the like.
+        mapper: A user's function that sets group, priority and resources of tasks as they are submitted; None = none.
         worker_lease_s: How long a worker whose stream is down keeps its runs.
         worker_ping_s: A worker that has said nothing for so long pings.
 
@@ -31,6 +33,7 @@ class BrokerSettings(StoreSettings, frozen=True, kw_only=True):
     log: str = DEFAULT_LOG
     http: HttpSettings | None = HttpSettings()
     rules: BrokerRules = BrokerRules()
+    mapper: Mapper | None = None
     worker_lease_s: float = WORKER_LEASE_S
     worker_ping_s: float = WORKER_PING_S
 

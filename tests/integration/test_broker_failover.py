@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +188,35 @@ async def test_a_follower_answers_reads_and_names_the_leader(
         shown = await waiting
         assert isinstance(shown, TaskShown)
         assert shown.result == b"read here"
+        await hands.leave()
+
+
+async def test_a_leader_that_stops_names_its_successor_and_keeps_nobody_waiting(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    uri = cluster.metadata_uri
+    hands = Hands()
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(AsyncExitStack())
+        leader = await first.enter_async_context(leading(uri, broker_settings(unique_name, tmp_path, "a")))
+        follower = await stack.enter_async_context(running(uri, broker_settings(unique_name, tmp_path, "b")))
+        await hands.serve(leader.address)
+        (task_id,) = await submit(leader, TaskSpec("mail"))
+        (run,) = await hands.take(1)
+        waiting = asyncio.create_task(leader.wait_task("t", task_id, 60))
+        await until(lambda: follower.replica.revision >= run.assignment_id)
+        await first.aclose()
+        shown = await waiting
+        assert isinstance(shown, TaskShown)
+        assert shown.status == TaskStatus.RUNNING
+        await until(lambda: hands.lost is not None)
+        assert hands.leader == follower.address
+        await hands.serve(hands.leader)
+        await hands.end(run)
+        found = await follower.wait_task("t", task_id, 20)
+        assert isinstance(found, TaskShown)
+        assert (found.status, found.attempts) == (TaskStatus.FINISHED, 1)
+        assert b'rsm_broker_tasks{status="finished"} 1.0' in follower.metrics()
         await hands.leave()
 
 
