@@ -20,10 +20,14 @@ export class Live {
   #counts = { submitted: new Array(RATE_SECONDS).fill(0), ended: new Array(RATE_SECONDS).fill(0) };
   #second = Math.floor(Date.now() / 1000);
   #since = 0;
+  #cut = null; // ends the connection that is open
+  #hurry = null; // ends the pause before the next one
 
   constructor(onState) {
     this.onState = onState;
     document.addEventListener("visibilitychange", () => document.hidden || this.#schedule(0));
+    window.addEventListener("offline", () => this.#cut?.());
+    window.addEventListener("online", () => this.#hurry?.());
   }
 
   /** Call `read(names)` when events came: a set of their names, or one with "*" if any may have been missed. */
@@ -67,7 +71,10 @@ export class Live {
         if (error.status === 410) this.#next = 0;
         this.onState("reconnecting");
       }
-      await new Promise((resolve) => setTimeout(resolve, this.#backoff * (0.75 + Math.random() / 2)));
+      await new Promise((resolve) => {
+        this.#hurry = resolve;
+        setTimeout(resolve, this.#backoff * (0.75 + Math.random() / 2));
+      });
       this.#backoff = Math.min(this.#backoff * 2, BACKOFF_MS[1]);
     }
   }
@@ -76,6 +83,7 @@ export class Live {
     const connection = new AbortController();
     const end = () => connection.abort();
     signal.addEventListener("abort", end);
+    this.#cut = end;
     let watchdog = setTimeout(end, SILENCE_MS);
     try {
       const query = this.#next ? { from_revision: this.#next } : {};
