@@ -48,6 +48,7 @@ class Board:
         dirty: Those of `active` that may be part of a feasible pair.
         freed: Workers that may be part of a feasible pair.
         gates: Of resources, by (resource, tenant, type).
+        line_count: Lines that exist.
 
     """
 
@@ -67,6 +68,7 @@ class Board:
         self.freed: dict[Worker, None] = {}
         self.gates: dict[tuple[str, str, str], Gate] = {}
         self.hold = Gate("held")
+        self.line_count = 0
         self._arena = Arena()
         self._serial = 0
 
@@ -127,6 +129,7 @@ class Board:
         tenant.lines[kind] = line
         line.account.lines[line] = None
         task_class.line_count += 1
+        self.line_count += 1
         return line
 
     def _new_class(self, kind: tuple[str, int, tuple[tuple[str, int], ...]]) -> TaskClass:
@@ -208,6 +211,7 @@ class Board:
         if entry is None or load < entry[0]:
             entry = task_class.room_entries[worker] = (load, worker.last_use, worker)
             heappush(task_class.room, entry)
+            task_class.compact_room()
         if task_class in self.active:
             self.dirty[task_class] = None
 

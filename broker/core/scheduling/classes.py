@@ -53,6 +53,7 @@ class TaskClass:
             its line's `entry` is void.
         line_count: Lines that exist.
         waiting: Tasks that wait in its lines.
+        running: Tasks of it that run.
         parked_on: The gate on whose opening it waits, or None.
         room: Entries (load, last use, worker) of workers that may have room for one more of it, least loaded first;
             loads are put right at the top, an entry that is not the worker's in `room_entries` is void. A worker
@@ -62,7 +63,7 @@ class TaskClass:
 
     __slots__ = (
         "arena", "gates", "group", "heap", "limits", "line_count", "parked_on", "resources", "room", "room_entries",
-        "type", "uses", "version", "waiting",
+        "running", "type", "uses", "version", "waiting",
     )  # fmt: skip
 
     def __init__(self, group: int, task_type: TaskType, resources: tuple[tuple[str, int], ...], arena: Arena) -> None:
@@ -78,6 +79,7 @@ class TaskClass:
         self.heap: list[tuple[float, int, str, int, Line]] = []
         self.line_count = 0
         self.waiting = 0
+        self.running = 0
         self.parked_on: Gate | None = None
         self.room: list[tuple[float, int, Worker]] = []
         self.room_entries: dict[Worker, tuple[float, int, Worker]] = {}
@@ -97,3 +99,9 @@ class TaskClass:
         if len(self.heap) > 2 * self.line_count + _SLACK:
             self.heap = [entry for entry in self.heap if entry[4].entry is entry]
             heapify(self.heap)
+
+    def compact_room(self) -> None:
+        """Drop void entries of `room` if there are too many."""
+        if len(self.room) > 2 * len(self.room_entries) + _SLACK:
+            self.room = [entry for entry in self.room if self.room_entries.get(entry[2]) is entry]
+            heapify(self.room)

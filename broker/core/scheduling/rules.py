@@ -15,6 +15,9 @@ from broker.core.scheduling.workers import Profile
 
 __all__ = ["set_hold", "set_limit", "set_tenant", "set_worker"]
 
+_PROFILES_SPARE = 64
+"""Offers that are remembered although nobody makes them, beside as many as there are workers."""
+
 
 def _set_gate(board: Board, gate: Gate, limit: int | None) -> None:
     """Set a limit, and wake what waits for a higher one."""
@@ -85,6 +88,9 @@ def set_worker(board: Board, worker_id: str, offer: WorkerOffer | None) -> None:
     worker.missed = {}
     if offer is None:
         worker.profile = None
+        for task_class in board.classes.values():
+            if task_class.room_entries.pop(worker, None) is not None:
+                task_class.compact_room()
         if not worker.running:
             del board.workers[worker_id]
             board.freed.pop(worker, None)
@@ -92,6 +98,9 @@ def set_worker(board: Board, worker_id: str, offer: WorkerOffer | None) -> None:
     name = msgspec.msgpack.encode(offer)
     profile = board.profiles.get(name)
     if profile is None:
+        if len(board.profiles) > 2 * len(board.workers) + _PROFILES_SPARE:
+            used = {id(other.profile) for other in board.workers.values()}
+            board.profiles = {key: made for key, made in board.profiles.items() if id(made) in used}
         profile = board.profiles[name] = Profile(offer)
     worker.profile = profile
     worker.by_tenant = None

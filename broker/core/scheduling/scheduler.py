@@ -12,10 +12,14 @@ from broker.core.scheduling.dispatching import Dispatcher
 from broker.core.scheduling.explaining import explain
 from broker.core.scheduling.lines import Waiting, order_of
 from broker.core.scheduling.rules import set_hold, set_limit, set_tenant, set_worker
+from broker.core.scheduling.sweeping import sweep
 from broker.core.scheduling.validation import validate
 from broker.core.shown import Explanation
 
 __all__ = ["Scheduler"]
+
+_LINES_MAX = 4_096
+"""Lines from which on those that are empty are swept; then whenever there are twice as many as were left."""
 
 
 class Scheduler:
@@ -29,6 +33,7 @@ class Scheduler:
     def __init__(self) -> None:
         self._board = Board()
         self._dispatcher = Dispatcher(self._board)
+        self._lines_max = _LINES_MAX
 
     # ---- tasks
 
@@ -38,6 +43,9 @@ class Scheduler:
         task_id = demand.task_id
         assert task_id not in board.waiting, f"task {task_id} waits already"
         assert task_id not in board.running, f"task {task_id} runs"
+        if board.line_count > self._lines_max:
+            sweep(board)
+            self._lines_max = max(_LINES_MAX, 2 * board.line_count)
         line = board.line(demand)
         order = order_of(task_id, demand.priority)
         board.waiting[task_id] = Waiting(line, order, demand.since_ms, demand.key)
@@ -107,6 +115,7 @@ class Scheduler:
         line = running.line
         task_class = line.task_class
         task_class.type.running += 1
+        task_class.running += 1
         for gate, amount in line.uses:
             gate.used += amount
         for gate, amount in task_class.uses:
@@ -120,6 +129,7 @@ class Scheduler:
         line, worker = running.line, running.worker
         task_class = line.task_class
         task_class.type.running -= 1
+        task_class.running -= 1
         for gate, amount in line.uses:
             gate.used -= amount
             if gate.parked:

@@ -47,6 +47,8 @@ def _check_waiting(board: Board) -> None:
     for task_class in board.classes.values():
         own = [line for line in lines if line.task_class is task_class]
         assert task_class.line_count == len(own), "lines of a class"
+        running = sum(task.line.task_class is task_class for task in board.running.values())
+        assert task_class.running == running, "running tasks of a class"
         assert task_class.waiting == sum(line.count for line in own), "tasks of a class"
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker.core.policies import TenantPolicy, WorkerOffer
+from broker.core.scheduling.sweeping import sweep
 from tests.unit.broker_scheduling.brute_force import Checked
 
 TENANTS = st.sampled_from(["a", "b", "c"])
@@ -112,6 +113,10 @@ class RandomBroker(RuleBasedStateMachine):
     @rule(most=st.sampled_from([1, 3]))
     def dispatch_some(self, most):
         self.checked.dispatch(most)
+
+    @rule()
+    def forget_what_is_empty(self):
+        sweep(self.checked.scheduler._board)
 
     @rule()
     def dispatch_all(self):
