@@ -1,7 +1,7 @@
 """A worker: keeps its one stream to whoever leads, has tasks run, and tells how they ended.
 
-What to say and what to heed is decided in `broker.worker.core.protocol`; here are the stream, the clock, and the
-executors. Everything that has gathered while a message was being written goes out in the next one.
+What to say and what to heed is decided in `broker.worker.core.protocol`; `broker.worker.link` is the stream. Here are
+the clock, the executors, and the order in which things begin and end.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import logging
 import os
 import random
 import socket
-import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
@@ -33,9 +32,9 @@ from broker.worker.core.effects import (
 from broker.worker.core.protocol import WorkerProtocol
 from broker.worker.executors.executor import Executor
 from broker.worker.leader import BrokerFinder
+from broker.worker.link import BrokerLink, monotonic_ms
 from broker.worker.settings import WorkerSettings
 from ledger.errors import UsageError
-from rsm_spark.errors import AccessDeniedError, ConnectionLostError
 from rsm_spark.grpc.security import Security
 
 __all__ = ["Worker"]
@@ -43,8 +42,6 @@ __all__ = ["Worker"]
 _LOGGER = logging.getLogger(__name__)
 _TICK_S_MIN = 0.02
 _TICK_S_MAX = 0.25
-_GOODBYE_S = 3.0
-"""How long a broker may take to end the stream of a worker that has left."""
 _KILLED_S = 5.0
 """How long the ends of runs that were stopped at the end of a drain may take to be acknowledged."""
 
@@ -102,11 +99,6 @@ class Worker:
             self._stream_now, folder=settings.code_dir, limits=PoolLimits(children=settings.children)
         )
         self.trouble = "not tried yet"
-        self._stream: WorkerStream | None = None
-        self._stream_id = 0
-        # Done when the present stream is to be used no more; its result says why.
-        self._over: asyncio.Future[str] | None = None
-        self._wake: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._drain_timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -123,6 +115,7 @@ class Worker:
 
         """
         self._loop = asyncio.get_running_loop()
+        self._link = BrokerLink(self._protocol, self._security, self._apply, self._note_served)
         await self._executor.start(self, self._settings.threads)
         # What child processes have imported is known only now.
         self._protocol.offer = self._settings.offer(self._executor.types)
@@ -168,8 +161,8 @@ class Worker:
         """Wait until a broker serves this worker; return its address."""
         while True:
             await self._connected.wait()
-            if self._stream is not None:
-                return self._stream.address
+            if self._link.served is not None:
+                return self._link.served.address
             self._connected.clear()
 
     def drain(self) -> None:
@@ -179,9 +172,9 @@ class Worker:
         _LOGGER.info("drains: %d tasks run", self._protocol.held_count, extra=self._who())
         self._protocol.drain()
         self._drain_timer = self._loop.call_later(self._settings.drain_s, self._on_drained_long)
-        if self._stream is None and self._has_nothing_to_say:
+        if not self._link.is_open and self._has_nothing_to_say:
             self.stop()
-        self._wake_up()
+        self._link.wake_up()
 
     def stop(self) -> None:
         """Leave at once, without a goodbye."""
@@ -213,19 +206,19 @@ class Worker:
     @property
     def is_connected(self) -> bool:
         """Whether a broker serves it."""
-        return self._connected.is_set() and self._stream is not None
+        return self._link.served is not None
 
     # ---- RunListener
 
     def on_ended(self, ends: Sequence[EndedRun]) -> None:
         """Hear of ends of runs; see `RunListener`."""
         self._protocol.ended(ends)
-        self._wake_up()
+        self._link.wake_up()
 
     def on_progress(self, progress: ProgressOf) -> None:
         """Hear of a sign of life; see `RunListener`."""
         self._protocol.progressed(progress)
-        self._wake_up()
+        self._link.wake_up()
 
     def on_exhausted(self, why: str) -> None:
         """Hear that the executor can do no more; see `RunListener`."""
@@ -237,10 +230,15 @@ class Worker:
     async def _run(self) -> None:
         while not self._has_nothing_to_say:
             address = await self._finder.next()
-            if address is None:
-                self._note_trouble(self._finder.trouble or "no broker is known")
-            else:
-                await self._connect(address)
+            why = self._finder.trouble or "no broker is known"
+            if address is not None:
+                try:
+                    why = await self._link.use(address)
+                except UsageError as error:
+                    why = str(error)
+                self._connected.clear()
+            if why:
+                self._note_trouble(why)
             # However it ended, the next attempt comes after a pause: a thousand workers lose their broker at once.
             self._finder.route.failed()
 
@@ -250,77 +248,6 @@ class Worker:
         protocol = self._protocol
         is_empty = not protocol.held_count and not protocol.unacknowledged_count
         return protocol.has_left or (protocol.is_draining and is_empty)
-
-    async def _connect(self, address: str) -> None:
-        """Use one broker until it is to be used no more."""
-        try:
-            stream = WorkerStream(address, self._security)
-        except UsageError as error:
-            self._note_trouble(str(error))
-            return
-        self._stream_id += 1
-        self._stream = stream
-        self._over = over = self._loop.create_future()
-        self._protocol.opened(self._stream_id, _now_ms())
-        writer = self._loop.create_task(self._write(stream, self._stream_id))
-        try:
-            await asyncio.wait([over, writer], return_when=asyncio.FIRST_COMPLETED)
-            if over.done():
-                self._note_trouble(over.result())
-            elif not writer.cancelled():
-                writer.result()
-        finally:
-            # The old stream ends before another one is opened: nothing that lies in it is heeded any more.
-            self._protocol.lost(self._stream_id)
-            self._connected.clear()
-            self._stream = self._over = None
-            writer.cancel()
-            await asyncio.wait([writer])
-            await stream.close()
-
-    async def _write(self, stream: WorkerStream, stream_id: int) -> None:
-        """Send whatever there is to say; the first message opens the stream, then its answers are read."""
-        reader: asyncio.Task[None] | None = None
-        try:
-            while True:
-                message = self._protocol.compose(stream_id, _now_ms())
-                if message is None:
-                    self._wake = self._loop.create_future()
-                    await self._wake
-                    continue
-                await stream.send(message)
-                if reader is None:
-                    reader = self._loop.create_task(self._read(stream, stream_id))
-                if self._protocol.has_left:
-                    await self._say_goodbye(stream, reader)
-                    return
-        except ConnectionLostError as error:
-            self._end_stream(stream_id, self._in_words(error))
-        finally:
-            if reader is not None:
-                reader.cancel()
-                await asyncio.wait([reader])
-                if not reader.cancelled():
-                    reader.result()
-
-    async def _read(self, stream: WorkerStream, stream_id: int) -> None:
-        try:
-            while True:
-                message = await stream.receive()
-                self._apply(self._protocol.received(stream_id, message, _now_ms()))
-                if message.welcome is not None and stream_id == self._stream_id and self._stream is stream:
-                    self._note_served(stream.address)
-                # Acknowledged ends may let a draining worker leave; a welcome lets it speak at all.
-                self._wake_up()
-        except ConnectionLostError as error:
-            self._end_stream(stream_id, self._in_words(error))
-        finally:
-            self._end_stream(stream_id, "the stream was broken off")
-
-    async def _say_goodbye(self, stream: WorkerStream, reader: asyncio.Task[None]) -> None:
-        """Let the broker read the last message before the stream is broken off."""
-        await stream.finish()
-        await asyncio.wait([reader], timeout=_GOODBYE_S)
 
     def _apply(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -332,13 +259,13 @@ class Worker:
                         if not self._pools.stop(assignment_id, effect.reason):
                             self._executor.stop(assignment_id, effect.reason)
                 case EndStream():
-                    self._end_stream(self._stream_id, effect.why)
+                    self._link.end(effect.why)
                 case FollowLeader():
                     self._finder.route.hint(effect.address)
-                    self._end_stream(self._stream_id, f"{effect.address} leads")
+                    self._link.end(f"{effect.address} leads")
                 case ServiceRefused():
                     _LOGGER.error("refused: %s", effect.why, extra=self._who())
-                    self._end_stream(self._stream_id, f"refused: {effect.why}")
+                    self._link.end(f"refused: {effect.why}")
                     if effect.is_replaced:
                         self._fault = UsageError(f"worker {self.worker_id}: {effect.why}")
                         self.stop()
@@ -352,21 +279,17 @@ class Worker:
         if len(own) < len(runs):
             self._pools.run([run for run in runs if run.code])
 
-    def _end_stream(self, stream_id: int, why: str) -> None:
-        if stream_id == self._stream_id and self._over is not None and not self._over.done():
-            self._over.set_result(why)
-
     def _stream_now(self) -> WorkerStream | None:
-        return self._stream if self._connected.is_set() else None
+        return self._link.served
 
     # ---- time
 
     def _on_timer(self) -> None:
-        now_ms = _now_ms()
+        now_ms = monotonic_ms()
         self._apply(self._protocol.tick(now_ms))
         due_ms = self._protocol.next_due_ms()
         if due_ms <= now_ms:
-            self._wake_up()
+            self._link.wake_up()
         self._timer = self._loop.call_later(
             min(max((due_ms - now_ms) / 1000, _TICK_S_MIN), _TICK_S_MAX), self._on_timer
         )
@@ -382,10 +305,6 @@ class Worker:
         self._apply(self._protocol.stop_all(StopReason.LEAVING))
         self._drain_timer = self._loop.call_later(_KILLED_S, self.stop)
 
-    def _wake_up(self) -> None:
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
-
     # ---- words
 
     def _note_served(self, address: str) -> None:
@@ -399,14 +318,5 @@ class Worker:
             _LOGGER.warning("not connected: %s", why, extra=self._who())
         self.trouble = why
 
-    def _in_words(self, error: ConnectionLostError) -> str:
-        hint = " Name the file of the cluster's token (--token-file)" if isinstance(error, AccessDeniedError) else ""
-        return f"{error}.{hint}" if hint else str(error)
-
     def _who(self) -> dict[str, object]:
         return {"worker_id": self._settings.worker_id}
-
-
-def _now_ms() -> int:
-    # Goes on while the process is paused, and never back.
-    return time.monotonic_ns() // 1_000_000

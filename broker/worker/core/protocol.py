@@ -12,7 +12,7 @@
 Where a run is:
 
     held        given to the executor, not ended          `_held`
-    ended       not acknowledged by a leader              `_ended`; in `_untold` too until it is on the present stream
+    ended       not acknowledged by a leader              `_ends`
     forgotten   acknowledged
 
 How the stream is:
@@ -32,8 +32,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
-import msgspec
-
 from broker.core.commands import EndedRun, HeldRun, ProgressOf
 from broker.core.policies import WorkerOffer
 from broker.core.worker_messages import AssignedRun, FromBroker, FromWorker, WorkerHello, WorkerWelcome
@@ -47,14 +45,14 @@ from broker.worker.core.effects import (
     StopReason,
     StopRuns,
 )
+from broker.worker.core.ends import Ends
+from broker.worker.core.protocol_limits import ProtocolLimits
 
 __all__ = ["LinkState", "ProtocolLimits", "WorkerProtocol"]
 
 NEVER_MS = 1 << 62
 REPLACED = "another process works as"
 """How a refusal begins that is for good."""
-_ENDED_BYTES = 64
-"""What an end takes beside its result and its texts."""
 
 
 class LinkState(StrEnum):
@@ -65,23 +63,6 @@ class LinkState(StrEnum):
     GREETED = "greeted"
     SERVED = "served"
     LEFT = "left"
-
-
-class ProtocolLimits(msgspec.Struct, frozen=True):
-    """Times and sizes of a worker.
-
-    Attributes:
-        lease_margin_ms: So long before the lease runs out what can be stopped is stopped; at most half the lease.
-        welcome_ms_max: A broker that has not welcomed a stream for so long is given up.
-        progress_ms: A run's progress is told at most so often; three times as often as its heartbeat at least.
-        message_bytes_max: A message takes no further end above this.
-
-    """
-
-    lease_margin_ms: int = 3_000
-    welcome_ms_max: int = 10_000
-    progress_ms: int = 1_000
-    message_bytes_max: int = 3 * 1024 * 1024
 
 
 class _Held:
@@ -141,9 +122,7 @@ class WorkerProtocol:
         self._limits = limits if limits is not None else ProtocolLimits()
         # By assignment id. Invariant: no id is in both, and none is above `delivered_up_to`.
         self._held: dict[int, _Held] = {}
-        self._ended: dict[int, EndedRun] = {}
-        # Ids of `_ended` that are not on the present stream, oldest first.
-        self._untold: dict[int, None] = {}
+        self._ends = Ends()
         # The newest of each run that was not told; ids of `_held`.
         self._progress: dict[int, ProgressOf] = {}
         self._stream_id = 0
@@ -166,7 +145,11 @@ class WorkerProtocol:
     @property
     def unacknowledged_count(self) -> int:
         """Ends that no leader has acknowledged."""
-        return len(self._ended)
+        return len(self._ends)
+
+    def is_served(self, stream_id: int) -> bool:
+        """Whether a leader has welcomed this stream, and it is the newest."""
+        return stream_id == self._stream_id and self.state is LinkState.SERVED
 
     @property
     def has_left(self) -> bool:
@@ -252,8 +235,7 @@ class WorkerProtocol:
             if self._held.pop(assignment_id, None) is None:
                 continue
             self._progress.pop(assignment_id, None)
-            self._ended[assignment_id] = end
-            self._untold[assignment_id] = None
+            self._ends.add(end)
 
     def progressed(self, progress: ProgressOf) -> None:
         """Take a sign of life of a run; the newest of each is told, at most every `progress_ms`."""
@@ -287,8 +269,8 @@ class WorkerProtocol:
             return None
         offer = None if self._is_offer_told else self.offer
         is_draining = self.is_draining and not self._is_draining_told
-        is_leaving = self.is_draining and not self._held and not self._ended
-        ended = self._take_untold()
+        is_leaving = self.is_draining and not self._held and not self._ends
+        ended = self._ends.take(self._limits.message_bytes_max)
         progress = self._take_progress(now_ms)
         ping = 0
         if now_ms >= self._ping_due_ms():
@@ -306,10 +288,11 @@ class WorkerProtocol:
 
     def validate(self) -> None:
         """Check the invariants; the simulator calls this after every event."""
-        assert not self._held.keys() & self._ended.keys(), "a run is held or has ended"
-        assert self._untold.keys() <= self._ended.keys(), "only what has ended is to be told"
+        self._ends.validate()
+        ended = self._ends.assignment_ids
+        assert not self._held.keys() & set(ended), "a run is held or has ended"
         assert self._progress.keys() <= self._held.keys(), "only what runs makes progress"
-        assert max([0, *self._held, *self._ended]) <= self.delivered_up_to, "all that is here was received"
+        assert max([0, *self._held, *ended]) <= self.delivered_up_to, "all that is here was received"
         assert self.state is not LinkState.SERVED or self.welcome is not None, "who serves has welcomed"
         assert self.state is not LinkState.LEFT or (self.is_draining and not self._held), "who leaves holds nothing"
 
@@ -317,9 +300,7 @@ class WorkerProtocol:
 
     def _heed(self, message: FromBroker) -> list[Effect]:
         effects: list[Effect] = []
-        for assignment_id in message.acknowledged:
-            if self._ended.pop(assignment_id, None) is not None:
-                self._untold.pop(assignment_id, None)
+        self._ends.acknowledge(message.acknowledged)
         if message.assignments:
             runs = self._take(message.assignments)
             if runs:
@@ -382,16 +363,15 @@ class WorkerProtocol:
     def _greet(self) -> FromWorker:
         """Return the hello. Ends that do not fit are called held: they follow at once."""
         self.state = LinkState.GREETED
-        self._untold = dict.fromkeys(self._ended)
-        ended = self._take_untold()
-        rest = [HeldRun(self._ended[one].task_id, one) for one in self._untold]
+        self._ends.tell_again()
+        ended = self._ends.take(self._limits.message_bytes_max)
         hello = WorkerHello(
             self.worker_id,
             self.incarnation,
             self.location,
             self.offer,
             self.delivered_up_to,
-            [held.run for held in self._held.values()] + rest,
+            [held.run for held in self._held.values()] + self._ends.rest(),
             ended,
             self.leader_epoch,
             self._stream_id,
@@ -399,22 +379,6 @@ class WorkerProtocol:
         self._is_offer_told = True
         self._is_draining_told = False  # Told again once it is served: a drain is of a stream, as the broker sees it.
         return FromWorker(hello, is_draining=self.is_draining)
-
-    def _take_untold(self) -> list[EndedRun]:
-        ends: list[EndedRun] = []
-        size = 0
-        for assignment_id in self._untold:
-            if size > self._limits.message_bytes_max:
-                break
-            end = self._ended[assignment_id]
-            size += len(end.result) + 4 * len(end.error) + _ENDED_BYTES
-            ends.append(end)
-        if len(ends) == len(self._untold):
-            self._untold.clear()
-        else:
-            for end in ends:
-                del self._untold[end.assignment_id]
-        return ends
 
     def _take_progress(self, now_ms: int) -> list[ProgressOf]:
         due: list[ProgressOf] = []

@@ -347,9 +347,9 @@ def test_every_run_is_started_once_and_every_end_is_told_until_it_is_known(steps
             case "assign":
                 effects += worker.received(stream_id, FromBroker(epoch, assignments=[run(number)]), now_ms)
             case "ack":
-                over |= {number} & set(worker._ended) if worker.state is LinkState.SERVED else set()
+                over |= {number} & set(worker._ends.assignment_ids) if worker.state is LinkState.SERVED else set()
                 effects += worker.received(stream_id, FromBroker(epoch, acknowledged=[number]), now_ms)
-                over -= set(worker._ended)
+                over -= set(worker._ends.assignment_ids)
             case "end":
                 worker.ended([end(number)])
             case "lose":
@@ -366,4 +366,4 @@ def test_every_run_is_started_once_and_every_end_is_told_until_it_is_known(steps
                 started += [one.assignment_id for one in effect.runs]
         worker.validate()
         assert started == sorted(set(started))
-        assert set(started) == set(worker._held) | set(worker._ended) | over
+        assert set(started) == set(worker._held) | set(worker._ends.assignment_ids) | over
