@@ -45,6 +45,10 @@ def worker_changed(state: BrokerState, fields: tuple[Any, ...], revision: int, c
     state.offers[worker_id] = offer
     state.scheduler.set_worker(worker_id, offer if row.status == WorkerStatus.CONNECTED else None)
     state.logged_ms = row.changed_ms
+    if row.status == WorkerStatus.DEAD:
+        state.timers.plan(PlanKind.WORKER, worker_id, row.changed_ms + state.rules.worker_retention_ms)
+    else:
+        state.timers.forget(PlanKind.WORKER, worker_id)
 
 
 def worker_connected(state: BrokerState, fields: tuple[Any, ...], revision: int, change: RowChange) -> None:
@@ -65,6 +69,7 @@ def worker_removed(state: BrokerState, fields: tuple[Any, ...], revision: int, c
     del state.workers[fields[0]]
     del state.offers[fields[0]]
     state.scheduler.set_worker(fields[0], None)
+    state.timers.forget(PlanKind.WORKER, fields[0])
 
 
 def tenant_set(state: BrokerState, fields: tuple[Any, ...], revision: int, change: RowChange) -> None:  # noqa: ARG001

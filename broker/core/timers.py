@@ -22,6 +22,7 @@ class PlanKind(IntEnum):
     TRANSACTION = 1  # id
     HOLD = 2  # (tenant, type, key)
     CODE = 3  # code
+    WORKER = 4  # worker_id
 
 
 class Plan(NamedTuple):

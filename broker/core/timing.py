@@ -69,6 +69,8 @@ def _timed(state: BrokerState, now_ms: int, promoted_ms: int) -> Iterator[Logged
                 yield from _transaction(state, first.key, now_ms, promoted_ms)
             case PlanKind.HOLD:
                 yield RecordType.HOLD_ENDED, first.key
+            case PlanKind.WORKER:
+                yield RecordType.WORKER_REMOVED, (first.key,)
             case PlanKind.CODE:
                 if first.key in state.code_use:
                     state.timers.forget(PlanKind.CODE, first.key)  # Planned again when nothing needs it.
