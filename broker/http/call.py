@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from starlette.types import Message, Receive, Scope, Send
 
 from broker.core.commands import BrokerCommand
+from broker.core.limits import NAME_BYTES_MAX
 from broker.core.queries import BrokerQuery
 from broker.core.replies import BrokerReply, Refused
 from broker.core.shown import BrokerResult
@@ -226,6 +227,6 @@ def _header_text(raw: bytes, name: str) -> str:
         text = raw.decode()
     except UnicodeDecodeError:
         raise Problem(400, "invalid", f"{name} is not UTF-8") from None
-    if not text or not text.isprintable():
-        raise Problem(400, "invalid", f"{name} is empty, or holds control characters")
+    if not text or not text.isprintable() or len(raw) > NAME_BYTES_MAX:
+        raise Problem(400, "invalid", f"{name} is empty, holds control characters, or is too long")
     return text

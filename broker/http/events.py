@@ -186,6 +186,6 @@ def routes() -> list[Route]:
     last = ("Last-Event-ID", "Id of the last event seen: go on after it.")
     return [
         Route("GET", "/api/v1/events", _events, access=Access.READ, tag="events", query=EventsQuery, headers=[last],
-              summary="Watch what happens, as server-sent events", problems=[410, 503],
+              is_read=False, summary="Watch what happens, as server-sent events", problems=[410, 503],
               answers=[(200, "text/event-stream", "Events, until one side leaves.")]),
     ]  # fmt: skip

@@ -110,6 +110,7 @@ def routes(metrics: Callable[[], bytes], description: Callable[[], bytes]) -> li
               summary="Say whether requests make sense here",
               answers=[(200, _TEXT, "They do."), (503, _TEXT, "They do not.")]),
         Route("GET", "/metrics", tell_metrics, access=Access.CLUSTER, tag="broker", summary="Tell Prometheus",
+              is_read=False,
               answers=[(200, _TEXT, "Metrics.")]),
     ]  # fmt: skip
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from broker.core.limits import NAME_BYTES_MAX
 from broker.http.call import CONSISTENCY_HEADER, REVISION_HEADER, TENANT_HEADER
 from broker.http.problems import PROBLEM_TYPE, ProblemDocument
 from broker.http.routes import Access, Route
@@ -18,8 +19,8 @@ __all__ = ["describe_api"]
 _NAME = re.compile(r"\{(\w+)\}")
 _NUMBERS = frozenset({"task_id", "transaction"})
 _REFERENCE = "#/components/schemas/{name}"
+_TENANT_HEADER = (TENANT_HEADER, "Tenant; only the administrator may name another than the own.")
 _READ_HEADERS = (
-    (TENANT_HEADER, "Tenant; only of the administrator."),
     (REVISION_HEADER, "The answer is to show this revision or a later one."),
     (CONSISTENCY_HEADER, "linearizable: what is confirmed now, by the leader alone; stale (default)."),
 )
@@ -95,10 +96,10 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
     for name, schema in described.get("properties", {}).items():
         parameters.append({"name": name, "in": "query", "required": name in required, "schema": schema})
     headers = list(route.headers)
-    if route.access is not Access.OPEN:
-        headers.append(_READ_HEADERS[0])
-        if route.method == "GET":
-            headers += _READ_HEADERS[1:]
+    if route.access in {Access.READ, Access.WRITE}:
+        headers.append(_TENANT_HEADER)
+    if route.is_read:
+        headers += _READ_HEADERS
     for name, description in headers:
         parameters.append(
             {"name": name, "in": "header", "required": False, "description": description, "schema": _header(name)}
@@ -113,7 +114,9 @@ def _header(name: str) -> dict[str, Any]:
         return {"type": "string", "enum": ["linearizable", "stale"]}
     if name == "Last-Event-ID":
         return {"type": "string", "pattern": "^[0-9]{1,16}$"}
-    return {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]+$"}
+    if name == TENANT_HEADER:
+        return {"type": "string", "minLength": 1, "maxLength": NAME_BYTES_MAX}
+    return {"type": "string", "minLength": 1, "maxLength": NAME_BYTES_MAX, "pattern": "^[ -~]+$"}
 
 
 def _responses(route: Route, by_kind: dict[Any, Any]) -> dict[str, Any]:
@@ -122,7 +125,7 @@ def _responses(route: Route, by_kind: dict[Any, Any]) -> dict[str, Any]:
         content = {"application/json": {"schema": by_kind[kind]}} if _is_struct(kind) else {str(kind): {}}
         responses[str(status)] = {"description": description, "content": content}
     problem = {PROBLEM_TYPE.decode(): {"schema": by_kind[ProblemDocument]}}
-    statuses = {400, 405, 421, 431, 500, *route.problems}
+    statuses = {400, 405, 408, 414, 421, 431, 500, *route.problems}
     if route.access is not Access.OPEN:
         statuses |= {307, 401, 403, 404, 429, 503, 504}
     if route.body is not None:

@@ -50,6 +50,7 @@ class Route:
         problems: Statuses of problems that are its own, besides those of every route.
         headers: Of the request: (name, description).
         tag: Group in OpenAPI.
+        is_read: It shows the state, at a revision; None = a GET for callers does.
 
     """
 
@@ -69,6 +70,7 @@ class Route:
         problems: Sequence[int] = (),
         headers: Sequence[tuple[str, str]] = (),
         tag: str = "",
+        is_read: bool | None = None,
     ) -> None:
         self.method = method
         self.path = path
@@ -83,6 +85,7 @@ class Route:
         self.problems = tuple(problems)
         self.headers = tuple(headers)
         self.tag = tag
+        self.is_read = (method == "GET" and access is not Access.OPEN) if is_read is None else is_read
         self.decoder = StrictDecoder(body) if body is not None and body is not bytes else None
         # What is counted; filled in by the entry.
         self.counts: dict[int, int] = {}
