@@ -36,7 +36,7 @@ _NEWEST = 0.125
 
 
 class Arena:
-    """Where tenants compete: classes of tasks that meet on workers, by whatever way.
+    """Where tenants compete: all workers of a broker, so that service counts wherever a tenant has it.
 
     Attributes:
         floor: Virtual time of the account served last; it never falls. Newcomers start here.

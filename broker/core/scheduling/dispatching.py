@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heappop, heappush, heapreplace
+from math import inf
 
 from broker.core.scheduling.board import Board
 from broker.core.scheduling.classes import TaskClass
@@ -23,6 +24,8 @@ as several tasks."""
 
 _STALE_TENANTS = 32
 """Tenants with running tasks whose virtual time is computed anew per ms at most; see `Dispatcher._advance`."""
+
+_NO_RANK = 1 << 62
 
 
 class Dispatcher:
@@ -77,8 +80,13 @@ class Dispatcher:
 
     # ---- lines
 
-    def _top(self, task_class: TaskClass) -> Line | None:
-        """Return the line of a class that is served next, as far as no worker decides; None = there is none."""
+    def _top(self, task_class: TaskClass, time_max: float = inf) -> Line | None:
+        """Return the line of a class that is served next, as far as no worker decides.
+
+        Returns:
+            None if there is none, or none whose virtual time is this at most.
+
+        """
         board = self._board
         heap = task_class.heap
         gate = task_class.closed_gate(board.version)
@@ -89,6 +97,8 @@ class Dispatcher:
         clock_ms = board.clock_ms
         while heap:
             entry = heap[0]
+            if entry[0] > time_max:
+                return None  # Entries are lower bounds.
             line = entry[4]
             if line.entry is not entry:
                 heappop(heap)
@@ -114,16 +124,16 @@ class Dispatcher:
                 gate.parked[line] = None
         return None
 
-    def _top_on(self, task_class: TaskClass, worker: Worker, seat: Seat) -> Line | None:
-        """Return the line of a class that is served next on a worker that has room for the class."""
-        line = self._top(task_class)
+    def _top_on(self, task_class: TaskClass, worker: Worker, seat: Seat, time_max: float) -> Line | None:
+        """Return the line of a class that is served next on a worker that has room for the class; see `_top`."""
+        line = self._top(task_class, time_max)
         if not seat.tenant_threads:
             return line
         task_type = task_class.type.name
         aside = []
         while line is not None and not worker.has_share(seat, line.account.tenant, task_type):
             aside.append(heappop(task_class.heap))
-            line = self._top(task_class)
+            line = self._top(task_class, time_max)
         for entry in aside:
             heappush(task_class.heap, entry)
         return line
@@ -135,24 +145,28 @@ class Dispatcher:
         if profile is None or worker.running >= profile.threads:
             return None
         best: Line | None = None
-        best_place: tuple[int, float, int, str, int] | None = None
+        best_rank = _NO_RANK
+        best_place = (inf, 0, "", 0)
         idle = []
         for task_class in board.active:
-            seat = profile.seat(task_class)
-            if seat is None or (best_place is not None and seat.rank > best_place[0]):
+            seat = profile.seats[task_class] if task_class in profile.seats else profile.seat(task_class)
+            if seat is None:
+                continue
+            rank = seat.rank
+            if rank > best_rank:
                 continue
             if not worker.has_room(seat, task_class.type.name):
                 continue
-            line = self._top_on(task_class, worker, seat)
+            line = self._top_on(task_class, worker, seat, best_place[0] if rank == best_rank else inf)
             if line is None:
                 if task_class.parked_on is not None or not task_class.heap:
                     idle.append(task_class)
                 continue
             entry = line.entry
             assert entry is not None
-            place = (seat.rank, entry[0], entry[1], entry[2], line.first)
-            if best_place is None or place < best_place:
-                best, best_place = line, place
+            place = (entry[0], entry[1], entry[2], line.first)
+            if rank < best_rank or place < best_place:
+                best, best_rank, best_place = line, rank, place
         for task_class in idle:
             board.active.pop(task_class, None)
             board.dirty.pop(task_class, None)
