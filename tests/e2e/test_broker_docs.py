@@ -23,6 +23,7 @@ TEXT = (ROOT / "docs" / "broker.md").read_text()
 HANDLERS, CLIENT = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 COMMANDS = re.search(r"```sh\n(.*?)```", TEXT, re.DOTALL)
 DOCUMENTED_HTTP = "http://127.0.0.1:7364"
+RSM = Path(sys.executable).with_name("rsm")  # The command, which unlike `python -m` does not look where it stands.
 _READY_S = 60.0
 
 
@@ -34,12 +35,14 @@ def _commands() -> list[list[str]]:
 class Started:
     """A server of the page."""
 
-    def __init__(self, arguments: list[str], folder: Path, environment: dict[str, str]) -> None:
-        command = [sys.executable, "-m", "rsm_spark", *arguments[1:], "--json"]
-        self._errors = folder / f"{arguments[1]}.err"
-        with self._errors.open("ab") as errors:
+    def __init__(
+        self, arguments: list[str], folder: Path, environment: dict[str, str], *, errors: Path | None = None
+    ) -> None:
+        command = [str(RSM), *arguments[1:], "--json"]
+        self._errors = (errors or folder) / f"{arguments[1]}.err"
+        with self._errors.open("ab") as file:
             self.process = subprocess.Popen(
-                command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
+                command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=file, text=True
             )
 
     def ready(self) -> dict[str, Any]:
@@ -65,7 +68,7 @@ def site(cluster: DevCluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """Start broker and worker by the page's commands, on the shared bookies; return the environment and the URL."""
     folder = tmp_path_factory.mktemp("broker-docs")
     (folder / "handlers.py").write_text(HANDLERS)
-    environment = os.environ | {"RSM_METADATA_URI": cluster.metadata_uri, "PYTHONPATH": f"{folder}:{ROOT}"}
+    environment = os.environ | {"RSM_METADATA_URI": cluster.metadata_uri, "PYTHONPATH": str(ROOT)}
     _, broker, worker, *_ = _commands()
     assert (broker[:3], worker[:3]) == (["rsm", "broker", "run"], ["rsm", "worker", "run"])
     broker[broker.index("7364")] = "0"
