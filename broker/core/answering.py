@@ -39,7 +39,7 @@ __all__ = ["answer"]
 
 _TYPES_MAX = 200
 _PAGE_MAX = 1_000
-_EXACT_MAX = 20_000
+_EXACT_MAX = 1_000
 
 
 def answer(state: BrokerState, query: ask.BrokerQuery, revision: int) -> BrokerResult:

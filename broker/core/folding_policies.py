@@ -44,7 +44,7 @@ def worker_changed(state: BrokerState, fields: tuple[Any, ...], revision: int, c
     state.workers[worker_id] = row
     state.offers[worker_id] = offer
     state.scheduler.set_worker(worker_id, offer if row.status == WorkerStatus.CONNECTED else None)
-    state.logged_ms = row.changed_ms
+    state.logged_ms = max(state.logged_ms, row.changed_ms)
     if row.status == WorkerStatus.DEAD:
         state.timers.plan(PlanKind.WORKER, worker_id, row.changed_ms + state.rules.worker_retention_ms)
     else:

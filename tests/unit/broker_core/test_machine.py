@@ -14,10 +14,11 @@ from broker.core.policies import TenantPolicy, WorkerOffer
 from broker.core.replies import Submitted
 from broker.core.rules import BrokerRules
 from broker.core.tables import Table
-from rsm_spark.core.batching import BatchLimits, Composer, RequestQueue, Submission
+from rsm_spark.core.batching import BatchLimits, Composer
 from rsm_spark.core.commands import AnswerStatus, Command, OpenSession
 from rsm_spark.core.machine import TimedMachine
 from rsm_spark.core.state import ReplicatedState
+from rsm_spark.core.submissions import RequestQueue, Submission
 
 SESSION = b"s" * 16
 RULES = BrokerRules(retention_ms=500, dead_retention_ms=900, request_retention_ms=300)
@@ -112,7 +113,6 @@ def test_a_submitted_task_is_assigned_in_the_entry_that_submits_it() -> None:
 def test_leader_and_follower_have_the_same_state_wherever_entries_are_cut(seed: int) -> None:
     rng = random.Random(seed)
     cluster = Cluster(entry_commands_max=rng.choice([1, 2, 5, 2_000]))
-    machine_of = lambda: cluster.machine  # noqa: E731
     cluster.run(c.SetTenant("b", TenantPolicy(running_max=3, weight=2.0)))
     for step in range(60):
         tenant = rng.choice("ab")
@@ -133,7 +133,7 @@ def test_leader_and_follower_have_the_same_state_wherever_entries_are_cut(seed: 
         elif choice < 0.5:
             cluster.run(c.WorkerLost(worker, f"i{step // 20}", rng.random() < 0.5))
         elif choice < 0.6:
-            cluster.run(c.CancelTasks("", rng.sample(sorted(machine_of().index.tasks) or [1], 1)))
+            cluster.run(c.CancelTasks("", rng.sample(sorted(cluster.machine.index.tasks) or [1], 1)))
         elif choice < 0.65:
             cluster.change_leaders(step + 2)
         elif choice < 0.7:
@@ -144,7 +144,7 @@ def test_leader_and_follower_have_the_same_state_wherever_entries_are_cut(seed: 
         elif choice < 0.9:
             ends = [
                 c.EndedRun(task.task_id, task.assignment_id, rng.choice([2, 4, 7]), result=b"r")
-                for task in machine_of().index.runs_of(worker)
+                for task in cluster.machine.index.runs_of(worker)
             ]
             cluster.run(c.ReportRuns(worker, f"i{step // 20}", ends))
         cluster.pass_time(rng.choice([0, 0, 10, 40, 200]))
