@@ -195,10 +195,31 @@ def test_every_record_that_is_told_can_be() -> None:
         cursor = feed.cursor(1)
         feed.log(*[_record(number) for number in _RECORDS])
         (entry,) = await cursor.read(0)
-        events = await EventDesk(StandIn()).events(entry)
-        assert len(events) == len(_RECORDS) - 2
+        desk = EventDesk(StandIn())
+        assert len(await desk.events(entry, "", 1)) == len(_RECORDS) - 2
+        assert len(await desk.events(entry, "", len(_RECORDS))) == 1
+        assert set(await desk.counts(entry, "", 1)) == {
+            record.name for record in _RECORDS.values() if not record.name.startswith("request_")
+        }
 
     asyncio.run(run())
+
+
+def test_a_page_is_told_how_much_happened_and_not_each_event(tmp_path: Path) -> None:
+    async def scenario(server: Any, broker: StandIn, feed: Feed) -> None:
+        broker.tasks[900] = task(900, "acme")
+        everything = await Stream.of(server, "?summary=true", token="admin")
+        own = await Stream.of(server, "?summary=true", token="acme")
+        feed.log(*[_submitted(number, "bolt") for number in range(1, 500)], _submitted(500), _ended(900), _ended(3))
+        for stream, submitted, ended in ((everything, 500, 2), (own, 1, 1)):
+            event = await stream.next()
+            assert (event.id, event.name, event.fields["revision"]) == (502, "summary", 502)
+            assert event.fields["counts"] == {"task_submitted": submitted, "task_ended": ended}
+        feed.log(_submitted(501, "bolt"))
+        feed.log(_submitted(502, "acme"))
+        assert (await own.next()).fields["counts"] == {"task_submitted": 1}
+
+    _run(scenario, tokens_file=write_tokens(tmp_path / "tokens.toml"))
 
 
 @pytest.mark.parametrize(("query", "headers"), [("?from_revision=3", ""), ("", "Last-Event-ID: 2\r\n")])
