@@ -9,6 +9,8 @@
 * `at-least-once`    what ends well has run well, with that result; nothing is removed that has not ended
 * `time-is-data`     what is fired by time is not fired before it; all times are logged time
 * `work-conserving`  while a leader has nothing to do, no task waits that some worker could run
+* `lease`            no worker that is alive is called dead before every leader has given it its lease
+* `given-back`       what a worker never got is not counted as lost, when it says so
 * `no-orphans`       nothing runs on a dead worker, nothing is prepared in a transaction that is over
 """
 
@@ -23,12 +25,13 @@ from broker.core.tables import BROKER_DESCRIPTION, PRIORITY_OF_TENANT, RecordTyp
 from broker.testing.audited_gates import AuditedGates, AuditedTask, amounts_of
 from broker.testing.witness import Witness, fail
 from rsm_spark.core.envelope import HEADER_BYTES, decode_envelope
-from rsm_spark.core.records import decode_records
+from rsm_spark.core.records import KernelRecord, decode_records
 
 __all__ = ["Auditor"]
 
 _FIELDS = {record.type: [field.name for field in record.fields] for record in BROKER_DESCRIPTION.records}
 _OVER = 2
+_LEASE_SLACK_MS = 50
 
 
 class Auditor:
@@ -40,6 +43,7 @@ class Auditor:
     Attributes:
         revision: Of the last record.
         logged_ms: Of the last entry.
+        promoted_ms: When the last leader began.
         ids: Of tasks, by payload; of those removed too.
         tasks: By id.
         assignments: (task, worker) of all that was ever assigned.
@@ -54,6 +58,7 @@ class Auditor:
     def __init__(self, witness: Witness) -> None:
         self.revision = 0
         self.logged_ms = 0
+        self.promoted_ms = 0
         self.ids: dict[bytes, int] = {}
         self.tasks: dict[int, AuditedTask] = {}
         self.assignments: dict[int, tuple[int, str]] = {}
@@ -66,6 +71,8 @@ class Auditor:
         self._witness = witness
         self._running = self.gates.running
         self._slotted: dict[int, None] = {}
+        # Runs that the present entry calls lost, by worker.
+        self._lost: dict[str, list[tuple[int, int]]] = {}
         self._at = ""
         self._judges: dict[int, Callable[[dict[str, Any]], None]] = {
             RecordType.TASK_SUBMITTED: self._submitted,
@@ -115,10 +122,13 @@ class Auditor:
         envelope = decode_envelope(payload)
         assert envelope.first_revision == self.revision + 1
         self.logged_ms = envelope.logged_ms
+        self._lost.clear()
         for record in decode_records(payload[HEADER_BYTES:]):
             self.revision += 1
             names = _FIELDS.get(record.type)
             if names is None:
+                if record.type == KernelRecord.LEADER_STARTED:
+                    self.promoted_ms = self.logged_ms
                 continue
             row = dict(zip(names, record.fields, strict=True))
             self._at = f"revision {self.revision}"
@@ -148,7 +158,7 @@ class Auditor:
         assert task is not None
         return task
 
-    def _expect(self, name: str, holds: bool, what: str) -> None:  # noqa: FBT001
+    def _expect(self, name: str, holds: bool, what: str) -> None:
         if not holds:
             fail(name, f"{self._at}: {what}")
 
@@ -172,8 +182,8 @@ class Auditor:
         )  # fmt: skip
         found = (
             row["tenant"], row["type"], row["at_most_once"], row["slot"], row["key"], row["transaction"], row["code"],
-            row["mode"], row["group"], row["priority"], amounts_of(row["resources"]), row["start_ms"], row["deadline_ms"],
-            row["timeout_ms"], row["heartbeat_ms"], row["retry"],
+            row["mode"], row["group"], row["priority"], amounts_of(row["resources"]), row["start_ms"],
+            row["deadline_ms"], row["timeout_ms"], row["heartbeat_ms"], row["retry"],
         )  # fmt: skip
         self._expect("no-phantom", found == expected, f"task {task_id} is {found}, sent was {expected}")
         self._expect("time-is-data", row["created_ms"] == now_ms, f"task {task_id} was made at {row['created_ms']}")
@@ -232,8 +242,10 @@ class Auditor:
         self.assignments[self.revision] = (task_id, worker_id)
         self.counts["assigned"] += 1
 
-    def _stop(self, task_id: int, task: AuditedTask) -> None:
+    def _stop(self, task_id: int, task: AuditedTask, outcome: str) -> None:
         if task.status == TaskStatus.RUNNING:
+            if outcome in (Outcome.WORKER_DIED, Outcome.OUTCOME_UNKNOWN):
+                self._lost.setdefault(task.worker_id, []).append((task_id, task.assignment_id))
             del self._running[task_id]
             self.over[task.assignment_id] = None
 
@@ -256,7 +268,7 @@ class Auditor:
             deadline_ms = task.row["deadline_ms"]
             is_due = task.is_expired or 0 < deadline_ms <= self.logged_ms
             self._expect("time-is-data", is_due, f"task {task_id} has expired, its deadline is {deadline_ms}")
-        self._stop(task_id, task)
+        self._stop(task_id, task, row["outcome"])
         task.status, task.ended_ms, task.outcome = status, self.logged_ms, row["outcome"]
         self._slotted.pop(task_id, None)
         self.counts[f"ended {TaskStatus(status).name.lower()} {row['outcome']}".rstrip()] += 1
@@ -281,7 +293,7 @@ class Auditor:
                 self._slotted[task_id] = None
         else:
             fail("legal", f"{self._at}: task {task_id} is queued again, its status is {task.status}")
-        self._stop(task_id, task)
+        self._stop(task_id, task, row["outcome"])
         task.status, task.attempts, task.due_ms, task.is_expired = status, row["attempts"], row["due_ms"], False
 
     def _cancel_asked(self, row: dict[str, Any]) -> None:
@@ -342,6 +354,18 @@ class Auditor:
     # ---- workers, policies
 
     def _worker(self, row: dict[str, Any]) -> None:
+        worker_id, incarnation = row["worker_id"], row["incarnation"]
+        before = self.gates.workers.get(worker_id)
+        if row["status"] == WorkerStatus.DEAD:
+            waited_ms = self.logged_ms - self.promoted_ms
+            is_alive = self._witness.is_alive(worker_id, incarnation)
+            is_early = is_alive and waited_ms < self._witness.lease_ms - _LEASE_SLACK_MS
+            self._expect("lease", not is_early, f"{worker_id} is dead, {waited_ms} ms after the promotion")
+        elif before is not None and before[0] != WorkerStatus.DEAD and before[2] == incarnation:
+            for task_id, assignment_id in self._lost.get(worker_id, ()):
+                was_started = self._witness.was_started(assignment_id)
+                self._expect("given-back", was_started, f"task {task_id} is lost, it never came to {worker_id}")
+        self._lost.pop(worker_id, None)
         self.gates.set_worker(row)
         self.counts["workers died"] += row["status"] == WorkerStatus.DEAD
 

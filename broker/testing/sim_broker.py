@@ -8,6 +8,7 @@ and was not confirmed is undone by a rebuild from its snapshot and the log. What
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
@@ -115,6 +116,7 @@ class SimBroker(SimProcess):
         )
         self._streams: dict[SimStream, None] = {}
         self._queue = RequestQueue()
+        self._answers: deque[Callable[[], None]] = deque()
         self._is_flush_due = self._is_composing = False
         self._boot()
         self._tick()
@@ -158,7 +160,7 @@ class SimBroker(SimProcess):
         self.after(self._rng.uniform(2_000, 20_000), self._save)
 
     def _save(self) -> None:
-        if self.batch is None and not self.state.revision == 0:
+        if self.batch is None and self.state.revision != 0:
             self._snapshot = _Snapshot(self.state, self.applied)
         self._save_later()
 
@@ -278,15 +280,21 @@ class SimBroker(SimProcess):
         self.batch = None
         self.applied += 1
         self.witness.on_state(self.name, self.state)
-        if self.role is SimRole.LEADER:
-            if self.machine.outbox:
-                self.desk.deliver(self.machine.outbox.take(self.state.revision))
+        if self.role is SimRole.LEADER and self.machine.outbox:
+            self.desk.deliver(self.machine.outbox.take(self.state.revision))
         answered = [(submission.ticket, submission.answers) for submission in batch.confirm()]
+        for ticket, answers in answered:
+            self._answers.append(partial(ticket, answers[0]))
         if answered:
-            self.after(0, lambda: [ticket(answers[0]) for ticket, answers in answered])
+            self.after(0, self._answer)
         if self.role is SimRole.STARTING:
             self._become_leader()
         self._wake()
+
+    def _answer(self) -> None:
+        """Call those back that have their answers: in order, as an event loop does, after what led to them."""
+        while self._answers:
+            self._answers.popleft()()
 
     def _become_leader(self) -> None:
         self.role = SimRole.LEADER
@@ -309,7 +317,8 @@ class SimBroker(SimProcess):
         given_up += [one for one in self._queue.take_all() if one not in given_up]
         for one in given_up:
             answer = one.give_up(revision, applied_never=applied_never)[0]
-            self.after(0, partial(one.ticket, answer))
+            self._answers.append(partial(one.ticket, answer))
+        self.after(0, self._answer)
         self.machine.outbox.close()
         if self.desk.leads:
             self.desk.suspend()

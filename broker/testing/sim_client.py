@@ -227,7 +227,7 @@ class SimClient(SimProcess):
             self._sequence += 1
         self._try(command, on_reply, is_repeatable or self._has_session)
 
-    def _try(self, command: BrokerCommand, on_reply: OnReply, is_repeatable: bool) -> None:  # noqa: FBT001
+    def _try(self, command: BrokerCommand, on_reply: OnReply, is_repeatable: bool) -> None:
         self._attempt += 1
         attempt = self._attempt
         leader = self._world.leader
@@ -267,7 +267,7 @@ class SimClient(SimProcess):
         self._is_open = self._is_open or answer.status is AnswerStatus.OK
         return Answer(AnswerStatus.NOT_LEADER, 0, b"")
 
-    def _judge(self, answer: Answer, command: BrokerCommand, on_reply: OnReply, is_repeatable: bool) -> None:  # noqa: FBT001
+    def _judge(self, answer: Answer, command: BrokerCommand, on_reply: OnReply, is_repeatable: bool) -> None:
         status = answer.status
         if status in _CERTAIN:
             if status is not AnswerStatus.OK:

@@ -1,4 +1,4 @@
-"""The stream between a worker and a broker: in order each way, slow at times, and it breaks, for each side when it does.
+"""The stream between a worker and a broker: in order each way, slow at times; it breaks, for each side when it does.
 
 The broker's end is a `WorkerLink`: all that is handed over in one turn leaves as one message.
 """

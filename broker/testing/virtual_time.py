@@ -90,8 +90,12 @@ class SimProcess:
         self.life = 0
         self._backlog: deque[tuple[int, Action]] = deque()
 
+    def start(self) -> None:
+        """Start it, with all that it does at its start."""
+        self.begin_life()
+
     def begin_life(self) -> None:
-        """Start it."""
+        """Note that it lives."""
         assert not self.is_up
         self.is_up = True
         self.life += 1

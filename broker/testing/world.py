@@ -37,6 +37,7 @@ class BrokerWorld:
         seed: Decides everything.
         faults: Rates that are not as drawn; None = nothing fails at all.
         work: Of the workload, likewise.
+        network: Of the network, likewise.
 
     Attributes:
         time: Virtual.
@@ -48,7 +49,9 @@ class BrokerWorld:
 
     """
 
-    def __init__(self, seed: int, faults: Mapping[str, Any] | None, work: Mapping[str, Any]) -> None:
+    def __init__(
+        self, seed: int, faults: Mapping[str, Any] | None, work: Mapping[str, Any], network: Mapping[str, Any]
+    ) -> None:
         self.rng = rng = random.Random(seed)
         self.time = VirtualTime(random.Random(rng.random()))
         self.begin_ms = _BEGIN_MS
@@ -62,12 +65,16 @@ class BrokerWorld:
         drawn = BrokerFaults.draw(rng)
         self.faults = BrokerFaults() if faults is None else msgspec.structs.replace(drawn, **faults)
         self.network = NetworkRates(rng)
+        for name, rate in network.items():
+            setattr(self.network, name, rate)
         self.runs = RunRates.draw(rng)
         if faults is None:
             self.log.rates.calm()
             self.network.calm()
         self.lease_s = rng.choice((4.0, 10.0))
         self.ping_s = 1.0
+        self.witness.lease_ms = int(self.lease_s * 1000)
+        self.witness.is_alive = self._is_alive
         self.rules = BrokerRules(
             retention_ms=rng.choice((2_000, 15_000, 3_600_000)),
             dead_retention_ms=rng.choice((15_000, 3_600_000)),
@@ -131,6 +138,10 @@ class BrokerWorld:
         self.time.after(_ELECTION_MS, self._elect)
 
     # ---- parts
+
+    def _is_alive(self, worker_id: str, incarnation: str) -> bool:
+        worker = next(one for one in self.workers if one.name == worker_id)
+        return worker.is_up and worker.protocol.incarnation == incarnation and not worker.protocol.has_left
 
     def broker(self, address: str) -> SimBroker:
         """Return the broker at an address."""

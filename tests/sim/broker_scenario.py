@@ -67,6 +67,7 @@ def run_seed(
     has_faults: bool = True,
     faults: Mapping[str, Any] = _AS_DRAWN,
     work: Mapping[str, Any] = _AS_DRAWN,
+    network: Mapping[str, Any] = _AS_DRAWN,
     watch: Callable[[BrokerWorld], None] = lambda _world: None,
 ) -> Outcome:
     """Run one seed.
@@ -77,10 +78,11 @@ def run_seed(
         has_faults: Whether anything fails at all.
         faults: Attributes of `BrokerFaults` that are not as the seed draws them.
         work: Attributes of `Workload`, likewise.
+        network: Attributes of `NetworkRates`, likewise.
         watch: Called with the world before it begins.
 
     """
-    world = BrokerWorld(seed, faults if has_faults else None, work)
+    world = BrokerWorld(seed, faults if has_faults else None, work, network)
     outcome = Outcome(seed)
     watch(world)
     try:
