@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 
 from ledger.errors import BadVersionError, LedgerError, MetadataError, NoSuchLedgerError, UsageError
+from rsm_spark.core.envelope import entry_hash
 from rsm_spark.core.leadership import LeaderProtocol
 from rsm_spark.core.leadership_events import (
     ChainRead,
@@ -20,6 +21,7 @@ from rsm_spark.core.leadership_events import (
     Resigned,
 )
 from rsm_spark.core.leadership_table import Phase
+from rsm_spark.errors import ForkedLogError
 from rsm_spark.runtime.context import ReplicaContext
 from rsm_spark.runtime.logged_clock import check_clock
 
@@ -98,8 +100,15 @@ class TakeOver:
                 return LedgerRecovered(ledger_id, metadata.last_entry_id, metadata.length)
 
     async def replay(self, effect: ReplayLog) -> Event:
-        """Bring the state to the end of the log."""
+        """Bring the state to the end of the log.
+
+        Raises:
+            ForkedLogError: The state is not of this log's history.
+            CorruptLogError, StateDivergedError, MissingLogError: The log, or the state, is damaged, or has a gap.
+
+        """
         context = self._context
+        await self._check_place()
         reader = context.reader()
         try:
             while not reader.is_at_end:
@@ -121,3 +130,36 @@ class TakeOver:
             await reader.close()
         context.state.settle()
         return Replayed(context.tip, context.position)
+
+    async def _check_place(self) -> None:
+        """Compare the entry that the state stands on with what lies there.
+
+        Where an entry follows, its prefix hash tells. Where none does, the log may have been set back with its cluster,
+        and gone on or not: a leader would append to it what follows something else.
+        """
+        context, position = self._context, self._context.position
+        if position is None:
+            return
+        while True:
+            try:
+                handle = await context.client.open_no_recovery(
+                    position.ledger_id, password=context.settings.ledger_password
+                )
+                if not handle.is_closed:
+                    return  # It was recovered, this is an old answer: of its end nothing is known.
+                last, entries = handle.metadata.last_entry_id, []
+                if position.entry_id <= last:
+                    entries = await handle.read(position.entry_id, position.entry_id)
+                await handle.close()
+                break
+            except NoSuchLedgerError:
+                return  # Trimmed, or lost: the reader finds out which.
+            except LedgerError as error:
+                await pause(context, "comparing the state's place with the log", error)
+        if not entries or entry_hash(entries[0].payload) != context.tip.prefix_hash:
+            what = f"the log ends that ledger at entry {last}" if not entries else "there is another one in the log"
+            raise ForkedLogError(
+                f"log {context.log}: the state of this replica is that of entry {position.entry_id} of ledger "
+                f"{position.ledger_id}, revision {context.tip.revision}; {what}: the log was set back, or the state is "
+                "of another history. Keep its data directory, start the replica with an empty one"
+            )

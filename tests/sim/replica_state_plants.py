@@ -78,17 +78,18 @@ def trims_with_one_copy(patch: pytest.MonkeyPatch) -> None:
 def keeps_the_last_three_snapshots_whatever_is_verified(patch: pytest.MonkeyPatch) -> None:
     """Newer ones push out the one by which ledgers are trimmed (design D9), and the leader does not ask for it."""
 
-    async def believe(self: LogUpkeep) -> None:
-        self._held = {place: proof.revision for place, proof in self._context.state.verified.items()}
-
-    patch.setattr(LogUpkeep, "_look_what_is_held", believe)
+    patch.setattr(LogUpkeep, "_look_what_is_held", _ask_nobody)
     patch.setattr(MemorySnapshots, "protect", lambda _self, _revisions: None)
     patch.setattr(MemorySnapshots, "lend", lambda self, manifest: self.read(manifest, is_summed=False))
     patch.setattr(Verifier, "_check_own", _do_nothing)
 
 
 def keeps_verdicts_in_the_leader_s_memory(patch: pytest.MonkeyPatch) -> None:
-    """What was read back is believed by whoever leads, and not logged: no follower protects it, no successor knows."""
+    """What was read back is believed by whoever leads, and not logged: no follower protects it, no successor knows.
+
+    Nor does the leader ask the places before it trims: they would say that they protect nothing.
+    """
+    patch.setattr(LogUpkeep, "_look_what_is_held", _ask_nobody)
     judge, logged = batching.judge_report, ReplicatedState.verified.fget
     assert logged is not None
 
@@ -104,6 +105,10 @@ def keeps_verdicts_in_the_leader_s_memory(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(batching, "judge_report", remember)
     patch.setattr(ReplicatedState, "verified", property(verified))
+
+
+async def _ask_nobody(self: LogUpkeep) -> None:
+    self._held = {place: proof.revision for place, proof in self._context.state.verified.items()}
 
 
 async def _do_nothing(_self: Any) -> None:
