@@ -31,6 +31,9 @@ QUANTUM_MS = 1
 CREDIT_MS_MAX = 60_000
 """Virtual time by which an account may lag behind its arena's floor when it is served."""
 
+_WEIGHT_MIN = 1e-6
+"""Lower weights count as this: virtual times stay numbers that can be added up."""
+
 _NEWEST = 0.125
 """Share of the newest duration in the expected one."""
 
@@ -74,7 +77,7 @@ class Account:
 
     def __init__(self, tenant: str, weight: float, arena: Arena) -> None:
         self.tenant = tenant
-        self.weight = weight
+        self.weight = max(weight, _WEIGHT_MIN)
         self.arena = arena
         self.settled = 0.0
         self.at_ms = 0
@@ -144,4 +147,4 @@ class Account:
         """Have service count by another weight from now on."""
         self.settle(now_ms)
         self.version += 1
-        self.weight = weight
+        self.weight = max(weight, _WEIGHT_MIN)

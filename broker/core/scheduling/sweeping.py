@@ -1,11 +1,12 @@
 """Sweeping: lines, tenants, classes and gates of which nothing is left are forgotten, when there are too many of them.
 
-A sweep costs what there is and comes when that has doubled: a fraction of a look at each. What a tenant owes is not
-forgotten: its account stays until its virtual time has been reached by the others.
+A sweep costs what there is and comes when that has doubled: a fraction of a look at each. A tenant that is far ahead
+of the others is not forgotten: its account stays until they have nearly reached its virtual time.
 """
 
 from __future__ import annotations
 
+from broker.core.scheduling.accounts import CREDIT_MS_MAX
 from broker.core.scheduling.board import Board
 from broker.core.scheduling.tenants import DEFAULT_POLICY, Tenant
 
@@ -43,7 +44,7 @@ def _is_forgettable(board: Board, tenant: Tenant) -> bool:
         tenant.policy is DEFAULT_POLICY
         and not tenant.held_keys
         and not tenant.account.running
-        and tenant.account.virtual_time(board.now_ms) <= tenant.account.arena.floor
+        and tenant.account.virtual_time(board.now_ms) <= tenant.account.arena.floor + CREDIT_MS_MAX
         and all(gate.limit is None for gate in holds)
     )
 
