@@ -7,6 +7,7 @@ import fcntl
 import os
 import shutil
 import tempfile
+import threading
 from pathlib import Path
 
 __all__ = ["PoolFolder"]
@@ -16,7 +17,7 @@ _LOCK = "lock"
 
 
 class PoolFolder:
-    """Makes folders in a folder of its own. All calls block.
+    """Makes folders in a folder of its own. All calls block, and may come from any thread.
 
     Args:
         place: Where that is made; None = in the system's place for temporary folders. Folders that dead workers have
@@ -29,6 +30,8 @@ class PoolFolder:
         self._folder: Path | None = None
         self._lock = -1
         self._count = 0
+        # Several pools are installed at once, in threads.
+        self._making = threading.Lock()
 
     def make(self) -> Path:
         """Return a new folder that only this user reads, with `code` and `home` in it.
@@ -37,15 +40,13 @@ class PoolFolder:
             OSError: It cannot be made.
 
         """
-        if self._folder is None:
-            self._place.mkdir(parents=True, exist_ok=True)
-            self._sweep()
-            folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self._place))
-            self._lock = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._folder = folder
-        self._count += 1
-        made = self._folder / str(self._count)
+        with self._making:
+            if self._folder is None:
+                self._place.mkdir(parents=True, exist_ok=True)
+                self._sweep()
+                self._folder = self._claim()
+            self._count += 1
+            made = self._folder / str(self._count)
         for folder in (made, made / "code", made / "home"):
             folder.mkdir(mode=0o700)
         return made
@@ -60,6 +61,22 @@ class PoolFolder:
             shutil.rmtree(self._folder, ignore_errors=True)
             os.close(self._lock)
             self._folder = None
+
+    def _claim(self) -> Path:
+        """Return a new folder that is locked for this process."""
+        while True:
+            folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self._place))
+            # Another worker that sweeps may come between making it and locking it.
+            with contextlib.suppress(FileNotFoundError, BlockingIOError):
+                lock = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    if (folder / _LOCK).exists():
+                        self._lock, lock = lock, -1
+                        return folder
+                finally:
+                    if lock >= 0:
+                        os.close(lock)
 
     def _sweep(self) -> None:
         """Remove what killed workers have left: nobody holds its lock any more."""

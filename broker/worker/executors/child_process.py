@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import cast
 import msgspec
 
 from broker.worker.executors.child_messages import ChildMessage, FrameReader, ParentMessage, encode_frame
+from broker.worker.executors.spawned import SpawnedProcess
 
 __all__ = ["ChildProcess", "exit_words"]
 
@@ -50,7 +51,7 @@ class ChildProcess(asyncio.Protocol):
         self._frames = FrameReader()
         self._decoder: msgspec.msgpack.Decoder[ChildMessage] = msgspec.msgpack.Decoder(ChildMessage)
         self._transport: asyncio.WriteTransport | None = None
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: SpawnedProcess | None = None
         self._reaper: asyncio.Task[None] | None = None
         # What it is told before it is there.
         self._early: list[bytes] = []
@@ -72,18 +73,19 @@ class ChildProcess(asyncio.Protocol):
         ours, theirs = socket.socketpair()
         ours.setblocking(False)  # noqa: FBT003
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-P",
-                "-c",
-                _MAIN,
-                json.dumps([path or str(Path.cwd()) for path in sys.path]),
-                str(theirs.fileno()),
-                stdin=asyncio.subprocess.DEVNULL,
+            self._process = SpawnedProcess.start(
+                [
+                    sys.executable,
+                    "-P",
+                    "-c",
+                    _MAIN,
+                    json.dumps([path or str(Path.cwd()) for path in sys.path]),
+                    str(theirs.fileno()),
+                ],
+                stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-                env=environment,
-                cwd=folder,
+                environment=environment,
+                folder=folder,
             )
         except BaseException:
             ours.close()
@@ -107,10 +109,8 @@ class ChildProcess(asyncio.Protocol):
     def kill(self) -> None:
         """Kill it, and all that it has started."""
         self._is_killed = True
-        if self._process is not None and self.exit_code is None:
-            # A pid that was reaped may be somebody else's: `exit_code` is set by whoever reaps.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)
+        if self._process is not None:
+            self._process.signal(signal.SIGKILL)
 
     async def wait_gone(self) -> None:
         """Wait until it was reaped."""
@@ -138,13 +138,8 @@ class ChildProcess(asyncio.Protocol):
         self._hung_up.set()
         self.kill()
 
-    async def _reap(self, process: asyncio.subprocess.Process) -> None:
-        code = await process.wait()
-        # Before anything else runs: from here on the pid is not ours.
-        self.exit_code = code
-        # What it started is in its group, and ends with it.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+    async def _reap(self, process: SpawnedProcess) -> None:
+        self.exit_code = await process.wait()
         # What it said last is still to be read.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WORDS_S):

@@ -8,6 +8,8 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 
+from broker.worker.executors.spawned import SpawnedProcess
+
 __all__ = ["Command"]
 
 _READ_BYTES = 64 * 1024
@@ -26,7 +28,7 @@ class Command:
 
     def __init__(
         self,
-        process: asyncio.subprocess.Process,
+        process: SpawnedProcess,
         stdin: asyncio.StreamWriter,
         stdout: asyncio.StreamReader,
         stderr: asyncio.StreamReader,
@@ -40,8 +42,6 @@ class Command:
     async def start(cls, words: Sequence[str], environment: Mapping[str, str]) -> Command:
         """Start a command.
 
-        Pipes of our own: what asyncio makes would have the end of the process wait for whatever holds them open.
-
         Raises:
             OSError: It cannot be started.
 
@@ -50,8 +50,8 @@ class Command:
         our_out, their_out = os.pipe()
         our_err, their_err = os.pipe()
         try:
-            process = await asyncio.create_subprocess_exec(
-                *words, stdin=their_in, stdout=their_out, stderr=their_err, start_new_session=True, env=environment
+            process = SpawnedProcess.start(
+                words, stdin=their_in, stdout=their_out, stderr=their_err, environment=environment
             )
         except BaseException:
             for fd in (our_in, our_out, our_err):
@@ -64,9 +64,7 @@ class Command:
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the command and all that it has started."""
-        if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, number)
+        self._process.signal(number)
 
     async def talk(self, payload: bytes, *, output_bytes_max: int, error_bytes: int) -> tuple[int, bytes | None, bytes]:
         """Give it its input, and wait until it has ended.
@@ -86,9 +84,6 @@ class Command:
         noting = loop.create_task(self._note(error_bytes))
         try:
             code = await self._process.wait()
-            # What it started is in its group; as long as anything is, the number is nobody else's.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
             return code, await reading, await noting
         finally:
             self.signal(signal.SIGKILL)

@@ -14,6 +14,7 @@ import pytest
 from broker.core.statuses import Outcome, TaskStatus
 from broker.core.worker_messages import CodePiece
 from broker.grpc.worker_stream import CodeGoneError, WorkerStream
+from broker.worker.code.folder import PoolFolder
 from broker.worker.code.pools import CodePools, PoolLimits
 from broker.worker.core.effects import StopReason
 from broker.worker.executors.children import ChildLimits
@@ -251,3 +252,14 @@ async def test_folders_of_dead_workers_are_swept_and_those_of_living_ones_are_no
         second.run([run(1, "x", code="one", mode="handlers:version")])
         await also_heard.end_of(1)
         assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.asyncio
+async def test_folders_that_are_made_at_once_do_not_sweep_each_other(tmp_path: Path) -> None:
+    places = [PoolFolder(tmp_path) for _ in range(4)]
+    made = await asyncio.gather(*(asyncio.to_thread(place.make) for place in places for _ in range(4)))
+    assert all((folder / "code").is_dir() for folder in made)
+    assert len(set(made)) == 16
+    for place in places:
+        place.remove()
+    assert not list(tmp_path.iterdir())
