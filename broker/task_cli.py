@@ -94,7 +94,7 @@ def submit(
     if ended.status != "finished":
         result_of(ended)
     if not json:
-        sys.stdout.buffer.write(ended.result_bytes)
+        sys.stdout.buffer.write(ended.result_bytes + (b"\n" if sys.stdout.isatty() else b""))
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from typing import NamedTuple
@@ -18,6 +19,7 @@ BODY_BYTES_MAX = 32 * 1024 * 1024
 _IDLE_PER_ORIGIN_MAX = 64
 _CONNECT_S_MAX = 5.0
 _PIECE_BYTES = 64 * 1024
+_CHUNK_LENGTH = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;.*)?\Z", re.DOTALL)
 
 
 class NotSentError(OSError):
@@ -82,12 +84,10 @@ class _Connection:
     async def _chunks(self) -> AsyncIterator[bytes]:
         while True:
             line = await self._line()
-            try:
-                size = int(line.partition(b";")[0], 16)
-            except ValueError:
-                raise BadAnswerError(f"not the length of a chunk: {line[:40]!r}") from None
-            if not 0 <= size <= BODY_BYTES_MAX:
-                raise BadAnswerError(f"a chunk of {size} bytes")
+            matched = _CHUNK_LENGTH.match(line)
+            size = int(matched[1], 16) if matched is not None else BODY_BYTES_MAX + 1
+            if size > BODY_BYTES_MAX:
+                raise BadAnswerError(f"not the length of a chunk, or too large a one: {line[:40]!r}")
             if size == 0:
                 while await self._line():
                     pass
@@ -204,10 +204,13 @@ class ConnectionPool:
             idle.append(connection)
 
     async def _connect(self, origin: Origin) -> _Connection:
-        tls = (self._tls or ssl.create_default_context()) if origin.is_tls else None
+        if origin.is_tls and self._tls is None:
+            self._tls = ssl.create_default_context()
         try:
             async with asyncio.timeout(_CONNECT_S_MAX):
-                reader, writer = await asyncio.open_connection(origin.host, origin.port, ssl=tls, limit=HEAD_BYTES_MAX)
+                reader, writer = await asyncio.open_connection(
+                    origin.host, origin.port, ssl=self._tls if origin.is_tls else None, limit=HEAD_BYTES_MAX
+                )
         except (OSError, TimeoutError) as error:
             why = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
             raise NotSentError(f"{origin}: {why}") from error

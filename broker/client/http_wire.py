@@ -14,6 +14,7 @@ __all__ = ["HEAD_BYTES_MAX", "Head", "Origin", "parse_head", "parse_origin", "re
 
 HEAD_BYTES_MAX = 32 * 1024
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: [^\r\n]*)?\Z")
+_LENGTH = re.compile(r"[0-9]{1,18}\Z")
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -63,7 +64,7 @@ class Head(NamedTuple):
         text = self.headers.get("content-length")
         if text is None or self.is_chunked:
             return None
-        if not (text.isascii() and text.isdigit()):
+        if not _LENGTH.match(text):
             raise BadAnswerError(f"a response of length {text[:40]!r}")
         return int(text)
 

@@ -3,7 +3,7 @@
 import { el, setText } from "./dom.js";
 import { ago, clock, orDash } from "./format.js";
 import { taskPanel } from "./task.js";
-import { Rows, button, pill, setPill, textCell } from "./widgets.js";
+import { Pages, Rows, pill, setPill, textCell } from "./widgets.js";
 
 const STATUSES = ["waiting", "running", "delayed", "finished", "error", "cancelled", "prepared"];
 const FILTERS = ["status", "type", "tenant", "worker", "slot", "key"];
@@ -32,13 +32,9 @@ export function tasksView(app) {
   const form = el("form", { role: "search", onsubmit: (event) => { event.preventDefault(); submit(); } }, search);
   const chips = el("div", { class: "chips", role: "group", "aria-label": "Status" },
     ["", ...STATUSES].map((status) => el("button", { type: "button", class: "choice", "data-status": status, onclick: () => choose(status) }, status || "all")));
-  const previous = button("Newer", () => turn(-1), { kind: "is-small", title: "Newer (p)" });
-  const next = button("Older", () => turn(1), { kind: "is-small", title: "Older (n)" });
-  const place = el("span", { class: "quiet num" });
+  const pages = new Pages(["Newer", "Older"], () => read());
   const panel = taskPanel(app, () => app.go(address(text, 0)));
   let text = "";
-  let pages = [0]; // the `after` of each page up to the one that is shown
-  let following = null;
   let chosen = 0;
   let newest = 0; // of what was asked last: answers that come late are dropped
 
@@ -63,7 +59,7 @@ export function tasksView(app) {
     el("div", { class: "split-list" },
       el("div", { class: "tools" }, form, chips),
       rows.node,
-      el("div", { class: "pager" }, place, previous, next)),
+      pages.node),
     panel.node);
 
   function ageCell(cell, one) {
@@ -82,29 +78,18 @@ export function tasksView(app) {
     app.go(address(writeSearch({ ...query, status }), 0));
   }
 
-  function turn(step) {
-    if (step > 0 && following) pages.push(following);
-    else if (step < 0 && pages.length > 1) pages.pop();
-    else return;
-    read();
-  }
-
   async function read() {
     const { query } = parseSearch(text);
     const asked = (newest += 1);
-    const after = pages.at(-1);
     try {
-      const page = await app.ask(["tasks"], { query: { ...query, order: "newest", limit: PAGE, after: after || undefined } });
+      const page = await app.ask(["tasks"], { query: { ...query, order: "newest", limit: PAGE, after: pages.after } });
       if (asked !== newest) return;
-      following = page.next;
       rows.set(page.tasks);
       for (const row of rows.body.children) row.classList.toggle("is-chosen", row.dataset.key === String(chosen));
-      setText(place, page.tasks.length ? `${page.tasks[0].task_id} to ${page.tasks.at(-1).task_id}` : "");
+      pages.set(page.next, page.tasks.length ? `${page.tasks[0].task_id} to ${page.tasks.at(-1).task_id}` : "");
     } catch (error) {
       if (asked === newest) rows.fail(error.message);
     }
-    previous.disabled = pages.length < 2;
-    next.disabled = !following;
   }
 
   return {
@@ -121,11 +106,11 @@ export function tasksView(app) {
       panel.show(chosen);
       for (const row of rows.body.children) row.classList.toggle("is-chosen", row.dataset.key === String(chosen));
       if (changed) {
-        pages = [0];
+        pages.reset();
         read();
       }
     },
-    read: (names) => ([...names].some((name) => MINE.test(name)) ? Promise.all([pages.length === 1 || names.has("*") ? read() : undefined, panel.read()]) : undefined),
+    read: (names) => ([...names].some((name) => MINE.test(name)) ? Promise.all([pages.isFirst || names.has("*") ? read() : undefined, panel.read()]) : undefined),
     tick: () => {
       for (const row of rows.body.children) if (row.item) ageCell(row.querySelector(".age"), row.item);
     },
@@ -136,12 +121,7 @@ export function tasksView(app) {
       app.go(address(text, 0));
       row?.focus();
     },
-    keyPressed: (event) => {
-      if (event.key === "n") turn(1);
-      else if (event.key === "p") turn(-1);
-      else return rows.keyPressed(event);
-      return true;
-    },
+    keyPressed: (event) => pages.keyPressed(event) || rows.keyPressed(event),
   };
 }
 

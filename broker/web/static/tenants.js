@@ -3,17 +3,20 @@
 import { Refused } from "./api.js";
 import { el, setText } from "./dom.js";
 import { count, percent, span } from "./format.js";
-import { Rows, bar, textCell, toast } from "./widgets.js";
+import { Pages, Rows, bar, textCell, toast } from "./widgets.js";
 
+const PAGE = 200;
 const MINE = /^(tenant_|hold_|task_|transaction_|\*)/;
 
 export function tenantsView(app) {
-  const filter = el("input", { type: "search", placeholder: "Filter by name", "aria-label": "Filter tenants by name", oninput: () => draw() });
+  const filter = el("input", { type: "search", placeholder: "Filter by name", "aria-label": "Filter tenants by name", oninput: () => (pages.isOnly && !wanted ? draw() : find()) });
   const summary = el("p", { class: "quiet num" });
   const editor = el("input", { type: "number", class: "weight-input", min: "0.001", step: "any", "aria-label": "Weight" });
   let tenants = [];
   let holds = [];
   let editing = null;
+  let wanted = ""; // a tenant that is looked for by its whole name, as there are more than one page of them
+  const pages = new Pages(["Previous", "Next"], () => read());
 
   const number = (read) => (cell, item) => {
     const value = read(item);
@@ -38,7 +41,7 @@ export function tenantsView(app) {
       { title: "Tasks are", class: "state hold", render: holdCell },
     ],
   });
-  const node = el("div", { class: "view" }, el("div", { class: "tools" }, filter, summary), rows.node);
+  const node = el("div", { class: "view" }, el("div", { class: "tools" }, filter, summary), rows.node, pages.node);
 
   function weightCell(cell, one) {
     if (editing === one.tenant) return;
@@ -117,17 +120,27 @@ export function tenantsView(app) {
     await read();
   }
 
+  function find() {
+    wanted = filter.value.trim();
+    pages.reset();
+    read();
+  }
+
   function draw() {
-    const wanted = filter.value.trim().toLowerCase();
-    const shown = wanted ? tenants.filter((one) => one.tenant.toLowerCase().includes(wanted)) : tenants;
+    const part = wanted ? "" : filter.value.trim().toLowerCase();
+    const shown = part ? tenants.filter((one) => one.tenant.toLowerCase().includes(part)) : tenants;
     rows.set(shown);
-    setText(summary, shown.length === tenants.length ? `${count(tenants.length)} tenants` : `${count(shown.length)} of ${count(tenants.length)} tenants`);
+    pages.node.hidden = pages.isOnly;
+    const some = shown.length === tenants.length ? count(tenants.length) : `${count(shown.length)} of ${count(tenants.length)}`;
+    setText(summary, pages.isOnly ? `${some} tenants` : wanted ? "" : `${some} tenants on this page; a whole name finds any`);
   }
 
   async function read() {
     try {
-      const [page, limits] = await Promise.all([app.ask(["tenants"]), app.ask(["limits"])]);
+      const query = wanted ? { tenant: wanted } : { limit: PAGE, after: pages.after };
+      const [page, limits] = await Promise.all([app.ask(["tenants"], { query }), app.ask(["limits"])]);
       tenants = page.tenants;
+      pages.set(page.next, tenants.length ? `${tenants[0].tenant} to ${tenants.at(-1).tenant}` : "");
       holds = limits.holds;
       draw();
     } catch (error) {
@@ -145,7 +158,7 @@ export function tenantsView(app) {
         edit(document.activeElement);
         return true;
       }
-      return rows.keyPressed(event);
+      return pages.keyPressed(event) || rows.keyPressed(event);
     },
   };
 }

@@ -127,6 +127,59 @@ export class Rows {
   }
 }
 
+/** Pages one after the other, each known by what comes before it; `read` is called when another one is wanted. */
+export class Pages {
+  #stack = [""];
+  #next = null;
+
+  constructor(words, read) {
+    this.read = read;
+    this.place = el("span", { class: "quiet num" });
+    this.previous = button(words[0], () => this.turn(-1), { kind: "is-small", title: `${words[0]} (p)` });
+    this.next = button(words[1], () => this.turn(1), { kind: "is-small", title: `${words[1]} (n)` });
+    this.node = el("div", { class: "pager" }, this.place, this.previous, this.next);
+    this.set(null, "");
+  }
+
+  /** What the page that is shown begins after; "" for the first. */
+  get after() {
+    return this.#stack.at(-1);
+  }
+
+  get isFirst() {
+    return this.#stack.length === 1;
+  }
+
+  get isOnly() {
+    return this.isFirst && this.#next === null;
+  }
+
+  reset() {
+    this.#stack = [""];
+  }
+
+  set(next, place) {
+    this.#next = next ?? null;
+    setText(this.place, place);
+    this.previous.disabled = this.isFirst;
+    this.next.disabled = this.#next === null;
+  }
+
+  turn(step) {
+    if (step > 0 && this.#next !== null) this.#stack.push(this.#next);
+    else if (step < 0 && !this.isFirst) this.#stack.pop();
+    else return;
+    this.read();
+  }
+
+  keyPressed(event) {
+    if (event.key === "n") this.turn(1);
+    else if (event.key === "p") this.turn(-1);
+    else return false;
+    return true;
+  }
+}
+
 /** A cell of text that says whole what it cuts. */
 export function textCell(read) {
   return (cell, item) => {
