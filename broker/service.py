@@ -230,7 +230,7 @@ class BrokerService:
 
     def leader_http(self) -> str | None:
         """Return "http://host:port" of the leader's HTTP API, as far as known."""
-        address = self.replica.leader_http
+        address = self._store.successor_http or self.replica.leader_http
         http = self._settings.http
         scheme = "https" if http is not None and http.tls_cert is not None else "http"
         return f"{scheme}://{address}" if address else None

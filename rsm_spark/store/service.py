@@ -117,6 +117,8 @@ class StoreService:
         replica: The replica; its role, revision, digest.
         feed: What it has applied, for any number of readers.
         watches: The streams of those who watch it.
+        successor_http: Address of the HTTP API of the replica that leads instead, once this one is about to stop;
+            "" = not known.
 
     Raises:
         RsmError: The port is taken, or not on loopback.
@@ -137,6 +139,7 @@ class StoreService:
         self.server = ReplicaServer(settings.log, bind=settings.bind, port=settings.port, security=settings.security)
         self.address = advertised_address(settings.advertise, self.server.address)
         self.http_address = ""
+        self.successor_http = ""
         machine = MapMachine() if machine is None else machine
         self.replica = Replica(
             machine,
@@ -202,6 +205,7 @@ class StoreService:
             with contextlib.suppress(LedgerError, RsmError):
                 found = await discovery.leader()
                 if found is not None and found[1] is not None and found[0].incarnation != self.replica.incarnation:
+                    self.successor_http = found[1].http
                     self.server.name_successor(found[1].address)
                     return
             await asyncio.sleep(_SUCCESSOR_POLL_S)

@@ -198,8 +198,9 @@ async def test_a_leader_that_stops_names_its_successor_and_keeps_nobody_waiting(
     hands = Hands()
     async with AsyncExitStack() as stack:
         first = await stack.enter_async_context(AsyncExitStack())
-        leader = await first.enter_async_context(leading(uri, broker_settings(unique_name, tmp_path, "a")))
-        follower = await stack.enter_async_context(running(uri, broker_settings(unique_name, tmp_path, "b")))
+        http = HttpSettings()
+        leader = await first.enter_async_context(leading(uri, broker_settings(unique_name, tmp_path, "a", http=http)))
+        follower = await stack.enter_async_context(running(uri, broker_settings(unique_name, tmp_path, "b", http=http)))
         await hands.serve(leader.address)
         (task_id,) = await submit(leader, TaskSpec("mail"))
         (run,) = await hands.take(1)
@@ -207,6 +208,7 @@ async def test_a_leader_that_stops_names_its_successor_and_keeps_nobody_waiting(
         await until(lambda: follower.replica.revision >= run.assignment_id)
         await first.aclose()
         shown = await waiting
+        assert leader.leader_http() == f"http://{follower.http_address}"
         assert isinstance(shown, TaskShown)
         assert shown.status == TaskStatus.RUNNING
         await until(lambda: hands.lost is not None)
