@@ -171,7 +171,7 @@ class Board:
         heap = line.task_class.heap
         if heap and heap[0][0] < floor:
             floor = heap[0][0]
-        account.raise_to(floor, self.now_ms)
+        account.raise_to(floor, self.clock_ms)
 
     def refresh(self, account: Account) -> None:
         """Put right the entries of an account whose virtual time or running tasks have become less."""

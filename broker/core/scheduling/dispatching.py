@@ -104,7 +104,7 @@ class Dispatcher:
                 heappop(heap)
                 continue
             account = line.account
-            if line.checked == (self._round, account.version):
+            if line.checked_version == account.version and line.checked_round == self._round:
                 return line
             virtual_time = account.virtual_time(clock_ms)
             if virtual_time != entry[0] or account.running != entry[1]:
@@ -115,7 +115,7 @@ class Dispatcher:
             gate = line.closed_gate()
             if first is not None and gate is None:
                 line.first = first
-                line.checked = (self._round, account.version)
+                line.checked_round, line.checked_version = self._round, account.version
                 return line
             heappop(heap)
             board.line_leaves(line)

@@ -54,8 +54,9 @@ class Line:
     """
 
     __slots__ = (
-        "account", "aside", "checked", "count", "entry", "fifo", "first", "gates", "heads", "held", "keyed",
-        "keyed_size", "late", "limits", "parked_on", "serial", "task_class", "tenant", "uses", "version",
+        "account", "aside", "checked_round", "checked_version", "count", "entry", "fifo", "first", "gates", "heads",
+        "held", "keyed", "keyed_size", "late", "limits", "parked_on", "serial", "task_class", "tenant", "uses",
+        "version",
     )  # fmt: skip
 
     def __init__(self, tenant: Tenant, task_class: TaskClass, account: Account, serial: int) -> None:
@@ -71,9 +72,10 @@ class Line:
         self.count = 0
         self.entry: tuple[float, int, str, int, Line] | None = None
         self.parked_on: Gate | None = None
-        # What was found last, as of (the dispatcher's round, the account's `version`): the order of its first task.
+        # The order of its first task, as found in this round of the dispatcher with this `version` of the account.
         self.first = 0
-        self.checked = (0, 0)
+        self.checked_round = 0
+        self.checked_version = 0
         # Orders of tasks without a key: `fifo` is sorted by being appended to, what would break that is in `late`.
         self.fifo: deque[int] = deque()
         self.late: list[int] = []

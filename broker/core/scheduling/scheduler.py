@@ -89,11 +89,11 @@ class Scheduler:
         expected = account.durations.get(task_class.type.name, task_class.type.duration)
         expected_ms = int(expected) if expected > 0 else 0
         arena = account.arena
-        virtual_time = account.virtual_time(now_ms)
+        virtual_time = account.virtual_time(board.clock_ms)
         if virtual_time > arena.floor:
             arena.floor = virtual_time
         elif virtual_time < arena.floor - CREDIT_MS_MAX:
-            account.raise_to(arena.floor - CREDIT_MS_MAX, now_ms)
+            account.raise_to(arena.floor - CREDIT_MS_MAX, board.clock_ms)
         account.start(expected_ms, now_ms)
         line.tenant.note_wait(now_ms - task.since_ms)
         self._run(task_id, Running(line, board.worker(worker_id), now_ms, expected_ms))
