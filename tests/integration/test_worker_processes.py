@@ -15,6 +15,7 @@ from broker.core.shown import TaskShown, Workers
 from broker.core.statuses import ENDED, Outcome, TaskStatus, WorkerStatus
 from broker.service import BrokerService
 from ledger.dev import DevCluster
+from rsm_spark.grpc.security import Security
 from rsm_spark.runtime import Role
 from tests.integration.broker_hands import broker_settings, leading, running, submit, until
 from tests.integration.worker_processes import TASKS, is_alive, lines, started
@@ -291,3 +292,42 @@ async def test_of_two_workers_of_one_name_the_newer_one_works_and_the_older_one_
                 assert "another process works as 'same' now" in older.errors()
                 (task_id,) = await submit(broker, TaskSpec("note", str(tmp_path / "file").encode()))
                 assert (await ended(broker, task_id)).status == TaskStatus.FINISHED
+
+
+async def test_a_worker_shows_the_token_and_without_it_says_what_is_missing(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef0123456789abcdef\n")
+    settings = broker_settings(unique_name, tmp_path, security=Security(token_file=str(token)))
+    async with leading(cluster.metadata_uri, settings) as broker:
+        options = ("--brokers", broker.address, "--tasks", TASKS)
+        with started(tmp_path, "stranger", *options) as stranger:
+            await until(lambda: "Name the file of the cluster's token (--token-file)" in stranger.errors())
+        with started(tmp_path, "w", *options, "--token-file", str(token)) as worker:
+            (task_id,) = await submit(broker, TaskSpec("note", str(tmp_path / "file").encode()))
+            assert (await ended(broker, task_id)).status == TaskStatus.FINISHED
+            for one in (worker, stranger):
+                assert "0123456789abcdef" not in one.errors()
+
+
+async def test_a_worker_paused_for_less_than_its_lease_keeps_what_it_runs(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    async with leading(cluster.metadata_uri, broker_settings(unique_name, tmp_path)) as broker:
+        with started(tmp_path, "w", "--brokers", broker.address, "--tasks", TASKS, "--executor", "process") as worker:
+            file = tmp_path / "file"
+            (task_id,) = await submit(
+                broker, TaskSpec("wait", str(file).encode(), at_most_once=True, heartbeat_ms=9_000)
+            )
+            await until(lambda: lines(file))
+            async with asyncio.timeout(30):
+                while (await task_of(broker, task_id)).progress != 0.5:
+                    await asyncio.sleep(0.02)
+            # Shorter than the lease: nothing of it is lost.
+            worker.pause()
+            await asyncio.sleep(1)
+            worker.resume()
+            file.with_suffix(".go").touch()
+            shown = await ended(broker, task_id)
+            assert (shown.status, shown.attempts, shown.result) == (TaskStatus.FINISHED, 1, b"went")

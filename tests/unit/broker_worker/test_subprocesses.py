@@ -130,3 +130,14 @@ async def test_a_command_that_reads_nothing_of_a_large_payload_is_no_error() -> 
 def test_a_template_that_cannot_be_used_is_refused(command: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         SubprocessExecutor(command)
+
+
+@pytest.mark.asyncio
+async def test_the_end_of_a_process_is_noticed_where_the_system_has_no_pidfds(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(pid: int, flags: int = 0) -> int:
+        raise OSError("not allowed")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    async with commands("sh -c 'sleep 600 & echo $!; exit 3'") as (executor, heard):
+        executor.run([run(1, "x"), run(2, "x", timeout_ms=200)])
+        assert (await heard.end_of(1)).error == "ExitCode: 3"
