@@ -175,8 +175,8 @@ class BrokerSession:
         stream = self._stream
         if stream.refusal is None or stream.is_in_flight or not stream.has_unsent:
             return
-        if self._replica.role is Role.LEADER or not self._fates.are_known(self._epoch):
-            return
+        if self._replica.role is not Role.FOLLOWER or not self._fates.are_known(self._epoch):
+            return  # Who is about to lead asks again.
         self._end(stream.resume())
         while (message := stream.compose()) is not None:
             if message.opens_session:

@@ -320,3 +320,18 @@ def test_every_command_is_applied_once_or_reported_as_it_was(seed: int) -> None:
             assert applied[operation.ticket] == 1, "answered, and not applied"
         if not operation.is_query and operation.outcome is Ending.NEVER_APPLIED:
             assert operation.ticket not in applied, "said not applied, and it was"
+
+
+def test_what_was_certainly_not_applied_ends_when_its_replica_is_deposed_and_the_rest_is_asked_again() -> None:
+    client = stream(follows_leader=False)
+    for number in range(1, 3):
+        client.submit(put(number))
+    first = composed(client)
+    client.submit(put(3))
+    assert answer(client, first, AnswerStatus.OUTCOME_UNKNOWN) == []
+    assert [(one.ticket, one.outcome) for one in client.turn_away()] == [(3, Ending.NOT_LEADER)]
+    client.validate()
+    assert client.resume() == []
+    again = composed(client)
+    assert [one.ticket for one in again.commands] == [1, 2]
+    assert [one.outcome for one in answer(client, again)] == [Ending.ANSWERED] * 2
