@@ -96,7 +96,7 @@ class Scheduler:
             account.raise_to(arena.floor - CREDIT_MS_MAX, board.clock_ms)
         account.start(expected_ms, now_ms)
         line.tenant.note_wait(now_ms - task.since_ms)
-        self._run(task_id, Running(line, board.worker(worker_id), now_ms, expected_ms))
+        self._run(task_id, Running(line, board.workers.get(worker_id) or board.worker(worker_id), now_ms, expected_ms))
         board.now_ms = max(board.now_ms, now_ms)
 
     def resume(self, demand: Demand, worker_id: str, since_ms: int) -> None:

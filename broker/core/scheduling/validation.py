@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from broker.core.scheduling.board import Board
+from broker.core.scheduling.classes import TaskClass
 from broker.core.scheduling.lines import ID_MASK, Line
 from broker.core.scheduling.workers import Worker
 
@@ -44,12 +45,16 @@ def _check_waiting(board: Board) -> None:
         assert orders <= set(line.orders()), "a task is in no queue of its line"
         keyed = {key: queue for key, queue in line.keyed.items() if orders & set(queue)}
         assert keyed.keys() <= {key for _, key in line.heads} | line.aside.keys(), "a key is forgotten"
+    line_count = Counter(line.task_class for line in lines)
+    waiting: Counter[TaskClass] = Counter()
+    for line in lines:
+        waiting[line.task_class] += line.count
+    running = Counter(task.line.task_class for task in board.running.values())
     for task_class in board.classes.values():
-        own = [line for line in lines if line.task_class is task_class]
-        assert task_class.line_count == len(own), "lines of a class"
-        running = sum(task.line.task_class is task_class for task in board.running.values())
-        assert task_class.running == running, "running tasks of a class"
-        assert task_class.waiting == sum(line.count for line in own), "tasks of a class"
+        assert task_class.line_count == line_count[task_class], "lines of a class"
+        assert task_class.waiting == waiting[task_class], "waiting tasks of a class"
+        assert task_class.running == running[task_class], "running tasks of a class"
+    assert board.line_count == len(lines), "lines"
 
 
 def _check_gates(board: Board) -> None:
@@ -105,12 +110,13 @@ def _check_accounts(board: Board) -> None:
 
 
 def _check_parked(board: Board) -> None:
+    queued = {id(entry) for task_class in board.classes.values() for entry in task_class.heap}
     for line in _lines(board):
         if line.parked_on is not None:
             assert line.entry is None, "a parked line is queued"
             assert line in line.parked_on.parked, "a line is parked where nobody finds it"
         if line.entry is not None:
-            assert line.entry in line.task_class.heap, "an entry is lost"
+            assert id(line.entry) in queued, "an entry is lost"
     for task_class in board.classes.values():
         if task_class.parked_on is not None:
             assert task_class not in board.active, "a parked class is active"

@@ -188,3 +188,17 @@ def test_who_waited_for_full_workers_has_little_credit_for_it():
     simulation.run(20_000)
     used = simulation.run(10_000)
     assert used["a"] / used["b"] == pytest.approx(1.0, rel=0.2)
+
+
+def test_a_weight_of_nearly_nothing_gives_nearly_nothing_and_stays_a_number():
+    simulation = simulated(4)
+    simulation.checked.tenant("a", TenantPolicy(weight=1e-300))
+    for tenant in "ab":
+        simulation.keep_waiting(tenant)
+    used = simulation.run(10_000)
+    assert used["a"] <= 1_000
+    simulation.checked.tenant("a", None)
+    simulation.keep_waiting("b", count=0)
+    simulation.run(10_000)
+    assert simulation.checked.running_of()["a"] == 4
+    simulation.checked.check_limits()
