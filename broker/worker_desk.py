@@ -230,11 +230,18 @@ class WorkerDesk:
             self._touched[seat.worker_id] = None
         if said.offer is not None or said.is_draining:
             self._report(seat)
-            self._submit(WorkerChanged(seat.worker_id, seat.incarnation, said.offer, said.is_draining), _ignore)
+            self._submit(
+                WorkerChanged(seat.worker_id, seat.incarnation, said.offer, said.is_draining),
+                lambda reply, _revision: self._on_changed(seat, link, reply),
+            )
         if said.is_leaving:
             seat.is_leaving = True
         if said.ping:
             link.pong(said.ping)
+
+    def _on_changed(self, seat: _Seat, link: WorkerLink, reply: BrokerReply | None) -> None:
+        if reply is None and self._by_link.get(link) is seat and not seat.is_over:
+            self._refuse(seat, link, None)  # It says so again, on the next stream.
 
     def flush(self) -> None:
         """Report what workers have said since the last call: one command a worker."""
@@ -265,9 +272,10 @@ class WorkerDesk:
             if link is None or self._by_link.get(link) is not seat or seat.is_over:
                 return
             link.change_work(-size)
-            if isinstance(reply, Refused):
+            if reply is None or isinstance(reply, Refused):
+                # Not known to be in the log: it is told again, on the next stream.
                 self._refuse(seat, link, reply)
-            elif reply is not None and ended:
+            elif ended:
                 link.acknowledge([one.assignment_id for one in ended])
 
         self._submit(ReportRuns(seat.worker_id, seat.incarnation, ended, progress), _on_reply)
@@ -285,11 +293,13 @@ class WorkerDesk:
         if seat is None:
             return
         self._report(seat)
+        away = _Seat(seat.worker_id, seat.incarnation, None, seat.stream)
         if seat.is_leaving:
             del self._seats[seat.worker_id]
+            self._end(away)
         else:
-            self._put_away(_Seat(seat.worker_id, seat.incarnation, None, seat.stream))
-        self._submit(WorkerLost(seat.worker_id, seat.incarnation, seat.is_leaving), _ignore)
+            self._put_away(away)
+            self._submit(WorkerLost(seat.worker_id, seat.incarnation), _ignore)
 
     def _put_away(self, seat: _Seat) -> None:
         """Begin the lease of a worker without a stream."""
@@ -344,6 +354,10 @@ class WorkerDesk:
 
     def _declare_dead(self, seat: _Seat) -> None:
         _LOGGER.warning("worker %s is lost: its lease has run out", seat.worker_id)
+        self._end(seat)
+
+    def _end(self, seat: _Seat) -> None:
+        """Have the log say that a worker is dead: it has left, or is lost."""
 
         def _on_reply(reply: BrokerReply | None, _revision: int) -> None:
             if reply is None and self.leads and seat.worker_id not in self._seats:

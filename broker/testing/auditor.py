@@ -242,9 +242,9 @@ class Auditor:
         self.assignments[self.revision] = (task_id, worker_id)
         self.counts["assigned"] += 1
 
-    def _stop(self, task_id: int, task: AuditedTask, outcome: str) -> None:
+    def _stop(self, task_id: int, task: AuditedTask, error: str) -> None:
         if task.status == TaskStatus.RUNNING:
-            if outcome in (Outcome.WORKER_DIED, Outcome.OUTCOME_UNKNOWN):
+            if "came back without it" in error:
                 self._lost.setdefault(task.worker_id, []).append((task_id, task.assignment_id))
             del self._running[task_id]
             self.over[task.assignment_id] = None
@@ -268,7 +268,7 @@ class Auditor:
             deadline_ms = task.row["deadline_ms"]
             is_due = task.is_expired or 0 < deadline_ms <= self.logged_ms
             self._expect("time-is-data", is_due, f"task {task_id} has expired, its deadline is {deadline_ms}")
-        self._stop(task_id, task, row["outcome"])
+        self._stop(task_id, task, row["error"])
         task.status, task.ended_ms, task.outcome = status, self.logged_ms, row["outcome"]
         self._slotted.pop(task_id, None)
         self.counts[f"ended {TaskStatus(status).name.lower()} {row['outcome']}".rstrip()] += 1
@@ -293,7 +293,7 @@ class Auditor:
                 self._slotted[task_id] = None
         else:
             fail("legal", f"{self._at}: task {task_id} is queued again, its status is {task.status}")
-        self._stop(task_id, task, row["outcome"])
+        self._stop(task_id, task, row["error"])
         task.status, task.attempts, task.due_ms, task.is_expired = status, row["attempts"], row["due_ms"], False
 
     def _cancel_asked(self, row: dict[str, Any]) -> None:

@@ -35,6 +35,7 @@ class BrokerFaults(msgspec.Struct, kw_only=True):
         change_offer: A worker offers something else.
         pause_ms: Longest pause.
         refuse_rate: Share of connections that are refused.
+        overload_rate: Share of what a broker commands of its workers that is not taken, or whose answer is not heard.
 
     """
 
@@ -52,13 +53,19 @@ class BrokerFaults(msgspec.Struct, kw_only=True):
     change_offer: float = 0.0
     pause_ms: float = 3_000.0
     refuse_rate: float = 0.0
+    overload_rate: float = 0.0
 
     @classmethod
     def draw(cls, rng: random.Random) -> BrokerFaults:
         """Draw them: many are 0."""
-        names = [name for name in cls.__struct_fields__ if name not in ("pause_ms", "refuse_rate")]
+        names = [name for name in cls.__struct_fields__ if name[-5:] != "_rate" and name != "pause_ms"]
         rates = {name: rng.choice(_PER_MINUTE) for name in names}
-        return cls(**rates, pause_ms=rng.choice((1_500.0, 5_000.0, 20_000.0)), refuse_rate=rng.choice((0.0, 0.2)))
+        return cls(
+            **rates,
+            pause_ms=rng.choice((1_500.0, 5_000.0, 20_000.0)),
+            refuse_rate=rng.choice((0.0, 0.2)),
+            overload_rate=rng.choice((0.0, 0.0, 0.02, 0.2)),
+        )
 
 
 class BrokerNemesis:

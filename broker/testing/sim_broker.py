@@ -359,8 +359,14 @@ class SimBroker(SimProcess):
         self._wake()
 
     def _submit_own(self, command: BrokerCommand, on_reply: Callable[[BrokerReply | None, int], None]) -> None:
+        chance = self._rng.random() / max(self._world.faults.overload_rate, 1e-9)
+        if chance < 0.5:  # Too much waits: it is not taken.
+            on_reply(None, 0)
+            return
+
         def _on_answer(answer: Answer) -> None:
-            if answer.status is AnswerStatus.OK:
+            # At times its answer comes too late for whoever waits.
+            if answer.status is AnswerStatus.OK and chance >= 1:
                 on_reply(decode_reply(answer.payload), answer.revision)
             else:
                 on_reply(None, 0)

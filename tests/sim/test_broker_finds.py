@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from broker.core.commands import BrokerCommand, SubmitTasks, TaskSpec, WorkerAppeared
+import pytest
+
+from broker.core.commands import (
+    BrokerCommand,
+    EndedRun,
+    ReportRuns,
+    SubmitTasks,
+    TaskSpec,
+    WorkerAppeared,
+    WorkerChanged,
+    WorkerLost,
+)
 from broker.core.machine import BrokerMachine
 from broker.core.messages import decode_reply, encode
 from broker.core.policies import WorkerOffer
-from broker.core.replies import BrokerReply, Refused
+from broker.core.replies import BrokerReply, Done, Refused
 from broker.core.statuses import TaskStatus
+from broker.core.worker_messages import AssignedRun, FromWorker, HeldRun, WorkerHello, WorkerWelcome
+from broker.worker_desk import WorkerDesk
 
 _NOW_MS = 1_700_000_000_000
 _ME = "a" * 32
@@ -53,3 +67,78 @@ def test_what_a_stream_said_that_was_given_up_is_too_late_when_the_next_one_has_
     reply = log.do(WorkerAppeared("w", _ME, "", WorkerOffer(), stream=1))
     assert isinstance(reply, Refused)
     assert log.machine.index.tasks[task_id].assignment_id == assignment_id
+
+
+class _Link:
+    """A stream to a worker that is well."""
+
+    def __init__(self) -> None:
+        self.acknowledged: list[int] = []
+        self.has_ended = False
+
+    def welcome(self, welcome: WorkerWelcome) -> None: ...
+
+    def assign(self, run: AssignedRun) -> None: ...
+
+    def cancel(self, run: HeldRun) -> None: ...
+
+    def acknowledge(self, assignment_ids: Sequence[int]) -> None:
+        self.acknowledged += assignment_ids
+
+    def change_work(self, size: int) -> None: ...
+
+    def pong(self, number: int) -> None: ...
+
+    def end(self, *, leader: str = "", refused: str = "") -> None:  # noqa: ARG002
+        self.has_ended = True
+
+
+class _Desk:
+    """A desk whose commands are taken, but for one kind, which is not."""
+
+    def __init__(self, not_taken: type) -> None:
+        self.commands: list[BrokerCommand] = []
+        self.not_taken: type | None = not_taken
+        self.now_s = 0.0
+        self.desk = WorkerDesk(
+            self._submit, lambda _item: None, lambda: self.now_s, broker_id="b", lease_s=10.0, ping_s=1.0
+        )
+        self.desk.begin([])
+        self.link = _Link()
+        self.desk.on_hello(self.link, WorkerHello("w", _ME, "", WorkerOffer(), stream=1))
+
+    def _submit(self, command: BrokerCommand, on_reply: Any) -> None:
+        self.commands.append(command)
+        if self.not_taken is not None and isinstance(command, self.not_taken):
+            on_reply(None, 0)
+        else:
+            on_reply(Done(1), 1)
+
+
+@pytest.mark.parametrize(
+    ("not_taken", "said"),
+    [
+        (ReportRuns, FromWorker(ended=[EndedRun(1, 2, int(TaskStatus.FINISHED))])),
+        (WorkerChanged, FromWorker(is_draining=True)),
+    ],
+)
+def test_what_a_worker_said_and_the_log_did_not_take_is_asked_for_again_by_the_end_of_its_stream(
+    not_taken: type, said: FromWorker
+) -> None:
+    """Else it is never told again while the stream lasts: the task would run for ever, the worker never leave."""
+    broker = _Desk(not_taken)
+    broker.desk.on_said(broker.link, said)
+    broker.desk.flush()
+    assert broker.link.has_ended
+    assert not broker.link.acknowledged
+
+
+def test_the_leave_of_a_worker_that_the_log_did_not_take_is_told_again() -> None:
+    """Else the log has it connected for ever, and gives it tasks."""
+    broker = _Desk(WorkerLost)
+    broker.desk.on_said(broker.link, FromWorker(is_draining=True, is_leaving=True))
+    broker.desk.on_closed(broker.link)
+    broker.not_taken = None
+    broker.now_s = 11.0
+    broker.desk.tick()
+    assert broker.commands[-2:] == [WorkerLost("w", _ME, is_dead=True)] * 2
