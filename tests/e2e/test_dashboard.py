@@ -197,9 +197,24 @@ def test_the_keyboard_is_enough(dashboard: Dashboard, client: BrokerClient) -> N
     expect(page.locator("aside")).to_be_hidden()
     assert page.evaluate("document.activeElement.dataset.key") == str(ids[1])
     page.keyboard.press("?")
-    expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
+    expect(page.get_by_role("dialog", name="Keyboard")).to_contain_text("Next and previous page")
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
+    dashboard.check()
+
+
+def test_tasks_come_in_pages(dashboard: Dashboard, client: BrokerClient) -> None:
+    ids = client.submit_many([NewTask("idle", delay_s=3600)] * 60).task_ids
+    page = dashboard.open("tasks?q=type:idle")
+    first, last = page.locator(f'tr[data-key="{ids[0]}"]'), page.locator(f'tr[data-key="{ids[-1]}"]')
+    expect(last).to_be_visible()
+    expect(first).to_have_count(0)
+    page.keyboard.press("n")
+    expect(first).to_be_visible()
+    expect(last).to_have_count(0)
+    page.get_by_role("button", name="Newer").click()
+    expect(last).to_be_visible()
+    client.cancel(*ids)
     dashboard.check()
 
 

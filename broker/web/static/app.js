@@ -7,7 +7,7 @@ import { limitsView } from "./limits.js";
 import { overviewView } from "./overview.js";
 import { tasksView } from "./tasks.js";
 import { tenantsView } from "./tenants.js";
-import { button, dialog } from "./widgets.js";
+import { button, dialog, toast } from "./widgets.js";
 import { workersView } from "./workers.js";
 
 const VIEWS = [
@@ -47,6 +47,11 @@ const app = {
       if (error instanceof Refused && error.status === 401) askToken();
       throw error;
     }
+  },
+  /** Say what was refused; where the leader would not have refused, with the way to it. */
+  fail(error) {
+    const leader = error.reason === "not-leader" ? app.status?.leader_http : "";
+    toast(error.message, "is-error", /^https?:\/\//.test(leader ?? "") ? { href: `${leader}/${location.hash}`, text: "Open it" } : null);
   },
   go: (hash) => {
     location.hash = hash;
@@ -165,6 +170,7 @@ const SHORTCUTS = [
   ["Enter", "Open"],
   ["Esc", "Close, or leave the search"],
   ["n p", "Next and previous page"],
+  ["e", "Change the weight of a tenant"],
   ["t", "Theme"],
   ["?", "This list"],
 ];

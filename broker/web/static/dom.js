@@ -19,7 +19,7 @@ function fill(node, props, children) {
     else if (name === "value" || name === "checked" || name === "disabled" || name === "hidden") node[name] = value;
     else node.setAttribute(name, value === true ? "" : String(value));
   }
-  node.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
   return node;
 }
 

@@ -60,7 +60,7 @@ export function limitsView(app) {
       await app.ask(["holds"], { method: "DELETE", query: { tenant: one.tenant, type: one.type, key: one.key } });
       toast("Resumed.");
     } catch (error) {
-      toast(error.message, "is-error");
+      app.fail(error);
     }
     await read();
   }

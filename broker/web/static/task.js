@@ -89,7 +89,7 @@ export function taskPanel(app, close) {
       await work();
       toast(done);
     } catch (error) {
-      toast(error.message, "is-error");
+      app.fail(error);
     }
     await read();
   }

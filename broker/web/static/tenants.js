@@ -1,6 +1,5 @@
 // Who gets how much: shares, backlogs, waits; the weight is changed where it stands.
 
-import { Refused } from "./api.js";
 import { el, setText } from "./dom.js";
 import { count, percent, span } from "./format.js";
 import { Pages, Rows, bar, textCell, toast } from "./widgets.js";
@@ -115,7 +114,8 @@ export function tenantsView(app) {
       await work();
       toast(done);
     } catch (error) {
-      toast(error instanceof Refused && error.status === 403 ? "Only an administrator may change this." : error.message, "is-error");
+      if (error.status === 403) toast("Only an administrator may change this.", "is-error");
+      else app.fail(error);
     }
     await read();
   }

@@ -222,8 +222,8 @@ export function dialog(title, make, otherwise) {
   });
 }
 
-export function toast(text, kind = "") {
-  const node = el("div", { class: `toast ${kind}` }, text);
+export function toast(text, kind = "", link = null) {
+  const node = el("div", { class: `toast ${kind}` }, text, link ? [" ", el("a", { href: link.href }, link.text)] : null);
   document.getElementById("toasts").append(node);
   setTimeout(() => node.remove(), kind === "is-error" ? 8000 : 4000);
 }
