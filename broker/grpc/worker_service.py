@@ -77,6 +77,7 @@ class WorkerService:
         self._silence_s = ping_s * _SILENT_PINGS
         self._loop = asyncio.get_running_loop()
         self._streams: dict[ServedWorker, None] = {}
+        self._looked_at = self._loop.time()
         self._is_flush_due = False
         self._downloads = asyncio.Semaphore(DOWNLOADS_MAX)
         self.messages = 0
@@ -98,10 +99,13 @@ class WorkerService:
         )
 
     def cut_silent(self) -> None:
-        """End the streams of which nothing was heard for several pings."""
-        heard_since = self._loop.time() - self._silence_s
+        """End the streams of which nothing was heard for several pings; called several times a ping."""
+        now_s = self._loop.time()
+        paused_s, self._looked_at = now_s - self._looked_at, now_s
         for stream in list(self._streams):
-            if stream.heard_at < heard_since:
+            if paused_s > self._silence_s / 2:
+                stream.heard_at = now_s  # This process stood still: what was said meanwhile is not read yet.
+            elif stream.heard_at < now_s - self._silence_s:
                 stream.cut(f"nothing was heard of it for {self._silence_s:g} s")
 
     # ---- streams
