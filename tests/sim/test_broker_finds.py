@@ -11,6 +11,7 @@ from broker.core.commands import (
     BrokerCommand,
     EndedRun,
     ReportRuns,
+    SetHold,
     SubmitTasks,
     TaskSpec,
     WorkerAppeared,
@@ -67,6 +68,20 @@ def test_what_a_stream_said_that_was_given_up_is_too_late_when_the_next_one_has_
     reply = log.do(WorkerAppeared("w", _ME, "", WorkerOffer(), stream=1))
     assert isinstance(reply, Refused)
     assert log.machine.index.tasks[task_id].assignment_id == assignment_id
+
+
+def test_a_task_whose_key_is_free_starts_though_the_one_before_it_is_held() -> None:
+    """Else it waits until something else of its kind comes: its line had nothing queued."""
+    log = _Log()
+    log.do(SetHold("acme", "", "k1"))
+    log.do(WorkerAppeared("w", _ME, "", WorkerOffer(), stream=1))
+    log.do(SubmitTasks("acme", [TaskSpec("mail", key="k1")]))
+    log.due()
+    log.do(SubmitTasks("acme", [TaskSpec("mail")]))
+    log.due()
+    held, free = log.machine.index.tasks.values()
+    assert held.status == TaskStatus.WAITING
+    assert free.status == TaskStatus.RUNNING
 
 
 class _Link:

@@ -54,7 +54,8 @@ class Scheduler:
         account = line.account
         account.version += 1
         account.waiting += 1
-        if (line.count == 1 or demand.key) and line.parked_on is None:
+        # A line without an entry has nothing that could start, however many of its tasks wait: their keys are held.
+        if (line.count == 1 or demand.key or line.entry is None) and line.parked_on is None:
             if account.waiting == 1:
                 board.start_at_floor(line)
             board.line_ready(line)
