@@ -145,12 +145,12 @@ class TakeOver:
                 handle = await context.client.open_no_recovery(
                     position.ledger_id, password=context.settings.ledger_password
                 )
-                if not handle.is_closed:
-                    return  # It was recovered, this is an old answer: of its end nothing is known.
                 last, entries = handle.metadata.last_entry_id, []
-                if position.entry_id <= last:
+                if handle.is_closed and position.entry_id <= last:
                     entries = await handle.read(position.entry_id, position.entry_id)
                 await handle.close()
+                if not handle.is_closed:
+                    return  # It was recovered, this is an old answer: of its end nothing is known.
                 break
             except NoSuchLedgerError:
                 return  # Trimmed, or lost: the reader finds out which.
