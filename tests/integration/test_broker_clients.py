@@ -148,3 +148,22 @@ def test_nothing_is_submitted_twice_when_the_leader_dies(cluster: DevCluster, tm
             killer.join()
             assert client.url != leader.url
             assert sorted(task.task_id for task in client.tasks(type="idle")) == sorted(ids)
+
+
+@pytest.mark.slow
+def test_all_futures_are_resolved_though_the_leader_dies(cluster: DevCluster, tmp_path: Path) -> None:
+    options = ("--metadata-uri", cluster.metadata_uri, "--log", "clients-futures")
+    tasks = ("--tasks", "tests.integration.function_tasks", "--threads", "4", "--types", "echo")
+    with (
+        brokers(tmp_path, "x1", "x2", options=options) as processes,
+        started(tmp_path, "xw", *options, *tasks),
+        BrokerClient.connect([process.url for process in processes], tenant="acme", timeout_s=90) as client,
+        BrokerExecutor(client) as executor,
+    ):
+        futures = [executor.submit("echo", str(number)) for number in range(200)]
+        assert futures[0].result(60).startswith(b"0 ")
+        next(process for process in processes if process.url == client.url).kill()
+        futures += [executor.submit("echo", str(number)) for number in range(200, 400)]
+        results = [future.result(120) for future in futures]
+    assert [int(result.split()[0]) for result in results] == list(range(400))
+    assert len({future.task_id for future in futures}) == 400
