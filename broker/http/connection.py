@@ -3,6 +3,7 @@
     head        at most 64 headers and 32 KiB, within `read_head_s`      431, 414, 408
     body        all of it within `read_body_s`; received bytes bounded   408, 413
     idle        closed after `idle_s`
+    stalled     broken off when nothing was taken for `write_s`
     too many    turned away at once                                      503
 
 Bounds in time are looked after by one sweep a second over all connections: not a timer a request.
@@ -45,6 +46,7 @@ class HttpConnection(HttpToolsProtocol):
         self._message_bytes = 0
         self._began_s: float | None = None
         self._active_s = self.loop.time()
+        self._stalled_s: float | None = None
         self._refusal = _MALFORMED
         self._extensions = {"rsm.abort": self._abort}
 
@@ -128,6 +130,16 @@ class HttpConnection(HttpToolsProtocol):
         del msg
         self._refuse(self._refusal)
 
+    def pause_writing(self) -> None:
+        """Write no more: the other end takes too little."""
+        self._stalled_s = self.loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """Write on."""
+        self._stalled_s = None
+        super().resume_writing()
+
     def sweep(self, now_s: float) -> None:
         """Look whether the other end takes its time.
 
@@ -136,15 +148,27 @@ class HttpConnection(HttpToolsProtocol):
 
         """
         settings = self._settings
-        if self.transport is None or self.transport.is_closing():
+        if self.transport is None:
+            return
+        if self._stalled_s is not None and now_s - self._stalled_s > settings.write_s:
+            self._abort()
+            return
+        silent_s = now_s - self._active_s
+        if self.transport.is_closing():
+            # What was written is not taken: it would be kept for ever.
+            if silent_s > settings.idle_s:
+                self.transport.abort()
             return
         if self._began_s is not None:
             allowed_s = settings.read_head_s if self._is_in_head else settings.read_body_s
             if now_s - self._began_s > allowed_s:
                 what = "the head" if self._is_in_head else "all of a request"
                 self._refuse(Problem(408, "too-slow", f"{what} has to come within {allowed_s:g} s"))
-        elif (self.cycle is None or self.cycle.response_complete) and now_s - self._active_s > settings.idle_s:
-            self.transport.close()
+        elif (self.cycle is None or self.cycle.response_complete) and silent_s > settings.idle_s:
+            if self.transport.get_write_buffer_size():
+                self.transport.abort()
+            else:
+                self.transport.close()
 
     def leave(self) -> None:
         """Close, once what was written has gone."""

@@ -69,6 +69,7 @@ class Edge:
         unexpected: Requests that ended in an error of our own.
         refused: Answers by status, of requests that had no route.
         events_open: Streams of events.
+        held_bytes: Of bodies that are not whole yet.
         desk: Makes the events.
 
     """
@@ -96,6 +97,7 @@ class Edge:
         self.unexpected = 0
         self.refused: dict[int, int] = {}
         self.events_open = 0
+        self.held_bytes = 0
         self.desk = EventDesk(broker)
 
     @property
@@ -186,7 +188,7 @@ class Edge:
         message = await receive()
         body: bytes = message.get("body", b"")
         if message.get("more_body", False):
-            body = await _rest(body, limit, receive)
+            body = await self._rest(body, limit, receive)
         elif len(body) > limit:
             raise _too_large(limit)
         elif message["type"] == "http.disconnect":
@@ -199,6 +201,32 @@ class Edge:
             raise Problem(415, "not-json", "send the body as JSON, with the header Content-Type: application/json")
         return decoder.decode(body)
 
+    async def _rest(self, body: bytes, limit: int, receive: Receive) -> bytes:
+        """Read what follows of a body; what all that are half here hold together is bounded."""
+        parts, size = [body], len(body)
+        self.held_bytes += size
+        try:
+            while size <= limit:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise _gone()
+                part = message.get("body", b"")
+                parts.append(part)
+                size += len(part)
+                self.held_bytes += len(part)
+                if self.held_bytes > self.settings.bodies_bytes_max:
+                    raise Problem(
+                        503, "overloaded", "many large requests come at once: send it again, or less at once",
+                        headers=retry_after(1),
+                    )  # fmt: skip
+                if not message.get("more_body", False):
+                    if size > limit:
+                        break
+                    return b"".join(parts)
+        finally:
+            self.held_bytes -= size
+        raise _too_large(limit)
+
     def _problem(self, error: Exception, scope: Scope) -> Problem:
         if isinstance(error, Problem):
             return error
@@ -207,7 +235,9 @@ class Edge:
             return known
         self.unexpected += 1
         number = os.urandom(6).hex()
-        _log.error("error %s: %s %s", number, scope["method"], scope["path"], exc_info=error)
+        # The path as it was sent: what it means may hold a line break.
+        path = scope["raw_path"].decode("latin-1")
+        _log.error("error %s: %s %s", number, scope["method"], path, exc_info=error)
         return Problem(
             500, "unexpected", f"an error of the broker's own; its log tells more of error {number}", error=number
         )
@@ -223,23 +253,6 @@ def _headers(scope: Scope) -> dict[bytes, bytes]:
                 raise Problem(400, "invalid", f"the header {name.decode('ascii')} is there twice")
             seen.add(name)
     return headers
-
-
-async def _rest(body: bytes, limit: int, receive: Receive) -> bytes:
-    parts = [body]
-    size = len(body)
-    while size <= limit:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise _gone()
-        part = message.get("body", b"")
-        parts.append(part)
-        size += len(part)
-        if not message.get("more_body", False):
-            if size > limit:
-                break
-            return b"".join(parts)
-    raise _too_large(limit)
 
 
 def _is_json(content_type: bytes) -> bool:

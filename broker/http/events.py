@@ -62,6 +62,8 @@ class EventsQuery(msgspec.Struct, frozen=True):
 
 
 async def _events(call: Call) -> Reply | None:
+    if call.scope["method"] == "HEAD":
+        raise Problem(405, "method-not-allowed", "a stream has no length to tell", headers=((b"allow", b"GET"),))
     edge = call.edge
     tenant = call.tenant_to_see(call.query.tenant)
     if edge.events_open >= edge.settings.events_max:

@@ -72,7 +72,7 @@ class HttpServer:
             names.append(_host(self.address))
         hosts = HostCheck(settings.bind, names, is_encrypted=self._tls is not None)
         self.edge = create_app(broker, settings, hosts, tokens)
-        sweep_s = min(_SWEEP_S, settings.read_head_s, settings.read_body_s, settings.idle_s)
+        sweep_s = min(_SWEEP_S, settings.read_head_s, settings.read_body_s, settings.idle_s, settings.write_s)
         self._server = _Server(self._config(), sweep_s)
         self._serving: asyncio.Task[None] | None = None
 

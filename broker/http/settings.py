@@ -30,13 +30,14 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
         rate_per_s: Requests a second of one token, on average, where its entry says nothing else; 0 = no limit.
         rate_burst: Requests of one token at once.
         body_bytes_max: Of one request.
+        bodies_bytes_max: Of all requests that are not whole yet, together.
         connections_max: More are turned away.
         events_max: Streams of events open at once.
         read_head_s: In which the head of a request has to come.
         read_body_s: In which all of it has to come.
         idle_s: After which a connection that asks nothing is closed.
         heartbeat_s: Of a stream of events that has nothing to tell.
-        write_s: In which a reader of events has to take something.
+        write_s: In which a client has to take something of what it asked for.
         drain_s: Given to requests that run when the server stops.
         lag_ms_max: A follower whose state may be older than this is not ready.
 
@@ -56,6 +57,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     rate_per_s: float = 2_000.0
     rate_burst: int = 4_000
     body_bytes_max: int = 8 * 1024 * 1024
+    bodies_bytes_max: int = 256 * 1024 * 1024
     connections_max: int = 4_000
     events_max: int = 500
     read_head_s: float = 10.0

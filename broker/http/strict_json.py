@@ -1,7 +1,8 @@
 """Bodies as JSON, strictly: what one reader may take for this and another for that is refused.
 
     unknown, missing or twice the same member, wrong type, out of bounds, deeper than 64, a number of over 16 digits,
-    NaN, Infinity, half a surrogate pair, bytes that are no UTF-8, anything behind the end
+    NaN, Infinity, half a surrogate pair, bytes that are no UTF-8, anything behind the end,
+    more strings, values, objects than any full batch has
 
 A body is decoded twice by C code, once typed and once as it is, and its punctuation is counted: some microseconds.
 """
@@ -16,9 +17,13 @@ import msgspec
 
 from broker.http.problems import Problem
 
-__all__ = ["DEPTH_MAX", "StrictDecoder", "nearest"]
+__all__ = ["CONTAINERS_MAX", "DEPTH_MAX", "STRINGS_MAX", "VALUES_MAX", "StrictDecoder", "nearest"]
 
 DEPTH_MAX = 64
+STRINGS_MAX = 300_000
+"""Keys and texts; a full batch whose tasks name everything has 200,000."""
+VALUES_MAX = 600_000
+CONTAINERS_MAX = 50_000
 _ANY = msgspec.json.Decoder()
 _LONG_NUMBER = re.compile(rb"(?<![.\d])\d{17}")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
@@ -45,6 +50,7 @@ class StrictDecoder:
             Problem: 400: it is not what it must be; says where.
 
         """
+        outside = _punctuation(body)
         try:
             value = self._decoder.decode(body)
             plain = _ANY.decode(body)
@@ -56,7 +62,8 @@ class StrictDecoder:
             raise _malformed(f"the body is not UTF-8: {error.reason}") from None
         except RecursionError:
             raise _malformed(f"the body is nested deeper than {DEPTH_MAX}") from None
-        _check_punctuation(body, plain)
+        if outside.count(b":") != _member_count(plain):
+            raise _malformed("the body has an object with the same member twice")
         return value
 
     def _explain(self, message: str) -> Problem:
@@ -71,24 +78,34 @@ def nearest(name: str, known: list[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
 
 
-def _check_punctuation(body: bytes, plain: Any) -> None:
-    """Look at what is outside of strings: a colon a member, brackets, digits."""
+def _punctuation(body: bytes) -> bytes:
+    """Return what is outside of strings, bounded before anything is made of it: decoding holds up the whole broker.
+
+    Raises:
+        Problem: 400: there is too much of it, or it is nested too deep.
+
+    """
     if b"\\" in body:
         # Runs of backslashes are read from their left: pairs first, then what is left before a quotation mark.
         body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    outside = b"".join(body.split(b'"')[::2])
+    if body.count(b'"') > 2 * STRINGS_MAX:
+        raise _malformed(f"the body has more than {STRINGS_MAX:,} strings")
+    outside = b"".join(body.split(b'"')[::2]).translate(None, b" \t\r\n")
+    if outside.count(b",") + outside.count(b":") > VALUES_MAX:
+        raise _malformed(f"the body has more than {VALUES_MAX:,} values")
+    if outside.count(b"{") + outside.count(b"[") > CONTAINERS_MAX:
+        raise _malformed(f"the body has more than {CONTAINERS_MAX:,} objects and arrays")
     if _LONG_NUMBER.search(outside):
         raise _malformed("the body has a number of more than 16 digits")
     brackets = outside.translate(None, _NOT_BRACKETS)
     if len(brackets) > 2 * DEPTH_MAX:
         for _ in range(DEPTH_MAX):
             brackets = brackets.replace(b"{}", b"").replace(b"[]", b"")
-            if not brackets:
+            if len(brackets) <= 1:
                 break
         else:
             raise _malformed(f"the body is nested deeper than {DEPTH_MAX}")
-    if outside.count(b":") != _member_count(plain):
-        raise _malformed("the body has an object with the same member twice")
+    return outside
 
 
 def _member_count(value: Any) -> int:

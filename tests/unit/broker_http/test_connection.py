@@ -12,7 +12,7 @@ import pytest
 
 from broker.http.connection import HEAD_BYTES_MAX, HEADERS_MAX, TARGET_BYTES_MAX
 from broker.http.server import HttpServer
-from tests.unit.broker_http.stand import Answer, Caller, StandIn, serving
+from tests.unit.broker_http.stand import Answer, Caller, StandIn, serving, task
 
 
 def _run(scenario: Callable[[HttpServer, StandIn], Awaitable[None]], **settings: Any) -> None:
@@ -199,10 +199,42 @@ def test_a_connection_that_asks_nothing_is_closed_after_a_while(is_used: bool) -
     _run(scenario, idle_s=0.05)
 
 
+def test_a_client_that_takes_no_answers_is_left_after_a_while() -> None:
+    async def scenario(server: HttpServer, broker: StandIn) -> None:
+        broker.tasks[5] = task(5, payload=bytes(1_000_000))
+        caller = await Caller.of(server)
+        caller.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        caller.writer.write(_head("GET", "/api/v1/tasks/5/payload") * 20)
+        async with asyncio.timeout(20):
+            while not server.connection_count:
+                await asyncio.sleep(0.005)
+            while server.connection_count:
+                await asyncio.sleep(0.005)
+        caller.close()
+
+    _run(scenario, idle_s=0.1, write_s=0.1)
+
+
+def test_bodies_that_come_at_once_are_bounded_together() -> None:
+    async def scenario(server: HttpServer, _: StandIn) -> None:
+        callers = [await Caller.of(server) for _ in range(4)]
+        for caller in callers:
+            caller.writer.write(_head("POST", "/api/v1/tasks", _JSON, "Content-Length: 300001") + b" " * 300_000)
+        answers = [asyncio.create_task(caller.answer()) for caller in callers]
+        done, _ = await asyncio.wait(answers, return_when=asyncio.FIRST_COMPLETED, timeout=20)
+        assert {one.result().json["reason"] for one in done} == {"overloaded"}
+        for caller in callers:
+            caller.close()
+        await asyncio.gather(*answers, return_exceptions=True)
+        async with asyncio.timeout(20):
+            while server.edge.held_bytes:
+                await asyncio.sleep(0.005)
+
+    _run(scenario, bodies_bytes_max=1_000_000)
+
+
 def test_a_long_poll_is_not_taken_for_idle() -> None:
     async def scenario(server: HttpServer, broker: StandIn) -> None:
-        from tests.unit.broker_http.stand import task
-
         broker.tasks[5] = task(5)
         caller = await Caller.of(server)
         answer = await caller.ask("GET", "/api/v1/tasks/5?wait_s=2.2")

@@ -311,6 +311,14 @@ def test_a_reader_that_takes_nothing_is_left_after_a_while_and_holds_no_memory()
     _run(scenario, Feed(ring_bytes=100_000_000), write_s=0.1)
 
 
+def test_a_stream_has_no_head_of_its_own() -> None:
+    async def scenario(server: Any, _: StandIn, __: Feed) -> None:
+        caller = await Caller.of(server)
+        assert (await caller.ask("HEAD", "/api/v1/events")).status == 405
+
+    _run(scenario)
+
+
 def test_more_streams_than_allowed_are_turned_away() -> None:
     async def scenario(server: Any, _: StandIn, __: Feed) -> None:
         await Stream.of(server)
