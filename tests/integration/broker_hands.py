@@ -77,8 +77,11 @@ class Hands:
 
     """
 
-    def __init__(self, worker_id: str = "w", offer: WorkerOffer | None = None) -> None:
+    def __init__(
+        self, worker_id: str = "w", offer: WorkerOffer | None = None, security: Security | None = None
+    ) -> None:
         self.worker_id = worker_id
+        self.security = security or Security()
         self.offer = offer or WorkerOffer(100)
         self.incarnation = secrets.token_hex(16)
         self.received: list[FromBroker] = []
@@ -96,12 +99,16 @@ class Hands:
         """Open a stream and say hello; the former one is ended first."""
         await self.leave()
         self.received, self.lost = [], None
-        stream = self._stream = WorkerStream(address, Security())
+        stream = self._stream = WorkerStream(address, self.security)
         hello = WorkerHello(
             self.worker_id, self.incarnation, "test", self.offer, max(self.assigned, default=0),
             list(self.held.values()), list(self.ended.values()), self.epoch if leader_epoch is None else leader_epoch,
         )  # fmt: skip
-        await stream.send(FromWorker(hello=hello))
+        try:
+            await stream.send(FromWorker(hello=hello))
+        except ConnectionLostError as error:
+            self.lost = error
+            return
         self._reader = asyncio.get_running_loop().create_task(self._read(stream))
 
     async def _read(self, stream: WorkerStream) -> None:

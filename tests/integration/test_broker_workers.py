@@ -22,6 +22,7 @@ from ledger.dev import DevCluster
 from rsm_spark.errors import AccessDeniedError, RsmError
 from rsm_spark.grpc.security import Security, open_channel
 from tests.integration.broker_hands import Hands, broker_settings, leading, submit, until
+from tests.unit.bookie.test_tls import Authority
 
 pytestmark = pytest.mark.asyncio
 
@@ -268,13 +269,30 @@ async def test_code_is_downloaded_from_any_offset(cluster: DevCluster, unique_na
             await stream.close()
 
 
-async def test_a_worker_without_the_token_is_not_served(cluster: DevCluster, unique_name: str, tmp_path: Path) -> None:
-    token = tmp_path / "token"
+async def test_only_a_worker_with_certificate_and_token_is_served(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path, "authority")
+    cert = authority.sign("broker")
+    token, other = tmp_path / "token", tmp_path / "other"
     token.write_text("correct-horse-battery-staple\n")
-    settings = broker_settings(unique_name, tmp_path, security=Security(token_file=str(token)))
-    async with leading(cluster.metadata_uri, settings) as broker:
-        hands = Hands()
-        await hands.connect(broker.address)
-        await until(lambda: hands.lost is not None)
-        assert isinstance(hands.lost, AccessDeniedError)
+    other.write_text("battery-staple-correct-horse\n")
+    security = Security(tls_cert=cert["cert"], tls_key=cert["key"], tls_ca=authority.ca, token_file=str(token))
+    async with leading(cluster.metadata_uri, broker_settings(unique_name, tmp_path, security=security)) as broker:
+        for strange in (Security(tls_ca=authority.ca), Security(tls_ca=authority.ca, token_file=str(other))):
+            hands = Hands(security=strange)
+            await hands.connect(broker.address)
+            await until(lambda hands=hands: hands.lost is not None)
+            assert isinstance(hands.lost, AccessDeniedError)
+            await hands.leave()
+        plain = Hands()
+        await plain.connect(broker.address)
+        await until(lambda: plain.lost is not None)
+        await plain.leave()
+        assert await worker_status(broker) is None
+        hands = Hands(security=Security(tls_ca=authority.ca, token_file=str(token)))
+        await hands.serve(broker.address)
+        (task_id,) = await submit(broker, TaskSpec("mail"))
+        await hands.end(*(await hands.take(1)))
+        await become(broker, task_id, TaskStatus.FINISHED)
         await hands.leave()
