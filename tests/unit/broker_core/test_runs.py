@@ -9,7 +9,7 @@ from broker.core.outbox import OutboxKind
 from broker.core.policies import ErrorRule, RetryPolicy, TenantPolicy, WorkerOffer
 from broker.core.replies import Done
 from broker.core.statuses import Outcome, TaskStatus
-from broker.core.tables import RecordType
+from broker.core.tables import RecordType, Table
 from tests.unit.broker_core.driven_broker import DrivenBroker
 
 Spec = c.TaskSpec
@@ -58,6 +58,8 @@ def test_a_run_that_ends_well_gives_its_result_and_its_slot(broker: DrivenBroker
     broker.end(task, result=b"42")
     shown = broker.get(task)
     assert (shown.status, shown.result, shown.worker_id) == (TaskStatus.FINISHED, b"42", "w")
+    assert broker.machine.count(Table.SLOTS) == 0
+    assert broker.machine.next_due_ms(0) == broker.now_ms + broker.rules.retention_ms, "nothing is left over"
     assert broker.submit(Spec("mail", slot="s")) != [0]
     broker.check()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
 from broker.core import commands as c
@@ -203,8 +205,6 @@ def test_an_entry_that_ends_in_the_middle_leaves_no_half_state() -> None:
 
 
 def test_a_code_pool_goes_when_it_is_old_and_nothing_needs_it(broker: DrivenBroker) -> None:
-    import hashlib
-
     archive = b"zip"
     broker.run(c.DeployCode("pool", archive, hashlib.sha256(archive).hexdigest(), 1_000))
     task = running(broker, Spec("mail", code="pool"))
