@@ -29,6 +29,7 @@ _QUEUE_BYTES_MAX = 64 * 1024 * 1024
 _IN_WORK_BYTES_MAX = 8 * 1024 * 1024
 """Ends that a worker has told and the log does not know yet; beyond it, its stream is read no further."""
 _RUN_BYTES = 200
+_ID_BYTES = 16
 _END_S = 5.0
 """How long the last message of a stream may take."""
 
@@ -89,10 +90,7 @@ class ServedWorker:
         if self._last is not None:
             return
         self._runs.append(run)
-        self._queue_bytes += len(run.payload) + _RUN_BYTES
-        if self._queue_bytes > _QUEUE_BYTES_MAX + len(run.payload):
-            self.cut(f"it does not read: {self._queue_bytes} bytes wait for it")
-        self._wake_up()
+        self._queue(len(run.payload) + _RUN_BYTES)
 
     def cancel(self, run: HeldRun) -> None:
         """Ask it to end a run."""
@@ -102,6 +100,12 @@ class ServedWorker:
     def acknowledge(self, assignment_ids: Sequence[int]) -> None:
         """Say that these ends are in the log."""
         self._acknowledged += assignment_ids
+        self._queue(len(assignment_ids) * _ID_BYTES)
+
+    def _queue(self, size: int) -> None:
+        self._queue_bytes += size
+        if self._queue_bytes > _QUEUE_BYTES_MAX + size:
+            self.cut(f"it does not read: {self._queue_bytes} bytes wait for it")
         self._wake_up()
 
     def change_work(self, size: int) -> None:
@@ -186,7 +190,7 @@ class ServedWorker:
                 break
         else:
             self._runs = []
-        self._queue_bytes -= size
+        self._queue_bytes -= size + len(self._acknowledged) * _ID_BYTES
         welcome, self._welcome = self._welcome, None
         acknowledged, self._acknowledged = self._acknowledged, []
         # Runs to cancel go behind those that are assigned.
