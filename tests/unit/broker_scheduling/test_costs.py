@@ -154,16 +154,3 @@ def test_a_replica_that_only_follows_keeps_nothing_of_what_is_gone(count):
     assert sum(line.size for tenant in board.tenants.values() for line in tenant.lines.values()) <= 20 + 64
     assert sum(len(task_class.heap) + len(task_class.room) for task_class in board.classes.values()) < 300
     crowd.scheduler.validate()
-
-
-def test_what_is_named_once_is_forgotten():
-    crowd = Crowd(threads=100)
-    for n in range(9_000):
-        crowd.submit(f"tenant-{n}", resources=[("r", n + 1)])
-        for task_id in crowd.dispatch():
-            crowd.scheduler.end(task_id, NOW_MS)
-    board = crowd.scheduler._board
-    assert len(board.classes) < 4_200
-    assert len(board.tenants) < 4_200
-    assert len(board.gates) < 4 * 4_200
-    crowd.scheduler.validate()
