@@ -1,4 +1,7 @@
-"""What a user's function knows of the run that it does."""
+"""What a user's function knows of the run that it does.
+
+* `RunCancelledError(Exception)`   raised by `TaskContext.check` in a run that is to end
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,7 @@ MESSAGE_LENGTH_MAX = 240
 
 
 class RunCancelledError(Exception):
-    """Raised by `TaskContext.check` in a run that is to end: let it through, and the run ends as cancelled.
-
-    * `RunCancelledError(Exception)`
-    """
+    """Raised by `TaskContext.check` in a run that is to end: let it through, and the run ends as cancelled."""
 
 
 class TaskContext:

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from broker.core.commands import EndedRun, ProgressOf
+from broker.core.policies import WorkerOffer
 from broker.core.worker_messages import AssignedRun
 from broker.grpc.worker_stream import WorkerStream
 from broker.worker.code.pools import CodePools, PoolLimits
@@ -180,6 +181,21 @@ class Worker:
         """Leave at once, without a goodbye."""
         if self._task is not None:
             self._task.cancel()
+
+    def change_offer(self, offer: WorkerOffer) -> None:
+        """Offer something else from now on: fewer threads, other groups. What runs goes on.
+
+        Raises:
+            UsageError: More threads than the executor was started with.
+
+        """
+        if offer.threads_max > self._settings.threads:
+            raise UsageError(
+                f"worker {self.worker_id}: {offer.threads_max} threads cannot be offered, "
+                f"it has {self._settings.threads}"
+            )
+        self._protocol.change_offer(offer)
+        self._link.wake_up()
 
     # ---- what it is
 

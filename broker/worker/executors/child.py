@@ -17,6 +17,7 @@ import socket
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -48,7 +49,7 @@ __all__ = ["main"]
 _READ_BYTES = 256 * 1024
 _PR_SET_PDEATHSIG = 1
 _PROGRESS_S = 0.1
-"""A run's signs of life reach the worker at most so often; it sends them on more rarely still."""
+"""The newest sign of life reaches the worker so often; it sends them on more rarely still."""
 
 
 class _Child:
@@ -60,11 +61,14 @@ class _Child:
         self._stopped: dict[int, str] = {}
         self._registry: Registry | None = None
         self._entries: dict[str, Callable[..., Any]] = {}
-        self._progress_at_s: dict[int, float] = {}
+        # The newest sign of life, until the thread that sends them has taken it.
+        self._progress: deque[ProgressOf] = deque(maxlen=1)
+        self._has_progress = threading.Event()
 
     def serve(self) -> None:
         """Run what comes, for ever: the reader ends the process."""
         threading.Thread(target=self._read, name="rsm-child-reader", daemon=True).start()
+        threading.Thread(target=self._send_progress, name="rsm-child-progress", daemon=True).start()
         while True:
             message = self._made.get()
             if isinstance(message, SetUp):
@@ -133,7 +137,6 @@ class _Child:
         finally:
             self._context = None
             self._stopped.clear()
-            self._progress_at_s.clear()
 
     def _function(self, run: AssignedRun) -> Callable[..., Any] | None:
         if self._registry is not None:
@@ -144,10 +147,16 @@ class _Child:
         return entry
 
     def _on_progress(self, task_id: int, assignment_id: int, fraction: float, message: str) -> None:
-        now_s = time.monotonic()
-        if message or now_s - self._progress_at_s.get(assignment_id, -1.0) >= _PROGRESS_S:
-            self._progress_at_s[assignment_id] = now_s
-            self._send(RunProgress(ProgressOf(task_id, assignment_id, fraction, message)))
+        self._progress.append(ProgressOf(task_id, assignment_id, fraction, message))
+        self._has_progress.set()
+
+    def _send_progress(self) -> None:
+        while self._has_progress.wait():
+            self._has_progress.clear()
+            # Of a run that is over nobody wants to hear: the worker passes it over.
+            with contextlib.suppress(IndexError):
+                self._send(RunProgress(self._progress.popleft()))
+            time.sleep(_PROGRESS_S)
 
     def _send(self, message: ChildMessage) -> None:
         with self._send_lock:

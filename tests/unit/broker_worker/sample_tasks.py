@@ -74,6 +74,15 @@ def family(context: TaskContext, payload: bytes) -> None:
         time.sleep(600)
 
 
+@plain.task("chatty")
+def chatty(context: TaskContext, payload: bytes) -> None:
+    """Tell very much, the last of it before a long silence."""
+    for number in range(20_000):
+        context.progress(number / 20_000, f"{number}")
+    context.progress(1.0, "last")
+    context.cancelled.wait(60)
+
+
 @plain.task("touch")
 def touch(context: TaskContext, payload: bytes) -> None:
     with Path(payload.decode()).open("a") as file:

@@ -166,6 +166,18 @@ async def test_a_run_that_is_stopped_for_the_lease_ends_as_if_its_worker_had_die
         assert (end.status, end.outcome) == (TaskStatus.ERROR, Outcome.WORKER_DIED)
 
 
+@pytest.mark.parametrize("make", [threads, processes])
+@pytest.mark.asyncio
+async def test_of_much_progress_little_is_told_but_the_last_of_it_is(make: Maker) -> None:
+    executor = make()
+    async with listening(executor) as heard:
+        executor.run([run(1, "chatty")])
+        await heard.until(lambda: any(one.message == "last" for one in heard.progress.get(1, ())))
+        assert len(heard.progress[1]) < 2_000
+        executor.stop(1, StopReason.CANCELLED)
+        await heard.end_of(1)
+
+
 # ---- threads
 
 

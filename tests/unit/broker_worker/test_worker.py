@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from broker.core.policies import WorkerOffer
 from broker.core.statuses import TaskStatus
 from broker.core.worker_messages import FromBroker, FromWorker, WorkerWelcome
 from broker.grpc.worker_codec import WORKERS_SERVICE, decode_from_worker, encode_from_broker
@@ -268,3 +269,26 @@ async def test_an_executor_that_is_exhausted_has_the_worker_drain() -> None:
         async with Worker(settings, executor, brokers=[address], security=Security()) as worker:
             await asyncio.wait_for(worker.wait_left(), WAIT_S)
     assert left == [TaskStatus.ERROR]
+
+
+@pytest.mark.asyncio
+async def test_an_offer_can_be_changed_while_the_worker_is_connected() -> None:
+    offers: list[WorkerOffer] = []
+    told = asyncio.Event()
+
+    async def serve(stream: Stream) -> None:
+        await stream.heard()
+        await stream.say(welcome=WELCOME)
+        said = await stream.until(lambda said: said.offer is not None)
+        assert said.offer is not None
+        offers.append(said.offer)
+        told.set()
+        await stream.heard()
+
+    async with broker(serve) as address, working(address, threads=4) as worker:
+        await worker.wait_connected()
+        worker.change_offer(WorkerOffer(2, groups=(5,)))
+        await asyncio.wait_for(told.wait(), WAIT_S)
+        with pytest.raises(UsageError, match="5 threads cannot be offered, it has 4"):
+            worker.change_offer(WorkerOffer(5))
+    assert offers == [WorkerOffer(2, groups=(5,))]
