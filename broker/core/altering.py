@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import nsmallest
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from broker.core.commands import CancelTasks, ChangeTasks, ReplayDead
@@ -142,18 +142,16 @@ def replay(state: BrokerState, command: ReplayDead, now_ms: int) -> Decision:
             tasks.append(task)
     else:
         fitting = (task for task in _dead(state, command.tenant) if not _replay_fault(state, task, command))
-        tasks = nsmallest(BATCH_TASKS_MAX, fitting, key=lambda task: task.task_id)
+        tasks = list(islice(fitting, BATCH_TASKS_MAX))
     return _replayed(state, tasks, now_ms)
 
 
 def _dead(state: BrokerState, tenant: str) -> Iterator[Task]:
+    """Iterate over dead letters, oldest first."""
     index = state.index
-    names = [tenant] if tenant else list(index.tenants)
-    for name in names:
-        found = index.tenants.get(name)
-        if found is not None:
-            for task_id in found.sets[TaskStatus.ERROR]:
-                yield index.tasks[task_id]
+    found = [index.tenants[tenant]] if tenant in index.tenants else [] if tenant else list(index.tenants.values())
+    for task_id in sorted(chain.from_iterable(one.sets[TaskStatus.ERROR] for one in found)):
+        yield index.tasks[task_id]
 
 
 def _replay_fault(state: BrokerState, task: Task, command: ReplayDead) -> str:

@@ -68,3 +68,13 @@ def test_a_dead_letter_whose_code_is_gone_is_not_replayed(broker: DrivenBroker) 
     broker.run(c.ReplayDead("acme", [task]))
     assert refusal(broker.run(c.RemoveCode("pool"))) == Refusal.IN_USE
     broker.check()
+
+
+def test_a_rolled_back_transaction_needs_its_code_no_more(broker: DrivenBroker) -> None:
+    broker.run(deploy("pool", b"bytes"))
+    transaction = broker.run(c.BeginTransaction("acme")).transaction
+    broker.submit(Spec("mail", code="pool"), Spec("mail", code="pool"), transaction=transaction)
+    assert refusal(broker.run(c.RemoveCode("pool"))) == Refusal.IN_USE
+    broker.run(c.RollbackTransaction("acme", transaction))
+    assert isinstance(broker.run(c.RemoveCode("pool")), Done)
+    broker.check()

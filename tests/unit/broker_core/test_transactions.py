@@ -173,3 +173,19 @@ def test_open_transactions_are_listed_with_their_counts(broker: DrivenBroker) ->
     (shown,) = broker.ask(q.ListTransactions("acme")).transactions
     assert (shown.transaction, shown.task_count, shown.created_ms) == (transaction, 1, START_MS)
     assert len(broker.ask(q.ListTransactions()).transactions) == 2
+
+
+def test_of_a_transaction_whose_time_ran_out_nobody_sees_a_half_wherever_an_entry_ends(broker: DrivenBroker) -> None:
+    transaction = begin(broker, 1_000)
+    ids = broker.submit(*[Spec("mail", slot=f"s{n}") for n in range(5)], transaction=transaction)
+    broker.now_ms += 1_000
+    while broker.machine.count(Table.TRANSACTIONS):
+        for record_type, fields in broker.machine.due(broker.now_ms, broker.promoted_ms, 2_000):
+            broker.log_record(record_type, fields)
+            break
+        assert broker.listed() == []
+        assert all(isinstance(broker.ask(q.GetTask("", one)), Nothing) for one in ids)
+        assert refusal(broker.run(c.CommitTransaction("acme", transaction))) == Refusal.TRANSACTION_OVER
+        broker.check()
+        broker.reboot()
+    assert broker.machine.count(Table.SLOTS) == 0
