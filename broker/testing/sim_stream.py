@@ -87,6 +87,7 @@ class SimStream:
         self.epoch = 0
         self.heard_ms = worker.time.now_ms
         self.is_broken = False
+        self._up_cut_ms = self._down_cut_ms = 1 << 62
         self.has_ended = False
         self._rng = rng
         self._rates = rates
@@ -111,7 +112,7 @@ class SimStream:
             self._up.send(self.broker, self.broker_life, lambda: self._heard(message))
 
     def _heard(self, message: FromWorker) -> None:
-        if not self.is_broken or self._rng.random() < 0.5:
+        if self._time.now_ms < self._up_cut_ms:
             self.heard_ms = self._time.now_ms
             self.broker.on_worker_said(self, message)
 
@@ -127,6 +128,8 @@ class SimStream:
         if self.is_broken:
             return
         self.is_broken = True
+        # What was on its way may still arrive, up to a moment: what comes first is never lost before what follows.
+        self._up_cut_ms, self._down_cut_ms = (self._time.now_ms + self._rng.choice((0, 50, 5_000)) for _ in range(2))
         rng, notice_ms = self._rng, self._rates.notice_ms
         for process, life, notice in (
             (self.worker, self.worker_life, lambda: self.worker.on_stream_lost(self.stream_id)),
@@ -198,6 +201,5 @@ class SimStream:
         self._down.send(self.worker, self.worker_life, lambda: self._arrive(message))
 
     def _arrive(self, message: FromBroker) -> None:
-        # What was on its way when it broke may still arrive, until the worker notices.
-        if not self.is_broken or self._rng.random() < 0.5:
+        if self._time.now_ms < self._down_cut_ms:
             self.worker.on_message(self.stream_id, message)
