@@ -171,16 +171,14 @@ class Call:
             Problem: 400.
 
         """
-        wanted = self.headers.get(b"x-rsm-consistency")
-        if wanted is not None and wanted != b"stale":
-            if wanted == b"linearizable":
-                return LINEARIZABLE
-            raise Problem(400, "invalid", f"{CONSISTENCY_HEADER}: linearizable or stale")
-        revision = self.headers.get(b"x-rsm-min-revision")
-        if revision is None:
-            return STALE
+        revision = self.headers.get(b"x-rsm-min-revision", b"0")
         if not revision.isdigit() or len(revision) > _DIGITS_MAX:
             raise Problem(400, "invalid", f"{REVISION_HEADER}: a revision is a number, 0 or more")
+        wanted = self.headers.get(b"x-rsm-consistency", b"stale")
+        if wanted == b"linearizable":
+            return LINEARIZABLE
+        if wanted != b"stale":
+            raise Problem(400, "invalid", f"{CONSISTENCY_HEADER}: linearizable or stale")
         return at_least(int(revision)) if int(revision) else STALE
 
     # ---- the connection

@@ -200,7 +200,8 @@ def test_a_reader_says_how_new_the_state_has_to_be() -> None:
                         {"X-Rsm-Consistency": "stale"}):  # fmt: skip
             assert (await caller.ask("GET", "/api/v1/slots", headers=headers)).status == 200
         assert broker.freshness == [STALE, at_least(12), LINEARIZABLE, STALE]
-        for headers in ({"X-Rsm-Min-Revision": "-1"}, {"X-Rsm-Min-Revision": "x"}, {"X-Rsm-Consistency": "strong"}):
+        for headers in ({"X-Rsm-Min-Revision": "-1"}, {"X-Rsm-Min-Revision": "x"}, {"X-Rsm-Consistency": "strong"},
+                        {"X-Rsm-Consistency": "linearizable", "X-Rsm-Min-Revision": "x"}):  # fmt: skip
             assert_problem(await caller.ask("GET", "/api/v1/slots", headers=headers), 400, "invalid")
 
     run_asking(scenario)

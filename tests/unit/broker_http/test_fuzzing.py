@@ -25,4 +25,4 @@ def test_what_is_asked_at_random_is_answered_as_described(operation: str, fuzz: 
 @pytest.mark.slow
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_what_is_asked_for_longer_is_answered_as_described(operation: str, fuzz: Callable[[str, int], None]) -> None:
-    fuzz(operation, 150)
+    fuzz(operation, 40)
