@@ -203,6 +203,36 @@ def test_the_keyboard_is_enough(dashboard: Dashboard, client: BrokerClient) -> N
     dashboard.check()
 
 
+def test_a_row_keeps_the_focus_while_others_come_and_go(dashboard: Dashboard, client: BrokerClient) -> None:
+    ids = client.submit_many([NewTask("calm", delay_s=3600)] * 4).task_ids
+    page = dashboard.open("tasks?q=status:delayed type:calm")
+    expect(page.locator(f'tr[data-key="{ids[0]}"]')).to_be_visible()
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    client.cancel(ids[3])
+    added = client.submit("calm", delay_s=3600)
+    expect(page.locator(f'tr[data-key="{ids[3]}"]')).to_have_count(0)
+    expect(page.locator(f'tr[data-key="{added}"]')).to_be_visible()
+    assert page.evaluate("document.activeElement.dataset.key") == str(ids[2])
+    client.cancel(*ids[:3], added)
+    dashboard.check()
+
+
+def test_the_way_past_the_bar_is_the_first_stop_of_tab(dashboard: Dashboard) -> None:
+    page = dashboard.open("workers")
+    expect(page.locator("tbody")).to_contain_text("w1")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "content"
+    expect(page).to_have_url(re.compile("#/workers$"))
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.ariaLabel") == "Filter workers"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.dataset.key") == "w1"
+    dashboard.check()
+
+
 def test_tasks_come_in_pages(dashboard: Dashboard, client: BrokerClient) -> None:
     ids = client.submit_many([NewTask("idle", delay_s=3600)] * 60).task_ids
     page = dashboard.open("tasks?q=type:idle")

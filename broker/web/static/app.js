@@ -108,6 +108,10 @@ async function readStatus() {
 for (const [name, title] of VIEWS) {
   nav.append(el("a", { href: `#/${name}`, "data-name": name }, title));
 }
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // what is behind "#" is the view
+  content.focus();
+});
 live.subscribe(read);
 window.addEventListener("hashchange", route);
 

@@ -32,6 +32,9 @@ export function setText(node, text) {
 /** Bring the children of a node in line with items, by key: those that stay keep focus, scroll and selection. */
 export function reconcile(parent, items, key, create, update) {
   const known = new Map([...parent.children].map((node) => [node.dataset.key, node]));
+  const wanted = new Set(items.map((item) => String(key(item))));
+  // Those that go, go first: so none that stays has to be moved for them, which would take its focus.
+  for (const [name, node] of known) if (!wanted.has(name)) node.remove();
   let place = parent.firstElementChild;
   for (const item of items) {
     const name = String(key(item));
@@ -40,12 +43,10 @@ export function reconcile(parent, items, key, create, update) {
       node = create(item);
       node.dataset.key = name;
     }
-    known.delete(name);
     update(node, item);
     if (node === place) place = place.nextElementSibling;
     else parent.insertBefore(node, place);
   }
-  for (const node of known.values()) node.remove();
 }
 
 /** An icon of a path on a 20 by 20 grid. */

@@ -46,6 +46,34 @@ def test_the_policy_allows_the_own_origin_and_nothing_inline() -> None:
     assert "require-trusted-types-for 'script'" in policy
 
 
+def _luminance(colour: str) -> float:
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize(
+    ("text", "grounds"),
+    [
+        ("text", "page surface surface-sunken hover chosen calm-soft"),
+        ("text-quiet", "page surface surface-sunken hover chosen calm-soft"),
+        ("accent", "page surface accent-soft"),
+        ("accent-text", "accent"),
+        ("good", "good-soft surface"),
+        ("warn", "warn-soft"),
+        ("bad", "bad-soft surface surface-sunken"),
+        ("busy", "busy-soft"),
+    ],
+)
+def test_text_stands_out_in_light_and_in_dark(text: str, grounds: str) -> None:
+    found = re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", _FILES["/static/tokens.css"])
+    colours = {name: (light, dark) for name, light, dark in found}
+    for ground in grounds.split():
+        for one, other in zip(colours[text], colours[ground], strict=True):
+            low, high = sorted((_luminance(one), _luminance(other)))
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (text, ground)
+
+
 def test_a_file_has_another_etag_than_any_other() -> None:
     etags = [file.etag for file in static_files().values()]
     assert len(set(etags)) == len(etags)
