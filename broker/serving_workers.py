@@ -67,6 +67,7 @@ class WorkerRole:
             broker_id=settings.replica_id,
             lease_s=settings.worker_lease_s,
             ping_s=settings.worker_ping_s,
+            was_replaced=machine.was_replaced,
         )
         self._replica.on_role(self._on_role)
         self._replica.on_applied(self._on_applied)

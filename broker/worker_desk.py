@@ -91,6 +91,7 @@ class WorkerDesk:
         read_run: Returns a run as it is handed over, from confirmed state; None if it is over already.
         clock_s: Monotonic time.
         broker_id: Told to workers.
+        was_replaced: Whether the log has this incarnation of a worker replaced by another one.
         lease_s: See `BrokerSettings.worker_lease_s`.
         ping_s: See `BrokerSettings.worker_ping_s`.
 
@@ -111,8 +112,10 @@ class WorkerDesk:
         broker_id: str,
         lease_s: float,
         ping_s: float,
+        was_replaced: Callable[[str, str], bool] = lambda _worker_id, _incarnation: False,
     ) -> None:
         self._submit = submit
+        self._was_replaced = was_replaced
         self._read_run = read_run
         self._clock_s = clock_s
         self._lease_s = lease_s
@@ -173,6 +176,9 @@ class WorkerDesk:
         """Take a worker in, in place of any former stream of its name."""
         assert self.leads
         worker_id, incarnation = hello.worker_id, hello.incarnation
+        if self._was_replaced(worker_id, incarnation):
+            link.end(refused=_replaced(worker_id))  # Before it drives out the one that is right, if it is late.
+            return
         former = self._seats.get(worker_id)
         if former is not None and former.incarnation == incarnation and hello.stream < former.stream:
             link.end()  # Of a stream that was given up since: it was long on its way.
@@ -181,9 +187,7 @@ class WorkerDesk:
             self._report(former)  # What it said is said, in order.
             is_same = former.incarnation == incarnation
             self._by_link.pop(former.link, None)
-            former.link.end(
-                refused="" if is_same else f"another process works as {worker_id!r} now: give each its own id"
-            )
+            former.link.end(refused="" if is_same else _replaced(worker_id))
         seat = self._seats[worker_id] = _Seat(worker_id, incarnation, link, hello.stream)
         self._by_link[link] = seat
         self._leases.pop(worker_id, None)
@@ -384,6 +388,10 @@ def _fitting(ended: Sequence[EndedRun]) -> tuple[list[EndedRun], list[EndedRun]]
         if place and size > _REPORT_BYTES_MAX:
             return list(ended[:place]), list(ended[place:])
     return list(ended), []
+
+
+def _replaced(worker_id: str) -> str:
+    return f"another process works as {worker_id!r} now: give each its own id"
 
 
 def _ignore(_reply: BrokerReply | None, _revision: int) -> None:

@@ -113,6 +113,11 @@ class BrokerState(TableMachine):
             return rules.dead_retention_ms if policy.dead_retention_ms is None else policy.dead_retention_ms
         return rules.retention_ms if policy.retention_ms is None else policy.retention_ms
 
+    def was_replaced(self, worker_id: str, incarnation: str) -> bool:
+        """Return whether another incarnation of a worker has taken the place of this one."""
+        row = self.workers.get(worker_id)
+        return row is not None and bool(row.replaced) and incarnation in row.replaced.split(",")
+
     def task_row(self, task_id: int) -> TaskRow:
         """Return the row of a task that there is."""
         return _TASK_ROW.decode(self._tables[Table.TASKS].entries[pack((task_id,))][0])

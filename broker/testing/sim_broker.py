@@ -113,6 +113,7 @@ class SimBroker(SimProcess):
             broker_id=self.name,
             lease_s=self._world.lease_s,
             ping_s=self._world.ping_s,
+            was_replaced=self.machine.was_replaced,
         )
         self._streams: dict[SimStream, None] = {}
         self._queue = RequestQueue()

@@ -28,6 +28,7 @@ from broker.worker_desk import WorkerDesk
 
 _NOW_MS = 1_700_000_000_000
 _ME = "a" * 32
+_GONE = "b" * 32
 
 
 class _Log:
@@ -111,12 +112,18 @@ class _Link:
 class _Desk:
     """A desk whose commands are taken, but for one kind, which is not."""
 
-    def __init__(self, not_taken: type) -> None:
+    def __init__(self, not_taken: type | None = None) -> None:
         self.commands: list[BrokerCommand] = []
-        self.not_taken: type | None = not_taken
+        self.not_taken = not_taken
         self.now_s = 0.0
         self.desk = WorkerDesk(
-            self._submit, lambda _item: None, lambda: self.now_s, broker_id="b", lease_s=10.0, ping_s=1.0
+            self._submit,
+            lambda _item: None,
+            lambda: self.now_s,
+            broker_id="b",
+            lease_s=10.0,
+            ping_s=1.0,
+            was_replaced=lambda _worker_id, incarnation: incarnation == _GONE,
         )
         self.desk.begin([])
         self.link = _Link()
@@ -157,3 +164,13 @@ def test_the_leave_of_a_worker_that_the_log_did_not_take_is_told_again() -> None
     broker.now_s = 11.0
     broker.desk.tick()
     assert broker.commands[-2:] == [WorkerLost("w", _ME, is_dead=True)] * 2
+
+
+def test_a_late_hello_of_a_process_that_was_replaced_does_not_drive_out_the_one_that_replaced_it() -> None:
+    """Else that one leaves, and all that it runs is lost: it is told that another process has its name."""
+    broker = _Desk()
+    late = _Link()
+    broker.desk.on_hello(late, WorkerHello("w", _GONE, "", WorkerOffer(), stream=7))
+    assert late.has_ended
+    assert not broker.link.has_ended
+    assert broker.desk.served_count == 1
