@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from broker.core.commands import BrokerCommand
 from broker.core.machine import BrokerMachine
@@ -86,6 +86,7 @@ class BrokerService:
         self._http = None if settings.http is None else _http_server(self, settings.http)
         self.http_address = "" if self._http is None else self._http.address
         self.replica.http = self.http_address
+        self._store.describe = self._describe
 
     # ---- life
 
@@ -242,6 +243,11 @@ class BrokerService:
     def status_json(self) -> bytes:
         """Return what `rsm status` shows of this broker, as JSON."""
         return self._store.status_json()
+
+    def _describe(self) -> dict[str, Any]:
+        desk = self.workers.desk
+        said = {"http_address": self.http_address, "workers": desk.served_count, "dispatched": desk.dispatched}
+        return {"broker": {**said, "undelivered": desk.undelivered}}
 
     def metrics(self) -> bytes:
         """Return metrics in Prometheus' text format."""

@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
@@ -117,6 +118,7 @@ class StoreService:
         replica: The replica; its role, revision, digest.
         feed: What it has applied, for any number of readers.
         watches: The streams of those who watch it.
+        describe: Returns what `status_json` shows beside the replica; set it before `start`.
         successor_http: Address of the HTTP API of the replica that leads instead, once this one is about to stop;
             "" = not known.
 
@@ -140,6 +142,7 @@ class StoreService:
         self.address = advertised_address(settings.advertise, self.server.address)
         self.http_address = ""
         self.successor_http = ""
+        self.describe: Callable[[], dict[str, Any]] = dict
         machine = MapMachine() if machine is None else machine
         self.replica = Replica(
             machine,
@@ -182,7 +185,7 @@ class StoreService:
 
     def status_json(self) -> bytes:
         """Return what `rsm status` shows of this replica, as JSON."""
-        return replica_status_json(self.replica, self._snapshots)
+        return replica_status_json(self.replica, self._snapshots, **self.describe())
 
     async def stop(self) -> None:
         """Leave in an orderly way: answer what was taken, lead no more, say who does instead, then stop serving."""
@@ -245,12 +248,13 @@ def advertised_address(advertise: str, listens: str) -> str:
     return advertise if has_port else f"{advertise}:{listens.rpartition(':')[2]}"
 
 
-def replica_status_json(replica: Replica, snapshots: LocalSnapshots) -> bytes:
-    """Return what a replica says of itself, with its local snapshots and the damaged ones."""
+def replica_status_json(replica: Replica, snapshots: LocalSnapshots, **more: Any) -> bytes:
+    """Return what a replica says of itself, with its local snapshots and the damaged ones, and more by name."""
     status = msgspec.to_builtins(replica.status())
     known = snapshots.known()
     status["snapshots"] = [
         {"revision": one.revision, "rows": one.row_count, "created_ms": one.created_ms} for one in known.whole
     ]
     status["damaged_snapshots"] = [msgspec.to_builtins(one) for one in known.damaged]
+    status.update(more)
     return msgspec.json.encode(status)

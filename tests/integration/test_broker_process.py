@@ -47,7 +47,7 @@ def test_a_broker_says_when_it_is_ready_answers_probes_and_ends_when_it_is_told_
         shown = subprocess.run(
             [*command, "--metadata-uri", cluster.metadata_uri], cwd=_ROOT, capture_output=True, check=True, timeout=60
         )
-        assert unique_name in shown.stdout.decode()
+        assert f'"http_address":"{broker.ready["http_address"]}"' in shown.stdout.decode().replace(" ", "")
         assert broker.stop() == 0
         brokers.gone("a")
 
