@@ -121,19 +121,24 @@ class Edge:
             return
         began_s = self._clock_s()
         route: Route | None = None
+        admitted: Caller | None = None
         try:
             headers = _headers(scope)
             self._hosts.check(headers.get(b"host"), headers.get(b"origin"))
             route, values = self.table.match(scope["method"], scope["raw_path"])
             call = Call(self, scope, receive, send, headers, values)
             if route.access is not Access.OPEN:
-                call.caller = self._admit(route, headers, began_s)
+                call.caller = admitted = self._admit(route, headers, began_s)
+                admitted.running += 1
             call.query = decode_query(scope["query_string"], route.query)
             if route.body is not None:
                 call.body = await self._body(route, headers, receive)
             reply = await route.handler(call)
         except Exception as error:  # noqa: BLE001 - the outermost place where an error can become an answer
             reply = self._problem(error, scope).reply()
+        finally:
+            if admitted is not None:
+                admitted.running -= 1
         if reply is not None:
             await _send(reply, send)
         status = reply.status if reply is not None else 200
@@ -157,6 +162,11 @@ class Edge:
                     429, "rate-limited", f"more requests a second than this token may send: come again in "
                     f"{wait_s:.2f} s, or submit in batches", headers=retry_after(wait_s)
                 )  # fmt: skip
+        if caller.running >= self.settings.requests_max and self.tokens is not None:
+            raise Problem(
+                429, "too-many-at-once", f"{caller.running} requests of this token run: wait for some of them",
+                headers=retry_after(1),
+            )  # fmt: skip
         return caller
 
     def readmit(self, call: Call) -> None:

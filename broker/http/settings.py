@@ -29,6 +29,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
         allowed_hosts: More names under which this server is asked, behind a proxy for instance.
         rate_per_s: Requests a second of one token, on average, where its entry says nothing else; 0 = no limit.
         rate_burst: Requests of one token at once.
+        requests_max: Of one token at once, those that wait for a task's end and streams of events included.
         body_bytes_max: Of one request.
         bodies_bytes_max: Of all requests that are not whole yet, together.
         connections_max: More are turned away.
@@ -54,8 +55,9 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     tls_client_ca: str | None = None
     tokens_file: str | None = None
     allowed_hosts: tuple[str, ...] = ()
-    rate_per_s: float = 2_000.0
-    rate_burst: int = 4_000
+    rate_per_s: float = 5_000.0
+    rate_burst: int = 10_000
+    requests_max: int = 1_000
     body_bytes_max: int = 8 * 1024 * 1024
     bodies_bytes_max: int = 256 * 1024 * 1024
     connections_max: int = 4_000

@@ -74,9 +74,12 @@ class Caller:
         bucket: Of its requests; None = no limit.
         expires_s: Wall clock after which it is nobody; 0 = never.
 
+    Attributes:
+        running: Its requests that are not answered yet.
+
     """
 
-    __slots__ = ("bucket", "expires_s", "name", "role", "tenant")
+    __slots__ = ("bucket", "expires_s", "name", "role", "running", "tenant")
 
     def __init__(
         self, role: Role, tenant: str = "", name: str = "", bucket: TokenBucket | None = None, expires_s: float = 0.0
@@ -86,6 +89,7 @@ class Caller:
         self.name = name
         self.bucket = bucket
         self.expires_s = expires_s
+        self.running = 0
 
 
 ADMINISTRATOR = Caller(Role.ADMIN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from broker.core.commands import CancelTasks, ClearHold, SetHold
 from broker.core.queries import ListTasks, ListTenants
 from broker.core.statuses import TaskStatus
-from tests.unit.broker_http.stand import Caller, StandIn, assert_problem, run_asking, task, write_tokens
+from tests.unit.broker_http.stand import Caller, StandIn, assert_problem, run_asking, serving, task, write_tokens
 
 
 @pytest.fixture
@@ -165,6 +166,29 @@ def test_a_tenant_of_whom_nothing_was_said_sees_the_default_policy(tokens_file: 
 
 
 # ---- how often
+
+
+def test_a_token_has_so_many_requests_at_once_and_others_are_not_held_up(tokens_file: str) -> None:
+    async def run() -> None:
+        async with serving(tokens_file=tokens_file, requests_max=3) as (server, broker):
+            broker.tasks[5] = task(5)
+            callers = [await Caller.of(server) for _ in range(4)]
+            waiting = [
+                asyncio.create_task(one.ask("GET", "/api/v1/tasks/5?wait_s=60", token="acme")) for one in callers[:3]
+            ]
+            async with asyncio.timeout(20):
+                while broker.waiting < 3:
+                    await asyncio.sleep(0.005)
+            late = await callers[3].ask("GET", "/api/v1/slots", token="acme")
+            assert_problem(late, 429, "too-many-at-once")
+            assert (await callers[3].ask("GET", "/api/v1/slots", token="bolt")).status == 200
+            broker.end(5)
+            assert {(await one).status for one in waiting} == {200}
+            assert (await callers[3].ask("GET", "/api/v1/slots", token="acme")).status == 200
+            for caller in callers:
+                caller.close()
+
+    asyncio.run(run())
 
 
 def test_a_token_that_asks_too_often_is_told_when_to_come_again(tmp_path: Path) -> None:
