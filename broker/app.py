@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 
 from broker.service import BrokerService
@@ -35,6 +36,10 @@ async def run_broker(
         LedgerError: Metadata store or bookies cannot be asked.
 
     """
+
+    if settings.http is not None:
+        # Now, while nothing waits for this process: a session with ZooKeeper might not outlive it.
+        importlib.import_module("broker.http.server")
 
     def make(client: LedgerClient, lake: SnapshotStore | None) -> BrokerService:
         return BrokerService(client, settings, lake=lake)
