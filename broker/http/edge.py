@@ -150,11 +150,6 @@ class Edge:
 
     def _admit(self, route: Route, headers: dict[bytes, bytes], now_s: float) -> Caller:
         caller = self._caller(headers, now_s)
-        may = _ALLOWED[route.access]
-        if caller.role not in may or (route.access is Access.CLUSTER and caller.tenant):
-            who = f"{caller.role.value} of {caller.tenant!r}" if caller.tenant else caller.role.value
-            what = f"{route.method} {route.path}"
-            raise Problem(403, "not-allowed", f"{what} is for {_named(route.access)}; this token's role: {who}")
         if caller.bucket is not None:
             wait_s = caller.bucket.take(now_s)
             if wait_s:
@@ -167,6 +162,11 @@ class Edge:
                 429, "too-many-at-once", f"{caller.running} requests of this token run: wait for some of them",
                 headers=retry_after(1),
             )  # fmt: skip
+        may = _ALLOWED[route.access]
+        if caller.role not in may or (route.access is Access.CLUSTER and caller.tenant):
+            who = f"{caller.role.value} of {caller.tenant!r}" if caller.tenant else caller.role.value
+            what = f"{route.method} {route.path}"
+            raise Problem(403, "not-allowed", f"{what} is for {_named(route.access)}; this token's role: {who}")
         return caller
 
     def readmit(self, call: Call) -> None:
