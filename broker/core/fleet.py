@@ -73,7 +73,7 @@ def worker_appeared(state: BrokerState, command: WorkerAppeared, revision: int, 
         or ("incarnation has ',' in it" if "," in incarnation else "")
         or text_fault("location", command.location, NAME_BYTES_MAX)
         or offer_fault(command.offer)
-        or number_fault("number of runs held", len(command.held), 0, THREADS_MAX)
+        or number_fault("number of runs held", len(command.held), 0, 2 * THREADS_MAX)
         or _runs_fault(command.held)
     )
     if fault:

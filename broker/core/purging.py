@@ -110,25 +110,34 @@ class KeptRequests:
     def __init__(self, retention_ms: int, count_max: int) -> None:
         self._retention_ms = retention_ms
         self._count_max = count_max
+        self._kept: dict[tuple[str, str], int] = {}
+        # What was forgotten out of turn is passed over when it comes to the front.
         self._queue: deque[tuple[int, str, str]] = deque()
 
     def add(self, created_ms: int, tenant: str, request_key: str) -> None:
         """Note that a reply was kept, now."""
+        self._kept[tenant, request_key] = created_ms
         self._queue.append((created_ms, tenant, request_key))
 
     def forget(self, tenant: str, request_key: str) -> None:
-        """Note that a reply was forgotten: the oldest one."""
+        """Note that a reply was forgotten."""
+        self._kept.pop((tenant, request_key), None)
+
+    def _first(self) -> tuple[int, str, str] | None:
         queue = self._queue
-        if queue and queue[0][1:] == (tenant, request_key):
+        while queue:
+            created_ms, tenant, request_key = queue[0]
+            if self._kept.get((tenant, request_key)) == created_ms:
+                return queue[0]
             queue.popleft()
-        else:
-            self._queue = deque(one for one in queue if one[1:] != (tenant, request_key))
+        return None
 
     def next_ms(self) -> int | None:
         """Return when a reply is to be forgotten next, or None."""
-        if not self._queue:
+        first = self._first()
+        if first is None:
             return None
-        return self._queue[0][0] + self._retention_ms if len(self._queue) <= self._count_max else 0
+        return first[0] + self._retention_ms if len(self._kept) <= self._count_max else 0
 
     def due(self, now_ms: int) -> Iterator[tuple[str, str]]:
         """Yield (tenant, request key), one by one; each must be forgotten before the next is asked for."""
@@ -137,4 +146,5 @@ class KeptRequests:
 
     def validate(self, count: int) -> None:
         """Check that every reply will be forgotten."""
-        assert len(self._queue) == count
+        assert len(self._kept) == count
+        assert {(created_ms, *key) for key, created_ms in self._kept.items()} <= set(self._queue)

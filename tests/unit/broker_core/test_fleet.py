@@ -172,7 +172,7 @@ def test_only_dead_workers_are_removed(broker: DrivenBroker) -> None:
         c.WorkerAppeared("w", "i", "", WorkerOffer(1, tenant_share_percent=101)),
         c.WorkerAppeared("w", "i", "", WorkerOffer(1), 0, [c.HeldRun(-1, 5)]),
         c.WorkerAppeared("w", "i", "", WorkerOffer(1), 0, [c.HeldRun(1, 2**64 - 1)]),
-        c.WorkerAppeared("w", "i", "", WorkerOffer(1), 0, [c.HeldRun(1, 1)] * 5_000),
+        c.WorkerAppeared("w", "i", "", WorkerOffer(1), 0, [c.HeldRun(1, 1)] * 9_000),
     ],
 )
 def test_an_unsound_offer_is_refused(command: c.WorkerAppeared) -> None:

@@ -85,3 +85,16 @@ def test_replies_go_oldest_first_by_time_and_by_count() -> None:
     assert kept.next_ms() == 102
     kept.forget("t", "c")
     kept.validate(1)
+
+
+def test_replies_forgotten_out_of_turn_cost_no_more_than_others() -> None:
+    """A replica that has booted from a snapshot has those of one moment in another order than the leader."""
+    kept = KeptRequests(100, 10**6)
+    for number in range(20_000):
+        kept.add(5, "t", f"k{number}")
+    for number in reversed(range(20_000)):
+        kept.forget("t", f"k{number}")
+    kept.validate(0)
+    assert kept.next_ms() is None
+    kept.add(7, "t", "k1")
+    assert list(kept._queue) == [(7, "t", "k1")]
