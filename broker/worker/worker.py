@@ -36,6 +36,7 @@ from broker.worker.leader import BrokerFinder
 from broker.worker.link import BrokerLink, monotonic_ms
 from broker.worker.settings import WorkerSettings
 from ledger.errors import UsageError
+from rsm_spark.errors import RsmError
 from rsm_spark.grpc.security import Security
 
 __all__ = ["Worker"]
@@ -104,7 +105,7 @@ class Worker:
         self._drain_timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._connected: asyncio.Event = asyncio.Event()
-        self._fault: UsageError | None = None
+        self._fault: UsageError | RsmError | None = None
 
     # ---- life
 
@@ -149,6 +150,7 @@ class Worker:
 
         Raises:
             UsageError: Another process works by its name.
+            RsmError: Its executor could do no more, so that it has drained itself.
 
         """
         assert self._task is not None, "the worker has not been started"
@@ -238,7 +240,10 @@ class Worker:
 
     def on_exhausted(self, why: str) -> None:
         """Hear that the executor can do no more; see `RunListener`."""
-        _LOGGER.error("drains by itself: %s", why, extra=self._who())
+        if self._fault is None:
+            _LOGGER.error("drains by itself: %s", why, extra=self._who())
+            # Told when it has left: whoever runs it is to start it anew.
+            self._fault = RsmError(f"worker {self.worker_id} has drained itself: {why}")
         self.drain()
 
     # ---- the stream

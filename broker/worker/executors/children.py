@@ -42,6 +42,8 @@ from broker.worker.outcomes import failed, refused, stopped, timed_out
 __all__ = ["ChildLimits", "Children"]
 
 _LOGGER = logging.getLogger(__name__)
+_TOLD_PER_S_MAX = 50
+"""Signs of life of one run; a child sends ten a second at most."""
 
 
 class ChildLimits(msgspec.Struct, frozen=True):
@@ -68,12 +70,24 @@ class _Doom(StrEnum):
     IMPORT = "import"
     STOP = "stop"
     IDLE = "idle"
+    FLOOD = "flood"
 
 
 class _Slot:
     """A child and what it does."""
 
-    __slots__ = ("doom", "is_loaded", "is_ready", "number", "process", "reason", "run", "setup_error")
+    __slots__ = (
+        "doom",
+        "given_s",
+        "is_loaded",
+        "is_ready",
+        "number",
+        "process",
+        "reason",
+        "run",
+        "setup_error",
+        "told_count",
+    )
 
     def __init__(self, number: int, process: ChildProcess) -> None:
         self.number = number
@@ -82,6 +96,9 @@ class _Slot:
         self.is_ready = False
         # The function of its run is imported: it may have begun.
         self.is_loaded = False
+        # When its run was given to it, and how often it has told its progress since.
+        self.given_s = 0.0
+        self.told_count = 0
         self.setup_error = ""
         self.doom: _Doom | None = None
         self.reason: StopReason | None = None
@@ -226,6 +243,8 @@ class Children:
     def _give(self, slot: _Slot, run: AssignedRun) -> None:
         slot.run = run
         slot.is_loaded = False
+        slot.given_s = self._loop.time()
+        slot.told_count = 0
         self._runs[run.assignment_id] = slot
         self._idle_limits.forget(slot.number)
         self._load_limits.watch(slot.number, self._limits.load_s)
@@ -279,8 +298,7 @@ class Children:
                     slot.is_loaded = True
                     self._load_limits.forget(slot.number)
             case RunProgress():
-                if run is not None and message.progress.assignment_id == run.assignment_id:
-                    self._listener.on_progress(message.progress)
+                self._on_progress(slot, message)
             case RunEnded():
                 # The child runs a stranger's code perhaps: it may speak of its own run only.
                 if run is not None and (message.end.assignment_id, message.end.task_id) == (
@@ -290,6 +308,16 @@ class Children:
                     self._free(slot)
                     self._tell(message.end)
                     self._hand_out()
+
+    def _on_progress(self, slot: _Slot, message: RunProgress) -> None:
+        if slot.run is None or message.progress.assignment_id != slot.run.assignment_id:
+            return
+        slot.told_count += 1
+        # Our own children are far below it: somebody's code speaks for them, and would keep this loop busy.
+        if slot.told_count > _TOLD_PER_S_MAX * (1 + self._loop.time() - slot.given_s):
+            self._doom(slot, _Doom.FLOOD)
+            return
+        self._listener.on_progress(message.progress)
 
     def _on_ready(self, slot: _Slot, message: Ready) -> None:
         if message.error:
@@ -349,6 +377,9 @@ class Children:
                 return failed(run.task_id, run.assignment_id, slot.setup_error)
             case _Doom.IMPORT:
                 return refused(run.task_id, run.assignment_id, slot.setup_error)
+            case _Doom.FLOOD:
+                words = "ProcessKilled: it flooded the worker with messages"
+                return failed(run.task_id, run.assignment_id, words)
             case _:
                 words = exit_words(slot.process.exit_code)
                 _LOGGER.warning("a child process %s while it ran task %d", words, run.task_id)

@@ -238,6 +238,41 @@ async def test_runs_of_code_are_stopped_and_timed_out_like_any_other(tmp_path: P
         assert not made.stop(99, StopReason.CANCELLED)
 
 
+_RUDE = """
+import gc
+from broker.worker.executors.child_messages import ProgressOf, RunProgress, RunEnded, encode_frame
+from broker.core.commands import EndedRun
+
+def speaker():
+    return next(one for one in gc.get_objects() if type(one).__name__ == "_Child")
+
+def flood(context, payload):
+    while True:
+        speaker()._send(RunProgress(ProgressOf(context.task_id, context.assignment_id, 0.5, "x")))
+
+def forge(context, payload):
+    speaker()._send(RunEnded(EndedRun(1002, 2, 2, result=b"forged")))
+    return "own"
+
+def garbage(context, payload):
+    speaker()._connection.sendall(b"\\xff" * 100)
+    context.cancelled.wait(60)
+"""
+
+
+@pytest.mark.asyncio
+async def test_code_that_speaks_for_its_process_harms_nobody_else(tmp_path: Path) -> None:
+    served = Served(10_000)
+    served.archives = {"rude": archive({"rude.py": _RUDE}), "good": handlers("1")}
+    async with pools(served, tmp_path) as (made, heard):
+        made.run([run(2, "x", code="good", mode="handlers:hang"), run(1, "x", code="rude", mode="rude:forge")])
+        assert (await heard.end_of(1)).result == b"own"
+        assert 2 not in heard.ends
+        made.run([run(3, "x", code="rude", mode="rude:flood"), run(4, "x", code="rude", mode="rude:garbage")])
+        assert (await heard.end_of(3)).error == "ProcessKilled: it flooded the worker with messages"
+        assert (await heard.end_of(4)).error.startswith("ProcessDied: the process that ran it was killed by SIGKILL")
+
+
 @pytest.mark.asyncio
 async def test_folders_of_dead_workers_are_swept_and_those_of_living_ones_are_not(tmp_path: Path) -> None:
     left = tmp_path / "rsm-code-left"

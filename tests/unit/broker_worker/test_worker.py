@@ -18,6 +18,7 @@ from broker.grpc.worker_codec import WORKERS_SERVICE, decode_from_worker, encode
 from broker.worker import Registry, TaskContext, ThreadExecutor, Worker, WorkerSettings
 from broker.worker.core.protocol import ProtocolLimits
 from ledger.errors import UsageError
+from rsm_spark.errors import RsmError
 from rsm_spark.grpc.security import Security
 from tests.unit.broker_worker import sample_tasks
 from tests.unit.broker_worker.listening import WAIT_S, run
@@ -267,7 +268,8 @@ async def test_an_executor_that_is_exhausted_has_the_worker_drain() -> None:
     executor = ThreadExecutor(sample_tasks.plain, written_off_max=1)
     async with broker(serve) as address:
         async with Worker(settings, executor, brokers=[address], security=Security()) as worker:
-            await asyncio.wait_for(worker.wait_left(), WAIT_S)
+            with pytest.raises(RsmError, match="has drained itself: 1 runs .* Use the process executor"):
+                await asyncio.wait_for(worker.wait_left(), WAIT_S)
     assert left == [TaskStatus.ERROR]
 
 
