@@ -36,7 +36,6 @@ async def run_broker(
         LedgerError: Metadata store or bookies cannot be asked.
 
     """
-
     if settings.http is not None:
         # Now, while nothing waits for this process: a session with ZooKeeper might not outlive it.
         importlib.import_module("broker.http.server")

@@ -125,7 +125,7 @@ async def _babble(channel: RpcChannel, seed: int) -> grpc.StatusCode | None:
     return code
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 5))])
 async def test_whatever_workers_say_the_broker_serves_the_others_and_its_state_stays_whole(
     cluster: DevCluster, unique_name: str, tmp_path: Path, seed: int
 ) -> None:
