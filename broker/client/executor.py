@@ -201,8 +201,9 @@ class BrokerExecutor(Executor):
             await self._ask_cancel(*self._running)
 
     async def _ask_cancel(self, *task_ids: int) -> None:
-        with contextlib.suppress(RsmError):  # what cannot be cancelled ends by itself
-            await self._client.cancel(*task_ids)
+        for start in range(0, len(task_ids), _BATCH_MAX):
+            with contextlib.suppress(RsmError):  # what cannot be cancelled ends by itself
+                await self._client.cancel(*task_ids[start : start + _BATCH_MAX])
 
     # ---- submitting
 
@@ -243,8 +244,9 @@ class BrokerExecutor(Executor):
         for refused in done.refused:
             reason = f"slot {batch[refused.index].task.slot!r} is taken by task {refused.slot_task_id}"
             self._fail(batch[refused.index], SlotTakenError(reason, slot_task_id=refused.slot_task_id))
-        if self._is_cancelling:
-            await self._ask_cancel(*(task_id for task_id in done.task_ids if task_id))
+        # Cancelled while the batch was on its way.
+        unwanted = [pending.future.task_id for pending in batch if self._is_cancelling or pending.future.cancelled()]
+        await self._ask_cancel(*(task_id for task_id in unwanted if task_id))
         for task_id in done.task_ids:
             if task_id in early:
                 self._read(task_id)

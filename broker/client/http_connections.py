@@ -1,4 +1,7 @@
-"""HTTP/1.1 connections on asyncio's streams: kept alive, used again, bounded in what they read."""
+"""HTTP/1.1 connections on asyncio's streams: kept alive, used again, bounded in what they read.
+
+* `NotSentError(OSError)`   there is no connection; it never leaves `broker.client`
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _CHUNK_LENGTH = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;.*)?\Z", re.DOTALL)
 
 
 class NotSentError(OSError):
-    """There is no connection: certainly nothing was done (`NotSentError` never leaves `broker.client`)."""
+    """There is no connection: certainly nothing was done."""
 
 
 class Response(NamedTuple):

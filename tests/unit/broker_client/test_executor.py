@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import time
@@ -12,7 +13,7 @@ import pytest
 
 from broker.client.blocking import BrokerClient
 from broker.client.errors import NotAllowedError, SlotTakenError, TaskFailedError
-from broker.client.executor import BrokerExecutor
+from broker.client.executor import BrokerExecutor, BrokerFuture
 from broker.client.functions import function_runner, name_of
 from ledger.errors import UsageError
 from tests.unit.broker_client.served import ServedBroker
@@ -117,6 +118,25 @@ def test_a_waiting_task_is_cancelled_and_one_that_runs_is_asked(served: ServedBr
         served.run(served.broker.finish(running.task_id, status="cancelled"))
         wait([running], 30)
         assert running.cancelled()
+
+
+def test_a_future_that_is_cancelled_on_its_way_cancels_its_task(served: ServedBroker, client: BrokerClient) -> None:
+    futures: list[BrokerFuture] = []
+
+    async def cancel_meanwhile(asked: Asked) -> Said:
+        if asked.path.endswith("/batch"):
+            while not futures:
+                await asyncio.sleep(0.001)
+            futures[0].cancel()
+        return await served.broker.answer(asked)
+
+    with BrokerExecutor(client) as executor:
+        _until(lambda: any(asked.path.endswith("/events") for asked in served.server.asked))
+        served.server.answering = cancel_meanwhile
+        futures.append(executor.submit("mail"))
+        wait(futures, 30)
+    assert futures[0].cancelled()
+    assert [task["status"] for task in served.broker.tasks.values()] == ["cancelled"]
 
 
 def test_a_taken_slot_fails_its_future_alone(served: ServedBroker, client: BrokerClient) -> None:
