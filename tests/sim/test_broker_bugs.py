@@ -55,13 +55,13 @@ HUNTS: dict[Plant, _Hunt] = {
     plants.matches_results_by_epoch: _Hunt(30, "at-least-once"),
     plants.matches_results_by_task_alone: _Hunt(15),
     plants.acknowledges_ends_before_they_are_confirmed: _Hunt(5, "acked-ends"),
-    plants.repeats_batches_that_have_no_key: _Hunt(15),
+    plants.repeats_batches_that_have_no_key: _Hunt(15, "", _FAILOVERS, {"keyed": 0.0}),
     plants.forgets_request_keys_at_once: _Hunt(15),
     plants.gives_the_tasks_of_a_batch_what_the_first_one_asks_for: _Hunt(5, "no-phantom"),
     plants.logs_tasks_of_transactions_that_are_over: _Hunt(20),
     plants.blocked_task_uses_up_the_place_of_its_type: _Hunt(30, "work-conserving"),
     plants.wakes_only_the_first_that_is_parked: _Hunt(40, "work-conserving"),
-    plants.releases_resources_twice: _Hunt(15, "", {}, _SCARCE),
+    plants.releases_resources_twice: _Hunt(20, "limits", {}, _SCARCE),
     plants.does_not_count_what_runs_at_a_rebuild: _Hunt(20, "limits", _FAILOVERS, _SCARCE),
     plants.releases_slots_when_it_tries_again: _Hunt(10, "slot-exclusive"),
     plants.fires_deadlines_by_another_clock: _Hunt(10, "time-is-data"),
@@ -70,7 +70,7 @@ HUNTS: dict[Plant, _Hunt] = {
     plants.leaves_code_pools_out_of_snapshots: _Hunt(10),
     plants.leaves_modes_out_of_snapshots: _Hunt(10),
     plants.names_a_later_position_in_snapshots: _Hunt(15),
-    plants.forgets_holds_at_restore: _Hunt(15, "holds", _FAILOVERS, {"govern": 0.7}),
+    plants.forgets_holds_at_restore: _Hunt(40, "holds", _FAILOVERS, {"govern": 0.7}),
 }
 
 
