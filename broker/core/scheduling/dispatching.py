@@ -153,8 +153,9 @@ class Dispatcher:
             if seat is None:
                 continue
             rank = seat.rank
-            if rank > best_rank:
-                continue
+            heap = task_class.heap
+            if rank > best_rank or (rank == best_rank and heap and heap[0][0] > best_place[0]):
+                continue  # Entries are lower bounds.
             if not worker.has_room(seat, task_class.type.name):
                 continue
             line = self._top_on(task_class, worker, seat, best_place[0] if rank == best_rank else inf)

@@ -18,7 +18,7 @@ from broker.core.shown import Explanation
 
 __all__ = ["Scheduler"]
 
-_LINES_MAX = 4_096
+_LINES_MAX = 16_384
 """Lines from which on those that are empty are swept; then whenever there are twice as many as were left."""
 
 
