@@ -37,6 +37,7 @@ _OPTIONS = (
 _TENANTS = ("red", "green", "blue")
 _BLOWS = ("kill broker", "pause broker", "kill worker", "pause worker", "kill worker")
 _END_S = 180.0
+_STARTED_AT_ONCE = 4
 _FAIL_ATTEMPTS = 3
 
 
@@ -64,10 +65,12 @@ class Site:
         for name in _BROKERS:
             await self._start_broker(name)
         os.environ[RUNS_VARIABLE] = str(self._runs)
-        for name in self._names:
-            self._start_worker(name)
-        for worker in self.workers.values():
-            await worker.wait_ready()
+        for first in range(0, len(self._names), _STARTED_AT_ONCE):
+            some = self._names[first : first + _STARTED_AT_ONCE]
+            for name in some:
+                self._start_worker(name)
+            for name in some:
+                await self.workers[name].wait_ready()
 
     async def _start_broker(self, name: str) -> None:
         await asyncio.to_thread(lambda: self._brokers.start(name, *_OPTIONS, module="broker"))
