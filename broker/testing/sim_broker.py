@@ -19,18 +19,18 @@ from broker.core.machine import BrokerMachine
 from broker.core.messages import decode_reply, encode
 from broker.core.outbox import OutboxItem
 from broker.core.replies import BrokerReply
-from broker.core.resources import resources_of
 from broker.core.statuses import WorkerStatus
 from broker.core.worker_messages import AssignedRun, FromWorker
+from broker.testing.disk_snapshot import DiskSnapshot
 from broker.testing.sim_log import AppendEnd
 from broker.testing.sim_stream import SimStream
 from broker.testing.virtual_time import SimProcess
 from broker.worker_desk import WorkerDesk
 from rsm_spark.core.batching import Batch, BatchLimits, Composer
 from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, Request
-from rsm_spark.core.machine import MachineDescription, Row, encode_description
+from rsm_spark.core.machine import encode_description
 from rsm_spark.core.records import KernelRecord
-from rsm_spark.core.state import ReplicatedState, StateTip
+from rsm_spark.core.state import ReplicatedState
 from rsm_spark.core.submissions import RequestQueue, Submission
 from rsm_spark.runtime.logged_clock import LoggedClock
 
@@ -54,16 +54,6 @@ class SimRole(Enum):
     FOLLOWER = "follower"
     STARTING = "starting"
     LEADER = "leader"
-
-
-class _Snapshot:
-    """What a broker has on its disk."""
-
-    def __init__(self, state: ReplicatedState, applied: int) -> None:
-        self.rows: list[Row] = list(state.rows())
-        self.tip: StateTip = state.tip
-        self.description: MachineDescription | None = state.description
-        self.applied = applied
 
 
 class SimBroker(SimProcess):
@@ -96,7 +86,7 @@ class SimBroker(SimProcess):
         self._world = world
         self._log = world.log
         self._rng = random.Random(world.rng.random())
-        self._snapshot: _Snapshot | None = None
+        self._snapshot: DiskSnapshot | None = None
 
     # ---- life
 
@@ -162,7 +152,7 @@ class SimBroker(SimProcess):
 
     def _save(self) -> None:
         if self.batch is None and self.state.revision != 0:
-            self._snapshot = _Snapshot(self.state, self.applied)
+            self._snapshot = DiskSnapshot(self.state, self.applied)
         self._save_later()
 
     def _tick(self) -> None:
@@ -375,17 +365,7 @@ class SimBroker(SimProcess):
         self.execute(command, _on_answer)
 
     def _read_run(self, item: OutboxItem) -> AssignedRun | None:
-        machine, task_id = self.machine, item.task_id
-        state = machine.state_row(task_id)
-        if state is None or machine.index.tasks[task_id].assignment_id != item.assignment_id:
-            return None
-        task = machine.task_row(task_id)
-        deadline_in_ms = max(1, task.deadline_ms - machine.logged_ms) if task.deadline_ms else 0
-        return AssignedRun(
-            task_id, item.assignment_id, task.tenant, task.type, task.payload_bytes(), state.attempts, task.timeout_ms,
-            deadline_in_ms, task.heartbeat_ms, task.code, task.mode, task.slot, task.key,
-            dict(resources_of(task.resources)),
-        )  # fmt: skip
+        return self.machine.assigned_run(item.task_id, item.assignment_id, self.machine.logged_ms)
 
     # ---- workers
 

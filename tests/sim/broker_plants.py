@@ -22,7 +22,7 @@ from broker.core.statuses import TaskStatus
 from broker.core.tables import RecordType, Table
 from broker.core.tasks import Task, TaskFlag
 from broker.core.worker_messages import FromBroker
-from broker.testing import sim_broker
+from broker.testing.disk_snapshot import DiskSnapshot
 from broker.testing.sim_broker import SimBroker
 from broker.testing.sim_client import SimClient
 from broker.worker.core.protocol import LinkState, WorkerProtocol
@@ -343,7 +343,7 @@ def leaves_modes_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:
 
 
 def names_a_later_position_in_snapshots(patch: pytest.MonkeyPatch) -> None:
-    original = sim_broker._Snapshot.__init__
+    original = DiskSnapshot.__init__
     earlier: dict[int, list[Row]] = {}
 
     def init(self: Any, state: Any, applied: int) -> None:
@@ -352,7 +352,7 @@ def names_a_later_position_in_snapshots(patch: pytest.MonkeyPatch) -> None:
         self.rows = earlier.get(-id(state), rows)
         earlier[-id(state)] = rows
 
-    patch.setattr(sim_broker._Snapshot, "__init__", init)
+    patch.setattr(DiskSnapshot, "__init__", init)
 
 
 def forgets_holds_at_restore(patch: pytest.MonkeyPatch) -> None:
