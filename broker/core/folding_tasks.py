@@ -229,6 +229,7 @@ def task_requeued(state: BrokerState, fields: tuple[Any, ...], revision: int, ch
     _leave(state, task, ended_ms)
     task.attempts = attempts
     task.assignment_id = 0
+    state.logged_ms = ended_ms
     task.at_ms = due_ms or ended_ms
     task.flags = (task.flags | TaskFlag.STATE) & ~TaskFlag.CANCEL
     state.index.move(task, status)
@@ -244,6 +245,7 @@ def task_cancel_asked(state: BrokerState, fields: tuple[Any, ...], revision: int
     """Note that the worker of a running task is to end its run."""
     task = state.index.tasks[fields[0]]
     task.flags |= TaskFlag.CANCEL
+    state.logged_ms = fields[8]
     plan_task(state, task)
     state.outbox.add(revision, OutboxKind.CANCEL, task.worker_id, task.task_id, task.assignment_id)
 
@@ -301,6 +303,7 @@ def transaction_begun(state: BrokerState, fields: tuple[Any, ...], revision: int
 def transaction_committed(state: BrokerState, fields: tuple[Any, ...], revision: int, change: RowChange) -> None:  # noqa: ARG001
     """Have all that was prepared wait, in order."""
     transaction, now_ms = fields
+    state.logged_ms = now_ms
     state.timers.forget(PlanKind.TRANSACTION, transaction)
     for task in state.index.by_transaction.pop(transaction).values():
         row = state.task_row(task.task_id)

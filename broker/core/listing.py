@@ -94,7 +94,8 @@ def _candidates(state: BrokerState, query: ListTasks) -> Iterator[int]:
     is_present = all(status not in ENDED for status in query.statuses)
     if query.slot and is_present:
         tenants = [query.tenant] if query.tenant else list(index.tenants)
-        return _ordered([slot_holder(state, tenant, query.slot) for tenant in tenants], query)
+        holders = (slot_holder(state, tenant, query.slot) for tenant in tenants)
+        return _ordered([holder for holder in holders if holder], query)
     if query.worker_id and is_present:
         return _ordered(index.by_worker.get(query.worker_id, {}), query)
     one = index.tenants.get(query.tenant) if query.tenant else None
@@ -116,7 +117,7 @@ def _statuses(query: ListTasks) -> list[int]:
 def _ordered(ids: Iterable[int], query: ListTasks) -> Iterator[int]:
     after = query.after
     if query.newest_first:
-        return iter(sorted((one for one in ids if one and (not after or one < after)), reverse=True))
+        return iter(sorted((one for one in ids if not after or one < after), reverse=True))
     return iter(sorted(one for one in ids if one > after))
 
 

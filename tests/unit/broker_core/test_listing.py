@@ -92,3 +92,9 @@ def test_ids_that_were_purged_are_passed_over(broker: DrivenBroker) -> None:
     (last,) = broker.submit(Spec("mail"))
     assert broker.listed() == broker.listed(tenant="acme") == broker.listed(newest_first=True) == [last]
     broker.check()
+
+
+def test_a_slot_that_nobody_has_is_on_an_empty_page_wherever_it_begins(broker: DrivenBroker) -> None:
+    broker.submit(Spec("mail", slot="s"))
+    for after in (-1, 0, 1, 2**40):
+        assert broker.listed(slot="t", after=after) == broker.listed(slot="t", tenant="acme", after=after) == []
