@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from ledger.dev import DevCluster
 from tests.integration.broker_processes import BrokerProcess, brokers
@@ -46,6 +47,7 @@ def submitted(client: httpx.Client, broker: BrokerProcess, *tasks: dict[str, Any
     return task_ids
 
 
+@pytest.mark.slow
 def test_runs_outlive_the_leader_and_no_at_most_once_task_runs_twice(
     cluster: DevCluster, unique_name: str, tmp_path: Path
 ) -> None:

@@ -102,7 +102,7 @@ async def test_commands_are_run_for_tasks(cluster: DevCluster, unique_name: str,
             assert (shown.status, shown.outcome, shown.error) == (TaskStatus.ERROR, Outcome.FAILED, "ExitCode: 3")
 
 
-@pytest.mark.parametrize("executor", ["thread", "process"])
+@pytest.mark.parametrize("executor", [pytest.param("thread", marks=pytest.mark.slow), "process"])
 async def test_a_running_task_is_cancelled(
     executor: str, cluster: DevCluster, unique_name: str, tmp_path: Path
 ) -> None:
@@ -116,7 +116,7 @@ async def test_a_running_task_is_cancelled(
             assert len(lines(file)) == 1
 
 
-@pytest.mark.parametrize("executor", ["thread", "process"])
+@pytest.mark.parametrize("executor", [pytest.param("thread", marks=pytest.mark.slow), "process"])
 async def test_a_task_over_its_time_limit_is_an_error_and_its_process_is_gone(
     executor: str, cluster: DevCluster, unique_name: str, tmp_path: Path
 ) -> None:
@@ -150,6 +150,7 @@ async def test_a_drained_worker_ends_what_it_runs_and_takes_nothing_more(
             assert not lines(other)
 
 
+@pytest.mark.slow
 async def test_a_second_signal_ends_a_draining_worker_at_once_and_its_processes_with_it(
     cluster: DevCluster, unique_name: str, tmp_path: Path
 ) -> None:
@@ -167,6 +168,7 @@ async def test_a_second_signal_ends_a_draining_worker_at_once_and_its_processes_
             await until(lambda: not is_alive(pid))
 
 
+@pytest.mark.slow
 async def test_a_worker_that_drains_too_long_kills_what_it_can_and_tells(
     cluster: DevCluster, unique_name: str, tmp_path: Path
 ) -> None:
@@ -182,6 +184,7 @@ async def test_a_worker_that_drains_too_long_kills_what_it_can_and_tells(
             assert (shown.status, shown.outcome) == (TaskStatus.ERROR, Outcome.WORKER_DIED)
 
 
+@pytest.mark.slow
 async def test_processes_of_a_killed_worker_end_with_it(cluster: DevCluster, unique_name: str, tmp_path: Path) -> None:
     async with leading(cluster.metadata_uri, broker_settings(unique_name, tmp_path)) as broker:
         options = ("--brokers", broker.address, "--tasks", TASKS, "--executor", "process")
@@ -243,6 +246,7 @@ async def test_a_worker_follows_the_leader_when_its_broker_is_gone(
             await first.__aexit__(None, None, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["thread", "process"])
 async def test_a_worker_paused_beyond_its_lease_never_runs_an_at_most_once_task_twice(
     executor: str, cluster: DevCluster, unique_name: str, tmp_path: Path
@@ -279,6 +283,7 @@ async def test_a_worker_paused_beyond_its_lease_never_runs_an_at_most_once_task_
             assert (await task_of(broker, task_once)).outcome == Outcome.OUTCOME_UNKNOWN
 
 
+@pytest.mark.slow
 async def test_of_two_workers_of_one_name_the_newer_one_works_and_the_older_one_says_why_it_ends(
     cluster: DevCluster, unique_name: str, tmp_path: Path
 ) -> None:
@@ -294,6 +299,7 @@ async def test_of_two_workers_of_one_name_the_newer_one_works_and_the_older_one_
                 assert (await ended(broker, task_id)).status == TaskStatus.FINISHED
 
 
+@pytest.mark.slow
 async def test_a_worker_shows_the_token_and_without_it_says_what_is_missing(
     cluster: DevCluster, unique_name: str, tmp_path: Path
 ) -> None:
@@ -311,6 +317,7 @@ async def test_a_worker_shows_the_token_and_without_it_says_what_is_missing(
                 assert "0123456789abcdef" not in one.errors()
 
 
+@pytest.mark.slow
 async def test_a_worker_paused_for_less_than_its_lease_keeps_what_it_runs(
     cluster: DevCluster, unique_name: str, tmp_path: Path
 ) -> None:
