@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 _ROOT = Path(__file__).resolve().parents[2]
-_PACKAGES = ("ledger", "rsm_spark", "connectors", "rsm_demo")
+_PACKAGES = ("ledger", "rsm_spark", "broker", "connectors", "rsm_demo")
 _FILE_LINES_MAX = 400
 _FUNCTION_LINES_MAX = 60
 _GENERATED = re.compile(r"_pb2(_grpc)?\.pyi?$")
