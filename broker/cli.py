@@ -16,7 +16,9 @@ from broker.mappers import load_mapper
 from broker.run_options import (
     AllowedHosts,
     Conf,
+    ConnectionsMax,
     DeadRetention,
+    EndedMax,
     HttpAdvertise,
     HttpBind,
     HttpPort,
@@ -29,12 +31,14 @@ from broker.run_options import (
     Port,
     RateBurst,
     RatePerS,
+    RequestKeysMax,
     RequestRetention,
     TaskRetention,
     TokensFile,
     WaitingMax,
     WorkerLease,
     WorkerPing,
+    WorkerRetention,
 )
 from broker.settings import DEFAULT_LOG, WORKER_LEASE_S, WORKER_PING_S, BrokerSettings
 from ledger.logs import configure_logs
@@ -111,6 +115,7 @@ def run(
     allowed_hosts: AllowedHosts = "",
     rate: RatePerS = _HTTP.rate_per_s,
     rate_burst: RateBurst = _HTTP.rate_burst,
+    http_connections_max: ConnectionsMax = _HTTP.connections_max,
     no_http: NoHttp = False,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
@@ -122,6 +127,9 @@ def run(
     task_retention_s: TaskRetention = _RULES.retention_ms / 1000,
     dead_retention_s: DeadRetention = _RULES.dead_retention_ms / 1000,
     request_retention_s: RequestRetention = _RULES.request_retention_ms / 1000,
+    worker_retention_s: WorkerRetention = _RULES.worker_retention_ms / 1000,
+    ended_max: EndedMax = _RULES.ended_max,
+    request_keys_max: RequestKeysMax = _RULES.requests_max,
     waiting_max: WaitingMax = _RULES.waiting_max,
     mapper: MapperOption = None,
     bookies: Bookies = "2/2/2",
@@ -176,6 +184,9 @@ def _serve(given: Any) -> None:
             retention_ms=int(given.task_retention_s * 1000),
             dead_retention_ms=int(given.dead_retention_s * 1000),
             request_retention_ms=int(given.request_retention_s * 1000),
+            worker_retention_ms=int(given.worker_retention_s * 1000),
+            ended_max=given.ended_max,
+            requests_max=given.request_keys_max,
             waiting_max=given.waiting_max,
         ),
         mapper=None if given.mapper is None else load_mapper(given.mapper),
@@ -205,6 +216,7 @@ def _http_settings(given: Any) -> HttpSettings:
         allowed_hosts=tuple(name.strip() for name in given.allowed_hosts.split(",") if name.strip()),
         rate_per_s=given.rate,
         rate_burst=given.rate_burst,
+        connections_max=given.http_connections_max,
         lag_ms_max=int(given.ready_lag_s * 1000),
     )
 

@@ -12,7 +12,9 @@ from ledger.configuration import configured
 __all__ = [
     "AllowedHosts",
     "Conf",
+    "ConnectionsMax",
     "DeadRetention",
+    "EndedMax",
     "HttpAdvertise",
     "HttpBind",
     "HttpPort",
@@ -25,12 +27,14 @@ __all__ = [
     "Port",
     "RateBurst",
     "RatePerS",
+    "RequestKeysMax",
     "RequestRetention",
     "TaskRetention",
     "TokensFile",
     "WaitingMax",
     "WorkerLease",
     "WorkerPing",
+    "WorkerRetention",
 ]
 
 Log = Annotated[str, typer.Option("--log", help="Name of the broker's log.")]
@@ -78,6 +82,17 @@ DeadRetention = Annotated[float, typer.Option("--dead-retention-s", min=0, help=
 RequestRetention = Annotated[
     float, typer.Option("--request-retention-s", min=0, help="Replies to request keys are kept so long.")
 ]
+WorkerRetention = Annotated[
+    float, typer.Option("--worker-retention-s", min=0, help="Dead workers are remembered so long.")
+]
+EndedMax = Annotated[
+    int,
+    typer.Option("--ended-max", min=1, help="Ended tasks kept, dead letters too; of more, some go before their time."),
+]
+RequestKeysMax = Annotated[
+    int, typer.Option("--request-keys-max", min=1, help="Request keys kept; of more the oldest go first.")
+]
+ConnectionsMax = Annotated[int, typer.Option("--http-connections-max", min=1, help="HTTP connections open at once.")]
 WaitingMax = Annotated[
     int, typer.Option("--waiting-max", min=0, help="Tasks not ended, beyond which none is taken; 0 = no bound.")
 ]
