@@ -165,18 +165,22 @@ def _nobody(board: Board, line: Line) -> str:
 
 
 def _others(board: Board, line: Line) -> str:
-    """Say how many tasks of others wait for workers that serve a line."""
+    """Say how many tasks of others could run on the workers that serve a line."""
     profiles = {id(worker.profile): worker.profile for worker in board.workers.values() if worker.profile is not None}
     serving = [profile for profile in profiles.values() if profile.seat(line.task_class) is not None]
     tenants: set[str] = set()
     tasks = 0
-    for tenant in board.tenants.values():
-        if tenant is line.tenant or not tenant.account.waiting:
-            continue
-        for other in tenant.lines.values():
-            if other.count and any(profile.seat(other.task_class) is not None for profile in serving):
-                tenants.add(tenant.name)
-                tasks += other.count
+    for task_class in board.active:
+        if task_class.closed_gate(board.version) is None and any(
+            profile.seat(task_class) is not None for profile in serving
+        ):
+            for entry in task_class.heap:
+                other = entry[4]
+                if other.entry is not entry or other.tenant is line.tenant:
+                    continue
+                if other.count and other.closed_gate() is None:
+                    tenants.add(other.tenant.name)
+                    tasks += other.count
     if not tasks:
         return ""
     whose = "1 other tenant" if len(tenants) == 1 else f"{len(tenants)} other tenants"

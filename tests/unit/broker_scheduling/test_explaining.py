@@ -143,3 +143,12 @@ def test_places_count_what_waits_in_other_classes_and_not_what_is_gone(checked):
     checked.withdraw(ids[2])
     assert checked.scheduler.explain(last).place == 4 + 2
     assert checked.scheduler.explain(ids[3]).place == 2 + 2
+
+
+def test_tasks_that_something_else_keeps_waiting_do_not_wait_for_the_same_workers(checked):
+    checked.worker("w", WorkerOffer(threads_max=2))
+    checked.tenant("capped", TenantPolicy(running_max=1))
+    checked.submit("capped", count=5)
+    checked.submit("b", count=3)
+    _, text, _ = explained(checked, tenant="acme")
+    assert text.endswith("; 2 tasks of 1 other tenant wait for the same workers")
