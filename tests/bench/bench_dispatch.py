@@ -105,7 +105,7 @@ def busy(tenants: int, workers: int, kinds: list[Kind] = PLAIN, offer: WorkerOff
 
 def typed(tenants: int, workers: int) -> Load:
     load = busy(tenants, workers, TYPED, TYPED_OFFER)
-    load.scheduler.set_limit("db", "", "", workers * THREADS // 8)
+    load.scheduler.set_limit("db", "", "", workers * THREADS // 4)
     return load
 
 
