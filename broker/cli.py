@@ -16,7 +16,6 @@ from broker.mappers import load_mapper
 from broker.run_options import (
     AllowedHosts,
     Conf,
-    ConnectionsMax,
     DeadRetention,
     EndedMax,
     HttpAdvertise,
@@ -115,7 +114,6 @@ def run(
     allowed_hosts: AllowedHosts = "",
     rate: RatePerS = _HTTP.rate_per_s,
     rate_burst: RateBurst = _HTTP.rate_burst,
-    http_connections_max: ConnectionsMax = _HTTP.connections_max,
     no_http: NoHttp = False,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
@@ -166,9 +164,6 @@ def run(
 
         rsm broker run --data-dir /var/lib/broker-b --bookies 3/3/2 --tokens-file tokens.toml --json
 
-        rsm broker run --data-dir /var/lib/broker-c --bind 0.0.0.0 --advertise c.example.org:7000
-            --tls-cert c.pem --tls-key c.key --tls-ca ca.pem --token-file token
-
     """
     # Typer needs every option as a parameter; from here on they travel together.
     _serve(SimpleNamespace(**locals()))
@@ -216,7 +211,6 @@ def _http_settings(given: Any) -> HttpSettings:
         allowed_hosts=tuple(name.strip() for name in given.allowed_hosts.split(",") if name.strip()),
         rate_per_s=given.rate,
         rate_burst=given.rate_burst,
-        connections_max=given.http_connections_max,
         lag_ms_max=int(given.ready_lag_s * 1000),
     )
 

@@ -12,7 +12,6 @@ from ledger.configuration import configured
 __all__ = [
     "AllowedHosts",
     "Conf",
-    "ConnectionsMax",
     "DeadRetention",
     "EndedMax",
     "HttpAdvertise",
@@ -92,7 +91,6 @@ EndedMax = Annotated[
 RequestKeysMax = Annotated[
     int, typer.Option("--request-keys-max", min=1, help="Request keys kept; of more the oldest go first.")
 ]
-ConnectionsMax = Annotated[int, typer.Option("--http-connections-max", min=1, help="HTTP connections open at once.")]
 WaitingMax = Annotated[
     int, typer.Option("--waiting-max", min=0, help="Tasks not ended, beyond which none is taken; 0 = no bound.")
 ]
