@@ -136,4 +136,4 @@ class RandomBroker(RuleBasedStateMachine):
 
 
 TestRandomBroker = RandomBroker.TestCase
-TestRandomBroker.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestRandomBroker.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
