@@ -13,7 +13,6 @@ __all__ = [
     "AllowedHosts",
     "Conf",
     "DeadRetention",
-    "EndedMax",
     "HttpAdvertise",
     "HttpBind",
     "HttpPort",
@@ -24,9 +23,7 @@ __all__ = [
     "MapperOption",
     "NoHttp",
     "Port",
-    "RateBurst",
     "RatePerS",
-    "RequestKeysMax",
     "RequestRetention",
     "TaskRetention",
     "TokensFile",
@@ -71,7 +68,6 @@ AllowedHosts = Annotated[
     typer.Option("--allowed-hosts", metavar="NAMES", help="More names of this server, behind a proxy: a.org,b.org."),
 ]
 RatePerS = Annotated[float, typer.Option("--rate", min=0, help="HTTP requests a second of one token; 0 = no limit.")]
-RateBurst = Annotated[int, typer.Option("--rate-burst", min=1, help="HTTP requests of one token at once.")]
 WorkerLease = Annotated[
     float, typer.Option("--worker-lease-s", help="A worker without a connection keeps its tasks so long.")
 ]
@@ -83,13 +79,6 @@ RequestRetention = Annotated[
 ]
 WorkerRetention = Annotated[
     float, typer.Option("--worker-retention-s", min=0, help="Dead workers are remembered so long.")
-]
-EndedMax = Annotated[
-    int,
-    typer.Option("--ended-max", min=1, help="Ended tasks kept, dead letters too; of more, some go before their time."),
-]
-RequestKeysMax = Annotated[
-    int, typer.Option("--request-keys-max", min=1, help="Request keys kept; of more the oldest go first.")
 ]
 WaitingMax = Annotated[
     int, typer.Option("--waiting-max", min=0, help="Tasks not ended, beyond which none is taken; 0 = no bound.")
