@@ -5,9 +5,10 @@
 2. An assignment is taken once: its id must be above every one that was ever received. So "up to n" tells the broker
    exactly which assignments reached this process, and what it has given elsewhere since is not run here too.
 3. An end is told again on every new stream until a leader has said that the log knows it.
-4. Whatever the broker may believe lost is stopped before it can be running elsewhere: when nothing was heard for the
-   lease less a margin, the stream is given up and all runs that can be stopped are. Those that cannot are told as they
-   are: still running. A message that had lain that long before it was looked at is not heeded: it is not delivered.
+4. Whatever the broker may believe lost is stopped before it can be running elsewhere: the lease, less a margin, is
+   counted from when the last ping was said that was answered, or the hello that was welcomed. When something was heard
+   says nothing: it may have lain for long. Then the stream is given up and all runs that can be stopped are. Those that
+   cannot are told as they are: still running. A message that is looked at later is not heeded: it is not delivered.
 
 Where a run is:
 
@@ -127,10 +128,13 @@ class WorkerProtocol:
         self._progress: dict[int, ProgressOf] = {}
         self._stream_id = 0
         self._opened_ms = 0
-        self._heard_ms = 0
-        self._said_ms = 0
+        # When the last of what the broker is known to have heard was said.
+        self._known_ms = 0
+        self._hello_ms = 0
         self._pinged_ms = 0
         self._ping_count = 0
+        # When those were said that are not answered, by number.
+        self._pings: dict[int, int] = {}
         self._is_offer_told = True
         self._is_draining_told = False
         self._is_lease_over = False
@@ -206,11 +210,15 @@ class WorkerProtocol:
         if message.welcome is not None:
             self.welcome = message.welcome
             self.state = LinkState.SERVED
-            self._said_ms = self._pinged_ms = now_ms
+            self._pinged_ms = now_ms
+            self._known_ms = max(self._known_ms, self._hello_ms)
+            self._pings.clear()
             self._is_lease_over = False
         elif self.state is not LinkState.SERVED:
             return [self._end("its first message does not welcome this worker")]
-        self._heard_ms = now_ms
+        if message.pong in self._pings:
+            self._known_ms = max(self._known_ms, self._pings[message.pong])
+            self._pings = {number: said_ms for number, said_ms in self._pings.items() if number > message.pong}
         self.leader_epoch = message.leader_epoch
         return self._heed(message)
 
@@ -264,6 +272,7 @@ class WorkerProtocol:
         if stream_id != self._stream_id:
             return None
         if self.state is LinkState.OPENED:
+            self._hello_ms = now_ms
             return self._greet()
         if self.state is not LinkState.SERVED:
             return None
@@ -275,11 +284,10 @@ class WorkerProtocol:
         ping = 0
         if now_ms >= self._ping_due_ms():
             self._ping_count += 1
-            self._pinged_ms = now_ms
+            self._pinged_ms = self._pings[self._ping_count] = now_ms
             ping = self._ping_count
         if not (ended or progress or ping or is_draining or is_leaving or offer is not None):
             return None
-        self._said_ms = now_ms
         self._is_offer_told = True
         self._is_draining_told = self.is_draining
         if is_leaving:
@@ -352,13 +360,13 @@ class WorkerProtocol:
     def _silent_ms(self) -> int:
         """Return when the broker will soon take this worker for dead, if nothing is heard until then."""
         lease_ms = self.welcome.lease_ms if self.welcome is not None else NEVER_MS
-        return self._heard_ms + lease_ms - min(self._limits.lease_margin_ms, lease_ms // 2)
+        return self._known_ms + lease_ms - min(self._limits.lease_margin_ms, lease_ms // 2)
 
     def _ping_due_ms(self) -> int:
-        """Return when a ping is due: when this side has said, or heard, nothing for a while."""
+        """Return when a ping is due: all the time, since only its answer tells that the lease goes on."""
         assert self.welcome is not None
         ping_ms = max(1, min(self.welcome.ping_ms, self.welcome.lease_ms // 4))
-        return max(min(self._said_ms, self._heard_ms), self._pinged_ms) + ping_ms
+        return self._pinged_ms + ping_ms
 
     def _greet(self) -> FromWorker:
         """Return the hello. Ends that do not fit are called held: they follow at once."""
