@@ -70,7 +70,7 @@ def unpack(archive: bytes, folder: Path, limits: ArchiveLimits | None = None) ->
             files = _checked(opened.infolist(), len(archive), limits)
             hashes = {name: _write(opened, entry, folder / name, limits) for name, entry in files.items()}
             _check_record(folder, hashes)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, UnicodeError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         raise CodeArchiveError(f"the archive is no zip that can be read: {error}") from error
     except OSError as error:
         raise CodeArchiveError(f"the archive cannot be unpacked here: {error.strerror or error}") from error
