@@ -105,7 +105,9 @@ def failed(state: BrokerState, task: Task, now_ms: int, outcome: str, error: str
         attempts_max = attempts_max if rule.max_attempts is None else rule.max_attempts
     if attempts_max and task.attempts >= attempts_max:
         return dead
-    wait_ms = backoff_ms(policy, rule, task.task_id, task.attempts)
+    # That its run was lost is not the task's fault: unless a rule says so, it does not wait for that.
+    is_blameless = outcome in {Outcome.WORKER_DIED, Outcome.STALLED} and (rule is None or rule.backoff_ms is None)
+    wait_ms = 0 if is_blameless else backoff_ms(policy, rule, task.task_id, task.attempts)
     due_ms = now_ms + wait_ms if wait_ms else 0
     return requeued(task, now_ms, attempts=task.attempts, due_ms=due_ms, outcome=outcome, error=error)
 

@@ -33,7 +33,8 @@ class RetryPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """When a failed run is repeated: after `backoff_ms`, then `factor` times as long, at most `backoff_ms_max`.
 
     Attributes:
-        backoff_ms: Before the second attempt; 0 = at once.
+        backoff_ms: Before the second attempt; 0 = at once. A task whose run was lost is run again at once, unless a
+            rule for "[worker_died]" or "[stalled]" names a backoff.
         factor: From one backoff to the next; at least 1.
         backoff_ms_max: Longest backoff.
         jitter: Share of a backoff, 0 to 1, that is spread by the task's id and attempt.
@@ -41,7 +42,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     """
 
-    backoff_ms: int = 0
+    backoff_ms: int = 1_000
     factor: float = 2.0
     backoff_ms_max: int = 3_600_000
     jitter: float = 0.1

@@ -74,7 +74,7 @@ def test_a_late_end_of_a_task_while_its_next_run_is_lost_does_not_save_that_run(
     (task,) = running(broker, Spec("mail"))
     first = broker.get(task).assignment_id
     broker.end(task, TaskStatus.ERROR, outcome=Outcome.FAILED)
-    broker.fire()
+    broker.pass_time(1_000)
     second = broker.get(task).assignment_id
     broker.appear(delivered_up_to=second, ended=[c.EndedRun(task, first, TaskStatus.FINISHED)])
     assert broker.status(task) == TaskStatus.WAITING

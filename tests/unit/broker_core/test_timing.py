@@ -89,7 +89,7 @@ def test_a_run_that_takes_too_long_is_asked_to_end_after_its_worker_had_the_time
     assert broker.told[-1][0] == OutboxKind.CANCEL
     broker.end(task, TaskStatus.CANCELLED)
     shown = broker.get(task)
-    assert (shown.status, shown.outcome, shown.attempts) == (TaskStatus.WAITING, Outcome.TIMED_OUT, 1)
+    assert (shown.status, shown.outcome, shown.attempts) == (TaskStatus.DELAYED, Outcome.TIMED_OUT, 1)
     broker.check()
 
 
