@@ -73,6 +73,8 @@ class Auditor:
         self._slotted: dict[int, None] = {}
         # Runs that the present entry calls lost, by worker.
         self._lost: dict[str, list[tuple[int, int]]] = {}
+        # Workers that it calls dead though they live and have not had their lease, and why.
+        self._early: dict[str, str] = {}
         self._at = ""
         self._judges: dict[int, Callable[[dict[str, Any]], None]] = {
             RecordType.TASK_SUBMITTED: self._submitted,
@@ -123,6 +125,7 @@ class Auditor:
         assert envelope.first_revision == self.revision + 1
         self.logged_ms = envelope.logged_ms
         self._lost.clear()
+        self._early.clear()
         for record in decode_records(payload[HEADER_BYTES:]):
             self.revision += 1
             names = _FIELDS.get(record.type)
@@ -138,6 +141,8 @@ class Auditor:
         self._end_entry()
 
     def _end_entry(self) -> None:
+        for why in self._early.values():
+            fail("lease", why)
         holders: dict[tuple[str, str], int] = {}
         for task_id in self._slotted:
             row = self.tasks[task_id].row
@@ -360,11 +365,14 @@ class Auditor:
             waited_ms = self.logged_ms - self.promoted_ms
             is_alive = self._witness.is_alive(worker_id, incarnation)
             is_early = is_alive and waited_ms < self._witness.lease_ms - _LEASE_SLACK_MS
-            self._expect("lease", not is_early, f"{worker_id} is dead, {waited_ms} ms after the promotion")
+            if is_early:
+                self._early[worker_id] = f"{worker_id} is dead, {waited_ms} ms after the promotion"
         elif before is not None and before[0] != WorkerStatus.DEAD and before[2] == incarnation:
             for task_id, assignment_id in self._lost.get(worker_id, ()):
                 was_started = self._witness.was_started(assignment_id)
                 self._expect("given-back", was_started, f"task {task_id} is lost, it never came to {worker_id}")
+        if row["status"] != WorkerStatus.DEAD:
+            self._early.pop(worker_id, None)  # Another process took its place, or one that was thought to.
         self._lost.pop(worker_id, None)
         self.gates.set_worker(row)
         self.counts["workers died"] += row["status"] == WorkerStatus.DEAD

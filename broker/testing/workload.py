@@ -91,14 +91,10 @@ class Workload(msgspec.Struct, kw_only=True):
         if chosen(self.deadline):
             length = rng.choice((300, 3_000, 30_000))
             deadline, ttl = (now_ms + length, 0) if chosen(0.5) else (0, length)
-        retry = ""
-        if chosen(0.3):
-            retry = msgspec.json.encode(
-                RetryPolicy(
-                    backoff_ms=rng.choice((0, 200, 2_000)),
-                    rules=(ErrorRule("KeyError", retry=False), ErrorRule("[timed_out]", max_attempts=2)),
-                )
-            ).decode()
+        # Always its own: the backoff of a tenant's default grows beyond the end of the simulation.
+        rules = (ErrorRule("KeyError", retry=False), ErrorRule("[timed_out]", max_attempts=2)) if chosen(0.3) else ()
+        policy = RetryPolicy(backoff_ms=rng.choice((0, 0, 200, 2_000)), backoff_ms_max=5_000, rules=rules)
+        retry = msgspec.json.encode(policy).decode()
         has_code = chosen(0.1)
         return TaskSpec(
             rng.choice(_TYPES),
