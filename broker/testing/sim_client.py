@@ -94,6 +94,10 @@ class SimClient(SimProcess):
     def _wind_up(self) -> None:
         """See to it that nothing holds tasks back; then end."""
         auditor = self._world.auditor
+        others = [client for client in self._world.clients if client is not self]
+        if self.name == "c0" and not all(client.is_done for client in others):
+            self.after(_PAUSE_MS, self._wind_up)  # They may hold something back yet.
+            return
         if self._last is None:
             self._last = undo_all(list(auditor.gates.holds), list(auditor.gates.limits)) if self.name == "c0" else []
         if not self._last:
