@@ -14,6 +14,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from connectors.errors import SessionSetupError
+from connectors.gateway import spawned_gateway
 
 __all__ = ["cached_jars", "jar_folder", "session_settings", "spark_session"]
 
@@ -129,7 +130,8 @@ def spark_session(
         if key not in users:
             _LOGGER.info("spark setting %s = %s", key, value)
             builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    with spawned_gateway():
+        spark = builder.getOrCreate()
     if delta and is_submitted:
         _check_delta(spark)
     return spark
