@@ -79,6 +79,16 @@ class BrokerSite:
             await asyncio.sleep(0.05)
         raise TimeoutError("nobody leads")
 
+    async def wait_caught_up(self, name: str) -> None:
+        """Wait until a broker has applied what the leader has."""
+        wanted = (await call(self.address, "GET", "/api/v1/status"))["revision"]
+        address = self.brokers[name].said["http_address"]
+        deadline = time.monotonic() + _WAIT_S_MAX
+        while (await call(address, "GET", "/api/v1/status"))["revision"] < wanted:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{name} does not catch up")
+            await asyncio.sleep(0.05)
+
     async def stop(self) -> None:
         """End everything."""
         children = [*self.brokers.values(), *([self.workers] if self.workers else [])]
