@@ -17,9 +17,6 @@ from broker.core.queries import BrokerQuery
 from broker.core.statuses import TaskStatus
 from tests.unit.broker_core.driven_broker import DrivenBroker
 
-# Commands of many tasks are long when they are shown, which is all that this warning says.
-pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
-
 INTS = st.sampled_from([-(2**63), -1, 0, 1, 2, 3, 5, 7, 2**31, 2**63 - 1, 2**63, 2**64 - 1]) | st.integers(-10, 100)
 TEXTS = st.sampled_from(["", "acme", "mail", "w", "i1", "s", "k", "x" * 201, "é" * 101, "a\nb", "{}", "a=1,b"])
 FLOATS = st.sampled_from([float("nan"), float("inf"), -1.0, 0.0, 0.5, 1.0, 1e308])
