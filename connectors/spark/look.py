@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from connectors.spark.decode import StoredEntry
 from connectors.spark.offsets import LogOffset
 from connectors.spark.options import Bound, BoundKind
-from connectors.spark.plan import LogSpan, LogView, locate_entry, locate_revision
+from connectors.spark.plan import EntryHead, LogSpan, LogView, locate_entry, locate_revision
 from ledger.core.metadata import LedgerMetadata
 from ledger.errors import NoSuchLedgerError
 from rsm_spark.core.chain import ChainLedger, LogChain
@@ -181,15 +181,27 @@ class LogLook:
         """Return the revision of an entry's last record (`plan.RevisionAt`)."""
         return self._envelope(ledger_id, entry_id)[0].last_revision
 
+    def head_at(self, ledger_id: int, entry_id: int) -> EntryHead:
+        """Return an entry's head (`plan.HeadAt`).
+
+        BookKeeper's protocol has no read of a part of an entry: the whole entry crosses the wire, its records are not
+        decoded, and only the head is kept. So who asks asks for O(log n) of them.
+
+        """
+        envelope, length = self._envelope(ledger_id, entry_id)
+        return EntryHead(envelope.last_revision, length, envelope.logged_ms)
+
     def _envelope(self, ledger_id: int, entry_id: int) -> tuple[Envelope, int]:
-        """Return an entry's envelope, and the ledger's length up to it."""
+        """Return an entry's envelope, and the ledger's length up to it; the last ones asked for are kept."""
         place = (ledger_id, entry_id)
         found = self._envelopes.get(place)
-        if found is None:
-            entry = self._read_one(ledger_id, entry_id)
-            found = self._envelopes[place] = (self._checked(ledger_id, entry), entry.length)
-            if len(self._envelopes) > _ENVELOPES_KEPT_MAX:
-                self._envelopes.popitem(last=False)
+        if found is not None:
+            self._envelopes.move_to_end(place)
+            return found
+        entry = self._read_one(ledger_id, entry_id)
+        found = self._envelopes[place] = (self._checked(ledger_id, entry), entry.length)
+        if len(self._envelopes) > _ENVELOPES_KEPT_MAX:
+            self._envelopes.popitem(last=False)
         return found
 
     def _read_one(self, ledger_id: int, entry_id: int) -> StoredEntry:

@@ -1,12 +1,13 @@
-"""What to read: where a revision lies, where a micro-batch ends, how a range is split over tasks. Pure arithmetic.
+"""What to read: where a revision lies, where a micro-batch ends. Pure arithmetic.
 
-Reads are asked for by callbacks (`RevisionAt`), so that a binary search over a million entries costs twenty of them.
+Reads are asked for by callbacks (`RevisionAt`, `HeadAt`), so that a search over a million entries costs twenty of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -14,25 +15,66 @@ from connectors.errors import SparkOffsetError, StartGoneError
 from connectors.spark.offsets import LogOffset
 
 __all__ = [
-    "PARTITION_BYTES",
-    "EntryRange",
+    "EntryHead",
+    "HeadAt",
+    "LengthAt",
+    "Limits",
     "LogSpan",
     "LogView",
     "RevisionAt",
+    "check_start",
     "cut_ledgers",
     "cut_log",
+    "first_entry",
     "locate_entry",
     "locate_revision",
     "next_offset",
-    "split_ledgers",
-    "split_log",
+    "share",
 ]
-
-PARTITION_BYTES = 32 * 1024 * 1024
-"""Payload that one task reads, about, unless more partitions are asked for: seconds of work, little to do again."""
 
 RevisionAt = Callable[[int, int], int]
 """(ledger id, entry id) -> revision of the entry's last record, or of the record before it if it holds none."""
+
+LengthAt = Callable[[int, int], int]
+"""(ledger id, entry id) -> payload bytes of the ledger up to the entry, inclusive."""
+
+_K = TypeVar("_K")
+
+
+class EntryHead(NamedTuple):
+    """What an entry's header and envelope tell without its records.
+
+    Attributes:
+        last_revision: Of its last record, or of the record before it if it holds none.
+        length: Payload bytes of the ledger up to the entry, inclusive.
+        logged_ms: Logged time, milliseconds since 1970; never decreasing along the log.
+
+    """
+
+    last_revision: int
+    length: int
+    logged_ms: int
+
+
+HeadAt = Callable[[int, int], EntryHead]
+"""(ledger id, entry id) -> its head."""
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How much goes into one micro-batch; offsets count records of a log, entries of ledgers.
+
+    Attributes:
+        offsets_max: At most so many, rounded up to whole entries; None = no limit.
+        bytes_max: At most so much payload, rounded up to whole entries; None = no limit.
+        offsets_min: None unless so many wait, None = no minimum,
+        trigger_delay_max_s: or the oldest of them waits for so long. See `admission`.
+
+    """
+
+    offsets_max: int | None = None
+    bytes_max: int | None = None
+    offsets_min: int | None = None
+    trigger_delay_max_s: float = 900.0
 
 
 class LogSpan(msgspec.Struct, frozen=True, gc=False):
@@ -91,25 +133,6 @@ class LogView(msgspec.Struct, frozen=True):
         """Return what orders offsets of this view by their entries."""
         index = self.index_of(offset.ledger_id)
         return (index, offset.entry_id if index >= 0 else 0)
-
-
-class EntryRange(NamedTuple):
-    """What one task reads.
-
-    Attributes:
-        ledger_id: Of this ledger,
-        first_entry_id: from this entry
-        last_entry_id: to this one, inclusive;
-        first_revision: records before this one are left out (they lie in the first entry),
-        end_revision: and this one and those after it (they lie in the last entry); 0 = none.
-
-    """
-
-    ledger_id: int
-    first_entry_id: int
-    last_entry_id: int
-    first_revision: int = 0
-    end_revision: int = 0
 
 
 def next_offset(view: LogView, start: LogOffset, *, counts_records: bool) -> LogOffset:
@@ -174,7 +197,7 @@ def locate_revision(view: LogView, revision: int, last_revision_at: RevisionAt) 
         return view.end
     for span in view.spans:
         if span.first_revision <= revision <= span.last_revision:
-            entry_id = _entry_of(span, 0, revision, last_revision_at)
+            entry_id = _entry_of(span, revision, last_revision_at)
             return LogOffset(span.ledger_id, entry_id, revision)
     raise SparkOffsetError(f"log {view.log}: record {revision} is in none of its ledgers: the chain has a gap")
 
@@ -204,123 +227,161 @@ def locate_entry(view: LogView, ledger_id: int, entry_id: int, last_revision_at:
     return LogOffset(ledger_id, entry_id, last_revision_at(ledger_id, entry_id - 1) + 1)
 
 
-def cut_log(
-    view: LogView, start: LogOffset, end: LogOffset, record_count_max: int, last_revision_at: RevisionAt
-) -> LogOffset:
-    """Return the end of a micro-batch: at most `end`, and the first entry border at or after that many records.
+def _entry_of(span: LogSpan, revision: int, last_revision_at: RevisionAt) -> int:
+    """Return the first entry whose last record is at or after `revision`; it must exist."""
+    record_count = span.last_revision - span.first_revision + 1
+    guess = (revision - span.first_revision) * (span.last_entry_id + 1) // record_count
+    return first_entry(0, span.last_entry_id, guess, lambda e: last_revision_at(span.ledger_id, e) >= revision)
 
-    Raises:
-        StartGoneError, SparkOffsetError: See `locate_revision`.
+
+def cut_log(view: LogView, start: LogOffset, end: LogOffset, limits: Limits, head_at: HeadAt) -> LogOffset:
+    """Return the end of a micro-batch: `end`, or the first entry border that reaches one of the limits.
+
+    At least one entry goes, however large it is.
+
+    Args:
+        view: The log as it is.
+        start: Where the query stands.
+        end: Where it could go, behind `start`.
+        limits: The smallest wins; they count from `start` on.
+        head_at: Asked about O(log n) entries of one ledger.
 
     """
-    wanted = start.revision + record_count_max - 1
-    if wanted >= end.revision - 1:
+    wanted = None if limits.offsets_max is None else start.revision + limits.offsets_max - 1
+    if wanted is not None and wanted >= end.revision - 1:
+        wanted = None
+    left = limits.bytes_max
+    if wanted is None and left is None:
         return end
-    for span in view.spans:
-        if not span.first_revision <= wanted <= span.last_revision:
-            continue
+    first, last = max(view.index_of(start.ledger_id), 0), view.index_of(end.ledger_id)
+    for span in view.spans[first : last + 1]:
         low = start.entry_id if span.ledger_id == start.ledger_id else 0
-        entry_id = _entry_of(span, low, wanted, last_revision_at)
-        return LogOffset(span.ledger_id, entry_id + 1, last_revision_at(span.ledger_id, entry_id) + 1)
+        high = end.entry_id - 1 if span.ledger_id == end.ledger_id else span.last_entry_id
+        if low > high:
+            continue
+        reach = _Reach(span, low, high, wanted, left, head_at)
+        entry_id = reach.first_entry()
+        if entry_id is not None:
+            return LogOffset(span.ledger_id, entry_id + 1, head_at(span.ledger_id, entry_id).last_revision + 1)
+        if left is not None:
+            left -= reach.byte_count
     return end
 
 
-def _entry_of(span: LogSpan, low: int, revision: int, last_revision_at: RevisionAt) -> int:
-    """Return the first entry at or after `low` whose last record is at or after `revision`; it must exist."""
-    high = span.last_entry_id
+class _Reach:
+    """Where in one ledger a micro-batch reaches a limit."""
+
+    def __init__(
+        self, span: LogSpan, low: int, high: int, wanted: int | None, byte_count_max: int | None, head_at: HeadAt
+    ) -> None:
+        self._ledger_id = span.ledger_id
+        self._low, self._high = low, high
+        self._wanted, self._head_at = wanted, head_at
+        before = head_at(span.ledger_id, low - 1) if low else EntryHead(span.first_revision - 1, 0, 0)
+        is_whole = high == span.last_entry_id
+        after = EntryHead(span.last_revision, span.length, 0) if is_whole else head_at(span.ledger_id, high)
+        self._before, self._after = before, after
+        self._length_wanted = None if byte_count_max is None else before.length + byte_count_max
+        self.byte_count = after.length - before.length
+
+    def first_entry(self) -> int | None:
+        """Return the first entry with which a limit is reached; None = it is in a later ledger."""
+        if not self._is_reached(self._after):
+            return None
+        return first_entry(self._low, self._high, self._guess(), self._is_reached_at)
+
+    def _is_reached_at(self, entry_id: int) -> bool:
+        return self._is_reached(self._head_at(self._ledger_id, entry_id))
+
+    def _is_reached(self, head: EntryHead) -> bool:
+        if self._wanted is not None and head.last_revision >= self._wanted:
+            return True
+        return self._length_wanted is not None and head.length >= self._length_wanted
+
+    def _guess(self) -> int:
+        """Return where the limit would be reached if all entries were alike."""
+        shares = [1.0]
+        records = self._after.last_revision - self._before.last_revision
+        if self._wanted is not None and records > 0:
+            shares.append((self._wanted - self._before.last_revision) / records)
+        if self._length_wanted is not None and self.byte_count > 0:
+            shares.append((self._length_wanted - self._before.length) / self.byte_count)
+        return self._low + int(max(0.0, min(shares)) * (self._high - self._low))
+
+
+def first_entry(low: int, high: int, guess: int, is_reached: Callable[[int], bool]) -> int:
+    """Return the first entry from `low` to `high` that reaches something; `high` does, and all behind the first.
+
+    Entries are asked about in growing steps around `guess`, then by bisection: a few where the guess is good, at most
+    twice the logarithm where it is not.
+
+    """
+    step, probe = 1, min(max(guess, low), high)
+    if is_reached(probe):
+        high = probe
+        while low < high:
+            probe = max(low, high - step)
+            if not is_reached(probe):
+                low = probe + 1
+                break
+            high, step = probe, 2 * step
+    else:
+        low = probe + 1
+        while low < high:
+            probe = min(high, low + step - 1)
+            if is_reached(probe):
+                high = probe
+                break
+            low, step = probe + 1, 2 * step
     while low < high:
-        # Entries hold similar numbers of records only in quiet logs: bisection needs no such luck.
         middle = (low + high) // 2
-        if last_revision_at(span.ledger_id, middle) >= revision:
+        if is_reached(middle):
             high = middle
         else:
             low = middle + 1
     return low
 
 
-def split_log(view: LogView, start: LogOffset, end: LogOffset, partition_count_min: int | None) -> list[EntryRange]:
-    """Split [start, end) into what the tasks read, in the order of the log; never across ledgers.
-
-    Args:
-        view: The log as it is. Its own end does not matter: `end` was readable once, and stays so.
-        start: Inclusive.
-        end: Exclusive.
-        partition_count_min: None = by size only.
-
-    Raises:
-        StartGoneError: Entries of the range have been trimmed.
-        SparkOffsetError: The range is of another log.
-
-    """
-    if end == start or end.ledger_id < 0:
-        return []
-    check_start(view, start)
-    if view.index_of(end.ledger_id) < 0:
-        raise StartGoneError(
-            f"log {view.log}: records {start.revision} to {end.revision - 1} were planned but have not been read, and "
-            f"ledger {end.ledger_id} has been trimmed since; start a new query behind a snapshot of that revision"
-        )
-    first, last = max(view.index_of(start.ledger_id), 0), view.index_of(end.ledger_id)
-    ranges: list[tuple[EntryRange, int]] = []
-    for index in range(first, last + 1):
-        span = view.spans[index]
-        low = start.entry_id if span.ledger_id == start.ledger_id else 0
-        high = end.entry_id - 1 if index == last else span.last_entry_id
-        if low <= high:
-            size = span.length // (span.last_entry_id + 1) if span.last_entry_id >= 0 else 0
-            ranges.append((EntryRange(span.ledger_id, low, high, start.revision, end.revision), size))
-    return _split(ranges, partition_count_min)
-
-
-def split_ledgers(
-    start: Mapping[int, int],
-    end: Mapping[int, int],
-    entry_bytes: Mapping[int, int],
-    partition_count_min: int | None,
-) -> list[EntryRange]:
-    """Split the entries of ledgers, [start, end) each, into what the tasks read.
+def cut_ledgers(
+    start: Mapping[int, int], end: Mapping[int, int], limits: Limits, length_at: LengthAt
+) -> dict[int, int]:
+    """Return the end of a micro-batch over ledgers: the limits are shared out by what each has waiting (`share`).
 
     Args:
         start: Next entry by ledger id; a ledger that is missing here begins at 0.
-        end: The same, exclusive.
-        entry_bytes: Mean payload of an entry by ledger id.
-        partition_count_min: None = by size only.
+        end: The same: where the query could go.
+        limits: The smallest wins.
+        length_at: Asked about O(log n) entries of each ledger, if `bytes_max` is set.
 
     """
-    ranges = [
-        (EntryRange(ledger_id, start.get(ledger_id, 0), end[ledger_id] - 1), entry_bytes.get(ledger_id, 0))
-        for ledger_id in sorted(end)
-        if start.get(ledger_id, 0) < end[ledger_id]
-    ]
-    return _split(ranges, partition_count_min)
+    waiting = {i: end[i] - start.get(i, 0) for i in sorted(end) if end[i] > start.get(i, 0)}
+    taken = dict(waiting) if limits.offsets_max is None else share(waiting, limits.offsets_max)
+    if limits.bytes_max is not None:
+        # Lengths before the first and with the last entry that waits.
+        before = {i: length_at(i, start[i] - 1) if start.get(i, 0) else 0 for i in waiting}
+        after = {i: length_at(i, end[i] - 1) for i in waiting}
+        allowed = share({i: after[i] - before[i] for i in waiting}, limits.bytes_max)
+        for i, count in waiting.items():
+            low, wanted = start.get(i, 0), before[i] + allowed[i]
+            if wanted < after[i]:
+                guess = low + count * allowed[i] // (after[i] - before[i])
+                reached = partial(_reaches, length_at, i, wanted)
+                taken[i] = min(taken[i], first_entry(low, end[i] - 1, guess, reached) + 1 - low)
+    return {i: start.get(i, 0) + taken.get(i, 0) for i in sorted(end)}
 
 
-def _split(ranges: Sequence[tuple[EntryRange, int]], partition_count_min: int | None) -> list[EntryRange]:
-    total = sum(r.last_entry_id - r.first_entry_id + 1 for r, _ in ranges)
-    entries_max = -(-total // partition_count_min) if partition_count_min and total else total
-    parts: list[EntryRange] = []
-    for entry_range, entry_bytes in ranges:
-        step = max(1, min(entries_max, PARTITION_BYTES // max(entry_bytes, 1)))
-        for low in range(entry_range.first_entry_id, entry_range.last_entry_id + 1, step):
-            high = min(low + step - 1, entry_range.last_entry_id)
-            parts.append(entry_range._replace(first_entry_id=low, last_entry_id=high))
-    return parts
+def _reaches(length_at: LengthAt, ledger_id: int, length: int, entry_id: int) -> bool:
+    return length_at(ledger_id, entry_id) >= length
 
 
-def cut_ledgers(start: Mapping[int, int], end: Mapping[int, int], entry_count_max: int) -> dict[int, int]:
-    """Return the end of a micro-batch over ledgers: the limit is shared out by what each has waiting.
+def share(waiting: Mapping[_K, int], limit: int) -> dict[_K, int]:
+    """Share a limit out by what each has waiting.
 
-    No ledger starves: what rounding leaves over goes to the ledgers in ascending order.
+    As in Kafka's source, each that has anything waiting gets something, so that none starves beside larger ones: the
+    sum exceeds the limit by less than one each.
 
     """
-    waiting = {ledger_id: end[ledger_id] - start.get(ledger_id, 0) for ledger_id in sorted(end)}
     total = sum(waiting.values())
-    if total <= entry_count_max:
-        return dict(end)
-    taken = {ledger_id: count * entry_count_max // total for ledger_id, count in waiting.items()}
-    left = entry_count_max - sum(taken.values())
-    for ledger_id, count in waiting.items():
-        if left and taken[ledger_id] < count:
-            taken[ledger_id] += 1
-            left -= 1
-    return {ledger_id: start.get(ledger_id, 0) + taken[ledger_id] for ledger_id in waiting}
+    if total <= limit:
+        return dict(waiting)
+    return {key: min(count, max(1, count * limit // total)) for key, count in waiting.items()}

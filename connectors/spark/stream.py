@@ -16,6 +16,7 @@ from pyspark.sql.streaming.datasource import (
 
 from connectors.spark.access import DriverAccess
 from connectors.spark.options import SourceOptions
+from connectors.spark.plan import Limits
 from connectors.spark.subjects import Subject, subject_of
 from connectors.spark.tasks import LedgerPartition, read_partition
 
@@ -64,7 +65,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the end of the next micro-batch; `start` if there is nothing new."""
         count = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return self._opened().following(start, count, self._target)
+        return self._opened().following(start, Limits(offsets_max=count), self._target)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """Return the end of what may be read, for the query's progress."""

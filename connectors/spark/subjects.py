@@ -17,7 +17,8 @@ from connectors.spark.offsets import (
     encode_log_offset,
 )
 from connectors.spark.options import Bound, BoundKind, Rows, SourceOptions
-from connectors.spark.plan import EntryRange, LogView, cut_ledgers, cut_log, next_offset, split_ledgers, split_log
+from connectors.spark.plan import Limits, LogView, cut_ledgers, cut_log, next_offset
+from connectors.spark.split import EntryRange, split_ledgers, split_log
 from connectors.spark.tasks import LedgerPartition
 from ledger.core.metadata import DigestType, LedgerMetadata
 from ledger.errors import NoSuchLedgerError
@@ -41,12 +42,12 @@ class Subject(Protocol):
         """Return the offset after everything that may be read now."""
         ...
 
-    def following(self, start: Offset, limit: int | None, target: Offset | None) -> Offset:
+    def following(self, start: Offset, limits: Limits, target: Offset | None) -> Offset:
         """Return the end of the next micro-batch; `start`, unchanged, if there is nothing to read.
 
         Args:
             start: Where the query stands.
-            limit: At most so many records (of a log) or entries (of ledgers), rounded up to whole entries.
+            limits: At most so many records (of a log), entries (of ledgers) or bytes; rounded up to whole entries.
             target: Not beyond this offset; None = up to what may be read now.
 
         """
@@ -101,7 +102,7 @@ class LogSubject:
         view = self._fresh()
         return encode_log_offset(view.log, view.end)
 
-    def following(self, start: Offset, limit: int | None, target: Offset | None) -> Offset:
+    def following(self, start: Offset, limits: Limits, target: Offset | None) -> Offset:
         """Return the end of the next micro-batch; see `Subject`."""
         log = self._options.log
         position = decode_log_offset(log, start)
@@ -112,8 +113,8 @@ class LogSubject:
             wanted = decode_log_offset(log, target)
             if view.place(wanted) < view.place(end):
                 end = wanted if view.place(wanted) > view.place(position) else position
-        if end != position and limit is not None:
-            end = cut_log(view, position, end, limit, self._look.last_revision_at)
+        if end != position:
+            end = cut_log(view, position, end, limits, self._look.head_at)
         return encode_log_offset(log, end)
 
     def partitions(self, start: Offset, end: Offset) -> list[LedgerPartition]:
@@ -197,7 +198,7 @@ class LedgersSubject:
         """Return the offset after everything that may be read now."""
         return encode_ledger_offsets(self._look())
 
-    def following(self, start: Offset, limit: int | None, target: Offset | None) -> Offset:
+    def following(self, start: Offset, limits: Limits, target: Offset | None) -> Offset:
         """Return the end of the next micro-batch; see `Subject`."""
         position = self._decode(start)
         ends = self._look()
@@ -206,7 +207,14 @@ class LedgersSubject:
             ends = {i: min(end, wanted.get(i, end)) for i, end in ends.items()}
         # A LAC that was seen once counts, also when fewer bookies answer now.
         ends = {i: max(end, position.get(i, 0)) for i, end in ends.items()}
-        return encode_ledger_offsets(ends if limit is None else cut_ledgers(position, ends, limit))
+        return encode_ledger_offsets(cut_ledgers(position, ends, limits, self._length_at))
+
+    def _length_at(self, ledger_id: int, entry_id: int) -> int:
+        """Return the payload bytes of a ledger up to an entry (`plan.LengthAt`)."""
+        metadata = self._metadata.get(ledger_id) or self._read_metadata(ledger_id)
+        if metadata.is_closed and entry_id == metadata.last_entry_id:
+            return metadata.length
+        return self._access.read(ledger_id, entry_id, entry_id)[0].length
 
     def partitions(self, start: Offset, end: Offset) -> list[LedgerPartition]:
         """Return the input partitions of [start, end); see `Subject`."""
@@ -232,10 +240,7 @@ class LedgersSubject:
 
     def _entry_bytes(self, ledger_id: int, end: int) -> int:
         """Return the mean size of an entry, from the length that the last one carries."""
-        metadata = self._metadata.get(ledger_id) or self._read_metadata(ledger_id)
-        if metadata.is_closed:
-            return metadata.length // (metadata.last_entry_id + 1)
-        return self._access.read(ledger_id, end - 1, end - 1)[0].length // end
+        return self._length_at(ledger_id, end - 1) // end
 
     def _decode(self, offset: Offset) -> dict[int, int]:
         found = decode_ledger_offsets(offset)

@@ -7,41 +7,53 @@ from hypothesis import strategies as st
 from connectors.errors import SparkOffsetError, StartGoneError
 from connectors.spark.offsets import LogOffset
 from connectors.spark.plan import (
-    PARTITION_BYTES,
+    EntryHead,
+    Limits,
     LogSpan,
     LogView,
     cut_ledgers,
     cut_log,
+    first_entry,
     locate_entry,
     locate_revision,
     next_offset,
-    split_ledgers,
-    split_log,
+    share,
 )
+from connectors.spark.split import PARTITION_BYTES, split_ledgers, split_log
 
 
 class FakeLog:
     """A log as lists of records per entry, per ledger."""
 
-    def __init__(self, ledgers: dict[int, list[int]], first_revision: int = 1, entry_bytes: int = 100) -> None:
+    def __init__(
+        self, ledgers: dict[int, list[int]], first_revision: int = 1, entry_bytes: int = 100, record_bytes: int = 0
+    ) -> None:
         self.lasts: dict[tuple[int, int], int] = {}
+        self.sizes: dict[tuple[int, int], int] = {}
+        self.lengths: dict[tuple[int, int], int] = {}
         self.reads = 0
         spans, revision = [], first_revision
         for ledger_id, counts in ledgers.items():
-            first = revision
+            first, length = revision, 0
             for entry_id, count in enumerate(counts):
                 revision += count
+                length += entry_bytes + record_bytes * count
                 self.lasts[ledger_id, entry_id] = revision - 1
-            spans.append(LogSpan(ledger_id, first, len(counts) - 1, revision - 1, entry_bytes * len(counts)))
+                self.sizes[ledger_id, entry_id] = entry_bytes + record_bytes * count
+                self.lengths[ledger_id, entry_id] = length
+            spans.append(LogSpan(ledger_id, first, len(counts) - 1, revision - 1, length))
         self.view = LogView("orders", tuple(spans), first_revision)
 
     def last_revision_at(self, ledger_id: int, entry_id: int) -> int:
+        return self.head_at(ledger_id, entry_id).last_revision
+
+    def head_at(self, ledger_id: int, entry_id: int) -> EntryHead:
         self.reads += 1
-        return self.lasts[ledger_id, entry_id]
+        return EntryHead(self.lasts[ledger_id, entry_id], self.lengths[ledger_id, entry_id], 0)
 
 
 LOGS = st.lists(st.lists(st.integers(0, 5), max_size=12), min_size=1, max_size=5).map(
-    lambda ledgers: FakeLog({10 + 3 * i: counts for i, counts in enumerate(ledgers)}, first_revision=4)
+    lambda ledgers: FakeLog({10 + 3 * i: c for i, c in enumerate(ledgers)}, first_revision=4, record_bytes=37)
 )
 
 
@@ -110,7 +122,7 @@ def test_cuts_are_whole_entries_that_cover_the_limit_and_reach_the_end(log: Fake
         target = next_offset(log.view, position, counts_records=True)
         if target == position:
             break
-        following = cut_log(log.view, position, target, limit, log.last_revision_at)
+        following = cut_log(log.view, position, target, Limits(offsets_max=limit), log.head_at)
         taken = following.revision - position.revision
         assert following.revision in borders
         assert taken >= min(limit, target.revision - position.revision)
@@ -151,14 +163,79 @@ def test_finding_a_revision_reads_few_entries() -> None:
     assert log.reads <= 20
 
 
-@given(
-    waiting=st.dictionaries(st.integers(0, 50), st.tuples(st.integers(0, 100), st.integers(0, 100)), min_size=1),
-    limit=st.integers(1, 150),
-)
-def test_a_limit_over_ledgers_is_shared_and_exact(waiting: dict[int, tuple[int, int]], limit: int) -> None:
+@given(log=LOGS, data=st.data())
+def test_limits_in_bytes_are_reached_by_whole_entries_and_by_no_entry_more(log: FakeLog, data: st.DataObject) -> None:
+    limit = data.draw(st.integers(1, 1000))
+    position, end = log.view.begin, log.view.end
+    for _ in range(200):
+        if log.view.place(position) >= log.view.place(end):
+            break
+        following = cut_log(log.view, position, end, Limits(bytes_max=limit), log.head_at)
+        places = [place for place in sorted(log.sizes) if position[:2] <= place < following[:2]]
+        assert places, "one entry always goes"
+        taken = sum(log.sizes[place] for place in places)
+        assert taken - log.sizes[places[-1]] < limit
+        assert following == end or taken >= limit
+        position = following
+    assert position == end or not log.sizes
+
+
+@given(log=LOGS, data=st.data())
+def test_the_smallest_of_the_limits_and_of_what_is_there_wins(log: FakeLog, data: st.DataObject) -> None:
+    offsets_max, bytes_max = data.draw(st.integers(1, 30)), data.draw(st.integers(1, 3000))
+    start, end = log.view.begin, log.view.end
+    if start == end or end.revision == start.revision:
+        return
+    by_offsets = cut_log(log.view, start, end, Limits(offsets_max), log.head_at)
+    by_bytes = cut_log(log.view, start, end, Limits(None, bytes_max), log.head_at)
+    both = cut_log(log.view, start, end, Limits(offsets_max, bytes_max), log.head_at)
+    assert both == min(by_offsets, by_bytes, key=log.view.place)
+    assert cut_log(log.view, start, end, Limits(), log.head_at) == end
+
+
+def test_a_target_inside_a_ledger_is_not_passed() -> None:
+    log = FakeLog({3: [1] * 10, 4: [1] * 10})
+    target = LogOffset(3, 6, 7)
+    assert cut_log(log.view, log.view.begin, target, Limits(bytes_max=10_000), log.head_at) == target
+    assert cut_log(log.view, log.view.begin, target, Limits(bytes_max=250), log.head_at) == LogOffset(3, 3, 4)
+    assert cut_log(log.view, log.view.begin, log.view.end, Limits(bytes_max=1000), log.head_at) == LogOffset(3, 10, 11)
+
+
+def test_cutting_reads_few_heads() -> None:
+    log = FakeLog({3: [1, 9] * 50_000})
+    cut_log(log.view, LogOffset(3, 1000, 5001), log.view.end, Limits(offsets_max=77_777), log.head_at)
+    assert log.reads <= 10, "entries that are alike are found by the guess"
+    crooked = FakeLog({3: [1] * 65_000 + [10_000] * 35})
+    crooked.reads = 0
+    cut_log(crooked.view, crooked.view.begin, crooked.view.end, Limits(offsets_max=70_000), crooked.head_at)
+    assert crooked.reads <= 36
+
+
+@given(low=st.integers(0, 40), count=st.integers(1, 40), guess=st.integers(-5, 90), data=st.data())
+def test_the_first_entry_is_found_whatever_the_guess(low: int, count: int, guess: int, data: st.DataObject) -> None:
+    wanted = data.draw(st.integers(low, low + count - 1))
+    assert first_entry(low, low + count - 1, guess, lambda entry_id: entry_id >= wanted) == wanted
+
+
+WAITING = st.dictionaries(st.integers(0, 50), st.tuples(st.integers(0, 100), st.integers(0, 100)), min_size=1)
+
+
+@given(waiting=WAITING, offsets_max=st.none() | st.integers(1, 150), bytes_max=st.none() | st.integers(1, 15_000))
+def test_limits_over_ledgers_are_shared_and_none_starves(
+    waiting: dict[int, tuple[int, int]], offsets_max: int | None, bytes_max: int | None
+) -> None:
     start = {ledger_id: first for ledger_id, (first, _) in waiting.items()}
     end = {ledger_id: first + count for ledger_id, (first, count) in waiting.items()}
-    cut = cut_ledgers(start, end, limit)
+    cut = cut_ledgers(start, end, Limits(offsets_max, bytes_max), lambda _, entry_id: 100 * (entry_id + 1))
+    assert list(cut) == sorted(end)
     assert all(start[i] <= cut[i] <= end[i] for i in end)
-    taken = sum(cut[i] - start[i] for i in end)
-    assert taken == min(limit, sum(count for _, count in waiting.values()))
+    assert all(cut[i] > start[i] for i in end if end[i] > start[i])
+    taken, total = sum(cut[i] - start[i] for i in end), sum(end[i] - start[i] for i in end)
+    entries_max = min(offsets_max or total, -(-bytes_max // 100) if bytes_max else total)
+    assert taken <= entries_max + len(end)
+    assert total > entries_max or taken == total
+
+
+def test_shares_follow_what_waits() -> None:
+    assert share({"a": 900, "b": 100, "c": 0, "d": 1}, 100) == {"a": 89, "b": 9, "c": 0, "d": 1}
+    assert share({"a": 5, "b": 6}, 11) == {"a": 5, "b": 6}
