@@ -11,7 +11,7 @@ Of another incarnation than the one that comes, nothing is known of delivery: al
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -32,10 +32,11 @@ from rsm_spark.core.machine import Decision
 if TYPE_CHECKING:
     from broker.core.state import BrokerState
 
-__all__ = ["worker_appeared", "worker_changed", "worker_lost", "worker_removed"]
+__all__ = ["awaited", "worker_appeared", "worker_changed", "worker_lost", "worker_removed"]
 
 _REPLACED_MAX = 8
 _WORKERS_MAX = 10_000
+_WITH_STREAM = frozenset({WorkerStatus.CONNECTED, WorkerStatus.DRAINING})
 
 
 def _offer_text(offer: WorkerOffer) -> str:
@@ -152,6 +153,22 @@ def worker_lost(state: BrokerState, command: WorkerLost, revision: int, now_ms: 
         for task in state.index.runs_of(worker_id):
             records += lost(state, task, now_ms, Outcome.WORKER_DIED, f"worker {worker_id} was lost")
     return answered(records, Done(revision))
+
+
+def awaited(state: BrokerState, promoted_ms: int, now_ms: int) -> Iterator[LoggedRecord]:
+    """Yield that workers have no stream, of those that came to an earlier leader only.
+
+    They keep their runs; nothing is assigned to them before they have come to this one.
+    """
+    if state.promoted_ms != promoted_ms:
+        state.promoted_ms = promoted_ms
+        state.awaited.extend(w for w, row in state.workers.items() if row.connected_ms < promoted_ms)
+    while state.awaited:
+        worker_id = state.awaited.popleft()
+        row = state.workers.get(worker_id)
+        if row is not None and row.connected_ms < promoted_ms and row.status in _WITH_STREAM:
+            gone = msgspec.structs.replace(row, status=int(WorkerStatus.DISCONNECTED), changed_ms=now_ms)
+            yield RecordType.WORKER_CHANGED, _fields(worker_id, gone)
 
 
 def worker_removed(state: BrokerState, command: RemoveWorker, revision: int) -> Decision:

@@ -93,9 +93,9 @@ class BrokerMachine(BrokerState):
         """Yield what time makes due, then assignments; each is to be applied before the next is asked for."""
         return timing.due(self, now_ms, promoted_ms, limit)
 
-    def next_due_ms(self, promoted_ms: int) -> int | None:  # noqa: ARG002 - what a promotion puts off is looked at early
+    def next_due_ms(self, promoted_ms: int) -> int | None:
         """Return the logged time at which something is due, 0 = at once, or None."""
-        return timing.next_due_ms(self)
+        return timing.next_due_ms(self, promoted_ms)
 
     def query(self, query: bytes, revision: int) -> bytes:
         """Answer a query: see `broker.core.messages`."""

@@ -72,6 +72,8 @@ class BrokerState(TableMachine):
         code_use: Tasks that need a code pool and have not ended, by code.
         outbox: What must leave to workers.
         logged_ms: Highest time in a record applied.
+        promoted_ms: Logged time at which this replica last began to lead; no state, as `awaited`.
+        awaited: Workers of whom that leader has not looked yet whether they came to it.
 
     """
 
@@ -98,6 +100,8 @@ class BrokerState(TableMachine):
         self.code_ends: dict[str, int] = {}
         self.code_use: dict[str, int] = {}
         self.logged_ms = 0
+        self.promoted_ms = 0
+        self.awaited: deque[str] = deque()
         self._to_file: deque[int] = deque()
 
     # ---- reading

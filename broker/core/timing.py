@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from broker.core.deciding import LoggedRecord
 from broker.core.ending import cancel_asked, ended, lost, requeued
+from broker.core.fleet import awaited
 from broker.core.statuses import Outcome, TaskStatus
 from broker.core.tables import RecordType, Table
 from broker.core.tasks import Task, TaskFlag
@@ -26,8 +27,10 @@ _FILED_MAX = 5_000
 _RUNNING = int(TaskStatus.RUNNING)
 
 
-def next_due_ms(state: BrokerState) -> int | None:
+def next_due_ms(state: BrokerState, promoted_ms: int) -> int | None:
     """Return when something is due next: 0 = at once, None = nothing is planned."""
+    if state.promoted_ms != promoted_ms or state.awaited:
+        return 0
     if state.scheduler.has_work or state.index.residue or not state.is_filed:
         return 0
     first = state.timers.first()
@@ -36,11 +39,16 @@ def next_due_ms(state: BrokerState) -> int | None:
 
 
 def due(state: BrokerState, now_ms: int, promoted_ms: int, limit: int) -> Iterator[LoggedRecord]:
-    """Yield what is due, at most `limit` records: what was left over, what time ends, what was kept, assignments.
+    """Yield what is due, at most `limit` records: what a promotion, what time ends, what was kept, assignments.
 
     Half of them at most for time, three quarters for that and the purge: assignments have room in every entry.
     """
     count = 0
+    for record in awaited(state, promoted_ms, now_ms):
+        yield record
+        count += 1
+        if count >= limit:
+            return
     for share, records in ((2, _timed(state, now_ms, promoted_ms)), (3, _purge(state, now_ms))):
         for record in records:
             yield record

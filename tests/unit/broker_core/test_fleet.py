@@ -193,3 +193,27 @@ def test_a_worker_is_told_to_end_runs_that_it_holds_and_that_are_nobodys_any_mor
     broker.appear(incarnation="i2", delivered_up_to=held[1].assignment_id, held=held)
     assert [told[2:] for told in broker.told] == [(run.task_id, run.assignment_id) for run in held]
     broker.check()
+
+
+def test_a_new_leader_assigns_nothing_to_workers_that_have_not_come_to_it(broker: DrivenBroker) -> None:
+    kept, *_ = running(broker, c.TaskSpec("mail"))
+    broker.pass_time(1_000)
+    broker.promote()
+    [waiting] = broker.submit(c.TaskSpec("mail"))
+    broker.fire()
+    assert broker.status(waiting) == TaskStatus.WAITING
+    assert broker.status(kept) == TaskStatus.RUNNING
+    broker.appear("w", stream=2, held=[c.HeldRun(kept, broker.assignments(kept)[-1])], delivered_up_to=broker.revision)
+    broker.fire()
+    assert broker.status(waiting) == broker.status(kept) == TaskStatus.RUNNING
+    broker.check()
+
+
+def test_workers_that_have_not_come_are_found_over_several_entries(broker: DrivenBroker) -> None:
+    for number in range(10):
+        broker.appear(f"w{number}")
+    broker.pass_time(1_000)
+    broker.promote()
+    broker.fire(limit=3)
+    assert {row.status for row in broker.machine.workers.values()} == {WorkerStatus.DISCONNECTED}
+    assert broker.machine.next_due_ms(broker.promoted_ms) != 0
