@@ -1,0 +1,115 @@
+"""Arguments that jobs share: which log, where it is, and how to get at it and at an object store.
+
+A secret on a command line is read by everyone on the machine: it comes from a file or from the environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from connectors.errors import OptionError
+
+__all__ = [
+    "add_log_arguments",
+    "add_source_arguments",
+    "add_storage_arguments",
+    "source_options",
+    "storage_options",
+]
+
+# Argument -> option of the source.
+_SOURCE = {
+    "metadata_uri": "metadataUri",
+    "rsm_root": "rsmRoot",
+    "zk_auth_file": "zkAuthFile",
+    "password_file": "passwordFile",
+    "password_env": "passwordEnv",
+}
+_SECRETS = (
+    "secret",
+    "password",
+    "passphrase",
+    "token",
+    "account_key",
+    "access_key",
+    "sas_key",
+    "credential",
+    "private",
+)
+_NO_SECRETS = ("access_key_id", "_file", "_path", "_uri", "_url", "endpoint")
+
+
+def add_log_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add `--log` and what `add_source_arguments` adds."""
+    parser.add_argument("--log", required=True, help="name of the log")
+    add_source_arguments(parser)
+
+
+def add_source_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add where logs are and how to get at them."""
+    where = parser.add_argument_group("where logs are")
+    where.add_argument("--metadata-uri", help="default: $RSM_METADATA_URI, else ZooKeeper on this machine")
+    where.add_argument("--rsm-root", default="/rsm", help="where logs are registered (%(default)s)")
+    where.add_argument(
+        "--zk-auth-file", help="file with the login for ZooKeeper, `scheme:credential` (default: $RSM_ZK_AUTH_FILE)"
+    )
+    password = where.add_mutually_exclusive_group()
+    password.add_argument("--password-file", help="file with the password of the ledgers")
+    password.add_argument("--password-env", metavar="NAME", help="variable with the password of the ledgers")
+
+
+def source_options(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the options of the source that `add_source_arguments` stand for."""
+    given = {option: getattr(arguments, name) for name, option in _SOURCE.items()}
+    return {option: value for option, value in given.items() if value}
+
+
+def add_storage_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add how to get at an object store."""
+    store = parser.add_argument_group("object stores")
+    store.add_argument(
+        "--storage-option", action="append", default=[], metavar="KEY=VALUE", help="may be repeated; no secrets"
+    )
+    store.add_argument(
+        "--storage-options-file", help='JSON file with options, secrets too: {"aws_secret_access_key": "…"}'
+    )
+
+
+def storage_options(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the options for the object store; those of the command line win.
+
+    Raises:
+        OptionError: One has no value, is a secret, or the file cannot be read.
+
+    """
+    found = _from_file(arguments.storage_options_file)
+    for text in arguments.storage_option:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise OptionError(f"--storage-option {text.split('=')[0]!r}: write it KEY=VALUE")
+        if _is_secret(key):
+            raise OptionError(
+                f"--storage-option {key}: everyone on this machine could read it there; put it into a file for "
+                "--storage-options-file, or into the store's own variable, such as AWS_SECRET_ACCESS_KEY"
+            )
+        found[key] = value
+    return found
+
+
+def _is_secret(key: str) -> bool:
+    name = key.lower()
+    return any(word in name for word in _SECRETS) and not name.endswith(_NO_SECRETS)
+
+
+def _from_file(name: str | None) -> dict[str, str]:
+    if name is None:
+        return {}
+    try:
+        found = json.loads(Path(name).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise OptionError(f"--storage-options-file {name}: {error}") from None
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise OptionError(f'--storage-options-file {name}: it must be a JSON object of texts, {{"key": "value"}}')
+    return found
