@@ -1,111 +1,108 @@
 """Options of the source, parsed: text in, one typed value out. Pure: nothing is read from disk or environment here.
 
-| option | default | meaning |
-| --- | --- | --- |
-| `metadataUri` | `$RSM_METADATA_URI`, else `zk+hierarchical://127.0.0.1:2181/ledgers` | where the metadata store is |
-| `log` | - | name of a replicated log; or |
-| `ledgers` | - | ledger ids, separated by commas; exactly one of the two |
-| `rows` | `records` for `log`, `raw` for `ledgers` | `raw`: a row an entry; `records`: a row a record of a log |
-| `startingOffsets` | stream `latest`, batch `earliest` | also `latest-<n>`, or JSON by log or ledger |
-| `endingOffsets` | `latest` | batch only; also JSON by log or ledger (exclusive; raw rows: rounded up to entries) |
-| `maxOffsetsPerTrigger` | no limit | stream only: records (`log`) or entries (`ledgers`), rounded up to whole entries |
-| `minPartitions` | by size, 32 MiB each | at least so many input partitions, if there are so many entries |
-| `passwordFile`, `passwordEnv` | empty password | where the ledgers' password is read from, on the driver only |
-| `rsmRoot` | `/rsm` | where the logs are registered |
-
-JSON offsets: ``{"orders": {"revision": 1234}}``, ``{"orders": {"ledger": 3, "entry": 7}}``, ``{"orders": "earliest"}``;
-for ledgers ``{"17": 5, "18": "latest"}``. They apply to a new query only: a restarted one goes on from its checkpoint.
+What there is, with defaults and meanings, is data in `connectors.spark.option_table`; starts and ends are parsed in
+`connectors.spark.bounds`, single values in `connectors.spark.option_values`.
 """
 
 from __future__ import annotations
 
 import difflib
-import json
+import re
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
 
 import msgspec
 
 from connectors.errors import OptionError
-
-__all__ = ["OPTION_NAMES", "Bound", "BoundKind", "Rows", "SourceOptions", "parse_options"]
-
-OPTION_NAMES = (
-    "metadataUri",
-    "log",
-    "ledgers",
-    "rows",
-    "startingOffsets",
-    "endingOffsets",
-    "maxOffsetsPerTrigger",
-    "minPartitions",
-    "passwordFile",
-    "passwordEnv",
-    "rsmRoot",
+from connectors.spark.bounds import EARLIEST, LATEST, Bound, BoundKind, StreamNames, parse_bounds
+from connectors.spark.option_table import OPTION_NAMES, OPTIONS, STORAGE_OPTION_PREFIX
+from connectors.spark.option_values import (
+    parse_choice,
+    parse_columns,
+    parse_count,
+    parse_duration,
+    parse_flag,
+    parse_size,
 )
-"""Every option, in its documented case. Spark hands options over lower-cased."""
 
-_BY_LOWER = {name.lower(): name for name in OPTION_NAMES}
-_RELATIVE = "latest-"
+__all__ = [
+    "OPTION_NAMES",
+    "BadRecords",
+    "Bound",
+    "BoundKind",
+    "Rows",
+    "SourceOptions",
+    "TimestampStrategy",
+    "parse_options",
+]
+
+_BY_LOWER = {name.lower(): name for name in OPTION_NAMES if name != STORAGE_OPTION_PREFIX}
+_STORAGE_LOWER = STORAGE_OPTION_PREFIX.lower()
+_KAFKA_NAMES = {
+    "subscribe": "log",
+    "subscribepattern": "logPattern",
+    "assign": "ledgers",
+    "kafka.bootstrap.servers": "metadataUri",
+    "startingoffsetsbytimestamp": "startingTimestamp",
+    "endingoffsetsbytimestamp": "endingTimestamp",
+    "path": "log",
+}
 _LEDGER_ID_MAX = 2**63 - 1
+_TRIGGER_DELAY_S = 900.0
 
 
 class Rows(StrEnum):
-    """What a row is: an entry as stored, or a record of a log."""
+    """What a row is."""
 
     RAW = "raw"
     RECORDS = "records"
+    KAFKA = "kafka"
+    TABLE = "table"
 
 
-class BoundKind(StrEnum):
-    """How a start or an end is given."""
+class BadRecords(StrEnum):
+    """What becomes of a record that cannot be decoded."""
 
-    EARLIEST = "earliest"
+    FAIL = "fail"
+    COLUMN = "column"
+
+
+class TimestampStrategy(StrEnum):
+    """Where to start if nothing was logged at or after a time."""
+
+    ERROR = "error"
     LATEST = "latest"
-    BEFORE_LATEST = "before_latest"
-    REVISION = "revision"
-    POSITION = "position"
-
-
-class Bound(msgspec.Struct, frozen=True):
-    """Where to start or to end.
-
-    Attributes:
-        kind: How it is given.
-        count: Records (`log`) or entries (`ledgers`) before the latest, for BEFORE_LATEST.
-        revision: Of the next record, for REVISION.
-        ledger_id: For POSITION.
-        entry_id: For POSITION: the next entry.
-
-    """
-
-    kind: BoundKind
-    count: int = 0
-    revision: int = 0
-    ledger_id: int = -1
-    entry_id: int = 0
-
-
-EARLIEST = Bound(BoundKind.EARLIEST)
-LATEST = Bound(BoundKind.LATEST)
 
 
 class SourceOptions(msgspec.Struct, frozen=True):
     """All options of one query.
 
     Attributes:
-        log: Name of the log, or "" with `ledger_ids`.
-        ledger_ids: Ascending, without repeats; empty with `log`.
+        log: Name of the log, or "" with `log_pattern` or `ledger_ids`.
+        ledger_ids: Ascending, without repeats; empty for logs.
         rows: What a row is.
-        starting: Bound by log name or by ledger id in digits.
+        starting: Bound by log name or by ledger id in digits; with `log_pattern`, "" has that of all other logs.
         ending: The same, exclusive.
+        log_pattern: A regular expression that matches whole names; "" = none.
         metadata_uri: None = environment or default.
-        offsets_per_trigger_max: None = no limit.
-        partition_count_min: None = by size only.
+        zk_auth_file: Path on the driver of the log-in for ZooKeeper; None = environment or none.
         password_file: Path on the driver, or None.
         password_env: Name of an environment variable of the driver, or None.
         rsm_root: Where the logs are registered.
+        table: With rows=table; "" = the machine's only table, or the one of its name.
+        columns: To deliver; () = all.
+        pushdown: Whether filters may leave out entries.
+        include_headers: With rows=kafka.
+        bad_records: What becomes of a record that cannot be decoded.
+        timestamp_strategy: Where to start if nothing was logged at or after a time.
+        lake: Where the snapshots of all logs lie, or None.
+        storage_options: For `deltalake`, keys in lower case.
+        fail_on_data_loss: Whether records that are gone end the query.
+        offsets_per_trigger_max: Records or entries; None = no limit.
+        bytes_per_trigger_max: Payload; None = no limit.
+        offsets_per_trigger_min: Records or entries to wait for; None = none.
+        trigger_delay_max_s: How long to wait for them.
+        partition_count_min: None = by size only.
 
     """
 
@@ -114,17 +111,41 @@ class SourceOptions(msgspec.Struct, frozen=True):
     rows: Rows
     starting: dict[str, Bound]
     ending: dict[str, Bound]
+    log_pattern: str = ""
     metadata_uri: str | None = None
-    offsets_per_trigger_max: int | None = None
-    partition_count_min: int | None = None
+    zk_auth_file: str | None = None
     password_file: str | None = None
     password_env: str | None = None
     rsm_root: str = "/rsm"
+    table: str = ""
+    columns: tuple[str, ...] = ()
+    pushdown: bool = False
+    include_headers: bool = False
+    bad_records: BadRecords = BadRecords.FAIL
+    timestamp_strategy: TimestampStrategy = TimestampStrategy.ERROR
+    lake: str | None = None
+    storage_options: dict[str, str] = {}
+    fail_on_data_loss: bool = True
+    offsets_per_trigger_max: int | None = None
+    bytes_per_trigger_max: int | None = None
+    offsets_per_trigger_min: int | None = None
+    trigger_delay_max_s: float = _TRIGGER_DELAY_S
+    partition_count_min: int | None = None
+
+    def __repr__(self) -> str:
+        """Leave out storage options: they may hold secrets."""
+        subject = self.log or self.log_pattern or ",".join(map(str, self.ledger_ids))
+        return f"SourceOptions({subject!r}, rows={str(self.rows)!r})"
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """Keys of `starting`, `ending` and of offsets: the log's name, or the ledger ids in digits, ascending."""
+        """The log's name, or the ledger ids in digits, ascending; () with a pattern, whose logs are not known here."""
         return (self.log,) if self.log else tuple(str(ledger_id) for ledger_id in self.ledger_ids)
+
+    @property
+    def is_logs(self) -> bool:
+        """Whether logs are read: offsets count records then, else entries."""
+        return not self.ledger_ids
 
 
 def parse_options(options: Mapping[str, str], *, is_stream: bool | None) -> SourceOptions:
@@ -139,79 +160,115 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool | None) -> Sour
         OptionError: Names the option, what it had and what it may have.
 
     """
-    given = _known(options)
-    log, ledger_ids = _subject(given)
-    rows = _rows(given, log)
-    streams = (log,) if log else tuple(str(ledger_id) for ledger_id in ledger_ids)
-    for name, allowed in (("endingOffsets", not is_stream), ("maxOffsetsPerTrigger", is_stream)):
-        if name in given and is_stream is not None and not allowed:
-            where = "spark.read" if is_stream else "spark.readStream"
-            raise OptionError(f"option {name} only works with {where}: leave it out")
-    if "passwordFile" in given and "passwordEnv" in given:
-        raise OptionError("options passwordFile and passwordEnv are both set: give one of them")
-    return SourceOptions(
+    given, storage_options = _known(options)
+    _check_use(given, is_stream=is_stream)
+    log, ledger_ids, streams = _subject(given)
+    rows = _rows(given, streams)
+    start = LATEST if is_stream else EARLIEST
+    parsed = SourceOptions(
         log=log,
         ledger_ids=ledger_ids,
         rows=rows,
-        starting=_bounds(given, "startingOffsets", streams, LATEST if is_stream else EARLIEST, is_log=bool(log)),
-        ending=_bounds(given, "endingOffsets", streams, LATEST, is_log=bool(log)),
+        starting=parse_bounds(given, "startingOffsets", "startingTimestamp", streams, start),
+        ending=parse_bounds(given, "endingOffsets", "endingTimestamp", streams, LATEST),
+        log_pattern=streams.pattern,
         metadata_uri=given.get("metadataUri") or None,
-        offsets_per_trigger_max=_count(given, "maxOffsetsPerTrigger"),
-        partition_count_min=_count(given, "minPartitions"),
+        zk_auth_file=given.get("zkAuthFile") or None,
         password_file=given.get("passwordFile"),
         password_env=given.get("passwordEnv"),
         rsm_root=_root(given.get("rsmRoot", "/rsm")),
+        table=given.get("table", "").strip(),
+        columns=parse_columns(given, "columns"),
+        pushdown=parse_flag(given, "pushdown", default=False),
+        include_headers=parse_flag(given, "includeHeaders", default=False),
+        bad_records=parse_choice(given, "badRecords", BadRecords.FAIL),
+        timestamp_strategy=parse_choice(given, "startingOffsetsByTimestampStrategy", TimestampStrategy.ERROR),
+        lake=given.get("lake", "").strip() or None,
+        storage_options=storage_options,
+        fail_on_data_loss=parse_flag(given, "failOnDataLoss", default=True),
+        offsets_per_trigger_max=parse_count(given, "maxOffsetsPerTrigger"),
+        bytes_per_trigger_max=parse_size(given, "maxBytesPerTrigger"),
+        offsets_per_trigger_min=parse_count(given, "minOffsetsPerTrigger"),
+        trigger_delay_max_s=parse_duration(given, "maxTriggerDelay", _TRIGGER_DELAY_S),
+        partition_count_min=parse_count(given, "minPartitions"),
     )
+    _check_together(parsed)
+    return parsed
 
 
-def _known(options: Mapping[str, str]) -> dict[str, str]:
+def _known(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the options by their documented names, and the storage options by their keys."""
     given: dict[str, str] = {}
+    storage: dict[str, str] = {}
     for key, value in options.items():
-        name = _BY_LOWER.get(key.lower())
-        if name is None:
-            near = difflib.get_close_matches(key.lower(), list(_BY_LOWER), n=1, cutoff=0.5)
-            hint = f"did you mean {_BY_LOWER[near[0]]}?" if near else f"known are {', '.join(OPTION_NAMES)}"
-            raise OptionError(f"source ledger: unknown option {key}: {hint}")
-        given[name] = value
-    return given
+        lower = key.lower()
+        name = _BY_LOWER.get(lower)
+        if name is not None:
+            given[name] = value
+        elif lower.startswith(_STORAGE_LOWER) and len(lower) > len(_STORAGE_LOWER):
+            storage[lower.removeprefix(_STORAGE_LOWER)] = value
+        else:
+            raise OptionError(_unknown(key))
+    return given, dict(sorted(storage.items()))
 
 
-def _subject(given: Mapping[str, str]) -> tuple[str, tuple[int, ...]]:
-    log, ledgers = given.get("log", "").strip(), given.get("ledgers", "").strip()
-    if bool(log) == bool(ledgers):
-        found = "both are set" if log else "neither is set"
-        raise OptionError(f"source ledger: give exactly one of the options log and ledgers: {found}")
-    if "/" in log:
-        raise OptionError(f"option log is {log!r}: a log's name has no slash")
-    if log:
-        return log, ()
-    ids = [part.strip() for part in ledgers.split(",")]
-    for text in ids:
-        if not (text.isascii() and text.isdigit() and int(text) <= _LEDGER_ID_MAX):
-            raise OptionError(f"option ledgers is {ledgers!r}: {text!r} is no ledger id; write it like 17,18")
-    return "", tuple(sorted({int(text) for text in ids}))
+def _unknown(key: str) -> str:
+    """Say what is wrong with a name; never the value, which may be a secret."""
+    if key.lower() == "password":
+        return (
+            "option password is refused: an option's value stays in plans, histories and pickles; use passwordFile (a "
+            "file of the driver) or passwordEnv (an environment variable of the driver)"
+        )
+    near = difflib.get_close_matches(key.lower(), list(_BY_LOWER), n=1, cutoff=0.5)
+    meant = _KAFKA_NAMES.get(key.lower()) or (_BY_LOWER[near[0]] if near else None)
+    hint = f"did you mean {meant}?" if meant else f"known are {', '.join(OPTION_NAMES)}"
+    return f"source ledger: unknown option {key}: {hint}"
 
 
-def _rows(given: Mapping[str, str], log: str) -> Rows:
-    text = given.get("rows")
-    if text is None:
-        return Rows.RECORDS if log else Rows.RAW
-    if text.lower() not in {Rows.RAW, Rows.RECORDS}:
-        raise OptionError(f"option rows is {text!r}: it may be raw or records")
-    rows = Rows(text.lower())
-    if rows == Rows.RECORDS and not log:
-        raise OptionError("option rows=records needs a log: plain ledgers hold bytes only; use rows=raw")
+def _check_use(given: Mapping[str, str], *, is_stream: bool | None) -> None:
+    for option in OPTIONS:
+        if option.name not in given or is_stream is None or option.applies == "both":
+            continue
+        if (option.applies == "stream") != is_stream:
+            where = "spark.read" if is_stream else "spark.readStream"
+            raise OptionError(f"option {option.name} only works with {where}: leave it out")
+    if "passwordFile" in given and "passwordEnv" in given:
+        raise OptionError("options passwordFile and passwordEnv are both set: give one of them")
+
+
+def _subject(given: Mapping[str, str]) -> tuple[str, tuple[int, ...], StreamNames]:
+    texts = {name: given.get(name, "").strip() for name in ("log", "logPattern", "ledgers")}
+    named = [name for name, text in texts.items() if text]
+    if len(named) != 1:
+        found = f"set are {' and '.join(named)}" if named else "none of them is set"
+        raise OptionError(f"source ledger: give exactly one of the options log, logPattern and ledgers: {found}")
+    option, text = named[0], texts[named[0]]
+    if option == "log":
+        if "/" in text:
+            raise OptionError(f"option log is {text!r}: a log's name has no slash")
+        return text, (), StreamNames((text,), "", option)
+    if option == "logPattern":
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise OptionError(f"option logPattern is {text!r}: no regular expression: {error}") from error
+        return "", (), StreamNames((), text, option)
+    ids = [part.strip() for part in text.split(",")]
+    for part in ids:
+        if not (part.isascii() and part.isdigit() and int(part) <= _LEDGER_ID_MAX):
+            raise OptionError(f"option ledgers is {text!r}: {part!r} is no ledger id; write it like 17,18")
+    found_ids = tuple(sorted({int(part) for part in ids}))
+    return "", found_ids, StreamNames(tuple(map(str, found_ids)), "", option)
+
+
+def _rows(given: Mapping[str, str], streams: StreamNames) -> Rows:
+    rows = parse_choice(given, "rows", Rows.RECORDS if streams.is_logs else Rows.RAW)
+    if rows != Rows.RAW and not streams.is_logs:
+        raise OptionError(f"option rows={rows} needs a log: plain ledgers hold bytes only; use rows=raw")
+    for name, needed in (("table", Rows.TABLE), ("includeHeaders", Rows.KAFKA)):
+        if given.get(name, "").strip() not in {"", "false"} and rows != needed:
+            raise OptionError(f"option {name} only works with rows={needed}: rows is {rows}")
     return rows
-
-
-def _count(given: Mapping[str, str], name: str) -> int | None:
-    text = given.get(name)
-    if text is None:
-        return None
-    text = text.strip()
-    if not (text.isascii() and text.isdigit()) or int(text) < 1:
-        raise OptionError(f"option {name} is {text!r}: it must be a whole number of at least 1")
-    return int(text)
 
 
 def _root(text: str) -> str:
@@ -221,63 +278,18 @@ def _root(text: str) -> str:
     return root
 
 
-def _bounds(
-    given: Mapping[str, str], name: str, streams: tuple[str, ...], default: Bound, *, is_log: bool
-) -> dict[str, Bound]:
-    text = given.get(name, "").strip()
-    if not text:
-        return dict.fromkeys(streams, default)
-    if not text.startswith("{"):
-        return dict.fromkeys(streams, _word(name, text))
-    try:
-        by_stream = json.loads(text)
-    except ValueError as error:
-        raise OptionError(f"option {name} is no JSON: {error}") from error
-    unknown = sorted(set(by_stream) - set(streams))
-    missing = [stream for stream in streams if stream not in by_stream]
-    if unknown or missing:
-        kind = "log" if is_log else "ledgers"
+def _check_together(options: SourceOptions) -> None:
+    """Check what only shows in two options."""
+    least, most = options.offsets_per_trigger_min, options.offsets_per_trigger_max
+    if least is not None and most is not None and least > most:
         raise OptionError(
-            f"option {name} must name exactly what option {kind} names: "
-            + "; ".join(
-                part
-                for part in (
-                    f"missing {', '.join(missing)}" if missing else "",
-                    f"not asked for {', '.join(unknown)}" if unknown else "",
-                )
-                if part
-            )
+            f"option minOffsetsPerTrigger is {least}, maxOffsetsPerTrigger is {most}: the minimum may not be above the "
+            "maximum"
         )
-    return {stream: _bound(name, stream, by_stream[stream], is_log=is_log) for stream in streams}
-
-
-def _word(name: str, text: str) -> Bound:
-    word = text.lower().replace(" ", "")
-    if word == BoundKind.EARLIEST:
-        return EARLIEST
-    if word == BoundKind.LATEST:
-        return LATEST
-    digits = word.removeprefix(_RELATIVE)
-    if word.startswith(_RELATIVE) and digits.isascii() and digits.isdigit():
-        return Bound(BoundKind.BEFORE_LATEST, count=int(digits))
-    raise OptionError(f"option {name} is {text!r}: it may be earliest, latest, latest-1000 or JSON by log or ledger")
-
-
-def _bound(name: str, stream: str, value: Any, *, is_log: bool) -> Bound:
-    if isinstance(value, str):
-        return _word(name, value)
-    if not is_log:
-        if type(value) is int and value >= 0:
-            return Bound(BoundKind.POSITION, ledger_id=int(stream), entry_id=value)
-        raise OptionError(f'option {name}: ledger {stream} has {value!r}: write its next entry, like {{"{stream}": 5}}')
-    if isinstance(value, dict) and all(type(number) is int and number >= -1 for number in value.values()):
-        keys = set(value)
-        if keys in ({"revision"}, {"ledger", "entry", "revision"}):
-            # The revision says it all; ledger and entry come along when an offset of a checkpoint is pasted here.
-            return Bound(BoundKind.REVISION, revision=max(1, value["revision"]))
-        if keys == {"ledger", "entry"} and value["entry"] >= 0:
-            return Bound(BoundKind.POSITION, ledger_id=value["ledger"], entry_id=value["entry"])
-    raise OptionError(
-        f"option {name}: log {stream} has {json.dumps(value)}: write "
-        f'{{"{stream}": {{"revision": 1234}}}} or {{"{stream}": {{"ledger": 3, "entry": 7}}}}'
-    )
+    if any(bound.kind == BoundKind.SNAPSHOT for bound in options.starting.values()):
+        if options.lake is None:
+            raise OptionError("option startingOffsets is snapshot: it needs option lake, the folder of the snapshots")
+        if options.rows == Rows.RAW:
+            raise OptionError(
+                "option startingOffsets is snapshot: a snapshot has rows and no entries; use rows=records"
+            )

@@ -71,8 +71,8 @@ def test_more_partitions_are_read_when_asked_for(spark: SparkSession, log: Any) 
     ("options", "said"),
     [
         ({"startingOffset": "latest"}, "unknown option startingoffset: did you mean startingOffsets?"),
-        ({"rows": "kafka"}, "it may be raw or records"),
-        ({"ledgers": "1"}, "exactly one of the options log and ledgers: both are set"),
+        ({"rows": "json"}, "it may be raw, records, kafka or table"),
+        ({"ledgers": "1"}, "exactly one of the options log, logPattern and ledgers: set are log and ledgers"),
     ],
 )
 def test_a_wrong_option_is_named_with_what_is_right(
