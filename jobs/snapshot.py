@@ -5,60 +5,49 @@
 
 The whole log is read, its hash chain checked, the state folded by Spark and compared with what the leader logged of
 its own. A replica that names the same lake boots from the snapshot, without a JVM. Run again, it writes nothing new.
-Standard output: one JSON line. Exit code: 0 = written (or there already), 1 = failed, 2 = wrong arguments.
+Standard output: one JSON line. Exit codes: 0 = written (or there already), 1 = failed, 2 = wrong arguments.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import logging
 import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
+from connectors.job import JobParser, JobRun, job_parser, run_job
+from connectors.job_arguments import add_log_arguments, add_storage_arguments, source_options, storage_options
 from connectors.session import spark_session
 from connectors.spark.snapshot import snapshot_log
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--log", required=True, help="name of the log")
+def _parser() -> JobParser:
+    parser = job_parser("snapshot", __doc__)
+    add_log_arguments(parser)
     parser.add_argument("--lake", required=True, help="folder or URI that holds the snapshots of all logs")
     parser.add_argument("--at-revision", type=int, help="take the state right after this record (default: newest)")
-    parser.add_argument("--metadata-uri", help="default: $RSM_METADATA_URI, else ZooKeeper on this machine")
-    parser.add_argument("--rsm-root", default="/rsm", help="where logs are registered (%(default)s)")
-    parser.add_argument("--password-file", help="file with the password of the ledgers")
-    parser.add_argument("--storage-option", action="append", default=[], metavar="KEY=VALUE", help="for object stores")
-    return parser.parse_args()
+    add_storage_arguments(parser)
+    return parser
 
 
-def main() -> int:
+def _work(arguments: argparse.Namespace, _run: JobRun) -> Mapping[str, Any]:
+    store = storage_options(arguments)
+    summary = snapshot_log(
+        spark_session(f"snapshot {arguments.log}", delta=False),
+        arguments.log,
+        arguments.lake,
+        revision=arguments.at_revision,
+        source=source_options(arguments),
+        storage_options=store or None,
+    )
+    return dict(msgspec.to_builtins(summary))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the job and return its exit code."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    for name in ("py4j", "kazoo"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    arguments = _arguments()
-    source = {
-        "metadataUri": arguments.metadata_uri,
-        "rsmRoot": arguments.rsm_root,
-        "passwordFile": arguments.password_file,
-    }
-    try:
-        summary = snapshot_log(
-            spark_session(f"snapshot {arguments.log}", delta=False),
-            arguments.log,
-            arguments.lake,
-            revision=arguments.at_revision,
-            source={key: value for key, value in source.items() if value},
-            storage_options=dict(option.split("=", 1) for option in arguments.storage_option) or None,
-        )
-    except Exception as error:
-        logging.getLogger(__name__).exception("snapshot failed")
-        print(json.dumps({"job": "snapshot", "ok": False, "log": arguments.log, "error": str(error)}), flush=True)
-        return 1
-    print(json.dumps({"job": "snapshot", "ok": True, **msgspec.to_builtins(summary)}), flush=True)
-    return 0
+    return run_job(_parser(), _work, argv, shown=("log",))
 
 
 if __name__ == "__main__":
