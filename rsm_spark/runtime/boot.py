@@ -13,6 +13,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ledger.errors import MetadataUnavailableError
 from rsm_spark.core.chain import LogChain
 from rsm_spark.core.position import LogPosition
 from rsm_spark.core.state import ReplicatedState, StateTip
@@ -28,9 +29,24 @@ from rsm_spark.runtime.context import ReplicaContext
 from rsm_spark.runtime.peers import Peers, PeerSnapshots
 from rsm_spark.snapshots.manifest import SnapshotManifest, SnapshotStore
 
-__all__ = ["boot"]
+__all__ = ["boot", "first_boot"]
 
 _logger = logging.getLogger(__name__)
+_PATIENCE_S = 30.0
+
+
+async def first_boot(context: ReplicaContext) -> int:
+    """Boot a process that has just come: as `boot`, but a metadata store that blinks is waited for, up to 30 s."""
+    loop = asyncio.get_running_loop()
+    due_s = loop.time() + _PATIENCE_S
+    while True:
+        try:
+            return await boot(context)
+        except MetadataUnavailableError as error:
+            if loop.time() >= due_s:
+                raise
+            _logger.warning("booting again: %s", error, extra=context.log_extra)
+        await asyncio.sleep(context.settings.retry_s)
 
 
 async def boot(context: ReplicaContext) -> int:

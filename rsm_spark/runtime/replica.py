@@ -23,7 +23,7 @@ from rsm_spark.log.discovery import MemberKeeper
 from rsm_spark.log.election import Election
 from rsm_spark.log.lifeline import Lifeline
 from rsm_spark.log.member import Member
-from rsm_spark.runtime.boot import boot
+from rsm_spark.runtime.boot import boot, first_boot
 from rsm_spark.runtime.context import ReplicaContext, ignore, subscribe
 from rsm_spark.runtime.describing import describe_replica
 from rsm_spark.runtime.divergence import keep_evidence, tell_leader
@@ -192,7 +192,7 @@ class Replica:
         assert self._main is None, "a replica starts once"
         context, settings = self._context, self._context.settings
         store = context.client.store
-        self._care.begin(await boot(context))
+        self._care.begin(await first_boot(context))
         name, level = context.me, context.format_level
         me = Member(name.replica_id, name.incarnation, self._advertised, level, settings.domain, self.http)
         root, poll_s = settings.rsm_root, settings.poll_s
