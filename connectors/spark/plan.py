@@ -377,11 +377,17 @@ def _reaches(length_at: LengthAt, ledger_id: int, length: int, entry_id: int) ->
 def share(waiting: Mapping[_K, int], limit: int) -> dict[_K, int]:
     """Share a limit out by what each has waiting.
 
-    As in Kafka's source, each that has anything waiting gets something, so that none starves beside larger ones: the
-    sum exceeds the limit by less than one each.
+    As in Kafka's source, each that has anything waiting gets something, so that none starves beside larger ones: only
+    where the limit is too small for that does the sum exceed it. What rounding leaves over goes to the first ones.
 
     """
     total = sum(waiting.values())
     if total <= limit:
         return dict(waiting)
-    return {key: min(count, max(1, count * limit // total)) for key, count in waiting.items()}
+    taken = {key: min(count, max(1, count * limit // total)) for key, count in waiting.items()}
+    left = limit - sum(taken.values())
+    for key, count in waiting.items():
+        more = max(0, min(left, count - taken[key], 1))
+        taken[key] += more
+        left -= more
+    return taken

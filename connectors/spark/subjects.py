@@ -18,6 +18,7 @@ from connectors.spark.offsets import (
 )
 from connectors.spark.options import Bound, BoundKind, Rows, SourceOptions
 from connectors.spark.plan import Limits, LogView, cut_ledgers, cut_log, next_offset
+from connectors.spark.progress import Backlog, log_backlog
 from connectors.spark.split import EntryRange, split_ledgers, split_log
 from connectors.spark.tasks import LedgerPartition
 from ledger.core.metadata import DigestType, LedgerMetadata
@@ -55,6 +56,14 @@ class Subject(Protocol):
 
     def partitions(self, start: Offset, end: Offset) -> list[LedgerPartition]:
         """Return the input partitions of [start, end), in order."""
+        ...
+
+    def backlog(self, offset: Offset) -> Backlog:
+        """Return what waits behind an offset."""
+        ...
+
+    def losses(self) -> list[dict[str, Any]]:
+        """Return the ranges that were skipped because they are gone: ``{"log": …, "from": …, "to": …, "count": …}``."""
         ...
 
 
@@ -145,6 +154,14 @@ class LogSubject:
             )
             for part in ranges
         ]
+
+    def backlog(self, offset: Offset) -> Backlog:
+        """Return what waits behind an offset."""
+        return log_backlog(self._fresh(), decode_log_offset(self._options.log, offset), self._look.head_at)
+
+    def losses(self) -> list[dict[str, Any]]:
+        """Return what was skipped: nothing."""
+        return []
 
     def _description(self, view: LogView, ledger_id: int) -> bytes | None:
         if self._options.rows == Rows.RAW:
@@ -237,6 +254,20 @@ class LedgersSubject:
             )
             for part in ranges
         ]
+
+    def backlog(self, offset: Offset) -> Backlog:
+        """Return what waits behind an offset; plain ledgers know no time."""
+        position = self._decode(offset)
+        waiting = {i: (position.get(i, 0), end) for i, end in self._look().items() if end > position.get(i, 0)}
+        byte_count = sum(
+            self._length_at(i, end - 1) - (self._length_at(i, first - 1) if first else 0)
+            for i, (first, end) in waiting.items()
+        )
+        return Backlog(sum(end - first for first, end in waiting.values()), byte_count, None)
+
+    def losses(self) -> list[dict[str, Any]]:
+        """Return what was skipped: nothing."""
+        return []
 
     def _entry_bytes(self, ledger_id: int, end: int) -> int:
         """Return the mean size of an entry, from the length that the last one carries."""

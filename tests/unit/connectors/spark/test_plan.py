@@ -237,5 +237,6 @@ def test_limits_over_ledgers_are_shared_and_none_starves(
 
 
 def test_shares_follow_what_waits() -> None:
-    assert share({"a": 900, "b": 100, "c": 0, "d": 1}, 100) == {"a": 89, "b": 9, "c": 0, "d": 1}
+    assert share({"a": 900, "b": 100, "c": 0, "d": 1}, 100) == {"a": 90, "b": 9, "c": 0, "d": 1}
+    assert share({"a": 900, "b": 100, "c": 1}, 2) == {"a": 1, "b": 1, "c": 1}
     assert share({"a": 5, "b": 6}, 11) == {"a": 5, "b": 6}
