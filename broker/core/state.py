@@ -103,6 +103,7 @@ class BrokerState(TableMachine):
         self.promoted_ms = 0
         self.awaited: deque[str] = deque()
         self._to_file: deque[int] = deque()
+        self._unfiled: set[int] = set()  # What of it is still to be done.
 
     # ---- reading
 
@@ -207,19 +208,33 @@ class BrokerState(TableMachine):
     # ---- tasks whose tenant's policy has changed
 
     def file_anew(self, task_ids: Iterable[int]) -> None:
-        """Tell the scheduler what waiting tasks ask for now: at once of so many, of more before the next dispatches."""
-        self._to_file.extend(task_ids)
+        """Tell the scheduler what waiting tasks ask for now: at once of so many, of the others before they start."""
+        ids = list(task_ids)
+        self._to_file.extend(ids)
+        self._unfiled.update(ids)
         self.file_some(_FILED_AT_ONCE)
+
+    def file_first(self, task_id: int) -> bool:
+        """Do so for a task that is about to start; return whether that was still to be done."""
+        if task_id not in self._unfiled:
+            return False
+        self._unfiled.discard(task_id)
+        self.scheduler.change(self.demand(self.index.tasks[task_id]))
+        return True
 
     def file_some(self, count: int) -> bool:
         """Go on with that, with the first tasks first; return whether there was anything to do."""
         waiting, tasks = self._to_file, self.index.tasks
         if not waiting:
             return False
+        unfiled = self._unfiled
         for _ in range(min(count, len(waiting))):
-            task = tasks.get(waiting.popleft())
-            if task is not None and task.status == TaskStatus.WAITING:
-                self.scheduler.change(self.demand(task))
+            task_id = waiting.popleft()
+            if task_id in unfiled:
+                unfiled.discard(task_id)
+                task = tasks.get(task_id)
+                if task is not None and task.status == TaskStatus.WAITING:
+                    self.scheduler.change(self.demand(task))
         return True
 
     @property

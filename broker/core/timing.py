@@ -58,12 +58,24 @@ def due(state: BrokerState, now_ms: int, promoted_ms: int, limit: int) -> Iterat
             if count * 4 >= limit * share:
                 break
     state.file_some(_FILED_MAX)
-    for task_id, worker_id in state.scheduler.next_assignments(now_ms):
+    for task_id, worker_id in _assignments(state, now_ms):
         attempts = state.index.tasks[task_id].attempts + 1
         yield RecordType.TASK_ASSIGNED, (task_id, _RUNNING, attempts, worker_id, 0, now_ms, 0, 0, 0, "", "", b"")
         count += 1
         if count >= limit:
             return
+
+
+def _assignments(state: BrokerState, now_ms: int) -> Iterator[tuple[int, str]]:
+    """Yield (task, worker); no task goes by a policy of its tenant that holds no more."""
+    is_stale = True
+    while is_stale:
+        is_stale = False
+        for task_id, worker_id in state.scheduler.next_assignments(now_ms):
+            if not state.is_filed and state.file_first(task_id):
+                is_stale = True
+                break
+            yield task_id, worker_id
 
 
 def _timed(state: BrokerState, now_ms: int, promoted_ms: int) -> Iterator[LoggedRecord]:

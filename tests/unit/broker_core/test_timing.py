@@ -269,3 +269,19 @@ def test_a_change_of_a_tenants_priority_reaches_very_many_waiting_tasks_by_and_b
     driven.promote()
     driven.fire()
     driven.check()
+
+
+def test_no_task_starts_by_a_former_policy_of_its_tenant_while_very_many_are_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(state, "_FILED_AT_ONCE", 1)
+    monkeypatch.setattr(timing, "_FILED_MAX", 1)
+    driven = DrivenBroker()
+    driven.submit(*[Spec("mail", priority=9 - place) for place in range(9)], *[Spec("mail")] * 20)
+    driven.run(c.SetTenant("acme", TenantPolicy(group=2)))
+    driven.appear("old", offer=WorkerOffer(threads_max=50, groups=(1,)))
+    driven.appear("new", offer=WorkerOffer(threads_max=3, groups=(2,)))
+    driven.fire()
+    driven.check()
+    workers = [driven.get(task_id).worker_id for task_id in driven.listed(statuses=[TaskStatus.RUNNING])]
+    assert workers == ["new"] * 3
