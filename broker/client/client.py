@@ -196,15 +196,22 @@ class AsyncBrokerClient(TaskCalls, AdminCalls):
             await asyncio.sleep(_RECONNECT_S)
 
     @contextlib.asynccontextmanager
-    async def event_stream(self, from_revision: int | None = None) -> AsyncIterator[AsyncIterator[Event]]:
+    async def event_stream(
+        self, from_revision: int | None = None, *, summary: bool = False
+    ) -> AsyncIterator[AsyncIterator[Event]]:
         """Open one stream of events, which ends with its connection; inside the block it has begun.
+
+        Args:
+            from_revision: First revision of interest; None = from now on.
+            summary: Not each event, but four times a second at most one whose `counts` says how many there were.
 
         Raises:
             OSError, EOFError: It broke off, or could not be begun.
             BrokerClientError: The broker says no.
 
         """
-        request = Request("GET", path_of("events"), {"from_revision": from_revision})
+        query = {"from_revision": from_revision, "summary": "true" if summary else None}
+        request = Request("GET", path_of("events"), query)
         async with self._calls.stream(request) as pieces:
             yield _events(pieces)
 

@@ -16,12 +16,8 @@ import typer
 from broker.settings import DEFAULT_LOG
 from broker.worker.app import WorkerReady, run_worker
 from broker.worker.executors.children import ChildLimits
-from broker.worker.executors.coroutines import AsyncioExecutor
 from broker.worker.executors.executor import Executor
-from broker.worker.executors.processes import ProcessExecutor
-from broker.worker.executors.subprocesses import SubprocessExecutor
-from broker.worker.executors.threads import ThreadExecutor
-from broker.worker.registry import Registry, load_registry
+from broker.worker.executors.kinds import check_executor, make_executor
 from broker.worker.run_options import (
     Brokers,
     CancelS,
@@ -50,7 +46,6 @@ from broker.worker.run_options import (
     numbers,
 )
 from broker.worker.settings import WorkerSettings
-from ledger.errors import UsageError
 from ledger.logs import configure_logs
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.grpc.security import Security
@@ -63,7 +58,6 @@ app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Run a worker of the broker.", pretty_exceptions_enable=False
 )
 _CHILD = ChildLimits()
-_KINDS = ("thread", "process", "subprocess", "asyncio")
 
 
 @app.callback()
@@ -148,24 +142,12 @@ def _work(given: Any) -> None:
 
 
 def _executor(given: Any) -> Executor:
-    kind = given.executor
-    if kind not in _KINDS:
-        raise UsageError(f"--executor {kind}: use one of {', '.join(_KINDS)}")
-    if (kind == "subprocess") != bool(given.command):
-        raise UsageError("--command and --executor subprocess belong together: give both, or neither")
-    if kind == "subprocess":
-        return SubprocessExecutor(given.command, cancel_s=given.cancel_s)
+    check_executor(given.executor, given.tasks, given.command)
     # Tasks lie in the user's project, which is where a worker is started; `rsm` itself lies elsewhere.
     here = str(Path.cwd())
-    if here not in sys.path:
+    if given.executor != "subprocess" and here not in sys.path:
         sys.path.insert(0, here)
-    if kind == "process":
-        if not given.tasks:
-            raise UsageError("--executor process needs --tasks: the modules that its child processes import")
-        return ProcessExecutor(given.tasks, limits=_child_limits(given))
-    # Without functions of its own a worker runs code pools only.
-    registry = load_registry(given.tasks) if given.tasks else Registry()
-    return AsyncioExecutor(registry) if kind == "asyncio" else ThreadExecutor(registry)
+    return make_executor(given.executor, given.tasks, given.command, _child_limits(given))
 
 
 def _child_limits(given: Any) -> ChildLimits:

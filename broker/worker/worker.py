@@ -222,6 +222,11 @@ class Worker:
         return self._protocol.is_draining
 
     @property
+    def has_left(self) -> bool:
+        """Whether it is over: it has left, or gave up leaving in good order."""
+        return self._task is not None and self._task.done()
+
+    @property
     def is_connected(self) -> bool:
         """Whether a broker serves it."""
         return self._link.served is not None

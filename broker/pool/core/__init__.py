@@ -1,0 +1,1 @@
+"""What a pool decides: values in, effects out."""
