@@ -1,0 +1,222 @@
+"""A stretch of a log becomes one change per key: what each record does to the state, from its description alone. Pure.
+
+Written from the formats and not from the service's code, so that the two can contradict each other. Of the tables of
+the machine and of the kernel the last record of a key counts; of `_sessions` what `connectors.state.parts` says.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from connectors.state.parts import SessionPart, session_key
+from rsm_spark.core.envelope import HEADER_BYTES, Envelope
+from rsm_spark.core.kernel_tables import KERNEL_RECORDS
+from rsm_spark.core.machine import Fold, MachineDescription, RecordDescription, decode_description
+from rsm_spark.core.records import MACHINE_TYPE_FIRST, SESSIONS_TABLE, CommandHead, KernelRecord
+from rsm_spark.errors import CorruptLogError
+
+__all__ = ["Change", "LoggedCheckpoint", "LogFold", "decode_entry"]
+
+
+class Change(NamedTuple):
+    """What a stretch of the log did to one row in the end.
+
+    Attributes:
+        table: Its table.
+        key: Canonical bytes of its key.
+        revision: Of the record that did it.
+        row: Canonical bytes of its other columns; None = it is gone. Of `_sessions`: a part.
+
+    """
+
+    table: str
+    key: bytes
+    revision: int
+    row: bytes | None
+
+
+class LoggedCheckpoint(NamedTuple):
+    """What a leader logged of its own state.
+
+    Attributes:
+        revision: The state is that right after this record, the last one before the checkpoint's entry.
+        digest: Its digest, 16 bytes.
+        row_count: Its rows.
+
+    """
+
+    revision: int
+    digest: bytes
+    row_count: int
+
+
+class StretchRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A record whose fields stay bytes."""
+
+    type: int
+    command: CommandHead | None
+    fields: list[msgspec.Raw]
+
+
+_RECORDS = msgspec.msgpack.Decoder(list[StretchRecord])
+_CHECKPOINT = msgspec.msgpack.Decoder(tuple[int, bytes, int])
+_SHORT_ARRAY = 16  # msgpack: from here on an array's length takes bytes of its own
+_KERNEL_TYPES = frozenset(int(kind) for kind in KernelRecord)
+
+
+class _Plan(NamedTuple):
+    """Where a record's row is: its table, and the places of key and row among the record's fields."""
+
+    table: str
+    key: tuple[int, ...]
+    row: tuple[int, ...] | None
+
+
+def decode_entry(payload: bytes, envelope: Envelope, place: str) -> list[StretchRecord]:
+    """Return the records of an entry.
+
+    Raises:
+        CorruptLogError: They are none, or not as many as the envelope says.
+
+    """
+    try:
+        records = _RECORDS.decode(memoryview(payload)[HEADER_BYTES:])
+    except msgspec.MsgspecError as error:
+        raise CorruptLogError(f"{place}: no records: {error}") from error
+    if len(records) != envelope.record_count:
+        raise CorruptLogError(f"{place} holds {len(records)} records, its envelope says {envelope.record_count}")
+    return records
+
+
+class LogFold:
+    """Folds entries one after the other.
+
+    Args:
+        description: Of the machine, at the first entry; None = a description must come first.
+
+    """
+
+    def __init__(self, description: MachineDescription | None) -> None:
+        # Table -> key -> (revision, row or None).
+        self._tables: dict[str, dict[bytes, tuple[int, bytes | None]]] = {}
+        # By record type; what is described and changes no row is in `_silent`.
+        self._plans: dict[int, _Plan] = {}
+        self._silent: frozenset[int] = frozenset()
+        self._describe(description)
+        # Session -> its part, or the revision at which it ended.
+        self._sessions: dict[bytes, SessionPart | int] = {}
+
+    def checkpoint(self, records: list[StretchRecord]) -> LoggedCheckpoint | None:
+        """Return the checkpoint that an entry begins with (behind a description at most), or None."""
+        for record in records[:2]:
+            if record.type == KernelRecord.CHECKPOINT_LOGGED:
+                try:
+                    return LoggedCheckpoint(*_CHECKPOINT.decode(_packed(record.fields)))
+                except msgspec.MsgspecError as error:
+                    raise CorruptLogError(f"a checkpoint has other fields than it should: {error}") from error
+            if record.type != KernelRecord.MACHINE_DESCRIBED:
+                break
+        return None
+
+    def add(self, records: list[StretchRecord], first_revision: int, logged_ms: int) -> None:
+        """Fold records that follow those before.
+
+        Raises:
+            CorruptLogError: A record is not described.
+
+        """
+        plans, tables = self._plans, self._tables
+        revision = first_revision - 1
+        for record in records:
+            revision += 1
+            plan = plans.get(record.type)
+            if plan is not None:
+                fields, (table, places, row_places) = record.fields, plan
+                key = b"\x91" + fields[places[0]] if len(places) == 1 else _join(fields, places)
+                if row_places is None:
+                    row = None
+                elif len(row_places) == 1:
+                    row = b"\x91" + fields[row_places[0]]
+                else:
+                    row = _join(fields, row_places)
+                tables[table][key] = (revision, row)
+            elif record.type < MACHINE_TYPE_FIRST or record.type not in self._silent:
+                self._add_kernel(record, revision, logged_ms)
+                plans = self._plans
+            if record.command is not None:
+                self._answer(record.command, revision, logged_ms)
+
+    def take(self) -> list[Change]:
+        """Return the changes since the last call, at most one a key."""
+        found = [
+            Change(table, key, revision, row)
+            for table, rows in self._tables.items()
+            for key, (revision, row) in rows.items()
+        ]
+        for session, part in self._sessions.items():
+            if isinstance(part, int):
+                found.append(Change(SESSIONS_TABLE, session_key(session), part, None))
+            else:
+                found.append(Change(SESSIONS_TABLE, session_key(session), part.revision, part.packed()))
+        for rows in self._tables.values():
+            rows.clear()
+        self._sessions = {}
+        return found
+
+    @property
+    def change_count(self) -> int:
+        """Changes that `take` would return."""
+        return sum(map(len, self._tables.values())) + len(self._sessions)
+
+    def _add_kernel(self, record: StretchRecord, revision: int, logged_ms: int) -> None:
+        """Fold a record that is no change of a described table."""
+        kind = record.type
+        if kind == KernelRecord.SESSION_OPENED:
+            session = msgspec.msgpack.decode(record.fields[0], type=bytes)
+            self._sessions[session] = SessionPart(logged_ms, logged_ms, revision)
+        elif kind == KernelRecord.SESSION_EXPIRED:
+            self._sessions[msgspec.msgpack.decode(record.fields[0], type=bytes)] = revision
+        elif kind == KernelRecord.MACHINE_DESCRIBED:
+            self._describe(decode_description(msgspec.msgpack.decode(record.fields[0], type=bytes)))
+        elif kind not in _KERNEL_TYPES:
+            raise CorruptLogError(
+                f"revision {revision} is a record of type {kind}, which nothing describes: "
+                + ("the log's machine is not described before it" if kind >= MACHINE_TYPE_FIRST else "upgrade")
+            )
+
+    def _answer(self, head: CommandHead, revision: int, logged_ms: int) -> None:
+        part = self._sessions.get(head.session)
+        if part is None:
+            part = self._sessions[head.session] = SessionPart(None, logged_ms, revision)
+        if isinstance(part, int):
+            raise CorruptLogError(f"revision {revision} is of session {head.session.hex()}, which has ended")
+        part.answer(head, logged_ms, revision)
+
+    def _describe(self, description: MachineDescription | None) -> None:
+        """Fold records as described from here on."""
+        records = (*KERNEL_RECORDS, *(description.records if description else ()))
+        self._plans = {record.type: _plan(record) for record in records if record.fold != Fold.NONE}
+        self._silent = frozenset(
+            record.type for record in records if record.type >= MACHINE_TYPE_FIRST and record.fold == Fold.NONE
+        )
+        for plan in self._plans.values():
+            self._tables.setdefault(plan.table, {})
+
+
+def _plan(record: RecordDescription) -> _Plan:
+    at = {field.name: place for place, field in enumerate(record.fields)}
+    row = tuple(at[name] for name in record.row) if record.fold == Fold.UPSERT else None
+    return _Plan(record.table, tuple(at[name] for name in record.key), row)
+
+
+def _join(fields: list[msgspec.Raw], places: tuple[int, ...]) -> bytes:
+    return _packed([fields[place] for place in places])
+
+
+def _packed(fields: list[msgspec.Raw]) -> bytes:
+    """Return the msgpack array of values that are msgpack already."""
+    count = len(fields)
+    head = bytes((0x90 | count,)) if count < _SHORT_ARRAY else b"\xdc" + count.to_bytes(2, "big")
+    return b"".join((head, *fields))

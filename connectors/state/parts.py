@@ -1,0 +1,85 @@
+"""What a stretch of a log says of one client session, and how stretches add up to the session's row.
+
+A part is written as the session's row is (`rsm_spark.core.records.SESSIONS_TABLE`): ``[opened_ms, last_ms,
+answered_up_to, last_sequence, [[sequence, reply], …]]``, with nil for `opened_ms` where the session was open before.
+So a row of a snapshot is a part too, and a part that begins with an opening is a row. No part (None) is an end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from rsm_spark.core.records import CommandHead, pack
+from rsm_spark.errors import CorruptLogError
+
+__all__ = ["SessionPart", "merge_parts", "session_key"]
+
+_PART = msgspec.msgpack.Decoder(tuple[int | None, int, int, int, list[tuple[int, bytes]]])
+
+
+def session_key(session: bytes) -> bytes:
+    """Return the canonical key of a session's row."""
+    return pack((session,))
+
+
+class SessionPart:
+    """One session while a stretch is read.
+
+    Attributes:
+        revision: Of the last record that says something of it.
+
+    """
+
+    __slots__ = ("_answered", "_last_ms", "_opened_ms", "_replies", "_sequence", "revision")
+
+    def __init__(self, opened_ms: int | None, last_ms: int, revision: int) -> None:
+        self._opened_ms = opened_ms
+        self._last_ms = last_ms
+        self._answered = 0
+        self._sequence = 0
+        self._replies: dict[int, bytes] = {}
+        self.revision = revision
+
+    def answer(self, head: CommandHead, logged_ms: int, revision: int) -> None:
+        """Take in the head of a command."""
+        if head.answered_up_to > self._answered:
+            self._answered = head.answered_up_to
+            if self._replies:
+                self._replies = {number: reply for number, reply in self._replies.items() if number > self._answered}
+        self._sequence = head.sequence
+        self._last_ms = logged_ms
+        self.revision = revision
+        self._replies[head.sequence] = head.reply
+
+    def packed(self) -> bytes:
+        """Return the part as bytes."""
+        replies = sorted(self._replies.items())
+        return pack((self._opened_ms, self._last_ms, self._answered, self._sequence, replies))
+
+
+def merge_parts(parts: Iterable[bytes | None]) -> bytes | None:
+    """Return the row that parts come to, in the order of the log; None = the session is not open (any more).
+
+    Raises:
+        CorruptLogError: A session goes on that was never opened.
+
+    """
+    merged: tuple[int | None, int, int, int, dict[int, bytes]] | None = None
+    for part in parts:
+        if part is None:
+            merged = None
+            continue
+        opened, last_ms, answered, sequence, replies = _PART.decode(part)
+        if opened is None:
+            if merged is None:
+                raise CorruptLogError("a client session goes on that is not open")
+            opened, _, answered_before, sequence_before, kept = merged
+            answered, sequence = max(answered, answered_before), max(sequence, sequence_before)
+            replies = [(number, reply) for number, reply in kept.items() if number > answered] + replies
+        merged = (opened, last_ms, answered, sequence, dict(replies))
+    if merged is None:
+        return None
+    opened, last_ms, answered, sequence, found = merged
+    return pack((opened, last_ms, answered, sequence, sorted(found.items())))
