@@ -2,8 +2,9 @@
 SEEDS ?= 1000
 # Goes to pytest, such as ARGS='-k fence'; what comes last counts, so ARGS='-n 0' runs one test at a time.
 ARGS ?=
-# Two at a time, whole files: most tests of real processes wait more than they compute.
-PARALLEL := -n 2 --dist loadfile
+# Two at a time, whole files: most tests of real processes wait more than they compute. In the order that
+# tests/conftest.py gives them: the longest files have few tests, and xdist would leave those to the end.
+PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 PYTEST := .venv/bin/pytest
 
 .PHONY: help setup demo test test-all check sim bench bench-ledger bench-store bench-broker bench-spark conf lock

@@ -15,6 +15,25 @@ from ledger.dev.process import is_alive
 
 _counter = itertools.count(1)
 
+_LONGEST = (
+    "sim/test_ledger_sim.py",
+    "e2e/test_demo.py",
+    "sim/test_replica_sim.py",
+    "spark/test_kill_points.py",
+    "spark/test_worker_pool.py",
+    "spark/test_materialize.py",
+    "spark/test_stream.py",
+    "sim/test_map_sim.py",
+    "sim/test_broker_sim.py",
+    "integration/test_broker_torture.py",
+)
+"""Files that take longest, in this order: what begins last should not end last."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: places.get("/".join(item.path.parts[-2:]), len(places)))
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _earlier_modules_cost_nothing() -> None:
