@@ -98,6 +98,7 @@ def spark_session(
     local: str | None = None,
     checkpoint: str | None = None,
     conf: Mapping[str, str] | None = None,
+    defaults: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Return a session with what this package needs; an active one is returned as it is.
 
@@ -109,6 +110,7 @@ def spark_session(
         local: Master to use where the user names none, such as "local[2]"; None = all cores of this machine.
         checkpoint: Checkpoint location of the stream that the session will run, if known.
         conf: The caller's own settings.
+        defaults: Settings for what nobody else has set.
 
     Raises:
         SessionSetupError: Delta's JARs are needed and not there.
@@ -121,7 +123,7 @@ def spark_session(
     users = {**_users_settings(is_submitted=is_submitted), **(conf or {})}
     _set_python(users)
     master = users.get("spark.master") or os.environ.get("MASTER") or local or "local[*]"
-    settings = session_settings(delta=delta, master=master, checkpoint=checkpoint)
+    settings = session_settings(delta=delta, master=master, checkpoint=checkpoint) | dict(defaults or {})
     settings |= {"spark.master": master, "spark.app.name": app}
     builder = SparkSession.builder
     for key, value in (conf or {}).items():
