@@ -9,7 +9,7 @@ newest one as an ordinary table.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -22,6 +22,7 @@ from rsm_spark.snapshots.checks import KEEP_MIN, RowCheck
 from rsm_spark.snapshots.columns import ROW_SCHEMA, rows_of_batch, steps_of
 from rsm_spark.snapshots.delta_log import Commit, CommitLog, set_torn_commit_aside
 from rsm_spark.snapshots.delta_sync import local_folder, sync_commit
+from rsm_spark.snapshots.lake_files import LakeFile, add_lake_files, files_of_version
 from rsm_spark.snapshots.manifest import SnapshotDamage, SnapshotManifest, decode_manifest, encode_manifest
 from rsm_spark.snapshots.pace import Pace
 
@@ -119,6 +120,60 @@ class LakeSnapshots:
 
         return self._write(manifest, _passing(), check)
 
+    def write_files(self, manifest: SnapshotManifest, write: Callable[[], Sequence[LakeFile]]) -> SnapshotManifest:
+        """Write a snapshot whose files others write, on many machines at once.
+
+        Args:
+            manifest: What the rows of the files come to; who writes them has checked that.
+            write: Writes the files (`lake_files.write_lake_file`); called unless the same snapshot is there already.
+
+        Raises:
+            SnapshotError: It could not be written, or the table holds snapshots of another log.
+
+        """
+        whole = msgspec.structs.replace(manifest, files=())
+        present = self._present(whole)
+        if present is not None:
+            return present
+        files = write()
+        try:
+            self._set_torn_aside()
+            add_lake_files(
+                self._place,
+                files,
+                properties=_commit_of(whole),
+                configuration=_TABLE_PROPERTIES,
+                storage_options=self._storage_options,
+            )
+            self._conclude(whole)
+        except (DeltaError, OSError) as error:
+            raise SnapshotError(
+                f"{self._place}: snapshot at revision {whole.revision} cannot be written: {error}"
+            ) from error
+        return whole
+
+    def files(self, manifest: SnapshotManifest) -> list[LakeFile]:
+        """Return the files of a snapshot.
+
+        Raises:
+            CorruptSnapshotError: No version holds it.
+            SnapshotError: They cannot be listed.
+
+        """
+        return files_of_version(self._place, self._version_of(manifest), self._storage_options)
+
+    def _version_of(self, manifest: SnapshotManifest) -> int:
+        version = next((version for version, known in self._versions() if known == manifest), None)
+        if version is None:
+            raise CorruptSnapshotError(f"{self._place}: no version holds the snapshot at revision {manifest.revision}")
+        return version
+
+    def _conclude(self, manifest: SnapshotManifest) -> None:
+        """See that what was written lasts, and let go of what is older."""
+        # Others may have committed on top: the newest version that holds this snapshot is the one just made.
+        sync_commit(self._place, self._version_of(manifest))
+        self._prune()
+
     def _write(
         self, manifest: SnapshotManifest, batches: Iterator[pa.RecordBatch], check: RowCheck
     ) -> SnapshotManifest:
@@ -137,15 +192,9 @@ class LakeSnapshots:
                 mode="overwrite",
                 storage_options=self._storage_options,
                 configuration=_TABLE_PROPERTIES,
-                commit_properties=CommitProperties(
-                    custom_metadata={
-                        MANIFEST_KEY: encode_manifest(whole).decode(),
-                        "userMetadata": f"log {whole.log_name} at revision {whole.revision}",
-                    }
-                ),
+                commit_properties=_commit_of(whole),
             )
-            # Others may have committed on top: the newest version that holds this snapshot is the one just made.
-            sync_commit(self._place, next(version for version, known in self._versions() if known == whole))
+            self._conclude(whole)
         except SnapshotError:
             raise
         except Exception as error:  # The engine wraps what a stream raises into errors of its own.
@@ -154,7 +203,6 @@ class LakeSnapshots:
             raise SnapshotError(
                 f"{self._place}: snapshot at revision {whole.revision} cannot be written: {error}"
             ) from error
-        self._prune()
         return whole
 
     def _present(self, manifest: SnapshotManifest) -> SnapshotManifest | None:
@@ -241,9 +289,7 @@ class LakeSnapshots:
 
     def read(self, manifest: SnapshotManifest, *, is_summed: bool = True) -> Iterator[Row]:
         """Iterate over a snapshot's rows; see `SnapshotStore`. Holds a few batches at a time."""
-        version = next((version for version, known in self._versions() if known == manifest), None)
-        if version is None:
-            raise CorruptSnapshotError(f"{self._place}: no version holds the snapshot at revision {manifest.revision}")
+        version = self._version_of(manifest)
         check, pace = RowCheck(), self._pace()
         difference: str | None = None
         try:
@@ -330,6 +376,15 @@ class LakeSnapshots:
 
     def _note_damage(self, version: int, place: str, reason: str) -> None:
         self._damaged[version] = SnapshotDamage(place, reason)
+
+
+def _commit_of(manifest: SnapshotManifest) -> CommitProperties:
+    return CommitProperties(
+        custom_metadata={
+            MANIFEST_KEY: encode_manifest(manifest).decode(),
+            "userMetadata": f"log {manifest.log_name} at revision {manifest.revision}",
+        }
+    )
 
 
 def _batch_of(rows: list[Row]) -> pa.RecordBatch:

@@ -1,0 +1,187 @@
+"""The files of a snapshot in the lake, for who reads or writes them on many machines at once.
+
+A snapshot is one version of a Delta table: so many Parquet files, each with some of the rows. Whoever holds a
+`LakeFile` reads its rows without looking at the table; whoever has written files adds them all in one commit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import IO, Any
+from urllib.parse import quote, unquote
+
+import msgspec
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
+
+from rsm_spark.errors import CorruptSnapshotError, SnapshotError
+from rsm_spark.snapshots.columns import ROW_GROUP_ROWS, ROW_SCHEMA
+from rsm_spark.snapshots.delta_sync import local_folder
+
+__all__ = ["LakeFile", "add_lake_files", "files_of_version", "read_lake_file", "write_lake_file"]
+
+_READ_ROWS = 16_384
+
+
+class LakeFile(msgspec.Struct, frozen=True, array_like=True):
+    """One file of a snapshot.
+
+    Attributes:
+        name: Relative to the table, as the table's log writes it (percent-encoded).
+        bytes: Its size.
+        rows: Rows in it; -1 = the table does not say.
+
+    """
+
+    name: str
+    bytes: int
+    rows: int
+
+
+def files_of_version(place: str, version: int, storage_options: Mapping[str, str] | None = None) -> list[LakeFile]:
+    """Return the files of a table version, by name.
+
+    Raises:
+        SnapshotError: The table cannot be read, or marks rows of its files as deleted (deletion vectors): its rows are
+            then not those of its files.
+
+    """
+    try:
+        table = DeltaTable(place, version=version, storage_options=dict(storage_options or {}) or None)
+        if any(batch.num_rows for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors())):
+            raise SnapshotError(
+                f"{place} version {version}: it has deletion vectors: rewrite it (REORG … APPLY (PURGE))"
+            )
+        added = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    except (DeltaError, OSError, pa.ArrowException) as error:
+        raise SnapshotError(f"{place} version {version}: its files cannot be listed: {error}") from error
+    files = [
+        LakeFile(one["path"], one["size_bytes"], -1 if one.get("num_records") is None else one["num_records"])
+        for one in added
+    ]
+    return sorted(files, key=lambda file: file.name)
+
+
+def read_lake_file(
+    place: str, file: LakeFile, columns: Sequence[str], storage_options: Mapping[str, str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file, a few thousand at a time.
+
+    Args:
+        place: Path or URI of the table.
+        file: Of `files_of_version`.
+        columns: To read, in this order.
+        storage_options: For `deltalake`.
+
+    Raises:
+        CorruptSnapshotError: The file is gone, or is none.
+
+    """
+    try:
+        with _opened(place, file.name, storage_options) as source:
+            for batch in pq.ParquetFile(source).iter_batches(_READ_ROWS, columns=list(columns)):
+                yield batch.select(list(columns))
+    except (DeltaError, OSError, pa.ArrowException, ValueError) as error:
+        raise CorruptSnapshotError(f"{place}: file {file.name} cannot be read: {error}") from error
+
+
+def _opened(place: str, name: str, storage_options: Mapping[str, str] | None) -> Any:
+    folder = local_folder(place)
+    if folder is not None:
+        return pa.memory_map(str(folder / unquote(name)))
+    return _file_system(place, storage_options).open_input_file(unquote(name))
+
+
+def _file_system(place: str, storage_options: Mapping[str, str] | None) -> pafs.PyFileSystem:
+    return pafs.PyFileSystem(DeltaStorageHandler(place, dict(storage_options or {}) or None))
+
+
+def write_lake_file(
+    place: str, batches: Iterable[pa.RecordBatch], storage_options: Mapping[str, str] | None = None
+) -> LakeFile | None:
+    """Write rows in `columns.ROW_SCHEMA` to a new file of a table; it belongs to no version until it is added.
+
+    Returns:
+        The file; None if there were no rows.
+
+    Raises:
+        SnapshotError: It cannot be written.
+
+    """
+    rows = iter(batches)
+    first = next(rows, None)
+    if first is None:
+        return None
+    name = f"part-{os.urandom(16).hex()}.zstd.parquet"
+    folder = local_folder(place)
+    count = 0
+    try:
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            sink: IO[bytes] | pa.NativeFile = (folder / name).open("wb")
+        else:
+            sink = _file_system(place, storage_options).open_output_stream(name)
+        with sink, pq.ParquetWriter(sink, ROW_SCHEMA, compression="zstd", compression_level=1) as writer:
+            for batch in _chained(first, rows):
+                writer.write_batch(batch.cast(ROW_SCHEMA), row_group_size=ROW_GROUP_ROWS)
+                count += batch.num_rows
+            sink.flush()
+        size = (
+            (folder / name).stat().st_size
+            if folder is not None
+            else _file_system(place, storage_options).get_file_info(name).size
+        )
+    except (DeltaError, OSError, pa.ArrowException) as error:
+        raise SnapshotError(f"{place}: file {name} cannot be written: {error}") from error
+    return LakeFile(quote(name), int(size or 0), count)
+
+
+def _chained(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from rest
+
+
+def add_lake_files(
+    place: str,
+    files: Sequence[LakeFile],
+    *,
+    properties: CommitProperties,
+    configuration: Mapping[str, str],
+    storage_options: Mapping[str, str] | None = None,
+) -> None:
+    """Make files that are there the whole content of the table, in one commit; the table is made if there is none.
+
+    Raises:
+        DeltaError, OSError: It cannot be written, or somebody else committed at the same time.
+
+    """
+    options = dict(storage_options or {}) or None
+    now_ms = time.time_ns() // 1_000_000
+    added = [
+        AddAction(file.name, file.bytes, {}, now_ms, data_change=True, stats=json.dumps({"numRecords": file.rows}))
+        for file in files
+    ]
+    schema = Schema.from_arrow(ROW_SCHEMA)
+    try:
+        table = DeltaTable(place, storage_options=options)
+    except TableNotFoundError:
+        create_table_with_add_actions(
+            place,
+            schema,
+            added,
+            mode="error",
+            configuration=dict(configuration),
+            storage_options=options,
+            commit_properties=properties,
+        )
+        return
+    actions: list[AddAction | RemoveAction] = [*added]
+    table.create_write_transaction(actions, "overwrite", schema, [], commit_properties=properties)
