@@ -1,0 +1,1 @@
+"""What a task broker did, kept for good: its log as Delta tables that outlive its own purge."""
