@@ -244,6 +244,8 @@ class Keeper:
 
     def _turn(self) -> None:
         now_s = self._loop.time()
+        if self._companion is not None and self._companion.has_left and not self._is_stopping:
+            self._fail(f"the worker {self._companion.worker_id} in this process has ended")
         if not self._is_stopping:
             self._size(now_s)
             self._look_idle(now_s)

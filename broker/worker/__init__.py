@@ -17,7 +17,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from broker.worker.context import RunCancelledError, TaskContext
+from broker.worker.context import RunCancelledError, TaskContext, TaskError
 from broker.worker.registry import Registry, load_registry, task
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ __all__ = [
     "RunCancelledError",
     "SubprocessExecutor",
     "TaskContext",
+    "TaskError",
     "ThreadExecutor",
     "Worker",
     "WorkerSettings",

@@ -1,6 +1,7 @@
 """What a user's function knows of the run that it does.
 
 * `RunCancelledError(Exception)`   raised by `TaskContext.check` in a run that is to end
+* `TaskError(Exception)`           raised by a function to fail with these words, without a trace
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from broker.core.worker_messages import AssignedRun
 from broker.worker.core.effects import StopReason
 
-__all__ = ["RunCancelledError", "TaskContext"]
+__all__ = ["RunCancelledError", "TaskContext", "TaskError"]
 
 ProgressListener = Callable[[int, int, float, str], None]
 """Called with task id, assignment id, fraction, message; from any thread."""
@@ -23,6 +24,10 @@ MESSAGE_LENGTH_MAX = 240
 
 class RunCancelledError(Exception):
     """Raised by `TaskContext.check` in a run that is to end: let it through, and the run ends as cancelled."""
+
+
+class TaskError(Exception):
+    """Raise it to have a task fail with these words: they are its error, whole, and no trace of the code follows."""
 
 
 class TaskContext:

@@ -8,7 +8,7 @@ from typing import Any
 from broker.core.commands import EndedRun
 from broker.core.limits import ERROR_BYTES_MAX, RESULT_BYTES_MAX
 from broker.core.statuses import Outcome, TaskStatus
-from broker.worker.context import RunCancelledError
+from broker.worker.context import RunCancelledError, TaskError
 from broker.worker.core.effects import StopReason
 
 __all__ = ["cut_error", "error_text", "failed", "finished", "refused", "result_bytes", "stopped", "timed_out"]
@@ -54,7 +54,7 @@ def finished(task_id: int, assignment_id: int, result: Any) -> EndedRun:
 
 def failed(task_id: int, assignment_id: int, error: BaseException | str) -> EndedRun:
     """Return the end of a run that raised, or failed for a reason in words."""
-    text = cut_error(error) if isinstance(error, str) else error_text(error)
+    text = cut_error(str(error)) if isinstance(error, str | TaskError) else error_text(error)
     return EndedRun(task_id, assignment_id, TaskStatus.ERROR, Outcome.FAILED, text)
 
 
