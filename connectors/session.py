@@ -1,13 +1,21 @@
-"""One place that starts Spark sessions: what this package needs set, and nothing that the user has set already."""
+"""One place that starts Spark sessions: what this package needs set, and nothing that the user has set already.
+
+What that is stands in `connectors.spark_settings`. Besides: tasks and the look-up of sources run this interpreter; a
+package in the working directory that would hide ours is kept out of their way; and a program's own handler of SIGINT
+stays (Spark puts its own in its place).
+"""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import os
 import shlex
+import signal
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
@@ -15,15 +23,17 @@ from pyspark.sql import SparkSession
 
 from connectors.errors import SessionSetupError
 from connectors.gateway import spawned_gateway
+from connectors.spark_settings import When, chosen_settings
 
 __all__ = ["cached_jars", "jar_folder", "session_settings", "spark_session"]
 
 _LOGGER = logging.getLogger(__name__)
-_CHECKPOINT_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _DELTA_CLASS = "io.delta.sql.DeltaSparkSessionExtension"
 _DELTA_JARS = ("delta-spark_4.2_2.13-", "delta-storage-")
 _PYTHON_VARIABLE = "PYSPARK_PYTHON"
 _PYTHON_SETTING = "spark.pyspark.python"
+_SAFE_PATH_VARIABLE = "PYTHONSAFEPATH"
+_OWN_PACKAGES = ("connectors", "rsm_spark", "ledger")
 
 
 def jar_folder() -> Path:
@@ -52,43 +62,30 @@ def cached_jars() -> list[Path]:
     return jars
 
 
-def session_settings(*, delta: bool, master: str, checkpoint: str | None) -> dict[str, str]:
+def session_settings(*, delta: bool, master: str, checkpoint: str | None, pool: bool = False) -> dict[str, str]:
     """Return what this package sets, before what the user has set is taken out.
 
     Args:
         delta: Whether Spark itself reads or writes Delta tables.
         master: The session's master.
         checkpoint: Checkpoint location of the stream that it will run, if known.
+        pool: Whether its tasks are workers that live as long as it does.
 
     Raises:
         SessionSetupError: Delta's JARs are needed and not there.
 
     """
-    settings = {
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
-    }
     is_local = master.startswith("local")
+    when = {When.POOL} if pool else set()
     if is_local:
-        settings |= {
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            # 200 tasks for a shuffle on one machine are 190 too many.
-            "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
-        }
+        when.add(When.LOCAL)
         if checkpoint is not None and (checkpoint.startswith("file:") or "://" not in checkpoint):
-            # Renaming by exists() + rename() saves 60 ms a micro-batch; safe where one driver owns a local folder.
-            settings["spark.sql.streaming.checkpointFileManagerClass"] = _CHECKPOINT_MANAGER
+            when.add(When.LOCAL_CHECKPOINT)
+    jars = ""
     if delta:
-        settings |= {
-            "spark.jars": ",".join(str(jar) for jar in cached_jars()),
-            "spark.sql.extensions": _DELTA_CLASS,
-            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        }
-        if is_local:
-            # Delta replays a table's log with 50 tasks by default.
-            settings["spark.databricks.delta.snapshotPartitions"] = "2"
-    return settings
+        when |= {When.DELTA, When.LOCAL_DELTA} if is_local else {When.DELTA}
+        jars = ",".join(str(jar) for jar in cached_jars())
+    return chosen_settings(frozenset(when), core_count=os.cpu_count() or 1, jars=jars)
 
 
 def spark_session(
@@ -122,6 +119,8 @@ def spark_session(
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     users = {**_users_settings(is_submitted=is_submitted), **(conf or {})}
     _set_python(users)
+    if not is_submitted:
+        _keep_path_safe(Path.cwd())
     master = users.get("spark.master") or os.environ.get("MASTER") or local or "local[*]"
     settings = session_settings(delta=delta, master=master, checkpoint=checkpoint) | dict(defaults or {})
     settings |= {"spark.master": master, "spark.app.name": app}
@@ -132,7 +131,7 @@ def spark_session(
         if key not in users:
             _LOGGER.info("spark setting %s = %s", key, value)
             builder = builder.config(key, value)
-    with spawned_gateway():
+    with spawned_gateway(), _interrupt_kept():
         spark = builder.getOrCreate()
     if delta and is_submitted:
         _check_delta(spark)
@@ -144,6 +143,34 @@ def _set_python(users: Mapping[str, str]) -> None:
     if _PYTHON_VARIABLE not in os.environ and _PYTHON_SETTING not in users:
         os.environ[_PYTHON_VARIABLE] = sys.executable
         _LOGGER.info("%s = %s", _PYTHON_VARIABLE, sys.executable)
+
+
+def _keep_path_safe(folder: Path) -> None:
+    """Have Spark's Python leave out the working directory, where it holds a package that would hide one of ours.
+
+    Its processes are started with `python -m`, which puts that directory first; ours come from elsewhere, or this
+    module would not be here.
+    """
+    home = Path(__file__).resolve().parents[1]
+    hiding = [name for name in _OWN_PACKAGES if folder.resolve() != home and (folder / name / "__init__.py").exists()]
+    if hiding and _SAFE_PATH_VARIABLE not in os.environ:
+        os.environ[_SAFE_PATH_VARIABLE] = "1"
+        _LOGGER.warning(
+            "%s=1: tasks import nothing from %s, whose package %s would hide that of rsm-spark",
+            _SAFE_PATH_VARIABLE,
+            folder,
+            hiding[0],
+        )
+
+
+@contextlib.contextmanager
+def _interrupt_kept() -> Iterator[None]:
+    """Leave SIGINT to the program if it handles it; Spark's own handler breaks off what may be ending in order."""
+    handler = signal.getsignal(signal.SIGINT)
+    is_own = callable(handler) and handler is not signal.default_int_handler
+    yield
+    if is_own and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)
 
 
 def _users_settings(*, is_submitted: bool) -> dict[str, str]:

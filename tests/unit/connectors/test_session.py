@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -53,6 +56,66 @@ def test_the_checkpoint_manager_that_is_not_atomic_is_for_local_folders_only(
 def test_a_cluster_keeps_its_own_shuffle_and_address() -> None:
     settings = session_settings(delta=False, master="yarn", checkpoint=None)
     assert not [key for key in settings if key.startswith(("spark.driver", "spark.sql.shuffle"))]
+
+
+def test_a_pool_has_no_speculative_workers() -> None:
+    assert session_settings(delta=False, master="yarn", checkpoint=None, pool=True)["spark.speculation"] == "false"
+    assert "spark.speculation" not in session_settings(delta=False, master="yarn", checkpoint=None)
+
+
+def test_filters_can_be_pushed_down_in_every_session() -> None:
+    settings = session_settings(delta=False, master="yarn", checkpoint=None)
+    assert settings["spark.sql.python.filterPushdown.enabled"] == "true"
+
+
+@pytest.fixture
+def unset(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("PYTHONSAFEPATH", "")
+    monkeypatch.delenv("PYTHONSAFEPATH")
+    yield
+    os.environ.pop("PYTHONSAFEPATH", None)
+
+
+@pytest.mark.parametrize(("package", "is_kept_out"), [("connectors", True), ("ledger", True), ("jobs", False)])
+def test_a_package_that_would_hide_ours_is_kept_out_of_the_way_of_tasks(
+    package: str, is_kept_out: bool, tmp_path: Path, unset: None
+) -> None:
+    (tmp_path / package).mkdir()
+    session._keep_path_safe(tmp_path)
+    assert "PYTHONSAFEPATH" not in os.environ
+    (tmp_path / package / "__init__.py").touch()
+    session._keep_path_safe(tmp_path)
+    assert ("PYTHONSAFEPATH" in os.environ) is is_kept_out
+
+
+def test_our_own_folder_is_in_nobodys_way(unset: None) -> None:
+    session._keep_path_safe(Path(session.__file__).parents[1])
+    assert "PYTHONSAFEPATH" not in os.environ
+
+
+def test_what_the_user_has_said_about_the_path_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "connectors").mkdir()
+    (tmp_path / "connectors" / "__init__.py").touch()
+    monkeypatch.setenv("PYTHONSAFEPATH", "")
+    session._keep_path_safe(tmp_path)
+    assert os.environ["PYTHONSAFEPATH"] == ""
+
+
+def test_a_programs_own_handler_of_an_interrupt_outlives_the_start_of_spark() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    heard: list[int] = []
+
+    def own(number: int, _frame: object) -> None:
+        heard.append(number)
+
+    try:
+        for given, kept in ((own, own), (signal.default_int_handler, signal.SIG_IGN)):
+            signal.signal(signal.SIGINT, given)
+            with session._interrupt_kept():
+                signal.signal(signal.SIGINT, signal.SIG_IGN)  # as Spark does with its own
+            assert signal.getsignal(signal.SIGINT) is kept
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_what_the_user_has_set_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
