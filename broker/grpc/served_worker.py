@@ -31,6 +31,7 @@ _IN_WORK_BYTES_MAX = 8 * 1024 * 1024
 _RUN_BYTES = 200
 _ID_BYTES = 16
 _END_S = 5.0
+_ACKNOWLEDGE_S = 0.05
 """How long the last message of a stream may take."""
 
 _LOGGER = logging.getLogger(__name__)
@@ -67,6 +68,7 @@ class ServedWorker:
         self._runs: list[AssignedRun] = []
         self._cancels: list[HeldRun] = []
         self._acknowledged: list[int] = []
+        self._acknowledging: asyncio.TimerHandle | None = None
         self._pong = 0
         self._last: FromBroker | None = None
         self._abort: tuple[grpc.StatusCode, str] | None = None
@@ -91,6 +93,7 @@ class ServedWorker:
             return
         self._runs.append(run)
         self._queue(len(run.payload) + _RUN_BYTES)
+        self._wake_up()
 
     def cancel(self, run: HeldRun) -> None:
         """Ask it to end a run."""
@@ -98,21 +101,32 @@ class ServedWorker:
         self._wake_up()
 
     def acknowledge(self, assignment_ids: Sequence[int]) -> None:
-        """Say that these ends are in the log."""
+        """Say that these ends are in the log: with what else it is told, or in a moment.
+
+        Nothing but the worker's memory waits for it, and a message for each end would be half of all messages.
+        """
         self._acknowledged += assignment_ids
         self._queue(len(assignment_ids) * _ID_BYTES)
+        if self._has_ended:
+            self._wake_up()
+        elif self._acknowledging is None:
+            self._acknowledging = self._loop.call_later(_ACKNOWLEDGE_S, self._acknowledge_now)
+
+    def _acknowledge_now(self) -> None:
+        self._acknowledging = None
+        self._wake_up()
 
     def _queue(self, size: int) -> None:
         self._queue_bytes += size
         if self._queue_bytes > _QUEUE_BYTES_MAX + size:
             self.cut(f"it does not read: {self._queue_bytes} bytes wait for it")
-        self._wake_up()
 
     def change_work(self, size: int) -> None:
         """Take note that so much more of what it said, or less, is on its way into the log."""
         self._in_work += size
         if size < 0:
-            self._wake_up()
+            if self._has_ended:
+                self._wake_up()
             if self._room is not None and not self._room.done():
                 self._room.set_result(None)
 
@@ -155,6 +169,8 @@ class ServedWorker:
             task.uncancel()
         finally:
             self._task = None
+            if self._acknowledging is not None:
+                self._acknowledging.cancel()
             reader.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await reader
@@ -178,7 +194,9 @@ class ServedWorker:
 
     @property
     def _has_gathered(self) -> bool:
-        return bool(self._runs or self._acknowledged or self._cancels or self._pong or self._welcome is not None)
+        if self._runs or self._cancels or self._pong or self._welcome is not None:
+            return True
+        return bool(self._acknowledged) and (self._acknowledging is None or self._has_ended)
 
     def _gather(self) -> FromBroker:
         """Take what is to be sent next: all of it, unless it is very large."""
@@ -193,6 +211,9 @@ class ServedWorker:
         self._queue_bytes -= size + len(self._acknowledged) * _ID_BYTES
         welcome, self._welcome = self._welcome, None
         acknowledged, self._acknowledged = self._acknowledged, []
+        if self._acknowledging is not None:
+            self._acknowledging.cancel()
+            self._acknowledging = None
         # Runs to cancel go behind those that are assigned.
         cancels: list[HeldRun] = []
         if not self._runs:
