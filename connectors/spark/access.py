@@ -79,6 +79,19 @@ class DriverAccess:
         nearest = difflib.get_close_matches(path.rpartition("/")[2], names, n=_LOGS_NAMED_MAX, cutoff=0.0)
         return f"known: {', '.join(nearest)}" if names else "it knows no logs at all"
 
+    def logs(self) -> list[str]:
+        """Return the names of all logs under the options' `rsmRoot`, ascending; no older than this call."""
+
+        async def ask(client: LedgerClient) -> list[str]:
+            folder = chain_path("", self._options.rsm_root).rstrip("/")
+            await client.store.sync(folder)
+            try:
+                return sorted(await client.store.children(folder))
+            except NoNodeError:
+                return []
+
+        return self._call(ask)
+
     def metadata(self, ledger_id: int) -> LedgerMetadata:
         """Read a ledger's metadata, no older than this call.
 
@@ -158,7 +171,8 @@ class DriverAccess:
     def _connected(self) -> LedgerClient:
         if self._client is None:
             self._thread = self._thread or LoopThread("ledger-driver")
-            self._client = self._thread.run(LedgerClient.connect(self._options.metadata_uri))
+            connect = LedgerClient.connect(self._options.metadata_uri, zk_auth_file=self._options.zk_auth_file)
+            self._client = self._thread.run(connect)
         return self._client
 
     async def _handle(self, client: LedgerClient, ledger_id: int) -> ReadHandle:

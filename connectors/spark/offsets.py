@@ -1,28 +1,36 @@
 """Offsets as Spark keeps them: canonical JSON of the next position in each log or ledger.
 
-A log:    ``{"version": 1, "log": {"orders": {"ledger": 3, "entry": 7, "revision": 1234}}}``
+Logs:     ``{"version": 1, "log": {"orders": {"ledger": 3, "entry": 7, "revision": 1234}}}``
 Ledgers:  ``{"version": 1, "ledgers": {"17": 5, "18": 0}}``
 
-Spark compares the text, so equal offsets must have equal text: keys stand in this order, ledgers in ascending order,
-and a position moves only when an entry has been passed. `entry` is the next entry, `revision` the next record: it may
-lie inside that entry (``startingOffsets=latest-1000``). ``ledger`` is -1 for a log that has no ledger yet. The end of
-a ledger and the begin of the next one are the same place; it is written as the end of the older one.
+Spark compares the text, so equal offsets must have equal text: keys stand in this order, logs and ledgers in ascending
+order, and a position moves only when an entry has been passed. `entry` is the next entry, `revision` the next record:
+it may lie inside that entry (``startingOffsets=latest-1000``). ``ledger`` is -1 for a log that has no ledger yet. The
+end of a ledger and the begin of the next one are the same place; it is written as the end of the older one.
+
+A log that is still in the snapshot that its query began with has ``{"snapshot": {"version": 12, "revision": 1000,
+"row": 16384}}`` instead: version of the lake's table, revision of the state, next row of it. Connectors that know no
+snapshots refuse such an offset, as they do one of several logs: the version need not be raised for that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from connectors.errors import SparkOffsetError
 
 __all__ = [
     "OFFSET_VERSION",
     "LogOffset",
+    "LogPosition",
+    "SnapshotOffset",
     "decode_ledger_offsets",
     "decode_log_offset",
+    "decode_log_offsets",
     "encode_ledger_offsets",
     "encode_log_offset",
+    "encode_log_offsets",
 ]
 
 OFFSET_VERSION = 1
@@ -44,31 +52,90 @@ class LogOffset(NamedTuple):
     revision: int
 
 
+class SnapshotOffset(NamedTuple):
+    """Next row of the snapshot that a query of a log begins with.
+
+    Attributes:
+        version: Of the Delta table that holds the log's snapshots.
+        revision: Of the last record in the state.
+        row: Next row, counted over the snapshot's files in the order of their names; always the first of a row group.
+
+    """
+
+    version: int
+    revision: int
+    row: int
+
+
+LogPosition: TypeAlias = LogOffset | SnapshotOffset
+"""Where a query stands in one log."""
+
+
 def encode_log_offset(log: str, offset: LogOffset) -> dict[str, Any]:
-    """Return the dict that Spark writes as JSON."""
-    ledger_id, entry_id, revision = offset
-    return {
-        "version": OFFSET_VERSION,
-        "log": {log: {"ledger": ledger_id, "entry": entry_id, "revision": revision}},
-    }
+    """Return the dict that Spark writes as JSON, of one log."""
+    return encode_log_offsets({log: offset})
+
+
+def encode_log_offsets(positions: Mapping[str, LogPosition]) -> dict[str, Any]:
+    """Return the dict that Spark writes as JSON.
+
+    Args:
+        positions: By log.
+
+    """
+    return {"version": OFFSET_VERSION, "log": {log: _encoded(positions[log]) for log in sorted(positions)}}
+
+
+def _encoded(position: LogPosition) -> dict[str, Any]:
+    if isinstance(position, SnapshotOffset):
+        version, revision, row = position
+        return {"snapshot": {"version": version, "revision": revision, "row": row}}
+    ledger_id, entry_id, revision = position
+    return {"ledger": ledger_id, "entry": entry_id, "revision": revision}
 
 
 def decode_log_offset(log: str, offset: Mapping[str, Any]) -> LogOffset:
-    """Read an offset back.
+    """Read an offset of one log back.
 
     Raises:
-        SparkOffsetError: It is of another version, of another log, or no offset at all.
+        SparkOffsetError: It is of another version, of another log, in a snapshot, or no offset at all.
+
+    """
+    found = decode_log_offsets(offset)
+    if list(found) != [log]:
+        raise SparkOffsetError(
+            f"the checkpoint's offset is {_brief(offset)}, the query reads log {log}: use another checkpoint location"
+        )
+    position = found[log]
+    if isinstance(position, SnapshotOffset):
+        raise SparkOffsetError(f"{_brief(offset)} lies in a snapshot, not in the log")
+    return position
+
+
+def decode_log_offsets(offset: Mapping[str, Any]) -> dict[str, LogPosition]:
+    """Read an offset back: positions by log, in ascending order.
+
+    Raises:
+        SparkOffsetError: It is of another version, of ledgers, or no offset at all.
 
     """
     _check_version(offset)
     by_log = offset.get("log")
-    if not isinstance(by_log, dict) or list(by_log) != [log]:
+    if not isinstance(by_log, dict):
         raise SparkOffsetError(
-            f"the checkpoint's offset is {_brief(offset)}, the query reads log {log}: use another checkpoint location"
+            f"the checkpoint's offset is {_brief(offset)}, the query reads logs: use another checkpoint location"
         )
-    position = by_log[log]
+    return {log: _decoded(by_log[log], offset) for log in sorted(by_log)}
+
+
+def _decoded(position: Any, offset: Mapping[str, Any]) -> LogPosition:
+    found: LogPosition
     try:
-        found = LogOffset(position["ledger"], position["entry"], position["revision"])
+        if "snapshot" in position:
+            inner = position["snapshot"]
+            found = SnapshotOffset(inner["version"], inner["revision"], inner["row"])
+        else:
+            found = LogOffset(position["ledger"], position["entry"], position["revision"])
     except (KeyError, TypeError) as error:
         raise SparkOffsetError(f"{_brief(offset)} is no offset of a log: {error!r}") from error
     if not all(type(number) is int for number in found):

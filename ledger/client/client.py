@@ -91,6 +91,7 @@ class LedgerClient:
         *,
         settings: ClientSettings | None = None,
         session_timeout_ms: int = 10_000,
+        zk_auth_file: str | None = None,
     ) -> Self:
         """Connect to a cluster.
 
@@ -99,17 +100,20 @@ class LedgerClient:
             settings: Limits and times; without them, `ClientSettings.from_environment()`.
             session_timeout_ms: Silence after which the metadata store gives this process up; with an elected leader in
                 it, what a failover takes.
+            zk_auth_file: Holds the log-in for ZooKeeper, see `ledger.zk.auth.login_of`; None = what the environment
+                names, if it does.
 
         Raises:
-            UsageError: The address is malformed.
+            UsageError: The address is malformed, or the file with the log-in cannot be used.
             MetadataUnavailableError: No metadata server answers.
 
         """
-        from ledger.zk.session import connect  # noqa: PLC0415 - kazoo only where a real session is opened
+        from ledger.zk.auth import login_of  # noqa: PLC0415 - kazoo only where a real session is opened
+        from ledger.zk.session import connect  # noqa: PLC0415
         from ledger.zk.uri import MetadataUri  # noqa: PLC0415
 
         uri = MetadataUri.of(metadata_uri)
-        store = await connect(uri.hosts, session_timeout_ms=session_timeout_ms)
+        store = await connect(uri.hosts, session_timeout_ms=session_timeout_ms, auth=login_of(zk_auth_file))
         ledgers = LedgerStore(store, uri.ledgers_root)
         rng = random.Random()  # noqa: S311 - spreads load, guards nothing
         chosen = settings or ClientSettings.from_environment()
