@@ -25,6 +25,7 @@ from rsm_spark.runtime import Replica, Role
 from rsm_spark.runtime.folder_lock import locked
 from rsm_spark.runtime.probes import Page, ProbeServer, ProbeSettings, health, readiness
 from rsm_spark.snapshots import SnapshotStore
+from rsm_spark.snapshots.pandas_free import leave_pandas_out
 from rsm_spark.store.service import StoreService, StoreSettings
 
 __all__ = ["SESSION_TIMEOUT_MS", "ReadyNotice", "RunService", "run_store"]
@@ -103,6 +104,7 @@ async def run_store(
 
     """
     began_s = time.monotonic()
+    leave_pandas_out()
     uri = MetadataUri.of(metadata_uri)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
