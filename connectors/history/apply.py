@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -39,6 +40,7 @@ class Applied(NamedTuple):
 
     Attributes:
         revision: Last record that is in the tables, or needs nothing in them.
+        records: Records since the last range that the tables say is in them.
         tasks: Rows written, by table.
         attempts: The same.
         waits: The same.
@@ -49,6 +51,7 @@ class Applied(NamedTuple):
     """
 
     revision: int
+    records: int = 0
     tasks: int = 0
     attempts: int = 0
     waits: int = 0
@@ -138,7 +141,8 @@ class HistoryWriter:
             self._tables.commit(tasks, changed, position)
             self._committed_s, is_due = self._clock(), True
         self._end = batch.end
-        return Applied(batch.end.revision, tasks=len(changed), is_committed=is_due, **written)
+        records = batch.end.revision - tasks.revision
+        return Applied(batch.end.revision, records, tasks=len(changed), is_committed=is_due, **written)
 
     def finish(self) -> None:
         """Write down how far the tables are, if they do not say so yet."""
@@ -146,7 +150,9 @@ class HistoryWriter:
             return
         tasks = self._tables.open("tasks")
         if tasks.revision < self._end.revision:
-            self._tables.commit(tasks, [], self._position(self._end))
+            # Another writer that was quicker is as far, or will be.
+            with contextlib.suppress(CommitFailedError):
+                self._tables.commit(tasks, [], self._position(self._end))
 
     def _position(self, end: RangeEnd) -> HistoryPosition:
         digest = end.prefix_hash.hex() if end.prefix_hash else ""

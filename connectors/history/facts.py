@@ -17,8 +17,18 @@ import pyarrow.compute as pc
 
 from connectors.history.layout import Fact, HistoryLayout
 from connectors.history.words import FactKind
+from rsm_spark.core.machine import MachineDescription, decode_description
 
-__all__ = ["FACTS_DDL", "RECORD_COLUMNS", "FactBatch", "RangeEnd", "fact_reader", "read_facts"]
+__all__ = [
+    "FACTS_DDL",
+    "RECORD_COLUMNS",
+    "FactBatch",
+    "RangeEnd",
+    "descriptions_in",
+    "fact_reader",
+    "facts_before",
+    "read_facts",
+]
 
 RECORD_COLUMNS = ("revision", "ledger_id", "entry_id", "logged_at", "name", "key", "row", "fields", "entry_hash")
 """Columns of `rows=records` that facts are made of."""
@@ -134,3 +144,29 @@ def read_facts(table: pa.Table, after: int) -> FactBatch | None:
         return None
     facts.sort(key=lambda fact: fact.revision)
     return FactBatch(ranges[0][0], ranges[-1][1], facts)
+
+
+def descriptions_in(table: pa.Table) -> list[tuple[int, MachineDescription]]:
+    """Return the descriptions of the machine among facts, with the revisions of their records, ascending."""
+    found = table.filter(
+        pc.equal(table.column("kind"), pa.scalar(int(FactKind.MACHINE_DESCRIBED), pa.int32()))
+    ).to_pylist()
+    packed = sorted((row["revision"], row["values"]) for row in found)
+    return [(revision, decode_description(_DECODER.decode(values)[0])) for revision, values in packed]
+
+
+def facts_before(table: pa.Table, revision: int) -> pa.Table:
+    """Return the facts of the records before this one: as if the micro-batch had ended there."""
+    kept: list[dict[str, Any]] = []
+    for row in table.to_pylist():
+        if row["kind"] == FactKind.RANGE:
+            first, *_ = _DECODER.decode(row["values"])
+            if first >= revision:
+                continue
+            if row["revision"] >= revision:
+                row["revision"] = revision - 1
+                row["values"] = msgspec.msgpack.encode([first, revision - first, -1, -1, None])
+        elif row["revision"] >= revision:
+            continue
+        kept.append(row)
+    return pa.Table.from_pylist(kept, schema=_FACTS_ARROW)

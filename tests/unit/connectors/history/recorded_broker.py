@@ -16,13 +16,16 @@ from broker.core.statuses import TaskStatus
 from broker.core.tables import BROKER_DESCRIPTION, RecordType
 from connectors.history.facts import RECORD_COLUMNS, fact_reader
 from connectors.history.layout import layout_of
-from rsm_spark.core.machine import Fold
-from rsm_spark.core.records import pack
+from rsm_spark.core.machine import Field, FieldType, Fold, RecordDescription, encode_description
+from rsm_spark.core.records import KernelRecord, pack
 from tests.unit.broker_core.driven_broker import DrivenBroker
 
 __all__ = ["RecordedBroker", "acted", "record_columns"]
 
 RECORDS = {record.type: record for record in BROKER_DESCRIPTION.records}
+DESCRIBED = RecordDescription(
+    int(KernelRecord.MACHINE_DESCRIBED), "machine_described", (Field("text", FieldType.BYTES),)
+)
 RETENTION_MS = 5_000
 
 
@@ -42,7 +45,11 @@ class RecordedBroker(DrivenBroker):
         super().__init__(
             BrokerRules(retention_ms=RETENTION_MS, dead_retention_ms=3 * RETENTION_MS, timeout_grace_ms=10)
         )
-        self.logged_ms: list[int] = []
+        # As a leader does, it describes the machine before anything else.
+        described = (encode_description(BROKER_DESCRIPTION),)
+        self.state.fold(KernelRecord.MACHINE_DESCRIBED, None, described, self.now_ms)
+        self.log.append((self.revision, int(KernelRecord.MACHINE_DESCRIBED), described))
+        self.logged_ms: list[int] = [self.now_ms]
         self.shown: dict[int, Any] = {}
         self.purged: dict[int, int] = {}
         self.runs: dict[int, dict[str, Any]] = {}
@@ -94,7 +101,7 @@ def record_columns(log: list[tuple[int, int, tuple[Any, ...]]], logged_ms: list[
     """Return records as columns of `rows=records`."""
     rows = []
     for (revision, kind, fields), at_ms in zip(log, logged_ms, strict=False):
-        record = RECORDS[kind]
+        record = RECORDS.get(kind, DESCRIBED)
         named = dict(zip((field.name for field in record.fields), fields, strict=True))
         has_key, has_row = record.fold != Fold.NONE, record.fold == Fold.UPSERT
         rows.append(
