@@ -264,8 +264,12 @@ class LakeSnapshots:
 
     def manifests(self) -> list[SnapshotManifest]:
         """Return the snapshots, newest revision first; see `SnapshotStore`. Their rows are checked when read."""
-        found = [manifest for version, manifest in self._versions() if version not in self._damaged]
-        return sorted(found, key=lambda manifest: manifest.revision, reverse=True)
+        return [manifest for _, manifest in self.whole_versions()]
+
+    def whole_versions(self) -> list[tuple[int, SnapshotManifest]]:
+        """Return the whole snapshots with the table versions that hold them, newest revision first."""
+        found = [(version, manifest) for version, manifest in self._versions() if version not in self._damaged]
+        return sorted(found, key=lambda one: one[1].revision, reverse=True)
 
     def damaged(self) -> list[SnapshotDamage]:
         """Return what was found damaged so far."""

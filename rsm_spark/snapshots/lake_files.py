@@ -26,7 +26,15 @@ from rsm_spark.errors import CorruptSnapshotError, SnapshotError
 from rsm_spark.snapshots.columns import ROW_GROUP_ROWS, ROW_SCHEMA
 from rsm_spark.snapshots.delta_sync import local_folder
 
-__all__ = ["LakeFile", "add_lake_files", "files_of_version", "read_lake_file", "write_lake_file"]
+__all__ = [
+    "LakeFile",
+    "RowGroup",
+    "add_lake_files",
+    "files_of_version",
+    "groups_of_file",
+    "read_lake_file",
+    "write_lake_file",
+]
 
 _READ_ROWS = 16_384
 
@@ -44,6 +52,19 @@ class LakeFile(msgspec.Struct, frozen=True, array_like=True):
     name: str
     bytes: int
     rows: int
+
+
+class RowGroup(msgspec.Struct, frozen=True):
+    """A part of a file that can be read alone.
+
+    Attributes:
+        rows: Rows in it.
+        bytes: Of its columns, not compressed.
+
+    """
+
+    rows: int
+    bytes: int
 
 
 def files_of_version(place: str, version: int, storage_options: Mapping[str, str] | None = None) -> list[LakeFile]:
@@ -70,8 +91,29 @@ def files_of_version(place: str, version: int, storage_options: Mapping[str, str
     return sorted(files, key=lambda file: file.name)
 
 
+def groups_of_file(place: str, file: LakeFile, storage_options: Mapping[str, str] | None = None) -> list[RowGroup]:
+    """Return the row groups of a file, in order; only its footer is read.
+
+    Raises:
+        CorruptSnapshotError: The file is gone, or is none.
+
+    """
+    try:
+        with _opened(place, file.name, storage_options) as source:
+            footer = pq.read_metadata(source)
+            groups = [footer.row_group(place) for place in range(footer.num_row_groups)]
+            return [RowGroup(group.num_rows, group.total_byte_size) for group in groups]
+    except (DeltaError, OSError, pa.ArrowException, ValueError) as error:
+        raise CorruptSnapshotError(f"{place}: file {file.name} cannot be read: {error}") from error
+
+
 def read_lake_file(
-    place: str, file: LakeFile, columns: Sequence[str], storage_options: Mapping[str, str] | None = None
+    place: str,
+    file: LakeFile,
+    columns: Sequence[str],
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    groups: Sequence[int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file, a few thousand at a time.
 
@@ -80,6 +122,7 @@ def read_lake_file(
         file: Of `files_of_version`.
         columns: To read, in this order.
         storage_options: For `deltalake`.
+        groups: Row groups to read, as they are numbered in the file; None = all.
 
     Raises:
         CorruptSnapshotError: The file is gone, or is none.
@@ -87,7 +130,9 @@ def read_lake_file(
     """
     try:
         with _opened(place, file.name, storage_options) as source:
-            for batch in pq.ParquetFile(source).iter_batches(_READ_ROWS, columns=list(columns)):
+            parquet = pq.ParquetFile(source)
+            wanted = range(parquet.num_row_groups) if groups is None else groups
+            for batch in parquet.iter_batches(_READ_ROWS, row_groups=list(wanted), columns=list(columns)):
                 yield batch.select(list(columns))
     except (DeltaError, OSError, pa.ArrowException, ValueError) as error:
         raise CorruptSnapshotError(f"{place}: file {file.name} cannot be read: {error}") from error
