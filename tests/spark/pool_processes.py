@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyspark
+
 ROOT = Path(__file__).resolve().parents[2]
 JOB = ROOT / "jobs" / "worker_pool.py"
 TASKS = Path(__file__).with_name("pool_tasks.py")
@@ -41,7 +43,7 @@ class PoolProcess:
             "PYSPARK_SUBMIT_ARGS": f"--master {master} {_SMALL} {conf} pyspark-shell",
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(folder / "spark"),
-            "SPARK_WORKER_DIR": str(folder / "executors"),
+            "SPARK_HOME": str(_spark_home(folder / "spark-home")),
             "PYSPARK_PYTHON": sys.executable,
         }
         with self._errors.open("ab") as errors:
@@ -97,6 +99,15 @@ class PoolProcess:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(10)
         self._reader.join(10)
+
+
+def _spark_home(folder: Path) -> Path:
+    """Return an installation of links: executors of a local cluster write into the folder of Spark's own."""
+    if not folder.exists():
+        folder.mkdir()
+        for name in ("bin", "sbin", "jars"):
+            (folder / name).symlink_to(Path(pyspark.__path__[0]) / name)
+    return folder
 
 
 @contextmanager
