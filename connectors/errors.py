@@ -8,6 +8,8 @@
         * `SinkConflictError` other writers kept committing to the table until the time was up
         * `SinkGapError`      the stream goes on after the table's position: records are missing in between
         * `ForeignTableError` the table at this place does not follow this log
+        * `FollowerLagError`  a follower table does not hold a revision in time; names what it holds
+    * `TailTooLongError`      a state lies further behind its snapshot than the driver may fold
     * `SessionSetupError`     a Spark session cannot be started here
 """
 
@@ -16,6 +18,7 @@ from __future__ import annotations
 __all__ = [
     "ConnectorError",
     "DeltaSinkError",
+    "FollowerLagError",
     "ForeignTableError",
     "OptionError",
     "SessionSetupError",
@@ -23,6 +26,7 @@ __all__ = [
     "SinkGapError",
     "SparkOffsetError",
     "StartGoneError",
+    "TailTooLongError",
 ]
 
 
@@ -58,5 +62,22 @@ class ForeignTableError(DeltaSinkError):
     """The table at this place does not follow this log."""
 
 
+class FollowerLagError(DeltaSinkError):
+    """A follower table does not hold a revision in time.
+
+    Attributes:
+        revision: What it holds; None = there is no table.
+
+    """
+
+    def __init__(self, message: str, *, revision: int | None) -> None:
+        super().__init__(message)
+        self.revision = revision
+
+
 class SessionSetupError(ConnectorError):
     """A Spark session cannot be started here."""
+
+
+class TailTooLongError(ConnectorError):
+    """A state lies further behind its snapshot than the driver may fold; the message says what to do."""

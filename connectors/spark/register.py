@@ -5,10 +5,12 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from connectors.spark.source import LedgerSource
+from connectors.state.source import LedgerStateSource
 
 __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make `.format("ledger")` known to a session. Not needed where the package is installed."""
+    """Make `.format("ledger")` and `.format("ledger_state")` known. Not needed where the package is installed."""
     spark.dataSource.register(LedgerSource)
+    spark.dataSource.register(LedgerStateSource)

@@ -14,7 +14,7 @@ import msgspec
 from rsm_spark.core.records import CommandHead, pack
 from rsm_spark.errors import CorruptLogError
 
-__all__ = ["SessionPart", "merge_parts", "session_key"]
+__all__ = ["SessionPart", "is_whole", "merge_parts", "session_key"]
 
 _PART = msgspec.msgpack.Decoder(tuple[int | None, int, int, int, list[tuple[int, bytes]]])
 
@@ -83,3 +83,8 @@ def merge_parts(parts: Iterable[bytes | None]) -> bytes | None:
         return None
     opened, last_ms, answered, sequence, found = merged
     return pack((opened, last_ms, answered, sequence, sorted(found.items())))
+
+
+def is_whole(part: bytes) -> bool:
+    """Return whether a part begins with an opening, so that what was before does not matter."""
+    return _PART.decode(part)[0] is not None

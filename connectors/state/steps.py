@@ -22,7 +22,18 @@ from rsm_spark.core.machine import decode_description
 from rsm_spark.core.records import SESSIONS_TABLE
 from rsm_spark.errors import CorruptLogError
 
-__all__ = ["CHANGE", "CHECKPOINT", "PLACE", "RUN", "STEP_ARROW", "STEP_DDL", "StepPlan", "change_batch", "read_steps"]
+__all__ = [
+    "CHANGE",
+    "CHECKPOINT",
+    "PLACE",
+    "RUN",
+    "STEP_ARROW",
+    "STEP_DDL",
+    "StepPlan",
+    "change_batch",
+    "read_steps",
+    "row_steps",
+]
 
 CHANGE, RUN, CHECKPOINT, PLACE = range(4)
 """Kinds of steps. RUN: `row` is the msgpack of a `Run`. CHECKPOINT: `key` is the digest, `row` the prefix hash,
@@ -189,6 +200,20 @@ def change_batch(changes: list[Change], *, is_summed: bool) -> pa.RecordBatch:
         nothing,
     ]
     return pa.RecordBatch.from_arrays(columns, schema=STEP_ARROW)
+
+
+def row_steps(batches: Iterable[pa.RecordBatch], *, is_summed: bool) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a snapshot as steps: each is a change that nothing came before.
+
+    Args:
+        batches: With the columns `table_name`, `key`, `row` and `revision`.
+        is_summed: See `StepPlan`.
+
+    """
+    for batch in batches:
+        if batch.num_rows:
+            columns = [batch.column(name).to_pylist() for name in ("table_name", "key", "revision", "row")]
+            yield change_batch([Change(*one) for one in zip(*columns, strict=True)], is_summed=is_summed)
 
 
 def _step(kind: int, **values: Any) -> pa.RecordBatch:

@@ -76,11 +76,19 @@ def spark() -> Iterator[SparkSession]:
 class WrittenLog:
     """A log as a leader writes it, driven step by step; also keeps what a reader must find."""
 
-    def __init__(self, name: str, cluster: DevCluster, loop: LoopThread, client: LedgerClient) -> None:
+    def __init__(
+        self,
+        name: str,
+        cluster: DevCluster,
+        loop: LoopThread,
+        client: LedgerClient,
+        machine: MachineDescription = MACHINE,
+    ) -> None:
         self.name = name
         self.metadata_uri = cluster.metadata_uri
         self.log_id = hashlib.sha256(name.encode()).digest()[:16]
         self.revision = 0
+        self.logged_ms = 0
         self.hash = root_hash(self.log_id)
         self.state: dict[bytes, tuple[bytes, int]] = {}
         self.entries: list[tuple[int, int, bytes]] = []
@@ -90,7 +98,7 @@ class WrittenLog:
         self._version: int | None = None
         self._writer: WriteHandle | None = None
         self.roll()
-        self.append([Record(KernelRecord.MACHINE_DESCRIBED, None, (encode_description(MACHINE),))])
+        self.append([Record(KernelRecord.MACHINE_DESCRIBED, None, (encode_description(machine),))])
 
     @property
     def ledger_ids(self) -> list[int]:
@@ -111,6 +119,7 @@ class WrittenLog:
                 self.log_id, 1, self.revision + 1, self.revision, 1_000 + self.revision, len(records), self.hash
             )
             payload = encode_envelope(envelope, encode_records(records))
+            self.logged_ms = envelope.logged_ms
             self.hash = hashlib.sha256(payload).digest()
             for record in records:
                 self.revision += 1
@@ -155,7 +164,7 @@ class WrittenLog:
         if self._writer is not None:
             length = (await self._closed(self._writer)).length
             if tells_end:
-                end = ClosedEnd(self._writer.last_add_confirmed, self.revision, 1, length, self.hash.hex())
+                end = ClosedEnd(self._writer.last_add_confirmed, self.revision, self.logged_ms, length, self.hash.hex())
                 ledgers[-1] = msgspec.structs.replace(ledgers[-1], closed=end)
         self._writer = await self._client.create(ensemble_size=3, write_quorum=2, ack_quorum=2)
         ledgers.append(ChainLedger(self._writer.ledger_id, 0, 1, self.revision + 1))
@@ -209,9 +218,11 @@ def client(cluster: DevCluster, loop: LoopThread) -> Iterator[LedgerClient]:
 
 
 @pytest.fixture
-def make_log(cluster: DevCluster, loop: LoopThread, client: LedgerClient, unique_name: str) -> Callable[[], WrittenLog]:
+def make_log(
+    cluster: DevCluster, loop: LoopThread, client: LedgerClient, unique_name: str
+) -> Callable[..., WrittenLog]:
     names = (f"{unique_name}-{number}" for number in range(100))
-    return lambda: WrittenLog(next(names), cluster, loop, client)
+    return lambda **more: WrittenLog(next(names), cluster, loop, client, **more)
 
 
 @pytest.fixture

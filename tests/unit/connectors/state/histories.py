@@ -9,7 +9,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from rsm_spark.core.digest import digest_bytes
-from rsm_spark.core.envelope import Envelope, encode_envelope, entry_hash
+from rsm_spark.core.envelope import Envelope, decode_envelope, encode_envelope, entry_hash
 from rsm_spark.core.machine import Decision, Field, FieldType, MachineDescription, Row, TableDescription
 from rsm_spark.core.machine import encode_description as described
 from rsm_spark.core.records import CommandHead, KernelRecord, Record, encode_records
@@ -119,8 +119,10 @@ def _of(head: CommandHead) -> tuple[bytes, int, int]:
 class Reference:
     """A log of such entries in memory, and a replica's own state after every record, as the service's code has it."""
 
-    def __init__(self, seed: int, *, checkpoint_every: int = 7, roll_every: int = 11) -> None:
-        self.log_id = bytes([seed % 256]) * 16
+    def __init__(
+        self, seed: int, *, log_id: bytes | None = None, checkpoint_every: int = 7, roll_every: int = 11
+    ) -> None:
+        self.log_id = log_id or bytes([seed % 256]) * 16
         self.state = ReplicatedState(Shop(), self.log_id)
         self.happenings = Happenings(seed)
         # By revision.
@@ -151,23 +153,28 @@ class Reference:
         return records
 
     def append(self, records: Sequence[Record]) -> bytes:
-        """Append an entry of these records, and fold it; return its payload."""
+        """Make an entry of these records, and take it; return its payload."""
         state, logged_ms = self.state, 1_000 + 10 * len(self.entries)
         envelope = Envelope(
             self.log_id, 1, state.revision + 1, state.revision, logged_ms, len(records), state.prefix_hash
         )
         payload = encode_envelope(envelope, encode_records(records))
-        for record in records:
-            state.fold(record.type, record.command, record.fields, logged_ms)
-            self.rows.append(frozenset(state.rows()))
-            self.sums.append((f"{state.digest:032x}", state.row_count))
-            self.logged_ms.append(logged_ms)
-        state.finish_entry(envelope, entry_hash(payload))
         if self._next_entry == self._roll_every:
             self._ledger, self._next_entry = self._ledger + 1, 0
-        self.entries.append((self._ledger, self._next_entry, payload))
+        self.take(records, (self._ledger, self._next_entry, payload))
         self._next_entry += 1
         return payload
+
+    def take(self, records: Sequence[Record], entry: tuple[int, int, bytes]) -> None:
+        """Fold an entry, record by record, so that the states inside it are known too."""
+        state, envelope = self.state, decode_envelope(entry[2])
+        for record in records:
+            state.fold(record.type, record.command, record.fields, envelope.logged_ms)
+            self.rows.append(frozenset(state.rows()))
+            self.sums.append((f"{state.digest:032x}", state.row_count))
+            self.logged_ms.append(envelope.logged_ms)
+        state.finish_entry(envelope, entry_hash(entry[2]))
+        self.entries.append(entry)
 
     def batch(self, begin: int = 0, end: int | None = None) -> pa.RecordBatch:
         """Return entries as the source has them."""

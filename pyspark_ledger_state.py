@@ -1,0 +1,9 @@
+"""What makes `.format("ledger_state")` work after an installation; see `pyspark_ledger`. Never fails to import."""
+
+from __future__ import annotations
+
+from pyspark_ledger import source_or_stand_in
+
+__all__ = ["DefaultSource"]
+
+DefaultSource = source_or_stand_in("ledger_state", "connectors.state.source", "LedgerStateSource", caller=__name__)
