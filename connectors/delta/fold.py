@@ -1,50 +1,43 @@
-"""A micro-batch of records becomes at most one change per key: the last record wins. Pure."""
+"""A micro-batch of records: one unbroken range of the log, and what it does to the tables of the machine. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.errors import DeltaSinkError, SinkGapError
-from rsm_spark.core.digest import row_term, table_prefix
-from rsm_spark.core.machine import Field, FieldType, Fold, TableDescription
-from rsm_spark.core.records import pack
+from connectors.delta.columns import PackedRow
+from connectors.errors import SinkGapError
+from rsm_spark.core.machine import Fold, MachineDescription, decode_description
+from rsm_spark.core.records import KernelRecord
 
-__all__ = [
-    "DELETED_COLUMN",
-    "RECORD_COLUMNS",
-    "REVISION_COLUMN",
-    "BatchEnd",
-    "Changes",
-    "fold_records",
-    "table_schema",
-    "terms_of",
-]
+__all__ = ["RECORD_COLUMNS", "BatchEnd", "LoggedChange", "RecordRange", "differing", "last_rows"]
 
-REVISION_COLUMN = "_revision"
-"""Column of a follower table: revision of the record that last wrote the row."""
+RECORD_COLUMNS = (
+    "revision",
+    "ledger_id",
+    "entry_id",
+    "logged_at",
+    "type",
+    "table_name",
+    "fold",
+    "key",
+    "row",
+    "fields",
+    "entry_hash",
+)
+"""Columns of `rows=records` that followers need; `fields` of descriptions only."""
 
-DELETED_COLUMN = "_deleted"
 
-RECORD_COLUMNS = ("revision", "ledger_id", "entry_id", "table_name", "fold", "key", "row", "entry_hash")
-"""Columns of `rows=records` that the fold needs."""
-
-_ARROW_TYPES: dict[FieldType, pa.DataType] = {
-    FieldType.INT: pa.int64(),
-    FieldType.FLOAT: pa.float64(),
-    FieldType.BOOL: pa.bool_(),
-    FieldType.STR: pa.string(),
-    FieldType.BYTES: pa.binary(),
-}
-_DECODER = msgspec.msgpack.Decoder(list[Any])
+_DESCRIBED = pa.scalar(int(KernelRecord.MACHINE_DESCRIBED), pa.int32())
 
 
 class BatchEnd(NamedTuple):
-    """Last entry of a micro-batch."""
+    """Last record of a range, which ends an entry."""
 
     revision: int
     ledger_id: int
@@ -52,106 +45,129 @@ class BatchEnd(NamedTuple):
     prefix_hash: bytes
 
 
-class Changes(NamedTuple):
-    """What a micro-batch does to a table.
+class LoggedChange(NamedTuple):
+    """One record of a table.
 
     Attributes:
-        rows: One row a key: the table's columns, `_revision` and `_deleted`.
-        end: Where the table is afterwards; None if everything had been applied before.
+        row: What it makes of the row of its key.
+        fold: `upsert` or `delete`.
+        logged_us: Logged time, microseconds since 1970.
 
     """
 
-    rows: pa.Table
-    end: BatchEnd | None
+    row: PackedRow
+    fold: str
+    logged_us: int
 
 
-def table_schema(table: TableDescription) -> pa.Schema:
-    """Return the Arrow schema of a follower table: key, other columns, `_revision`."""
-    names = [field.name for field in (*table.key, *table.row)]
-    if len(set(names)) < len(names) or {REVISION_COLUMN, DELETED_COLUMN} & set(names):
-        raise DeltaSinkError(f"table {table.name}: its columns {', '.join(names)} are not unique, or taken by ours")
-    fields = [_arrow_field(field, is_key=True) for field in table.key]
-    fields += [_arrow_field(field, is_key=False) for field in table.row]
-    return pa.schema([*fields, pa.field(REVISION_COLUMN, pa.int64(), nullable=False)])
-
-
-def _arrow_field(field: Field, *, is_key: bool) -> pa.Field[Any]:
-    return pa.field(field.name, _ARROW_TYPES[field.type], nullable=not is_key)
-
-
-def fold_records(records: pa.Table, table: TableDescription, revision: int) -> Changes:
-    """Fold a micro-batch.
+class RecordRange:
+    """Records of a range of the log, in order.
 
     Args:
-        records: `RECORD_COLUMNS` of all records of a range of the log, in any order.
-        table: The table followed.
-        revision: Last record that is in the table already: it and those before are left out.
+        records: `RECORD_COLUMNS` of all records of the range, in any order; at least one.
 
     Raises:
-        SinkGapError: The records do not go on where the table stands, or have a gap.
-        DeltaSinkError: A value does not fit its column.
+        SinkGapError: Records are missing in between, or the range does not end with an entry.
 
     """
-    ordered = records.sort_by("revision")
-    revisions = ordered.column("revision").to_numpy()
-    new_count = int((revisions > revision).sum())
-    if new_count == 0:
-        return Changes(_changes_table([], [], [], table), None)
-    fresh = ordered.slice(len(revisions) - new_count)
-    first, last = int(revisions[-new_count]), int(revisions[-1])
-    if first != revision + 1 or last - first + 1 != new_count:
-        raise SinkGapError(
-            f"the table ends with record {revision}, the micro-batch has {new_count} records {first} to {last}: "
-            "records are missing in between"
+
+    def __init__(self, records: pa.Table) -> None:
+        revisions = records.column("revision").to_numpy()
+        if (np.diff(revisions) < 0).any():
+            records = records.sort_by("revision")
+            revisions = records.column("revision").to_numpy()
+        self.first, last = int(revisions[0]), int(revisions[-1])
+        if last - self.first + 1 != len(revisions) or (np.diff(revisions) != 1).any():
+            raise SinkGapError(
+                f"the micro-batch has {len(revisions)} records {self.first} to {last}: records are missing in between"
+            )
+        self._records = records
+        tail = records.select(["ledger_id", "entry_id", "entry_hash"]).slice(len(revisions) - 1).to_pylist()[0]
+        if tail["entry_hash"] is None:
+            raise SinkGapError(f"the micro-batch ends with record {last}, inside entry {tail['entry_id']}")
+        self.end = BatchEnd(last, tail["ledger_id"], tail["entry_id"], tail["entry_hash"])
+        self.descriptions = self._described()
+
+    def __len__(self) -> int:
+        """Return how many records it has."""
+        return int(self._records.num_rows)
+
+    def _described(self) -> tuple[tuple[int, MachineDescription], ...]:
+        """Return how the machine is described in this range, with the revisions of these records."""
+        found = self._records.filter(pc.equal(self._records.column("type"), _DESCRIBED))
+        return tuple(
+            (one["revision"], decode_description(msgspec.msgpack.decode(one["fields"])[0]))
+            for one in found.select(["revision", "fields"]).to_pylist()
         )
-    tail = fresh.slice(new_count - 1).to_pylist()[0]
-    end = BatchEnd(last, tail["ledger_id"], tail["entry_id"], tail["entry_hash"])
-    folds = fresh.filter(pc.equal(fresh.column("table_name"), pa.scalar(table.name)))
-    keys: list[Any] = folds.column("key").to_pylist()
-    # Later records overwrite earlier ones: rows are in the order of revisions.
-    last_of = dict(zip(keys, range(len(keys)), strict=True))
-    chosen = folds.take(pa.array(last_of.values(), pa.int64()))
-    rows: list[bytes | None] = chosen.column("row").to_pylist()
-    is_delete = [fold == Fold.DELETE for fold in chosen.column("fold").to_pylist()]
-    packed = [None if gone else row for row, gone in zip(rows, is_delete, strict=True)]
-    written: list[Any] = chosen.column("revision").to_pylist()
-    return Changes(_changes_table(list(last_of), packed, written, table), end)
+
+    def check_follows(self, revision: int, place: str) -> None:
+        """Check that a table that stands at a revision lacks nothing before this range.
+
+        Raises:
+            SinkGapError: It does.
+
+        """
+        if self.first > revision + 1:
+            raise SinkGapError(
+                f"{place}: the table ends with record {revision}, the micro-batch has {len(self)} records "
+                f"{self.first} to {self.end.revision}: records are missing in between"
+            )
+
+    def until(self, revision: int) -> RecordRange | None:
+        """Return the whole entries before a record; None if there are none."""
+        head = self._records.slice(0, max(0, revision - self.first))
+        ends = pc.filter(head.column("revision"), pc.is_valid(head.column("entry_hash")))
+        last: int | None = pc.max(ends).as_py() if len(ends) else None
+        return None if last is None else RecordRange(head.slice(0, last - self.first + 1))
+
+    def holds(self, table: str, after: int, before: int) -> bool:
+        """Return whether there are records of a table between two revisions, exclusive."""
+        first = pc.min(self.of_table(table, after).column("revision")).as_py()
+        return first is not None and first < before
+
+    def of_table(self, table: str, after: int) -> pa.Table:
+        """Return the records of a table after a revision, in order: revision, logged_at, fold, key, row."""
+        fresh = self._records.slice(max(0, after + 1 - self.first))
+        chosen = fresh.filter(pc.equal(fresh.column("table_name"), pa.scalar(table)))
+        return chosen.select(["revision", "logged_at", "fold", "key", "row"])
+
+    def changes(self, table: str, after: int) -> list[LoggedChange]:
+        """Return every change of a table after a revision, in order."""
+        records = self.of_table(table, after)
+        revisions: list[Any] = records.column("revision").to_pylist()
+        times: list[Any] = records.column("logged_at").cast(pa.int64()).to_pylist()
+        folds: list[Any] = records.column("fold").to_pylist()
+        keys: list[Any] = records.column("key").to_pylist()
+        rows: list[Any] = records.column("row").to_pylist()
+        return [
+            LoggedChange(PackedRow(key, None if fold == Fold.DELETE else row, revision), fold, logged_us)
+            for key, row, revision, fold, logged_us in zip(keys, rows, revisions, folds, times, strict=True)
+        ]
 
 
-def _changes_table(
-    keys: Sequence[bytes], rows: Sequence[bytes | None], revisions: Sequence[int], table: TableDescription
-) -> pa.Table:
-    schema = table_schema(table)
-    key_columns = _columns(keys, len(table.key), table.name)
-    row_columns = _columns(rows, len(table.row), table.name)
-    fields = [field.with_nullable(nullable=True) for field in schema] + [pa.field(DELETED_COLUMN, pa.bool_())]
-    columns = [*key_columns, *row_columns, list(revisions), [row is None for row in rows]]
-    try:
-        arrays = [pa.array(column, type=field.type) for column, field in zip(columns, fields, strict=True)]
-    except (pa.ArrowException, TypeError, OverflowError) as error:
-        raise DeltaSinkError(f"table {table.name}: a value does not fit its described column: {error}") from error
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
-
-
-def _columns(packed: Sequence[bytes | None], width: int, table: str) -> list[list[Any]]:
-    nothing = [None] * width
-    values = [nothing if text is None else _DECODER.decode(text) for text in packed]
-    if any(len(value) != width for value in values):
-        raise DeltaSinkError(f"table {table}: a record has another number of columns than the machine describes")
-    return [list(column) for column in zip(*values, strict=True)] if values else [[] for _ in range(width)]
-
-
-def terms_of(rows: pa.Table, table: TableDescription) -> int:
-    """Return the sum of what these rows add to a digest (not reduced).
+def last_rows(records: pa.Table) -> list[PackedRow]:
+    """Return what is left of each key after records of one table: its last row, or none.
 
     Args:
-        rows: The table's key and other columns, by name.
-        table: Its description.
+        records: Of `RecordRange.of_table`.
 
     """
-    prefix = table_prefix(table.name)
-    keys = [rows.column(field.name).to_pylist() for field in table.key]
-    others = [rows.column(field.name).to_pylist() for field in table.row]
-    packed_keys = [pack(values) for values in zip(*keys, strict=True)]
-    packed_rows = [pack(values) for values in zip(*others, strict=True)] if others else [pack(())] * len(packed_keys)
-    return sum(row_term(prefix, key, row) for key, row in zip(packed_keys, packed_rows, strict=True))
+    keys: list[Any] = records.column("key").to_pylist()
+    # Later records overwrite earlier ones: rows are in the order of revisions.
+    last_of = dict(zip(keys, range(len(keys)), strict=True))
+    chosen = records.take(pa.array(last_of.values(), pa.int64()))
+    folds, rows = chosen.column("fold").to_pylist(), chosen.column("row").to_pylist()
+    kept: list[Any] = [None if fold == Fold.DELETE else row for fold, row in zip(folds, rows, strict=True)]
+    revisions: list[Any] = chosen.column("revision").to_pylist()
+    return list(map(PackedRow, last_of, kept, revisions))
+
+
+def differing(rows: list[PackedRow], old: Mapping[bytes, bytes]) -> list[PackedRow]:
+    """Return those rows whose bytes are not what the table has: the others would be written for nothing.
+
+    Args:
+        rows: One a key.
+        old: Rows of the table by key, as far as they are among these keys.
+
+    """
+    return [row for row in rows if old.get(row.key) != row.row]

@@ -1,9 +1,11 @@
-"""A Delta table that follows one table of a replicated machine, written with `deltalake`, without a JVM.
+"""One Delta table that follows one table of a replicated machine, written with `deltalake`, without a JVM.
 
-1. One commit carries the rows, the transaction (application id, revision) and the position: they cannot differ.
-2. A batch is applied by: load a handle, read the transaction's version from it, merge, commit *with that handle*.
-   Delta refuses the commit if the same application committed meanwhile: so two writers cannot apply one batch twice.
-3. What is at or below the transaction's version is left out: running a batch again changes nothing.
+1. A range of records is applied by: load the table, read the transaction from it, decide, commit *with that handle*.
+   Delta refuses the commit if anybody committed meanwhile: so two writers cannot apply one range twice.
+2. What is at or below the transaction's revision is left out: running a range again changes nothing, and a commit whose
+   reply was lost is found when the table is loaded again.
+3. A range that changes no row is held back: the position alone is committed at most every `position_interval_s`, and
+   with `flush`.
 """
 
 from __future__ import annotations
@@ -11,47 +13,43 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake import write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
 
-from connectors.delta.fold import (
-    DELETED_COLUMN,
-    REVISION_COLUMN,
-    BatchEnd,
-    Changes,
-    fold_records,
-    table_schema,
-    terms_of,
-)
-from connectors.delta.position import POSITION_KEY, TablePosition, app_id, decode_position, encode_position
-from connectors.errors import DeltaSinkError, ForeignTableError, SinkConflictError
+from connectors.delta.columns import FollowedTable
+from connectors.delta.fold import RecordRange
+from connectors.delta.modes import RowStep, Standing, mode_named
+from connectors.delta.place import MERGE_MODE, DeltaPlace, Loaded
+from connectors.delta.position import TablePosition
+from connectors.errors import DeltaSinkError, SinkConflictError
 from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes
 from rsm_spark.core.envelope import root_hash
 from rsm_spark.core.machine import TableDescription
 from rsm_spark.snapshots.delta_sync import sync_commit
 
-__all__ = ["Applied", "FollowerTable"]
+__all__ = ["POSITION_INTERVAL_S", "Applied", "FollowerTable"]
 
 _LOGGER = logging.getLogger(__name__)
+_T = TypeVar("_T")
 _CONFLICT_WAIT_S_MAX = 60.0
-_HISTORY_STEPS = (1, 20, 1000)
-_DESCRIPTION_PROPERTY = "rsm.table"
-_LOG_ID_PROPERTY = "rsm.log_id"
+_FAILURES_MAX = 5
+POSITION_INTERVAL_S = 10.0
+"""Commits that only move the position happen at most so often."""
 
 
 class Applied(NamedTuple):
-    """Outcome of one micro-batch.
+    """Outcome of one range of records.
 
     Attributes:
-        position: The table's, afterwards.
+        position: The table's, afterwards; a change of the position alone may still be held back.
         upserted: Rows inserted or changed.
         deleted: Rows that went.
-        is_new: False if every record of the batch had been applied before.
+        is_new: False if every record of the range had been applied before.
+        is_committed: Whether there was a commit.
 
     """
 
@@ -59,6 +57,7 @@ class Applied(NamedTuple):
     upserted: int
     deleted: int
     is_new: bool
+    is_committed: bool
 
 
 class FollowerTable:
@@ -68,7 +67,9 @@ class FollowerTable:
         place: Path or URI of the Delta table.
         log: Name of the log.
         log_id: Its uuid, 32 hex digits.
-        table: The machine's table.
+        table: The machine's table, as it is described where the follower begins.
+        mode: `place.MERGE_MODE` or `place.APPEND_MODE`.
+        position_interval_s: Least time between commits that only move the position; 0 = each range is committed.
         storage_options: For `deltalake`, for object stores.
         clock: Monotonic seconds.
         sleep: Waits so many seconds.
@@ -82,21 +83,34 @@ class FollowerTable:
         log: str,
         log_id: str,
         table: TableDescription,
+        mode: str = MERGE_MODE,
+        position_interval_s: float = POSITION_INTERVAL_S,
         storage_options: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.place = place
         self.table = table
-        self._log = log
-        self._log_id = log_id
-        self._app_id = app_id(log, log_id, table.name)
-        self._storage_options = dict(storage_options) if storage_options else None
-        self._table_id = ""
+        self.mode = mode_named(mode)
+        self.at = DeltaPlace(
+            place, log=log, log_id=log_id, table=table.name, mode=mode, storage_options=storage_options
+        )
+        self._interval_s = position_interval_s
         self._clock = clock
         self._sleep = sleep
-        self._schema = table_schema(table)
-        self._keys = [field.name for field in table.key]
+        # A position that no commit has yet. Invariant: no row differs between the committed one and this.
+        self._held: TablePosition | None = None
+        self._committed_s = clock()
+        self.commit_count = 0
+
+    @property
+    def place(self) -> str:
+        """Path or URI of the Delta table."""
+        return self.at.place
+
+    @property
+    def name(self) -> str:
+        """Name of the machine's table."""
+        return self.table.name
 
     def position(self) -> TablePosition | None:
         """Return where the table is, or None if there is no table yet.
@@ -105,215 +119,246 @@ class FollowerTable:
             ForeignTableError: There is a table that does not follow this log.
 
         """
-        handle = self._load()
-        return None if handle is None else self._position(handle)
+        loaded = self.at.load()
+        return None if loaded is None else self._standing(loaded)
 
-    def open(self) -> TablePosition:
+    def open(self, begin: TablePosition | None = None) -> TablePosition:
         """Return where the table is; create it, empty, if there is none.
+
+        Args:
+            begin: Where other tables of the machine stand when this one appears; None = before the first record.
 
         Raises:
             ForeignTableError: There is a table that does not follow this log.
+            DeltaSinkError: Its columns cannot be those of a Delta table.
 
         """
-        handle = self._load() or self._create()
-        position = self._position(handle)
-        self._table_id = str(handle.metadata().id)
-        return position
+        return self._standing(self._opened(begin))
 
-    @property
-    def table_id(self) -> str:
-        """Id of the Delta table (uuid), another one whenever it is made anew; known after `open`."""
-        return self._table_id
+    def _opened(self, begin: TablePosition | None = None) -> Loaded:
+        loaded = self.at.load()
+        if loaded is None:
+            followed = FollowedTable.described(self.table)
+            self.at.create(followed, self.mode.schema(followed), begin or self.empty_position())
+            loaded = self._reloaded()
+            self._sync(loaded)
+        return loaded
 
-    def apply(self, records: pa.Table) -> Applied:
-        """Apply a micro-batch; create the table with the first one.
+    def begin(
+        self, followed: FollowedTable, position: TablePosition, rows: pa.RecordBatchReader, *, replaces: bool
+    ) -> None:
+        """Make the table with rows of a snapshot, in one commit.
 
         Args:
-            records: `fold.RECORD_COLUMNS` of all records of a range of the log, in any order.
+            followed: Its columns.
+            position: Of the snapshot, with digest and count of these rows.
+            rows: In the mode's schema.
+            replaces: Write over the table that is there; else it is left as it is if somebody else has made it.
+
+        """
+        if not replaces and self.at.load() is not None:
+            return
+        self.at.create(followed, self.mode.schema(followed), position, rows, replaces=replaces)
+        self._held = None
+        self._sync(self._reloaded())
+
+    def empty_position(self) -> TablePosition:
+        """Return the position before the first record of the log."""
+        return TablePosition(
+            self.at.log,
+            self.at.log_id,
+            self.name,
+            revision=0,
+            ledger=-1,
+            entry=-1,
+            prefix_hash=root_hash(bytes.fromhex(self.at.log_id)).hex(),
+            digest=digest_bytes(0).hex(),
+            row_count=0,
+        )
+
+    def apply(self, records: pa.Table | RecordRange) -> Applied:
+        """Apply a range of the log; create the table with the first one.
+
+        Where the machine's description in the range adds columns, the table gets them in the same commit. If it changes
+        otherwise, what lies before is committed, then the error is raised.
+
+        Args:
+            records: `fold.RECORD_COLUMNS` of all records of the range, in any order.
 
         Raises:
             SinkGapError: The records do not go on where the table stands.
             SinkConflictError: Other writers kept committing until the time was up.
+            DeltaSinkError: The table is described otherwise, a value does not fit, or the store fails again and again.
             ForeignTableError: The table does not follow this log.
 
         """
+        span = records if isinstance(records, RecordRange) else RecordRange(records)
+        what = f"records {span.first} to {span.end.revision}"
+        applied, problem = self._persist(lambda: self._try(span), what)
+        if problem is not None:
+            self.flush()
+            raise problem
+        return applied
+
+    def flush(self, *, only_due: bool = False) -> TablePosition | None:
+        """Commit a position that is held back; return where the table stands.
+
+        Args:
+            only_due: Only if the last commit is older than the interval; else return None.
+
+        """
+        if only_due and (self._held is None or not self._is_due()):
+            return None
+        return self._persist(self._try_flush, "the position")
+
+    def _is_due(self) -> bool:
+        return self._clock() - self._committed_s >= self._interval_s
+
+    def restate(self, position: TablePosition) -> None:
+        """Commit a position anew whose own commit is gone from the history; it must name the same rows."""
+        loaded = self._reloaded()
+        if position.revision == loaded.revision:
+            self._write(loaded, position)
+
+    def _persist(self, attempt: Callable[[], _T], what: str) -> _T:
+        """Try until it is done: conflicts for `_CONFLICT_WAIT_S_MAX`, failures of the store a few times.
+
+        Each attempt loads the table: one that was done without our knowing of it is found done.
+        """
         deadline = self._clock() + _CONFLICT_WAIT_S_MAX
-        delay_s = 0.05
+        failures, delay_s = 0, 0.05
         while True:
-            handle = self._load() or self._create()
-            before = self._position(handle)
-            changes = fold_records(records, self.table, before.revision)
-            if changes.end is None:
-                return Applied(before, 0, 0, is_new=False)
-            after, upserted, deleted = self._following(handle, before, changes, changes.end)
             try:
-                self._commit(handle, changes, after, changes_rows=bool(upserted or deleted))
+                return attempt()
             except CommitFailedError as error:
                 if self._clock() >= deadline:
                     raise SinkConflictError(
-                        f"{self.place}: records {before.revision + 1} to {after.revision} could not be committed for "
-                        f"{_CONFLICT_WAIT_S_MAX:.0f} s: others kept committing to the table ({error})"
+                        f"{self.place}: {what} could not be committed for {_CONFLICT_WAIT_S_MAX:.0f} s: others kept "
+                        f"committing to the table ({error})"
                     ) from error
-                _LOGGER.info("another writer committed first, merging again", extra={"table": self.place})
-                self._sleep(delay_s)
-                delay_s = min(2 * delay_s, 2.0)
-                continue
-            sync_commit(self.place, handle.version())
-            return Applied(after, upserted, deleted, is_new=True)
+                _LOGGER.info("another writer committed first, deciding again", extra={"table": self.place})
+            except (DeltaError, OSError) as error:
+                failures += 1
+                if failures >= _FAILURES_MAX:
+                    raise DeltaSinkError(
+                        f"{self.place}: {what} could not be committed, {failures} attempts failed; the last one with: "
+                        f"{error}"
+                    ) from error
+                _LOGGER.warning("committing to %s failed, trying again: %s", self.place, error)
+            self._sleep(delay_s)
+            delay_s = min(2 * delay_s, 2.0)
 
-    def _load(self) -> DeltaTable | None:
-        try:
-            return DeltaTable(self.place, storage_options=self._storage_options)
-        except TableNotFoundError:
+    def _try(self, span: RecordRange) -> tuple[Applied, DeltaSinkError | None]:
+        loaded = self._opened()
+        before = self._standing(loaded)
+        if span.end.revision <= before.revision:
+            self._sync(loaded)
+            return Applied(before, 0, 0, is_new=False, is_committed=False), None
+        span.check_follows(before.revision, self.place)
+        part, followed, problem = self._fitting(span, loaded.followed, before)
+        if part is None or part.end.revision <= before.revision:
+            return Applied(before, 0, 0, is_new=False, is_committed=False), problem
+        at = Standing(before.revision, int(before.digest, 16), before.row_count)
+        step = self.mode.step(loaded, followed, part, at)
+        after = self._after(before, part, step)
+        is_quiet = step.rows.num_rows == 0 and followed == loaded.followed
+        if is_quiet and not self._is_due():
+            self._held = after
+            return Applied(after, 0, 0, is_new=True, is_committed=False), problem
+        self._write(loaded, after, step, followed)
+        return Applied(after, step.upserted, step.deleted, is_new=True, is_committed=True), problem
+
+    def _try_flush(self) -> TablePosition | None:
+        loaded = self.at.load()
+        if loaded is None:
             return None
+        position = self._standing(loaded)
+        if position is self._held:
+            self._write(loaded, position)
+        return position
 
-    def _create(self) -> DeltaTable:
-        """Create the empty table, with position 0 in its first commit."""
-        empty = TablePosition(
-            self._log,
-            self._log_id,
-            self.table.name,
-            revision=0,
-            ledger=-1,
-            entry=-1,
-            prefix_hash=root_hash(bytes.fromhex(self._log_id)).hex(),
-            digest=digest_bytes(0).hex(),
-            row_count=0,
-        )
-        try:
-            return DeltaTable.create(
-                self.place,
-                self._schema,
-                mode="error",
-                name=self.table.name,
-                configuration={
-                    _LOG_ID_PROPERTY: self._log_id,
-                    _DESCRIPTION_PROPERTY: msgspec.json.encode(self.table).decode(),
-                },
-                storage_options=self._storage_options,
-                commit_properties=self._properties(empty),
-                raise_if_key_not_exists=False,
-            )
-        except DeltaError:
-            # Somebody else created it meanwhile, or it cannot be made at all: then loading says why.
-            return DeltaTable(self.place, storage_options=self._storage_options)
+    def _fitting(
+        self, span: RecordRange, stored: FollowedTable, before: TablePosition
+    ) -> tuple[RecordRange | None, FollowedTable, DeltaSinkError | None]:
+        """Return how far the range can be applied, the columns then, and why it cannot beyond."""
+        followed = stored
+        for at, machine in span.descriptions:
+            if at <= before.revision:
+                continue
+            table = next((one for one in machine.tables if one.name == self.name), None)
+            if table is None and not before.row_count and not span.holds(self.name, before.revision, at):
+                continue  # It is not described yet.
+            try:
+                followed = followed.widened(table, at)
+            except DeltaSinkError as error:
+                return span.until(at), followed, error
+        return span, followed, None
 
-    def _position(self, handle: DeltaTable) -> TablePosition:
-        log_id = handle.metadata().configuration.get(_LOG_ID_PROPERTY)
-        revision = handle.transaction_version(self._app_id)
-        if log_id != self._log_id or revision is None:
-            whose = f"follows the log with id {log_id}" if log_id else "follows no log"
-            raise ForeignTableError(
-                f"{self.place}: this Delta table {whose}, or another table of it; table {self.table.name} of log "
-                f"{self._log} has id {self._log_id}: choose another place or remove the table"
-            )
-        described = handle.metadata().configuration.get(_DESCRIPTION_PROPERTY, "")
-        if described != msgspec.json.encode(self.table).decode():
-            raise DeltaSinkError(
-                f"{self.place}: the machine describes table {self.table.name} otherwise than when this Delta table was "
-                f"made (then {described}): materialize into a new place"
-            )
-        return self._last_position(handle, revision)
-
-    def _last_position(self, handle: DeltaTable, revision: int) -> TablePosition:
-        """Find the position in the history: other writers (OPTIMIZE) may have committed on top of it."""
-        for limit in _HISTORY_STEPS:
-            for commit in handle.history(limit):
-                text = commit.get(POSITION_KEY)
-                if commit.get("operation") == "RESTORE":
-                    raise ForeignTableError(
-                        f"{self.place}: it was restored to an older version, its rows are not those of revision "
-                        f"{revision}: make it anew"
-                    )
-                if text is None:
-                    continue
-                position = decode_position(text, place=self.place)
-                if position.revision != revision:
-                    raise ForeignTableError(
-                        f"{self.place}: its transaction stands at {revision}, its last position at "
-                        f"{position.revision}: somebody else changed it; make it anew"
-                    )
-                return position
-        # The history was cleaned away; the transaction is kept for ever, and rows can be summed up again.
-        rows = handle.to_pyarrow_table()
-        digest = terms_of(rows, self.table) % DIGEST_MODULUS
-        return TablePosition(
-            self._log, self._log_id, self.table.name, revision, -1, -1, "", digest_bytes(digest).hex(), rows.num_rows
-        )
-
-    def _following(
-        self, handle: DeltaTable, before: TablePosition, changes: Changes, end: BatchEnd
-    ) -> tuple[TablePosition, int, int]:
-        """Return the position after the changes, how many rows they write and how many they remove."""
-        written = changes.rows.filter(pc.invert(changes.rows.column(DELETED_COLUMN)))
-        old = self._old_rows(handle, changes.rows)
-        deleted = len(self._key_set(old) - self._key_set(written))
-        digest = int(before.digest, 16) + terms_of(written, self.table) - terms_of(old, self.table)
-        after = TablePosition(
-            self._log,
-            self._log_id,
-            self.table.name,
+    def _after(self, before: TablePosition, span: RecordRange, step: RowStep) -> TablePosition:
+        end = span.end
+        return msgspec.structs.replace(
+            before,
             revision=end.revision,
             ledger=end.ledger_id,
             entry=end.entry_id,
             prefix_hash=end.prefix_hash.hex(),
-            digest=digest_bytes(digest % DIGEST_MODULUS).hex(),
-            row_count=before.row_count + written.num_rows - old.num_rows,
+            digest=digest_bytes(step.digest % DIGEST_MODULUS).hex(),
+            row_count=step.row_count,
         )
-        return after, written.num_rows, deleted
 
-    def _key_set(self, rows: pa.Table) -> set[tuple[Any, ...]]:
-        return set(zip(*(rows.column(name).to_pylist() for name in self._keys), strict=True))
-
-    def _old_rows(self, handle: DeltaTable, changed: pa.Table) -> pa.Table:
-        """Return the rows that the table has for the changed keys."""
-        names = [field.name for field in (*self.table.key, *self.table.row)]
-        if changed.num_rows == 0:
-            return self._schema.empty_table().select(names)
-        wanted = pc.unique(changed.column(self._keys[0]))
-        schema = pa.schema([self._schema.field(name).with_nullable(nullable=True) for name in names])
-        near: list[pa.Table] = [schema.empty_table()]
-        # Streamed: only the rows that match are held, whatever the size of the table.
-        for batch in pa.RecordBatchReader.from_stream(handle.scan(columns=names)):
-            rows = pa.Table.from_batches([batch]).select(names).cast(schema)
-            near.append(rows.filter(pc.is_in(rows.column(self._keys[0]), value_set=wanted)))
-        found = pa.concat_tables(near)
-        if len(self._keys) > 1:
-            found = found.join(changed.select(self._keys), keys=self._keys, join_type="left semi")
-        return found
-
-    def _commit(self, handle: DeltaTable, changes: Changes, after: TablePosition, *, changes_rows: bool) -> None:
-        properties = self._properties(after)
-        if not changes_rows:
+    def _write(
+        self,
+        loaded: Loaded,
+        after: TablePosition,
+        step: RowStep | None = None,
+        followed: FollowedTable | None = None,
+    ) -> None:
+        """Commit a step, or the position alone."""
+        followed = followed or loaded.followed
+        widens = followed != loaded.followed
+        properties = self.at.properties(after)
+        if step is not None and step.rows.num_rows:
+            self.mode.write(loaded.handle, followed, step, properties, widens=widens)
+        else:
             # A merge that changes nothing commits nothing; the position must move all the same.
-            write_deltalake(handle, self._schema.empty_table(), mode="append", commit_properties=properties)
-            return
-        values = {field.name: f"s.`{field.name}`" for field in self.table.row}
-        values[REVISION_COLUMN] = f"s.{REVISION_COLUMN}"
-        everything = {**{name: f"s.`{name}`" for name in self._keys}, **values}
-        (
-            handle.merge(
-                changes.rows,
-                " AND ".join(f"t.`{name}` = s.`{name}`" for name in self._keys),
-                source_alias="s",
-                target_alias="t",
-                commit_properties=properties,
-            )
-            .when_matched_delete(f"s.{DELETED_COLUMN}")
-            .when_matched_update(values, predicate=f"NOT s.{DELETED_COLUMN}")
-            .when_not_matched_insert(everything, predicate=f"NOT s.{DELETED_COLUMN}")
-            .execute()
-        )
+            empty = self.mode.schema(followed).empty_table()
+            mode: Literal["merge"] | None = "merge" if widens else None
+            write_deltalake(loaded.handle, empty, mode="append", schema_mode=mode, commit_properties=properties)
+        self._held = None
+        self._committed_s = self._clock()
+        self.commit_count += 1
+        self._sync(loaded)
 
-    def _properties(self, position: TablePosition) -> CommitProperties:
-        return CommitProperties(
-            custom_metadata={
-                POSITION_KEY: encode_position(position),
-                # Spark's DESCRIBE HISTORY shows this one.
-                "userMetadata": f"log {position.log}, up to revision {position.revision} "
-                f"(ledger {position.ledger}, entry {position.entry}), digest {position.digest}",
-            },
-            # A retry inside would merge against rows that this handle has not seen.
-            max_commit_retries=0,
-            app_transactions=[Transaction(self._app_id, position.revision)],
+    def _sync(self, loaded: Loaded) -> None:
+        try:
+            sync_commit(self.place, loaded.handle.version())
+        except OSError as error:
+            # Not one to try again: what the table shows may not be on the disk.
+            raise DeltaSinkError(f"{self.place}: a commit could not be synced to the disk: {error}") from error
+
+    def _reloaded(self) -> Loaded:
+        loaded = self.at.load()
+        if loaded is None:
+            raise DeltaSinkError(f"{self.place}: the table is gone that was there a moment ago")
+        return loaded
+
+    def _standing(self, loaded: Loaded) -> TablePosition:
+        """Return where the table stands: what its commits say, or the position that is held back."""
+        committed = loaded.position or self._summed(loaded)
+        held = self._held
+        if held is not None and committed.revision < held.revision and committed.digest == held.digest:
+            return held
+        self._held = None
+        return committed
+
+    def _summed(self, loaded: Loaded) -> TablePosition:
+        """Sum the rows up: the history was cleared away, but the transaction is kept for ever."""
+        rows = loaded.handle.to_pyarrow_table()
+        digest = self.mode.sum(loaded.followed, rows) % DIGEST_MODULUS
+        return msgspec.structs.replace(
+            self.empty_position(),
+            revision=loaded.revision,
+            prefix_hash="",
+            digest=digest_bytes(digest).hex(),
+            row_count=rows.num_rows,
         )

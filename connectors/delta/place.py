@@ -1,0 +1,217 @@
+"""A Delta table at a place: what it says of itself, and commits that carry the position with the rows.
+
+1. One commit carries the rows, the transaction (application id, revision), the position, and new columns if there are
+   any: they cannot differ.
+2. A commit is made with the handle whose transaction was read, and is refused if anybody committed meanwhile.
+3. Maintenance carries the position too, so that clearing old commits away never takes the last one that names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from connectors.delta.columns import FollowedTable
+from connectors.delta.position import POSITION_KEY, TablePosition, app_id, decode_position, encode_position
+from connectors.errors import DeltaSinkError, ForeignTableError
+from rsm_spark.core.machine import TableDescription
+
+__all__ = ["APPEND_MODE", "MERGE_MODE", "DeltaPlace", "Loaded", "find_follower", "find_position"]
+
+MERGE_MODE = "merge"
+"""The table is the machine's table: a row a key."""
+
+APPEND_MODE = "append"
+"""The table is its history: a row a change."""
+
+_HISTORY_STEPS = (1, 20, 1000)
+_DESCRIPTION_PROPERTY = "rsm.table"
+_LOG_ID_PROPERTY = "rsm.log_id"
+_MODE_PROPERTY = "rsm.mode"
+_APP_PROPERTY = "rsm.app_id"
+
+
+class Loaded(NamedTuple):
+    """A table as it was at one moment.
+
+    Attributes:
+        handle: Of that version.
+        position: Where it stands; None if the commits that told it are gone, then only `revision` is known.
+        revision: Of its transaction.
+        followed: Its columns.
+
+    """
+
+    handle: DeltaTable
+    position: TablePosition | None
+    revision: int
+    followed: FollowedTable
+
+
+class DeltaPlace:
+    """Where the table of one machine's table is.
+
+    Args:
+        place: Path or URI.
+        log: Name of the log.
+        log_id: Its uuid, 32 hex digits.
+        table: Name of the machine's table.
+        mode: `MERGE_MODE` or `APPEND_MODE`.
+        storage_options: For `deltalake`, for object stores.
+
+    """
+
+    def __init__(
+        self, place: str, *, log: str, log_id: str, table: str, mode: str, storage_options: Mapping[str, str] | None
+    ) -> None:
+        self.place = place
+        self.log = log
+        self.log_id = log_id
+        self.table = table
+        self.mode = mode
+        self._app_id = app_id(log, log_id, table)
+        self._storage_options = dict(storage_options) if storage_options else None
+
+    def load(self) -> Loaded | None:
+        """Return the table as it is now, or None if there is none.
+
+        Raises:
+            ForeignTableError: It does not follow this table of this log, or somebody else changed it.
+            DeltaSinkError: It was made in another mode.
+
+        """
+        try:
+            handle = DeltaTable(self.place, storage_options=self._storage_options)
+        except TableNotFoundError:
+            return None
+        properties = handle.metadata().configuration
+        log_id = properties.get(_LOG_ID_PROPERTY)
+        revision = handle.transaction_version(self._app_id)
+        if log_id != self.log_id or revision is None:
+            whose = f"follows the log with id {log_id}" if log_id else "follows no log"
+            raise ForeignTableError(
+                f"{self.place}: this Delta table {whose}, or another table of it; table {self.table} of log "
+                f"{self.log} has id {self.log_id}: choose another place or remove the table"
+            )
+        mode = properties.get(_MODE_PROPERTY, MERGE_MODE)
+        if mode != self.mode:
+            raise DeltaSinkError(
+                f"{self.place}: this table was made in mode {mode}, mode {self.mode} was asked for: choose another "
+                f"place, or go on with --mode {mode}"
+            )
+        described = msgspec.json.decode(properties.get(_DESCRIPTION_PROPERTY, ""), type=TableDescription)
+        fields: list[dict[str, Any]] = msgspec.json.decode(handle.schema().to_json())["fields"]
+        followed = FollowedTable.stored(described, fields)
+        return Loaded(handle, find_position(handle, self.place, revision), revision, followed)
+
+    def create(
+        self,
+        followed: FollowedTable,
+        schema: pa.Schema,
+        position: TablePosition,
+        rows: pa.RecordBatchReader | None = None,
+        *,
+        replaces: bool = False,
+    ) -> None:
+        """Make the table, or do nothing if somebody else has made it meanwhile.
+
+        Args:
+            followed: Its columns.
+            schema: Arrow schema of the Delta table.
+            position: Where it begins; in its first commit.
+            rows: What it begins with; what they raise reaches the caller, and no table is made.
+            replaces: Write over the table that is there, in one commit.
+
+        """
+        described = TableDescription(followed.name, followed.key, tuple(column.field for column in followed.row))
+        common: dict[str, Any] = {
+            "name": followed.name,
+            "configuration": {
+                _LOG_ID_PROPERTY: self.log_id,
+                _DESCRIPTION_PROPERTY: msgspec.json.encode(described).decode(),
+                _MODE_PROPERTY: self.mode,
+                _APP_PROPERTY: self._app_id,
+            },
+            "storage_options": self._storage_options,
+            "commit_properties": self.properties(position),
+        }
+        try:
+            if rows is None:
+                DeltaTable.create(self.place, schema, mode="error", raise_if_key_not_exists=False, **common)
+            elif replaces:
+                write_deltalake(self.place, rows, mode="overwrite", schema_mode="overwrite", **common)
+            else:
+                write_deltalake(self.place, rows, mode="error", **common)
+        except DeltaError:
+            # Somebody else created it meanwhile, or it cannot be made at all: then loading says why.
+            DeltaTable(self.place, storage_options=self._storage_options)
+
+    def properties(self, position: TablePosition, *, moves: bool = True) -> CommitProperties:
+        """Return what a commit carries besides rows.
+
+        Args:
+            position: The table's, afterwards.
+            moves: False for maintenance: the transaction stays as it is.
+
+        """
+        return CommitProperties(
+            custom_metadata={
+                POSITION_KEY: encode_position(position),
+                # Spark's DESCRIBE HISTORY shows this one.
+                "userMetadata": f"log {position.log}, up to revision {position.revision} "
+                f"(ledger {position.ledger}, entry {position.entry}), digest {position.digest}",
+            },
+            # A retry inside would commit on top of rows that this handle has not seen.
+            max_commit_retries=0,
+            app_transactions=[Transaction(self._app_id, position.revision)] if moves else None,
+        )
+
+
+def find_position(handle: DeltaTable, place: str, revision: int) -> TablePosition | None:
+    """Find the position in the history: others (OPTIMIZE) may have committed on top of it; None if it is cleared away.
+
+    Raises:
+        ForeignTableError: The table was restored to an older version, or somebody else changed it.
+
+    """
+    for limit in _HISTORY_STEPS:
+        for commit in handle.history(limit):
+            text = commit.get(POSITION_KEY)
+            if commit.get("operation") == "RESTORE":
+                raise ForeignTableError(
+                    f"{place}: it was restored to an older version, its rows are not those of revision "
+                    f"{revision}: make it anew"
+                )
+            if text is None:
+                continue
+            position = decode_position(text, place=place)
+            if position.revision != revision:
+                raise ForeignTableError(
+                    f"{place}: its transaction stands at {revision}, its last position at "
+                    f"{position.revision}: somebody else changed it; make it anew"
+                )
+            return position
+    return None
+
+
+def find_follower(handle: DeltaTable, place: str) -> str:
+    """Return the application id of a follower table's transactions.
+
+    Raises:
+        ForeignTableError: The table follows no log.
+
+    """
+    known = handle.metadata().configuration.get(_APP_PROPERTY)
+    if known:
+        return str(known)
+    for commit in handle.history(_HISTORY_STEPS[-1]):  # Made before tables said it.
+        text = commit.get(POSITION_KEY)
+        if text is not None:
+            position = decode_position(text, place=place)
+            return app_id(position.log, position.log_id, position.table)
+    raise ForeignTableError(f"{place}: this Delta table follows no log: it has no position of ours")

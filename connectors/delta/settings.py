@@ -1,0 +1,102 @@
+"""What a run that materializes is asked for, and what it says of itself."""
+
+from __future__ import annotations
+
+import msgspec
+
+from connectors.delta.follower import POSITION_INTERVAL_S
+from connectors.delta.place import MERGE_MODE
+from connectors.delta.position import TablePosition
+
+__all__ = ["MaterializeSettings", "Progress", "Summary"]
+
+
+class MaterializeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What to materialize, and how.
+
+    Attributes:
+        log: Name of the log.
+        place: Path or URI of the Delta table; with `is_every_table`, of the folder that holds one for each table.
+        checkpoint: Folder or URI for Spark's checkpoints.
+        source: Further options of the source (`metadataUri`, `passwordFile`, …).
+        machine_table: Table of the machine; "" = its only one, or the one that bears its name.
+        is_every_table: All tables of the machine, those that appear later too.
+        mode: `place.MERGE_MODE` (a row a key) or `place.APPEND_MODE` (a row a change).
+        trigger: Spark's interval between micro-batches.
+        available_now: Apply what there is and end.
+        records_per_batch_max: Records of one micro-batch, and of one commit: what the driver holds at a time.
+        bytes_per_batch_max: The same in bytes of the log, as the option `maxBytesPerTrigger` takes them; "" = no limit.
+        position_interval_s: Least time between commits of a table that only move its position.
+        lake: Where the snapshots of all logs lie, for tables that begin after the log was trimmed; "" = nowhere.
+        optimize_every: Commits of a table after which its small files are merged; 0 = never.
+        vacuum_retain_hours: Then also remove files that no version of the last so many hours needs; None = never.
+        storage_options: For `deltalake`.
+
+    """
+
+    log: str
+    place: str
+    checkpoint: str
+    source: dict[str, str] = {}
+    machine_table: str = ""
+    is_every_table: bool = False
+    mode: str = MERGE_MODE
+    trigger: str = "1 second"
+    available_now: bool = False
+    records_per_batch_max: int = 100_000
+    bytes_per_batch_max: str = ""
+    position_interval_s: float = POSITION_INTERVAL_S
+    lake: str = ""
+    optimize_every: int = 0
+    vacuum_retain_hours: int | None = None
+    storage_options: dict[str, str] = {}
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """One micro-batch.
+
+    Attributes:
+        revision: Last record in the tables; that no row changed may be committed a little later.
+        records: Records of the micro-batch.
+        upserted: Rows inserted or changed, in all tables.
+        deleted: Rows that went.
+        commits: Tables that were committed to.
+        seconds: Time that applying it took, reading included.
+
+    """
+
+    revision: int
+    records: int
+    upserted: int
+    deleted: int
+    commits: int
+    seconds: float
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """What a run did.
+
+    Attributes:
+        position: Where the table stands; of several the one that is least far.
+        positions: Where each table stands, by name.
+        batches: Micro-batches that were new.
+        records: Records in them.
+        upserted: Rows inserted or changed.
+        deleted: Rows that went.
+        restarts: How often the stream failed and started again.
+        files_merged: Small files that upkeep merged.
+        files_removed: Files that upkeep removed.
+        seconds: All in all.
+
+    """
+
+    position: TablePosition
+    positions: tuple[TablePosition, ...]
+    batches: int
+    records: int
+    upserted: int
+    deleted: int
+    restarts: int
+    files_merged: int
+    files_removed: int
+    seconds: float

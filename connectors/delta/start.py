@@ -1,0 +1,188 @@
+"""Where followers begin: tables that are there go on, if the log still has their history; others are made.
+
+A table begins with the log's first record, or with a snapshot in the lake if that record was trimmed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from connectors.delta.bootstrap import begin_with_snapshot
+from connectors.delta.follower import FollowerTable
+from connectors.delta.followers import FollowerSet, wanted_table
+from connectors.delta.place import MERGE_MODE
+from connectors.delta.position import TablePosition
+from connectors.delta.settings import MaterializeSettings
+from connectors.errors import DeltaSinkError, ForeignTableError
+from connectors.spark.access import DriverAccess
+from connectors.spark.look import LogLook
+from connectors.spark.options import parse_options
+from connectors.spark.plan import locate_revision
+from rsm_spark.core.envelope import decode_envelope
+from rsm_spark.core.machine import MachineDescription, TableDescription
+from rsm_spark.snapshots.manifest import SnapshotManifest
+
+__all__ = ["open_followers"]
+
+_LOGGER = logging.getLogger(__name__)
+_DESCRIPTION_WAIT_S_MAX = 60.0
+_POLL_S = 0.5
+
+
+def open_followers(settings: MaterializeSettings, should_stop: Callable[[], bool]) -> FollowerSet:
+    """Return the tables to feed, made if need be, after checking that the log goes on where they stand.
+
+    Raises:
+        DeltaSinkError: The log is not described, has no such table, or lacks records that a table needs.
+        ForeignTableError: A table follows another log or another history of it.
+
+    """
+    access = DriverAccess(parse_options({**settings.source, "log": settings.log}, is_stream=True))
+    try:
+        return _Start(settings, LogLook(settings.log, access), should_stop).open()
+    finally:
+        access.close()
+
+
+class _Start:
+    """One look at log and tables."""
+
+    def __init__(self, settings: MaterializeSettings, look: LogLook, should_stop: Callable[[], bool]) -> None:
+        self._settings = settings
+        self._look = look
+        self._should_stop = should_stop
+        self._view = look.look()
+        self._only = ""
+
+    def open(self) -> FollowerSet:
+        machine = self._described()
+        if not self._settings.is_every_table:
+            self._only = wanted_table(machine, self._settings.machine_table)
+        if not machine.tables:
+            raise DeltaSinkError(f"machine {machine.name} has no tables: there is nothing to materialize")
+        tables = FollowerSet(self._follower)
+        wanted = [one for one in (self._follower(self._first(table)) for table in machine.tables) if one is not None]
+        missing: list[FollowerTable] = []
+        late: list[FollowerTable] = []
+        for follower in wanted:
+            position = follower.position()
+            if position is None and self._view.first_revision > 1:
+                missing.append(follower)
+            elif position is not None and position.revision + 1 < self._view.first_revision:
+                late.append(follower)
+            elif position is not None:
+                self._check_history(follower, position)
+        self._begin(missing, late)
+        for follower in wanted:
+            tables.add(follower)
+        return tables
+
+    def _follower(self, table: TableDescription) -> FollowerTable | None:
+        settings = self._settings
+        if not settings.is_every_table and table.name != self._only:
+            return None
+        place = f"{settings.place.rstrip('/')}/{table.name}" if settings.is_every_table else settings.place
+        if settings.is_every_table and (not table.name or {"/", "\\"} & set(table.name) or table.name[0] in "._"):
+            raise DeltaSinkError(f"table {table.name!r} cannot be the name of a folder: take it alone, by --table")
+        return FollowerTable(
+            place,
+            log=settings.log,
+            log_id=self._look.log_id.hex(),
+            table=table,
+            mode=settings.mode,
+            position_interval_s=settings.position_interval_s,
+            storage_options=settings.storage_options or None,
+        )
+
+    def _described(self) -> MachineDescription:
+        """Return the machine as it is described now; wait for a log that has no record yet."""
+        deadline = time.monotonic() + _DESCRIPTION_WAIT_S_MAX
+        while True:
+            described = self._look.description_at(self._view, self._view.end.ledger_id)
+            if described is not None:
+                return described
+            if self._should_stop() or time.monotonic() > deadline:
+                raise DeltaSinkError(
+                    f"log {self._settings.log} holds no record that describes its machine: start the service that "
+                    "writes it, then this job"
+                )
+            time.sleep(_POLL_S)
+            self._view = self._look.look()
+
+    def _first(self, table: TableDescription) -> TableDescription:
+        """Return a table as the log describes it first: columns that are added pass in the stream."""
+        for span in self._view.spans:
+            described = self._look.description_at(self._view, span.ledger_id)
+            for one in described.tables if described is not None else ():
+                if one.name == table.name:
+                    return one
+        return table
+
+    def _check_history(self, follower: FollowerTable, position: TablePosition) -> None:
+        """Compare the table's history with the log's; give it its place in the log again if that was cleared away."""
+        view, look = self._view, self._look
+        if not position.prefix_hash:
+            if position.revision < view.first_revision:
+                return
+            found = locate_revision(view, position.revision, look.last_revision_at)
+            if look.last_revision_at(found.ledger_id, found.entry_id) == position.revision:
+                text = hashlib.sha256(look.payload_at(found.ledger_id, found.entry_id)).hexdigest()
+                follower.restate(
+                    msgspec.structs.replace(position, ledger=found.ledger_id, entry=found.entry_id, prefix_hash=text)
+                )
+            return
+        if position.entry < 0 or view.index_of(position.ledger) < 0:
+            return  # Nothing applied yet, or that entry was trimmed: the source says whether records are missing.
+        hash_there = hashlib.sha256(look.payload_at(position.ledger, position.entry)).hexdigest()
+        if hash_there != position.prefix_hash:
+            raise ForeignTableError(
+                f"{follower.place} followed another history of log {self._settings.log}: at revision "
+                f"{position.revision} its prefix hash is {position.prefix_hash}, the log's is {hash_there}"
+            )
+
+    def _begin(self, missing: list[FollowerTable], late: list[FollowerTable]) -> None:
+        """Make tables from the lake whose first records were trimmed."""
+        settings, view = self._settings, self._view
+        if not missing and not late:
+            return
+        names = ", ".join(follower.name for follower in (*missing, *late))
+        if not settings.lake:
+            raise DeltaSinkError(
+                f"log {settings.log} begins with record {view.first_revision} now, those before were trimmed, and "
+                f"these tables lack some of them: {names}. Begin with a snapshot: --lake and the place of the snapshots"
+            )
+        if late and settings.mode != MERGE_MODE:
+            raise DeltaSinkError(
+                f"log {settings.log} begins with record {view.first_revision} now, and the history in {names} ends "
+                "before: changes in between are gone for good; keep this table and materialize into a new place"
+            )
+        for followers, replaces in ((missing, False), (late, True)):
+            if followers:
+                manifest = begin_with_snapshot(
+                    followers,
+                    settings.lake,
+                    first_revision=view.first_revision,
+                    end_revision=view.end.revision,
+                    continues=self._continues,
+                    replaces=replaces,
+                    storage_options=settings.storage_options or None,
+                )
+                _LOGGER.info("%s begin with the snapshot at revision %d", names, manifest.revision)
+
+    def _continues(self, manifest: SnapshotManifest) -> bool:
+        """Tell whether the log goes on from a snapshot: same hash at its place, or in what follows it."""
+        view, look = self._view, self._look
+        if view.index_of(manifest.ledger_id) >= 0:
+            payload = look.payload_at(manifest.ledger_id, manifest.entry_id)
+            return hashlib.sha256(payload).hexdigest() == manifest.prefix_hash
+        if manifest.revision != view.first_revision - 1:
+            return False
+        for span in view.spans:
+            if span.last_entry_id >= 0:
+                return decode_envelope(look.payload_at(span.ledger_id, 0)).prefix_hash.hex() == manifest.prefix_hash
+        return True
