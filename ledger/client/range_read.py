@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -13,12 +14,13 @@ from ledger.client.answers import miss_kind
 from ledger.client.pool import ConnectionPool
 from ledger.client.silence import SilenceTimer
 from ledger.core.entry import Answer, Entry, Miss, MissKind
+from ledger.core.entry_block import EntryBlock
 from ledger.core.metadata import LedgerMetadata
 from ledger.core.reader import RangeReader, ReadRun
 from ledger.errors import DigestError
 from ledger.wire.codes import Status
 from ledger.wire.digests import Digest
-from ledger.wire.entry import unseal, unseal_run
+from ledger.wire.entry import unseal, unseal_block, unseal_run
 from ledger.wire.packets import BatchReadRequest, BatchReadResponse, ReadResponse, Response
 
 __all__ = ["EntrySource"]
@@ -29,8 +31,20 @@ _BATCH_BYTES: Final = 1024 * 1024
 """What one batch read asks for: enough to hide the round trip, little enough to spread a window over the bookies."""
 
 
+_T = TypeVar("_T")
+
 _Answers: TypeAlias = tuple[str, list[tuple[Any, Response]], Sequence[Any], str]
 """A bookie, what it answers to which tokens, the tokens that get no answer, and why not."""
+
+
+class _OpenRun(Protocol):
+    """Checks the entries of one answer: `unseal_run` or `unseal_block`."""
+
+    def __call__(
+        self, bodies: Sequence[bytes | memoryview], digest: Digest, *, ledger_id: int, first_entry_id: int
+    ) -> tuple[Sequence[Entry] | EntryBlock, DigestError | None]:
+        """Return the entries before the first that is damaged, and what is wrong with that one."""
+        ...
 
 
 class _Batch(msgspec.Struct, frozen=True, gc=False):
@@ -67,9 +81,30 @@ class EntrySource:
             LedgerError: An entry cannot be had; those before it were yielded.
 
         """
+        reader = self._reader(metadata, first, last)
+        async with aclosing(self._run(reader, reader.take)) as batches:
+            async for entries in batches:
+                yield entries
+
+    async def read_blocks(
+        self, metadata: LedgerMetadata, first: int, last: int
+    ) -> AsyncGenerator[list[EntryBlock], None]:
+        """Do as `read`, without an object per entry.
+
+        Raises:
+            LedgerError: As `read`.
+
+        """
+        reader = self._reader(metadata, first, last)
+        reader.takes_blocks = True
+        async with aclosing(self._run(reader, reader.take_blocks)) as batches:
+            async for blocks in batches:
+                yield blocks
+
+    def _reader(self, metadata: LedgerMetadata, first: int, last: int) -> RangeReader:
         settings = self._pool.settings
-        loop = asyncio.get_running_loop()
-        has_batches = self._pool.reads_batches and loop.time() >= self._batches_from
+        now = asyncio.get_running_loop().time()
+        has_batches = self._pool.reads_batches and now >= self._batches_from
         reader = RangeReader(
             self._ledger_id,
             metadata,
@@ -79,15 +114,21 @@ class EntrySource:
             batch_bytes=min(_BATCH_BYTES, settings.read_batch_bytes) if has_batches else None,
             entry_bytes=self._entry_bytes or _mean_bytes(metadata),
         )
+        self._remember_slow(reader, now)
+        return reader
+
+    async def _run(self, reader: RangeReader, take: Callable[[], list[_T]]) -> AsyncGenerator[list[_T], None]:
+        """Carry a read out; yield what `take` takes from the reader."""
+        settings = self._pool.settings
+        loop = asyncio.get_running_loop()
         queue = _Inbox()
-        self._remember_slow(reader, loop.time())
         with SilenceTimer(queue, settings.speculative_read_s) as silence:
             while True:
-                entries = reader.take()
+                taken = take()
                 self._send(reader.ask(loop.time(), self._pool.suspects()), queue)
-                if entries:
+                if taken:
                     self._entry_bytes = reader.entry_bytes
-                    yield entries
+                    yield taken
                 if reader.is_done:
                     break
                 if reader.has_split:
@@ -163,7 +204,8 @@ class EntrySource:
     ) -> list[ReadRun]:
         if not isinstance(response, BatchReadResponse) or response.status != Status.EOK or not response.bodies:
             return reader.on_batch(bookie_id, first, (), _miss(response), now)
-        entries, error = unseal_run(response.bodies, self._digest, ledger_id=self._ledger_id, first_entry_id=first)
+        open_run: _OpenRun = unseal_block if reader.takes_blocks else unseal_run
+        entries, error = open_run(response.bodies, self._digest, ledger_id=self._ledger_id, first_entry_id=first)
         miss = None if error is None else self._corrupt(bookie_id, error)
         return reader.on_batch(bookie_id, first, entries, miss, now)
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
-from typing import Final
+from typing import Final, TypeVar
 
 from ledger.client.lac_watch import LacInfo, LacWatch
 from ledger.client.pool import ConnectionPool
 from ledger.client.range_read import EntrySource
 from ledger.core.entry import Entry
+from ledger.core.entry_block import EntryBlock
 from ledger.core.metadata import LedgerMetadata
 from ledger.errors import DigestError, MetadataError, NoSuchEntryError, QuorumLostError, UsageError
 from ledger.wire.digests import Digest
@@ -19,6 +20,7 @@ from ledger.zk.ledgers import LedgerStore
 __all__ = ["LacInfo", "ReadHandle"]
 
 _ALL_FAILED_PAUSE_S: Final = 0.2
+_T = TypeVar("_T")
 
 
 class ReadHandle:
@@ -86,7 +88,7 @@ class ReadHandle:
     async def read_unconfirmed(self, first: int, last: int) -> list[Entry]:
         """Read as `read` does, beyond `last_add_confirmed` too: such entries may yet vanish."""
         found: list[Entry] = []
-        async with aclosing(self._read(first, last)) as batches:
+        async with aclosing(self._entries(first, last)) as batches:
             async for batch in batches:
                 found += batch
         return found
@@ -101,7 +103,21 @@ class ReadHandle:
 
         """
         self._check_confirmed(last)
-        async with aclosing(self._read(first, last)) as batches:
+        async with aclosing(self._entries(first, last)) as batches:
+            async for batch in batches:
+                yield batch
+
+    async def blocks(self, first: int, last: int) -> AsyncGenerator[list[EntryBlock], None]:
+        """Yield the entries from `first` to `last`, both inclusive, as blocks, for scans that make columns of them.
+
+        Beyond `last_add_confirmed` too, as `read_unconfirmed`: such entries may yet vanish. At most
+        `ClientSettings.read_batch_bytes` are asked for ahead of what was taken.
+
+        Raises:
+            LedgerError: As `read`; the entries before the one that it concerns were yielded.
+
+        """
+        async with aclosing(self._read(first, last, self._source.read_blocks, _end_of_blocks)) as batches:
             async for batch in batches:
                 yield batch
 
@@ -168,7 +184,7 @@ class ReadHandle:
                 first += 1
                 yield [polled]
             if first <= self.last_add_confirmed:
-                async with aclosing(self._read(first, self.last_add_confirmed)) as batches:
+                async with aclosing(self._entries(first, self.last_add_confirmed)) as batches:
                     async for batch in batches:
                         first = batch[-1].entry_id + 1
                         yield batch
@@ -201,15 +217,24 @@ class ReadHandle:
             ledger_id=self.ledger_id,
         )
 
-    async def _read(self, first: int, last: int) -> AsyncGenerator[list[Entry], None]:
-        """Yield entries; where none can be had, look once whether they have got other bookies meanwhile."""
+    def _entries(self, first: int, last: int) -> AsyncGenerator[list[Entry], None]:
+        return self._read(first, last, self._source.read, _end_of_entries)
+
+    async def _read(
+        self,
+        first: int,
+        last: int,
+        read: Callable[[LedgerMetadata, int, int], AsyncGenerator[list[_T], None]],
+        end_of: Callable[[list[_T]], int],
+    ) -> AsyncGenerator[list[_T], None]:
+        """Yield what `read` does; where nothing can be had, look once whether it has got other bookies meanwhile."""
         if not 0 <= first <= last:
             raise UsageError(f"cannot read entries {first} to {last}: the range is empty", ledger_id=self.ledger_id)
         while first <= last:
             try:
-                async with aclosing(self._source.read(self.metadata, first, last)) as batches:
+                async with aclosing(read(self.metadata, first, last)) as batches:
                     async for batch in batches:
-                        first = batch[-1].entry_id + 1
+                        first = end_of(batch)
                         yield batch
             except (NoSuchEntryError, DigestError, QuorumLostError):
                 if not await self._has_moved(first):
@@ -242,3 +267,11 @@ class ReadHandle:
     def _on_change(self) -> None:
         self._has_changed = True
         self._lac.interrupt()
+
+
+def _end_of_entries(entries: list[Entry]) -> int:
+    return entries[-1].entry_id + 1
+
+
+def _end_of_blocks(blocks: list[EntryBlock]) -> int:
+    return blocks[-1].first_entry_id + len(blocks[-1])

@@ -23,6 +23,7 @@ from typing import Final
 import msgspec
 
 from ledger.core.entry import Answer, Entry, Miss, MissKind
+from ledger.core.entry_block import EntryBlock
 from ledger.core.metadata import LedgerMetadata
 from ledger.core.quorum import write_set
 from ledger.errors import DigestError, LedgerError, NoSuchEntryError, QuorumLostError, WrongPasswordError
@@ -96,6 +97,7 @@ class RangeReader:
         failure: Why an entry cannot be had; None as long as all may. The read then ends before that entry.
         next_entry_id: The first entry that was not taken.
         has_split: Whether a batch read was given up for single reads, since nobody answered it.
+        takes_blocks: Whether batches are handed in as blocks, for `take_blocks`.
         slow: Bookies that somebody else was asked instead of, because they were silent; asked last from then on.
 
     """
@@ -115,6 +117,7 @@ class RangeReader:
         self.failure: LedgerError | None = None
         self.next_entry_id = first
         self.has_split = False
+        self.takes_blocks = False
         self.slow: dict[str, None] = {}
         self._metadata = metadata
         self._last = last
@@ -128,7 +131,7 @@ class RangeReader:
         self._seen_bytes = entry_bytes or _ENTRY_BYTES_FIRST
         self._seen_count = 1
         self._runs: dict[int, _Run] = {}
-        self._ready: dict[int, Sequence[Entry]] = {}
+        self._ready: dict[int, Sequence[Entry] | EntryBlock] = {}
         self._suspects: Collection[str] = ()
         # Bookie -> when it last answered. One that streams what was asked for is not silent, however much that is.
         self._heard_at: dict[str, float] = {}
@@ -186,14 +189,14 @@ class RangeReader:
         return requests
 
     def on_batch(
-        self, bookie_id: str, first: int, entries: Sequence[Entry], miss: Miss | None, now: float
+        self, bookie_id: str, first: int, entries: Sequence[Entry] | EntryBlock, miss: Miss | None, now: float
     ) -> list[ReadRun]:
         """Take the answer to a batch read; return what to ask next.
 
         Args:
             bookie_id: Who answers.
             first: First entry that was asked for.
-            entries: What came, from `first` on; it may be less than was asked for.
+            entries: What came, from `first` on; it may be less than was asked for. Blocks are taken by `take_blocks`.
             miss: Why the entry after these did not come, if the bookie said so or it is damaged.
             now: Time.
 
@@ -207,9 +210,13 @@ class RangeReader:
             return requests
         if entries:
             del self._runs[first]
-            entries = entries[: run.count]
+            if isinstance(entries, EntryBlock):
+                entries = entries.head(run.count)
+                self._seen_bytes += entries.payload_bytes
+            else:
+                entries = entries[: run.count]
+                self._seen_bytes += sum([len(entry.payload) for entry in entries])
             self._ready[first] = entries
-            self._seen_bytes += sum([len(entry.payload) for entry in entries])
             self._seen_count += len(entries)
             self._is_size_known = True
             if len(entries) == run.count:
@@ -242,10 +249,30 @@ class RangeReader:
         pop = self._ready.pop
         entry_id = self.next_entry_id
         while (run := pop(entry_id, None)) is not None:
+            assert not isinstance(run, EntryBlock), "blocks are taken as blocks"
             taken.extend(run)
             entry_id += len(run)
         self.next_entry_id = entry_id
         return taken
+
+    def take_blocks(self) -> list[EntryBlock]:
+        """Take the entries that are ready, in order, as blocks; single ones that follow each other become one."""
+        blocks: list[EntryBlock] = []
+        singles: list[Entry] = []
+        entry_id = self.next_entry_id
+        while (run := self._ready.pop(entry_id, None)) is not None:
+            entry_id += len(run)
+            if not isinstance(run, EntryBlock):
+                singles.extend(run)
+                continue
+            if singles:
+                blocks.append(EntryBlock.of(singles))
+                singles = []
+            blocks.append(run)
+        if singles:
+            blocks.append(EntryBlock.of(singles))
+        self.next_entry_id = entry_id
+        return blocks
 
     def validate(self) -> None:
         """Check the invariants."""

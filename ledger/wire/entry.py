@@ -18,6 +18,7 @@ import msgspec
 from crc32c import crc32c
 
 from ledger.core.entry import Entry
+from ledger.core.entry_block import EntryBlock
 from ledger.core.metadata import DigestType
 from ledger.errors import DigestError, EntryTooLargeError
 from ledger.wire.digests import Digest
@@ -33,6 +34,7 @@ __all__ = [
     "seal",
     "seal_lac",
     "unseal",
+    "unseal_block",
     "unseal_lac",
     "unseal_run",
 ]
@@ -170,6 +172,44 @@ def unseal_run(
         except DigestError as error:
             return entries, error
     return entries, None
+
+
+def unseal_block(
+    bodies: Iterable[bytes | memoryview], digest: Digest, *, ledger_id: int, first_entry_id: int
+) -> tuple[EntryBlock, DigestError | None]:
+    """Do as `unseal_run`, but leave the payloads where they are.
+
+    Returns:
+        The entries before the first one that is damaged, and what is wrong with that one; None if all are whole.
+
+    """
+    if digest.type != DigestType.CRC32C:
+        run, error = unseal_run(bodies, digest, ledger_id=ledger_id, first_entry_id=first_entry_id)
+        return EntryBlock.of(run) if run else EntryBlock(first_entry_id, (), ()), error
+    payloads: list[bytes | memoryview] = []
+    lengths: list[int] = []
+    take, take_length = payloads.append, lengths.append
+    unpack, payload_start = _CRC_HEADER.unpack_from, _CRC_HEADER.size
+    entry_id = first_entry_id
+    for body in bodies:
+        if len(body) >= payload_start:
+            found_ledger, found_entry, _, length, crc = unpack(body)
+            payload = body[payload_start:]
+            if (
+                found_entry == entry_id
+                and found_ledger == ledger_id
+                and crc32c(payload, crc32c(body[:ENTRY_HEADER_BYTES])) == crc
+            ):
+                take(payload)
+                take_length(length)
+                entry_id += 1
+                continue
+        try:  # for its message
+            unseal(body, digest, ledger_id=ledger_id, entry_id=entry_id)
+        except DigestError as error:
+            return EntryBlock(first_entry_id, payloads, lengths), error
+        raise AssertionError("a digest that fails once fails again")
+    return EntryBlock(first_entry_id, payloads, lengths), None
 
 
 def seal_lac(ledger_id: int, last_add_confirmed: int, digest: Digest) -> bytes:
