@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+import msgspec
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from connectors.spark.access import DriverAccess
 from connectors.spark.options import SourceOptions
+from connectors.spark.pushdown import push_filters
 from connectors.spark.subjects import subject_of
 from connectors.spark.tasks import LedgerPartition, read_partition
 
-__all__ = ["LedgerBatchReader"]
+__all__ = ["LedgerBatchReader", "LedgerPushdownReader", "batch_reader"]
 
 
 class LedgerBatchReader(DataSourceReader):
@@ -40,3 +42,23 @@ class LedgerBatchReader(DataSourceReader):
         """Read an input partition (in a task)."""
         # Where there are no partitions, Spark runs one task all the same, for a partition of its own.
         return read_partition(partition) if isinstance(partition, LedgerPartition) else iter(())
+
+
+class LedgerPushdownReader(LedgerBatchReader):
+    """Leaves out what the query's filters do. A class of its own: by default Spark refuses one with `pushFilters`."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take the filters that bound entries; return those that are left to Spark."""
+        bounds, left = push_filters(filters, self._options)
+        self._options = msgspec.structs.replace(self._options, entry_bounds=bounds)
+        return left
+
+
+def batch_reader(options: SourceOptions) -> LedgerBatchReader:
+    """Return the reader of a batch query.
+
+    Raises:
+        OptionError: `pushdown` is set, and the session does not let filters through.
+
+    """
+    return LedgerPushdownReader(options) if options.pushdown else LedgerBatchReader(options)

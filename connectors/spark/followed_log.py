@@ -16,10 +16,12 @@ from connectors.spark.handover import SourceAccess, handover
 from connectors.spark.locate import locate_bound, round_up
 from connectors.spark.look import LogLook
 from connectors.spark.loss import Loss, Losses, gap_before, trimmed_text
+from connectors.spark.narrow import narrow_log, narrow_ranges
 from connectors.spark.offsets import LogOffset
 from connectors.spark.options import Rows, SourceOptions, TimestampStrategy
 from connectors.spark.plan import Limits, LogView, cut_log, next_offset
 from connectors.spark.progress import Backlog, log_backlog
+from connectors.spark.row_plan import row_plan
 from connectors.spark.split import split_log
 from connectors.spark.tasks import LedgerPartition
 from rsm_spark.core.machine import encode_description
@@ -51,6 +53,15 @@ class FollowedLog:
         self._seen_s = float("-inf")
         # Once the log was made anew: the last ledger of the old one that was seen, and the revision after its end.
         self._old: tuple[int, int] | None = None
+
+    @property
+    def log_id(self) -> bytes:
+        """Id of the log, known after the first look."""
+        return self._look.log_id
+
+    def payload_at(self, ledger_id: int, entry_id: int) -> bytes:
+        """Return an entry's payload."""
+        return self._look.payload_at(ledger_id, entry_id)
 
     @property
     def seen_end(self) -> int | None:
@@ -207,7 +218,12 @@ class FollowedLog:
         first = self._standing(view, start)
         if first != start and view.place(end) <= view.place(first):
             return []
+        bounds = self._options.entry_bounds
+        if bounds is not None:
+            first, end = narrow_log(view, first, end, bounds, self._look.head_at)
         ranges = split_log(view, first, end, self._options.partition_count_min)
+        if bounds is not None:
+            ranges = narrow_ranges(ranges, bounds, self._look.epochs(view))
         ledger_ids = sorted({part.ledger_id for part in ranges})
         given = handover({ledger_id: self._access.metadata(ledger_id) for ledger_id in ledger_ids}, self._access)
         described = {ledger_id: self._description(view, ledger_id) for ledger_id in ledger_ids}
@@ -224,6 +240,8 @@ class FollowedLog:
                 self._log,
                 self._look.log_id,
                 described[part.ledger_id],
+                row_plan(self._options),
+                bounds,
             )
             for part in ranges
         ]

@@ -13,10 +13,12 @@ from connectors.errors import SparkOffsetError, StartGoneError
 from connectors.spark.bounds import Bound, BoundKind
 from connectors.spark.handover import SourceAccess, handover
 from connectors.spark.loss import Loss, Losses
+from connectors.spark.narrow import narrow_ranges
 from connectors.spark.offsets import decode_ledger_offsets, encode_ledger_offsets
 from connectors.spark.options import SourceOptions
 from connectors.spark.plan import Limits, cut_ledgers
 from connectors.spark.progress import Backlog
+from connectors.spark.row_plan import row_plan
 from connectors.spark.split import split_ledgers
 from connectors.spark.tasks import LedgerPartition
 from ledger.core.metadata import LedgerMetadata
@@ -129,8 +131,14 @@ class LedgersSubject:
         for i in self._gone:
             self._lose(i, first.get(i, 0))
         last = {i: entry_id for i, entry_id in last.items() if first.get(i, 0) < entry_id and i not in self._gone}
+        bounds = self._options.entry_bounds
+        if bounds is not None:
+            last = {i: entry_id for i, entry_id in last.items() if bounds.ledger_id.low <= i <= bounds.ledger_id.high}
         sizes = {i: self._length_at(i, entry_id - 1) // entry_id for i, entry_id in last.items()}
-        given = handover({i: self._metadata[i] for i in last}, self._access)
+        ranges = split_ledgers(first, last, sizes, self._options.partition_count_min)
+        if bounds is not None:
+            ranges = narrow_ranges(ranges, bounds, {})
+        given = handover({part.ledger_id: self._metadata[part.ledger_id] for part in ranges}, self._access)
         return [
             LedgerPartition(
                 part.ledger_id,
@@ -141,8 +149,10 @@ class LedgersSubject:
                 given.metadata[part.ledger_id],
                 given.addresses,
                 str(self._options.rows),
+                row_plan=row_plan(self._options),
+                bounds=bounds,
             )
-            for part in split_ledgers(first, last, sizes, self._options.partition_count_min)
+            for part in ranges
         ]
 
     def backlog(self, offset: dict[str, Any]) -> Backlog:

@@ -63,9 +63,15 @@ def locate_time(view: LogView, timestamp_ms: int, head_at: HeadAt) -> LogOffset 
     def is_late(span: LogSpan, entry_id: int) -> bool:
         return head_at(span.ledger_id, entry_id).logged_ms >= timestamp_ms
 
-    if not spans or not is_late(spans[-1], spans[-1].last_entry_id):
+    def ends_late(span: LogSpan) -> bool:
+        # The chain knows when a closed ledger ended: those outside are not opened.
+        if span.last_logged_ms is not None:
+            return span.last_logged_ms >= timestamp_ms
+        return is_late(span, span.last_entry_id)
+
+    if not spans or not ends_late(spans[-1]):
         return None
-    index = first_entry(0, len(spans) - 1, len(spans) - 1, lambda i: is_late(spans[i], spans[i].last_entry_id))
+    index = first_entry(0, len(spans) - 1, len(spans) - 1, lambda i: ends_late(spans[i]))
     span = spans[index]
     entry_id = first_entry(0, span.last_entry_id, span.last_entry_id // 2, lambda e: is_late(span, e))
     if entry_id == 0:

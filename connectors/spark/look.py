@@ -143,7 +143,7 @@ class LogLook:
         ledger_id, first = ledger.ledger_id, ledger.first_revision
         if ledger.closed is not None:
             end = ledger.closed
-            span = LogSpan(ledger_id, first, end.last_entry_id, end.last_revision, end.length)
+            span = LogSpan(ledger_id, first, end.last_entry_id, end.last_revision, end.length, end.last_entry_ms)
             self._closed[ledger_id] = span
             return span
         metadata = self._access.metadata(ledger_id)
@@ -250,20 +250,30 @@ class LogLook:
     def description_at(self, view: LogView, ledger_id: int) -> MachineDescription | None:
         """Return how the machine is described at the begin of a ledger; None if that has been trimmed.
 
-        Every leadership begins with a description and with a ledger, so that the first ledger of each epoch tells all;
-        in the later ledgers of an epoch it is repeated, for the day on which those before are trimmed.
+        Each ledger has a description among its first entries, so that no other one is opened; only a ledger that its
+        leader had no time to begin so is described by those before it.
 
         """
-        known: MachineDescription | None = None
-        epoch = -1
+        for span in reversed(view.spans[: view.index_of(ledger_id) + 1]):
+            found = self._described_in(span) if span.last_entry_id >= 0 else None
+            if found is not None:
+                return found
+        return None
+
+    def epochs(self, view: LogView) -> dict[int, tuple[int, int]]:
+        """Return the lowest and the highest leader epoch that an entry can have, by ledger.
+
+        A leader may append an entry of its own again, but none of a later leader's: an entry's epoch is at most its
+        ledger's, and at least that of the ledger before.
+
+        """
+        found: dict[int, tuple[int, int]] = {}
+        before = 0
         for span in view.spans:
-            is_telling = known is None or self._epochs[span.ledger_id] != epoch
-            if span.last_entry_id >= 0 and is_telling:
-                epoch = self._epochs[span.ledger_id]
-                known = self._described_in(span) or known
-            if span.ledger_id == ledger_id:
-                break
-        return known
+            epoch = self._epochs[span.ledger_id]
+            found[span.ledger_id] = (before, epoch)
+            before = epoch
+        return found
 
     def _described_in(self, span: LogSpan) -> MachineDescription | None:
         """Look for a description in the first entries: one that a failed ledger left over may stand before it."""

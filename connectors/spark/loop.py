@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 __all__ = ["LoopThread"]
@@ -32,6 +32,10 @@ class LoopThread:
     def start(self, work: Coroutine[Any, Any, _T]) -> concurrent.futures.Future[_T]:
         """Start a coroutine; its result can be waited for."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Have a function called soon on the thread."""
+        self._loop.call_soon_threadsafe(function)
 
     def stop(self) -> None:
         """End the thread; what still runs on it is abandoned."""

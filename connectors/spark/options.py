@@ -15,6 +15,7 @@ import msgspec
 
 from connectors.errors import OptionError
 from connectors.spark.bounds import EARLIEST, LATEST, Bound, BoundKind, StreamNames, parse_bounds
+from connectors.spark.entry_bounds import EntryBounds
 from connectors.spark.option_table import OPTION_NAMES, OPTIONS, STORAGE_OPTION_PREFIX
 from connectors.spark.option_values import (
     parse_choice,
@@ -103,6 +104,9 @@ class SourceOptions(msgspec.Struct, frozen=True):
         offsets_per_trigger_min: Records or entries to wait for; None = none.
         trigger_delay_max_s: How long to wait for them.
         partition_count_min: None = by size only.
+        row_columns: Names and Spark types of the rows' columns, as the source fixes them when a query starts; () = not
+            yet. No option gives them.
+        entry_bounds: What the query's filters ask of entries, as Spark hands them over; None = nothing. No option.
 
     """
 
@@ -131,6 +135,8 @@ class SourceOptions(msgspec.Struct, frozen=True):
     offsets_per_trigger_min: int | None = None
     trigger_delay_max_s: float = _TRIGGER_DELAY_S
     partition_count_min: int | None = None
+    row_columns: tuple[tuple[str, str], ...] = ()
+    entry_bounds: EntryBounds | None = None
 
     def __repr__(self) -> str:
         """Leave out storage options: they may hold secrets."""
@@ -263,8 +269,8 @@ def _subject(given: Mapping[str, str]) -> tuple[str, tuple[int, ...], StreamName
 
 def _rows(given: Mapping[str, str], streams: StreamNames) -> Rows:
     rows = parse_choice(given, "rows", Rows.RECORDS if streams.is_logs else Rows.RAW)
-    if rows != Rows.RAW and not streams.is_logs:
-        raise OptionError(f"option rows={rows} needs a log: plain ledgers hold bytes only; use rows=raw")
+    if rows not in {Rows.RAW, Rows.KAFKA} and not streams.is_logs:
+        raise OptionError(f"option rows={rows} needs a log: plain ledgers hold bytes only; use rows=raw or kafka")
     for name, needed in (("table", Rows.TABLE), ("includeHeaders", Rows.KAFKA)):
         if given.get(name, "").strip() not in {"", "false"} and rows != needed:
             raise OptionError(f"option {name} only works with rows={needed}: rows is {rows}")

@@ -86,6 +86,7 @@ class LogSpan(msgspec.Struct, frozen=True, gc=False):
         last_entry_id: Last entry that may be read, inclusive; -1 = none.
         last_revision: Of the last record that may be read; `first_revision` - 1 = none.
         length: Payload bytes up to `last_entry_id`.
+        last_logged_ms: Logged time of that entry, as far as the chain tells; None = look at it.
 
     """
 
@@ -94,6 +95,7 @@ class LogSpan(msgspec.Struct, frozen=True, gc=False):
     last_entry_id: int
     last_revision: int
     length: int
+    last_logged_ms: int | None = None
 
 
 class LogView(msgspec.Struct, frozen=True):

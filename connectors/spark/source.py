@@ -6,17 +6,20 @@ where the reader is made.
 
 from __future__ import annotations
 
+import msgspec
 import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from connectors.errors import OptionError
-from connectors.spark.options import Rows, parse_options
-from connectors.spark.schema import RAW_DDL, RECORDS_DDL
+from connectors.spark.options import BadRecords, Rows, SourceOptions, parse_options
+from connectors.spark.row_plan import fixed_columns
+from connectors.spark.schema import RowColumn, check_table_schema, ddl_of, pick_columns
 
 __all__ = ["LedgerSource"]
 
 _SPARK_MIN = (4, 2)
+_PARTITION_MAX = 2**31 - 1
 
 if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < _SPARK_MIN:
     raise ImportError(
@@ -33,31 +36,60 @@ class LedgerSource(DataSource):
         return "ledger"
 
     def schema(self) -> str:
-        """Return the columns, which follow from the options.
+        """Return the columns. They follow from the options; those of rows=table from the log, which is looked at.
 
         Raises:
             OptionError: An option is wrong.
+            NoSuchLogError: With rows=table: there is no such log.
 
         """
         options = parse_options(self.options, is_stream=None)
-        return RECORDS_DDL if options.rows == Rows.RECORDS else RAW_DDL
+        columns = _columns(options)
+        if columns is None:
+            from connectors.spark.described import described_columns  # noqa: PLC0415 - see the module
+
+            columns = _picked(described_columns(options), options)
+        return ddl_of(columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
-        from connectors.spark.batch import LedgerBatchReader  # noqa: PLC0415 - see the module
+        from connectors.spark.batch import batch_reader  # noqa: PLC0415 - see the module
 
-        self._check_schema(schema)
-        return LedgerBatchReader(parse_options(self.options, is_stream=False))
+        return batch_reader(_fixed(parse_options(self.options, is_stream=False), schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return the reader of a stream."""
         from connectors.spark.stream import LedgerStreamReader  # noqa: PLC0415 - see the module
 
-        self._check_schema(schema)
-        return LedgerStreamReader(parse_options(self.options, is_stream=True))
+        return LedgerStreamReader(_fixed(parse_options(self.options, is_stream=True), schema))
 
-    def _check_schema(self, schema: StructType) -> None:
-        own = [column.rsplit(" ", 1) for column in self.schema().split(", ")]
-        given = [[field.name, field.dataType.simpleString()] for field in schema]
-        if given != own:
-            raise OptionError("source ledger has columns of its own: leave out .schema(…) and select what you need")
+
+def _columns(options: SourceOptions) -> tuple[RowColumn, ...] | None:
+    """Return the columns that the options tell; None if only the log does."""
+    if options.rows == Rows.KAFKA and any(ledger_id > _PARTITION_MAX for ledger_id in options.ledger_ids):
+        raise OptionError(
+            f"option rows=kafka: ledger {options.ledger_ids[-1]} does not fit column partition, which is an int as in "
+            "Spark's Kafka source; use rows=raw"
+        )
+    columns = fixed_columns(options)
+    return None if columns is None else _picked(columns, options)
+
+
+def _picked(columns: tuple[RowColumn, ...], options: SourceOptions) -> tuple[RowColumn, ...]:
+    return pick_columns(columns, options.columns, has_errors=options.bad_records == BadRecords.COLUMN)
+
+
+def _fixed(options: SourceOptions, schema: StructType) -> SourceOptions:
+    """Return the options with the columns of the query, which do not change while it runs.
+
+    Raises:
+        OptionError: They are not ours.
+
+    """
+    given = tuple(RowColumn(field.name, field.dataType.simpleString()) for field in schema)
+    own = _columns(options)
+    if own is None:
+        check_table_schema(given)
+    elif given != own:
+        raise OptionError("source ledger has columns of its own: leave out .schema(…) and select what you need")
+    return msgspec.structs.replace(options, row_columns=given)

@@ -11,24 +11,28 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from connectors.spark.decode import LogLink, StoredEntry, decode_raw, decode_records
+from connectors.spark.decode import decode_log
+from connectors.spark.entry_bounds import EntryBounds, Interval
 from connectors.spark.loop import LoopThread
 from connectors.spark.options import Rows
+from connectors.spark.raw_rows import raw_batches
+from connectors.spark.read_ahead import read_ahead
+from connectors.spark.record_rows import RecordRange
+from connectors.spark.row_plan import RowPlan, row_plan
+from connectors.spark.schema import RAW_COLUMNS, RECORD_COLUMNS
 from ledger.client.pool import ConnectionPool
 from ledger.client.read_handle import ReadHandle
 from ledger.client.settings import ClientSettings
+from ledger.core.entry_block import EntryBlock
 from ledger.core.metadata import LedgerMetadata
 from ledger.errors import BookieUnavailableError
 from rsm_spark.core.machine import decode_description
 
-__all__ = ["LedgerPartition", "read_partition"]
-
-_CHUNK_BYTES = 4 * 1024 * 1024
-_CHUNK_ENTRIES_FIRST = 64
-_CHUNK_ENTRIES_MAX = 4096
+__all__ = ["LedgerPartition", "read_partition", "row_plan"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,8 @@ class LedgerPartition(InputPartition):
         log: Name of the log, or None.
         log_id: Its id; empty without a log.
         description: The machine's self-description at the first entry (JSON), or None.
+        row_plan: Kind and columns of the rows; None = all columns of `rows`.
+        bounds: Entries outside are left out; None = nothing is.
 
     """
 
@@ -61,6 +67,8 @@ class LedgerPartition(InputPartition):
     log: str | None = None
     log_id: bytes = b""
     description: bytes | None = None
+    row_plan: RowPlan | None = None
+    bounds: EntryBounds | None = None
 
 
 def read_partition(partition: LedgerPartition) -> Iterator[pa.RecordBatch]:
@@ -71,20 +79,31 @@ def read_partition(partition: LedgerPartition) -> Iterator[pa.RecordBatch]:
         CorruptLogError, ForkedLogError: They are not those of the log.
 
     """
-    entries = _TaskBookies.of_process().entries(partition)
-    link = LogLink(partition.log, partition.log_id, partition.ledger_id) if partition.log else None
-    if link is None or partition.log is None or partition.rows == Rows.RAW:
-        yield from decode_raw(entries, ledger_id=partition.ledger_id, log=partition.log, link=link)
+    blocks = _TaskBookies.of_process().blocks(partition)
+    plan = partition.row_plan or _plan_of(partition)
+    if partition.log is None:
+        yield from raw_batches(blocks, plan, ledger_id=partition.ledger_id, bounds=partition.bounds)
         return
-    yield from decode_records(
-        entries,
-        ledger_id=partition.ledger_id,
-        log=partition.log,
-        link=link,
-        first_revision=partition.first_revision,
-        end_revision=partition.end_revision,
-        description=decode_description(partition.description) if partition.description else None,
+    bounds = partition.bounds
+    if bounds is not None and plan.rows != Rows.RAW:
+        # The range says which records: an entry may lie across its border.
+        bounds = msgspec.structs.replace(bounds, revision=Interval())
+    span = RecordRange(
+        partition.log,
+        partition.ledger_id,
+        partition.first_revision,
+        partition.end_revision,
+        decode_description(partition.description) if partition.description else None,
+        bounds,
     )
+    yield from decode_log(blocks, plan, span, partition.log_id)
+
+
+def _plan_of(partition: LedgerPartition) -> RowPlan:
+    """Return the plan of all columns, where no query has made one."""
+    rows = Rows(partition.rows)
+    columns = RAW_COLUMNS if rows == Rows.RAW else RECORD_COLUMNS
+    return RowPlan(rows, tuple((name, kind) for name, kind in columns))
 
 
 class _TaskBookies:
@@ -115,22 +134,9 @@ class _TaskBookies:
         except KeyError:
             raise BookieUnavailableError(f"bookie {bookie_id}: the driver gave no address for it") from None
 
-    def entries(self, partition: LedgerPartition) -> Iterator[StoredEntry]:
-        """Yield the entries in order; the next chunk is on its way while one is decoded."""
+    def blocks(self, partition: LedgerPartition) -> Iterator[EntryBlock]:
+        """Yield the entries in order; those that follow are on their way while one block is decoded."""
         self._addresses.update(partition.addresses)
         # Reading what the driver has proved to be confirmed needs no metadata store.
         handle = ReadHandle(partition.ledger_id, partition.metadata, None, self._pool)
-        first, last = partition.first_entry_id, partition.last_entry_id
-        count = _CHUNK_ENTRIES_FIRST
-        waiting = self._thread.start(handle.read_unconfirmed(first, min(first + count - 1, last)))
-        while True:
-            chunk = waiting.result()
-            first = chunk[-1].entry_id + 1
-            if first <= last:
-                size = sum(len(entry.payload) for entry in chunk) // len(chunk) + 1
-                count = max(1, min(_CHUNK_ENTRIES_MAX, _CHUNK_BYTES // size))
-                waiting = self._thread.start(handle.read_unconfirmed(first, min(first + count - 1, last)))
-            for entry in chunk:
-                yield StoredEntry(entry.entry_id, entry.length, entry.payload)
-            if first > last:
-                return
+        return read_ahead(self._thread, handle.blocks(partition.first_entry_id, partition.last_entry_id))
