@@ -220,7 +220,8 @@ class FollowedLog:
             return []
         bounds = self._options.entry_bounds
         if bounds is not None:
-            first, end = narrow_log(view, first, end, bounds, self._look.head_at)
+            counts_records = self._options.rows != Rows.RAW
+            first, end = narrow_log(view, first, end, bounds, self._look.head_at, counts_records=counts_records)
         ranges = split_log(view, first, end, self._options.partition_count_min)
         if bounds is not None:
             ranges = narrow_ranges(ranges, bounds, self._look.epochs(view))

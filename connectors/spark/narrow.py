@@ -18,7 +18,7 @@ __all__ = ["narrow_log", "narrow_ranges"]
 
 
 def narrow_log(
-    view: LogView, start: LogOffset, end: LogOffset, bounds: EntryBounds, head_at: HeadAt
+    view: LogView, start: LogOffset, end: LogOffset, bounds: EntryBounds, head_at: HeadAt, *, counts_records: bool
 ) -> tuple[LogOffset, LogOffset]:
     """Return what has to be read of [start, end); the same offset twice if it is nothing.
 
@@ -28,6 +28,8 @@ def narrow_log(
         end: Exclusive.
         bounds: Of the query's filters.
         head_at: Asked about O(log n) entries.
+        counts_records: Whether rows are records. Else entries without records count too: each has the revision of the
+            next record, and may stand before the entry that holds it.
 
     """
     if bounds.is_empty:
@@ -36,8 +38,7 @@ def narrow_log(
     def last_revision_at(ledger_id: int, entry_id: int) -> int:
         return head_at(ledger_id, entry_id).last_revision
 
-    # An entry without records has the revision of the next one that has some: it may stand before it.
-    low, high = bounds.revision.low - 1, bounds.revision.high
+    low, high = bounds.revision.low - (0 if counts_records else 1), bounds.revision.high
     if low >= end.revision or high < start.revision - 1:
         return end, end
     if low > start.revision:
