@@ -85,9 +85,7 @@ def _width(row: bytes) -> int:
     return int.from_bytes(row[1:3], "big") if row[0] == _WIDTH_16 else row[0] & 0x0F
 
 
-def _make_tables(
-    store: LakeSnapshots, manifest: SnapshotManifest, followers: Sequence[FollowerTable], *, replaces: bool
-) -> None:
+def _make_tables(store: LakeSnapshots, manifest: SnapshotManifest, followers: Sequence[FollowerTable]) -> None:
     """Make the tables of these followers, each in one commit; none if the rows are not what the manifest says."""
     with tempfile.TemporaryDirectory(prefix="rsm-snapshot-") as folder:
         found = {one.name: _TableRows(Path(folder) / str(number), one) for number, one in enumerate(followers)}
@@ -100,10 +98,10 @@ def _make_tables(
             for rows in found.values():
                 rows.finish()
         for rows in found.values():
-            _make_one(rows, manifest, replaces=replaces)
+            _make_one(rows, manifest)
 
 
-def _make_one(rows: _TableRows, manifest: SnapshotManifest, *, replaces: bool) -> None:
+def _make_one(rows: _TableRows, manifest: SnapshotManifest) -> None:
     follower = rows.follower
     described = next((one for one in manifest.machine.tables if one.name == follower.name), follower.table)
     followed = _followed(described, rows.revisions, manifest.revision)
@@ -127,7 +125,7 @@ def _make_one(rows: _TableRows, manifest: SnapshotManifest, *, replaces: bool) -
 
     reader = pa.RecordBatchReader.from_batches(follower.mode.schema(followed), batches())
     try:
-        follower.begin(followed, position, reader, replaces=replaces)
+        follower.begin(position, reader)
     except Exception as error:
         if failure:
             raise failure[0] from error
@@ -167,18 +165,16 @@ def begin_with_snapshot(
     first_revision: int,
     end_revision: int,
     continues: Callable[[SnapshotManifest], bool],
-    replaces: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> SnapshotManifest:
     """Make tables from the newest sound snapshot that the log goes on from; return its manifest.
 
     Args:
-        followers: At least one, all of one log; their tables are not there.
+        followers: At least one, all of one log; their tables are not there, or are written over.
         lake: Where the snapshots of all logs lie.
         first_revision: First record that the log still has.
         end_revision: The record after its last one.
         continues: Whether the log has the history that a manifest names.
-        replaces: The tables are there, but lack records that were trimmed: write over them.
         storage_options: For `deltalake`.
 
     Raises:
@@ -196,7 +192,7 @@ def begin_with_snapshot(
             _LOGGER.warning("the snapshot at revision %d is of another history: not used", manifest.revision)
             continue
         try:
-            _make_tables(store, manifest, followers, replaces=replaces)
+            _make_tables(store, manifest, followers)
         except CorruptSnapshotError as error:
             _LOGGER.warning("the snapshot at revision %d is damaged, not used: %s", manifest.revision, error)
             continue

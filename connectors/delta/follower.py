@@ -144,23 +144,30 @@ class FollowerTable:
             self._sync(loaded)
         return loaded
 
-    def begin(
-        self, followed: FollowedTable, position: TablePosition, rows: pa.RecordBatchReader, *, replaces: bool
-    ) -> None:
-        """Make the table with rows of a snapshot, in one commit.
+    def begin(self, position: TablePosition, rows: pa.RecordBatchReader) -> None:
+        """Have the table begin with rows of a snapshot, in one commit; made if it is not there, else written over.
 
         Args:
-            followed: Its columns.
             position: Of the snapshot, with digest and count of these rows.
             rows: In the mode's schema.
-            replaces: Write over the table that is there; else it is left as it is if somebody else has made it.
+
+        Raises:
+            SinkConflictError: Somebody else commits to the table.
 
         """
-        if not replaces and self.at.load() is not None:
-            return
-        self.at.create(followed, self.mode.schema(followed), position, rows, replaces=replaces)
+        loaded = self._opened()
+        try:
+            self.at.replace(loaded.handle, rows, position)
+        except CommitFailedError as error:
+            there = self.position()
+            if there is None or there.revision < position.revision:
+                raise SinkConflictError(
+                    f"{self.place}: somebody else commits to this table, so it cannot begin with the snapshot at "
+                    f"revision {position.revision}: run it again ({error})"
+                ) from error
+            return  # By another run of the job, which has begun with the same snapshot or a newer one.
         self._held = None
-        self._sync(self._reloaded())
+        self._sync(loaded)
 
     def empty_position(self) -> TablePosition:
         """Return the position before the first record of the log."""

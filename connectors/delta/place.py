@@ -109,47 +109,48 @@ class DeltaPlace:
         followed = FollowedTable.stored(described, fields)
         return Loaded(handle, find_position(handle, self.place, revision), revision, followed)
 
-    def create(
-        self,
-        followed: FollowedTable,
-        schema: pa.Schema,
-        position: TablePosition,
-        rows: pa.RecordBatchReader | None = None,
-        *,
-        replaces: bool = False,
-    ) -> None:
-        """Make the table, or do nothing if somebody else has made it meanwhile.
+    def create(self, followed: FollowedTable, schema: pa.Schema, position: TablePosition) -> None:
+        """Make the table, empty, or do nothing if somebody else has made it meanwhile.
 
         Args:
             followed: Its columns.
             schema: Arrow schema of the Delta table.
             position: Where it begins; in its first commit.
-            rows: What it begins with; what they raise reaches the caller, and no table is made.
-            replaces: Write over the table that is there, in one commit.
 
         """
         described = TableDescription(followed.name, followed.key, tuple(column.field for column in followed.row))
-        common: dict[str, Any] = {
-            "name": followed.name,
-            "configuration": {
-                _LOG_ID_PROPERTY: self.log_id,
-                _DESCRIPTION_PROPERTY: msgspec.json.encode(described).decode(),
-                _MODE_PROPERTY: self.mode,
-                _APP_PROPERTY: self._app_id,
-            },
-            "storage_options": self._storage_options,
-            "commit_properties": self.properties(position),
-        }
         try:
-            if rows is None:
-                DeltaTable.create(self.place, schema, mode="error", raise_if_key_not_exists=False, **common)
-            elif replaces:
-                write_deltalake(self.place, rows, mode="overwrite", schema_mode="overwrite", **common)
-            else:
-                write_deltalake(self.place, rows, mode="error", **common)
+            DeltaTable.create(
+                self.place,
+                schema,
+                mode="error",
+                name=followed.name,
+                configuration={
+                    _LOG_ID_PROPERTY: self.log_id,
+                    _DESCRIPTION_PROPERTY: msgspec.json.encode(described).decode(),
+                    _MODE_PROPERTY: self.mode,
+                    _APP_PROPERTY: self._app_id,
+                },
+                storage_options=self._storage_options,
+                commit_properties=self.properties(position),
+                raise_if_key_not_exists=False,
+            )
         except DeltaError:
             # Somebody else created it meanwhile, or it cannot be made at all: then loading says why.
             DeltaTable(self.place, storage_options=self._storage_options)
+
+    def replace(self, handle: DeltaTable, rows: pa.RecordBatchReader, position: TablePosition) -> None:
+        """Write over all rows and columns of the table, in one commit.
+
+        Args:
+            handle: Of the table; nobody may have committed since.
+            rows: What it holds afterwards.
+            position: Where it stands then.
+
+        """
+        write_deltalake(
+            handle, rows, mode="overwrite", schema_mode="overwrite", commit_properties=self.properties(position)
+        )
 
     def properties(self, position: TablePosition, *, moves: bool = True) -> CommitProperties:
         """Return what a commit carries besides rows.

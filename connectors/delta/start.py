@@ -74,7 +74,8 @@ class _Start:
             if position is None and self._view.first_revision > 1:
                 missing.append(follower)
             elif position is not None and position.revision + 1 < self._view.first_revision:
-                late.append(follower)
+                # One that is empty was made by a run that was broken off before the snapshot was in it.
+                (late if position.revision else missing).append(follower)
             elif position is not None:
                 self._check_history(follower, position)
         self._begin(missing, late)
@@ -161,18 +162,15 @@ class _Start:
                 f"log {settings.log} begins with record {view.first_revision} now, and the history in {names} ends "
                 "before: changes in between are gone for good; keep this table and materialize into a new place"
             )
-        for followers, replaces in ((missing, False), (late, True)):
-            if followers:
-                manifest = begin_with_snapshot(
-                    followers,
-                    settings.lake,
-                    first_revision=view.first_revision,
-                    end_revision=view.end.revision,
-                    continues=self._continues,
-                    replaces=replaces,
-                    storage_options=settings.storage_options or None,
-                )
-                _LOGGER.info("%s begin with the snapshot at revision %d", names, manifest.revision)
+        manifest = begin_with_snapshot(
+            [*missing, *late],
+            settings.lake,
+            first_revision=view.first_revision,
+            end_revision=view.end.revision,
+            continues=self._continues,
+            storage_options=settings.storage_options or None,
+        )
+        _LOGGER.info("%s begin with the snapshot at revision %d", names, manifest.revision)
 
     def _continues(self, manifest: SnapshotManifest) -> bool:
         """Tell whether the log goes on from a snapshot: same hash at its place, or in what follows it."""

@@ -1,0 +1,138 @@
+"""A follower table as evidence: what its commits say of it, and its rows as the log has them. For who checks it.
+
+Written from the formats and apart from the followers' own code: a mistake of theirs must show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from connectors.delta.position import POSITION_KEY, TablePosition, decode_position
+from connectors.errors import ForeignTableError
+from rsm_spark.core.machine import TableDescription
+from rsm_spark.core.records import pack
+
+__all__ = ["FollowerEvidence", "FollowerShape", "follower_evidence"]
+
+_COMMITS_MAX = 10_000
+_REVISION = "_revision"
+_SINCE = "rsm.since"
+_ROWS: list[pa.Field[Any]] = [
+    pa.field("table_name", pa.string()),
+    pa.field("key", pa.binary()),
+    pa.field("row", pa.binary()),
+    pa.field("revision", pa.int64()),
+]
+
+
+class FollowerShape(msgspec.Struct, frozen=True):
+    """How rows of a Delta table become rows of the log again; pickled to tasks.
+
+    Attributes:
+        table: Table of the machine.
+        key: Key columns, in the order of the log's arrays.
+        row: The other columns, with the revision since which rows have them.
+
+    """
+
+    table: str
+    key: tuple[str, ...]
+    row: tuple[tuple[str, int], ...]
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns to read."""
+        return [*self.key, *(name for name, _ in self.row), _REVISION]
+
+    def packed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield rows as the log has them: table_name, key, row, revision."""
+        for batch in batches:
+            keys = [batch.column(name).to_pylist() for name in self.key]
+            others = [batch.column(name).to_pylist() for name, _ in self.row]
+            revisions: list[Any] = batch.column(_REVISION).to_pylist()
+            since = [at for _, at in self.row]
+            widths = [sum(at <= revision for at in since) for revision in revisions] if any(since) else None
+            rows: list[bytes] = []
+            for number in range(batch.num_rows):
+                values = [column[number] for column in others]
+                rows.append(pack(values if widths is None else values[: widths[number]]))
+            arrays: list[Any] = [
+                pa.array([self.table] * batch.num_rows, pa.string()),
+                pa.array([pack(values) for values in zip(*keys, strict=True)], pa.binary()),
+                pa.array(rows, pa.binary()),
+                pa.array(revisions, pa.int64()),
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(_ROWS))
+
+
+class FollowerEvidence(msgspec.Struct, frozen=True):
+    """What a follower table says of itself.
+
+    Attributes:
+        place: Path or URI.
+        shape: Of its rows.
+        is_history: A row a change (mode append) and not a row a key: its rows are not compared.
+        newest_version: Of the Delta table.
+        positions: Table version and position of each commit that has one, oldest first.
+        foreign_versions: Commits without a position that changed data: nobody knows what they did.
+
+    """
+
+    place: str
+    shape: FollowerShape
+    is_history: bool
+    newest_version: int
+    positions: tuple[tuple[int, TablePosition], ...]
+    foreign_versions: tuple[int, ...]
+
+
+def follower_evidence(place: str, storage_options: Mapping[str, str] | None = None) -> FollowerEvidence:
+    """Read what a follower table says of itself.
+
+    Raises:
+        ForeignTableError: There is no table, or none that follows a log.
+
+    """
+    try:
+        table = DeltaTable(place, storage_options=dict(storage_options or {}) or None)
+    except TableNotFoundError as error:
+        raise ForeignTableError(f"{place}: there is no Delta table") from error
+    except (DeltaError, OSError) as error:
+        raise ForeignTableError(f"{place}: the Delta table cannot be read: {error}") from error
+    properties = table.metadata().configuration
+    text = properties.get("rsm.table")
+    if text is None:
+        raise ForeignTableError(f"{place}: this Delta table follows no log: it was not made by jobs/materialize.py")
+    described = msgspec.json.decode(text, type=TableDescription)
+    key = tuple(field.name for field in described.key)
+    fields: list[dict[str, Any]] = msgspec.json.decode(table.schema().to_json())["fields"]
+    row = tuple(
+        (field["name"], int(field["metadata"].get(_SINCE, 0)))
+        for field in fields
+        if field["name"] not in key and not field["name"].startswith("_")
+    )
+    positions: list[tuple[int, TablePosition]] = []
+    foreign: list[int] = []
+    for commit in reversed(table.history(_COMMITS_MAX)):
+        said = commit.get(POSITION_KEY)
+        if said is not None:
+            positions.append((commit["version"], decode_position(said, place=place)))
+        elif commit.get("operation") not in _HARMLESS:
+            foreign.append(commit["version"])
+    return FollowerEvidence(
+        place,
+        FollowerShape(described.name, key, row),
+        properties.get("rsm.mode", "merge") != "merge",
+        table.version(),
+        tuple(positions),
+        tuple(foreign),
+    )
+
+
+_HARMLESS = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "CREATE TABLE", "REORG"})
