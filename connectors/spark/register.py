@@ -11,6 +11,9 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make `.format("ledger")` and `.format("ledger_state")` known. Not needed where the package is installed."""
-    spark.dataSource.register(LedgerSource)
-    spark.dataSource.register(LedgerStateSource)
+    """Make `.format("ledger")` and `.format("ledger_state")` known to a session, classic or of Spark Connect.
+
+    Not needed where the package is installed.
+    """
+    for source in (LedgerSource, LedgerStateSource):
+        spark.dataSource.register(source)

@@ -21,10 +21,14 @@ _NO_STORE = "zk+hierarchical://127.0.0.1:1/ledgers"
 
 # How each job is asked for a log that is not there: arguments, given the metadata URI and an empty folder.
 _OF_NO_LOG: dict[str, Callable[[str, Path], list[str]]] = {
+    "broker_history": lambda uri, folder: (
+        ["--metadata-uri", uri, "--log", "nobody", "--lake", f"{folder}/lake", "--available-now"]
+    ),
     "materialize": lambda uri, folder: (
         ["--metadata-uri", uri, "--log", "nobody", "--table", f"{folder}/table", "--available-now"]
     ),
     "snapshot": lambda uri, folder: ["--metadata-uri", uri, "--log", "nobody", "--lake", f"{folder}/lake"],
+    "verify": lambda uri, _folder: ["--metadata-uri", uri, "--log", "nobody"],
     "worker_pool": lambda uri, _folder: ["--metadata-uri", uri, "--log", "nobody", "--tasks", "json", "--max", "2"],
 }
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 _ROOT = Path(__file__).resolve().parents[2]
-_TOP_LEVEL = {"broker", "ledger", "rsm_spark", "connectors", "rsm_demo", "pyspark_ledger.py"}
+_SOURCES = {path.name for path in _ROOT.glob("pyspark_*.py")}
+_TOP_LEVEL = {"broker", "ledger", "rsm_spark", "connectors", "rsm_demo", *_SOURCES}
 _HEAVY = ("pyspark", "pyarrow", "pandas", "grpc", "deltalake", "lmdb", "psutil", "typer", "rich", "google.protobuf")
 
 

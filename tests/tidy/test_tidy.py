@@ -62,7 +62,7 @@ def _python_files(*folders: str) -> list[PurePosixPath]:
         for path in _files()
         if path.suffix == ".py"
         and not _GENERATED.search(path.name)
-        and (not folders or path.parts[0] in folders or path.name == "pyspark_ledger.py")
+        and (not folders or path.parts[0] in folders or path.name.startswith("pyspark_"))
     ]
 
 
