@@ -1,0 +1,88 @@
+"""A stream over logs whose rows are kept by micro-batch, run with any trigger, again and again."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import StreamingQueryException
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_TIMEOUT_S = 120
+_STARTS_MAX = 6
+_SLOW_WORKER = "Python worker failed to connect back"
+"""Spark gives a Python process ten seconds to start, whatever the machine is busy with: then one starts again."""
+
+
+class Batches:
+    """One query and what it has delivered over all its runs.
+
+    Args:
+        spark: Session.
+        options: Of the source.
+        trigger: As `DataStreamWriter.trigger` takes it.
+        folder: Of the checkpoint.
+
+    Attributes:
+        batches: Rows of each micro-batch: name of the log, revision.
+
+    """
+
+    def __init__(self, spark: SparkSession, options: dict[str, str], trigger: dict[str, Any], folder: Path) -> None:
+        self.batches: list[list[tuple[str, int]]] = []
+        self._spark, self._options, self._trigger, self._folder = spark, options, trigger, folder
+        self._progress: list[Any] = []
+
+    def _keep(self, frame: DataFrame, _batch_id: int) -> None:
+        self.batches.append([(row.log, row.revision) for row in frame.select("log", "revision").collect()])
+
+    @property
+    def rows(self) -> list[tuple[str, int]]:
+        """All rows, sorted: those that came twice stand there twice."""
+        return sorted(row for batch in self.batches for row in batch)
+
+    def run_until(self, is_done: Callable[[], bool]) -> None:
+        """Run: to its end with a trigger that has one, else until there was a micro-batch and `is_done` says so."""
+        for _ in range(_STARTS_MAX):
+            try:
+                self._run_until(is_done)
+            except StreamingQueryException as error:
+                if _SLOW_WORKER not in str(error):
+                    raise
+            else:
+                return
+        raise AssertionError(f"in {_STARTS_MAX} starts: {_SLOW_WORKER}")
+
+    def _run_until(self, is_done: Callable[[], bool]) -> None:
+        query = (
+            self._spark.readStream.format("ledger")
+            .options(**self._options)
+            .load()
+            .writeStream.foreachBatch(self._keep)
+            .option("checkpointLocation", str(self._folder))
+            .trigger(**self._trigger)
+            .start()
+        )
+        try:
+            if "processingTime" not in self._trigger:
+                assert query.awaitTermination(_TIMEOUT_S)
+                return
+            deadline = time.monotonic() + _TIMEOUT_S
+            while query.lastProgress is None or not is_done():
+                # Raises what ended the query.
+                assert not query.awaitTermination(1)
+                assert time.monotonic() < deadline, f"not done: {self.rows}"
+        finally:
+            self._progress = query.recentProgress
+            query.stop()
+
+    def losses(self) -> list[dict[str, Any]]:
+        """What the last run has told of losses, in the end."""
+        told = [json.loads(one["sources"][0]["latestOffset"]) for one in self._progress]
+        losses: list[dict[str, Any]] = next((one["losses"] for one in reversed(told) if "losses" in one), [])
+        return losses
