@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from deltalake import DeltaTable
 
 from broker.core.tables import BROKER_DESCRIPTION
-from connectors.errors import DeltaSinkError, ForeignTableError
 from connectors.history.columns import HISTORY_TABLES, from_arrow
 from connectors.history.recorder import HistoryProgress, HistoryRecorder, HistorySummary
 from connectors.history.settings import HistorySettings
+from ledger.dev import DevCluster
 from rsm_spark.core.records import Record
+from tests.spark.broker_scenario import Told, played
 from tests.unit.connectors.history.recorded_broker import RecordedBroker, acted
 from tests.unit.connectors.history.test_task_fold import check_attempts, check_tasks, check_waits
 
@@ -94,18 +97,103 @@ def test_the_history_goes_on_where_its_tables_are(
     assert (third.records, nothing, content(tmp_path / "lake")) == (0, [], content(tmp_path / "lake"))
 
 
-def test_other_logs_and_other_histories_are_refused(
-    spark: SparkSession, make_log: Callable[..., Any], tmp_path: Path
+def job(log: str, lake: Path, cluster: DevCluster, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, str(_JOB), "--log", log, "--lake", str(lake), "--metadata-uri", cluster.metadata_uri]
+    settings = "--master local[2] --conf spark.ui.enabled=false pyspark-shell"
+    return subprocess.Popen(
+        [*command, *more],
+        cwd=lake.parent,
+        env={**os.environ, "PYSPARK_SUBMIT_ARGS": settings},
+        stdout=subprocess.PIPE,
+        stderr=(lake.parent / "job.log").open("ab"),
+        text=True,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_500)
+def test_what_a_brokers_api_told_is_in_the_history_after_the_purge(
+    spark: SparkSession, cluster: DevCluster, unique_name: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(DeltaSinkError, match="of the machine 'map', not of a task broker"):
-        record(spark, make_log(), tmp_path / "lake")
-    assert not (tmp_path / "lake").exists()
-    broker = acted(3)
-    log = make_log(machine=BROKER_DESCRIPTION)
-    append(log, broker, 2, 40)
-    record(spark, log, tmp_path / "lake")
-    folder = tmp_path / "lake" / "tasks" / "_delta_log"
-    commit = sorted(folder.glob("*.json"))[-1]
-    commit.write_text(commit.read_text().replace(log.hash.hex(), "00" * 32))
-    with pytest.raises(ForeignTableError, match="has another history"):
-        record(spark, log, tmp_path / "lake")
+    """The same whether one run reads it, or one that is killed, and then two at once."""
+    (tmp_path / "b").mkdir()
+    lake = tmp_path / "b" / "lake"
+    lines: list[dict[str, Any]] = []
+
+    def follow() -> None:
+        """Have a job follow the log, and kill it when it has changed the tables a few times."""
+        with job(unique_name, lake, cluster, "--trigger", "200ms", "--max-records", "25") as following:
+            assert following.stdout is not None
+            lines.extend(json.loads(following.stdout.readline()) for _ in range(4))
+            os.killpg(following.pid, signal.SIGKILL)
+
+    follower = threading.Thread(target=follow)
+    told = played(cluster, unique_name, tmp_path, follower.start)
+    follower.join(300)
+    revisions = [line["revision"] for line in lines]
+    assert revisions == sorted(set(revisions))
+    again = job(unique_name, lake, cluster, "--available-now", "--max-records", "40", "--payloads")
+    source = {"metadataUri": cluster.metadata_uri}
+    settings = HistorySettings(log=unique_name, lake=str(lake), source=source, available_now=True)
+    HistoryRecorder(spark, msgspec.structs.replace(settings, records_per_batch_max=30)).run()
+    out, _ = again.communicate(timeout=600)
+    assert again.returncode == 0, (tmp_path / "b" / "job.log").read_text()[-4000:]
+    assert json.loads(out.splitlines()[-1])["ok"] is True
+    whole = HistoryRecorder(spark, msgspec.structs.replace(settings, lake=str(tmp_path / "a"))).run()
+    assert whole.revision >= told.events[-1].revision
+    rows = content(tmp_path / "a")
+    both = content(lake)
+    for row in both["tasks"]:
+        row.payload = row.result = None  # kept by one of the runs, of what it read
+    assert both == rows
+    compare(told, rows, told.events[-1].revision)
+
+
+def compare(told: Told, rows: dict[str, list[Any]], last: int) -> None:
+    tasks = {row.task_id: row for row in rows["tasks"]}
+    attempts = {row.assignment_id: row for row in rows["attempts"]}
+    ended = {task_id: task for task_id, task in told.tasks.items() if task.has_ended}
+    assert len(ended) > 30
+    for task_id, task in ended.items():
+        row = tasks[task_id]
+        assert (row.tenant, row.type, row.status, row.attempts) == (task.tenant, task.type, task.status, task.attempts)
+        assert (row.outcome or "", row.error or "") == (task.outcome, task.error)
+        assert (row.created_at, row.ended_at, row.assigned_at or 0) == (
+            task.created_ms, task.ended_ms, task.assigned_ms
+        )  # fmt: skip
+        assert (row.worker_id or "", row.assignment_id or 0) == (task.worker_id, task.assignment_id)
+        assert (row.slot or "", row.at_most_once) == (task.slot, task.at_most_once)
+    events = [event for event in told.events if event.revision <= last]
+    purged = {event.fields["task_id"]: event.revision for event in events if event.name == "task_removed"}
+    assert {task_id for task_id, row in tasks.items() if row.purged_at and row.revision <= last} == set(purged)
+    assert len(purged) >= len(ended) - 1, "all but the last one were purged"
+    assigned = {event.revision: event.fields for event in events if event.name == "task_assigned"}
+    assert {number for number in attempts if number <= last} == set(assigned)
+    assert set(attempts) == {row.assignment_id for row in rows["waits"]}
+    for assignment_id, fields in assigned.items():
+        row = attempts[assignment_id]
+        assert (row.task_id, row.worker_id, row.attempt, row.assigned_at) == (
+            fields["task_id"], fields["worker_id"], fields["attempts"], fields["assigned_ms"]
+        )  # fmt: skip
+        end = next(
+            event
+            for event in events
+            if event.revision > assignment_id
+            and event.name in {"task_ended", "task_requeued"}
+            and event.fields["task_id"] == row.task_id
+        )
+        assert (row.ended_at, row.run_ms) == (end.fields["ended_ms"], end.fields["ended_ms"] - row.assigned_at)
+    outcomes = {row.outcome for row in attempts.values()}
+    assert {"finished", "failed", "cancelled", "timed_out", "worker_died", "outcome_unknown"} <= outcomes
+    assert {row.outcome for row in tasks.values()} >= {"deadline_expired", "cancelled", "failed", "outcome_unknown"}
+    assert "rolled_back" in {row.status for row in tasks.values()}
+    waits = [row for row in rows["waits"] if row.tenant == "acme"]
+    assert {row.group for row in waits} == {3}
+    assert {row.priority for row in waits} == {1, 7}
+    assert all(row.wait_ms is not None and row.wait_ms >= 0 for row in waits)
+    (lost,) = [row for row in rows["workers"] if row.worker_id == told.killed]
+    assert (lost.end, lost.status, lost.threads) == ("lost", "dead", 2)
+    assert {row.incarnation for row in attempts.values() if row.worker_id == told.killed} == {lost.incarnation}
+    (policy,) = rows["policies"]
+    assert (policy.tenant, policy.weight, policy.group, policy.priority) == ("acme", 2.0, 3, 7)
