@@ -11,7 +11,7 @@
 | rsm_stream_behind_records | query, source | what waits behind the last micro-batch: records, or entries of ledgers |
 | rsm_stream_behind_bytes | query, source | its payload |
 | rsm_stream_behind_seconds | query, source | how much later the newest entry was logged than the oldest that waits |
-| rsm_stream_lost_records | query, source | skipped since the query's start as they were gone (`failOnDataLoss=false`) |
+| rsm_stream_lost_records | query, source | skipped since the query's start as they were gone, as far as it is known |
 
 `query` is the query's name, or its id if it has none; `source` is its place in the query: 0, 1, …. The three of
 behind and lost are told of sources `ledger` only. They stand still while a micro-batch runs: see the timestamp.
@@ -147,7 +147,7 @@ def _take_in(source: _Source, told: Mapping[str, Any]) -> None:
     source.behind = {"records": latest[BEHIND_RECORDS], "bytes": latest[BEHIND_BYTES]}
     if BEHIND_MS in latest:
         source.behind["seconds"] = latest[BEHIND_MS] / 1000
-    source.lost = sum(loss["count"] for loss in latest.get(LOSSES, ()))
+    source.lost = sum(loss["count"] or 0 for loss in latest.get(LOSSES, ()))
 
 
 def _of_queries(queries: Iterable[_Query]) -> Iterable[Metric]:

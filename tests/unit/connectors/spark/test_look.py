@@ -10,6 +10,7 @@ from connectors.spark.decode import StoredEntry
 from connectors.spark.look import Confirmed, LogLook
 from connectors.spark.offsets import LogOffset
 from connectors.spark.options import Bound, BoundKind
+from connectors.spark.plan import EntryHead
 from ledger.core.metadata import DigestType, LedgerMetadata, LedgerState, Segment
 from ledger.core.quorum import QuorumConfig
 from ledger.errors import NoSuchLedgerError
@@ -233,3 +234,15 @@ def test_a_log_whose_first_ledgers_are_trimmed_describes_itself_behind_what_a_fa
     view = look.look()
     versions = [getattr(look.description_at(view, span.ledger_id), "version", None) for span in view.spans]
     assert versions == [None, 1, 1]
+
+
+def test_the_head_of_an_entry_is_read_once(log: FakeLog) -> None:
+    log.notes(2, confirmed=0)
+    log.notes(3, confirmed=2)
+    log.close(3)
+    look = LogLook("orders", log)
+    look.look()
+    before = log.reads
+    assert look.head_at(3, 0) == EntryHead(last_revision=2, length=100, logged_ms=5)
+    assert look.head_at(3, 0).last_revision == 2
+    assert log.reads == before + 1

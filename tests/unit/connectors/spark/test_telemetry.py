@@ -8,6 +8,8 @@ from prometheus_client.exposition import generate_latest
 
 from connectors.spark.telemetry import StreamTelemetry
 
+ANEW = {"log": "b", "from": 7, "to": None, "count": None}
+
 
 def progress(batch_id: int = 0, rows: int = 10, seconds: float = 0.3, **more: Any) -> dict[str, Any]:
     latest = {"version": 1, "log": {}, "behindRecords": 7, "behindBytes": 700, "behindMs": 1500}
@@ -50,7 +52,7 @@ def test_progress_becomes_metrics() -> None:
 
 def test_offsets_that_come_as_text_are_understood_and_those_of_other_sources_left_alone() -> None:
     telemetry = StreamTelemetry()
-    mine = {"behindRecords": 1, "behindBytes": 2, "losses": [{"log": "a", "from": 1, "to": 3, "count": 3}]}
+    mine = {"behindRecords": 1, "behindBytes": 2, "losses": [{"log": "a", "from": 1, "to": 3, "count": 3}, ANEW]}
     sources = [{"numInputRows": 1, "latestOffset": json.dumps(mine)}, {"numInputRows": 2, "latestOffset": "17"}]
     telemetry.note(progress(sources=[*sources, {"numInputRows": 3, "latestOffset": "no JSON"}]), 1.0)
     text = text_of(telemetry)
