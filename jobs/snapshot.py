@@ -3,8 +3,12 @@
     spark-submit jobs/snapshot.py --log orders --lake /lake/snapshots
     python jobs/snapshot.py --log orders --lake /lake/snapshots --at-revision 100000
 
-The whole log is read, its hash chain checked, the state folded by Spark and compared with what the leader logged of
-its own. A replica that names the same lake boots from the snapshot, without a JVM. Run again, it writes nothing new.
+The log is read, its hash chain checked, the state folded by Spark and compared with every checkpoint that the leaders
+logged; the executors write the rows, so the lake must be a place that all of them reach. If the beginning of the log
+has been trimmed, the fold begins with the lake's newest snapshot that the log continues. A replica that names the same
+lake boots from the snapshot, without a JVM. Run again, it writes nothing new. With --at-checkpoint, jobs/verify.py can
+have the leader log the snapshot as verified, so that it counts when ledgers are trimmed.
+
 Standard output: one JSON line. Exit codes: 0 = written (or there already), 1 = failed, 2 = wrong arguments.
 """
 
@@ -20,7 +24,7 @@ import msgspec
 from connectors.job import JobParser, JobRun, job_parser, run_job
 from connectors.job_arguments import add_log_arguments, add_storage_arguments, source_options, storage_options
 from connectors.session import spark_session
-from connectors.spark.snapshot import snapshot_log
+from connectors.state.snapshot import snapshot_log
 
 
 def _parser() -> JobParser:
@@ -28,6 +32,9 @@ def _parser() -> JobParser:
     add_log_arguments(parser)
     parser.add_argument("--lake", required=True, help="folder or URI that holds the snapshots of all logs")
     parser.add_argument("--at-revision", type=int, help="take the state right after this record (default: newest)")
+    parser.add_argument(
+        "--at-checkpoint", action="store_true", help="take the state of the leaders' newest checkpoint up to there"
+    )
     add_storage_arguments(parser)
     return parser
 
@@ -39,6 +46,7 @@ def _work(arguments: argparse.Namespace, _run: JobRun) -> Mapping[str, Any]:
         arguments.log,
         arguments.lake,
         revision=arguments.at_revision,
+        at_checkpoint=arguments.at_checkpoint,
         source=source_options(arguments),
         storage_options=store or None,
     )

@@ -14,20 +14,30 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from connectors.delta.proof import FollowerShape
 from connectors.spark.access import DriverAccess
 from connectors.spark.look import LogLook
 from connectors.spark.options import parse_options
 from connectors.state.anchor import AsOf, AsOfKind, Stretch, find_stretch
 from connectors.state.rows import ROWS_ARROW, ROWS_DDL, read_rows, typed_table
 from connectors.state.steps import CHANGE, STEP_DDL, StepPlan, read_steps, row_steps
-from connectors.state.sums import SUM_DDL, StateSums, read_sums
+from connectors.state.sums import SUM_DDL, RowSum, StateSums, read_sums, read_total
 from rsm_spark.core.machine import encode_description
 from rsm_spark.snapshots.columns import ROW_SCHEMA
 from rsm_spark.snapshots.lake import LakeSnapshots, lake_place
-from rsm_spark.snapshots.lake_files import LakeFile, read_lake_file
+from rsm_spark.snapshots.lake_files import LakeFile, files_of_version, read_lake_file
 from rsm_spark.snapshots.manifest import SnapshotManifest
 
-__all__ = ["StretchFrames", "lake_of", "look_at", "rows_frame", "sorted_changes", "state_as_of", "sum_frame"]
+__all__ = [
+    "StretchFrames",
+    "lake_of",
+    "look_at",
+    "rows_frame",
+    "sorted_changes",
+    "state_as_of",
+    "sum_frame",
+    "sum_rows",
+]
 
 
 class StretchFrames:
@@ -100,6 +110,23 @@ class StretchFrames:
         read = partial(_read_files, place=self._place, files=files, storage_options=self._storage_options)
         return self._spark.range(0, len(files), 1, len(files)).mapInArrow(read, ROWS_DDL)
 
+    def rows_of_table(self, place: str, version: int, shape: FollowerShape) -> DataFrame:
+        """Return the rows of a version of a follower table as the log has them, a task a file.
+
+        Raises:
+            SnapshotError: Its files cannot be listed.
+
+        """
+        files = files_of_version(place, version, self._storage_options)
+        if not files:
+            return self._spark.createDataFrame([], ROWS_DDL)
+        read = partial(_read_table_files, place=place, files=files, shape=shape, storage_options=self._storage_options)
+        return self._spark.range(0, len(files), 1, len(files)).mapInArrow(read, ROWS_DDL)
+
+    def with_stretch(self, stretch: Stretch) -> StretchFrames:
+        """Return the same of another stretch of the log."""
+        return StretchFrames(self._spark, stretch, self._source, self._lake, self._place, self._storage_options)
+
     def state(self, *, with_gone: bool = False) -> DataFrame:
         """Return the rows of the state: table_name, key, row, revision."""
         return rows_frame(self.steps(is_summed=False), with_gone=with_gone)
@@ -112,6 +139,18 @@ def _read_files(
         for number in batch.column(0).to_pylist():
             for rows in read_lake_file(place, files[number or 0], ROW_SCHEMA.names, storage_options):
                 yield rows.cast(ROWS_ARROW)
+
+
+def _read_table_files(
+    batches: Iterable[pa.RecordBatch],
+    place: str,
+    files: Sequence[LakeFile],
+    shape: FollowerShape,
+    storage_options: dict[str, str] | None,
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            yield from shape.packed(read_lake_file(place, files[number or 0], shape.columns, storage_options))
 
 
 def sorted_changes(steps: DataFrame) -> DataFrame:
@@ -139,6 +178,19 @@ def sum_frame(steps: DataFrame, points: Sequence[int], *, is_summed: bool) -> St
     for part in sorted_changes(steps).mapInArrow(reading, SUM_DDL).collect():
         sums.add(part.table_name, part.point, bytes(part.term), part.row_count)
     return sums
+
+
+def sum_rows(rows: DataFrame) -> RowSum:
+    """Return what rows come to, summed in parallel.
+
+    Args:
+        rows: table_name, key, row, in any order.
+
+    """
+    sums = StateSums((0,))
+    for part in rows.mapInArrow(read_total, SUM_DDL).collect():
+        sums.add(part.table_name, part.point, bytes(part.term), part.row_count)
+    return sums.at(0)
 
 
 def look_at(source: Mapping[str, str]) -> tuple[DriverAccess, LogLook]:

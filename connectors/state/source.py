@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyspark.sql.datasource import DataSource, DataSourceReader
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import StructType
 
 from connectors.errors import OptionError
 from connectors.state.options import StateOptions, parse_state_options
@@ -56,11 +56,8 @@ class LedgerStateSource(DataSource):
         """
         from connectors.state.reader import StateReader  # noqa: PLC0415 - see the module
 
-        own = _fields_of(StructType.fromDDL(self.schema()))
-        if _fields_of(schema) != own:
+        # Not parsed by Spark: there is no session in this process.
+        given = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema)
+        if given != self.schema().replace("`", ""):
             raise OptionError("source ledger_state: its columns follow from its options: leave out .schema(...)")
         return StateReader(self._parsed())
-
-
-def _fields_of(schema: DataType) -> list[tuple[str, DataType]]:
-    return [(field.name, field.dataType) for field in schema] if isinstance(schema, StructType) else []

@@ -20,7 +20,7 @@ from connectors.state.parts import merge_parts
 from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes, row_term, table_prefix
 from rsm_spark.core.records import SESSIONS_TABLE
 
-__all__ = ["SUM_DDL", "RowSum", "StateSums", "read_sums"]
+__all__ = ["SUM_DDL", "RowSum", "StateSums", "read_sums", "read_total"]
 
 SUM_DDL = "table_name string, point int, term binary, row_count bigint"
 _SUM_FIELDS: list[pa.Field[Any]] = [
@@ -61,6 +61,26 @@ def read_sums(batches: Iterable[pa.RecordBatch], points: Sequence[int], *, is_su
     for batch in batches:
         summing.add(batch)
     yield from summing.finish()
+
+
+def read_total(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield what a task's rows add, whatever their order, in `SUM_DDL`.
+
+    Args:
+        batches: With the columns `table_name`, `key` and `row`, none of them null.
+
+    """
+    prefixes: dict[str, bytes] = {}
+    digest, count = 0, 0
+    for batch in batches:
+        columns = (batch.column(name).to_pylist() for name in ("table_name", "key", "row"))
+        for table, key, row in zip(*columns, strict=True):
+            prefix = prefixes.get(table) or prefixes.setdefault(table, table_prefix(table))
+            digest += row_term(prefix, key, row)
+        count += batch.num_rows
+    term = digest_bytes(digest % DIGEST_MODULUS)
+    row = {"table_name": "", "point": 0, "term": term, "row_count": count}
+    yield pa.RecordBatch.from_pylist([row], schema=_SUM_ARROW)
 
 
 class _Summing:

@@ -144,8 +144,17 @@ async def open_replicas(client: LedgerClient, log: str, rsm_root: str, only: str
         yield _Replicas(Discovery(client.store, log, rsm_root), log, only, Path(folder))
 
 
-async def report_lake(client: LedgerClient, log: str, rsm_root: str, manifest: SnapshotManifest) -> str:
+async def report_lake(
+    client: LedgerClient, log: str, rsm_root: str, manifest: SnapshotManifest, *, by: str = "rsm snapshot verify"
+) -> str:
     """Tell the leader that a snapshot in the lake was read back; return why it refuses, or "".
+
+    Args:
+        client: Connected ledger client.
+        log: Name of the log.
+        rsm_root: Where logs and services live.
+        manifest: Of the snapshot.
+        by: Who has read it; not who wrote it.
 
     Raises:
         ConnectionLostError: Nobody leads, or the leader cannot be reached.
@@ -154,7 +163,7 @@ async def report_lake(client: LedgerClient, log: str, rsm_root: str, manifest: S
     with tempfile.TemporaryDirectory(prefix="rsm-snapshot-") as folder:
         discovery = Discovery(client.store, log, rsm_root)
         peers = GrpcPeers(log, discovery, LocalSnapshots(Path(folder)), Security.from_environment())
-        answer = await peers.report(finding(manifest, LAKE_PLACE, LAKE_PLACE, "rsm snapshot verify"))
+        answer = await peers.report(finding(manifest, LAKE_PLACE, LAKE_PLACE, by))
     return "" if answer.status is AnswerStatus.OK else answer.payload.decode() or answer.status.name
 
 

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from connectors.delta.materialize import Materializer, MaterializeSettings
-from connectors.spark.snapshot import snapshot_log
+from connectors.state.snapshot import snapshot_log
 from ledger.client.client import LedgerClient
 from ledger.dev import DevCluster
 from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession

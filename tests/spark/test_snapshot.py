@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from connectors.spark.snapshot import snapshot_log
+from connectors.state.snapshot import snapshot_log
 from rsm_spark.core.digest import digest_bytes
 from rsm_spark.core.records import CommandHead, KernelRecord, Record
 from rsm_spark.core.state import ReplicatedState, StateTip
@@ -122,7 +122,7 @@ def test_a_log_that_forks_between_ledgers_is_refused(spark: SparkSession, log: A
     log.roll()
     log.hash = bytes(32)
     log.fill(1)
-    with pytest.raises(ForkedLogError, match=f"ledger {log.ledger_ids[1]} does not continue"):
+    with pytest.raises(ForkedLogError, match=f"ledger {log.ledger_ids[1]} entry 0 does not continue"):
         snapshot_log(spark, log.name, str(tmp_path), source={"metadataUri": log.metadata_uri})
 
 
