@@ -21,7 +21,7 @@ from connectors.spark.options import SourceOptions
 from ledger.client.client import LedgerClient
 from ledger.client.read_handle import ReadHandle
 from ledger.core.metadata import LedgerMetadata
-from ledger.errors import MetadataSessionLostError, MetadataUnavailableError, NoNodeError, RetryableError
+from ledger.errors import MetadataError, MetadataSessionLostError, MetadataUnavailableError, NoNodeError, RetryableError
 from rsm_spark.core.chain import LogChain, chain_path, decode_chain
 from rsm_spark.errors import NoSuchLogError
 
@@ -31,6 +31,7 @@ _LOGGER = logging.getLogger(__name__)
 _RETRY_S_MAX = 60.0
 _RETRY_DELAY_S_MAX = 2.0
 _LOGS_NAMED_MAX = 5
+_AUTH_FILE_VARIABLE = "RSM_ZK_AUTH_FILE"
 _BLINKS = (RetryableError, MetadataUnavailableError, MetadataSessionLostError)
 _T = TypeVar("_T")
 
@@ -167,6 +168,10 @@ class DriverAccess:
                 _LOGGER.warning("trying again: %s", error)
                 time.sleep(delay_s)
                 delay_s = min(2 * delay_s, _RETRY_DELAY_S_MAX)
+            except MetadataError as error:
+                if _AUTH_FILE_VARIABLE not in str(error):
+                    raise
+                raise MetadataError(f"{error}, or in option zkAuthFile") from error
 
     def _connected(self) -> LedgerClient:
         if self._client is None:

@@ -9,10 +9,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from connectors.spark.access import DriverAccess
+from connectors.spark.inputs import read_input
 from connectors.spark.options import SourceOptions
 from connectors.spark.pushdown import push_filters
 from connectors.spark.subjects import subject_of
-from connectors.spark.tasks import LedgerPartition, read_partition
 
 __all__ = ["LedgerBatchReader", "LedgerPushdownReader", "batch_reader"]
 
@@ -40,8 +40,7 @@ class LedgerBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read an input partition (in a task)."""
-        # Where there are no partitions, Spark runs one task all the same, for a partition of its own.
-        return read_partition(partition) if isinstance(partition, LedgerPartition) else iter(())
+        return read_input(partition)
 
 
 class LedgerPushdownReader(LedgerBatchReader):

@@ -3,12 +3,14 @@
 1. A log that appears while a stream with `logPattern` runs is first written into the offsets, at its first record, and
    read from the micro-batch after that on: so every restart means the same place.
 2. Logs share the limits of a micro-batch by what each has waiting; none starves.
-3. A log that vanishes is a loss of what the query had not read of it. With `failOnDataLoss=false` a pattern lets go of
+3. A log that begins in a snapshot delivers its rows first, in micro-batches of their own; other logs go on beside it.
+4. A log that vanishes is a loss of what the query had not read of it. With `failOnDataLoss=false` a pattern lets go of
    it, and a log of that name that comes later is a new one; a query of one log waits for it to be made anew.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import time
@@ -18,13 +20,14 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 
 from connectors.errors import SparkOffsetError, StartGoneError
-from connectors.spark.followed_log import FollowedLog
 from connectors.spark.handover import SourceAccess
 from connectors.spark.loss import Loss, Losses
-from connectors.spark.offsets import LogOffset, SnapshotOffset, decode_log_offsets, encode_log_offsets
+from connectors.spark.offsets import LogOffset, LogPosition, decode_log_offsets, encode_log_offsets
 from connectors.spark.options import SourceOptions
+from connectors.spark.phased_log import OpenLake, PhasedLog
 from connectors.spark.plan import Limits, share
 from connectors.spark.progress import Backlog, sum_backlogs
+from connectors.spark.snapshot_phase import LakePort
 from rsm_spark.errors import NoSuchLogError
 
 __all__ = ["LogsSubject"]
@@ -39,21 +42,29 @@ class LogsSubject:
     Args:
         options: Of the query.
         access: Where to read.
+        open_lake: Where the snapshots of a log are; None = where the options say.
 
     """
 
-    def __init__(self, options: SourceOptions, access: SourceAccess) -> None:
+    def __init__(self, options: SourceOptions, access: SourceAccess, open_lake: OpenLake | None = None) -> None:
         self._options = options
         self._access = access
+        self._open_lake = open_lake or self._lake_of
         self._losses = Losses(_LOGGER.warning)
         self._pattern = re.compile(options.log_pattern) if options.log_pattern else None
-        self._logs: dict[str, FollowedLog] = {}
+        self._logs: dict[str, PhasedLog] = {}
         self._names: list[str] = []
         self._named_s = float("-inf")
 
-    def _followed(self, log: str) -> FollowedLog:
+    def _lake_of(self, log: str) -> LakePort:
+        from connectors.spark.lake_reader import LakeReader  # noqa: PLC0415 - most queries need no lake
+
+        assert self._options.lake is not None, "asked for only where option lake is set"
+        return LakeReader(self._options.lake, log, self._options.storage_options)
+
+    def _followed(self, log: str) -> PhasedLog:
         if log not in self._logs:
-            self._logs[log] = FollowedLog(log, self._options, self._access, self._losses)
+            self._logs[log] = PhasedLog(log, self._options, self._access, self._losses, self._open_lake)
         return self._logs[log]
 
     def _present(self) -> list[str]:
@@ -67,15 +78,16 @@ class LogsSubject:
 
     def bound(self, *, is_start: bool) -> dict[str, Any]:
         """Return the offset that the starting or ending option means now."""
-        bounds = self._options.starting if is_start else self._options.ending
+        starting, ending = self._options.starting, self._options.ending
+        bounds = starting if is_start else ending
         # A log that JSON names must be there.
         logs = sorted({*self._present(), *(log for log in bounds if log)})
         if not logs:
             self._tell_of_none(is_error=not is_start)
-        found: dict[str, LogOffset] = {}
+        found: dict[str, LogPosition] = {}
         for log in logs:
-            followed, bound = self._followed(log), bounds.get(log) or bounds[""]
-            found[log] = followed.start(bound) if is_start else followed.stop(bound)
+            start, end = (given.get(log) or given[""] for given in (starting, ending))
+            found[log] = self._followed(log).start(start, end) if is_start else self._followed(log).stop(end)
         return encode_log_offsets(found)
 
     def _tell_of_none(self, *, is_error: bool) -> None:
@@ -89,27 +101,24 @@ class LogsSubject:
         """Return the offset after everything that may be read now."""
         found: dict[str, LogOffset] = {}
         for log in self._present():
-            try:
-                found[log] = self._followed(log).fresh().end
-            except NoSuchLogError:
-                # `following` tells of it, if it was there before.
-                if self._pattern is None and self._options.fail_on_data_loss:
-                    raise
+            with contextlib.suppress(NoSuchLogError):
+                # `following` tells of one that is gone, and where the query stands in it.
+                found[log] = self._followed(log).end()
         return encode_log_offsets(found)
 
     def following(self, start: dict[str, Any], limits: Limits, target: dict[str, Any] | None) -> dict[str, Any]:
         """Return the end of the next micro-batch; see `subjects.Subject`."""
         positions = self._decode(start)
         targets = None if target is None else self._decode(target)
-        starts: dict[str, LogOffset] = {}
-        ends: dict[str, LogOffset] = {}
+        starts: dict[str, LogPosition] = {}
+        ends: dict[str, LogPosition] = {}
         for log in sorted({*self._present(), *positions}):
             position, followed = positions.get(log), self._followed(log)
             if position is None and targets is not None and log not in targets:
                 continue
             try:
                 if position is None:
-                    starts[log] = ends[log] = followed.look().begin
+                    starts[log] = ends[log] = followed.begin()
                 else:
                     aim = None if targets is None else targets.get(log, position)
                     starts[log], ends[log] = followed.ahead(position, aim)
@@ -119,7 +128,7 @@ class LogsSubject:
         found = encode_log_offsets(self._cut(starts, ends, limits))
         return start if found == start else found
 
-    def _let_go(self, log: str, position: LogOffset, error: NoSuchLogError) -> bool:
+    def _let_go(self, log: str, position: LogPosition, error: NoSuchLogError) -> bool:
         """Note that a log is gone; return whether it leaves the offsets."""
         if self._options.fail_on_data_loss:
             raise StartGoneError(
@@ -127,17 +136,19 @@ class LogsSubject:
                 "query (new checkpoint location) without it, or set failOnDataLoss=false to go on without it"
             ) from error
         end = self._followed(log).seen_end
-        if end is None or end > position.revision:
+        # Of a snapshot only what follows it is counted: its rows are of records before it.
+        first = position.revision if isinstance(position, LogOffset) else position.revision + 1
+        if end is None or end > first:
             last = None if end is None else end - 1
-            self._losses.add(Loss(log, first=position.revision, last=last, reason="the log was deleted"))
+            self._losses.add(Loss(log, first=first, last=last, reason="the log was deleted"))
         if self._pattern is None:
             return False
         del self._logs[log]
         return True
 
     def _cut(
-        self, starts: Mapping[str, LogOffset], ends: Mapping[str, LogOffset], limits: Limits
-    ) -> dict[str, LogOffset]:
+        self, starts: Mapping[str, LogPosition], ends: Mapping[str, LogPosition], limits: Limits
+    ) -> dict[str, LogPosition]:
         """Return where each log's part of the micro-batch ends: the limits are shared out by what each has waiting."""
         moving = [log for log in ends if ends[log] != starts[log]]
         if limits.offsets_max is None and limits.bytes_max is None:
@@ -165,10 +176,8 @@ class LogsSubject:
         positions = self._decode(offset)
         found: list[Backlog] = []
         for log in self._present():
-            followed = self._followed(log)
             try:
-                position = positions.get(log) or followed.fresh().begin
-                found.append(followed.backlog(position))
+                found.append(self._followed(log).backlog(positions.get(log)))
             except NoSuchLogError:
                 continue  # `following` tells of it.
         return sum_backlogs(found)
@@ -177,20 +186,16 @@ class LogsSubject:
         """Return what was skipped as it is gone."""
         return self._losses.as_json()
 
-    def _decode(self, offset: dict[str, Any]) -> dict[str, LogOffset]:
+    def _decode(self, offset: dict[str, Any]) -> dict[str, LogPosition]:
         found = decode_log_offsets(offset)
         is_asked_for = self._pattern.fullmatch if self._pattern else self._options.log.__eq__
         others = [log for log in found if not is_asked_for(log)]
-        if others or (self._pattern is None and not found):
+        if others:
             asked = f"logPattern {self._options.log_pattern!r}" if self._pattern else f"log {self._options.log}"
             raise SparkOffsetError(
-                f"the checkpoint reads logs {', '.join(others) or 'none'}, the query {asked}: use another checkpoint "
-                "location"
+                f"the checkpoint reads logs {', '.join(others)}, the query {asked}: use another checkpoint location"
             )
-        for log, position in found.items():
-            if isinstance(position, SnapshotOffset):
-                raise SparkOffsetError(f"log {log}: the checkpoint stands in a snapshot, which cannot be read yet")
-        return {log: position for log, position in found.items() if isinstance(position, LogOffset)}
+        return found
 
 
 def _shares(waiting: Mapping[str, int], limit: int | None) -> dict[str, int]:

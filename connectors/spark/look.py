@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import NamedTuple, Protocol
 
+from connectors.errors import SparkOffsetError
+from connectors.spark.bounds import Bound
 from connectors.spark.decode import StoredEntry
+from connectors.spark.locate import locate_bound
 from connectors.spark.offsets import LogOffset
-from connectors.spark.options import Bound, BoundKind
-from connectors.spark.plan import EntryHead, LogSpan, LogView, locate_entry, locate_revision
+from connectors.spark.plan import EntryHead, LogSpan, LogView
 from ledger.core.metadata import LedgerMetadata
 from ledger.errors import NoSuchLedgerError
 from rsm_spark.core.chain import ChainLedger, LogChain
@@ -225,27 +227,13 @@ class LogLook:
         """Return the position that a bound means.
 
         Raises:
-            StartGoneError, SparkOffsetError: See `plan.locate_revision`.
+            StartGoneError, SparkOffsetError: See `locate.locate_bound`; or nothing was logged at or after a time yet.
 
         """
-        match bound.kind:
-            case BoundKind.EARLIEST:
-                return view.begin
-            case BoundKind.LATEST:
-                return view.end
-            case BoundKind.BEFORE_LATEST:
-                revision = max(view.first_revision, view.end.revision - bound.count)
-                return locate_revision(view, revision, self.last_revision_at)
-            case BoundKind.REVISION:
-                return locate_revision(view, bound.revision, self.last_revision_at)
-            case BoundKind.POSITION:
-                return locate_entry(view, bound.ledger_id, bound.entry_id, self.last_revision_at)
-
-    def is_inside_entry(self, view: LogView, position: LogOffset) -> bool:
-        """Return whether a position lies behind the first record of its entry."""
-        if position.entry_id == 0:
-            return position.revision > view.spans[view.index_of(position.ledger_id)].first_revision
-        return position.revision > self.last_revision_at(position.ledger_id, position.entry_id - 1) + 1
+        found = locate_bound(view, bound, self.head_at)
+        if found is None:
+            raise SparkOffsetError(f"log {view.log}: nothing was logged at or after {bound.timestamp_ms} yet")
+        return found
 
     def description_at(self, view: LogView, ledger_id: int) -> MachineDescription | None:
         """Return how the machine is described at the begin of a ledger; None if that has been trimmed.

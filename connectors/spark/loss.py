@@ -103,10 +103,9 @@ def _union(one: Loss, other: Loss) -> Loss | None:
     if one.first is None or other.first is None:
         return None
     if one.last is None or other.last is None:
-        # What is lost from somewhere on, nobody knows how far: the earlier begin says it all.
-        opened = min((loss for loss in (one, other) if loss.last is None), key=lambda loss: loss.first or 0)
-        rest = other if opened is one else one
-        return opened if (opened.first or 0) <= rest.first else None
+        # What is lost from somewhere on, nobody knows how far, takes in all that is lost behind there.
+        early = one if one.first <= other.first else other
+        return early if early.last is None else None
     if other.first > one.last + 1 or one.first > other.last + 1:
         return None
     return msgspec.structs.replace(one, first=min(one.first, other.first), last=max(one.last, other.last))

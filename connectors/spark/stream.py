@@ -20,11 +20,11 @@ from pyspark.sql.streaming.datasource import (
 
 from connectors.spark.access import DriverAccess
 from connectors.spark.admission import EVERYTHING, Admission, limits_of, tighten
+from connectors.spark.inputs import read_input
 from connectors.spark.options import SourceOptions
 from connectors.spark.plan import Limits
 from connectors.spark.progress import report
 from connectors.spark.subjects import Subject, subject_of
-from connectors.spark.tasks import LedgerPartition, read_partition
 
 __all__ = ["LedgerStreamReader"]
 
@@ -119,8 +119,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read an input partition (in a task)."""
-        # Where there are no partitions, Spark runs one task all the same, for a partition of its own.
-        return read_partition(partition) if isinstance(partition, LedgerPartition) else iter(())
+        return read_input(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: a reader never keeps ledgers alive."""
