@@ -17,7 +17,7 @@ from rsm_spark.core.machine import Fold, MachineDescription, RecordDescription, 
 from rsm_spark.core.records import MACHINE_TYPE_FIRST, SESSIONS_TABLE, CommandHead, KernelRecord
 from rsm_spark.errors import CorruptLogError
 
-__all__ = ["Change", "LoggedCheckpoint", "LogFold", "decode_entry"]
+__all__ = ["Change", "LoggedCheckpoint", "LogFold", "TableChanges", "decode_entry"]
 
 
 class Change(NamedTuple):
@@ -35,6 +35,15 @@ class Change(NamedTuple):
     key: bytes
     revision: int
     row: bytes | None
+
+
+class TableChanges(NamedTuple):
+    """Changes of one table, as columns of the same length; see `Change`."""
+
+    table: str
+    keys: list[bytes]
+    revisions: list[int]
+    rows: list[bytes | None]
 
 
 class LoggedCheckpoint(NamedTuple):
@@ -150,19 +159,25 @@ class LogFold:
 
     def take(self) -> list[Change]:
         """Return the changes since the last call, at most one a key."""
+        return [Change(some.table, *one) for some in self.take_tables() for one in zip(*some[1:], strict=True)]
+
+    def take_tables(self) -> list[TableChanges]:
+        """Return the changes since the last call, at most one a key, as columns of each table that has any."""
         found = [
-            Change(table, key, revision, row)
+            TableChanges(table, list(rows), *map(list, zip(*rows.values(), strict=True)))
             for table, rows in self._tables.items()
-            for key, (revision, row) in rows.items()
+            if rows
         ]
-        for session, part in self._sessions.items():
-            if isinstance(part, int):
-                found.append(Change(SESSIONS_TABLE, session_key(session), part, None))
-            else:
-                found.append(Change(SESSIONS_TABLE, session_key(session), part.revision, part.packed()))
         for rows in self._tables.values():
             rows.clear()
-        self._sessions = {}
+        sessions, self._sessions = self._sessions, {}
+        if sessions:
+            parts = [
+                (part, None) if isinstance(part, int) else (part.revision, part.packed()) for part in sessions.values()
+            ]
+            found.append(
+                TableChanges(SESSIONS_TABLE, list(map(session_key, sessions)), *map(list, zip(*parts, strict=True)))
+            )
         return found
 
     @property

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import bisect
 import hashlib
+import struct
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from connectors.state.fold import Change, LogFold, StretchRecord, decode_entry
+from connectors.state.fold import LogFold, StretchRecord, TableChanges, decode_entry
 from connectors.state.links import Run
-from rsm_spark.core.digest import row_term, table_prefix
+from rsm_spark.core.digest import table_prefix
 from rsm_spark.core.envelope import Envelope, decode_envelope
 from rsm_spark.core.machine import decode_description
 from rsm_spark.core.records import SESSIONS_TABLE
@@ -55,7 +57,8 @@ _STEP_FIELDS: list[pa.Field[Any]] = [
 ]
 STEP_ARROW = pa.schema(_STEP_FIELDS)
 _CHANGES_HELD_MAX = 200_000
-_BATCH_ROWS = 20_000
+TERM_BYTES = 16
+"""What a row adds to a digest."""
 
 
 class StepPlan(msgspec.Struct, frozen=True):
@@ -167,31 +170,26 @@ class _Stretch:
         yield _step(RUN, row=msgspec.msgpack.encode(self.run))
 
     def _changes(self) -> Iterator[pa.RecordBatch]:
-        found = self._fold.take()
-        for begin in range(0, len(found), _BATCH_ROWS):
-            yield change_batch(found[begin : begin + _BATCH_ROWS], is_summed=self._plan.is_summed)
+        for changes in self._fold.take_tables():
+            yield change_batch(changes, is_summed=self._plan.is_summed)
 
 
-def change_batch(changes: list[Change], *, is_summed: bool) -> pa.RecordBatch:
-    """Return changes as steps.
+def change_batch(changes: TableChanges, *, is_summed: bool) -> pa.RecordBatch:
+    """Return the changes of a table as steps.
 
     Args:
         changes: At least one.
         is_summed: See `StepPlan`.
 
     """
-    tables, keys, revisions, rows = (list(column) for column in zip(*changes, strict=True))
-    if is_summed:
-        prefixes = {table: table_prefix(table) for table in dict.fromkeys(tables)}
-        rows = [
-            row if row is None or table == SESSIONS_TABLE else row_term(prefixes[table], key, row).to_bytes(16, "big")
-            for table, key, row in zip(tables, keys, rows, strict=True)
-        ]
-    count = len(changes)
+    table, keys, revisions, rows = changes
+    if is_summed and table != SESSIONS_TABLE:
+        rows = _terms(table, keys, rows)
+    count = len(keys)
     nothing = pa.nulls(count, pa.int64())
     columns: list[Any] = [
         pa.repeat(pa.scalar(CHANGE, pa.int32()), count),
-        pa.array(tables, pa.string()),
+        pa.repeat(pa.scalar(table, pa.string()), count),
         pa.array(keys, pa.binary()),
         pa.array(revisions, pa.int64()),
         pa.array(rows, pa.binary()),
@@ -200,6 +198,17 @@ def change_batch(changes: list[Change], *, is_summed: bool) -> pa.RecordBatch:
         nothing,
     ]
     return pa.RecordBatch.from_arrays(columns, schema=STEP_ARROW)
+
+
+def _terms(table: str, keys: list[bytes], rows: list[bytes | None]) -> list[bytes | None]:
+    """Return what each row adds to the digest, 16 bytes: `rsm_spark.core.digest.row_term`, spelled out."""
+    prefix, length, sha256 = table_prefix(table), struct.Struct(">I").pack, hashlib.sha256
+    return [
+        None
+        if row is None
+        else sha256(b"".join((prefix, length(len(key)), key, length(len(row)), row))).digest()[:TERM_BYTES]
+        for key, row in zip(keys, rows, strict=True)
+    ]
 
 
 def row_steps(batches: Iterable[pa.RecordBatch], *, is_summed: bool) -> Iterator[pa.RecordBatch]:
@@ -211,9 +220,11 @@ def row_steps(batches: Iterable[pa.RecordBatch], *, is_summed: bool) -> Iterator
 
     """
     for batch in batches:
-        if batch.num_rows:
-            columns = [batch.column(name).to_pylist() for name in ("table_name", "key", "revision", "row")]
-            yield change_batch([Change(*one) for one in zip(*columns, strict=True)], is_summed=is_summed)
+        names = batch.column("table_name")
+        for table in map(str, names.unique().to_pylist()):
+            mine = batch.filter(pc.equal(names, pa.scalar(table)))
+            columns: list[Any] = [mine.column(name).to_pylist() for name in ("key", "revision", "row")]
+            yield change_batch(TableChanges(table, *columns), is_summed=is_summed)
 
 
 def _step(kind: int, **values: Any) -> pa.RecordBatch:

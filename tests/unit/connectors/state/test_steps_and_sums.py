@@ -8,10 +8,10 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from connectors.state.fold import Change
 from connectors.state.links import Run, link_runs
 from connectors.state.parts import merge_parts
-from connectors.state.steps import CHANGE, CHECKPOINT, PLACE, RUN, StepPlan, change_batch, read_steps
+from connectors.state.rows import ROWS_ARROW
+from connectors.state.steps import CHANGE, CHECKPOINT, PLACE, RUN, StepPlan, read_steps, row_steps
 from connectors.state.sums import StateSums, read_sums
 from rsm_spark.core.envelope import root_hash
 from rsm_spark.core.machine import encode_description
@@ -85,14 +85,16 @@ def test_a_snapshot_takes_the_place_of_the_log_before_it(seed: int) -> None:
     base = reference.checkpoints[3]
     begin = next(i for i, (_, _, payload) in enumerate(reference.entries) if int.from_bytes(payload[32:40]) > base)
     steps = steps_of(reference, plan_of(reference, first=base + 1, is_summed=True), [begin])
-    rows = change_batch([Change(*row) for row in _rows(reference, base)], is_summed=True)
+    rows = pa.Table.from_batches(list(row_steps([batch_of(reference, base)], is_summed=True)))
     points = [base, *reference.checkpoints[4:], reference.state.revision]
-    sums = sums_of(sorted_changes([pa.Table.from_batches([rows]), steps]), points, is_summed=True)
+    sums = sums_of(sorted_changes([rows, steps]), points, is_summed=True)
     assert [tuple(sums.at(revision)) for revision in points] == [reference.sums[revision] for revision in points]
 
 
-def _rows(reference: Reference, revision: int) -> list[tuple[str, bytes, int, bytes]]:
-    return [(row.table, row.key, row.revision, row.row) for row in reference.rows[revision]]
+def batch_of(reference: Reference, revision: int) -> pa.RecordBatch:
+    columns = zip(*sorted(reference.rows[revision]), strict=True)
+    arrays = [pa.array(c, field.type) for c, field in zip(columns, ROWS_ARROW, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=ROWS_ARROW)
 
 
 @pytest.mark.parametrize("seed", range(4))
