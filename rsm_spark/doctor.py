@@ -24,7 +24,7 @@ from rsm_spark.config_cli import PROCESSES, settings_of
 
 __all__ = ["Finding", "Verdict", "look_at_bookies", "look_at_cluster", "look_at_disk", "look_at_here", "look_at_log"]
 
-_PACKAGES = ("ledger", "rsm_spark", "connectors", "pyspark_ledger")
+_PACKAGES = ("ledger", "rsm_spark", "connectors", "pyspark_ledger", "pyspark_ledger_state")
 _LIBRARIES = {
     "kazoo": "",
     "grpcio": "",

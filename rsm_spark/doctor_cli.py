@@ -14,6 +14,7 @@ from ledger.client.client import LedgerClient
 from ledger.errors import LedgerError
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.doctor import Finding, Verdict, look_at_cluster, look_at_disk, look_at_here, look_at_log
+from rsm_spark.doctor_spark import look_at_spark
 from rsm_spark.errors import RsmError
 from rsm_spark.store.log_cli import log_names
 from rsm_spark.store.status_cli import describe_log
@@ -32,7 +33,7 @@ def doctor(
     here: Annotated[bool, typer.Option("--here", help="This installation only, no cluster.")] = False,
     json: Json = False,
 ) -> None:
-    """Look at Python, packages, Java, configuration; at ZooKeeper, bookies, replicas and logs.
+    """Look at Python, packages, Java, Spark, configuration; at ZooKeeper, bookies, replicas and logs.
 
     Exit code 1 if something is bad.
 
@@ -44,7 +45,7 @@ def doctor(
     """
 
     async def _look() -> list[Finding]:
-        found = [*look_at_here(), *(look_at_disk(folder) for folder in data_dir or ())]
+        found = [*look_at_here(), *look_at_spark(), *(look_at_disk(folder) for folder in data_dir or ())]
         return found if here else found + await _cluster(metadata_uri, rsm_root)
 
     findings = run(_look())
