@@ -32,6 +32,8 @@ _DELTA_CLASS = "io.delta.sql.DeltaSparkSessionExtension"
 _DELTA_JARS = ("delta-spark_4.2_2.13-", "delta-storage-")
 _PYTHON_VARIABLE = "PYSPARK_PYTHON"
 _PYTHON_SETTING = "spark.pyspark.python"
+_REMOTE_VARIABLE = "SPARK_REMOTE"
+_REMOTE_SETTING = "spark.remote"
 _SAFE_PATH_VARIABLE = "PYTHONSAFEPATH"
 _OWN_PACKAGES = ("connectors", "rsm_spark", "ledger")
 
@@ -62,21 +64,20 @@ def cached_jars() -> list[Path]:
     return jars
 
 
-def session_settings(*, delta: bool, master: str, checkpoint: str | None, pool: bool = False) -> dict[str, str]:
+def session_settings(*, delta: bool, master: str, checkpoint: str | None) -> dict[str, str]:
     """Return what this package sets, before what the user has set is taken out.
 
     Args:
         delta: Whether Spark itself reads or writes Delta tables.
         master: The session's master.
         checkpoint: Checkpoint location of the stream that it will run, if known.
-        pool: Whether its tasks are workers that live as long as it does.
 
     Raises:
         SessionSetupError: Delta's JARs are needed and not there.
 
     """
     is_local = master.startswith("local")
-    when = {When.POOL} if pool else set()
+    when: set[When] = set()
     if is_local:
         when.add(When.LOCAL)
         if checkpoint is not None and (checkpoint.startswith("file:") or "://" not in checkpoint):
@@ -99,7 +100,9 @@ def spark_session(
 ) -> SparkSession:
     """Return a session with what this package needs; an active one is returned as it is.
 
-    What spark-submit, spark-defaults.conf or `conf` say wins; what is set here is logged.
+    What spark-submit, spark-defaults.conf or `conf` say wins; what is set here is logged. Where SPARK_REMOTE or `conf`
+    (spark.remote) names a server of Spark Connect, the session is one of that server: only `conf` is added to its own
+    settings.
 
     Args:
         app: Name of the application.
@@ -116,6 +119,9 @@ def spark_session(
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
+    remote = (conf or {}).get(_REMOTE_SETTING) or os.environ.get(_REMOTE_VARIABLE, "")
+    if remote.startswith("sc://"):
+        return _connected(app, remote, conf or {})
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     users = {**_users_settings(is_submitted=is_submitted), **(conf or {})}
     _set_python(users)
@@ -136,6 +142,15 @@ def spark_session(
     if delta and is_submitted:
         _check_delta(spark)
     return spark
+
+
+def _connected(app: str, remote: str, conf: Mapping[str, str]) -> SparkSession:
+    """Return a session of a server of Spark Connect; nothing is started here."""
+    builder = SparkSession.builder.appName(app).remote(remote)
+    for key, value in conf.items():
+        if key != _REMOTE_SETTING:
+            builder = builder.config(key, value)
+    return builder.getOrCreate()
 
 
 def _set_python(users: Mapping[str, str]) -> None:

@@ -67,7 +67,8 @@ SPARK_SETTINGS: tuple[SparkSetting, ...] = (
         "spark.speculation",
         "false",
         When.POOL,
-        "A task of a pool is a worker that lives as long as the pool: a speculative copy of it would be one more.",
+        "A task of a pool is a worker that lives as long as the pool: a second copy and the first would drive each "
+        "other out. A pool does not start where it is on; the rest that a pool wants, it sets itself.",
     ),
     SparkSetting(
         "spark.driver.host",

@@ -58,11 +58,6 @@ def test_a_cluster_keeps_its_own_shuffle_and_address() -> None:
     assert not [key for key in settings if key.startswith(("spark.driver", "spark.sql.shuffle"))]
 
 
-def test_a_pool_has_no_speculative_workers() -> None:
-    assert session_settings(delta=False, master="yarn", checkpoint=None, pool=True)["spark.speculation"] == "false"
-    assert "spark.speculation" not in session_settings(delta=False, master="yarn", checkpoint=None)
-
-
 def test_filters_can_be_pushed_down_in_every_session() -> None:
     settings = session_settings(delta=False, master="yarn", checkpoint=None)
     assert settings["spark.sql.python.filterPushdown.enabled"] == "true"
