@@ -40,7 +40,9 @@ def demo(
 ) -> None:
     """Load a year of real flights through three replicas while leaders and a bookie are killed; compare four answers.
 
-    Then two airlines share three workers of a task broker: a weight is changed live, and the leading broker is killed.
+    Then Spark proves from the log alone what was made of it, and says what the map held half-way.
+    Two airlines share three workers of a task broker: a weight is changed live, and the leading broker is killed.
+    At last Spark works for them: a pool that grows with what waits, loses a process, and is drained.
 
     Example: rsm demo --flights 50000 --keep
     """
@@ -91,6 +93,14 @@ def _print_table(console: Console, conductor: Conductor, outcome: Outcome) -> No
     console.print(
         "Equal row by row." if outcome.answers_equal else "[bold red]They differ:[/] " + "; ".join(outcome.differences)
     )
+    if outcome.lake is not None:
+        lake = outcome.lake
+        console.print(
+            f"Proved from the log alone: {lake.proved_entries:,} entries, {lake.proved_checkpoints} checkpoints, "
+            f"{lake.proved_commits} commits of the Delta table"
+            + ("." if not lake.differences else "; [bold red]not so:[/] " + "; ".join(lake.differences)),
+            highlight=False,
+        )
     if outcome.tasks is not None:
         tasks = outcome.tasks
         console.print(
@@ -98,6 +108,15 @@ def _print_table(console: Console, conductor: Conductor, outcome: Outcome) -> No
             f"{tasks.ratio_after:.2f} to 1 at 3 to 1; fail-over of the broker {tasks.failover_s:.2f} s; "
             f"{tasks.never_ran} never ran, {tasks.ran_twice} ran twice; results "
             + ("equal the CSV." if tasks.results_equal else "[bold red]differ from the CSV.[/]"),
+            highlight=False,
+        )
+    if outcome.pool is not None:
+        pool = outcome.pool
+        console.print(
+            f"{pool.tasks:,} tasks on Spark, on {pool.workers_max} workers at most: {pool.ratio:.2f} to 1 at 3 to 1; "
+            f"{pool.killed} was killed and worked again after {pool.again_s:.2f} s; {pool.never_ran} never ran, "
+            f"{pool.ran_twice} ran twice; results "
+            + ("equal the CSV." if pool.results_equal else "[bold red]differ from the CSV.[/]"),
             highlight=False,
         )
 

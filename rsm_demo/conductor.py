@@ -13,6 +13,8 @@ import msgspec
 
 from rsm_demo.child import Child, ChildFailedError
 from rsm_demo.flights import data_file
+from rsm_demo.lake_act import LakeAct, LakeOutcome
+from rsm_demo.pool_act import PoolAct, PoolOutcome
 from rsm_demo.schedule import Blow, Schedule
 from rsm_demo.screen import Screen
 from rsm_demo.stack import LOG, Stack
@@ -47,7 +49,9 @@ class Outcome(msgspec.Struct):
     catch_up_s: dict[str, float]
     differences: list[str]
     events: list[str]
+    lake: LakeOutcome | None = None
     tasks: TaskOutcome | None = None
+    pool: PoolOutcome | None = None
 
 
 class Conductor:
@@ -94,9 +98,11 @@ class Conductor:
         seconds = time.monotonic() - began
         catch_up_s = await self._catch_up(follower, spark, loader.said["revision"])
         outcome = await self._judge(loader, follower, seconds, catch_up_s)
-        await self._stack.stop_readers()  # Spark would take the cores that the tasks are to share.
+        await self._stack.stop_readers()  # Spark would take the cores that the others are to share.
+        outcome.lake = await LakeAct(self._stack, self._tell).run(loader.said["revision"])
         outcome.tasks = await TaskAct(self._stack, self._screen, self._tell).run()
-        outcome.ok = outcome.ok and outcome.tasks.ok
+        outcome.pool = await PoolAct(self._stack, self._screen, self._tell).run()
+        outcome.ok = outcome.ok and outcome.lake.ok and outcome.tasks.ok and outcome.pool.ok
         return outcome
 
     async def _load(self, loader: Child, follower: Child, spark: Child) -> None:

@@ -29,6 +29,12 @@ def test_a_changed_row_of_the_delta_table_is_named_and_nothing_else_differs(tmp_
     assert not outcome["digests_equal"]
     assert (outcome["records"], outcome["acked_lost"], outcome["applied_twice"]) == (60_000, 0, 0)
     assert len(outcome["failover_s"]) == 2
+    lake, pool = outcome["lake"], outcome["pool"]
+    assert len(lake["differences"]) == 1, "the changed row, and nothing else"
+    assert "D942DN" in lake["differences"][0]
+    assert lake["proved_entries"] > 0
+    assert 0 < lake["flights_then"] < lake["flights_now"] == 60_000
+    assert pool["ok"], pool
     tasks = outcome["tasks"]
     assert (tasks["ok"], tasks["tasks"], tasks["never_ran"], tasks["results_equal"]) == (True, 4_383, 0, True)
 
@@ -39,4 +45,6 @@ def test_all_flights_survive_two_leaders_and_a_bookie(tmp_path: Path) -> None:
     assert (code, outcome["ok"], outcome["differences"]) == (0, True, [])
     assert (outcome["records"], outcome["keys"], outcome["delta_rows"]) == (336_776, 4_044, 4_044)
     assert (outcome["acked_lost"], outcome["applied_twice"], outcome["digests_equal"]) == (0, 0, True)
+    assert outcome["lake"]["ok"], outcome["lake"]
     assert outcome["tasks"]["ok"], outcome["tasks"]
+    assert outcome["pool"]["ok"], outcome["pool"]
