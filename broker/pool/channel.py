@@ -63,13 +63,6 @@ class _End:
             raise ChannelError("a line comes from somebody who does not know the pool's secret")
         return body
 
-    async def flush(self) -> None:
-        """Wait until what was said is on its way."""
-        try:
-            await self._writer.drain()
-        except OSError as error:
-            raise ChannelError(f"the connection is broken: {error}") from None
-
     def close(self) -> None:
         """Hang up."""
         self._writer.close()

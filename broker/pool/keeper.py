@@ -15,7 +15,7 @@ import msgspec
 from broker.client.client import AsyncBrokerClient
 from broker.pool.backlog import Backlog, BacklogWatch
 from broker.pool.channel import KeeperEnd
-from broker.pool.core.messages import FromMember, Hello, Left, Report
+from broker.pool.core.messages import FromMember, Hello, Left, Order, Report
 from broker.pool.core.roster import Cancel, Effect, Fail, Launch, Roster, Tell
 from broker.pool.core.sizing import PoolBounds, PoolLoad, PoolSizer
 from broker.pool.desk import PoolDesk
@@ -216,6 +216,7 @@ class Keeper:
             if message.why:
                 _LOGGER.warning("a worker leaves: %s", message.why)
             self._apply(self._roster.left(link, message))
+            self._desk.tell(link, Order.STOP)  # It has been heard.
         self._wake.set()
 
     def _on_lost(self, link: KeeperEnd) -> None:
@@ -258,7 +259,7 @@ class Keeper:
             roster = self._roster
             load = PoolLoad(
                 waiting=self._waiting,
-                running=roster.running,
+                running=roster.running_to_stay,
                 served=roster.served,
                 starting=roster.starting,
                 is_type_full=self._is_type_full(self._backlog),

@@ -14,7 +14,8 @@ __all__ = ["PoolLink"]
 
 _LOGGER = logging.getLogger(__name__)
 _PAUSE_S = 0.5
-_GOODBYE_S = 3.0
+_GOODBYE_S = 10.0
+"""Long: a keeper that hears of the end before the reason starts a worker that will end for the same."""
 
 
 class PoolLink:
@@ -35,6 +36,7 @@ class PoolLink:
         self._on_order = on_order
         self._end: MemberEnd | None = None
         self._newest: Report | None = None
+        self._hung_up = asyncio.Event()
 
     async def keep(self, orphaned_s: float) -> str:
         """Stay connected; return why not, once the keeper has not been there for so long."""
@@ -54,6 +56,7 @@ class PoolLink:
                 _LOGGER.warning("not connected to the pool's driver: %s", error)
             finally:
                 self._end = None
+                self._hung_up.set()
                 end.close()
             heard_s = loop.time()
             await asyncio.sleep(_PAUSE_S)
@@ -75,12 +78,14 @@ class PoolLink:
         self._say(report)
 
     async def leave(self, left: Left) -> None:
-        """Say the last words."""
+        """Say the last words, and wait until they were heard: the keeper hangs up then."""
+        if self._end is None:
+            return
+        self._hung_up.clear()
         self._say(left)
-        if self._end is not None:
-            with contextlib.suppress(ChannelError, TimeoutError):
-                async with asyncio.timeout(_GOODBYE_S):
-                    await self._end.flush()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GOODBYE_S):
+                await self._hung_up.wait()
 
     def _say(self, message: FromMember) -> None:
         if self._end is not None:

@@ -49,6 +49,8 @@ def pool_session(app: str, *, delta: bool = False) -> SparkSession:
             "spark.task.maxFailures": str(MAX_FAILURES),
             # Statements of many tenants share what slots the workers leave.
             "spark.scheduler.mode": "FAIR",
+            # Jobs that never end have no progress to show.
+            "spark.ui.showConsoleProgress": "false",
         },
     )
     check_pool_settings(dict(spark.sparkContext.getConf().getAll()))

@@ -21,6 +21,7 @@ _LABEL_LENGTH_MAX = 120
 # Arrow has no type for them, or one that nobody can read.
 _AS_TEXT = frozenset({"VariantType", "YearMonthIntervalType", "CalendarIntervalType", "GeometryType", "GeographyType"})
 _ENVELOPE_BYTES = 256
+_BOUND_LATE = "spark.sql.legacy.parameterSubstitution.constantsOnly"
 
 
 class Statement(Protocol):
@@ -92,8 +93,7 @@ class SharedSession:
         context.setJobGroup(group, statement.sql[:_LABEL_LENGTH_MAX], interruptOnCancel=False)
         context.setLocalProperty("spark.scheduler.pool", tenant or "default")
         session = self._spark.newSession()
-        args = statement.args
-        rows = session.sql(statement.sql) if args is None else session.sql(statement.sql, args=args)
+        rows = _opened(session, statement)
         if statement.table or statement.path:
             return msgspec.json.encode(_write(rows, statement, effect))
         return _result(rows, statement.limit, result_bytes_max)
@@ -109,6 +109,15 @@ class SharedSession:
     def words(error: Exception) -> str:
         """Return what an error says, without traces."""
         return f"{type(error).__name__}: {spoken_error(error)}"
+
+
+def _opened(session: SparkSession, statement: Statement) -> DataFrame:
+    if statement.args is None:
+        return session.sql(statement.sql)
+    if session.conf.get("spark.sql.extensions", ""):
+        # Delta's parser hands no parameters on (github.com/delta-io/delta/issues/7640): bound after parsing they work.
+        session.conf.set(_BOUND_LATE, "true")
+    return session.sql(statement.sql, args=statement.args)
 
 
 def _write(rows: DataFrame, statement: Statement, effect: str) -> Mapping[str, str]:

@@ -73,7 +73,7 @@ class PoolProcess:
     def errors(self) -> str:
         return f"{self.lines[-3:]} {self._errors.read_text()[-6000:]}"
 
-    def until(self, condition: Callable[[], Any], timeout_s: float = 120) -> Any:
+    def until(self, condition: Callable[[], Any], timeout_s: float = 240) -> Any:
         """Wait until something is so."""
         deadline_s = time.monotonic() + timeout_s
         while not (result := condition()):
@@ -85,7 +85,7 @@ class PoolProcess:
     def wait_serving(self, count: int) -> None:
         self.until(lambda: self.shape.get("serving") == count)
 
-    def wait_ended(self, timeout_s: float = 120) -> int:
+    def wait_ended(self, timeout_s: float = 240) -> int:
         code = self.process.wait(timeout_s)
         self._reader.join(10)
         return code

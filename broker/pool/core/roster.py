@@ -32,7 +32,7 @@ Link: TypeAlias = Hashable
 """A connection, whatever that is."""
 
 FAILURES_MAX = 8
-"""In a row, before any worker of the pool has worked."""
+"""Of one place in a row, while no worker of the pool works."""
 _PAUSE_S = (0.5, 30.0)
 _MARGIN_S = 15.0
 """A worker ends a drain by itself when its time is up; so much later it is cancelled."""
@@ -110,7 +110,8 @@ class Roster:
         # By place, in order of their starts; a place is here until its start is over.
         self._seats: dict[int, _Seat] = {}
         self._links: dict[Link, _Seat] = {}
-        self._failures = 0
+        # Failures in a row by place, since any worker has worked: many may be lost at once, and all come again.
+        self._failures: dict[int, int] = {}
         self._not_before_s = 0.0
         self.launched_count = 0
         self.lost_count = 0
@@ -128,6 +129,11 @@ class Roster:
     def running(self) -> int:
         """Tasks that run."""
         return sum(seat.report.running for seat in self._seats.values() if seat.link is not None)
+
+    @property
+    def running_to_stay(self) -> int:
+        """Tasks that run on workers that are to stay."""
+        return sum(seat.report.running for seat in self._seats.values() if seat.link and not seat.is_leaving)
 
     @property
     def served(self) -> int:
@@ -245,15 +251,14 @@ class Roster:
             self._links.pop(seat.link, None)
             effects.append(Tell(seat.link, Order.STOP))
         if not is_same and seat.attempt >= 0:
-            self.lost_count += 1
-            self._failures += 1
+            self._fail(seat.index)
             seat.report = Report()
         seat.attempt, seat.member, seat.link, seat.left = hello.attempt, hello.member, link, None
         self._links[link] = seat
         if seat.is_leaving:
             return [*effects, Tell(link, Order.DRAIN if is_same else Order.STOP)]
-        if self._failures > FAILURES_MAX:
-            return [*effects, Fail(f"workers were lost {self._failures} times before any of them could work")]
+        if self._failures.get(seat.index, 0) > FAILURES_MAX:
+            return [*effects, Fail(f"worker {seat.index} was lost again and again before any worker could work")]
         return [*effects, Tell(link, Order.WORK)]
 
     def reported(self, link: Link, report: Report) -> None:
@@ -264,7 +269,7 @@ class Roster:
         self.ended_count += max(0, report.ended - seat.report.ended)
         seat.report = report
         if report.is_served:
-            self._failures = 0
+            self._failures.clear()
 
     def left(self, link: Link, left: Left) -> list[Effect]:
         """Take note that a worker leaves."""
@@ -292,14 +297,19 @@ class Roster:
             self._links.pop(seat.link, None)
         if seat.is_leaving:
             return []
-        self.lost_count += 1
-        self._failures += 1
-        pause_s = min(_PAUSE_S[0] * 2 ** (self._failures - 1), _PAUSE_S[1])
+        failures = self._fail(index)
+        pause_s = min(_PAUSE_S[0] * 2 ** (failures - 1), _PAUSE_S[1])
         self._not_before_s = now_s + pause_s
         why = (seat.left.why if seat.left is not None else "") or error or "it ended"
-        if self._failures > FAILURES_MAX:
-            return [Fail(f"workers ended {self._failures} times before any of them could work; the last one: {why}")]
+        if failures > FAILURES_MAX:
+            return [Fail(f"worker {index} ended {failures} times before any worker could work; the last time: {why}")]
         return []
+
+    def _fail(self, index: int) -> int:
+        """Take note that the worker at a place was lost; return how often in a row."""
+        self.lost_count += 1
+        self._failures[index] = self._failures.get(index, 0) + 1
+        return self._failures[index]
 
     def validate(self) -> None:
         """Check the invariants; tests call this after every event."""

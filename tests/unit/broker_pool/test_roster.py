@@ -135,6 +135,20 @@ def test_workers_that_never_work_end_the_pool_with_the_reason() -> None:
     assert "no module named broker" in fail.why
 
 
+def test_many_workers_that_are_lost_at_once_and_come_again_are_no_failure_of_the_pool() -> None:
+    roster = working(3 * FAILURES_MAX)
+    for index in range(3 * FAILURES_MAX):
+        assert Tell(f"new{index}", Order.WORK) in roster.heard(f"new{index}", hello(index, index + 1, attempt=1))
+    assert roster.lost_count == 3 * FAILURES_MAX
+
+
+def test_tasks_of_workers_that_leave_are_no_reason_for_more_workers() -> None:
+    roster = working(2)
+    roster.want(1)
+    roster.plan(0)
+    assert (roster.running, roster.running_to_stay) == (2, 1)
+
+
 def test_a_worker_that_can_never_work_ends_the_pool_at_once() -> None:
     roster = working(1)
     assert roster.left("0", Left("--tasks nothing: there is no module", is_fault=True)) == [
