@@ -20,8 +20,12 @@ def test_the_wheel_holds_our_packages_and_nothing_else(tmp_path: Path) -> None:
     built = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
     (wheel,) = tmp_path.glob("*.whl")
-    names = {Path(name).parts[0] for name in zipfile.ZipFile(wheel).namelist()}
-    assert {name for name in names if not name.endswith(".dist-info")} == _TOP_LEVEL
+    files = [Path(name) for name in zipfile.ZipFile(wheel).namelist()]
+    packaged = [file for file in files if not file.parts[0].endswith((".dist-info", ".data"))]
+    assert {file.parts[0] for file in packaged} == _TOP_LEVEL
+    shared = {"/".join(file.parts[2:]) for file in files if file.parts[0].endswith(".data")}
+    jobs = {f"share/rsm-spark/jobs/{path.name}" for path in (_ROOT / "jobs").glob("*.py")}
+    assert shared == {*jobs, "share/rsm-spark/conf/spark-defaults.conf"}
 
 
 @pytest.mark.parametrize("package", ["ledger", "rsm_spark", "broker", "connectors"])
