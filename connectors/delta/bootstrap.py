@@ -15,8 +15,9 @@ from typing import Any, BinaryIO
 import msgspec
 import pyarrow as pa
 
-from connectors.delta.columns import Column, FollowedTable, PackedRow
+from connectors.delta.columns import Column, FollowedTable
 from connectors.delta.follower import FollowerTable
+from connectors.delta.packing import PackedRows
 from connectors.delta.position import TablePosition
 from connectors.errors import DeltaSinkError
 from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes, table_prefix
@@ -50,7 +51,7 @@ class _TableRows:
 
     def add(self, row: Row) -> None:
         self._held.append(row)
-        self.total += self.follower.mode.initial_term(self._prefix, PackedRow(row.key, row.row, row.revision))
+        self.total += self.follower.mode.initial_term(self._prefix, row)
         self.count += 1
         width = _width(row.row)
         low, high = self.revisions.get(width, (row.revision, row.revision))
@@ -76,8 +77,7 @@ class _TableRows:
             for batch in pa.ipc.open_stream(file):
                 columns: list[list[Any]] = [column.to_pylist() for column in batch.columns]
                 _, keys, rows, revisions = columns
-                packed = list(map(PackedRow, keys, rows, revisions))
-                yield self.follower.mode.initial(followed, packed, logged_us)
+                yield self.follower.mode.initial(followed, PackedRows(keys, rows, revisions), logged_us)
 
 
 def _width(row: bytes) -> int:

@@ -1,4 +1,4 @@
-"""Columns of a follower table: from the machine's description to Arrow and back to the log's bytes. Pure.
+"""Columns of a follower table, from the machine's description and from the Delta table. Pure.
 
 A machine may add columns: rows that were logged before have fewer of them, and their bytes count in the digest. So
 each column that came later says in the Delta schema since which revision rows have it; a row's `_revision` tells how
@@ -14,11 +14,10 @@ import msgspec
 import pyarrow as pa
 
 from connectors.errors import DeltaSinkError
-from rsm_spark.core.digest import row_term, table_prefix
 from rsm_spark.core.machine import Field, FieldType, TableDescription
-from rsm_spark.core.records import pack
 
 __all__ = [
+    "ARROW_TYPES",
     "DELETED_COLUMN",
     "FOLD_COLUMN",
     "LOGGED_AT_COLUMN",
@@ -26,10 +25,7 @@ __all__ = [
     "SINCE_KEY",
     "Column",
     "FollowedTable",
-    "PackedRow",
-    "arrow_columns",
-    "packed_rows",
-    "terms_of",
+    "listed_fields",
 ]
 
 REVISION_COLUMN = "_revision"
@@ -48,21 +44,15 @@ SINCE_KEY = "rsm.since"
 """Key in a Delta field's metadata: revision of the description that added the column."""
 
 _OURS = (REVISION_COLUMN, DELETED_COLUMN, FOLD_COLUMN, LOGGED_AT_COLUMN)
-_ARROW_TYPES: dict[FieldType, pa.DataType] = {
+ARROW_TYPES: dict[FieldType, pa.DataType] = {
     FieldType.INT: pa.int64(),
     FieldType.FLOAT: pa.float64(),
     FieldType.BOOL: pa.bool_(),
     FieldType.STR: pa.string(),
     FieldType.BYTES: pa.binary(),
 }
-# Exactly these: 1 where a float is described would come back as 1.0, which has other bytes.
-_PYTHON_TYPES: dict[FieldType, type] = {
-    FieldType.INT: int,
-    FieldType.FLOAT: float,
-    FieldType.BOOL: bool,
-    FieldType.STR: str,
-    FieldType.BYTES: bytes,
-}
+"""What a described type is in Arrow."""
+
 _FIELD_TYPES = {
     "long": FieldType.INT,
     "double": FieldType.FLOAT,
@@ -72,8 +62,6 @@ _FIELD_TYPES = {
 }
 # What Parquet and Delta cannot have in a column's name; the backtick would end a quoted one.
 _FORBIDDEN = frozenset(" ,;{}()\n\t=`")
-_DECODER = msgspec.msgpack.Decoder(list[list[Any]])
-_ARRAY_HEAD = b"\xdd"  # msgpack: an array with four bytes of length
 
 
 class Column(NamedTuple):
@@ -87,21 +75,6 @@ class Column(NamedTuple):
 
     field: Field
     since: int
-
-
-class PackedRow(NamedTuple):
-    """A row as the log has it.
-
-    Attributes:
-        key: msgpack array of its key.
-        row: msgpack array of its other columns; None = no row.
-        revision: Of the record that wrote it.
-
-    """
-
-    key: bytes
-    row: bytes | None
-    revision: int
 
 
 class FollowedTable(msgspec.Struct, frozen=True):
@@ -190,10 +163,10 @@ class FollowedTable(msgspec.Struct, frozen=True):
 
     def schema(self, *extra: pa.Field[Any]) -> pa.Schema:
         """Return the Arrow schema: key, other columns, then `extra`."""
-        fields: list[pa.Field[Any]] = [pa.field(f.name, _ARROW_TYPES[f.type], nullable=False) for f in self.key]
+        fields: list[pa.Field[Any]] = [pa.field(f.name, ARROW_TYPES[f.type], nullable=False) for f in self.key]
         for column in self.row:
             metadata = {SINCE_KEY: str(column.since)} if column.since else None
-            fields.append(pa.field(column.field.name, _ARROW_TYPES[column.field.type], metadata=metadata))
+            fields.append(pa.field(column.field.name, ARROW_TYPES[column.field.type], metadata=metadata))
         return pa.schema([*fields, *extra])
 
     def widened(self, table: TableDescription | None, revision: int) -> FollowedTable:
@@ -226,97 +199,16 @@ class FollowedTable(msgspec.Struct, frozen=True):
         if table is None:
             return "it is gone"
         if table.key != self.key:
-            return f"its key was {_listed(self.key)} and is now {_listed(table.key)}"
+            return f"its key was {listed_fields(self.key)} and is now {listed_fields(table.key)}"
         old, new = [column.field for column in self.row], table.row
         for number, field in enumerate(old):
             if number >= len(new):
                 return f"column {field.name} is gone"
             if new[number] != field:
-                return f"column {_listed([field])} is now {_listed([new[number]])}"
+                return f"column {listed_fields([field])} is now {listed_fields([new[number]])}"
         return ""
 
 
-def _listed(fields: Sequence[Field]) -> str:
+def listed_fields(fields: Sequence[Field]) -> str:
+    """Return fields for an error: names and types."""
     return ", ".join(f"{field.name} ({field.type})" for field in fields) or "(nothing)"
-
-
-def arrow_columns(followed: FollowedTable, rows: Sequence[PackedRow]) -> list[pa.Array[Any]]:
-    """Return key and other columns of rows of the log; null where there is no row, or where it lacks the column.
-
-    Raises:
-        DeltaSinkError: A row does not have the described number of columns, or a value does not fit.
-
-    """
-    keys = _decoded([row.key for row in rows])
-    packed = [row.row if row.row is not None else b"\x90" for row in rows]
-    others = _decoded(packed)
-    width, full = len(followed.row), followed.width_at(0)
-    for row, key, other in zip(rows, keys, others, strict=True):
-        wanted = full if full == width else followed.width_at(row.revision)
-        if len(key) != len(followed.key) or (row.row is not None and len(other) != wanted):
-            raise DeltaSinkError(
-                f"table {followed.name}: record {row.revision} has {len(key)} + {len(other)} columns, the machine "
-                f"describes {len(followed.key)} + {wanted}"
-            )
-        if len(other) < width:
-            other.extend([None] * (width - len(other)))
-    columns = [*_transposed(keys, len(followed.key)), *_transposed(others, width)]
-    return [
-        _array(followed.name, field, column, is_key=number < len(followed.key))
-        for number, (field, column) in enumerate(zip(followed.fields, columns, strict=True))
-    ]
-
-
-def _array(table: str, field: Field, values: Sequence[Any], *, is_key: bool) -> pa.Array[Any]:
-    strange = {type(value) for value in values} - {_PYTHON_TYPES[field.type]}
-    if not is_key:
-        strange.discard(type(None))
-    if strange:
-        raise DeltaSinkError(
-            f"table {table}: a value does not fit its described column {_listed([field])}: it is of type "
-            f"{', '.join(sorted(kind.__name__ for kind in strange))}"
-        )
-    try:
-        return pa.array(values, _ARROW_TYPES[field.type])
-    except (pa.ArrowException, OverflowError) as error:
-        raise DeltaSinkError(
-            f"table {table}: a value does not fit its described column {_listed([field])}: {error}"
-        ) from error
-
-
-def _decoded(packed: Sequence[bytes]) -> list[list[Any]]:
-    """Decode many msgpack arrays in one go."""
-    return _DECODER.decode(b"".join((_ARRAY_HEAD, len(packed).to_bytes(4, "big"), *packed)))
-
-
-def _transposed(rows: Sequence[Sequence[Any]], width: int) -> list[Sequence[Any]]:
-    return list(zip(*rows, strict=True)) if rows else [()] * width
-
-
-def packed_rows(followed: FollowedTable, rows: pa.Table) -> list[PackedRow]:
-    """Return rows of a Delta table as the log has them; the inverse of `arrow_columns`.
-
-    Args:
-        followed: The table.
-        rows: Its columns and `_revision`, by name.
-
-    """
-    count = rows.num_rows
-    revisions: list[Any] = rows.column(REVISION_COLUMN).to_pylist()
-    keys = _packed([rows.column(name).to_pylist() for name in followed.key_names], count)
-    columns = [rows.column(name).to_pylist() for name in followed.row_names]
-    if followed.width_at(0) == len(followed.row):
-        return list(map(PackedRow, keys, _packed(columns, count), revisions))
-    values: Iterable[tuple[Any, ...]] = zip(*columns, strict=True)
-    narrow = [pack(row[: followed.width_at(at)]) for row, at in zip(values, revisions, strict=True)]
-    return list(map(PackedRow, keys, narrow, revisions))
-
-
-def _packed(columns: Sequence[Sequence[Any]], count: int) -> list[bytes]:
-    return list(map(pack, zip(*columns, strict=True))) if columns else [pack(())] * count
-
-
-def terms_of(rows: pa.Table, followed: FollowedTable) -> int:
-    """Return the sum of what the rows of a Delta table add to a digest (not reduced)."""
-    prefix = table_prefix(followed.name)
-    return sum(row_term(prefix, row.key, row.row) for row in packed_rows(followed, rows) if row.row is not None)

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.delta.columns import PackedRow
+from connectors.delta.packing import PackedRows
 from connectors.errors import SinkGapError
 from rsm_spark.core.machine import Fold, MachineDescription, decode_description
 from rsm_spark.core.records import KernelRecord
 
-__all__ = ["RECORD_COLUMNS", "BatchEnd", "LoggedChange", "RecordRange", "differing", "last_rows"]
+__all__ = ["RECORD_COLUMNS", "BatchEnd", "LoggedChanges", "RecordRange", "differing", "last_rows"]
 
 RECORD_COLUMNS = (
     "revision",
@@ -45,19 +45,19 @@ class BatchEnd(NamedTuple):
     prefix_hash: bytes
 
 
-class LoggedChange(NamedTuple):
-    """One record of a table.
+class LoggedChanges(NamedTuple):
+    """Records of a table, in order; lists of the same length.
 
     Attributes:
-        row: What it makes of the row of its key.
-        fold: `upsert` or `delete`.
-        logged_us: Logged time, microseconds since 1970.
+        rows: What they make of the rows of their keys.
+        folds: `upsert` or `delete`.
+        logged_us: Logged times, microseconds since 1970.
 
     """
 
-    row: PackedRow
-    fold: str
-    logged_us: int
+    rows: PackedRows
+    folds: list[str]
+    logged_us: list[int]
 
 
 class RecordRange:
@@ -131,38 +131,38 @@ class RecordRange:
         chosen = fresh.filter(pc.equal(fresh.column("table_name"), pa.scalar(table)))
         return chosen.select(["revision", "logged_at", "fold", "key", "row"])
 
-    def changes(self, table: str, after: int) -> list[LoggedChange]:
+    def changes(self, table: str, after: int) -> LoggedChanges:
         """Return every change of a table after a revision, in order."""
         records = self.of_table(table, after)
-        revisions: list[Any] = records.column("revision").to_pylist()
-        times: list[Any] = records.column("logged_at").cast(pa.int64()).to_pylist()
         folds: list[Any] = records.column("fold").to_pylist()
-        keys: list[Any] = records.column("key").to_pylist()
-        rows: list[Any] = records.column("row").to_pylist()
-        return [
-            LoggedChange(PackedRow(key, None if fold == Fold.DELETE else row, revision), fold, logged_us)
-            for key, row, revision, fold, logged_us in zip(keys, rows, revisions, folds, times, strict=True)
-        ]
+        times: list[Any] = records.column("logged_at").cast(pa.int64()).to_pylist()
+        return LoggedChanges(_rows_of(records), folds, times)
 
 
-def last_rows(records: pa.Table) -> list[PackedRow]:
+def last_rows(records: pa.Table) -> PackedRows:
     """Return what is left of each key after records of one table: its last row, or none.
 
     Args:
         records: Of `RecordRange.of_table`.
 
     """
-    keys: list[Any] = records.column("key").to_pylist()
+    rows = _rows_of(records)
     # Later records overwrite earlier ones: rows are in the order of revisions.
-    last_of = dict(zip(keys, range(len(keys)), strict=True))
-    chosen = records.take(pa.array(last_of.values(), pa.int64()))
-    folds, rows = chosen.column("fold").to_pylist(), chosen.column("row").to_pylist()
-    kept: list[Any] = [None if fold == Fold.DELETE else row for fold, row in zip(folds, rows, strict=True)]
-    revisions: list[Any] = chosen.column("revision").to_pylist()
-    return list(map(PackedRow, last_of, kept, revisions))
+    last_of = dict(zip(rows.keys, range(len(rows.keys)), strict=True))
+    return rows.select(list(last_of.values()))
 
 
-def differing(rows: list[PackedRow], old: Mapping[bytes, bytes]) -> list[PackedRow]:
+def _rows_of(records: pa.Table) -> PackedRows:
+    keys: list[Any] = records.column("key").to_pylist()
+    rows: list[Any] = records.column("row").to_pylist()
+    is_delete = pc.equal(records.column("fold"), pa.scalar(str(Fold.DELETE)))
+    if pc.any(is_delete).as_py():
+        rows = [None if gone else row for row, gone in zip(rows, is_delete.to_pylist(), strict=True)]
+    revisions: list[Any] = records.column("revision").to_pylist()
+    return PackedRows(keys, rows, revisions)
+
+
+def differing(rows: PackedRows, old: Mapping[bytes, bytes]) -> PackedRows:
     """Return those rows whose bytes are not what the table has: the others would be written for nothing.
 
     Args:
@@ -170,4 +170,5 @@ def differing(rows: list[PackedRow], old: Mapping[bytes, bytes]) -> list[PackedR
         old: Rows of the table by key, as far as they are among these keys.
 
     """
-    return [row for row in rows if old.get(row.key) != row.row]
+    find = old.get
+    return rows.select([n for n, (key, row) in enumerate(zip(rows.keys, rows.rows, strict=True)) if find(key) != row])

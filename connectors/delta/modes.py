@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -15,15 +15,12 @@ from connectors.delta.columns import (
     LOGGED_AT_COLUMN,
     REVISION_COLUMN,
     FollowedTable,
-    PackedRow,
-    arrow_columns,
-    packed_rows,
-    terms_of,
 )
-from connectors.delta.fold import LoggedChange, RecordRange, differing, last_rows
+from connectors.delta.fold import LoggedChanges, RecordRange, differing, last_rows
+from connectors.delta.packing import PackedRows, arrow_columns, key_columns, packed_rows, terms_of
 from connectors.delta.place import APPEND_MODE, MERGE_MODE, Loaded
 from rsm_spark.core.digest import StateDigest, row_term, table_prefix
-from rsm_spark.core.machine import Fold
+from rsm_spark.core.machine import Fold, Row
 from rsm_spark.core.records import pack
 
 __all__ = [
@@ -115,11 +112,11 @@ class FollowMode(Protocol):
         """Commit a step that has rows."""
         ...
 
-    def initial(self, followed: FollowedTable, rows: list[PackedRow], logged_us: int) -> pa.RecordBatch:
+    def initial(self, followed: FollowedTable, rows: PackedRows, logged_us: int) -> pa.RecordBatch:
         """Return rows of a snapshot as the table begins with them."""
         ...
 
-    def initial_term(self, prefix: bytes, row: PackedRow) -> int:
+    def initial_term(self, prefix: bytes, row: Row) -> int:
         """Return what such a row adds to the digest."""
         ...
 
@@ -143,35 +140,36 @@ class MergeMode:
         old = self._old_rows(loaded.handle, loaded.followed, last) if at.row_count else {}
         changed = differing(last, old)
         digest = StateDigest(at.digest)
-        more = digest.replace_all(followed.name, {row.key: (old.get(row.key), row.row) for row in changed})
-        deleted = sum(row.row is None for row in changed)
+        changes = {key: (old.get(key), row) for key, row in zip(changed.keys, changed.rows, strict=True)}
+        more = digest.replace_all(followed.name, changes)
+        deleted = changed.rows.count(None)
         rows = self._table(followed, changed)
-        has_old = any(row.key in old for row in changed)
-        return RowStep(rows, digest.value, at.row_count + more, len(changed) - deleted, deleted, has_old)
+        has_old = not old.keys().isdisjoint(changed.keys)
+        return RowStep(rows, digest.value, at.row_count + more, len(changed.keys) - deleted, deleted, has_old)
 
-    def _table(self, followed: FollowedTable, rows: list[PackedRow]) -> pa.Table:
-        columns = arrow_columns(followed, rows)
-        columns.append(pa.array([row.revision for row in rows], pa.int64()))
-        columns.append(pa.array([row.row is None for row in rows], pa.bool_()))
+    def _table(self, followed: FollowedTable, rows: PackedRows) -> pa.Table:
         # A row that goes has no columns: only its key must be there.
+        columns = arrow_columns(followed, rows)
+        columns.append(pa.array(rows.revisions, pa.int64()))
+        columns.append(pa.array([row is None for row in rows.rows], pa.bool_()))
         return pa.Table.from_arrays(columns, schema=followed.schema(_REVISION_FIELD, _DELETED_FIELD))
 
-    def _old_rows(self, handle: DeltaTable, stored: FollowedTable, rows: list[PackedRow]) -> dict[bytes, bytes]:
+    def _old_rows(self, handle: DeltaTable, stored: FollowedTable, rows: PackedRows) -> dict[bytes, bytes]:
         """Return the rows that the table has for these keys."""
-        if not rows:
+        if not rows.keys:
             return {}
         schema = pa.schema([field.with_nullable(nullable=True) for field in self.schema(stored)])
-        keys = {row.key for row in rows}
-        wanted = _first_keys(stored, rows)
+        keys = None if len(stored.key) == 1 else set(rows.keys)
+        wanted = pc.unique(key_columns(stored, rows)[0]) if stored.key else None
         found: dict[bytes, bytes] = {}
         # Streamed: only the rows that match are held, whatever the size of the table.
         for batch in pa.RecordBatchReader.from_stream(handle.scan(columns=schema.names)):
             near = pa.Table.from_batches([batch]).select(schema.names).cast(schema)
             if wanted is not None:
                 near = near.filter(pc.is_in(near.column(0), value_set=wanted))
-            for row in packed_rows(stored, near):
-                if row.key in keys and row.row is not None:
-                    found[row.key] = row.row
+            packed = packed_rows(stored, near)
+            pairs = zip(packed.keys, packed.rows, strict=True)
+            found.update((key, row) for key, row in pairs if row is not None and (keys is None or key in keys))
         return found
 
     def write(
@@ -201,28 +199,19 @@ class MergeMode:
             .execute()
         )
 
-    def initial(self, followed: FollowedTable, rows: list[PackedRow], logged_us: int) -> pa.RecordBatch:  # noqa: ARG002
+    def initial(self, followed: FollowedTable, rows: PackedRows, logged_us: int) -> pa.RecordBatch:  # noqa: ARG002
         """Return rows of a snapshot; `_revision` = the record that last wrote the row."""
         columns = arrow_columns(followed, rows)
-        columns.append(pa.array([row.revision for row in rows], pa.int64()))
+        columns.append(pa.array(rows.revisions, pa.int64()))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema(followed))
 
-    def initial_term(self, prefix: bytes, row: PackedRow) -> int:
+    def initial_term(self, prefix: bytes, row: Row) -> int:
         """Return the machine's own term."""
-        assert row.row is not None, "a snapshot holds rows"
         return row_term(prefix, row.key, row.row)
 
     def sum(self, followed: FollowedTable, rows: pa.Table) -> int:
         """Return the sum of the machine's terms."""
         return terms_of(rows, followed)
-
-
-def _first_keys(followed: FollowedTable, rows: list[PackedRow]) -> pa.Array[Any] | None:
-    """Return the values of the first key column, for a filter that the row groups can be asked with."""
-    if not followed.key:
-        return None
-    first = FollowedTable(followed.name, followed.key, ())
-    return pc.unique(arrow_columns(first, [PackedRow(row.key, None, row.revision) for row in rows])[0])
 
 
 class AppendMode:
@@ -237,17 +226,16 @@ class AppendMode:
     def step(self, loaded: Loaded, followed: FollowedTable, records: RecordRange, at: Standing) -> RowStep:  # noqa: ARG002
         """Return a row for each record of the table."""
         changes = records.changes(followed.name, at.revision)
-        rows = [change.row for change in changes]
-        digest = at.digest + change_terms(followed.name, ((change.row, change.fold) for change in changes))
-        deleted = sum(row.row is None for row in rows)
+        count, deleted = len(changes.folds), changes.rows.rows.count(None)
+        digest = at.digest + change_terms(followed.name, changes.rows, changes.folds)
         table = self._table(followed, changes)
-        return RowStep(table, digest, at.row_count + len(rows), len(rows) - deleted, deleted, has_old=False)
+        return RowStep(table, digest, at.row_count + count, count - deleted, deleted, has_old=False)
 
-    def _table(self, followed: FollowedTable, changes: list[LoggedChange]) -> pa.Table:
-        columns = arrow_columns(followed, [change.row for change in changes])
-        columns.append(pa.array([change.fold for change in changes], pa.string()))
-        columns.append(pa.array([change.row.revision for change in changes], pa.int64()))
-        columns.append(pa.array([change.logged_us for change in changes], pa.timestamp("us", "UTC")))
+    def _table(self, followed: FollowedTable, changes: LoggedChanges) -> pa.Table:
+        columns = arrow_columns(followed, changes.rows)
+        columns.append(pa.array(changes.folds, pa.string()))
+        columns.append(pa.array(changes.rows.revisions, pa.int64()))
+        columns.append(pa.array(changes.logged_us, pa.timestamp("us", "UTC")))
         return pa.Table.from_arrays(columns, schema=self.schema(followed))
 
     def write(
@@ -263,12 +251,13 @@ class AppendMode:
         mode: Any = "merge" if widens else None
         write_deltalake(handle, step.rows, mode="append", schema_mode=mode, commit_properties=properties)
 
-    def initial(self, followed: FollowedTable, rows: list[PackedRow], logged_us: int) -> pa.RecordBatch:
+    def initial(self, followed: FollowedTable, rows: PackedRows, logged_us: int) -> pa.RecordBatch:
         """Return rows of a snapshot as changes of their own kind, at the snapshot's time."""
-        table = self._table(followed, [LoggedChange(row, SNAPSHOT_FOLD, logged_us) for row in rows])
+        count = len(rows.keys)
+        table = self._table(followed, LoggedChanges(rows, [SNAPSHOT_FOLD] * count, [logged_us] * count))
         return table.combine_chunks().to_batches()[0]
 
-    def initial_term(self, prefix: bytes, row: PackedRow) -> int:
+    def initial_term(self, prefix: bytes, row: Row) -> int:
         """Return the term of such a change."""
         return row_term(prefix, row.key, pack((row.revision, SNAPSHOT_FOLD, row.row)))
 
@@ -276,20 +265,20 @@ class AppendMode:
         """Return the sum of `change_terms` over the table's rows."""
         folds: list[Any] = rows.column(FOLD_COLUMN).to_pylist()
         packed = packed_rows(followed, rows)
-        changes = (
-            (row._replace(row=None) if fold == Fold.DELETE else row, fold)
-            for row, fold in zip(packed, folds, strict=True)
-        )
-        return change_terms(followed.name, changes)
+        kept = [None if fold == Fold.DELETE else row for row, fold in zip(packed.rows, folds, strict=True)]
+        return change_terms(followed.name, packed._replace(rows=kept), folds)
 
 
-def change_terms(table: str, changes: Iterable[tuple[PackedRow, str]]) -> int:
+def change_terms(table: str, rows: PackedRows, folds: Sequence[str]) -> int:
     """Return the sum that the digest of a history is made of, not reduced.
 
     A change counts like a row of the state whose bytes are the msgpack array [revision, fold, row | nil].
     """
     prefix = table_prefix(table)
-    return sum(row_term(prefix, row.key, pack((row.revision, fold, row.row))) for row, fold in changes)
+    return sum(
+        row_term(prefix, key, pack((revision, fold, row)))
+        for key, row, revision, fold in zip(*rows, folds, strict=True)
+    )
 
 
 def mode_named(name: str) -> FollowMode:

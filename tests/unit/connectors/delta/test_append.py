@@ -8,8 +8,9 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.delta.columns import FollowedTable, PackedRow
+from connectors.delta.columns import FollowedTable
 from connectors.delta.modes import AppendMode, change_terms
+from connectors.delta.packing import PackedRows
 from connectors.errors import DeltaSinkError
 from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes
 from rsm_spark.core.records import pack
@@ -23,15 +24,14 @@ CHANGES = st.lists(
 
 def digest_of(changes: list[Change | None]) -> str:
     """Return the digest of a history, from the changes alone."""
-    found = [
-        (
-            PackedRow(pack(change[0]), None if change[1] is None else pack(change[1]), revision),
-            "delete" if change[1] is None else "upsert",
-        )
-        for revision, change in enumerate(changes, 1)
-        if change is not None
-    ]
-    return digest_bytes(change_terms("map", found) % DIGEST_MODULUS).hex()
+    found = [(revision, *change) for revision, change in enumerate(changes, 1) if change is not None]
+    rows = PackedRows(
+        [pack(key) for _, key, _ in found],
+        [None if row is None else pack(row) for _, _, row in found],
+        [revision for revision, _, _ in found],
+    )
+    folds = ["delete" if row is None else "upsert" for row in rows.rows]
+    return digest_bytes(change_terms("map", rows, folds) % DIGEST_MODULUS).hex()
 
 
 def test_every_change_is_a_row(tmp_path: Path) -> None:

@@ -7,14 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.delta.columns import (
-    REVISION_COLUMN,
-    Column,
-    FollowedTable,
-    PackedRow,
-    arrow_columns,
-    packed_rows,
-)
+from connectors.delta.columns import REVISION_COLUMN, Column, FollowedTable
+from connectors.delta.packing import PackedRows, arrow_columns, packed_rows
 from connectors.errors import DeltaSinkError
 from rsm_spark.core.machine import Field, FieldType, TableDescription
 from rsm_spark.core.records import pack
@@ -34,12 +28,12 @@ def test_rows_come_back_with_the_bytes_of_the_log(rows: list[Any], since: int) -
     followed = FollowedTable.described(PAIRS)
     if since:
         followed = followed.widened(wider(PAIRS, "late"), since)
-        packed = [
-            PackedRow(pack(key), pack(row[: 3 if number >= since else 2]), number)
-            for number, (key, row) in enumerate(rows)
-        ]
-    else:
-        packed = [PackedRow(pack(key), pack(row[:2]), number) for number, (key, row) in enumerate(rows)]
+    widths = [3 if since and number >= since else 2 for number in range(len(rows))]
+    packed = PackedRows(
+        [pack(key) for key, _ in rows],
+        [pack(row[:width]) for (_, row), width in zip(rows, widths, strict=True)],
+        list(range(len(rows))),
+    )
     columns = arrow_columns(followed, packed)
     table = pa.Table.from_arrays(
         [*columns, pa.array(range(len(rows)), pa.int64())],
@@ -91,9 +85,9 @@ def test_columns_that_delta_cannot_have_are_refused(name: str) -> None:
         (("a", 1), (1.0, 1), r"is_on \(bool\): it is of type int"),
         (("a", None), (1.0, True), r"right \(int\): it is of type NoneType"),
         (("a", 2**63), (1.0, True), r"right \(int\)"),
-        (("a", 1), (1.0,), r"record 5 has 2 \+ 1 columns, the machine describes 2 \+ 2"),
+        (("a", 1), (1.0,), "record 5 has 1 columns, the machine describes 2"),
     ],
 )
 def test_a_value_that_would_not_come_back_the_same_is_refused(key: Any, row: Any, said: str) -> None:
     with pytest.raises(DeltaSinkError, match=said):
-        arrow_columns(FollowedTable.described(PAIRS), [PackedRow(pack(key), pack(row), 5)])
+        arrow_columns(FollowedTable.described(PAIRS), PackedRows([pack(key)], [pack(row)], [5]))

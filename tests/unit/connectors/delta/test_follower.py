@@ -9,9 +9,10 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.delta.columns import FollowedTable, terms_of
+from connectors.delta.columns import FollowedTable
 from connectors.delta.fold import RecordRange, last_rows
 from connectors.delta.follower import FollowerTable
+from connectors.delta.packing import terms_of
 from connectors.errors import DeltaSinkError, ForeignTableError, SinkConflictError, SinkGapError
 from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes
 from tests.unit.connectors.delta.logged import LOG_ID, MAP, PAIRS, Change, content, follower, gone, put, records, unpack
@@ -198,8 +199,9 @@ def test_folding_in_batches_equals_a_dict(changes: list[Change | None], data: st
         end = data.draw(st.integers(revision + 1, len(changes)))
         begin = data.draw(st.integers(0, revision))
         span = RecordRange(records(changes[begin:end], begin + 1))
-        for row in last_rows(span.of_table("map", revision)):
-            seen[unpack(row.key)] = None if row.row is None else unpack(row.row)
+        last = last_rows(span.of_table("map", revision))
+        for key, row in zip(last.keys, last.rows, strict=True):
+            seen[unpack(key)] = None if row is None else unpack(row)
         revision = span.end.revision
     assert seen == expected
 
