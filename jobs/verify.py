@@ -9,7 +9,8 @@ rows are read back). A difference is followed to the table, the key, the record,
 beginning has been trimmed is proved from the oldest snapshot that it continues; the last line says what is covered.
 
 The newest snapshot that was found right is reported to the leader, which logs it as verified: it counts when ledgers
-are trimmed. As with all commands of `rsm`, TLS and token are those of the environment (RSM_TLS_CA, RSM_TOKEN_FILE, …).
+are trimmed. As for all commands of `rsm`, TLS and token come from the environment (RSM_STORE__TLS_CA,
+RSM_STORE__TOKEN_FILE, …).
 
 Standard output: lines of progress, then the verdict in one JSON line. Exit codes: 0 = nothing differs, 1 = something
 does (`differences`) or the proof failed (`error`), 2 = wrong arguments.

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from connectors.delta.follower import FollowerTable
+from connectors.delta.proof import FollowerShape, follower_evidence
+from connectors.errors import ForeignTableError
+from rsm_spark.core.machine import Field, FieldType, TableDescription
+from rsm_spark.core.records import pack
+
+_TABLE = TableDescription("map", (Field("key", FieldType.BYTES),), (Field("value", FieldType.INT),))
+
+
+def test_rows_get_the_bytes_that_the_log_has_columns_that_came_later_included() -> None:
+    shape = FollowerShape("t", ("a", "b"), (("c", 0), ("d", 7)))
+    batch = pa.RecordBatch.from_pydict(
+        {"a": ["x", "y"], "b": [1, 2], "c": [0.5, 1.0], "d": [None, None], "_revision": [6, 7]}
+    )
+    (found,) = shape.packed([batch])
+    assert found.to_pylist() == [
+        {"table_name": "t", "key": pack(("x", 1)), "row": pack((0.5,)), "revision": 6},
+        {"table_name": "t", "key": pack(("y", 2)), "row": pack((1.0, None)), "revision": 7},
+    ]
+
+
+def test_a_follower_says_what_it_is_and_which_commits_are_nobodys(tmp_path: Path) -> None:
+    place = str(tmp_path / "table")
+    FollowerTable(place, log="orders", log_id="00" * 16, table=_TABLE).open()
+    evidence = follower_evidence(place)
+    assert evidence.shape == FollowerShape("map", ("key",), (("value", 0),))
+    assert [position.revision for _, position in evidence.positions] == [0]
+    assert (evidence.is_history, evidence.foreign_versions) == (False, ())
+    rows = pa.table(
+        {"key": [b"k"], "value": [1], "_revision": [1]}, schema=pa.schema(DeltaTable(place).schema().to_arrow())
+    )
+    write_deltalake(place, rows, mode="append")
+    assert follower_evidence(place).foreign_versions == (DeltaTable(place).version(),)
+
+
+def test_what_follows_no_log_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ForeignTableError, match="there is no Delta table"):
+        follower_evidence(str(tmp_path / "nothing"))
+    write_deltalake(str(tmp_path / "plain"), pa.table({"a": [1]}))
+    with pytest.raises(ForeignTableError, match="follows no log"):
+        follower_evidence(str(tmp_path / "plain"))
