@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 
 import msgspec
@@ -129,7 +130,8 @@ class HistoryRecorder:
         self._settings = settings
         self._report = report
         self._should_stop = should_stop
-        self._progress: list[HistoryProgress] = []
+        # Sums: a stream may run for years.
+        self._sums: Counter[str] = Counter()
         self._failure: Exception | None = None
         # Spark's thread applies; one that was stopped may still be at it.
         self._lock = threading.Lock()
@@ -146,7 +148,7 @@ class HistoryRecorder:
         began = time.monotonic()
         failures = 0
         while True:
-            done = len(self._progress)
+            done = self._sums["batches"]
             start = open_history(self._settings, self._should_stop)
             writer = HistoryWriter(start.tables)
             try:
@@ -155,22 +157,16 @@ class HistoryRecorder:
                     writer.finish()
                 break
             except StreamingQueryException as error:
-                failures = 1 if len(self._progress) > done else failures + 1
+                failures = 1 if self._sums["batches"] > done else failures + 1
                 self._judge(error, failures)
                 time.sleep(min(0.2 * 2**failures, 10))
         return self._summary(start.tables.open("tasks").revision, time.monotonic() - began)
 
     def _summary(self, revision: int, seconds: float) -> HistorySummary:
-        progress = self._progress
+        counted = ("batches", "records", "tasks", "attempts", "waits", "workers", "policies")
         return HistorySummary(
             revision=revision,
-            batches=len(progress),
-            records=sum(one.records for one in progress),
-            tasks=sum(one.tasks for one in progress),
-            attempts=sum(one.attempts for one in progress),
-            waits=sum(one.waits for one in progress),
-            workers=sum(one.workers for one in progress),
-            policies=sum(one.policies for one in progress),
+            **{name: self._sums[name] for name in counted},
             restarts=self._restarts,
             files_merged=self._files_merged,
             files_removed=self._files_removed,
@@ -198,7 +194,8 @@ class HistoryRecorder:
         frame = (
             self._spark.readStream.format("ledger")
             .options(**settings.source)
-            .options(log=settings.log, rows="records", startingOffsets=msgspec.json.encode(begin).decode(), **limits)
+            .options(log=settings.log, rows="records", columns=",".join(RECORD_COLUMNS))
+            .options(startingOffsets=msgspec.json.encode(begin).decode(), **limits)
             .load()
             .select(*RECORD_COLUMNS)
         )
@@ -250,12 +247,14 @@ class HistoryRecorder:
         return None
 
     def _tell(self, progress: HistoryProgress) -> None:
-        self._progress.append(progress)
+        self._sums["batches"] += 1
+        for name in ("records", "tasks", "attempts", "waits", "workers", "policies"):
+            self._sums[name] += getattr(progress, name)
         self._report(progress)
 
     def _look_after(self, start: HistoryStart) -> None:
         every, hours = self._settings.optimize_every, self._settings.vacuum_retain_hours
-        if every and len(self._progress) % every == 0:
+        if every and self._sums["batches"] % every == 0:
             self._files_merged += start.tables.compact()
             if hours is not None:
                 self._files_removed += start.tables.vacuum(hours)
@@ -270,4 +269,7 @@ class HistoryRecorder:
         if failures > _RESTARTS_MAX or any(name in text for name in _PERMANENT):
             raise error
         self._restarts += 1
-        _LOGGER.warning("the stream failed and starts again: %s", text.splitlines()[0][:500])
+        if isinstance(self._failure, _LayoutChanged):
+            _LOGGER.info("%s: the stream starts again there", self._failure)
+        else:
+            _LOGGER.warning("the stream failed and starts again: %s", text.splitlines()[0][:500])

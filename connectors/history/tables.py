@@ -18,7 +18,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from connectors.delta.position import app_id
 from connectors.errors import ForeignTableError
@@ -255,9 +255,21 @@ class HistoryTables:
                     )
                 text = commit.get(_POSITION_KEY)
                 if text is not None:
-                    position = msgspec.json.decode(text, type=HistoryPosition)
+                    position = self._decoded(text)
                     return position if position.revision == opened.revision else self._bare(opened.revision)
         return self._bare(opened.revision)  # The history of commits was cleaned away; the transaction is kept.
+
+    def _decoded(self, text: str) -> HistoryPosition:
+        try:
+            position = msgspec.json.decode(text, type=HistoryPosition)
+        except msgspec.MsgspecError as error:
+            raise ForeignTableError(f"{self.place('tasks')}: its position is none of ours: {error}") from error
+        if position.format != _POSITION_FORMAT:
+            raise ForeignTableError(
+                f"{self.place('tasks')}: its position has format {position.format}, this version reads "
+                f"{_POSITION_FORMAT}: upgrade"
+            )
+        return position
 
     def position_at(self, revision: int, ledger: int, entry: int, prefix_hash: str) -> HistoryPosition:
         """Return a position of this log."""
@@ -292,21 +304,22 @@ class HistoryTables:
         )
 
     def compact(self) -> int:
-        """Put small files together; return how many went. Another writer's commit only puts it off."""
+        """Put small files together; return how many went. What goes wrong only puts it off."""
         removed = 0
         for name in HISTORY_TABLES:
-            handle = self.open(name).handle
             try:
-                found = handle.optimize.compact(target_size=_COMPACTED_BYTES)
-            except CommitFailedError as error:
-                _LOGGER.info("files of %s are put together another time: %s", name, error)
-                continue
-            removed += int(found["numFilesRemoved"])
+                removed += int(self.open(name).handle.optimize.compact(target_size=_COMPACTED_BYTES)["numFilesRemoved"])
+            except (DeltaError, OSError) as error:
+                _LOGGER.warning("files of %s are put together another time: %s", self.place(name), error)
         return removed
 
     def vacuum(self, retention_hours: int) -> int:
-        """Delete files that no version of the last hours needs; return how many."""
-        return sum(
-            len(self.open(name).handle.vacuum(retention_hours, dry_run=False, enforce_retention_duration=False))
-            for name in HISTORY_TABLES
-        )
+        """Delete files that no version of the last hours needs; return how many. What goes wrong only puts it off."""
+        removed = 0
+        for name in HISTORY_TABLES:
+            try:
+                handle = self.open(name).handle
+                removed += len(handle.vacuum(retention_hours, dry_run=False, enforce_retention_duration=False))
+            except (DeltaError, OSError) as error:
+                _LOGGER.warning("old files of %s are deleted another time: %s", self.place(name), error)
+        return removed

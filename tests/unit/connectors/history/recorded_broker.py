@@ -45,16 +45,20 @@ class RecordedBroker(DrivenBroker):
         super().__init__(
             BrokerRules(retention_ms=RETENTION_MS, dead_retention_ms=3 * RETENTION_MS, timeout_grace_ms=10)
         )
-        # As a leader does, it describes the machine before anything else.
-        described = (encode_description(BROKER_DESCRIPTION),)
-        self.state.fold(KernelRecord.MACHINE_DESCRIBED, None, described, self.now_ms)
-        self.log.append((self.revision, int(KernelRecord.MACHINE_DESCRIBED), described))
-        self.logged_ms: list[int] = [self.now_ms]
+        self.logged_ms: list[int] = []
         self.shown: dict[int, Any] = {}
         self.purged: dict[int, int] = {}
         self.runs: dict[int, dict[str, Any]] = {}
         self.waits: dict[int, tuple[int, int, int]] = {}
         self._committed: dict[int, int] = {}
+        self.describe()
+
+    def describe(self) -> None:
+        """Describe the machine, as a leader does before anything else, and in every ledger."""
+        described = (encode_description(BROKER_DESCRIPTION),)
+        self.state.fold(KernelRecord.MACHINE_DESCRIBED, None, described, self.now_ms)
+        self.log.append((self.revision, int(KernelRecord.MACHINE_DESCRIBED), described))
+        self.logged_ms.append(self.now_ms)
 
     def log_record(self, record_type: int, fields: tuple[Any, ...]) -> int:
         before = self.machine.index.tasks.get(fields[0]) if fields and isinstance(fields[0], int) else None
@@ -142,7 +146,9 @@ def acted(seed: int, steps: int = 150) -> RecordedBroker:
     workers = {"w1": _Hands(), "w2": _Hands()}
     opened: list[tuple[str, int]] = []
     past: list[tuple[int, int, str]] = []
-    for _ in range(steps):
+    for step in range(steps):
+        if step == steps // 2:
+            broker.describe()
         rng.choice(_DEEDS)(broker, rng, workers, opened, past)
         broker.fire()
         for task in broker.machine.index.tasks.values():
