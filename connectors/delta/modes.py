@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -37,6 +37,7 @@ __all__ = [
 SNAPSHOT_FOLD = "snapshot"
 """`_fold` of the rows that a history begins with when the log's own beginning was trimmed."""
 
+_PART_FACTOR = 4
 _REVISION_FIELD: pa.Field[Any] = pa.field(REVISION_COLUMN, pa.int64(), nullable=False)
 _DELETED_FIELD: pa.Field[Any] = pa.field(DELETED_COLUMN, pa.bool_())
 _HISTORY_FIELDS: tuple[pa.Field[Any], ...] = (
@@ -162,11 +163,8 @@ class MergeMode:
         keys = None if len(stored.key) == 1 else set(rows.keys)
         wanted = pc.unique(key_columns(stored, rows)[0]) if stored.key else None
         found: dict[bytes, bytes] = {}
-        # Streamed: only the rows that match are held, whatever the size of the table.
-        for batch in pa.RecordBatchReader.from_stream(handle.scan(columns=schema.names)):
-            near = pa.Table.from_batches([batch]).select(schema.names).cast(schema)
-            if wanted is not None:
-                near = near.filter(pc.is_in(near.column(0), value_set=wanted))
+        for part in _parts(handle, schema, len(rows.keys)):
+            near = part if wanted is None else part.filter(pc.is_in(part.column(0), value_set=wanted))
             packed = packed_rows(stored, near)
             pairs = zip(packed.keys, packed.rows, strict=True)
             found.update((key, row) for key, row in pairs if row is not None and (keys is None or key in keys))
@@ -212,6 +210,23 @@ class MergeMode:
     def sum(self, followed: FollowedTable, rows: pa.Table) -> int:
         """Return the sum of the machine's terms."""
         return terms_of(rows, followed)
+
+
+def _parts(handle: DeltaTable, schema: pa.Schema, key_count: int) -> Iterator[pa.Table]:
+    """Stream the table, whatever its size; a part is several times the keys that are looked for.
+
+    A filter by a set of keys hashes them all again: by the batch it would cost more than reading.
+    """
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in pa.RecordBatchReader.from_stream(handle.scan(columns=schema.names)):
+        held.append(batch)
+        count += batch.num_rows
+        if count >= _PART_FACTOR * key_count:
+            yield pa.Table.from_batches(held).select(schema.names).cast(schema)
+            held, count = [], 0
+    if held:
+        yield pa.Table.from_batches(held).select(schema.names).cast(schema)
 
 
 class AppendMode:

@@ -107,6 +107,11 @@ class _Start:
             described = self._look.description_at(self._view, self._view.end.ledger_id)
             if described is not None:
                 return described
+            if self._view.first_revision > 1 and self._view.end.revision > self._view.first_revision:
+                raise DeltaSinkError(
+                    f"log {self._settings.log}: none of its ledgers begins with the machine's description, as those of a "
+                    f"leader's does, and the records before {self._view.first_revision} were trimmed: it cannot be read"
+                )
             if self._should_stop() or time.monotonic() > deadline:
                 raise DeltaSinkError(
                     f"log {self._settings.log} holds no record that describes its machine: start the service that "
