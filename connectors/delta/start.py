@@ -109,8 +109,8 @@ class _Start:
                 return described
             if self._view.first_revision > 1 and self._view.end.revision > self._view.first_revision:
                 raise DeltaSinkError(
-                    f"log {self._settings.log}: none of its ledgers begins with the machine's description, as those of a "
-                    f"leader's does, and the records before {self._view.first_revision} were trimmed: it cannot be read"
+                    f"log {self._settings.log}: none of its ledgers begins with the machine's description, and the "
+                    f"records before {self._view.first_revision} were trimmed: it cannot be read"
                 )
             if self._should_stop() or time.monotonic() > deadline:
                 raise DeltaSinkError(
