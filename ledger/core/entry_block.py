@@ -1,4 +1,4 @@
-"""Consecutive entries that stay in the memory in which they came: nothing is copied, nothing made, per entry."""
+"""Consecutive entries without an object for each: only their payloads and what is counted along with them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ __all__ = ["EntryBlock"]
 class EntryBlock:
     """Consecutive entries of one ledger whose digests have been checked.
 
-    For readers that hand on columns, not objects. The payloads are views of what was received: they stay valid for as
-    long as they are kept, and keep the whole answer of a bookie alive (1 MiB, about).
+    For readers that hand on columns, not objects.
 
     Args:
         first_entry_id: Id of the first; the others follow.

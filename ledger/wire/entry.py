@@ -177,7 +177,7 @@ def unseal_run(
 def unseal_block(
     bodies: Iterable[bytes | memoryview], digest: Digest, *, ledger_id: int, first_entry_id: int
 ) -> tuple[EntryBlock, DigestError | None]:
-    """Do as `unseal_run`, but leave the payloads where they are.
+    """Do as `unseal_run`, but make no object of an entry but its payload.
 
     Returns:
         The entries before the first one that is damaged, and what is wrong with that one; None if all are whole.
@@ -186,7 +186,7 @@ def unseal_block(
     if digest.type != DigestType.CRC32C:
         run, error = unseal_run(bodies, digest, ledger_id=ledger_id, first_entry_id=first_entry_id)
         return EntryBlock.of(run) if run else EntryBlock(first_entry_id, (), ()), error
-    payloads: list[bytes | memoryview] = []
+    payloads: list[bytes] = []
     lengths: list[int] = []
     take, take_length = payloads.append, lengths.append
     unpack, payload_start = _CRC_HEADER.unpack_from, _CRC_HEADER.size
@@ -194,7 +194,8 @@ def unseal_block(
     for body in bodies:
         if len(body) >= payload_start:
             found_ledger, found_entry, _, length, crc = unpack(body)
-            payload = body[payload_start:]
+            # Bytes, not a slice: slices are objects that the garbage collector follows.
+            payload = bytes(body[payload_start:])
             if (
                 found_entry == entry_id
                 and found_ledger == ledger_id

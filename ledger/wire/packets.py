@@ -7,6 +7,7 @@ Bodies may be slices of the chunk that was received: copy what must outlive it c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -218,7 +219,7 @@ class BatchReadResponse(msgspec.Struct, frozen=True, gc=False):
     status: Status
     ledger_id: int
     entry_id: int
-    bodies: tuple[bytes | memoryview, ...] = ()
+    bodies: Sequence[bytes | memoryview] = ()
 
 
 class AuthResponse(msgspec.Struct, frozen=True, gc=False):

@@ -22,6 +22,7 @@ from google.protobuf.message import DecodeError
 
 from ledger.errors import RemoteProtocolError, UsageError
 from ledger.wire import packets as p
+from ledger.wire.body_run import BodyRun
 from ledger.wire.codes import (
     PRIORITY_RECOVERY,
     V2_CODES,
@@ -261,7 +262,8 @@ def _batch_read_response(packet: bytes | memoryview, status: Status) -> p.BatchR
     if len(packet) < _BATCH_ANSWER.size:
         raise RemoteProtocolError(f"a v2 batch answer of {len(packet)} bytes is cut short")
     _, _, ledger_id, entry_id, txn_id = _BATCH_ANSWER.unpack_from(packet)
-    bodies: list[bytes | memoryview] = []
+    starts: list[int] = []
+    ends: list[int] = []
     start, end = _BATCH_ANSWER.size, len(packet)
     while start < end:
         if end - start < _LENGTH.size:
@@ -270,9 +272,11 @@ def _batch_read_response(packet: bytes | memoryview, status: Status) -> p.BatchR
         start += _LENGTH.size
         if length > end - start:
             raise RemoteProtocolError(f"a v2 batch answer announces an entry of {length} bytes and has {end - start}")
-        bodies.append(packet[start : start + length])
+        starts.append(start)
         start += length
-    return p.BatchReadResponse(txn_id, status, ledger_id, entry_id, tuple(bodies) if status == Status.EOK else ())
+        ends.append(start)
+    bodies = BodyRun(packet, starts, ends) if status == Status.EOK else ()
+    return p.BatchReadResponse(txn_id, status, ledger_id, entry_id, bodies)
 
 
 def _auth_message(packet: bytes | memoryview) -> tuple[str, bytes]:
