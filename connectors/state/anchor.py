@@ -269,6 +269,8 @@ def _target(look: Look, view: LogView, as_of: AsOf, mine: Sequence[SnapshotManif
             )
         return look.head_at(as_of.ledger_id, as_of.entry_id).last_revision, (as_of.ledger_id, as_of.entry_id)
     revision = as_of.revision if as_of.kind == AsOfKind.REVISION else _at_time(look, view, as_of.timestamp_ms, mine)
+    if revision < 0:
+        raise LogError(f"log {view.log}: there is no record {revision}: revisions are 1, 2, 3, …; 0 is the empty state")
     if revision > newest:
         raise LogError(f"log {view.log}: there is no record {revision} yet: it ends with {newest}")
     if revision == newest:

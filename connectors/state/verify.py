@@ -21,7 +21,7 @@ from connectors.delta.proof import FollowerEvidence, follower_evidence
 from connectors.errors import ForeignTableError
 from connectors.spark.look import LogLook
 from connectors.state.anchor import AsOf, AsOfKind, Stretch, find_stretch
-from connectors.state.bisect import Bisection
+from connectors.state.bisection import Bisection
 from connectors.state.differences import Difference
 from connectors.state.frame import StretchFrames, lake_of, look_at, sum_frame, sum_rows
 from connectors.state.links import LinkEnd, Run, link_runs

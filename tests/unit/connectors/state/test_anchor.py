@@ -150,6 +150,8 @@ def test_a_position_means_the_state_after_its_entry(reference: Reference) -> Non
 def test_the_future_and_nothing_at_all(reference: Reference) -> None:
     with pytest.raises(LogError, match="there is no record 99999 yet: it ends with"):
         find_stretch(FakeLook(reference), "shop", at(99999), [])
+    with pytest.raises(LogError, match="there is no record -1"):
+        find_stretch(FakeLook(reference), "shop", at(-1), [])
     assert not find_stretch(FakeLook(reference), "shop", at(0), []).is_read
 
 
