@@ -12,7 +12,7 @@ from rsm_demo.stack import LOG, Stack
 
 __all__ = ["LakeAct", "LakeOutcome"]
 
-_PROOF_S_MAX = 300.0
+_PROOF_S_MAX = 600.0
 _PART = 0.5
 
 

@@ -135,6 +135,22 @@ def test_a_trimmed_log_is_refused(spark: SparkSession, log: Any, tmp_path: Path)
         snapshot_log(spark, log.name, str(tmp_path), source={"metadataUri": log.metadata_uri})
 
 
+def test_a_trimmed_log_is_folded_from_the_lakes_newest_snapshot(spark: SparkSession, log: Any, tmp_path: Path) -> None:
+    write_history(log)
+    source = {"metadataUri": log.metadata_uri}
+    base = snapshot_log(spark, log.name, str(tmp_path), source=source).manifest
+    log.roll()
+    log.trim(2)
+    log.fill(4)
+    log.append([Record(17, answered(A, 5, 4, b"again"), (b"k1",)), put(b"k9", b"v9", answered(B, 2, 1, b"new"))])
+    made = snapshot_log(spark, log.name, str(tmp_path), source=source)
+    replica = replica_of(log)
+    assert made.base_revision == base.revision
+    assert (made.manifest.revision, made.manifest.prefix_hash) == (replica.revision, replica.prefix_hash.hex())
+    assert (made.manifest.digest, made.manifest.row_count) == (f"{replica.digest:032x}", replica.row_count)
+    assert sorted(LakeSnapshots(lake_place(str(tmp_path), log.name)).read(made.manifest)) == sorted(replica.rows())
+
+
 def test_manifests_are_plain_json(spark: SparkSession, log: Any, tmp_path: Path) -> None:
     log.fill(1)
     summary = snapshot_log(spark, log.name, str(tmp_path), source={"metadataUri": log.metadata_uri})

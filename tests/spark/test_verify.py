@@ -109,6 +109,26 @@ def test_a_snapshot_with_a_wrong_row_is_followed_to_the_entry(
     assert (difference.ledger, difference.entry) == _place_of(shop, wrong.revision)
 
 
+def test_a_proof_does_not_rest_on_a_damaged_snapshot(
+    spark: SparkSession, make_log: Callable[..., Any], tmp_path: Path
+) -> None:
+    shop = ShopLog(make_log, 15)
+    shop.grow(12, is_rolled=True)
+    _forge(shop, str(tmp_path), sorted(shop.reference.rows[-1])[1:])
+    lie = shop.reference.state.revision
+    shop.grow(6)
+    shop.snapshot(str(tmp_path))
+    truth = shop.reference.state.revision
+    shop.grow(6)
+    shop.log.trim(1)
+    verdict = proved(spark, shop, lake=str(tmp_path))
+    (difference,) = verdict.differences
+    assert (difference.what, difference.revision) == (f"lake snapshot of revision {lie}", lie)
+    assert "is damaged" in difference.text
+    assert verdict.covered.first_revision == truth + 1
+    assert (verdict.digest, verdict.row_count) == shop.reference.sums[-1]
+
+
 def _forge(shop: ShopLog, lake: str, rows: list[Row]) -> None:
     """Write a snapshot whose manifest is right and whose rows are not."""
     right = shop.snapshot(str(Path(lake) / "right"))
