@@ -9,13 +9,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyspark
 import pytest
+
+from tests.spark.children import CHILD_S, child_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ROOT = Path(__file__).resolve().parents[2]
 _SOURCES = {path.stem.removeprefix("pyspark_"): path.stem for path in sorted(_ROOT.glob("pyspark_*.py"))}
+pytestmark = pytest.mark.timeout(3 * CHILD_S)
 _USERS_SCRIPT = """
 import sys
 from pyspark.sql import SparkSession
@@ -58,7 +62,7 @@ def run_in(folder: Path, *command: str, **environment: str) -> str:
         },
         capture_output=True,
         text=True,
-        timeout=250,
+        timeout=CHILD_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -90,6 +94,35 @@ def test_such_a_project_reads_when_it_follows_that_advice(project: Path) -> None
     assert said.startswith("ledger has ['log', 'ledger_id'")
 
 
+@pytest.mark.slow
+def test_a_job_does_its_work_in_such_a_project(project: Path, log: Any) -> None:
+    log.fill(5)
+    job = str(_ROOT / "jobs" / "snapshot.py")
+    where = ["--metadata-uri", log.metadata_uri, "--log", log.name, "--lake", str(project / "lake")]
+    answer = json.loads(run_in(project, job, *where).splitlines()[-1])
+    assert answer["ok"] is True
+
+
+@pytest.mark.slow
+def test_a_job_that_is_submitted_there_ends_with_what_to_do(project: Path, log: Any) -> None:
+    submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
+    settings = ["--properties-file", str(_ROOT / "conf" / "spark-defaults.conf"), "--conf", "spark.ui.enabled=false"]
+    where = ["--metadata-uri", log.metadata_uri, "--log", log.name, "--lake", str(project / "lake")]
+    for environment, code in (({}, 1), ({"PYTHONSAFEPATH": "1"}, 0)):
+        done = subprocess.run(
+            [submit, "--master", "local[1]", *settings, str(_ROOT / "jobs" / "snapshot.py"), *where],
+            cwd=project,
+            env=child_environment(PYSPARK_PYTHON=sys.executable, PYTHONPATH=str(_ROOT), **environment),
+            capture_output=True,
+            text=True,
+            timeout=CHILD_S,
+            check=False,
+        )
+        answer = json.loads(done.stdout.splitlines()[-1])
+        assert (done.returncode, answer["ok"]) == (code, code == 0), answer
+        assert ("Start Spark with PYTHONSAFEPATH=1" in answer.get("error", "")) is (code == 1)
+
+
 @pytest.mark.parametrize("module", _SOURCES.values())
 @pytest.mark.parametrize(
     ("package", "content", "means"),
@@ -97,7 +130,11 @@ def test_such_a_project_reads_when_it_follows_that_advice(project: Path) -> None
         ("connectors", "MINE = True", "another package `connectors` before"),
         ("ledger", "MINE = True", "another package `ledger` before"),
         ("rsm_spark", "raise RuntimeError('mine is broken')", "another package `rsm_spark` before"),
-        ("msgspec", "raise RuntimeError('broken')", "RuntimeError: broken. Install rsm-spark[spark] for this interpreter"),
+        (
+            "msgspec",
+            "raise RuntimeError('broken')",
+            "RuntimeError: broken. Install rsm-spark[spark] for this interpreter",
+        ),
     ],
 )
 def test_the_look_up_never_fails_to_import(module: str, package: str, content: str, means: str, tmp_path: Path) -> None:
