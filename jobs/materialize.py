@@ -26,6 +26,7 @@ import msgspec
 from connectors.delta.follower import POSITION_INTERVAL_S
 from connectors.delta.materialize import Materializer, MaterializeSettings, Progress
 from connectors.delta.place import APPEND_MODE, MERGE_MODE
+from connectors.delta.settings import BATCH_BYTES_MAX
 from connectors.delta.wait import wait_for
 from connectors.errors import OptionError
 from connectors.job import JobParser, JobRun, job_parser, run_job
@@ -81,7 +82,9 @@ def _add_pace(parser: JobParser) -> None:
     pace.add_argument(
         "--max-records", type=int, default=100_000, help="records of a micro-batch, which is one commit (%(default)s)"
     )
-    pace.add_argument("--max-bytes", default="", help="bytes of the log in a micro-batch, such as 64m (no limit)")
+    pace.add_argument(
+        "--max-bytes", default=BATCH_BYTES_MAX, help="the same in bytes of the log, whichever comes first (%(default)s)"
+    )
     pace.add_argument(
         "--position-interval",
         type=float,

@@ -109,12 +109,14 @@ class Materializer:
                 break
             except StreamingQueryException as error:
                 failures = 1 if len(self._progress) > done else failures + 1
-                with contextlib.suppress(Exception):  # what failed first is what counts
+                with contextlib.suppress(Exception), self._lock:  # what failed first is what counts
                     tables.flush()
                 self._judge(error, failures)
                 self._restarts += 1
                 time.sleep(min(0.2 * 2**failures, 10))
-        return self._summary(tables.flush(), time.monotonic() - began)
+        with self._lock:  # Spark may have left its thread in the middle of a commit
+            positions = tables.flush()
+        return self._summary(positions, time.monotonic() - began)
 
     def _summary(self, positions: tuple[TablePosition, ...], seconds: float) -> Summary:
         return Summary(

@@ -8,7 +8,11 @@ from connectors.delta.follower import POSITION_INTERVAL_S
 from connectors.delta.place import MERGE_MODE
 from connectors.delta.position import TablePosition
 
-__all__ = ["MaterializeSettings", "Progress", "Summary"]
+__all__ = ["BATCH_BYTES_MAX", "MaterializeSettings", "Progress", "Summary"]
+
+BATCH_BYTES_MAX = "64m"
+"""Log of one micro-batch. What is more goes in several commits: the driver holds a few times as much, and one merge of
+100,000 keys by `deltalake` costs less than any by Spark up to tables of millions of rows."""
 
 
 class MaterializeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +29,8 @@ class MaterializeSettings(msgspec.Struct, frozen=True, kw_only=True):
         trigger: Spark's interval between micro-batches.
         available_now: Apply what there is and end.
         records_per_batch_max: Records of one micro-batch, and of one commit: what the driver holds at a time.
-        bytes_per_batch_max: The same in bytes of the log, as the option `maxBytesPerTrigger` takes them; "" = no limit.
+        bytes_per_batch_max: The same in bytes of the log, as the option `maxBytesPerTrigger` takes them; whichever is
+            reached first. "" = no limit.
         position_interval_s: Least time between commits of a table that only move its position.
         lake: Where the snapshots of all logs lie, for tables that begin after the log was trimmed; "" = nowhere.
         optimize_every: Commits of a table after which its small files are merged; 0 = never.
@@ -44,7 +49,7 @@ class MaterializeSettings(msgspec.Struct, frozen=True, kw_only=True):
     trigger: str = "1 second"
     available_now: bool = False
     records_per_batch_max: int = 100_000
-    bytes_per_batch_max: str = ""
+    bytes_per_batch_max: str = BATCH_BYTES_MAX
     position_interval_s: float = POSITION_INTERVAL_S
     lake: str = ""
     optimize_every: int = 0

@@ -37,7 +37,7 @@ ROWS = [
 
 
 def write_snapshot(
-    lake: Path, revision: int, rows: list[Row], described: MachineDescription | None = None
+    lake: Path, revision: int, rows: list[Row], described: MachineDescription | None = None, prefix_hash: str = ""
 ) -> SnapshotManifest:
     terms = [row_term(table_prefix(row.table), row.key, row.row) for row in rows]
     manifest = SnapshotManifest(
@@ -46,7 +46,7 @@ def write_snapshot(
         revision=revision,
         ledger_id=3,
         entry_id=revision - 1,
-        prefix_hash=bytes([revision]).hex() * 32,
+        prefix_hash=prefix_hash or bytes([revision]).hex() * 32,
         digest=digest_bytes(sum(terms) % DIGEST_MODULUS).hex(),
         row_count=len(rows),
         leader_epoch=1,
