@@ -105,13 +105,13 @@ def record_batches(
             if isinstance(records, str):
                 entry = entry._replace(error=records)  # noqa: PLW2901 - the same entry, now known to be bad
                 records = None
-            described = _described(records, link.place(entry.entry_id)) if records else None
-            if described is not None:
+            kinds = [record.type for record in records] if records else []
+            if KernelRecord.MACHINE_DESCRIBED in kinds:
                 if building.row_count:
                     yield DescribedBatch(building.batch(), description)
-                description = described
+                description = _described(records or [], link.place(entry.entry_id))
                 building = _Builder(columns, span, description, link, keeps_bad=keeps_bad)
-            building.add(entry, records)
+            building.add(entry, records, kinds)
             if building.row_count >= BATCH_ROWS_MAX or building.size >= BATCH_BYTES_MAX:
                 yield DescribedBatch(building.batch(), description)
                 building = _Builder(columns, span, description, link, keeps_bad=keeps_bad)
@@ -155,15 +155,13 @@ def _body(entry: _Entry, link: LogLink, *, keeps_bad: bool) -> list[RawRecord] |
     raise CorruptLogError(said)
 
 
-def _described(records: list[RawRecord], place: str) -> MachineDescription | None:
-    """Return the machine's description if an entry holds one; it stands among the entry's first records."""
-    for record in records:
-        if record.type == KernelRecord.MACHINE_DESCRIBED:
-            try:
-                return decode_description(msgspec.msgpack.decode(record.fields[0], type=bytes))
-            except (msgspec.MsgspecError, IndexError) as error:
-                raise CorruptLogError(f"{place}: the machine's description cannot be read: {error}") from error
-    return None
+def _described(records: list[RawRecord], place: str) -> MachineDescription:
+    """Return the description that an entry holds."""
+    described = next(record for record in records if record.type == KernelRecord.MACHINE_DESCRIBED)
+    try:
+        return decode_description(msgspec.msgpack.decode(described.fields[0], type=bytes))
+    except (msgspec.MsgspecError, IndexError) as error:
+        raise CorruptLogError(f"{place}: the machine's description cannot be read: {error}") from error
 
 
 class _Builder:
@@ -205,8 +203,8 @@ class _Builder:
         self._fields: list[bytes | None] = []
         self._errors: dict[int, str] = {}
 
-    def add(self, entry: _Entry, records: list[RawRecord] | None) -> None:
-        """Add the records of an entry that lie in the range; of an entry with an error, one row."""
+    def add(self, entry: _Entry, records: list[RawRecord] | None, kinds: list[int]) -> None:
+        """Add the records of an entry, whose types are `kinds`, that lie in the range; of a bad entry, one row."""
         if entry.error is not None:
             self._add_bad(entry, entry.error)
             return
@@ -218,7 +216,7 @@ class _Builder:
             return
         self._add_entry(entry, first + skipped, kept, entry.hash if end == count else None)
         if records is not None:
-            self._add_records(records if kept == count else records[skipped:end])
+            self._add_records(records if kept == count else records[skipped:end], is_uniform=len(set(kinds)) == 1)
 
     def _add_entry(self, entry: _Entry, first: int, count: int, after: bytes | None) -> None:
         self._counts.append(count)
@@ -239,10 +237,10 @@ class _Builder:
         for column in (self._heads, self._keys, self._rows, self._fields):
             column.append(None)
 
-    def _add_records(self, records: list[RawRecord]) -> None:
+    def _add_records(self, records: list[RawRecord], *, is_uniform: bool) -> None:
         if self._has_heads:
             self._heads.extend([record.command for record in records])
-        if records[0].type == records[-1].type and len({record.type for record in records}) == 1:
+        if is_uniform:
             self._add_run(records[0].type, records)
             return
         for kind, group in groupby(records, _TYPE):
