@@ -42,7 +42,7 @@ class Point(NamedTuple):
         name: What has happened then.
         target: "module:function", or a glob below the query's folder whose file is waited for.
         when: "before" or "after" the nth call; "item": the nth item of an iterator was handed over; "end": all were;
-            "file": the nth file was seen.
+            "file": the nth new file was seen.
         nth: 1, 2, …, counted over all processes of a run for calls, in each iterator for items.
         victim: What is killed.
         job: What the query writes: a follower table by the materializer, or a plain copy to Delta or Parquet.
@@ -80,7 +80,7 @@ POINTS = (
     Point("the end is asked for", f"{_STREAM}.latestOffset", "before", 1, DRIVER, DELTA),
     Point("the end is known", f"{_STREAM}.latestOffset", "after", 3, DRIVER, PARQUET),
     Point("the progress was reported", f"{_STREAM}.reportLatestOffset", "after", 2, DRIVER, DELTA),
-    Point("the plan of a micro-batch was written", "checkpoint/offsets/2", "file", 1, DRIVER, DELTA),
+    Point("the plan of a micro-batch was written", "checkpoint/offsets/[0-9]*", "file", 3, DRIVER, DELTA),
     Point("partitions are asked for", f"{_STREAM}.partitions", "before", 2, DRIVER, PARQUET),
     Point("partitions are known", f"{_STREAM}.partitions", "after", 2),
     # Tasks
@@ -99,16 +99,16 @@ POINTS = (
     Point("the micro-batch is applied", f"{_TABLE}.apply", "before", 2),
     Point("the merge begins", "deltalake.table:TableMerger.execute", "before", 2),
     Point("the merge has written a file", "table/*.parquet", "file", 2),
-    Point("the table has committed", "table/_delta_log/*2.json", "file"),
+    Point("the table has committed", "table/_delta_log/*.json", "file", 3),
     Point("the commit is not on the disk", _SYNC, "before", 2),
     Point("the commit is on the disk", _SYNC, "after", 2),
     Point("the micro-batch was applied", f"{_TABLE}.apply", "after", 2),
     Point("the reader stops", f"{_STREAM}.stop", "before"),
     # What a micro-batch does to a plain copy
     Point("a copied file was written", "table/*.parquet", "file", 2, DRIVER, PARQUET),
-    Point("a copy is in the file sink's log", "table/_spark_metadata/2", "file", 1, DRIVER, PARQUET),
-    Point("a copy is in Delta's log", "table/_delta_log/*2.json", "file", 1, DRIVER, DELTA),
-    Point("the micro-batch is in the checkpoint", "checkpoint/commits/1", "file", 1, DRIVER, DELTA),
+    Point("a copy is in the file sink's log", "table/_spark_metadata/[0-9]*", "file", 3, DRIVER, PARQUET),
+    Point("a copy is in Delta's log", "table/_delta_log/*.json", "file", 3, DRIVER, DELTA),
+    Point("the micro-batch is in the checkpoint", "checkpoint/commits/[0-9]*", "file", 2, DRIVER, DELTA),
     Point("the source hears of a commit", f"{_STREAM}.commit", "before", 1, DRIVER, PARQUET),
     # On the way back
     Point("the history is checked", "connectors.spark.look:LogLook.payload_at", "before", 1, DRIVER, FOLLOWER, _SYNCED),
