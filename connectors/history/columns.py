@@ -31,7 +31,7 @@ _REVISION_COLUMN = "_revision"
 
 
 class Writing(StrEnum):
-    """How rows go into a table."""
+    """How rows go into a table. FILL: a column that is null in a row stays as it was."""
 
     REPLACE = "replace"
     FILL = "fill"

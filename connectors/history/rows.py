@@ -58,7 +58,7 @@ class TaskRow(msgspec.Struct, gc=False):
 
 
 class AttemptRow(msgspec.Struct, gc=False):
-    """One assignment of a task to a worker. None also stands for "as before": see `AttemptRow` in the merge."""
+    """One assignment of a task to a worker. As the fold returns it, None also says "as it was": see `Writing.FILL`."""
 
     assignment_id: int
     task_id: int
