@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, WriterProperties, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from rsm_spark.core.machine import Row
 from rsm_spark.errors import CorruptSnapshotError, SnapshotError
 from rsm_spark.snapshots.checks import KEEP_MIN, RowCheck
-from rsm_spark.snapshots.columns import ROW_SCHEMA, rows_of_batch, steps_of
+from rsm_spark.snapshots.columns import ROW_GROUP_ROWS, ROW_SCHEMA, rows_of_batch, steps_of
 from rsm_spark.snapshots.delta_log import Commit, CommitLog, set_torn_commit_aside
 from rsm_spark.snapshots.delta_sync import local_folder, sync_commit
 from rsm_spark.snapshots.lake_files import LakeFile, add_lake_files, files_of_version
@@ -192,6 +192,7 @@ class LakeSnapshots:
                 mode="overwrite",
                 storage_options=self._storage_options,
                 configuration=_TABLE_PROPERTIES,
+                writer_properties=WriterProperties(max_row_group_size=ROW_GROUP_ROWS),
                 commit_properties=_commit_of(whole),
             )
             self._conclude(whole)
