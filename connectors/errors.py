@@ -3,7 +3,7 @@
 * `ConnectorError`            anything raised on purpose by this package
     * `OptionError`           an option of the source is unknown, missing or has a value that it cannot have
     * `SparkOffsetError`      an offset (from a checkpoint or from `startingOffsets`) does not fit this source
-    * `StartGoneError`        the position to start from has been trimmed; names the range and the choices
+    * `StartGoneError`        what comes next was trimmed, deleted or made anew; names the range and the choices
     * `DeltaSinkError`        a follower table cannot be written as asked
         * `SinkConflictError` other writers kept committing to the table until the time was up
         * `SinkGapError`      the stream goes on after the table's position: records are missing in between
@@ -43,7 +43,7 @@ class SparkOffsetError(ConnectorError):
 
 
 class StartGoneError(ConnectorError):
-    """The position to start from has been trimmed; the message names the range and the choices."""
+    """What comes next was trimmed, deleted or made anew; the message names the range and the choices."""
 
 
 class DeltaSinkError(ConnectorError):
