@@ -26,7 +26,7 @@ def executed(name: str, folder: Path, variables: dict[str, str], check: str) -> 
     """Run a notebook, and after it a cell of ours; return the notebook and what that cell printed as JSON."""
     notebook = nbformat.read(ROOT / "notebooks" / name, as_version=4)
     notebook.cells.append(nbformat.v4.new_code_cell(check))
-    client = NotebookClient(notebook, timeout=250, kernel_name="python3", resources={"metadata": {"path": str(folder)}})
+    client = NotebookClient(notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(folder)}})
     client.execute(env={**os.environ, "PYTHONPATH": str(ROOT), **variables})
     (output,) = [one for one in notebook.cells[-1].outputs if one.output_type == "stream" and one.name == "stdout"]
     return notebook, json.loads(output.text)
@@ -65,6 +65,7 @@ print(json.dumps(told))
 """
 
 
+@pytest.mark.timeout(700)
 def test_the_history_notebook_answers_its_three_questions(tmp_path: Path) -> None:
     broker = acted(3)
     tables = HistoryTables(str(tmp_path / "lake"), log="jobs", log_id="ab" * 16)

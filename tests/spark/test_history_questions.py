@@ -8,6 +8,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
+import pytest
+
 from connectors.history.apply import HistoryWriter
 from connectors.history.tables import HistoryTables
 from tests.unit.connectors.history.recorded_broker import acted
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 _TEXT = (Path(__file__).resolve().parents[2] / "docs" / "broker-history.md").read_text()
 
 
+@pytest.mark.timeout(900)
 def test_the_documented_questions_are_answered(spark: SparkSession, tmp_path: Path) -> None:
     broker = acted(3)
     tables = HistoryTables(str(tmp_path / "broker"), log="jobs", log_id="ab" * 16)
