@@ -31,7 +31,7 @@ __all__ = ["PoolAct", "PoolOutcome"]
 
 _TICK_S = 0.2
 _ACT_S_MAX = 300.0
-_SPARK_START_S_MAX = 180.0
+_SPARK_START_S_MAX = 300.0
 _RATE_WINDOW_S = 2.0
 _READERS = 8
 _TASKS_EACH = 1_200
@@ -120,7 +120,7 @@ class PoolAct:
         self._runs.mkdir(exist_ok=True)
         command = [sys.executable, str(_JOB), "--pool", "spark", "--log", TASK_LOG, "--tasks", "rsm_demo.airline_tasks"]
         command += ["--metadata-uri", self._stack.metadata_uri, "--executor", "asyncio", "--threads", str(_THREADS)]
-        command += ["--min", "1", "--max", str(_WORKERS_MAX), "--idle-s", "5", "--drain-s", "10", "--sql-threads", "1"]
+        command += ["--min", "1", "--max", str(_WORKERS_MAX), "--idle-s", "30", "--drain-s", "10", "--sql-threads", "1"]
         environment = {
             # A slot for each worker and one for the statement; a task may fail often, as executors may be killed.
             "MASTER": f"local[{_WORKERS_MAX + 1},100]",

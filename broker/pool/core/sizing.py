@@ -1,8 +1,9 @@
 """How many workers a pool wants: more while tasks wait and all have enough to do, fewer when some had nothing to do.
 
 1. Tasks that wait though workers are free wait for a limit, a hold or another group: more workers would not help them.
+   Three threads of four count as all: between short runs some are free at any moment.
 2. A pool at most doubles, and grows again only when all that it wanted work.
-3. It shrinks to the most that it needed in `idle_s`: a short lull ends nobody.
+3. It shrinks to the most that it needed in `idle_s`: a short lull ends nobody. Nobody is sent away on the way to work.
 """
 
 from __future__ import annotations
@@ -85,11 +86,14 @@ class PoolSizer:
             if not load.starting and load.served >= self.wanted:
                 self.wanted = self._grown(load)
             return self.wanted
+        if load.waiting and load.starting:
+            self._spare_since_s = None
+            return self.wanted
         self._spare(now_s, self._needed(load))
         return self.wanted
 
     def _is_full(self, load: PoolLoad) -> bool:
-        return load.is_type_full or load.running >= load.served * self._bounds.threads
+        return load.is_type_full or 4 * load.running >= 3 * load.served * self._bounds.threads
 
     def _grown(self, load: PoolLoad) -> int:
         needed = max(-(-(load.running + load.waiting) // self._bounds.threads), self.wanted + 1)

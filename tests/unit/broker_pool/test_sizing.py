@@ -26,7 +26,7 @@ def test_it_at_most_doubles_at_a_time_and_never_passes_its_bound() -> None:
 
 
 def test_tasks_that_wait_for_a_limit_while_threads_are_free_do_not_make_it_grow() -> None:
-    assert PoolSizer(BOUNDS).look(0, load(waiting=1_000, running=3, served=1)) == 1
+    assert PoolSizer(BOUNDS).look(0, load(waiting=1_000, running=2, served=1)) == 1
 
 
 def test_a_type_of_which_the_workers_run_as_many_as_they_may_makes_it_grow() -> None:
@@ -62,6 +62,20 @@ def test_a_lull_that_is_too_short_ends_nobody() -> None:
     sizer.look(29, load(waiting=0, running=8, served=2))
     assert sizer.next_due_s is None
     assert sizer.look(31, load(waiting=0, running=0, served=2)) == 2
+
+
+def test_short_runs_leave_a_thread_free_now_and_then_and_the_pool_grows_all_the_same() -> None:
+    assert PoolSizer(BOUNDS).look(0, load(waiting=1_000, running=3, served=1)) == 2
+
+
+def test_workers_on_their_way_are_not_sent_away_while_tasks_wait() -> None:
+    sizer = PoolSizer(BOUNDS)
+    sizer.wanted = 2
+    for now_s in (0, 100):
+        assert sizer.look(now_s, load(waiting=50, running=1, served=1, starting=1)) == 2
+    for now_s in (200, 300):
+        sizer.look(now_s, load(waiting=0, running=1, served=1, starting=1))
+    assert sizer.wanted == 1
 
 
 def test_one_worker_stays_for_tasks_that_are_held_back() -> None:
