@@ -32,6 +32,7 @@ __all__ = ["PoolAct", "PoolOutcome"]
 _TICK_S = 0.2
 _ACT_S_MAX = 300.0
 _SPARK_START_S_MAX = 300.0
+_DRAIN_S_MAX = 90.0
 _RATE_WINDOW_S = 2.0
 _READERS = 8
 _TASKS_EACH = 1_200
@@ -173,7 +174,12 @@ class PoolAct:
     async def _drain(self, pool: Child) -> bool:
         """End the pool; return whether every worker left in good order."""
         self._tell("SIGTERM: the pool drains")
-        code = await pool.stop(grace_s=60)
+        os.kill(pool.pid, signal.SIGTERM)  # The driver alone: Spark's JVM, in the same group, would end at once.
+        try:
+            async with asyncio.timeout(_DRAIN_S_MAX):
+                code = await pool.wait()
+        except TimeoutError:
+            raise ChildFailedError(f"the pool did not drain within {_DRAIN_S_MAX:.0f} s") from None
         self._tell(
             f"{pool.said.get('ended', 0):,} tasks ran on Spark, on {pool.said.get('serving_max')} workers at most"
         )
