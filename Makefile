@@ -44,8 +44,9 @@ bench-broker: setup ## Submits, dispatch, backlogs, failover and snapshots of th
 bench-spark: setup ## Streaming from the ledger into Spark and Delta
 	@.venv/bin/python -m tests.bench.bench_spark
 
-conf: setup ## Write conf/ anew: a commented file for each process, with every option and its default
+conf: setup ## Write conf/ and the page of Spark options anew: every option with its default
 	@for process in autorecovery bookie broker store worker; do .venv/bin/rsm config example $$process >conf/$$process.toml || exit 1; done
+	@.venv/bin/python tools/write_spark_pages.py
 
 lock: setup ## Solve requirements.lock anew, keeping what still fits; UPGRADE=1 takes the newest versions
 	@tools/lock.sh $(if $(UPGRADE),--upgrade)
