@@ -82,6 +82,7 @@ def test_spark_in_six_lines_runs(orders: DevCluster) -> None:
 
 @pytest.mark.spark
 def test_the_first_lines_of_the_spark_page_run(orders: DevCluster) -> None:
+    _run(BLOCKS[0], orders)  # Some rows, at revision 5.
     first, past = SPARK_BLOCKS
     printed = _run(f"{first}print(rows.columns)\n{past}", orders).splitlines()
     assert "entry_hash" in printed[0]

@@ -44,11 +44,7 @@ if TYPE_CHECKING:
 
 _ROOT = Path(__file__).resolve().parents[2]
 _JOB = _ROOT / "jobs" / "materialize.py"
-_QUICK = {
-    "the commit is not on the disk",
-    "a task handed over a batch in the middle",
-    "a copy is in the file sink's log",
-}
+_QUICK = {"the commit is not on the disk"}
 _TIMEOUT_S = 400
 _STARTS_MAX = 6
 _SLOW_WORKER = "Python worker failed to connect back"

@@ -19,7 +19,7 @@ def test_a_stream_in_small_micro_batches_equals_one_batch(spark: SparkSession, l
     log.roll()
     log.fill(30)
     place = str(tmp_path / "table")
-    stream = spark.readStream.format("ledger").options(**log.options(), maxOffsetsPerTrigger="20")
+    stream = spark.readStream.format("ledger").options(**log.options(), maxOffsetsPerTrigger="120")
     frame = stream.option("startingOffsets", "earliest").load().select(*COLUMNS)
     query = (
         frame.writeStream.format("delta")
@@ -27,7 +27,10 @@ def test_a_stream_in_small_micro_batches_equals_one_batch(spark: SparkSession, l
         .trigger(availableNow=True)
         .start(place)
     )
-    assert query.awaitTermination(120)
+    try:
+        assert query.awaitTermination(240)
+    finally:
+        query.stop()
     batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
     assert len(batches) >= 3
     batch = spark.read.format("ledger").options(**log.options()).load().select(*COLUMNS)
