@@ -12,7 +12,7 @@ __all__ = ["BATCH_BYTES_MAX", "MaterializeSettings", "Progress", "Summary"]
 
 BATCH_BYTES_MAX = "64m"
 """Log of one micro-batch. What is more goes in several commits: the driver holds a few times as much, and one merge of
-100,000 keys by `deltalake` costs less than any by Spark up to tables of millions of rows."""
+100,000 keys by `deltalake` costs less than any by Spark (measured on tables of 200,000 rows)."""
 
 
 class MaterializeSettings(msgspec.Struct, frozen=True, kw_only=True):
