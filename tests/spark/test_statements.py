@@ -87,7 +87,8 @@ def test_a_cancelled_statement_is_broken_off(run: Run) -> None:
     threading.Timer(1.0, one.stop, (StopReason.CANCELLED,)).start()
     began_s = time.monotonic()
     with pytest.raises(RunCancelledError):
-        run("SELECT count(*) FROM range(1000000000) a JOIN range(1000000000) b ON a.id % 7 = b.id % 7", one)
+        # Its tasks look often whether they are to end: a join would keep the cores from the tests behind this one.
+        run("SELECT sum(id % 7) FROM range(1000000000000)", one)
     assert time.monotonic() - began_s < 60
 
 
