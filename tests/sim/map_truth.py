@@ -157,5 +157,5 @@ class MapTruth:
         if logged_ms < due_ms:
             self._ghosts.fail("time-is-data", f"{what} ends {due_ms - logged_ms} ms before its full time")
         lived_s = self._clock_s() - lifetime.sent_s
-        if lived_s < lifetime.ttl_ms / 1000:
+        if lived_s < (lifetime.ttl_ms - 1) / 1000:  # The log knows whole milliseconds.
             self._ghosts.fail("time-is-data", f"{what} of {lifetime.ttl_ms} ms ends {lived_s:.3f} s after its command")
