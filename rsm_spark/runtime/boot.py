@@ -22,6 +22,7 @@ from rsm_spark.errors import (
     CorruptSnapshotError,
     ForkedLogError,
     MissingLogError,
+    NoSuchLogError,
     SnapshotError,
 )
 from rsm_spark.runtime.admission import admit
@@ -57,7 +58,8 @@ async def boot(context: ReplicaContext) -> int:
 
     Raises:
         ForkedLogError: The local snapshots are of another log than the one that has this name now.
-        NoSuchLogError: There are local snapshots, but the log is gone.
+        NoSuchLogError: There are snapshots on the disk or in the lake, but the log is gone.
+        SnapshotError: There is no log of this name yet, and the lake does not say whether there was one.
         MissingLogError: There is no such state, and the log does not begin with its first ledger any more; it names
             the revisions that are missing.
         AdmissionError: This process knows too little for this log, or has another ledger password.
@@ -79,7 +81,12 @@ async def _chain(context: ReplicaContext) -> LogChain:
     """Return the chain; create the log if nothing says that there was one before."""
     local: list[SnapshotManifest] = await context.run_blocking(context.snapshots.manifests)
     if not local:
-        return await context.chains.ensure(context.rng.randbytes(16).hex())
+        try:
+            chain, _ = await context.chains.read()
+        except NoSuchLogError:
+            await _deny_history(context)
+            return await context.chains.ensure(context.rng.randbytes(16).hex())
+        return chain
     chain, _ = await context.chains.read()
     if all(manifest.log_id != chain.log_id for manifest in local):
         raise ForkedLogError(
@@ -88,6 +95,21 @@ async def _chain(context: ReplicaContext) -> LogChain:
             "present log start with an empty data directory"
         )
     return chain
+
+
+async def _deny_history(context: ReplicaContext) -> None:
+    """Make sure that a log which is about to be created is not one whose chain was lost: its lake would know of it."""
+    if context.lake is None:
+        return
+    manifests: list[SnapshotManifest] = await context.run_blocking(context.lake.manifests)
+    if manifests:
+        newest = manifests[0]
+        raise NoSuchLogError(
+            f"log {context.log}: the metadata store has no log of this name, but the lake has {len(manifests)} "
+            f"snapshots of it, the newest of revision {newest.revision} of log {newest.log_id}: an empty log would "
+            "take their place. Check the metadata URI and the root; if the metadata store has lost its data, bring "
+            "them back from a backup. To begin a new log under this name, name another lake"
+        )
 
 
 class _Search:

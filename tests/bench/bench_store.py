@@ -137,7 +137,7 @@ class Bench:
         found = await measure_boots(self._cluster, self._folder, BOOT_KEY_COUNT)
         size = "1m" if BOOT_KEY_COUNT == 1_000_000 else str(BOOT_KEY_COUNT)
         self._ours["map_bulk_puts"].append(found["bulk_puts"])
-        for name in ("replay_per_s", "verify_per_s", "resurrect_s"):
+        for name in ("replay_per_s", "snapshot_read_per_s", "resurrect_s"):
             self._ours[name].append(found[name])
         for name in ("replay", "boot", "peer_boot"):
             self._ours[f"{name}_{size}_keys_s"].append(found[f"{name}_s"])
@@ -160,7 +160,7 @@ def _unit(name: str) -> str:
     if name.endswith("_ms"):
         return "ms"
     if name.endswith("_per_s"):
-        return {"replay_per_s": "records/s", "verify_per_s": "rows/s"}[name]
+        return {"replay_per_s": "records/s", "snapshot_read_per_s": "rows/s"}[name]
     return "s" if name.endswith("_s") else "ops/s"
 
 

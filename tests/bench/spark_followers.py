@@ -1,17 +1,9 @@
-"""Followers as Delta tables: how long a record takes until a commit holds it, and what a merge costs.
-
-`python -m tests.bench.spark_followers` prints a line per figure. `ack_to_delta_{p50,p95}_s_{rate}`: from the
-acknowledgement of an entry to the Delta commit that holds its records, at a steady pace of records.
-`merge_{wall,cpu}_s_{keys}`: one commit of a follower whose table has `TABLE_ROWS` rows, with so many keys, each another
-value: folding, reading what the table has, digest and merge. Spark, three bookies, ZooKeeper and the writer share this
-machine's cores.
-"""
+"""Followers as Delta tables: how long a record takes until a commit holds it, and what a merge costs."""
 
 from __future__ import annotations
 
 import itertools
 import random
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -23,17 +15,11 @@ from pyspark.sql import SparkSession
 from connectors.delta.fold import RecordRange
 from connectors.delta.follower import FollowerTable
 from connectors.delta.materialize import Materializer, MaterializeSettings, Progress
-from connectors.session import spark_session
-from connectors.spark.loop import LoopThread
-from ledger.client.client import LedgerClient
-from ledger.dev.cluster import DevCluster
 from rsm_spark.core.machine import Field, FieldType, TableDescription
 from rsm_spark.core.records import Record, pack
-from tests.bench.figure import ROUND_COUNT, percentile, print_figure, say
+from tests.bench.figure import percentile
 from tests.spark.conftest import WrittenLog
 
-RATES = (100, 1_000, 10_000)
-KEY_COUNTS = (1_000, 10_000, 100_000)
 TABLE_ROWS = 200_000
 _ENTRY_INTERVAL_S = 0.05
 _SECONDS = 20.0
@@ -175,34 +161,3 @@ def _range(keys: Any, revision: int) -> RecordRange:
         "entry_hash": pa.array([None] * (count - 1) + [bytes(32)], pa.binary()),
     }
     return RecordRange(pa.table(columns))
-
-
-def main() -> None:
-    """Measure everything and print a line per figure."""
-    for keys in KEY_COUNTS:
-        costs = []
-        for number in range(ROUND_COUNT):
-            say(f"followers: merge of {keys} keys, round {number + 1} of {ROUND_COUNT}")
-            with tempfile.TemporaryDirectory(prefix="rsm-bench-") as folder:
-                costs.append(measure_merge(Path(folder), keys))
-        print_figure(f"merge_wall_s_{keys}", [cost.wall_s for cost in costs], "s")
-        print_figure(f"merge_cpu_s_{keys}", [cost.cpu_s for cost in costs], "s")
-    loop = LoopThread("bench")
-    with tempfile.TemporaryDirectory(prefix="rsm-bench-") as folder, DevCluster(Path(folder) / "cluster") as cluster:
-        client = loop.run(LedgerClient.connect(cluster.metadata_uri))
-        spark = spark_session("bench", delta=False, local="local[2]", conf={"spark.ui.enabled": "false"})
-        spark.sparkContext.setLogLevel("ERROR")
-        for rate in RATES:
-            lags = []
-            for number in range(ROUND_COUNT):
-                say(f"followers: {rate} records/s, round {number + 1} of {ROUND_COUNT}")
-                log = WrittenLog(f"lag-{rate}-{number}", cluster, loop, client)
-                lags.append(measure_lag(spark, log, Path(folder) / f"{rate}-{number}", rate))
-            print_figure(f"ack_to_delta_p50_s_{rate}", [lag.p50_s for lag in lags], "s")
-            print_figure(f"ack_to_delta_p95_s_{rate}", [lag.p95_s for lag in lags], "s")
-        spark.stop()
-        loop.run(client.close())
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """What proofs cost: a log of many keys proved by Spark, snapshotted, and brought back from the lake alone.
 
 `verify_per_s`: records of a log, with the checkpoints that its leader logged, linked, folded and compared, by the wall
-time of the whole proof but for the start of Spark. `snapshot_s`: the state to the lake from the log alone.
+time of the whole proof but for the start of Spark. `log_snapshot_s`: the state to the lake from the log alone.
 `resurrect_s`: from the start of a replica without a disk until it has the state: lake snapshot, then the log behind.
 """
 
@@ -29,7 +29,7 @@ _NO_SNAPSHOTS = ("--snapshot-s", "0", "--snapshot-bytes", "0")
 async def measure_proofs(
     spark: SparkSession, cluster: DevCluster, folder: Path, *, key_count: int = 1_000_000, rounds: int = 3
 ) -> dict[str, list[float]]:
-    """Return the figures of the module, one a round; of `resurrect_s` and `snapshot_s` one.
+    """Return the figures of the module, one a round; of `resurrect_s` and `log_snapshot_s` one.
 
     Args:
         spark: Session.
@@ -52,7 +52,7 @@ async def measure_proofs(
             figures["verify_per_s"].append(verdict.records_per_s)
         say("  snapshot from the log alone")
         made = await asyncio.to_thread(snapshot_log, spark, LOG, lake, at_checkpoint=True, source=source)
-        figures["snapshot_s"] = [made.seconds]
+        figures["log_snapshot_s"] = [made.seconds]
         await leader.stop()
         shutil.rmtree(folder / "loader")
         say("  boot from the lake, no replica's disk left")

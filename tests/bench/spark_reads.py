@@ -1,9 +1,7 @@
 """Reading into Spark beside a Parquet scan of the same rows: entries of 1 KiB as they are, records of 100 B decoded.
 
-`python -m tests.bench.spark_reads` prints a line per figure: `read_{batch,stream}_{raw,records}_mb_per_s`,
-`…_rows_per_s` and `…_cpu_us_per_row`, each with the Parquet scan as its peer. All goes to Spark's `noop` sink; a stream
-is one query with Trigger.AvailableNow, its start and stop included. CPU is that of the JVM and its Python workers, from
-`/proc`; Spark, three bookies and ZooKeeper share this machine's cores. The rounds of all of them take turns.
+All goes to Spark's `noop` sink; a stream is one query with Trigger.AvailableNow, its start and stop included. CPU is
+that of the JVM and its Python workers, from `/proc`.
 """
 
 from __future__ import annotations
@@ -18,11 +16,9 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
-from connectors.session import spark_session
 from connectors.spark.loop import LoopThread
 from ledger.client.client import LedgerClient
 from ledger.dev.cluster import DevCluster
-from tests.bench.figure import ROUND_COUNT, print_figure, say
 from tests.spark.conftest import WrittenLog
 
 RAW_ENTRIES = 200_000
@@ -150,36 +146,3 @@ def spark_cpu_s(spark: SparkSession) -> float:
     while grown := {pid for pid, (parent, _) in found.items() if parent in family} - family:
         family |= grown
     return sum(found[pid][1] for pid in sorted(family) if pid in found) / _TICKS_PER_S
-
-
-def main() -> None:
-    """Measure everything and print a line per figure."""
-    loop = LoopThread("bench")
-    with tempfile.TemporaryDirectory(prefix="rsm-bench-") as folder, DevCluster(Path(folder) / "cluster") as cluster:
-        client = loop.run(LedgerClient.connect(cluster.metadata_uri))
-        say("reads: writing")
-        subjects = [write(cluster, loop, client, Path(folder)) for write in (write_raw, write_records)]
-        spark = spark_session("bench", delta=False, local="local[2]", conf={"spark.ui.enabled": "false"})
-        spark.sparkContext.setLogLevel("ERROR")
-        rounds: dict[tuple[str, str], list[ReadRound]] = {}
-        for subject in subjects:
-            write_parquet(spark, subject)  # which also starts Python workers and warms the compiler up
-        kinds = {"batch": measure_batch, "stream": measure_stream, "parquet": measure_parquet}
-        for number in range(ROUND_COUNT):
-            for subject in subjects:
-                for kind, measure in kinds.items():
-                    say(f"reads: round {number + 1} of {ROUND_COUNT}: {subject.name}, {kind}")
-                    rounds.setdefault((kind, subject.name), []).append(measure(spark, subject))
-        spark.stop()
-        loop.run(client.close())
-    units = {"mb_per_s": "MB/s", "rows_per_s": "rows/s", "cpu_us_per_row": "µs"}
-    for kind in ("batch", "stream"):
-        for subject in subjects:
-            own, peer = rounds[kind, subject.name], rounds["parquet", subject.name]
-            for field, unit in units.items():
-                name = f"read_{kind}_{subject.name}_{field}"
-                print_figure(name, [getattr(one, field) for one in own], unit, [getattr(one, field) for one in peer])
-
-
-if __name__ == "__main__":
-    main()

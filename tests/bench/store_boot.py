@@ -53,7 +53,7 @@ async def measure_boots(cluster: DevCluster, folder: Path, key_count: int) -> di
         await fresh.stop()
         await reader.stop()
         say("  verification, and a copy in the lake")
-        figures["verify_per_s"] = await asyncio.to_thread(_verify_and_copy, folder)
+        figures["snapshot_read_per_s"] = await asyncio.to_thread(_verify_and_copy, folder)
         await leader.stop()
         for name in _NAMES:
             shutil.rmtree(folder / name)
