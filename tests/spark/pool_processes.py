@@ -10,8 +10,9 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -154,13 +155,21 @@ class Runs:
     Attributes:
         begun: Runs that began, by task.
         ended: Runs that came to their end, by task.
+        moments: (ns, +1 or -1, task) of every run that began or ended, in the order of the machine's clock.
 
     """
 
     def __init__(self, folder: Path) -> None:
         self.begun: Counter[int] = Counter()
         self.ended: Counter[int] = Counter()
+        self.moments: list[tuple[int, int, int]] = []
         for path in sorted(folder.glob("*.runs")):
             for line in path.read_text().splitlines():
-                task_id, _, what = line.split()
+                task_id, at_ns, what = line.split()
                 (self.begun if what == "begin" else self.ended)[int(task_id)] += 1
+                self.moments.append((int(at_ns), 1 if what == "begin" else -1, int(task_id)))
+        self.moments.sort()
+
+    def at_once_max(self, task_ids: Collection[int]) -> int:
+        """Return how many of these tasks ran at once at most."""
+        return max(accumulate(change for _, change, task_id in self.moments if task_id in task_ids))

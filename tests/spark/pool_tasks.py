@@ -13,7 +13,7 @@ from broker.worker import TaskContext, task
 def _note(folder: str, context: TaskContext, what: str) -> None:
     file = os.open(Path(folder) / f"{os.getpid()}.runs", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
-        os.write(file, f"{context.task_id} {context.assignment_id} {what}\n".encode())
+        os.write(file, f"{context.task_id} {time.monotonic_ns()} {what}\n".encode())
     finally:
         os.close(file)
 

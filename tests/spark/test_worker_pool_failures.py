@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from broker.client import BrokerClient, NewTask
+from broker.client.errors import SlotTakenError
 from broker.client.shapes import Task
 from ledger.dev import DevCluster
 from tests.integration.broker_processes import BrokerProcess, brokers
@@ -119,6 +120,40 @@ def test_tenants_of_weights_three_and_one_get_three_and_one_of_a_pools_service(s
             assert 2.7 <= count["big"] / count["small"] <= 3.3, count
             process.terminate()
             assert process.wait_ended() == 0, process.errors()
+
+
+def test_limits_slots_and_deadlines_hold_on_executors(stand: Stand) -> None:
+    work = ("--min", "2", "--threads", "4", "--executor", "process")
+    with stand.client("acme") as acme, stand.client("bolt") as bolt, stand.pool(*work, master="local[2]") as process:
+        process.wait_serving(2)
+        acme.change_tenant("acme", running_max=2)
+        bolt.limit("licence", 1)
+        short, long = stand.payload(150), stand.payload(60_000)
+        capped = acme.submit_many(NewTask("work", short) for _ in range(12)).task_ids
+        licensed = bolt.submit_many(NewTask("work", short, resources={"licence": 1}) for _ in range(8)).task_ids
+        nightly = bolt.submit("work", stand.payload(3_000), slot="nightly")
+        with pytest.raises(SlotTakenError) as caught:
+            bolt.submit("work", short, slot="nightly")
+        assert caught.value.slot_task_id == nightly
+        too_long = bolt.submit("work", long, timeout_s=2, max_attempts=1)
+        too_late = bolt.submit("work", long, ttl_s=4)
+        ids = [*capped, *licensed, nightly]
+        tasks = [*ended(acme, list(capped), process), *ended(bolt, [*licensed, nightly, too_long, too_late], process)]
+        runs = stand.runs
+        assert runs.begun == dict.fromkeys([*ids, too_long, too_late], 1)
+        assert runs.ended == dict.fromkeys(ids, 1), "what was cut off did not go on"
+        assert runs.at_once_max(capped) == 2
+        assert runs.at_once_max(licensed) == 1
+        assert runs.at_once_max(ids) > 2, "the others' limits are not everybody's"
+        assert {task.status for task in tasks[:-2]} == {"finished"}
+        assert [(task.status, task.outcome) for task in tasks[-2:]] == [
+            ("error", "timed_out"),
+            ("error", "deadline_expired"),
+        ]
+        again = bolt.submit("work", short, slot="nightly")
+        assert bolt.wait(again, timeout_s=60).status == "finished"
+        process.terminate()
+        assert process.wait_ended() == 0, process.errors()
 
 
 def test_a_pool_grows_with_the_backlog_shrinks_after_it_and_loses_nothing(stand: Stand) -> None:
