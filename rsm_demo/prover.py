@@ -46,8 +46,9 @@ def main(metadata_uri: str, log: str, table: str, revision: int) -> None:
 
 
 def _busiest(now: dict[str, Any], then: dict[str, Any]) -> str:
-    """Return the tail number with most flights since."""
-    return max(sorted(now), key=lambda tail: now[tail][1] - then.get(tail, ("", 0))[1], default="")
+    """Return the tail number with most flights since, of the aircraft of which it is known where they are."""
+    known = [tail for tail in sorted(now) if now[tail][0]]
+    return max(known, key=lambda tail: now[tail][1] - then.get(tail, ("", 0))[1], default="")
 
 
 if __name__ == "__main__":
