@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 from pyspark.util import is_remote_only
 
 from connectors.spark.source import LedgerSource
 from connectors.state.source import LedgerStateSource
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 
 __all__ = ["register"]
 
@@ -22,15 +27,32 @@ def register(spark: SparkSession) -> None:
 
     Not needed where the package is installed.
     """
+    context = _context()
+    wheel = next((path for path in Path(__file__).parents if path.suffix == ".whl"), None)
+    if context is not None and wheel is not None:
+        _ship(context, wheel)  # first: what is registered names the packages that there are then
     for source in (LedgerSource, LedgerStateSource):
         spark.dataSource.register(source)
-    if is_remote_only():  # a client of Spark Connect, whose driver is elsewhere
-        return
-    from pyspark import SparkContext, SparkFiles  # noqa: PLC0415 - see above
-
-    context = SparkContext._active_spark_context
     if context is not None and context._python_includes:
+        from pyspark import SparkFiles  # noqa: PLC0415 - not there in a client of Spark Connect
+
         _show_files_to_streams(Path(SparkFiles.getRootDirectory()))
+
+
+def _context() -> SparkContext | None:
+    if is_remote_only():  # a client of Spark Connect, whose driver is elsewhere
+        return None
+    from pyspark import SparkContext  # noqa: PLC0415 - see above
+
+    return SparkContext._active_spark_context
+
+
+def _ship(context: SparkContext, wheel: Path) -> None:
+    """Have executors import from a wheel too: Spark ships it as any file, and takes it for a package as `.zip` only."""
+    package = Path(str(context._temp_dir)) / wheel.with_suffix(".zip").name
+    if package.name not in (context._python_includes or ()):
+        shutil.copyfile(wheel, package)
+        context.addPyFile(str(package))
 
 
 def _show_files_to_streams(folder: Path) -> None:

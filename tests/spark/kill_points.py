@@ -84,7 +84,7 @@ POINTS = (
     Point("partitions are asked for", f"{_STREAM}.partitions", "before", 2, DRIVER, PARQUET),
     Point("partitions are known", f"{_STREAM}.partitions", "after", 2),
     # Tasks
-    Point("a task begins", _READ, "before", 2, EXECUTOR),
+    Point("a task begins", _READ, "before", 1, EXECUTOR),
     Point("a task connects", "connectors.spark.tasks:_TaskBookies._make_pool", "before", 1, EXECUTOR),
     Point("a task asks for entries", "ledger.client.read_handle:ReadHandle.blocks", "before", 1, EXECUTOR),
     Point("a task has checked the links of entries", "connectors.spark.link:LogLink.follow", "after", 1, EXECUTOR),
@@ -103,7 +103,7 @@ POINTS = (
     Point("the commit is not on the disk", _SYNC, "before", 2),
     Point("the commit is on the disk", _SYNC, "after", 2),
     Point("the micro-batch was applied", f"{_TABLE}.apply", "after", 2),
-    Point("the reader stops", f"{_STREAM}.stop", "before"),
+    Point("all is applied and nobody was told", "connectors.delta.materialize:Materializer.run", "after"),
     # What a micro-batch does to a plain copy
     Point("a copied file was written", "table/*.parquet", "file", 2, DRIVER, PARQUET),
     Point("a copy is in the file sink's log", "table/_spark_metadata/[0-9]*", "file", 3, DRIVER, PARQUET),

@@ -180,7 +180,8 @@ def test_py_files_carry_the_package_to_executors_that_have_only_its_libraries(
     assert found["master"] == "local-cluster[1,1,1024]"
     assert found["rows"] == found["streamed"] == log.revision
     assert found["connectors"]
-    assert all(f"{shipped.name}/connectors/__init__.py" in place for place in found["connectors"])
+    package = f"{shipped.stem}.zip/connectors/__init__.py"
+    assert all(package in place for place in found["connectors"])
 
 
 def copy_libraries(site: Path, *names: str) -> None:
@@ -195,7 +196,7 @@ def copy_libraries(site: Path, *names: str) -> None:
 
 @pytest.fixture
 def packed_environment(tmp_path: Path, wheel: Path) -> Path:
-    """Pack an environment with the package and what its tasks import: 50 MB; pyspark is the cluster's own."""
+    """Pack an environment with the package and what its tasks import; pyspark is the cluster's own."""
     folder = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     python = folder / "bin" / "python"
