@@ -21,9 +21,9 @@ from ledger.client.client import LedgerClient
 from ledger.dev.cluster import DevCluster
 from tests.spark.conftest import WrittenLog
 
-RAW_ENTRIES = 200_000
+RAW_ENTRIES = 1_000_000
 RAW_BYTES = 1024
-RECORD_ENTRIES = 10_000
+RECORD_ENTRIES = 20_000
 RECORDS_PER_ENTRY = 100
 RECORD_BYTES = 100
 _PARTITIONS = 4
