@@ -28,18 +28,22 @@ class Batches:
         trigger: As `DataStreamWriter.trigger` takes it.
         folder: Of the checkpoint.
 
-    Attributes:
-        batches: Rows of each micro-batch: name of the log, revision.
-
     """
 
     def __init__(self, spark: SparkSession, options: dict[str, str], trigger: dict[str, Any], folder: Path) -> None:
-        self.batches: list[list[tuple[str, int]]] = []
+        # By the id of the micro-batch: one that was stopped before it was in the checkpoint comes once more.
+        self._by_id: dict[int, list[tuple[str, int]]] = {}
         self._spark, self._options, self._trigger, self._folder = spark, options, trigger, folder
         self._progress: list[Any] = []
 
-    def _keep(self, frame: DataFrame, _batch_id: int) -> None:
-        self.batches.append([(row.log, row.revision) for row in frame.select("log", "revision").collect()])
+    def _keep(self, frame: DataFrame, batch_id: int) -> None:
+        rows = [(row.log, row.revision) for row in frame.select("log", "revision").collect()]
+        assert sorted(self._by_id.setdefault(batch_id, rows)) == sorted(rows), "it came with other rows"
+
+    @property
+    def batches(self) -> list[list[tuple[str, int]]]:
+        """Rows of each micro-batch: name of the log, revision."""
+        return list(self._by_id.values())
 
     @property
     def rows(self) -> list[tuple[str, int]]:
