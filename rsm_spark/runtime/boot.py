@@ -81,12 +81,9 @@ async def _chain(context: ReplicaContext) -> LogChain:
     """Return the chain; create the log if nothing says that there was one before."""
     local: list[SnapshotManifest] = await context.run_blocking(context.snapshots.manifests)
     if not local:
-        try:
-            chain, _ = await context.chains.read()
-        except NoSuchLogError:
-            await _deny_history(context)
-            return await context.chains.ensure(context.rng.randbytes(16).hex())
-        return chain
+        if context.lake is not None:
+            await _check_lake(context, context.lake)
+        return await context.chains.ensure(context.rng.randbytes(16).hex())
     chain, _ = await context.chains.read()
     if all(manifest.log_id != chain.log_id for manifest in local):
         raise ForkedLogError(
@@ -97,11 +94,14 @@ async def _chain(context: ReplicaContext) -> LogChain:
     return chain
 
 
-async def _deny_history(context: ReplicaContext) -> None:
+async def _check_lake(context: ReplicaContext, lake: SnapshotStore) -> None:
     """Make sure that a log which is about to be created is not one whose chain was lost: its lake would know of it."""
-    if context.lake is None:
+    try:
+        await context.chains.read()
+    except NoSuchLogError:
+        manifests: list[SnapshotManifest] = await context.run_blocking(lake.manifests)
+    else:
         return
-    manifests: list[SnapshotManifest] = await context.run_blocking(context.lake.manifests)
     if manifests:
         newest = manifests[0]
         raise NoSuchLogError(

@@ -1,6 +1,6 @@
 """Real bookies and real clients on a simulated network, disks and metadata store, seed by seed.
 
-`make sim SEEDS=10000` runs that many; without, as many as two minutes hold. The first seed comes from the commit,
+`make sim SEEDS=10000` runs that many; without, as many as a minute and a half holds. The first seed comes from the commit,
 so that every commit looks somewhere else; a failure says what happened last, and the command that replays it.
 """
 
@@ -22,7 +22,7 @@ from tests.sim.ledger_seeds import Hunt, first_seed, hunt
 _ROOT = Path(__file__).resolve().parents[2]
 _SEEDS = os.environ.get("RSM_SIM_SEEDS")
 _SEEDS_MIN = 200
-_BOX_S = 110.0
+_BOX_S = 90.0
 _SEEDS_OF_ALL = 2_000
 _FAR = 1 << 28
 """First seeds are below it: the long run looks where no short one does."""
