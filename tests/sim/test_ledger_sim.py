@@ -1,6 +1,6 @@
 """Real bookies and real clients on a simulated network, disks and metadata store, seed by seed.
 
-`make sim SEEDS=10000` runs that many; without, as many as a minute and a half holds. The first seed comes from the commit,
+`make sim SEEDS=10000` runs that many; without, as many as one and a half minutes hold. The first seed is the commit's,
 so that every commit looks somewhere else; a failure says what happened last, and the command that replays it.
 """
 
