@@ -15,6 +15,7 @@ from rsm_spark.core.machine import StateMachine
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.settings import ReplicaSettings
+from rsm_spark.snapshots.manifest import SnapshotManifest
 from rsm_spark.testing.cluster import LOG, ReplicaCluster
 from rsm_spark.testing.counter_map import CounterMap, command
 from rsm_spark.testing.ledger_twin import TwinClient
@@ -82,14 +83,17 @@ class LogWorld:
             await self.add()
             await asyncio.sleep(0.01)
 
+    async def snapshot(self) -> SnapshotManifest:
+        """Have the leader take a snapshot; wait until it does."""
+        while (manifest := await self.leader.snapshot()) is None:
+            await asyncio.sleep(0.001)
+        return manifest
+
     async def verify(self, *replica_ids: str) -> int:
         """Put snapshots of the present state on these replicas' disks, log that they are verified; their revision."""
         leader = self.leader
         await self.add()  # A snapshot at the very end of a ledger does not cover it.
-        manifest = None
-        while manifest is None:
-            manifest = await leader.snapshot()
-            await asyncio.sleep(0.001)
+        manifest = await self.snapshot()
         revision = manifest.revision
         await self.until(lambda: leader._context.state.checkpoints.get(revision) is not None)
         await self.until(lambda: leader._context.state_is_confirmed)

@@ -31,9 +31,7 @@ def test_a_replica_that_boots_while_the_metadata_store_blinks_waits_for_it() -> 
 def test_a_log_whose_chain_is_gone_is_not_begun_anew_where_the_lake_knows_it() -> None:
     async def scenario(world: LogWorld) -> None:
         await world.add()
-        manifest = None
-        while manifest is None:
-            manifest = await world.leader.snapshot()
+        manifest = await world.snapshot()
         world.cluster.lake = MemorySnapshots()
         world.cluster.lake.write(manifest, [])
         log_id = (await world.chain()).log_id

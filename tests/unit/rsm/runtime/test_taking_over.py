@@ -24,9 +24,7 @@ def test_a_state_that_no_entry_follows_is_compared_with_the_entry_that_it_stands
     async def scenario(world: LogWorld) -> None:
         for _ in range(5):
             await world.add()
-        manifest = None
-        while manifest is None:
-            manifest = await world.leader.snapshot()
+        manifest = await world.snapshot()
         world.leader_host.kill()
         twin = world.ledgers.ledgers[manifest.ledger_id]
         _set_back(twin, manifest.entry_id + has_another)
@@ -46,9 +44,7 @@ def test_a_state_that_no_entry_follows_is_compared_with_the_entry_that_it_stands
 def test_a_state_at_the_end_of_the_log_takes_it_over() -> None:
     async def scenario(world: LogWorld) -> None:
         await world.add()
-        manifest = None
-        while manifest is None:
-            manifest = await world.leader.snapshot()
+        manifest = await world.snapshot()
         world.leader_host.kill()
         _set_back(world.ledgers.ledgers[manifest.ledger_id], manifest.entry_id + 1)
         await world.until_led()
