@@ -78,8 +78,10 @@ def test_errors_are_words_without_traces_wherever_they_come_from(run: Run) -> No
 
 def test_jobs_of_a_statement_run_in_its_tenants_pool(spark: SparkSession, run: Run) -> None:
     run("SELECT count(*) FROM range(10)", context("blue"))
-    threading.Thread(target=run, args=("SELECT 1", context("red"))).start()
+    other = threading.Thread(target=run, args=("SELECT 1", context("red", task_id=2)))
+    other.start()
     assert spark.sparkContext.getLocalProperty("spark.scheduler.pool") == "blue"
+    other.join()
 
 
 def test_a_cancelled_statement_is_broken_off(run: Run) -> None:
