@@ -96,13 +96,11 @@ async def _chain(context: ReplicaContext) -> LogChain:
 
 async def _check_lake(context: ReplicaContext, lake: SnapshotStore) -> None:
     """Make sure that a log which is about to be created is not one whose chain was lost: its lake would know of it."""
-    try:
-        await context.chains.read()
-    except NoSuchLogError:
-        manifests: list[SnapshotManifest] = await context.run_blocking(lake.manifests)
-    else:
+    if await _has_chain(context):
         return
-    if manifests:
+    manifests: list[SnapshotManifest] = await context.run_blocking(lake.manifests)
+    # Asked again: another replica may have begun the log meanwhile, and these snapshots are of that.
+    if manifests and not await _has_chain(context):
         newest = manifests[0]
         raise NoSuchLogError(
             f"log {context.log}: the metadata store has no log of this name, but the lake has {len(manifests)} "
@@ -110,6 +108,14 @@ async def _check_lake(context: ReplicaContext, lake: SnapshotStore) -> None:
             "take their place. Check the metadata URI and the root; if the metadata store has lost its data, bring "
             "them back from a backup. To begin a new log under this name, name another lake"
         )
+
+
+async def _has_chain(context: ReplicaContext) -> bool:
+    try:
+        await context.chains.read()
+    except NoSuchLogError:
+        return False
+    return True
 
 
 class _Search:

@@ -7,6 +7,7 @@ import asyncio
 from ledger.testing import MetadataRates
 from rsm_spark.core.chain import chain_path
 from rsm_spark.errors import NoSuchLogError
+from rsm_spark.snapshots.manifest import SnapshotManifest
 from rsm_spark.testing.cluster import LOG
 from rsm_spark.testing.snapshots import MemorySnapshots
 from tests.unit.rsm.runtime.log_world import LogWorld, run
@@ -48,3 +49,40 @@ def test_a_log_whose_chain_is_gone_is_not_begun_anew_where_the_lake_knows_it() -
         assert await world.store.exists(chain_path(LOG)) is None, "an empty log took its place"
 
     run(scenario, replica_count=1)
+
+
+def test_a_log_that_another_replica_begins_meanwhile_is_booted_though_its_snapshots_are_seen_first() -> None:
+    async def scenario(world: LogWorld) -> None:
+        await world.add()
+        manifest = await world.snapshot()
+        host = world.leader_host
+        value, version = await world.store.get(chain_path(LOG))
+        lake = world.cluster.lake = _LateLake(world, value)
+        lake.write(manifest, [])
+        host.kill()
+        world.cluster.wipe(host)
+        await world.store.delete(chain_path(LOG), version)
+        await world.until(lambda: lake.was_listed)
+        await world.until_led()
+        assert not world.cluster.stopped
+        assert (await world.chain()).log_id == manifest.log_id
+
+    run(scenario, replica_count=1)
+
+
+class _LateLake(MemorySnapshots):
+    """Is listed when the log's chain has just been written."""
+
+    def __init__(self, world: LogWorld, chain: bytes) -> None:
+        super().__init__()
+        self._metadata, self._chain = world.simulation.metadata, chain
+        self.was_listed = False
+
+    def manifests(self) -> list[SnapshotManifest]:
+        if not self.was_listed:
+            self.was_listed = True
+            _, changes = self._metadata.leader.create(
+                chain_path(LOG), self._chain, owner=0, sequential=False, parents=False
+            )
+            self._metadata.commit(changes)
+        return super().manifests()
