@@ -22,6 +22,8 @@ __all__ = ["FollowerEvidence", "FollowerShape", "follower_evidence"]
 
 _COMMITS_MAX = 10_000
 _REVISION = "_revision"
+_FOLD = "_fold"
+_DELETE = "delete"
 _SINCE = "rsm.since"
 _ROWS: list[pa.Field[Any]] = [
     pa.field("table_name", pa.string()),
@@ -38,17 +40,19 @@ class FollowerShape(msgspec.Struct, frozen=True):
         table: Table of the machine.
         key: Key columns, in the order of the log's arrays.
         row: The other columns, with the revision since which rows have them.
+        is_history: A row a change (mode append): what is compared is the msgpack array [revision, fold, row | nil].
 
     """
 
     table: str
     key: tuple[str, ...]
     row: tuple[tuple[str, int], ...]
+    is_history: bool = False
 
     @property
     def columns(self) -> list[str]:
         """Columns to read."""
-        return [*self.key, *(name for name, _ in self.row), _REVISION]
+        return [*self.key, *(name for name, _ in self.row), _REVISION, *([_FOLD] if self.is_history else [])]
 
     def packed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield rows as the log has them: table_name, key, row, revision."""
@@ -58,10 +62,16 @@ class FollowerShape(msgspec.Struct, frozen=True):
             revisions: list[Any] = batch.column(_REVISION).to_pylist()
             since = [at for _, at in self.row]
             widths = [sum(at <= revision for at in since) for revision in revisions] if any(since) else None
+            folds: list[Any] | None = batch.column(_FOLD).to_pylist() if self.is_history else None
             rows: list[bytes] = []
             for number in range(batch.num_rows):
                 values = [column[number] for column in others]
-                rows.append(pack(values if widths is None else values[: widths[number]]))
+                row = pack(values if widths is None else values[: widths[number]])
+                if folds is not None:
+                    # What is gone has no columns: one that has is no such change.
+                    is_gone = folds[number] == _DELETE and values.count(None) == len(values)
+                    row = pack((revisions[number], folds[number], None if is_gone else row))
+                rows.append(row)
             arrays: list[Any] = [
                 pa.array([self.table] * batch.num_rows, pa.string()),
                 pa.array([pack(values) for values in zip(*keys, strict=True)], pa.binary()),
@@ -77,18 +87,19 @@ class FollowerEvidence(msgspec.Struct, frozen=True):
     Attributes:
         place: Path or URI.
         shape: Of its rows.
-        is_history: A row a change (mode append) and not a row a key: its rows are not compared.
         newest_version: Of the Delta table.
-        positions: Table version and position of each commit that has one, oldest first.
+        positions: Table version and position of each commit that has one, oldest first; of a history those since its
+            rows were last written over.
+        begun: Position of the commit that made it, empty or with a snapshot's rows; None = that was cleared away.
         foreign_versions: Commits without a position that changed data: nobody knows what they did.
 
     """
 
     place: str
     shape: FollowerShape
-    is_history: bool
     newest_version: int
     positions: tuple[tuple[int, TablePosition], ...]
+    begun: TablePosition | None
     foreign_versions: tuple[int, ...]
 
 
@@ -117,22 +128,33 @@ def follower_evidence(place: str, storage_options: Mapping[str, str] | None = No
         for field in fields
         if field["name"] not in key and not field["name"].startswith("_")
     )
+    is_history = properties.get("rsm.mode", "merge") != "merge"
     positions: list[tuple[int, TablePosition]] = []
     foreign: list[int] = []
+    begun: TablePosition | None = None
     for commit in reversed(table.history(_COMMITS_MAX)):
         said = commit.get(POSITION_KEY)
         if said is not None:
-            positions.append((commit["version"], decode_position(said, place=place)))
+            position = decode_position(said, place=place)
+            if commit["version"] == 0 or _is_overwrite(commit):
+                begun = position
+                if is_history:
+                    positions.clear()
+            positions.append((commit["version"], position))
         elif commit.get("operation") not in _HARMLESS:
             foreign.append(commit["version"])
     return FollowerEvidence(
         place,
-        FollowerShape(described.name, key, row),
-        properties.get("rsm.mode", "merge") != "merge",
+        FollowerShape(described.name, key, row, is_history),
         table.version(),
         tuple(positions),
+        begun,
         tuple(foreign),
     )
+
+
+def _is_overwrite(commit: Mapping[str, Any]) -> bool:
+    return str((commit.get("operationParameters") or {}).get("mode", "")).lower() == "overwrite"
 
 
 _HARMLESS = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "CREATE TABLE", "REORG"})

@@ -94,7 +94,7 @@ class Bisection:
         ]
 
     def _row_at(self, version: Version) -> str | None:
-        state = self._frames_at(version.revision).state()
+        state = self.frames_at(version.revision).state()
         row = state.where((F.col("table_name") == version.table) & (F.col("key") == F.lit(version.key))).first()
         return None if row is None else shown(bytes(row.row))
 
@@ -102,7 +102,7 @@ class Bisection:
         """Try each change of (before, revision]."""
         if not 0 < revision - before <= _CHANGES_TRIED_MAX:
             return None
-        at = self._frames_at(revision)
+        at = self.frames_at(revision)
         begin = self.place(before + 1)
         stretch = msgspec.structs.replace(at.stretch, base=None, first=begin, first_revision=before + 1)
         each = self._frames.with_stretch(stretch).steps(cuts=range(before + 1, revision + 1), is_summed=True)
@@ -118,7 +118,8 @@ class Bisection:
         sums = [(int(one.digest, 16), one.row_count) for one in (said, found)]
         return explain_digest(sums[0], sums[1], kept, changes)
 
-    def _frames_at(self, revision: int) -> StretchFrames:
+    def frames_at(self, revision: int) -> StretchFrames:
+        """Return the frames of a state of the stretch that is proved."""
         point = AsOf(AsOfKind.REVISION, revision=revision)
         base = self._frames.stretch.base
         stretch = find_stretch(self._look, self._frames.stretch.log, point, [base] if base else [], from_oldest=True)
@@ -138,7 +139,7 @@ class Bisection:
                 return []
             text = f"{what}: its rows are what the log comes to, but it claims another digest or place for them"
             return [Difference(what, revision, text)]
-        state = self._frames_at(revision).state(with_gone=True)
+        state = self.frames_at(revision).state(with_gone=True)
         if table is not None:
             state = state.where(F.col("table_name") == table)
         return compare_rows(state, found, what=what, revision=revision, place=self.place)
@@ -146,8 +147,8 @@ class Bisection:
     def of_table(
         self, evidence: FollowerEvidence, positions: Sequence[tuple[int, TablePosition]], wrong: set[int]
     ) -> list[Difference]:
-        """Compare a follower table's newest rows; if they differ, find the first version that does."""
-        if evidence.is_history or not positions:
+        """Compare a table's newest rows (mode merge); if they differ, find the first version that does."""
+        if not positions:
             return []
         what = f"table {evidence.place}"
         known = positions[-1][1]

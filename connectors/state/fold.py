@@ -11,13 +11,14 @@ from typing import NamedTuple
 import msgspec
 
 from connectors.state.parts import SessionPart, session_key
+from rsm_spark.core.digest import row_term, table_prefix
 from rsm_spark.core.envelope import HEADER_BYTES, Envelope
 from rsm_spark.core.kernel_tables import KERNEL_RECORDS
 from rsm_spark.core.machine import Fold, MachineDescription, RecordDescription, decode_description
-from rsm_spark.core.records import MACHINE_TYPE_FIRST, SESSIONS_TABLE, CommandHead, KernelRecord
+from rsm_spark.core.records import MACHINE_TYPE_FIRST, SESSIONS_TABLE, CommandHead, KernelRecord, pack
 from rsm_spark.errors import CorruptLogError
 
-__all__ = ["Change", "LoggedCheckpoint", "LogFold", "TableChanges", "decode_entry"]
+__all__ = ["Change", "LoggedCheckpoint", "LogFold", "TableChanges", "TableHistory", "change_row", "decode_entry"]
 
 
 class Change(NamedTuple):
@@ -44,6 +45,21 @@ class TableChanges(NamedTuple):
     keys: list[bytes]
     revisions: list[int]
     rows: list[bytes | None]
+
+
+class TableHistory(NamedTuple):
+    """All changes of one table in a stretch, also those that later ones undo.
+
+    Attributes:
+        table: The table.
+        total: Sum of what each adds to the digest of a history, not reduced; see `change_row`.
+        change_count: How many.
+
+    """
+
+    table: str
+    total: int
+    change_count: int
 
 
 class LoggedCheckpoint(NamedTuple):
@@ -104,16 +120,18 @@ class LogFold:
 
     Args:
         description: Of the machine, at the first entry; None = a description must come first.
+        histories: Tables whose changes are all summed up besides.
 
     """
 
-    def __init__(self, description: MachineDescription | None) -> None:
+    def __init__(self, description: MachineDescription | None, histories: frozenset[str] = frozenset()) -> None:
         # Table -> key -> (revision, row or None).
         self._tables: dict[str, dict[bytes, tuple[int, bytes | None]]] = {}
         # By record type; what is described and changes no row is in `_silent`.
         self._plans: dict[int, _Plan] = {}
         self._silent: frozenset[int] = frozenset()
         self._describe(description)
+        self._histories = {table: TableHistory(table, 0, 0) for table in sorted(histories)}
         # Session -> its part, or the revision at which it ended.
         self._sessions: dict[bytes, SessionPart | int] = {}
 
@@ -136,7 +154,7 @@ class LogFold:
             CorruptLogError: A record is not described.
 
         """
-        plans, tables = self._plans, self._tables
+        plans, tables, histories = self._plans, self._tables, self._histories
         revision = first_revision - 1
         for record in records:
             revision += 1
@@ -151,6 +169,10 @@ class LogFold:
                 else:
                     row = _join(fields, row_places)
                 tables[table][key] = (revision, row)
+                if histories and table in histories:
+                    _, total, count = histories[table]
+                    term = row_term(table_prefix(table), key, change_row(revision, row))
+                    histories[table] = TableHistory(table, total + term, count + 1)
             elif record.type < MACHINE_TYPE_FIRST or record.type not in self._silent:
                 self._add_kernel(record, revision, logged_ms)
                 plans = self._plans
@@ -178,6 +200,13 @@ class LogFold:
             found.append(
                 TableChanges(SESSIONS_TABLE, list(map(session_key, sessions)), *map(list, zip(*parts, strict=True)))
             )
+        return found
+
+    def take_histories(self) -> list[TableHistory]:
+        """Return the sums of all changes since the last call, of tables that had any."""
+        found = [one for one in self._histories.values() if one.change_count]
+        for one in found:
+            self._histories[one.table] = TableHistory(one.table, 0, 0)
         return found
 
     @property
@@ -218,6 +247,18 @@ class LogFold:
         )
         for plan in self._plans.values():
             self._tables.setdefault(plan.table, {})
+
+
+def change_row(revision: int, row: bytes | None, fold: Fold | str | None = None) -> bytes:
+    """Return the bytes by which one change counts in the digest of a history, as those of a row do in a state's.
+
+    Args:
+        revision: Of the record.
+        row: What it made of the row; None = it is gone.
+        fold: What it was; None = `upsert` or `delete`, as the row says.
+
+    """
+    return pack((revision, str(fold or (Fold.DELETE if row is None else Fold.UPSERT)), row))
 
 
 def _plan(record: RecordDescription) -> _Plan:

@@ -21,7 +21,7 @@ from connectors.spark.options import parse_options
 from connectors.state.anchor import AsOf, AsOfKind, Stretch, find_stretch
 from connectors.state.rows import ROWS_ARROW, ROWS_DDL, read_rows, typed_table
 from connectors.state.steps import CHANGE, STEP_DDL, StepPlan, read_steps, row_steps
-from connectors.state.sums import SUM_DDL, RowSum, StateSums, read_sums, read_total
+from connectors.state.sums import SUM_DDL, RowSum, StateSums, read_sums, read_total, row_sum
 from rsm_spark.core.machine import encode_description
 from rsm_spark.snapshots.columns import ROW_SCHEMA
 from rsm_spark.snapshots.lake import LakeSnapshots, lake_place
@@ -37,6 +37,7 @@ __all__ = [
     "state_as_of",
     "sum_frame",
     "sum_rows",
+    "sum_rows_between",
 ]
 
 
@@ -70,7 +71,12 @@ class StretchFrames:
         self._storage_options = dict(storage_options) if storage_options else None
 
     def steps(
-        self, *, cuts: Sequence[int] = (), places: frozenset[tuple[int, int]] = frozenset(), is_summed: bool
+        self,
+        *,
+        cuts: Sequence[int] = (),
+        places: frozenset[tuple[int, int]] = frozenset(),
+        is_summed: bool,
+        histories: frozenset[str] = frozenset(),
     ) -> DataFrame:
         """Return the steps of base and entries; see `connectors.state.steps`."""
         plan = StepPlan(
@@ -81,6 +87,7 @@ class StretchFrames:
             tuple(sorted(set(cuts))),
             places,
             is_summed,
+            histories,
         )
         entries = self.entries().mapInArrow(partial(read_steps, plan=plan), STEP_DDL)
         if self.stretch.base is None:
@@ -184,13 +191,25 @@ def sum_rows(rows: DataFrame) -> RowSum:
     """Return what rows come to, summed in parallel.
 
     Args:
-        rows: table_name, key, row, in any order.
+        rows: table_name, key, row, revision, in any order.
 
     """
-    sums = StateSums((0,))
-    for part in rows.mapInArrow(read_total, SUM_DDL).collect():
-        sums.add(part.table_name, part.point, bytes(part.term), part.row_count)
-    return sums.at(0)
+    return sum_rows_between(rows, ())[0]
+
+
+def sum_rows_between(rows: DataFrame, points: Sequence[int]) -> list[RowSum]:
+    """Return what rows come to that were written up to the first revision, behind it up to the second one, and so on.
+
+    Args:
+        rows: table_name, key, row, revision, in any order.
+        points: Revisions, ascending; what is behind the last comes last.
+
+    """
+    totals, counts = [0] * (len(points) + 1), [0] * (len(points) + 1)
+    for part in rows.mapInArrow(partial(read_total, points=tuple(points)), SUM_DDL).collect():
+        totals[part.point] += int.from_bytes(part.term, "big")
+        counts[part.point] += part.row_count
+    return [row_sum(total, count) for total, count in zip(totals, counts, strict=True)]
 
 
 def look_at(source: Mapping[str, str]) -> tuple[DriverAccess, LogLook]:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from connectors.state.fold import LogFold, StretchRecord, TableChanges, decode_entry
 from connectors.state.links import Run
-from rsm_spark.core.digest import table_prefix
+from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes, table_prefix
 from rsm_spark.core.envelope import Envelope, decode_envelope
 from rsm_spark.core.machine import decode_description
 from rsm_spark.core.records import SESSIONS_TABLE
@@ -27,6 +27,7 @@ from rsm_spark.errors import CorruptLogError
 __all__ = [
     "CHANGE",
     "CHECKPOINT",
+    "HISTORY",
     "PLACE",
     "RUN",
     "STEP_ARROW",
@@ -37,9 +38,10 @@ __all__ = [
     "row_steps",
 ]
 
-CHANGE, RUN, CHECKPOINT, PLACE = range(4)
+CHANGE, RUN, CHECKPOINT, PLACE, HISTORY = range(5)
 """Kinds of steps. RUN: `row` is the msgpack of a `Run`. CHECKPOINT: `key` is the digest, `row` the prefix hash,
-`row_count` its rows. PLACE: `row` is the prefix hash after the entry (`ledger_id`, `entry_id`)."""
+`row_count` its rows. PLACE: `row` is the prefix hash after the entry (`ledger_id`, `entry_id`). HISTORY: `row` is what
+the changes of the table since the last such step, up to `revision`, add to a history's digest; `row_count` of them."""
 
 STEP_DDL = (
     "kind int, table_name string, key binary, revision bigint, row binary, ledger_id bigint, entry_id bigint, "
@@ -72,6 +74,7 @@ class StepPlan(msgspec.Struct, frozen=True):
         cuts: Revisions whose states will be asked for, ascending; checkpoints come on top.
         places: (ledger, entry) whose prefix hash is asked for.
         is_summed: Changes carry what the row adds to the digest (16 bytes) instead of the row; parts stay parts.
+        histories: Tables of which every single change is summed up besides.
 
     """
 
@@ -82,6 +85,7 @@ class StepPlan(msgspec.Struct, frozen=True):
     cuts: tuple[int, ...]
     places: frozenset[tuple[int, int]]
     is_summed: bool
+    histories: frozenset[str] = frozenset()
 
 
 def read_steps(batches: Iterable[pa.RecordBatch], plan: StepPlan) -> Iterator[pa.RecordBatch]:
@@ -118,7 +122,8 @@ class _Stretch:
     def __init__(self, plan: StepPlan, ledger_id: int, entry_id: int, envelope: Envelope) -> None:
         self._plan = plan
         described = plan.descriptions.get(ledger_id)
-        self._fold = LogFold(None if described is None else decode_description(described))
+        self._fold = LogFold(None if described is None else decode_description(described), plan.histories)
+        self._folded = 0
         first, before = envelope.first_revision, envelope.prefix_hash
         self.run = Run(ledger_id, entry_id, entry_id - 1, first, first, before, before, 0)
 
@@ -160,6 +165,7 @@ class _Stretch:
             if low <= cut:
                 kept = records if (low, cut) == (first, last) else records[low - first : cut - first + 1]
                 self._fold.add(kept, low, envelope.logged_ms)
+                self._folded = cut
                 low = cut + 1
             if begin < len(plan.cuts) and cut == plan.cuts[begin]:
                 begin += 1
@@ -172,6 +178,9 @@ class _Stretch:
     def _changes(self) -> Iterator[pa.RecordBatch]:
         for changes in self._fold.take_tables():
             yield change_batch(changes, is_summed=self._plan.is_summed)
+        for table, total, count in self._fold.take_histories():
+            term = digest_bytes(total % DIGEST_MODULUS)
+            yield _step(HISTORY, table_name=table, revision=self._folded, row=term, row_count=count)
 
 
 def change_batch(changes: TableChanges, *, is_summed: bool) -> pa.RecordBatch:

@@ -7,6 +7,7 @@ sum over the revisions asked for is the digest at each of them. So a thousand ch
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from connectors.state.parts import merge_parts
 from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes, row_term, table_prefix
 from rsm_spark.core.records import SESSIONS_TABLE
 
-__all__ = ["SUM_DDL", "RowSum", "StateSums", "read_sums", "read_total"]
+__all__ = ["SUM_DDL", "RowSum", "StateSums", "read_sums", "read_total", "row_sum"]
 
 SUM_DDL = "table_name string, point int, term binary, row_count bigint"
 _SUM_FIELDS: list[pa.Field[Any]] = [
@@ -63,24 +64,27 @@ def read_sums(batches: Iterable[pa.RecordBatch], points: Sequence[int], *, is_su
     yield from summing.finish()
 
 
-def read_total(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def read_total(batches: Iterable[pa.RecordBatch], points: Sequence[int] = ()) -> Iterator[pa.RecordBatch]:
     """Yield what a task's rows add, whatever their order, in `SUM_DDL`.
 
     Args:
-        batches: With the columns `table_name`, `key` and `row`, none of them null.
+        batches: With the columns `table_name`, `key`, `row` and `revision`, none of them null.
+        points: Revisions, ascending: a row counts at the first that is not below its own, else behind the last one.
 
     """
     prefixes: dict[str, bytes] = {}
-    digest, count = 0, 0
+    digests, counts = [0] * (len(points) + 1), [0] * (len(points) + 1)
     for batch in batches:
-        columns = (batch.column(name).to_pylist() for name in ("table_name", "key", "row"))
-        for table, key, row in zip(*columns, strict=True):
+        columns = (batch.column(name).to_pylist() for name in ("table_name", "key", "row", "revision"))
+        for table, key, row, revision in zip(*columns, strict=True):
             prefix = prefixes.get(table) or prefixes.setdefault(table, table_prefix(table))
-            digest += row_term(prefix, key, row)
-        count += batch.num_rows
-    term = digest_bytes(digest % DIGEST_MODULUS)
-    row = {"table_name": "", "point": 0, "term": term, "row_count": count}
-    yield pa.RecordBatch.from_pylist([row], schema=_SUM_ARROW)
+            point = bisect_left(points, revision)
+            digests[point] += row_term(prefix, key, row)
+            counts[point] += 1
+    for point, (digest, count) in enumerate(zip(digests, counts, strict=True)):
+        if count:
+            row = {"table_name": "", "point": point, "term": digest_bytes(digest % DIGEST_MODULUS), "row_count": count}
+            yield pa.RecordBatch.from_pylist([row], schema=_SUM_ARROW)
 
 
 class _Summing:
@@ -222,4 +226,9 @@ class StateSums:
             }
         tables = [table] if table is not None else list(self._running)
         sums = [self._running[name][at] for name in tables if name in self._running]
-        return RowSum(digest_bytes(sum(term for term, _ in sums) % DIGEST_MODULUS).hex(), sum(n for _, n in sums))
+        return row_sum(sum(term for term, _ in sums), sum(n for _, n in sums))
+
+
+def row_sum(total: int, row_count: int) -> RowSum:
+    """Return a sum of what rows add to a digest, reduced and in digits."""
+    return RowSum(digest_bytes(total % DIGEST_MODULUS).hex(), row_count)

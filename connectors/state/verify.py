@@ -24,6 +24,7 @@ from connectors.state.anchor import AsOf, AsOfKind, Stretch, find_stretch
 from connectors.state.bisection import Bisection
 from connectors.state.differences import Difference
 from connectors.state.frame import StretchFrames, lake_of, look_at, sum_frame, sum_rows
+from connectors.state.histories import HistoryProof, HistorySums
 from connectors.state.links import LinkEnd, Run, link_runs
 from connectors.state.steps import CHANGE, CHECKPOINT, PLACE, RUN
 from connectors.state.sums import RowSum, StateSums
@@ -114,7 +115,7 @@ class Claim(NamedTuple):
         what: Who claims it.
         revision: Of the state.
         table: One table of it; None = all.
-        sum: Digest and count.
+        sum: Digest and count; None = of a history: see `connectors.state.histories`.
         prefix_hash: Of the log up to there, hex; "" = not claimed.
         place: Ledger and entry up to which that hash goes.
 
@@ -123,7 +124,7 @@ class Claim(NamedTuple):
     what: str
     revision: int
     table: str | None
-    sum: RowSum
+    sum: RowSum | None
     prefix_hash: str = ""
     place: tuple[int, int] = (-1, -1)
 
@@ -234,7 +235,9 @@ class _Proof:
         claims = [*self._claimed_by_lake(), *self._claimed_by_tables()]
         cuts = sorted({claim.revision for claim in claims} | {self._stretch.revision, self._stretch.first_revision - 1})
         places = frozenset(claim.place for claim in claims if claim.prefix_hash)
-        steps = self._frames.steps(cuts=cuts, places=places, is_summed=True).persist(StorageLevel.MEMORY_AND_DISK)
+        histories = frozenset(one.shape.table for one in self._evidence if one.shape.is_history)
+        steps = self._frames.steps(cuts=cuts, places=places, is_summed=True, histories=histories)
+        steps = steps.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             others = steps.where(F.col("kind") != CHANGE).collect()
             linked = link_runs(
@@ -279,7 +282,7 @@ class _Proof:
                 f"table {one.place}",
                 position.revision,
                 position.table,
-                RowSum(position.digest, position.row_count),
+                None if one.shape.is_history else RowSum(position.digest, position.row_count),
                 position.prefix_hash,
                 (position.ledger, position.entry),
             )
@@ -296,7 +299,7 @@ class _Proof:
         differences: list[Difference],
     ) -> list[SnapshotManifest]:
         """Add what differs to `differences`; return the snapshots that are right."""
-        wrong = [claim for claim in claims if sums.at(claim.revision, claim.table) != claim.sum]
+        wrong = [claim for claim in claims if claim.sum not in (None, sums.at(claim.revision, claim.table))]
         forked = [
             claim
             for claim in claims
@@ -304,7 +307,8 @@ class _Proof:
         ]
         bisection = Bisection(self._frames, self._look, sums, steps)
         differences += [_fork(claim, hashes.get(claim.place)) for claim in forked]
-        differences += bisection.of_checkpoints([(c.revision, c.sum) for c in claims if c.what == "checkpoint"])
+        checkpoints = [(c.revision, c.sum) for c in claims if c.what == "checkpoint" and c.sum is not None]
+        differences += bisection.of_checkpoints(checkpoints)
         whole: list[SnapshotManifest] = []
         for manifest in self._manifests:
             name = _snapshot_name(manifest)
@@ -317,7 +321,11 @@ class _Proof:
             differences += found
             if not found and is_claim_right:
                 whole.append(manifest)
+        histories = HistoryProof(self._frames, HistorySums.of(steps), bisection)
         for one in self._evidence:
+            if one.shape.is_history:
+                differences += histories.of_table(one, self._positions[one.place])
+                continue
             claims_wrong = {claim.revision for claim in wrong if claim.what == f"table {one.place}"}
             differences += bisection.of_table(one, self._positions[one.place], claims_wrong)
         return whole

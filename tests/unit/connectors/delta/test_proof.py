@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from connectors.delta.columns import FollowedTable
 from connectors.delta.follower import FollowerTable
 from connectors.delta.proof import FollowerShape, follower_evidence
 from connectors.errors import ForeignTableError
@@ -27,13 +29,50 @@ def test_rows_get_the_bytes_that_the_log_has_columns_that_came_later_included() 
     ]
 
 
+def test_rows_of_a_history_are_changes_with_their_revision_and_kind() -> None:
+    shape = FollowerShape("t", ("a",), (("c", 0), ("d", 7)), is_history=True)
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "a": ["x", "x", "y"],
+            "c": [0.5, None, 1.0],
+            "d": [None, None, 4],
+            "_revision": [6, 7, 8],
+            "_fold": ["upsert", "delete", "snapshot"],
+        }
+    )
+    assert shape.columns == ["a", "c", "d", "_revision", "_fold"]
+    (found,) = shape.packed([batch])
+    assert found.column("key").to_pylist() == [pack(("x",)), pack(("x",)), pack(("y",))]
+    assert found.column("row").to_pylist() == [
+        pack((6, "upsert", pack((0.5,)))),
+        pack((7, "delete", None)),
+        pack((8, "snapshot", pack((1.0, 4)))),
+    ]
+
+
+def test_a_history_is_told_from_where_its_rows_were_last_written_over(tmp_path: Path) -> None:
+    place = str(tmp_path / "table")
+    table = FollowerTable(place, log="orders", log_id="00" * 16, table=_TABLE, mode="append")
+    table.open()
+    assert follower_evidence(place).begun == table.empty_position()
+    position = msgspec.structs.replace(table.empty_position(), revision=9, ledger=1, entry=2, row_count=1)
+    schema = table.mode.schema(FollowedTable.described(_TABLE))
+    row = {"key": b"k", "value": 1, "_fold": "snapshot", "_revision": 3, "_logged_at": None}
+    table.begin(position, pa.RecordBatchReader.from_batches(schema, [pa.RecordBatch.from_pylist([row], schema=schema)]))
+    table.restate(position)
+    evidence = follower_evidence(place)
+    assert evidence.shape.is_history
+    assert evidence.begun == position
+    assert evidence.positions == ((1, position), (2, position))
+
+
 def test_a_follower_says_what_it_is_and_which_commits_are_nobodys(tmp_path: Path) -> None:
     place = str(tmp_path / "table")
     FollowerTable(place, log="orders", log_id="00" * 16, table=_TABLE).open()
     evidence = follower_evidence(place)
     assert evidence.shape == FollowerShape("map", ("key",), (("value", 0),))
     assert [position.revision for _, position in evidence.positions] == [0]
-    assert (evidence.is_history, evidence.foreign_versions) == (False, ())
+    assert (evidence.shape.is_history, evidence.foreign_versions) == (False, ())
     rows = pa.table(
         {"key": [b"k"], "value": [1], "_revision": [1]}, schema=pa.schema(DeltaTable(place).schema().to_arrow())
     )
