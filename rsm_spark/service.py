@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import signal
 from collections.abc import AsyncIterator
 
 from ledger.client.client import LedgerClient
 from rsm_spark.core.machine import StateMachine
 from rsm_spark.runtime.folder_lock import locked
+from rsm_spark.runtime.short_pauses import short_pauses
 from rsm_spark.snapshots import SnapshotStore
 from rsm_spark.store.service import StoreService, StoreSettings
 
@@ -39,8 +39,8 @@ async def serve(
 ) -> AsyncIterator[StoreService]:
     """Run a replica of this machine and its server while the block runs.
 
-    What was loaded is taken out of the garbage collector's sight, with everything else that the process holds by then:
-    a collection over a million rows would be a pause in which another replica is elected.
+    What was loaded is taken out of the garbage collector's sight, with everything else that the process holds by then,
+    and so is what grows later: see `rsm_spark.runtime.short_pauses`.
 
     Args:
         machine: The state, empty; used by nobody else.
@@ -59,9 +59,8 @@ async def serve(
         client = await LedgerClient.connect(metadata_uri, session_timeout_ms=session_timeout_ms)
         try:
             async with StoreService(client, settings, lake=lake, machine=machine) as service:
-                gc.collect()
-                gc.freeze()
-                yield service
+                with short_pauses():
+                    yield service
         finally:
             await asyncio.shield(client.close())
 

@@ -125,17 +125,17 @@ class BrokerState(TableMachine):
 
     def task_row(self, task_id: int) -> TaskRow:
         """Return the row of a task that there is."""
-        return _TASK_ROW.decode(self._tables[Table.TASKS].entries[pack((task_id,))][0])
+        return _TASK_ROW.decode(self._tables[Table.TASKS].entries[pack((task_id,))].row)
 
     def state_row(self, task_id: int) -> StateRow | None:
         """Return what became of a task, if anything."""
         found = self._tables[Table.STATES].entries.get(pack((task_id,)))
-        return None if found is None else _STATE_ROW.decode(found[0])
+        return None if found is None else _STATE_ROW.decode(found.row)
 
     def progress_row(self, task_id: int) -> ProgressRow | None:
         """Return what a task's run said of itself last, if anything."""
         found = self._tables[Table.PROGRESS].entries.get(pack((task_id,)))
-        return None if found is None else _PROGRESS_ROW.decode(found[0])
+        return None if found is None else _PROGRESS_ROW.decode(found.row)
 
     def decode_task(self, row: bytes) -> TaskRow:
         """Return a row of `tasks` from its bytes."""

@@ -57,8 +57,9 @@ class SortedIds:
         self._gone.add(task_id)
         if len(self._gone) > len(self._ids) // 2 + _COMPACT_SLACK:
             gone = self._gone
-            self._ids = [one for one in self._ids if one not in gone]
-            self._gone = set()
+            # The same lists: the garbage collector walks through new ones, and it knows those as long-lived.
+            self._ids[:] = [one for one in self._ids if one not in gone]
+            gone.clear()
 
     def after(self, task_id: int) -> Iterator[int]:
         """Iterate over the ids above this one, ascending; 0 = all."""

@@ -127,16 +127,17 @@ class TableMachine:
     def get(self, table: str, *key: Any) -> tuple[Any, ...] | None:
         """Return the columns of a row behind its key, or None if there is no such row."""
         found = self._tables[table].entries.get(pack(key))
-        return None if found is None else _COLUMNS.decode(found[0])
+        return None if found is None else _COLUMNS.decode(found.row)
 
     def revision_of(self, table: str, *key: Any) -> int:
         """Return the revision of the record that last wrote a row; 0 if there is no such row."""
         found = self._tables[table].entries.get(pack(key))
-        return 0 if found is None else found[1]
+        return 0 if found is None else found.revision
 
     def items(self, table: str) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
         """Iterate over (key, other columns) of all rows of a table, in no particular order."""
-        return ((_COLUMNS.decode(key), _COLUMNS.decode(row)) for key, (row, _) in self._tables[table].entries.items())
+        entries = self._tables[table].entries
+        return ((_COLUMNS.decode(key), _COLUMNS.decode(one.row)) for key, one in entries.items())
 
     def count(self, table: str) -> int:
         """Return how many rows a table has."""
@@ -194,7 +195,7 @@ class TableMachine:
     def rows(self) -> Iterator[Row]:
         """Iterate over all rows as they are now; any thread may, while records are applied."""
         frozen = [(name, rows.freeze()) for name, rows in self._tables.items()]
-        return (Row(name, key, row, revision) for name, rows in frozen for key, (row, revision) in rows)
+        return (Row(name, key, one.row, one.revision) for name, rows in frozen for key, one in rows)
 
     def restore(self, rows: Iterable[Row]) -> None:
         """Replace the state.

@@ -4,7 +4,7 @@
     frozen   all rows as of a moment, for another thread     the keys of that moment, and a note of what each row
                                                              was at its first change since; gone with its consumer
 
-To freeze costs a list of the keys: ten milliseconds for a million. While nothing is frozen, nothing is noted.
+To freeze costs a tuple of the keys: ten milliseconds for a million. While nothing is frozen, nothing is noted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,22 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 
-__all__ = ["FrozenRows", "TableRows"]
+import msgspec
+
+__all__ = ["FrozenRows", "StoredRow", "TableRows"]
+
+
+class StoredRow(msgspec.Struct, frozen=True, gc=False):
+    """A row. No tuple: the garbage collector would walk through the whole table, again after each new one.
+
+    Attributes:
+        row: Canonical bytes of its columns behind the key.
+        revision: Of the record that wrote it.
+
+    """
+
+    row: bytes
+    revision: int
 
 
 class FrozenRows:
@@ -20,14 +35,14 @@ class FrozenRows:
 
     __slots__ = ("__weakref__", "_entries", "_keys", "olds")
 
-    def __init__(self, entries: dict[bytes, tuple[bytes, int]]) -> None:
+    def __init__(self, entries: dict[bytes, StoredRow]) -> None:
         self._entries = entries
-        self._keys = list(entries)
+        self._keys = tuple(entries)
         # What rows were before their first change since; also of keys that came later, which nobody asks for.
-        self.olds: dict[bytes, tuple[bytes, int]] = {}
+        self.olds: dict[bytes, StoredRow] = {}
 
-    def __iter__(self) -> Iterator[tuple[bytes, tuple[bytes, int]]]:
-        """Iterate over (key, (row, revision))."""
+    def __iter__(self) -> Iterator[tuple[bytes, StoredRow]]:
+        """Iterate over (key, row)."""
         live, noted = self._entries.get, self.olds.get
         for key in self._keys:
             # The live row first: a writer notes the old one before it writes, so where a note is missing after the
@@ -42,14 +57,14 @@ class TableRows:
     """Rows by canonical key.
 
     Attributes:
-        entries: (canonical row, revision of the record that wrote it) by canonical key; changed only here.
+        entries: By canonical key; changed only here.
 
     """
 
     __slots__ = ("_frozen", "entries")
 
     def __init__(self) -> None:
-        self.entries: dict[bytes, tuple[bytes, int]] = {}
+        self.entries: dict[bytes, StoredRow] = {}
         self._frozen: list[weakref.ref[FrozenRows]] = []
 
     def put(self, key: bytes, row: bytes, revision: int) -> bytes | None:
@@ -57,8 +72,8 @@ class TableRows:
         old = self.entries.get(key)
         if old is not None and self._frozen:
             self._note(key, old)
-        self.entries[key] = (row, revision)
-        return None if old is None else old[0]
+        self.entries[key] = StoredRow(row, revision)
+        return None if old is None else old.row
 
     def remove(self, key: bytes) -> bytes | None:
         """Remove a row; return it, or None if there was none."""
@@ -68,7 +83,7 @@ class TableRows:
         if self._frozen:
             self._note(key, old)
         del self.entries[key]
-        return old[0]
+        return old.row
 
     def clear(self) -> None:
         """Begin anew, empty; who still iterates over frozen rows goes on with those."""
@@ -81,7 +96,7 @@ class TableRows:
         self._frozen.append(weakref.ref(frozen))
         return frozen
 
-    def _note(self, key: bytes, old: tuple[bytes, int]) -> None:
+    def _note(self, key: bytes, old: StoredRow) -> None:
         are_gone = False
         for reference in self._frozen:
             frozen = reference()

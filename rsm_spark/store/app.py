@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gc
+import contextlib
 import logging
 import os
 import random
@@ -24,6 +24,7 @@ from ledger.zk.uri import MetadataUri
 from rsm_spark.runtime import Replica, Role
 from rsm_spark.runtime.folder_lock import locked
 from rsm_spark.runtime.probes import Page, ProbeServer, ProbeSettings, health, readiness
+from rsm_spark.runtime.short_pauses import short_pauses
 from rsm_spark.snapshots import SnapshotStore
 from rsm_spark.snapshots.pandas_free import leave_pandas_out
 from rsm_spark.store.service import StoreService, StoreSettings
@@ -110,16 +111,14 @@ async def run_store(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    with locked(settings.data_dir):
+    with locked(settings.data_dir), contextlib.ExitStack() as pauses:
         client = await _connect(uri, session_timeout_ms)
         try:
             service: RunService
             service = StoreService(client, settings, lake=lake) if make_service is None else make_service(client, lake)
             service.replica.on_role(lambda role: _log_role(settings, role))
             async with service:
-                # What the boot has built stays: no collection needs to look at a million rows again.
-                gc.collect()
-                gc.freeze()
+                pauses.enter_context(short_pauses())
                 server = None if probes is None else await _answer_probes(service, settings, probes)
                 try:
                     http_address = service.http_address if server is None else server.address

@@ -30,7 +30,7 @@ from ledger.dev.cluster import DevCluster
 from tests.bench.broker_site import BATCH, LOG, PAYLOAD, BrokerSite
 from tests.bench.broker_snapshot import measure_snapshot
 from tests.bench.figure import percentile, print_figure, say
-from tests.bench.http_load import call, drive_http, request_bytes
+from tests.bench.http_load import HttpFeed, call, drive_http, request_bytes
 
 ROUND_COUNT = int(os.environ.get("RSM_BENCH_ROUNDS", "3"))
 SECONDS = float(os.environ.get("RSM_BENCH_SECONDS", "5"))
@@ -178,23 +178,15 @@ class Bench:
         per_arrival = max(1, round(full * share * ARRIVALS_S))
         before = await site.finished()
         count = int(SECONDS / ARRIVALS_S)
-        began = time.perf_counter()
-        arrivals: asyncio.Queue[bytes | None] = asyncio.Queue()
-
-        async def _send() -> None:
-            while (request := await arrivals.get()) is not None:
-                await drive_http(site.address, lambda _: iter([request]), connections=1)
-
-        senders = [asyncio.create_task(_send()) for _ in range(8)]
-        for number in range(count):
-            await asyncio.sleep(max(0.0, began + number * ARRIVALS_S - time.perf_counter()))
-            tasks = [
-                {"type": "nothing", "payload": f"T{time.monotonic_ns()} ".ljust(100, "0")} for _ in range(per_arrival)
-            ]
-            arrivals.put_nowait(request_bytes("POST", "/api/v1/tasks/batch", site.address, {"tasks": tasks}))
-        for _ in senders:
-            arrivals.put_nowait(None)
-        await asyncio.gather(*senders)
+        async with HttpFeed(site.address, 8) as feed:
+            began = time.perf_counter()
+            for number in range(count):
+                await asyncio.sleep(max(0.0, began + number * ARRIVALS_S - time.perf_counter()))
+                tasks = [
+                    {"type": "nothing", "payload": f"T{time.monotonic_ns()} ".ljust(100, "0")}
+                    for _ in range(per_arrival)
+                ]
+                feed.put(request_bytes("POST", "/api/v1/tasks/batch", site.address, {"tasks": tasks}))
         await site.wait_finished(before + count * per_arrival)
         found = await site.run_latencies()
         ending = "" if share == 0.5 else f"_{share:.0%}".rstrip("%")  # noqa: PLR2004 - the contract's figure

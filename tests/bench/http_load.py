@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from tests.bench.figure import percentile
 
-__all__ = ["HttpLoad", "call", "drive_http", "request_bytes"]
+__all__ = ["HttpFeed", "HttpLoad", "call", "drive_http", "request_bytes"]
 
 _HEAD_END = b"\r\n\r\n"
 _LENGTH = b"content-length:"
@@ -35,12 +36,18 @@ def request_bytes(method: str, path: str, address: str, body: Any = None, *, ten
 class _Connection(asyncio.Protocol):
     """Sends the next request as soon as the answer to the one before is whole."""
 
-    def __init__(self, requests: Iterator[bytes], is_over: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        requests: Iterator[bytes],
+        is_over: Callable[[], bool],
+        on_free: Callable[[_Connection], None] | None = None,
+    ) -> None:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.latencies_s: list[float] = []
         self.answers: list[bytes] = []
         self._requests = requests
         self._is_over = is_over
+        self._on_free = on_free  # Instead of taking the next request itself.
         self._buffer = b""
         self._wanted = -1
         self._began = 0.0
@@ -75,14 +82,25 @@ class _Connection(asyncio.Protocol):
             self.done.set_exception(error or ConnectionError("the server closed the connection"))
 
     def _next(self) -> None:
+        if self._on_free is not None:
+            self._on_free(self)
+            return
         request = None if self._is_over() else next(self._requests, None)
         if request is None:
-            if not self.done.done():
-                self.done.set_result(None)
-            self._transport.close()
-            return
+            self.end()
+        else:
+            self.send(request)
+
+    def send(self, request: bytes) -> None:
+        """Send a request; none is outstanding."""
         self._began = time.perf_counter()
         self._transport.write(request)
+
+    def end(self) -> None:
+        """Send no more."""
+        if not self.done.done():
+            self.done.set_result(None)
+        self._transport.close()
 
 
 async def drive_http(
@@ -117,6 +135,56 @@ async def drive_http(
     return HttpLoad(
         len(latencies) / took, percentile(latencies, 0.5) * 1000, percentile(latencies, 0.99) * 1000, answers
     )
+
+
+class HttpFeed:
+    """Connections that stay open; what is put in is sent in order, as soon as one of them is free.
+
+    Args:
+        address: "host:port".
+        connections: How many.
+
+    """
+
+    def __init__(self, address: str, connections: int) -> None:
+        self._host, _, self._port = address.rpartition(":")
+        self._count = connections
+        self._waiting: deque[bytes] = deque()
+        self._free: list[_Connection] = []
+        self._made: list[_Connection] = []
+        self._is_ending = False
+
+    async def __aenter__(self) -> Self:
+        """Connect."""
+        loop = asyncio.get_running_loop()
+        for _ in range(self._count):
+            _, made = await loop.create_connection(
+                lambda: _Connection(iter(()), lambda: True, self._on_free), self._host, int(self._port)
+            )
+            self._made.append(made)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Wait for what is outstanding; disconnect."""
+        self._is_ending = True
+        for connection in self._free:
+            connection.end()
+        await asyncio.gather(*(connection.done for connection in self._made))
+
+    def put(self, request: bytes) -> None:
+        """Have a request sent."""
+        if self._free:
+            self._free.pop().send(request)
+        else:
+            self._waiting.append(request)
+
+    def _on_free(self, connection: _Connection) -> None:
+        if self._waiting:
+            connection.send(self._waiting.popleft())
+        elif self._is_ending:
+            connection.end()
+        else:
+            self._free.append(connection)
 
 
 async def call(address: str, method: str, path: str, body: Any = None, *, tenant: str = "bench") -> Any:

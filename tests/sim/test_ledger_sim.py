@@ -22,7 +22,7 @@ from tests.sim.ledger_seeds import Hunt, first_seed, hunt
 _ROOT = Path(__file__).resolve().parents[2]
 _SEEDS = os.environ.get("RSM_SIM_SEEDS")
 _SEEDS_MIN = 200
-_BOX_S = 90.0
+_BOX_S = 60.0
 _SEEDS_OF_ALL = 2_000
 _FAR = 1 << 28
 """First seeds are below it: the long run looks where no short one does."""

@@ -24,7 +24,7 @@ from tests.sim.replica_scenario import run_seed, run_seed_on_bookies
 _ROOT = Path(__file__).resolve().parents[2]
 _SEEDS = os.environ.get("RSM_SIM_SEEDS")
 _SEEDS_MIN = 200
-_BOX_S = 45.0
+_BOX_S = 35.0
 _SEEDS_ON_BOOKIES_MIN = 20
 _BOX_ON_BOOKIES_S = 20.0
 _SEEDS_OF_ALL = 2_000

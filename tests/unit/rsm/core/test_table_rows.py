@@ -8,7 +8,7 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rsm_spark.core.table_rows import TableRows
+from rsm_spark.core.table_rows import StoredRow, TableRows
 
 _step = st.one_of(
     st.tuples(st.just("put"), st.integers(0, 5), st.binary(max_size=2)),
@@ -29,11 +29,11 @@ def test_frozen_rows_are_those_of_their_moment_however_far_their_consumers_are(s
         match what:
             case "put":
                 old = expected.get(key)
-                assert rows.put(key, value, revision) == (None if old is None else old[0])
-                expected[key] = (value, revision)
+                assert rows.put(key, value, revision) == (None if old is None else old.row)
+                expected[key] = StoredRow(value, revision)
             case "remove":
                 old = expected.pop(key, None)
-                assert rows.remove(key) == (None if old is None else old[0])
+                assert rows.remove(key) == (None if old is None else old.row)
             case "freeze":
                 consumers.append((iter(rows.freeze()), list(expected.items())))
             case "look" if number < len(consumers):
@@ -54,7 +54,7 @@ def test_nothing_is_noted_once_the_consumer_is_gone() -> None:
     rows.put(b"k", b"1", 1)
     frozen = rows.freeze()
     rows.put(b"k", b"2", 2)
-    assert list(frozen) == [(b"k", (b"1", 1))]
+    assert list(frozen) == [(b"k", StoredRow(b"1", 1))]
     del frozen
     gc.collect()
     rows.put(b"k", b"3", 3)
@@ -65,7 +65,7 @@ def test_another_thread_sees_the_moment_while_rows_change_under_it() -> None:
     rows = TableRows()
     for number in range(20_000):
         rows.put(b"%d" % number, b"old", number)
-    seen: list[tuple[bytes, tuple[bytes, int]]] = []
+    seen: list[tuple[bytes, StoredRow]] = []
     frozen = rows.freeze()
     thread = threading.Thread(target=lambda: seen.extend(frozen))
     thread.start()
@@ -73,4 +73,4 @@ def test_another_thread_sees_the_moment_while_rows_change_under_it() -> None:
         rows.remove(b"%d" % number) if number % 3 == 0 else rows.put(b"%d" % number, b"new", 99_999)
         rows.put(b"new-%d" % number, b"new", 99_999)
     thread.join()
-    assert seen == [(b"%d" % number, (b"old", number)) for number in range(20_000)]
+    assert seen == [(b"%d" % number, StoredRow(b"old", number)) for number in range(20_000)]
