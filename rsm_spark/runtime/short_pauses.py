@@ -3,7 +3,7 @@
 A full collection walks through every entry of every list, set and queue, and of dicts unless what they hold is none of
 its business: tens of milliseconds at a hundred thousand tasks, in which nothing is confirmed, and in the end another
 replica is elected. What has been walked through for long is put out of the collector's sight. It is still freed when
-nothing refers to it any more: only cycles among it stay, so this is done seldom, when a boot has built a state or a state
+nothing refers to it any more: only cycles among it stay, so this is done seldom: after a boot, and when a state
 has grown.
 """
 

@@ -138,7 +138,7 @@ class Draft:
         if key in self._written:
             return self._written[key]
         found = self._rows.entries.get(key)
-        return None if found is None else (value_of(found[0]), found[1])
+        return None if found is None else (value_of(found.row), found.revision)
 
     def _add(self, record_type: int, fields: tuple[Any, ...], size: int) -> int:
         self._bytes += size

@@ -39,7 +39,7 @@ _EXPIRY_ROW = msgspec.msgpack.Decoder(tuple[int, int, int])
 _LEASE_ROW = msgspec.msgpack.Decoder(tuple[int, int])
 
 
-class KeyExpiry(NamedTuple):
+class KeyExpiry(msgspec.Struct, frozen=True, gc=False):
     """How long a key lives; see `records.EXPIRY_SET`. The revision is that of its row."""
 
     lease: int
@@ -89,7 +89,8 @@ class Expiries:
                 self._plan(lease, 0)
         else:
             self._plan(key, since_ms + ttl_ms)
-        return RowChange(EXPIRIES_TABLE, pack((key,)), _packed(old), pack((lease, ttl_ms, since_ms)))
+        before = None if old is None else _packed(old)
+        return RowChange(EXPIRIES_TABLE, pack((key,)), before, pack((lease, ttl_ms, since_ms)))
 
     def clear_key(self, key: bytes) -> RowChange:
         """Fold EXPIRY_CLEARED."""
@@ -97,7 +98,7 @@ class Expiries:
         if old is not None:
             self._detach(key, old)
             self._planned.pop(key, None)
-        return RowChange(EXPIRIES_TABLE, pack((key,)), _packed(old), None)
+        return RowChange(EXPIRIES_TABLE, pack((key,)), None if old is None else _packed(old), None)
 
     def keep_lease(self, lease: int, ttl_ms: int, since_ms: int, revision: int) -> RowChange:
         """Fold LEASE_KEPT."""
@@ -236,7 +237,7 @@ class Expiries:
 
         def _rows() -> Iterator[Row]:
             for key, expiry in keys:
-                yield Row(EXPIRIES_TABLE, pack((key,)), pack(expiry[:3]), expiry.revision)
+                yield Row(EXPIRIES_TABLE, pack((key,)), _packed(expiry), expiry.revision)
             for number, lease in leases:
                 yield Row(LEASES_TABLE, pack((number,)), pack(lease[:2]), lease.revision)
 
@@ -285,5 +286,5 @@ class Expiries:
             assert thing in self._planned, f"{thing!r} will never be due"
 
 
-def _packed(expiry: KeyExpiry | None) -> bytes | None:
-    return None if expiry is None else pack(expiry[:3])
+def _packed(expiry: KeyExpiry) -> bytes:
+    return pack((expiry.lease, expiry.ttl_ms, expiry.since_ms))

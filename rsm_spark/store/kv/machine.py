@@ -132,11 +132,11 @@ class MapMachine:
         if found is None:
             matches = expected is None
         elif isinstance(expected, int):
-            matches = found[1] == expected
+            matches = found.revision == expected
         else:
-            matches = expected is not None and found[0] == pack((expected,))
+            matches = expected is not None and found.row == pack((expected,))
         if not matches:
-            return Decision((), encode(Mismatched(0 if found is None else found[1])))
+            return Decision((), encode(Mismatched(0 if found is None else found.revision)))
         draft = self._draft(revision, now_ms)
         if command.value is not None:
             draft.put(command.key, command.value)
@@ -195,12 +195,12 @@ class MapMachine:
             if record_type == PUT:
                 key, value = fields
                 row = pack((value,))
-                old = self._rows.put(key, (row, revision))
-                return RowChange(MAP_TABLE, pack((key,)), None if old is None else old[0], row)
+                old = self._rows.put(key, MapEntry(row, revision))
+                return RowChange(MAP_TABLE, pack((key,)), None if old is None else old.row, row)
             if record_type in {DELETED, EXPIRED}:
                 (key,) = fields
                 gone = self._rows.remove(key)
-                return RowChange(MAP_TABLE, pack((key,)), None if gone is None else gone[0], None)
+                return RowChange(MAP_TABLE, pack((key,)), None if gone is None else gone.row, None)
             if record_type == EXPIRY_SET:
                 key, lease, ttl_ms, since_ms = fields
                 return self._expiries.set_key(key, lease, ttl_ms, since_ms, revision)
@@ -234,7 +234,7 @@ class MapMachine:
             found = self._rows.entries.get(decoded.key)
             if found is None:
                 return _NOT_FOUND
-            return encode(Found(value_of(found[0]), found[1]))
+            return encode(Found(value_of(found.row), found.revision))
         if isinstance(decoded, Scan):
             if decoded.limit < 1:
                 return encode(Refused(f"a scan's limit is at least 1, this one is {decoded.limit}"))
@@ -270,8 +270,8 @@ class MapMachine:
         entries, expiries = self._rows.freeze(), self._expiries.rows()
 
         def _rows() -> Iterator[Row]:
-            for key, (row, revision) in entries:
-                yield Row(MAP_TABLE, pack((key,)), row, revision)
+            for key, entry in entries:
+                yield Row(MAP_TABLE, pack((key,)), entry.row, entry.revision)
             yield from expiries
 
         return _rows()
@@ -291,7 +291,7 @@ class MapMachine:
             for row in rows:
                 if row.table == MAP_TABLE:
                     value_of(row.row)
-                    entries[value_of(row.key)] = (row.row, row.revision)
+                    entries[value_of(row.key)] = MapEntry(row.row, row.revision)
                 elif row.table in {EXPIRIES_TABLE, LEASES_TABLE}:
                     others.append(row)
                 else:

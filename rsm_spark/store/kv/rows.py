@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from rsm_spark.core.table_rows import StoredRow
+
 __all__ = ["MapEntry", "value_of"]
 
-MapEntry = tuple[bytes, int]
+MapEntry = StoredRow
 """Canonical row and mod revision. The row is kept packed: the digest needs its old bytes at every write."""
 
 _COLUMN = msgspec.msgpack.Decoder(tuple[bytes])

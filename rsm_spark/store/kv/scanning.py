@@ -48,12 +48,12 @@ def _live(rows: OrderedRows[MapEntry], start: bytes) -> Iterator[tuple[bytes, Ma
 def _page(found: Iterator[tuple[bytes, MapEntry]], end: bytes | None, limit: int) -> Page:
     entries: list[KeyValue] = []
     room = SCAN_BYTES_MAX
-    for key, (packed, revision) in found:
+    for key, entry in found:
         if end is not None and key >= end:
             break
-        room -= len(key) + len(packed)
+        room -= len(key) + len(entry.row)
         # The first row is always given, or a page could be empty and have a successor.
         if entries and (len(entries) == limit or room < 0):
             return Page(entries, key)
-        entries.append(KeyValue(key, value_of(packed), revision))
+        entries.append(KeyValue(key, value_of(entry.row), entry.revision))
     return Page(entries, None)
