@@ -121,6 +121,7 @@ def job_of(log: Any, folder: Path, *more: str) -> list[str]:
     return [job, "--log", log.name, "--table", place, "--metadata-uri", log.metadata_uri, "--available-now", *more]
 
 
+@pytest.mark.slow
 def test_the_job_killed_in_the_middle_and_started_again_ends_with_the_same_table(
     spark: SparkSession, log: Any, tmp_path: Path
 ) -> None:
