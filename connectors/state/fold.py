@@ -249,16 +249,15 @@ class LogFold:
             self._tables.setdefault(plan.table, {})
 
 
-def change_row(revision: int, row: bytes | None, fold: Fold | str | None = None) -> bytes:
+def change_row(revision: int, row: bytes | None) -> bytes:
     """Return the bytes by which one change counts in the digest of a history, as those of a row do in a state's.
 
     Args:
         revision: Of the record.
         row: What it made of the row; None = it is gone.
-        fold: What it was; None = `upsert` or `delete`, as the row says.
 
     """
-    return pack((revision, str(fold or (Fold.DELETE if row is None else Fold.UPSERT)), row))
+    return pack((revision, str(Fold.DELETE if row is None else Fold.UPSERT), row))
 
 
 def _plan(record: RecordDescription) -> _Plan:

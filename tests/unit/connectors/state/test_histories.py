@@ -10,7 +10,6 @@ import pytest
 
 from connectors.delta.modes import change_terms
 from connectors.delta.packing import PackedRows
-from connectors.state.fold import change_row
 from connectors.state.histories import HistorySums, packed_changes
 from connectors.state.rows import ROWS_ARROW
 from connectors.state.steps import CHANGE, HISTORY
@@ -61,7 +60,6 @@ def test_changes_of_the_log_get_the_row_that_a_history_has_of_them() -> None:
         [4, "upsert", pack((1,))],
         [5, "delete", None],
     ]
-    assert change_row(4, None, "snapshot") == pack((4, "snapshot", None))
 
 
 def test_rows_are_summed_up_to_each_point_and_behind_the_last() -> None:
