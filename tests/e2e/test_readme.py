@@ -81,6 +81,7 @@ def test_spark_in_six_lines_runs(orders: DevCluster) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_the_first_lines_of_the_spark_page_run(orders: DevCluster) -> None:
     _run(BLOCKS[0], orders)  # Some rows, at revision 5.
     first, past = SPARK_BLOCKS
