@@ -57,7 +57,7 @@ class SortedIds:
         self._gone.add(task_id)
         if len(self._gone) > len(self._ids) // 2 + _COMPACT_SLACK:
             gone = self._gone
-            # The same lists: the garbage collector walks through new ones, and it knows those as long-lived.
+            # In place: to the garbage collector a new list is young again, and young ones it walks through often.
             self._ids[:] = [one for one in self._ids if one not in gone]
             gone.clear()
 

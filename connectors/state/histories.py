@@ -25,7 +25,7 @@ from connectors.state.fold import change_row
 from connectors.state.frame import StretchFrames, sum_rows_between
 from connectors.state.rows import ROWS_ARROW, ROWS_DDL
 from connectors.state.steps import CHANGE, HISTORY
-from connectors.state.sums import RowSum, row_sum
+from connectors.state.sums import RowSum, StateSums, row_sum
 
 __all__ = ["HistorySums", "HistoryProof", "packed_changes"]
 
@@ -92,13 +92,14 @@ class HistoryProof:
 
     Args:
         frames: Of the proof.
-        sums: What the log's changes come to, at every position of these tables.
+        states: What the log's states come to, at every position of these tables.
+        sums: What its changes come to, between any two of them.
         bisection: Of the proof: it knows where records are, and compares states.
 
     """
 
-    def __init__(self, frames: StretchFrames, sums: HistorySums, bisection: Bisection) -> None:
-        self._frames, self._sums, self._bisection = frames, sums, bisection
+    def __init__(self, frames: StretchFrames, states: StateSums, sums: HistorySums, bisection: Bisection) -> None:
+        self._frames, self._states, self._sums, self._bisection = frames, states, sums, bisection
         self._first = frames.stretch.first_revision - 1
 
     def of_table(self, evidence: FollowerEvidence, positions: Sequence[tuple[int, TablePosition]]) -> list[Difference]:
@@ -124,12 +125,12 @@ class HistoryProof:
         except PySparkException as error:
             what = f"table {evidence.place}"
             return [Difference(what, known[1].revision, f"{what} cannot be read: {error}")]
-        differences = self._of_beginning(evidence, version, low)
+        differences = self._of_beginning(evidence, version, low, found[0].row_count)
         table = evidence.shape.table
-        for (after, upto), there in zip(pairwise(points), found[1:], strict=False):
-            if there != self._sums.between(table, after, upto):
-                differences += self._of_changes(evidence, positions, version, (after, upto))
-                break
+        parts = zip(pairwise(points), found[1:], strict=False)  # What is behind the last one is looked at below.
+        wrong = [part for part, there in parts if there != self._sums.between(table, *part)]
+        if wrong:
+            differences += self._of_changes(evidence, positions, version, wrong[0], is_all=len(wrong) == 1)
         if found[-1].row_count:
             differences.append(self._of_late(evidence, points[-1], found[-1].row_count, version))
         return differences or self._of_claims(evidence, positions, points, found)
@@ -139,10 +140,12 @@ class HistoryProof:
     def _rows(self, evidence: FollowerEvidence, version: int) -> DataFrame:
         return self._frames.rows_of_table(evidence.place, version, evidence.shape)
 
-    def _of_beginning(self, evidence: FollowerEvidence, version: int, low: int) -> list[Difference]:
+    def _of_beginning(self, evidence: FollowerEvidence, version: int, low: int, row_count: int) -> list[Difference]:
         """Compare what the history begins with, a state, with the fold, if that is known and the log reaches it."""
         if evidence.begun is None or evidence.begun.revision != low:
             return []
+        if not row_count and not self._states.at(low, evidence.shape.table).row_count:
+            return []  # Most begin empty: another pass over all rows would find nothing.
         shape = msgspec.structs.replace(evidence.shape, is_history=False)
         rows = self._frames.rows_of_table(evidence.place, version, shape).where(F.col("revision") <= low)
         what = f"table {evidence.place}"
@@ -155,8 +158,19 @@ class HistoryProof:
         positions: Sequence[tuple[int, TablePosition]],
         newest: int,
         between: tuple[int, int],
+        *,
+        is_all: bool,
     ) -> list[Difference]:
-        """Compare the changes between two commits, in the first version of the table that has them wrong."""
+        """Compare the changes between two commits, in the first version of the table that has them wrong.
+
+        Args:
+            evidence: Of the table.
+            positions: As `of_table`.
+            newest: Version that was found wrong.
+            between: Revisions of the commits.
+            is_all: Nothing else is wrong, so that what differs here is all that does.
+
+        """
         since = next(version for version, position in positions if position.revision >= between[1])
         known = {*(version for version, _ in positions), *evidence.foreign_versions, newest}
         versions = sorted(version for version in known if since <= version <= newest)
@@ -177,7 +191,7 @@ class HistoryProof:
         both = logged.join(found, ["key", "revision"], "full_outer")
         both = both.where("NOT (row <=> found) OR row_count > 1").persist()
         try:
-            count = both.count()
+            count = both.count() if is_all and (after, upto) == between else 0
             wrong = both.orderBy("revision", "key").limit(_DIFFERENCES_MAX).collect()
         finally:
             both.unpersist()

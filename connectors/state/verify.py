@@ -321,7 +321,7 @@ class _Proof:
             differences += found
             if not found and is_claim_right:
                 whole.append(manifest)
-        histories = HistoryProof(self._frames, HistorySums.of(steps), bisection)
+        histories = HistoryProof(self._frames, sums, HistorySums.of(steps), bisection)
         for one in self._evidence:
             if one.shape.is_history:
                 differences += histories.of_table(one, self._positions[one.place])

@@ -127,6 +127,7 @@ def test_whatever_is_done_to_a_row_is_found_with_its_record(
     assert (difference.in_log, difference.found) == (in_log, found)
     assert (difference.ledger, difference.entry) == _place_of(followed.log, 11)
     assert difference.version == DeltaTable(followed.place).version()
+    assert difference.row_count == (0 if "gone" in harm else 1), "only a part was looked at"
     assert "was not written by a materializer" in difference.text
 
 
