@@ -1,7 +1,8 @@
 """Real bookies and real clients on a simulated network, disks and metadata store, seed by seed.
 
-`make sim SEEDS=10000` runs that many; without, as many as one and a half minutes hold. The first seed is the commit's,
-so that every commit looks somewhere else; a failure says what happened last, and the command that replays it.
+`make sim SEEDS=10000` runs that many; without, as many as `_BOX_S` seconds hold, and at least `_SEEDS_MIN`. The first
+seed comes from the commit, so that every commit looks somewhere else; a failure says what happened last, and the
+command that replays it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Three replicas under faults, in virtual time, seed by seed: every promise of the log holds, then they converge.
 
-`make sim SEEDS=10000` runs that many; without, as many as 90 s hold, and at least 200. Most seeds are on the twin of
-the ledger, which is as bad to its users as a ledger may be; some on the real client and real bookies. The first seed
-comes from the commit; a failure says what happened last, and the command that replays it.
+`make sim SEEDS=10000` runs that many; without, as many as `_BOX_S` seconds hold, and at least `_SEEDS_MIN`. Most
+seeds are on the twin of the ledger, which is as bad to its users as a ledger may be; some on the real client and real
+bookies. The first seed comes from the commit; a failure says what happened last, and the command that replays it.
 """
 
 from __future__ import annotations
