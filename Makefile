@@ -2,12 +2,15 @@
 SEEDS ?= 1000
 # Goes to pytest, such as ARGS='-k fence'; what comes last counts, so ARGS='-n 0' runs one test at a time.
 ARGS ?=
-# Two at a time, whole files: most tests of real processes wait more than they compute. In the order that
-# tests/conftest.py gives them: the longest files have few tests, and xdist would leave those to the end.
+# Two at a time, whole files: most tests of real processes wait more than they compute. Which tests are in a set, and in
+# which order: tests/sets.py.
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 PYTEST := .venv/bin/pytest
 
-.PHONY: help setup demo test test-all check sim bench bench-ledger bench-store bench-broker bench-spark conf lock
+# Where ARGS chooses tests, that a set has none of them (pytest's code 5) is no failure of that set.
+IF_ANY := $(if $(ARGS),[ $$? -eq 5 ] ||)
+
+.PHONY: help setup demo test test-real test-all check sim bench bench-ledger bench-store bench-broker bench-spark generate blocking conf lock sbom docs coverage
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,14 +21,23 @@ setup: ## Virtual environment and JARs, by hash; does nothing when they are curr
 demo: setup ## Real data, failures, failover, Spark, Delta, and four answers compared
 	@.venv/bin/rsm demo
 
-test: setup ## Everything quick: tests with real processes, types, lint, layers
-	@$(PYTEST) $(PARALLEL) -m "not slow and not compat" $(ARGS)
+test: setup ## Lint, types, unit tests, model, short simulations, one test of each real thing
+	@code=0; \
+	$(PYTEST) --set simulations -m "not slow" $(ARGS) || $(IF_ANY) code=$$?; \
+	$(PYTEST) $(PARALLEL) --set quick -m "not slow" $(ARGS) || code=$$?; \
+	exit $$code
 
-test-all: setup ## What `make test` runs, and what takes minutes or needs Apache BookKeeper's own JARs
-	@$(PYTEST) $(PARALLEL) $(ARGS)
+test-real: setup ## Real processes, Spark, the documents' commands: SHARD=1/4 runs a quarter
+	@$(PYTEST) $(PARALLEL) --set real $(if $(SHARD),--shard $(SHARD)) -m "not slow" $(ARGS)
+
+test-all: setup ## Both, and what takes minutes or needs Apache BookKeeper's own JARs; ten times the examples
+	@code=0; \
+	$(PYTEST) --set simulations --effort 10 $(ARGS) || $(IF_ANY) code=$$?; \
+	$(PYTEST) $(PARALLEL) --set rest --effort 10 $(ARGS) || code=$$?; \
+	exit $$code
 
 check: setup ## Lint, types, layers and tidiness only
-	@$(PYTEST) tests/tidy
+	@$(PYTEST) $(PARALLEL) tests/tidy
 
 sim: setup ## Seeded simulations: SEEDS=1000 says how many
 	@RSM_SIM_SEEDS=$(SEEDS) $(PYTEST) tests/sim
@@ -44,9 +56,26 @@ bench-broker: setup ## Submits, dispatch, backlogs, failover and snapshots of th
 bench-spark: setup ## Streaming from the ledger into Spark and Delta
 	@.venv/bin/python -m tests.bench.bench_spark
 
-conf: setup ## Write conf/ and the page of Spark options anew: every option with its default
-	@for process in autorecovery bookie broker store worker; do .venv/bin/rsm config example $$process >conf/$$process.toml || exit 1; done
+blocking: setup ## Write the blocking clients anew from the asynchronous ones
+	@.venv/bin/python tools/generate_blocking.py
+
+generate: conf blocking ## Write all anew that is generated from the code
+
+conf: setup ## Write conf/ and the pages of options anew: every option with its default
+	@.venv/bin/python tools/write_process_pages.py
 	@.venv/bin/python tools/write_spark_pages.py
 
 lock: setup ## Solve requirements.lock anew, keeping what still fits; UPGRADE=1 takes the newest versions
 	@tools/lock.sh $(if $(UPGRADE),--upgrade)
+
+docs: setup ## The documents as a site with a reference of the public packages: dist/docs/index.html
+	@rm -rf dist/docs dist/doctrees
+	@.venv/bin/sphinx-build --quiet --fail-on-warning --keep-going -c tools/site -d dist/doctrees . dist/docs
+
+coverage: setup ## What the unit tests run through, in percent of the lines: one line a package
+	@rm -rf dist/coverage && mkdir -p dist/coverage
+	@.venv/bin/coverage run --parallel-mode --data-file=dist/coverage/data -m pytest -q $(PARALLEL) -m "not slow and not compat" tests/unit $(ARGS)
+	@.venv/bin/python tools/show_coverage.py dist/coverage/data
+
+sbom: setup ## What the locks name, as a bill of materials: dist/sbom.cdx.json (CycloneDX)
+	@.venv/bin/python tools/write_sbom.py

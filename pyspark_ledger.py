@@ -1,4 +1,4 @@
-"""What makes `.format("ledger")` work after an installation: Spark imports every module named `pyspark_*`.
+"""Registration of the format "ledger" in an installed Spark: it imports every module named `pyspark_*`.
 
 Spark's look-up has no mercy: one module that fails to import hides every Python source of the session. So this one
 never fails; if the source cannot be loaded, a stand-in is there all the same and says why when it is used.
@@ -88,4 +88,4 @@ def _advice(folder: str) -> str:
     return "Rename that package, or use an environment without it"
 
 
-DefaultSource = source_or_stand_in("ledger", "connectors.spark.source", "LedgerSource", caller=__name__)
+DefaultSource = source_or_stand_in("ledger", "connectors.source.source", "LedgerSource", caller=__name__)

@@ -1,4 +1,4 @@
-"""What makes `.format("ledger_state")` work after an installation; see `pyspark_ledger`. Never fails to import."""
+"""Registration of the format "ledger_state" in an installed Spark; see `pyspark_ledger`. Never fails to import."""
 
 from __future__ import annotations
 

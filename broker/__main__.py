@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from broker.cli import app
-
-__all__: list[str] = []
+from broker.server.cli import app
 
 if __name__ == "__main__":
     app(prog_name="rsm broker")

@@ -43,7 +43,7 @@ class SparkOffsetError(ConnectorError):
 
 
 class StartGoneError(ConnectorError):
-    """What comes next was trimmed, deleted or made anew; the message names the range and the choices."""
+    """Error for a next record that was trimmed, deleted or made anew; the message names the range and the choices."""
 
 
 class DeltaSinkError(ConnectorError):

@@ -1,4 +1,4 @@
-"""How Spark's JVM is started from a process that has threads of gRPC.
+"""Start of Spark's JVM from a process that has threads of gRPC.
 
 pyspark forks to run Python in the child (`preexec_fn`, so that the JVM does not hear of a ctrl-C). gRPC's handlers for
 forks crash every fourth such child while other threads call into it, and the session then fails with
@@ -14,8 +14,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyspark.java_gateway
-
-__all__ = ["spawned_gateway"]
 
 _IGNORE_INTERRUPT = 'trap "" INT; exec "$@"'
 

@@ -1,4 +1,4 @@
-"""What every job in `jobs/` does alike: wrong arguments, log, signals, failures, and the one JSON line that ends it.
+"""Frame of every job in `jobs/`: wrong arguments, log, signals, failures, and the one JSON line that ends it.
 
 A job is a script of a few lines, so that spark-submit takes it. What it shares with others is here, in a package that
 is installed or shipped by `--py-files`: executors find nothing that merely lies beside a script.
@@ -32,13 +32,11 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from connectors.error_text import own_words, spoken_error
 from connectors.errors import ConnectorError, OptionError
-from connectors.spoken import own_words, spoken_error
 from ledger.errors import LedgerError
 from ledger.logs import LOG_FORMATS, configure_logs
 from rsm_spark.errors import RsmError
-
-__all__ = ["DONE", "FAILED", "WRONG_ARGUMENTS", "JobParser", "JobRun", "JobWork", "job_parser", "run_job"]
 
 DONE = 0
 FAILED = 1
@@ -117,7 +115,7 @@ class JobRun:
 
 
 JobWork = Callable[[argparse.Namespace, JobRun], Mapping[str, Any]]
-"""What a job does: returns the fields of its last line. A field `ok` that is false makes the exit code 1."""
+"""Work of a job: returns the fields of its last line. A field `ok` that is false makes the exit code 1."""
 
 
 def run_job(

@@ -11,21 +11,15 @@ from pathlib import Path
 
 from connectors.errors import OptionError
 
-__all__ = [
-    "add_log_arguments",
-    "add_source_arguments",
-    "add_storage_arguments",
-    "source_options",
-    "storage_options",
-]
-
 # Argument -> option of the source.
 _SOURCE = {
     "metadata_uri": "metadataUri",
     "rsm_root": "rsmRoot",
     "zk_auth_file": "zkAuthFile",
+    "zk_tls_file": "zkTlsFile",
     "password_file": "passwordFile",
     "password_env": "passwordEnv",
+    "log_key_file": "logKeyFile",
 }
 _SECRETS = (
     "secret",
@@ -55,9 +49,13 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--zk-auth-file", help="file with the login for ZooKeeper, `scheme:credential` (default: $RSM_ZK_AUTH_FILE)"
     )
+    where.add_argument(
+        "--zk-tls-file", help="TOML file with certificates for ZooKeeper, `ca = …` (default: $RSM_ZK_TLS_FILE)"
+    )
     password = where.add_mutually_exclusive_group()
     password.add_argument("--password-file", help="file with the password of the ledgers")
     password.add_argument("--password-env", metavar="NAME", help="variable with the password of the ledgers")
+    where.add_argument("--log-key-file", metavar="FILE", help="key file of the log: seals are checked")
 
 
 def source_options(arguments: argparse.Namespace) -> dict[str, str]:
@@ -113,3 +111,11 @@ def _from_file(name: str | None) -> dict[str, str]:
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
         raise OptionError(f'--storage-options-file {name}: it must be a JSON object of texts, {{"key": "value"}}')
     return found
+
+
+def interval(text: str) -> str:
+    """Write "1s", "500ms", "5m" as Spark wants them; leave its own form alone."""
+    for short, long in (("ms", "milliseconds"), ("s", "seconds"), ("m", "minutes")):
+        if text.endswith(short) and text.removesuffix(short).isdigit():
+            return f"{text.removesuffix(short)} {long}"
+    return text

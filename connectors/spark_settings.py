@@ -1,4 +1,4 @@
-"""What these packages want set in Spark, as data: the session builder sets it, and `conf/spark-defaults.conf` shows it.
+"""Settings of Spark that these packages want: the session builder sets them, `conf/spark-defaults.conf` shows them.
 
 Each is a recommendation: what the user has set wins, always.
 """
@@ -8,8 +8,6 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-__all__ = ["DELTA_JARS", "SPARK_SETTINGS", "SparkSetting", "When", "chosen_settings", "defaults_file"]
-
 DELTA_JARS = "spark.jars"
 """The one setting whose value is a matter of the machine: see `connectors.session.cached_jars`."""
 
@@ -17,7 +15,7 @@ _CORES_MIN = 2
 
 
 class When(StrEnum):
-    """What a setting is for."""
+    """Uses that need a setting."""
 
     ALWAYS = "always"
     LOCAL = "local"

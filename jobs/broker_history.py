@@ -20,10 +20,10 @@ from typing import Any
 
 import msgspec
 
-from connectors.history.recorder import HistoryProgress, HistoryRecorder
+from connectors.history.recorder import HistoryProgress, HistoryRecorder, HistorySummary
 from connectors.history.settings import HistorySettings
 from connectors.job import JobParser, JobRun, job_parser, run_job
-from connectors.job_arguments import add_log_arguments, add_storage_arguments, source_options, storage_options
+from connectors.job_arguments import add_log_arguments, add_storage_arguments, interval, source_options, storage_options
 from connectors.session import spark_session
 
 
@@ -60,20 +60,12 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _interval(text: str) -> str:
-    """Write "1s", "500ms", "5m" as Spark wants them; leave its own form alone."""
-    for short, long in (("ms", "milliseconds"), ("s", "seconds"), ("m", "minutes")):
-        if text.endswith(short) and text.removesuffix(short).isdigit():
-            return f"{text.removesuffix(short)} {long}"
-    return text
-
-
 def _settings(arguments: argparse.Namespace) -> HistorySettings:
     return HistorySettings(
         log=arguments.log,
         lake=arguments.lake,
         source=source_options(arguments),
-        trigger=_interval(arguments.trigger),
+        trigger=interval(arguments.trigger),
         available_now=arguments.available_now,
         records_per_batch_max=arguments.max_records,
         bytes_per_batch_max=arguments.max_bytes,
@@ -85,16 +77,24 @@ def _settings(arguments: argparse.Namespace) -> HistorySettings:
     )
 
 
+def _flat(told: HistoryProgress | HistorySummary) -> dict[str, Any]:
+    """Return what is told with the rows of each table beside the rest."""
+    fields: dict[str, Any] = {}
+    for name, value in msgspec.structs.asdict(told).items():
+        fields |= value if name == "rows" else {name: value}
+    return fields
+
+
 def _work(arguments: argparse.Namespace, run: JobRun) -> Mapping[str, Any]:
     settings = _settings(arguments)
 
     def report(progress: HistoryProgress) -> None:
-        run.say(**msgspec.structs.asdict(progress))
+        run.say(**_flat(progress))
 
     # The checkpoint of a run is a local folder, wherever that is.
     spark = spark_session(f"broker history {settings.log}", delta=False, checkpoint="file:")
     summary = HistoryRecorder(spark, settings, report=report, should_stop=run.should_stop).run()
-    return msgspec.structs.asdict(summary)
+    return _flat(summary)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -24,13 +24,13 @@ from typing import Any
 import msgspec
 
 from connectors.delta.follower import POSITION_INTERVAL_S
-from connectors.delta.materialize import Materializer, MaterializeSettings, Progress
+from connectors.delta.materialize import Materializer
 from connectors.delta.place import APPEND_MODE, MERGE_MODE
-from connectors.delta.settings import BATCH_BYTES_MAX
+from connectors.delta.settings import BATCH_BYTES_MAX, MaterializeSettings, Progress
 from connectors.delta.wait import wait_for
 from connectors.errors import OptionError
 from connectors.job import JobParser, JobRun, job_parser, run_job
-from connectors.job_arguments import add_log_arguments, add_storage_arguments, source_options, storage_options
+from connectors.job_arguments import add_log_arguments, add_storage_arguments, interval, source_options, storage_options
 from connectors.session import spark_session
 
 
@@ -126,7 +126,7 @@ def _settings(arguments: argparse.Namespace) -> MaterializeSettings:
         machine_table=arguments.machine_table,
         is_every_table=arguments.is_every_table,
         mode=arguments.mode,
-        trigger=_interval(arguments.trigger),
+        trigger=interval(arguments.trigger),
         available_now=arguments.available_now,
         records_per_batch_max=arguments.max_records,
         bytes_per_batch_max=arguments.max_bytes,
@@ -156,14 +156,6 @@ def _check(arguments: argparse.Namespace) -> None:
         raise OptionError("--machine-table goes with --table: --tables takes every table of the machine")
     if arguments.is_every_table and arguments.wait_for is not None:
         raise OptionError("--wait-for goes with --table: name the Delta table that is read afterwards")
-
-
-def _interval(text: str) -> str:
-    """Write "1s", "500ms", "5m" as Spark wants them; leave its own form alone."""
-    for short, long in (("ms", "milliseconds"), ("s", "seconds"), ("m", "minutes")):
-        if text.endswith(short) and text.removesuffix(short).isdigit():
-            return f"{text.removesuffix(short)} {long}"
-    return text
 
 
 def _work(arguments: argparse.Namespace, run: JobRun) -> Mapping[str, Any]:

@@ -12,6 +12,9 @@ The newest snapshot that was found right is reported to the leader, which logs i
 are trimmed. As for all commands of `rsm`, TLS and token come from the environment (RSM_STORE__TLS_CA,
 RSM_STORE__TOKEN_FILE, …).
 
+With --public-key it also proves who wrote the log: one pass over its entries on the driver, up to the last checkpoint
+that the owner of the key signed.
+
 Standard output: lines of progress, then the verdict in one JSON line. Exit codes: 0 = nothing differs, 1 = something
 does (`differences`) or the proof failed (`error`), 2 = wrong arguments.
 """
@@ -21,6 +24,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -28,6 +32,7 @@ import msgspec
 from connectors.job import JobParser, JobRun, job_parser, run_job
 from connectors.job_arguments import add_log_arguments, add_storage_arguments, source_options, storage_options
 from connectors.session import spark_session
+from connectors.state.authorship import prove_authorship
 from connectors.state.report import report_snapshot
 from connectors.state.verify import Verdict, VerifySettings, verify_log
 
@@ -46,6 +51,9 @@ def _parser() -> JobParser:
     parser.add_argument(
         "--upto", type=int, metavar="REVISION", help="prove the log up to this record (default: newest)"
     )
+    parser.add_argument(
+        "--public-key", metavar="FILE", type=Path, help="prove by it who wrote the log, too (rsm log key show-public)"
+    )
     parser.add_argument("--no-report", action="store_true", help="do not tell the leader of a verified snapshot")
     add_storage_arguments(parser)
     return parser
@@ -60,8 +68,13 @@ def _work(arguments: argparse.Namespace, run: JobRun) -> Mapping[str, Any]:
         source_options(arguments),
         storage_options(arguments),
     )
+    authorship = None
+    if arguments.public_key is not None:
+        authorship = prove_authorship(arguments.log, arguments.public_key, settings.source)
+        run.say(proven_revision=authorship["proven_revision"])
     verdict = verify_log(spark_session(f"verify {arguments.log}", delta=False), settings, run.say)
-    return {**_told(verdict), "reported": None if arguments.no_report else _report(verdict, settings)}
+    reported = None if arguments.no_report else _report(verdict, settings)
+    return {**_told(verdict), "reported": reported, "authorship": authorship}
 
 
 def _told(verdict: Verdict) -> dict[str, Any]:

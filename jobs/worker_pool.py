@@ -29,39 +29,41 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from broker.client.client import AsyncBrokerClient
+from broker.pool.controller import PoolController, PoolSettings, PoolShape
 from broker.pool.core.sizing import PoolBounds
-from broker.pool.keeper import Keeper, PoolSettings, PoolShape
 from broker.pool.member import MemberSpec
 from broker.pool.statement_tasks import SPARK_SQL, statement_function
-from broker.worker.executors.kinds import EXECUTOR_KINDS, check_executor
+from broker.worker.codec import load_codec
 from broker.worker.executors.threads import ThreadExecutor
 from broker.worker.registry import Registry
-from broker.worker.run_options import amounts, numbers
 from broker.worker.settings import WorkerSettings
+from broker.worker.work_options import WorkOptions
 from broker.worker.worker import Worker
 from connectors.errors import OptionError
 from connectors.job import JobParser, JobRun, job_parser, run_job
+from connectors.job_options import add_options, options_from
 from connectors.pool.launcher import SparkLauncher
 from connectors.pool.settings import local_slots, pool_session
 from connectors.pool.statements import SharedSession
 from ledger.errors import UsageError
 from ledger.tls import TlsSettings
-from rsm_spark.grpc.security import Security
+from rsm_spark.transport.security import Security
 
 if TYPE_CHECKING:
+    # Spark is loaded once the arguments are known to be good.
     from pyspark.sql import SparkSession
 
 _ENTRY = "broker.pool.member:run_member"
 _STOP_LOOK_S = 0.25
 _METADATA_VARIABLE = "RSM_METADATA_URI"
+_OF_THE_POOL = ("worker_id", "location", "code_dir", "code_reads")
+"""Options of a worker that its pool says: names, and places on an executor's machine."""
 
 
 def _parser() -> JobParser:
     parser = job_parser("worker_pool", __doc__)
     where = parser.add_argument_group("the broker")
     where.add_argument("--metadata-uri", help=f"where its leader is found (default: ${_METADATA_VARIABLE}, else local)")
-    where.add_argument("--log", default="broker", help="name of its log (%(default)s)")
-    where.add_argument("--rsm-root", default="/rsm", help="where logs are registered (%(default)s)")
     where.add_argument("--brokers", default="", metavar="HOST:PORT,…", help="any of the brokers, for the workers")
     where.add_argument("--url", default="", metavar="URL,…", help="their HTTP API, asked what waits (default: found)")
     where.add_argument("--http-token-file", help="file with this job's token for the HTTP API")
@@ -86,24 +88,12 @@ def _add_size(parser: JobParser) -> None:
     size.add_argument(
         "--until-idle", type=float, default=0.0, metavar="S", help="end when nothing was to do for so long"
     )
-    size.add_argument("--drain-s", type=float, default=60.0, help="what runs may take to end (%(default)s)")
 
 
 def _add_work(parser: JobParser) -> None:
     work = parser.add_argument_group("what each worker does: as for `rsm worker run`")
-    work.add_argument("--tasks", default="", metavar="MODULE[:ATTRIBUTE],…", help="modules of @task functions")
     work.add_argument("--py-files", default="", metavar="FILE,…", help="shipped to executors; spark-submit has its own")
-    work.add_argument("--executor", default="thread", choices=EXECUTOR_KINDS, help="(%(default)s)")
-    work.add_argument("--command", default="", metavar="TEMPLATE", help="what --executor subprocess runs")
-    work.add_argument("--threads", type=int, default=4, help="tasks at once of a worker (%(default)s)")
-    work.add_argument("--types", default="", metavar="TYPE[=N],…", help="task types, and how many at once of each")
-    work.add_argument("--groups", default="0", metavar="N,…", help="groups served, best first; 0 = all others")
-    work.add_argument("--excluded-groups", default="", metavar="N,…", help="groups that 0 does not stand for")
-    work.add_argument("--resources", default="", metavar="NAME=N,…", help="amounts of a worker")
-    work.add_argument("--tenant-share-percent", type=int, default=0, help="most of a type's threads for one tenant")
-    work.add_argument("--cancel-s", type=float, default=5.0, help="what a cancelled run may take (%(default)s)")
-    work.add_argument("--load-s", type=float, default=60.0, help="longest import of task code (%(default)s)")
-    work.add_argument("--memory-mb", type=int, default=0, help="of a child process that runs tasks; 0 = no bound")
+    add_options(work, WorkOptions, without=_OF_THE_POOL)
 
 
 def _spec(given: argparse.Namespace) -> MemberSpec:
@@ -117,25 +107,10 @@ def _spec(given: argparse.Namespace) -> MemberSpec:
         secret=secrets.token_hex(32),
         brokers=_several(given.brokers),
         metadata_uri=given.metadata_uri or os.environ.get(_METADATA_VARIABLE),
-        log=given.log,
-        rsm_root=given.rsm_root,
-        executor=given.executor,
-        tasks=given.tasks,
-        command=given.command,
-        threads=given.threads,
-        types=amounts(given.types, "--types", given.threads),
-        groups=numbers(given.groups, "--groups"),
-        excluded_groups=numbers(given.excluded_groups, "--excluded-groups"),
-        resources=amounts(given.resources, "--resources"),
-        tenant_share_percent=given.tenant_share_percent,
-        drain_s=given.drain_s,
-        cancel_s=given.cancel_s,
-        load_s=given.load_s,
-        memory_bytes_max=given.memory_mb * 1024 * 1024,
+        work=options_from(WorkOptions, given),
         security=Security(**files) if any(files.values()) else None,
     )
-    msgspec.structs.replace(spec, pool=given.pool or "pool").settings("").check()
-    check_executor(given.executor, given.tasks, given.command)
+    spec.work.settings(given.pool or "pool")  # Checked before Spark is started.
     return spec
 
 
@@ -147,7 +122,7 @@ def _bounds(given: argparse.Namespace) -> PoolBounds:
         raise OptionError("--max 0: a pool without workers runs nothing but statements: give it --sql-threads")
     if given.sql_threads < 0:
         raise OptionError(f"--sql-threads {given.sql_threads}: expected 0 or more")
-    for name in ("idle_s", "until_idle", "drain_s"):
+    for name in ("idle_s", "until_idle"):
         if getattr(given, name) < 0:
             raise OptionError(f"--{name.replace('_', '-')} {getattr(given, name):g}: expected seconds, 0 or more")
     asks = least != most or given.until_idle
@@ -211,7 +186,7 @@ async def _keep(
         if given.sql_threads:
             companion = await stack.enter_async_context(_statement_worker(given, spark, settings.spec))
         launcher = SparkLauncher(spark, _ENTRY, settings.spec.pool)
-        keeper = Keeper(settings, launcher, client, say, companion)
+        keeper = PoolController(settings, launcher, client, say, companion)
         stack.enter_context(_stopping(keeper))
         watching = asyncio.create_task(_watch_run(run, keeper))
         try:
@@ -233,8 +208,8 @@ async def _asked(given: argparse.Namespace, settings: PoolSettings) -> AsyncIter
         _several(given.url),
         metadata_uri=spec.metadata_uri,
         token=_token(given.http_token_file),
-        log=spec.log,
-        rsm_root=spec.rsm_root,
+        log=spec.work.worker.log,
+        rsm_root=spec.work.worker.rsm_root,
         tls=tls,
     )
     async with client:
@@ -252,13 +227,14 @@ def _token(path: str | None) -> str:
 
 def _statement_worker(given: argparse.Namespace, spark: SparkSession, spec: MemberSpec) -> Worker:
     registry = Registry()
-    registry.add(SPARK_SQL, statement_function(SharedSession(spark), spec.log))
+    registry.add(SPARK_SQL, statement_function(SharedSession(spark), spec.work.worker.log))
+    of_pool = spec.work.worker
     settings = WorkerSettings(
         worker_id=f"{spec.pool}-sql",
         threads=given.sql_threads,
-        drain_s=spec.drain_s,
-        log=spec.log,
-        rsm_root=spec.rsm_root,
+        drain_s=of_pool.drain_s,
+        log=of_pool.log,
+        rsm_root=of_pool.rsm_root,
     )
     return Worker(
         settings,
@@ -266,11 +242,12 @@ def _statement_worker(given: argparse.Namespace, spark: SparkSession, spec: Memb
         brokers=spec.brokers,
         metadata_uri=spec.metadata_uri,
         security=spec.security,
+        codec=load_codec(spec.work.codec) if spec.work.codec else None,
     )
 
 
 @contextlib.contextmanager
-def _stopping(keeper: Keeper) -> Any:
+def _stopping(keeper: PoolController) -> Any:
     """Have signals stop the pool, where there is a main thread to hear them."""
     loop = asyncio.get_running_loop()
     numbers_heard = []
@@ -285,7 +262,7 @@ def _stopping(keeper: Keeper) -> Any:
             loop.remove_signal_handler(number)
 
 
-async def _watch_run(run: JobRun, keeper: Keeper) -> None:
+async def _watch_run(run: JobRun, keeper: PoolController) -> None:
     """Stop the pool when the job was asked to end: before signals were heard here, or by another thread."""
     while not run.should_stop():  # noqa: ASYNC110 - it is set by threads and signals
         await asyncio.sleep(_STOP_LOOK_S)

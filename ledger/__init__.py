@@ -21,7 +21,8 @@ if TYPE_CHECKING:
         BlockingWriteHandle,
     )
     from ledger.client.client import LedgerClient
-    from ledger.client.read_handle import LacInfo, ReadHandle
+    from ledger.client.lac_watch import LacInfo
+    from ledger.client.read_handle import ReadHandle
     from ledger.client.settings import ClientSettings
     from ledger.client.write_handle import WriteHandle
     from ledger.core.entry import Entry
@@ -79,3 +80,7 @@ def __getattr__(name: str) -> Any:
     value = getattr(import_module(home), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

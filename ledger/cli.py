@@ -16,12 +16,14 @@ from ledger.client.client import UNCLAIMED, LedgerClient
 from ledger.client.read_handle import ReadHandle
 from ledger.client.rolling import LedgerRun, RollingAppender
 from ledger.client.write_handle import WriteHandle
+from ledger.cluster_options import ClusterOptions, MetadataOptions
+from ledger.configuration import options_command
 from ledger.core.entry import Entry
 from ledger.core.metadata import DigestType, LedgerMetadata
 from ledger.errors import LedgerError, UsageError
+from ledger.operator_commands import AuditOptions, audited_command, this_operator
+from ledger.options import Option
 from ledger.payload_stream import PayloadSplitter, json_line
-
-__all__ = ["app"]
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -31,247 +33,33 @@ app = typer.Typer(
 _PROGRESS_S = 1.0
 _CHUNK_BYTES = 1024 * 1024
 
-_Uri = Annotated[
-    str | None,
-    typer.Option(
-        "--metadata-uri",
-        envvar="RSM_METADATA_URI",
-        help="Where the cluster keeps its metadata: zk+hierarchical://host:port;host:port/ledgers",
-        show_default="zk+hierarchical://127.0.0.1:2181/ledgers",
-    ),
-]
 _Id = Annotated[int, typer.Argument(metavar="LEDGER_ID", min=0)]
 _Password = Annotated[str, typer.Option("--password", envvar="RSM_LEDGER_PASSWORD", help="The ledger's password.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 _Prefixed = Annotated[
     bool, typer.Option("--length-prefixed", help="Payloads are 4 bytes of length (big-endian) and content, not lines.")
 ]
-_Ensemble = Annotated[int, typer.Option("--ensemble", min=1, help="Bookies that share the ledger.")]
-_WriteQuorum = Annotated[
-    int | None, typer.Option("--write-quorum", min=1, help="Copies of an entry.", show_default="ensemble")
-]
-_AckQuorum = Annotated[
-    int | None,
-    typer.Option("--ack-quorum", min=1, help="Copies that confirm it.", show_default="write quorum, or 2 of 3"),
-]
-_Digest = Annotated[str, typer.Option("--digest", help="crc32c, crc32, hmac or dummy.")]
 
 
-@app.command()
-def create(
-    ensemble: _Ensemble = 2,
-    write_quorum: _WriteQuorum = None,
-    ack_quorum: _AckQuorum = None,
-    digest: _Digest = "crc32c",
-    password: _Password = "",
-    metadata_uri: _Uri = None,
-    json: _Json = False,
-) -> None:
-    """Create an empty ledger and print its id; one `rsm ledger append ID` may then write to it.
+class _Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """Layout of a ledger, as asked for on the command line."""
 
-    Example: rsm ledger create --ensemble 3 --ack-quorum 2
-    """
-
-    async def run() -> None:
-        async with await LedgerClient.connect(metadata_uri) as client:
-            shape = _Shape(ensemble, write_quorum, ack_quorum, digest, password)
-            handle = await shape.create(client, {UNCLAIMED: b""})
-            handle.abandon()
-            _print({"ledger_id": handle.ledger_id} if json else str(handle.ledger_id))
-
-    _run(run())
-
-
-@app.command()
-def append(
-    ledger_id: Annotated[int | None, typer.Argument(metavar="[LEDGER_ID]", min=0, show_default="a new one")] = None,
-    length_prefixed: _Prefixed = False,
-    ensemble: _Ensemble = 2,
-    write_quorum: _WriteQuorum = None,
-    ack_quorum: _AckQuorum = None,
-    digest: _Digest = "crc32c",
-    password: _Password = "",
-    metadata_uri: _Uri = None,
-    json: _Json = False,
-) -> None:
-    """Append standard input, one entry a line, to a ledger; close it and print its id and its last entry.
-
-    If too few bookies are left, the ledger is closed, the next one created on the living, and what was not
-    confirmed appended again there: one line of output per ledger, in order.
-
-    Example: seq 1000 | rsm ledger append
-    """
-
-    async def run() -> None:
-        shape = _Shape(ensemble, write_quorum, ack_quorum, digest, password)
-        async with await LedgerClient.connect(metadata_uri) as client:
-            if ledger_id is None:
-                handle = await shape.create(client)
-            else:
-                handle = await client.claim(ledger_id, password=password.encode())
-                shape = _Shape.of(handle.metadata)
-            appender = RollingAppender(handle, lambda: shape.create_on_living(client), _tell_roll)
-            progress = _Progress("entries confirmed")
-            try:
-                async for payloads in _stdin_payloads(length_prefixed=length_prefixed):
-                    await appender.append(payloads)
-                    progress.show(appender.confirmed_count)
-                runs = await appender.finish()
-            except LedgerError:
-                _print_runs(await appender.abort(), as_json=json)  # what is stored all the same
-                raise
-            _print_runs(runs, as_json=json)
-
-    _run(run())
-
-
-@app.command()
-def read(
-    ledger_id: _Id,
-    first: Annotated[int, typer.Option("--from", min=0, help="First entry.")] = 0,
-    last: Annotated[
-        int | None, typer.Option("--to", min=0, help="Last entry.", show_default="the last confirmed")
-    ] = None,
-    length_prefixed: _Prefixed = False,
-    password: _Password = "",
-    metadata_uri: _Uri = None,
-    json: _Json = False,
-) -> None:
-    """Print the confirmed entries of a ledger, one a line; its writer is not disturbed.
-
-    Example: rsm ledger read 7 --from 10 --to 20 --json
-    """
-
-    async def run() -> None:
-        async with await LedgerClient.connect(metadata_uri) as client:
-            handle = await client.open_no_recovery(ledger_id, password=password.encode())
-            end = (await handle.read_lac()).last_add_confirmed
-            if last is not None:
-                await handle.read(last, last)  # the clear error, before anything is printed
-                end = last
-            out = _Output(ledger_id, as_json=json, length_prefixed=length_prefixed)
-            if first <= end:
-                async for entries in handle.entries(first, end):
-                    out.write(entries)
-
-    _run(run())
-
-
-@app.command()
-def tail(
-    ledger_id: _Id,
-    first: Annotated[int, typer.Option("--from", min=0, help="First entry.")] = 0,
-    length_prefixed: _Prefixed = False,
-    password: _Password = "",
-    metadata_uri: _Uri = None,
-    json: _Json = False,
-) -> None:
-    """Print entries as they are confirmed, until the ledger is closed; its writer is not disturbed.
-
-    Example: rsm ledger tail 7 | grep error
-    """
-
-    async def run() -> None:
-        async with await LedgerClient.connect(metadata_uri) as client:
-            handle = await client.open_no_recovery(ledger_id, password=password.encode())
-            out = _Output(ledger_id, as_json=json, length_prefixed=length_prefixed)
-            async for entries in handle.tail(first):
-                out.write(entries)
-
-    _run(run())
-
-
-@app.command()
-def recover(ledger_id: _Id, password: _Password = "", metadata_uri: _Uri = None, json: _Json = False) -> None:
-    """Fence the writer of a ledger, find its end and close it; print the last entry. A closed one stays as it is.
-
-    Example: rsm ledger recover 7
-    """
-
-    async def run() -> None:
-        async with await LedgerClient.connect(metadata_uri) as client:
-            handle: ReadHandle = await client.open(ledger_id, password=password.encode())
-            last = handle.last_add_confirmed
-            _print({"ledger_id": ledger_id, "last_entry_id": last} if json else str(last))
-
-    _run(run())
-
-
-@app.command("list")
-def list_(metadata_uri: _Uri = None, json: _Json = False) -> None:
-    """Print the ids of all ledgers, one a line, with state and last entry.
-
-    Example: rsm ledger list --json
-    """
-
-    async def run() -> None:
-        async with await LedgerClient.connect(metadata_uri) as client:
-            for ledger_id in await client.list():
-                try:
-                    metadata = await client.metadata(ledger_id)
-                except LedgerError as error:
-                    _note(f"ledger {ledger_id}: {error}")  # deleted meanwhile, or not ours to read
-                    continue
-                row = {"ledger_id": ledger_id, "state": metadata.state.name} | _end_of(metadata)
-                _print(row if json else "\t".join(str(value) for value in row.values()))
-
-    _run(run())
-
-
-@app.command()
-def info(ledger_id: _Id, metadata_uri: _Uri = None, json: _Json = False) -> None:
-    """Print what the metadata store knows of a ledger (never its password).
-
-    Example: rsm ledger info 7 --json
-    """
-
-    async def run() -> None:
-        async with await LedgerClient.connect(metadata_uri) as client:
-            metadata = await client.metadata(ledger_id, sync=True)
-            row = {
-                "ledger_id": ledger_id,
-                "state": metadata.state.name,
-                "ensemble_size": metadata.quorum.ensemble_size,
-                "write_quorum": metadata.quorum.write_quorum,
-                "ack_quorum": metadata.quorum.ack_quorum,
-                "digest": metadata.digest_type.name,
-                "created_ms": metadata.created_ms,
-                "segments": [msgspec.structs.asdict(segment) for segment in metadata.segments],
-                "custom": {key: value.decode(errors="backslashreplace") for key, value in metadata.custom.items()},
-            } | _end_of(metadata)
-            _print(row if json else "\n".join(f"{key}: {value}" for key, value in row.items()))
-
-    _run(run())
-
-
-@app.command()
-def delete(ledger_id: _Id, metadata_uri: _Uri = None) -> None:
-    """Delete a ledger; bookies free its space when they next look.
-
-    Example: rsm ledger delete 7
-    """
-
-    async def run() -> None:
-        async with await LedgerClient.connect(metadata_uri) as client:
-            await client.delete(ledger_id)
-
-    _run(run())
-
-
-class _Shape(msgspec.Struct, frozen=True):
-    """How a ledger is laid out, as asked for on the command line."""
-
-    ensemble: int
-    write_quorum: int | None
-    ack_quorum: int | None
-    digest: str
-    password: str
+    ensemble: Annotated[int, Option("Bookies that share the ledger.", ge=1)] = 2
+    write_quorum: Annotated[int | None, Option("Copies of an entry.", ge=1, shown="ensemble")] = None
+    ack_quorum: Annotated[int | None, Option("Copies that confirm it.", ge=1, shown="write quorum, or 2 of 3")] = None
+    digest: Annotated[str, Option("crc32c, crc32, hmac or dummy.")] = "crc32c"
+    password: Annotated[str, Option("The ledger's password.", variables=("RSM_LEDGER_PASSWORD",))] = ""
 
     @classmethod
     def of(cls, metadata: LedgerMetadata) -> _Shape:
         quorum = metadata.quorum
         password = metadata.password.decode(errors="surrogateescape")
-        return cls(quorum.ensemble_size, quorum.write_quorum, quorum.ack_quorum, metadata.digest_type.name, password)
+        return cls(
+            ensemble=quorum.ensemble_size,
+            write_quorum=quorum.write_quorum,
+            ack_quorum=quorum.ack_quorum,
+            digest=metadata.digest_type.name,
+            password=password,
+        )
 
     async def create(self, client: LedgerClient, custom: dict[str, bytes] | None = None) -> WriteHandle:
         try:
@@ -300,6 +88,208 @@ class _Shape(msgspec.Struct, frozen=True):
             self, ensemble=ensemble, write_quorum=max(write_quorum, ack_quorum), ack_quorum=ack_quorum
         )
         return await shape.create(client)
+
+
+@app.command()
+@options_command
+def create(
+    at: ClusterOptions,
+    shape: _Shape,
+) -> None:
+    """Create an empty ledger and print its id; one `rsm ledger append ID` may then write to it.
+
+    Example: rsm ledger create --ensemble 3 --ack-quorum 2
+    """
+
+    async def run() -> None:
+        async with await LedgerClient.connect(at.metadata_uri) as client:
+            handle = await shape.create(client, {UNCLAIMED: b""})
+            handle.abandon()
+            _print({"ledger_id": handle.ledger_id} if at.json else str(handle.ledger_id))
+
+    _run(run())
+
+
+@app.command()
+@options_command
+def append(
+    at: ClusterOptions,
+    shape: _Shape,
+    ledger_id: Annotated[int | None, typer.Argument(metavar="[LEDGER_ID]", min=0, show_default="a new one")] = None,
+    length_prefixed: _Prefixed = False,
+) -> None:
+    """Append standard input, one entry a line, to a ledger; close it and print its id and its last entry.
+
+    If too few bookies are left, the ledger is closed, the next one created on the living, and what was not
+    confirmed appended again there: one line of output per ledger, in order.
+
+    Example: seq 1000 | rsm ledger append
+    """
+
+    async def run() -> None:
+        async with await LedgerClient.connect(at.metadata_uri) as client:
+            if ledger_id is None:
+                handle, next_shape = await shape.create(client), shape
+            else:
+                handle = await client.claim(ledger_id, password=shape.password.encode())
+                next_shape = _Shape.of(handle.metadata)
+            appender = RollingAppender(handle, lambda: next_shape.create_on_living(client), _tell_roll)
+            progress = _Progress("entries confirmed")
+            try:
+                async for payloads in _stdin_payloads(length_prefixed=length_prefixed):
+                    await appender.append(payloads)
+                    progress.show(appender.confirmed_count)
+                runs = await appender.finish()
+            except LedgerError:
+                _print_runs(await appender.abort(), as_json=at.json)  # what is stored all the same
+                raise
+            _print_runs(runs, as_json=at.json)
+
+    _run(run())
+
+
+@app.command()
+@options_command
+def read(
+    ledger_id: _Id,
+    at: ClusterOptions,
+    first: Annotated[int, typer.Option("--from", min=0, help="First entry.")] = 0,
+    last: Annotated[
+        int | None, typer.Option("--to", min=0, help="Last entry.", show_default="the last confirmed")
+    ] = None,
+    length_prefixed: _Prefixed = False,
+    password: _Password = "",
+) -> None:
+    """Print the confirmed entries of a ledger, one a line; its writer is not disturbed.
+
+    Example: rsm ledger read 7 --from 10 --to 20 --json
+    """
+
+    async def run() -> None:
+        async with await LedgerClient.connect(at.metadata_uri) as client:
+            handle = await client.open_no_recovery(ledger_id, password=password.encode())
+            end = (await handle.read_lac()).last_add_confirmed
+            if last is not None:
+                await handle.read(last, last)  # the clear error, before anything is printed
+                end = last
+            out = _Output(ledger_id, as_json=at.json, length_prefixed=length_prefixed)
+            if first <= end:
+                async for entries in handle.entries(first, end):
+                    out.write(entries)
+
+    _run(run())
+
+
+@app.command()
+@options_command
+def tail(
+    ledger_id: _Id,
+    at: ClusterOptions,
+    first: Annotated[int, typer.Option("--from", min=0, help="First entry.")] = 0,
+    length_prefixed: _Prefixed = False,
+    password: _Password = "",
+) -> None:
+    """Print entries as they are confirmed, until the ledger is closed; its writer is not disturbed.
+
+    Example: rsm ledger tail 7 | grep error
+    """
+
+    async def run() -> None:
+        async with await LedgerClient.connect(at.metadata_uri) as client:
+            handle = await client.open_no_recovery(ledger_id, password=password.encode())
+            out = _Output(ledger_id, as_json=at.json, length_prefixed=length_prefixed)
+            async for entries in handle.tail(first):
+                out.write(entries)
+
+    _run(run())
+
+
+@app.command()
+@options_command
+def recover(
+    ledger_id: _Id,
+    at: ClusterOptions,
+    audit: AuditOptions,
+    password: _Password = "",
+) -> None:
+    """Fence the writer of a ledger, find its end and close it; print the last entry. A closed one stays as it is.
+
+    Example: rsm ledger recover 7
+    """
+
+    async def run() -> None:
+        async with await LedgerClient.connect(at.metadata_uri) as client:
+            handle: ReadHandle = await client.open(ledger_id, password=password.encode())
+            last = handle.last_add_confirmed
+            _print({"ledger_id": ledger_id, "last_entry_id": last} if at.json else str(last))
+
+    with audited_command(audit.audit_file, "rsm ledger recover", f"ledger {ledger_id}", this_operator()):
+        _run(run())
+
+
+@app.command("list")
+@options_command
+def list_(at: ClusterOptions) -> None:
+    """Print the ids of all ledgers, one a line, with state and last entry.
+
+    Example: rsm ledger list --json
+    """
+
+    async def run() -> None:
+        async with await LedgerClient.connect(at.metadata_uri) as client:
+            for ledger_id in await client.list():
+                try:
+                    metadata = await client.metadata(ledger_id)
+                except LedgerError as error:
+                    _note(f"ledger {ledger_id}: {error}")  # deleted meanwhile, or not ours to read
+                    continue
+                row = {"ledger_id": ledger_id, "state": metadata.state.name} | _end_of(metadata)
+                _print(row if at.json else "\t".join(str(value) for value in row.values()))
+
+    _run(run())
+
+
+@app.command()
+@options_command
+def info(ledger_id: _Id, at: ClusterOptions) -> None:
+    """Print what the metadata store knows of a ledger (never its password).
+
+    Example: rsm ledger info 7 --json
+    """
+
+    async def run() -> None:
+        async with await LedgerClient.connect(at.metadata_uri) as client:
+            metadata = await client.metadata(ledger_id, sync=True)
+            row = {
+                "ledger_id": ledger_id,
+                "state": metadata.state.name,
+                "ensemble_size": metadata.quorum.ensemble_size,
+                "write_quorum": metadata.quorum.write_quorum,
+                "ack_quorum": metadata.quorum.ack_quorum,
+                "digest": metadata.digest_type.name,
+                "created_ms": metadata.created_ms,
+                "segments": [msgspec.structs.asdict(segment) for segment in metadata.segments],
+                "custom": {key: value.decode(errors="backslashreplace") for key, value in metadata.custom.items()},
+            } | _end_of(metadata)
+            _print(row if at.json else "\n".join(f"{key}: {value}" for key, value in row.items()))
+
+    _run(run())
+
+
+@app.command()
+@options_command
+def delete(ledger_id: _Id, at: MetadataOptions, audit: AuditOptions) -> None:
+    """Delete a ledger; bookies free its space when they next look.
+
+    Example: rsm ledger delete 7
+    """
+
+    async def run() -> None:
+        async with await LedgerClient.connect(at.metadata_uri) as client:
+            await client.delete(ledger_id)
+
+    with audited_command(audit.audit_file, "rsm ledger delete", f"ledger {ledger_id}", this_operator()):
+        _run(run())
 
 
 class _Output:

@@ -1,42 +1,35 @@
-"""Configuration of the processes: default < file < environment < flag, for every option of a `run` command alike.
-
-A command takes part by one parameter more:
+"""Commands that take Structs, and configuration of the processes: default < file < environment < flag.
 
     @app.command()
-    def run(port: _Port, _conf: Annotated[Path | None, configured("bookie")] = None) -> None: ...
+    @process_command("bookie")
+    def run(given: BookieRun) -> None: ...
 
-Its options are then also the keys of a file, `port = 3181`, and variables, `RSM_BOOKIE__PORT=3181`. The file is the
-first of: `--conf FILE`, `$RSM_CONF_DIR/bookie.toml`, `./conf/bookie.toml`, `/etc/rsm-spark/bookie.toml`.
+The options of the Struct (see `ledger.options`) are the command's flags, the keys of a file, `port = 3181`, and
+variables, `RSM_BOOKIE__PORT=3181`. The file is the first of: `--conf FILE`, `$RSM_CONF_DIR/bookie.toml`,
+`./conf/bookie.toml`, `/etc/rsm-spark/bookie.toml`. A command that is no process is an `options_command`: flags alone.
 """
 
 from __future__ import annotations
 
 import difflib
+import inspect
 import os
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
+import msgspec
 import typer
 
 from ledger.errors import UsageError
-
-__all__ = [
-    "CONF_FOLDERS",
-    "CONF_PARAMETER",
-    "check_variables",
-    "configured",
-    "find_file",
-    "read_file",
-    "variable_prefix",
-]
+from ledger.options import REQUIRED, OptionField, options_in, take_options
 
 CONF_FOLDERS = (Path("conf"), Path("/etc/rsm-spark"))
-"""Where files are looked for when neither flag nor environment says; the first is relative to the working directory."""
+"""Folders of configuration files, where neither flag nor environment names one; the first is relative."""
 
 CONF_PARAMETER = "_conf"
-"""Name of the parameter that `configured` annotates."""
+"""Name of the parameter that says `--conf`."""
 
 
 def variable_prefix(process: str) -> str:
@@ -113,12 +106,69 @@ def _nearest(name: str, known: Collection[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(sorted(known))}"
 
 
-def configured(process: str) -> Any:
-    """Return the option that makes a command configurable by file and environment; its parameter is `_conf`."""
+def options_command(function: Callable[..., None]) -> Callable[..., None]:
+    """Return a command for Typer: in place of each parameter that is a Struct it has the Struct's options."""
+    return _expanded(function, "")
+
+
+def process_command(process: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return the same for the `run` of a process: its options may be said by file and by environment too."""
+    return lambda function: _expanded(function, process)
+
+
+def _expanded(function: Callable[..., None], process: str) -> Callable[..., None]:
+    hints = get_type_hints(function, include_extras=True)
+    structs = {
+        name: kind for name, kind in hints.items() if isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+    }
+
+    def parameters() -> Iterator[inspect.Parameter]:
+        for name, one in inspect.signature(function).parameters.items():
+            if name not in structs:
+                yield one.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
+        fields = [field for kind in structs.values() for field in options_in(kind)]
+        for field in sorted(fields, key=lambda field: field.default is not REQUIRED):
+            yield _parameter(field, process)
+        if process:
+            conf = Annotated[Path | None, _conf_option(process)]
+            yield inspect.Parameter(CONF_PARAMETER, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=conf)
+
+    def command(**values: Any) -> None:
+        values.pop(CONF_PARAMETER, None)
+        given = {name: take_options(kind, values) for name, kind in structs.items()}
+        function(**given, **values)
+
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    command.__annotations__ = {}
+    # What Typer reads instead of the function's own parameters.
+    command.__signature__ = inspect.Signature(list(parameters()))  # type: ignore[attr-defined]
+    return command
+
+
+def _parameter(field: OptionField, process: str) -> inspect.Parameter:
+    least, most = field.bounds
+    variables = dict.fromkeys(field.option.variables)
+    if process:
+        variables[f"{variable_prefix(process)}_{field.name.upper()}"] = None
+    option = typer.Option(
+        f"--{field.name.replace('_', '-')}",
+        help=field.option.help,
+        metavar=field.option.metavar,
+        min=least,
+        max=most,
+        envvar=list(variables) or None,
+        show_default=field.option.shown or True,
+    )
+    default = inspect.Parameter.empty if field.default is REQUIRED else field.default
+    return inspect.Parameter(
+        field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[field.type, option]
+    )
+
+
+def _conf_option(process: str) -> Any:
+    """Return the option that names the file; it is read before all other options are looked at."""
 
     def apply(context: typer.Context, chosen: Path | None) -> Path | None:
-        # Called before all other options are looked at: from here on the file stands below the environment.
-        context.auto_envvar_prefix = variable_prefix(process)
         path = find_file(process, chosen, os.environ)
         names = [one.name for one in context.command.params if one.name and one.name != CONF_PARAMETER]
         check_variables(process, os.environ, names)

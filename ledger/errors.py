@@ -9,7 +9,6 @@
     * `LedgerClosedError`            the handle or the ledger is closed: no more appends
     * `NoSuchLedgerError`            the ledger does not exist (in the metadata, or on this bookie)
     * `NoSuchEntryError`             the bookie *knows* that it never stored the entry
-    * `UnknownEntryError`            the bookie cannot tell (lost disk, corrupt file): never treat as "none"
     * `DigestError`                  every replica that answered sent bytes that fail the digest
     * `CorruptMetadataError`         a metadata node holds what this version cannot read; it is not written over
     * `CorruptStorageError`          a file of a bookie is damaged where it was once synced
@@ -21,24 +20,16 @@
         * `QuorumLostError`          fewer bookies answer than the quorum needs
         * `NotEnoughBookiesError`    fewer writable bookies than the ledger asks for
         * `BookieUnavailableError`   no answer from this bookie in time
-        * `BookieReadOnlyError`      the bookie takes no new entries
-        * `BookieOverloadedError`    the bookie's queues are full
     * `MetadataError`                anything that the metadata store answered
         * `NoNodeError`, `NodeExistsError`, `BadVersionError`   a definite no; nothing was changed
         * `MetadataUnavailableError` no reply: the write may or may not have been applied
         * `MetadataSessionLostError` the session is gone, with its ephemeral nodes
-
-Wire codes are translated once, at the edge (`from_status`).
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 __all__ = [
     "BadVersionError",
-    "BookieOverloadedError",
-    "BookieReadOnlyError",
     "BookieUnavailableError",
     "CookieMismatchError",
     "CorruptMetadataError",
@@ -62,10 +53,8 @@ __all__ = [
     "RemoteProtocolError",
     "RetryableError",
     "TlsError",
-    "UnknownEntryError",
     "UsageError",
     "WrongPasswordError",
-    "from_status",
 ]
 
 
@@ -73,12 +62,9 @@ class LedgerError(Exception):
     """Base of every error that this package raises on purpose.
 
     Attributes:
-        status: Status code of protocol v3, or None if the error never crosses the wire.
         ledger_id: The ledger concerned, if any.
 
     """
-
-    status: ClassVar[int | None] = None
 
     def __init__(self, message: str, *, ledger_id: int | None = None) -> None:
         super().__init__(message)
@@ -88,31 +74,21 @@ class LedgerError(Exception):
 class UsageError(LedgerError):
     """The caller broke a rule of this API; retrying cannot help."""
 
-    status: ClassVar[int | None] = 404
-
 
 class EntryTooLargeError(UsageError):
     """The payload does not fit one frame."""
-
-    status = None
 
 
 class LedgerExistsError(UsageError):
     """A ledger of this id exists already; nothing was changed."""
 
-    status = None
-
 
 class WrongPasswordError(UsageError):
     """The master key is not the ledger's; nothing was changed or fenced."""
 
-    status = 502
-
 
 class FencedError(LedgerError):
     """Another client recovered the ledger: never retry, stop for good."""
-
-    status = 504
 
 
 class LedgerClosedError(LedgerError):
@@ -122,19 +98,9 @@ class LedgerClosedError(LedgerError):
 class NoSuchLedgerError(LedgerError):
     """The ledger does not exist, in the metadata or on this bookie."""
 
-    status = 402
-
 
 class NoSuchEntryError(LedgerError):
     """The bookie answers for sure that it does not hold the entry."""
-
-    status = 403
-
-
-class UnknownEntryError(LedgerError):
-    """The bookie cannot tell whether it held the entry: this never counts as a no."""
-
-    status = 507
 
 
 class DigestError(LedgerError):
@@ -147,8 +113,6 @@ class CorruptMetadataError(LedgerError):
 
 class CorruptStorageError(LedgerError):
     """A file of a bookie is damaged where it was once synced."""
-
-    status = 501
 
 
 class CookieMismatchError(LedgerError):
@@ -183,18 +147,6 @@ class BookieUnavailableError(RetryableError):
     """No connection to the bookie, or no answer in time."""
 
 
-class BookieReadOnlyError(RetryableError):
-    """The bookie takes no new entries."""
-
-    status = 505
-
-
-class BookieOverloadedError(RetryableError):
-    """The bookie's queues are full."""
-
-    status = 506
-
-
 class MetadataError(LedgerError):
     """Anything that the metadata store answered."""
 
@@ -217,25 +169,3 @@ class MetadataUnavailableError(MetadataError):
 
 class MetadataSessionLostError(MetadataError):
     """The session with the metadata store is gone, and its ephemeral nodes with it."""
-
-
-_BY_STATUS: dict[int, type[LedgerError]] = {
-    cls.status: cls
-    for cls in (
-        UsageError,
-        WrongPasswordError,
-        FencedError,
-        NoSuchLedgerError,
-        NoSuchEntryError,
-        UnknownEntryError,
-        CorruptStorageError,
-        BookieReadOnlyError,
-        BookieOverloadedError,
-    )
-    if cls.status is not None
-}
-
-
-def from_status(status: int, message: str, *, ledger_id: int | None = None) -> LedgerError:
-    """Translate a v3 status code, once, at the edge; an unknown code stays a plain `LedgerError`."""
-    return _BY_STATUS.get(status, LedgerError)(message, ledger_id=ledger_id)

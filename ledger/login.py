@@ -1,14 +1,20 @@
-"""Who a client is to bookies that demand a log-in, and whom a bookie lets in: files of users and passwords."""
+"""Log-in at bookies: a client's user and password, and the users that a bookie admits, from files."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from ledger.errors import UsageError
+from ledger.private_files import refuse_loose
+from ledger.rereads import Reread, names_changed, reread, shortened
+from ledger.rights.file import stamp_of
 
-__all__ = ["LoginSettings", "read_login", "read_users"]
+_LOGGER = logging.getLogger(__name__)
+_LOOK_S = 1.0
 
 _SCHEME = "digest"
 
@@ -54,6 +60,7 @@ def read_users(path: str) -> dict[str, str]:
         UsageError: The file cannot be read, or is of another form. Its contents are not told.
 
     """
+    refuse_loose(path, "users and passwords")
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -72,3 +79,45 @@ def read_users(path: str) -> dict[str, str]:
     if not users:
         raise UsageError(f"{path}: expected a line like digest:user:password")
     return users
+
+
+class UsersFile:
+    """Users that a bookie admits, read again when the file has changed; an unreadable change alters nothing.
+
+    Args:
+        path: See `read_users`.
+        now_s: Monotonic time.
+
+    Raises:
+        UsageError: The file cannot be used.
+
+    """
+
+    def __init__(self, path: str, *, now_s: float) -> None:
+        self._path = path
+        self._looked_s = now_s
+        self._seen = stamp_of(Path(path))
+        self._users = read_users(path)
+
+    def look(self, now_s: float) -> dict[str, str]:
+        """Return passwords by user; looks at the file once a second at most."""
+        if now_s - self._looked_s >= _LOOK_S:
+            self._looked_s = now_s
+            stamp = stamp_of(Path(self._path))
+            if stamp != self._seen:
+                self._seen = stamp
+                before = self._users
+                try:
+                    self._users = read_users(self._path)
+                except UsageError as error:
+                    _LOGGER.error("%s; the users read before stay in force", error)
+                    reread(Reread("users", self._path, "", str(error)), stamp)
+                    return self._users
+                if self._users != before:
+                    reread(Reread("users", self._path, _changes(before, self._users)), stamp)
+        return self._users
+
+
+def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    other = [f"{user}: password" for user in sorted(after) if user in before and before[user] != after[user]]
+    return ", ".join(filter(None, (names_changed(list(before), list(after)), shortened(other))))

@@ -1,4 +1,4 @@
-"""What processes log: text for people, or one JSON object a line for machines."""
+"""Format of the processes' logs: text for people, or one JSON object a line for machines."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from typing import Any, TextIO
 import msgspec
 
 from ledger.errors import UsageError
-
-__all__ = ["LOG_FORMATS", "JsonLines", "configure_logs"]
 
 LOG_FORMATS = ("text", "json")
 

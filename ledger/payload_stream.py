@@ -9,8 +9,6 @@ import msgspec
 from ledger.errors import UsageError
 from ledger.wire.entry import PAYLOAD_BYTES_MAX
 
-__all__ = ["PayloadSplitter", "json_line"]
-
 _PREFIX_BYTES = 4
 
 

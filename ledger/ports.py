@@ -1,12 +1,10 @@
-"""What the ledger needs from the outside, as interfaces; `ledger.zk` and `ledger.testing` implement them."""
+"""Interfaces of what the ledger needs from outside; `ledger.zookeeper` and `ledger.testing` implement them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple, Protocol
-
-__all__ = ["ANY_VERSION", "MetadataStore", "SessionState", "Versioned", "Watcher"]
 
 ANY_VERSION = -1
 """Version argument that matches every version."""

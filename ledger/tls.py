@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import ipaddress
+import logging
+import re
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from ledger.errors import UsageError
+from ledger.private_files import refuse_loose
+from ledger.rereads import Reread, reread
+from ledger.rights.file import stamp_of
 
-__all__ = ["TlsSettings", "client_context", "describe_early_end", "describe_tls_error", "server_context"]
+_LOGGER = logging.getLogger(__name__)
+_CERTIFICATE = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
 
 class TlsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,13 +62,74 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
     return context
 
 
-def server_context(settings: TlsSettings) -> ssl.SSLContext:
-    """Return the context of a bookie; with `ca` it demands certificates of its clients.
+class ClientContexts:
+    """The context of a client, made anew when a file has changed; files that cannot be used change nothing.
+
+    Args:
+        settings: Of the client.
+
+    Raises:
+        UsageError: A file cannot be read, or certificate and key do not belong together.
+
+    """
+
+    def __init__(self, settings: TlsSettings) -> None:
+        self._settings = settings
+        self._paths = [Path(path) for path in (settings.cert, settings.key, settings.ca) if path is not None]
+        self._seen = [stamp_of(path) for path in self._paths]
+        self._context = client_context(settings)
+
+    def newest(self) -> ssl.SSLContext:
+        """Return what the next connection uses."""
+        found = [stamp_of(path) for path in self._paths]
+        if found != self._seen:
+            self._seen = found
+            try:
+                self._context = client_context(self._settings)
+                certificate_reread(self._paths, found)
+            except UsageError as error:
+                _LOGGER.error("%s; the certificate read before is shown on", error)
+                certificate_reread(self._paths, found, str(error))
+        return self._context
+
+
+def server_context(settings: TlsSettings, *, alpn: Sequence[str] = ()) -> ssl.SSLContext:
+    """Return the context of a server; with `ca` it demands certificates of its clients.
+
+    Its files are read again when they have changed: the next connection gets the new certificate. Files that cannot be
+    used change nothing.
+
+    Args:
+        settings: Its files.
+        alpn: What is spoken over it, for clients that ask.
 
     Raises:
         UsageError: There is no certificate, a file cannot be read, or certificate and key do not belong together.
 
     """
+    context = _server_context(settings, alpn)
+    paths = [Path(path) for path in (settings.cert, settings.key, settings.ca) if path is not None]
+    seen, newest = [stamp_of(path) for path in paths], context
+
+    def renew(connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        nonlocal seen, newest
+        found = [stamp_of(path) for path in paths]
+        if found != seen:
+            seen = found
+            try:
+                newest = _server_context(settings, alpn)
+                certificate_reread(paths, found)
+            except UsageError as error:
+                _LOGGER.error("%s; the certificate read before is served on", error)
+                certificate_reread(paths, found, str(error))
+        if newest is not context:
+            connection.context = newest
+
+    context.sni_callback = renew  # called for clients that name no host, too
+    return context
+
+
+def _server_context(settings: TlsSettings, alpn: Sequence[str]) -> ssl.SSLContext:
     if settings.cert is None:
         raise UsageError("TLS: a bookie needs a certificate: set `cert` (and `key`)")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -67,11 +138,56 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     if settings.ca is not None:
         _load_ca(context, settings.ca)
         context.verify_mode = ssl.CERT_REQUIRED
+    if alpn:
+        context.set_alpn_protocols(list(alpn))
     return context
 
 
-def describe_tls_error(error: Exception) -> str:
-    """Say what went wrong in a handshake, and what to look at."""
+def certificate_reread(paths: Sequence[Path], stamps: Sequence[object], failure: str = "") -> None:
+    """Tell the audit that files of TLS were read again.
+
+    Args:
+        paths: Of the certificate, the key, the authorities, as far as they are named.
+        stamps: Of each: `stamp_of`.
+        failure: Why they are not used; "" = they are.
+
+    """
+    shown = [f"{path} ({fingerprint})" for path in paths if (fingerprint := _fingerprint(path))]
+    reread(Reread("certificate", str(paths[0]), ", ".join(shown), failure), tuple(stamps))
+
+
+def _fingerprint(path: Path) -> str:
+    """Return the fingerprint of the first certificate of a file, as openssl shows it; "" = it holds none."""
+    try:
+        found = _CERTIFICATE.search(path.read_text(encoding="utf-8"))
+        der = b"" if found is None else ssl.PEM_cert_to_DER_cert(found.group())
+    except (OSError, ValueError):
+        return ""
+    return f"sha256:{hashlib.sha256(der).hexdigest()}" if der else ""
+
+
+def certificate_names(transport: asyncio.BaseTransport) -> tuple[str, ...]:
+    """Return the names in the certificate that the other end has shown (DNS, URI); none if it has shown none."""
+    shown = transport.get_extra_info("peercert") or {}
+    return tuple(name for kind, name in shown.get("subjectAltName", ()) if kind in ("DNS", "URI"))
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def describe_tls_error(error: Exception, *, peer: str = "the bookie") -> str:
+    """Say what went wrong in a handshake with this peer, and what to look at."""
+    return _described(error).replace("the bookie", peer)
+
+
+def _described(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         hint = _HINTS.get(error.verify_code, "the bookie's certificate is not accepted")
         return f"TLS: {hint} ({error.verify_message.rstrip('.')})"
@@ -117,6 +233,7 @@ _ALERTS = (
     ),
     ("unknown_ca", "the bookie does not trust the authority that signed this client's certificate"),
     ("unknown ca", "the bookie does not trust the authority that signed this client's certificate"),
+    ("certificate_unknown", "the bookie does not accept this client's certificate: another authority, or damaged"),
     ("certificate_expired", "this client's certificate has expired: renew it"),
     ("certificate expired", "this client's certificate has expired: renew it"),
     ("handshake_failure", "the bookie refuses the handshake: it may demand a certificate (set `cert` and `key`)"),
@@ -132,6 +249,7 @@ def _load_ca(context: ssl.SSLContext, path: str) -> None:
 
 
 def _load_cert(context: ssl.SSLContext, cert: str, key: str | None) -> None:
+    refuse_loose(key or cert, "TLS: the key")
     try:
         context.load_cert_chain(cert, key, password=_no_password)
     except (OSError, ssl.SSLError) as error:

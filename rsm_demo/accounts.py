@@ -10,9 +10,7 @@ import msgspec
 
 from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes, row_term, table_prefix
 from rsm_spark.core.records import pack
-from rsm_spark.store.kv.machine import MAP_TABLE
-
-__all__ = ["accounts_of", "map_digest", "unpack"]
+from rsm_spark.map.records import MAP_TABLE
 
 _COLUMN = msgspec.msgpack.Decoder(tuple[bytes])
 

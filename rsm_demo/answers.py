@@ -9,31 +9,29 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from rsm_demo.accounts import accounts_of, map_digest
-from rsm_spark.store.client import MapClient
-
-__all__ = ["Source", "damage_a_row", "from_delta", "from_leader"]
+from rsm_spark.map.client.client import MapClient
 
 
-class Source(NamedTuple):
+class AnswerSource(NamedTuple):
     """One answer: tail number -> [where, flights, cancelled, delay minutes], and the digest over its rows."""
 
     rows: dict[str, Any]
     map_digest: str
 
 
-async def from_leader(metadata_uri: str, log_name: str) -> Source:
+async def from_leader(metadata_uri: str, log_name: str) -> AnswerSource:
     """Scan the whole map, linearizably."""
     async with await MapClient.connect(log_name, metadata_uri) as client:
         pairs = [(row.key, row.value) async for row in client.scan()]
-    return Source(accounts_of(pairs), map_digest(pairs))
+    return AnswerSource(accounts_of(pairs), map_digest(pairs))
 
 
-def from_delta(place: Path) -> Source:
+def from_delta(place: Path) -> AnswerSource:
     """Read the whole table."""
     table = pa.table(DeltaTable(str(place)).to_pyarrow_table(columns=["key", "value"]))
     columns = (table.column(name).to_pylist() for name in ("key", "value"))
     pairs = list(zip(*columns, strict=True))
-    return Source(accounts_of(pairs), map_digest(pairs))
+    return AnswerSource(accounts_of(pairs), map_digest(pairs))
 
 
 def damage_a_row(place: Path) -> str:

@@ -17,8 +17,6 @@ from typing import Any
 
 from rsm_spark.errors import RsmError
 
-__all__ = ["Child", "ChildFailedError"]
-
 _LINE_BYTES_MAX = 64 * 1024 * 1024
 _LOG_TAIL_LINES = 8
 
@@ -64,12 +62,11 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Process id."""
         return self._process.pid
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended yet."""
+        """True if it has not ended yet."""
         return self._process.returncode is None
 
     async def until(self, holds: Callable[[dict[str, Any]], object], *, timeout_s: float, what: str) -> None:
@@ -98,20 +95,25 @@ class Child:
             await self._process.stdin.drain()
 
     def kill(self) -> None:
-        """``kill -9``."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
 
     async def stop(self, *, grace_s: float = 15) -> int:
-        """SIGTERM, and SIGKILL after the grace, to the whole group (a Spark job has a JVM); return the exit code."""
+        """SIGTERM, and SIGKILL to the whole group after the grace; return the exit code.
+
+        SIGTERM is for the process alone: a Spark job whose JVM has ended before it cannot end in good order. What it
+        leaves of its group has no owner any more.
+        """
         if self.is_running:
-            self._signal(signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError):
+                self._process.terminate()
             try:
                 async with asyncio.timeout(grace_s):
                     await self._process.wait()
             except TimeoutError:
                 self._signal(signal.SIGKILL)
         code = await self._process.wait()
+        self._signal(signal.SIGTERM)
         await self._reader
         return code
 

@@ -15,12 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 from ledger.errors import LedgerError
-from rsm_demo.conductor import Conductor, Outcome
+from rsm_demo.conductor import Conductor, DemoOutcome
 from rsm_demo.screen import Screen
 from rsm_demo.stack import LOG, TASK_LOG, Stack
 from rsm_spark.errors import RsmError
-
-__all__ = ["demo"]
 
 _SABOTAGES = ("delta-row",)
 
@@ -67,7 +65,9 @@ def demo(
     raise typer.Exit(0 if outcome.ok else 1)
 
 
-async def _run(conductor: Conductor, stack: Stack, screen: Screen, *, keep: bool, console: Console | None) -> Outcome:
+async def _run(
+    conductor: Conductor, stack: Stack, screen: Screen, *, keep: bool, console: Console | None
+) -> DemoOutcome:
     is_kept = False
     try:
         with screen:
@@ -82,7 +82,7 @@ async def _run(conductor: Conductor, stack: Stack, screen: Screen, *, keep: bool
     return outcome
 
 
-def _print_table(console: Console, conductor: Conductor, outcome: Outcome) -> None:
+def _print_table(console: Console, conductor: Conductor, outcome: DemoOutcome) -> None:
     assert conductor.answers is not None
     table = Table(title="One question, four independent answers")
     for heading in ("source", "tail numbers", "flights", "cancelled", "delay minutes"):

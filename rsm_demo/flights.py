@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from rsm_spark.errors import RsmError
 
-__all__ = ["UNKNOWN_TAIL", "Aircraft", "Flight", "airline_flights", "data_file", "read_flights", "share_of"]
-
 UNKNOWN_TAIL = "unknown"
 """Key of the 2,512 flights without a tail number."""
 
@@ -24,7 +22,7 @@ _NOON = 1200
 
 
 class Flight(NamedTuple):
-    """What the demonstration needs of one row."""
+    """Fields of one row that the demonstration needs."""
 
     tail: str
     dest: str

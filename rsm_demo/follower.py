@@ -13,15 +13,13 @@ from ledger import LedgerClient
 from ledger.errors import LedgerError
 from rsm_demo.accounts import accounts_of, map_digest, unpack
 from rsm_demo.speech import listen, say
-from rsm_spark.core.envelope import HEADER_BYTES
+from rsm_spark.core.envelope import body_of
 from rsm_spark.core.records import Record, decode_records
 from rsm_spark.core.state import ReplicatedState
 from rsm_spark.errors import NoSuchLogError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.commit_log import LogReader
-from rsm_spark.store.kv.machine import MapMachine
-
-__all__ = ["main"]
+from rsm_spark.map.machine import MapMachine
 
 _SAY_EVERY_S = 0.25
 _RETRY_S = 0.2
@@ -42,7 +40,7 @@ class _Follower:
 
     def apply(self, payload: bytes) -> None:
         self.state.apply_entry(payload)
-        for record in decode_records(memoryview(payload)[HEADER_BYTES:]):
+        for record in decode_records(body_of(payload)):
             self._count(record)
 
     def _count(self, record: Record) -> None:

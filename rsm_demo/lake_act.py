@@ -10,14 +10,12 @@ import msgspec
 from rsm_demo.child import Child, ChildFailedError
 from rsm_demo.stack import LOG, Stack
 
-__all__ = ["LakeAct", "LakeOutcome"]
-
 _PROOF_S_MAX = 600.0
 _PART = 0.5
 
 
 class LakeOutcome(msgspec.Struct):
-    """What the last JSON line says of the proof and of the past.
+    """Part of the last JSON line about the proof and about the past.
 
     Attributes:
         ok: Nothing differs, and the past holds less than the present.
@@ -69,7 +67,7 @@ class LakeAct:
         """
         asked = max(1, int(newest_revision * _PART))
         self._tell("Spark proves the log from the log alone: hashes, checkpoints, every commit of the Delta table")
-        command = [sys.executable, "-m", "rsm_demo.prover", self._stack.metadata_uri, LOG, str(self._stack.table)]
+        command = [sys.executable, "-P", "-m", "rsm_demo.prover", self._stack.metadata_uri, LOG, str(self._stack.table)]
         child = await Child.start("prover", [*command, str(asked)], log_dir=self._stack.log_dir)
         try:
             await child.until(lambda said: "verdict" in said, timeout_s=_PROOF_S_MAX, what="proving the log")

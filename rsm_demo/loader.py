@@ -1,9 +1,9 @@
 """The load: clients side by side, each owning the tail numbers that hash to it, put one flight after the other.
 
-``python -m rsm_demo.loader METADATA_URI LOG CLIENTS [LIMIT]``. Told ``{"go": true}`` it begins; told
-``{"killed_at": t}`` (this machine's monotonic clock) it measures the time until the first put begun after t is
-acknowledged. Every put writes the whole account of its tail number, so an account lacks a flight exactly if that
-acknowledged put is lost.
+``python -m rsm_demo.loader METADATA_URI LOG CLIENTS [LIMIT]``. Told ``{"up_to": n}`` it puts that many flights, then
+waits to be told more; told ``{"killed_at": t}`` (this machine's monotonic clock) it measures the time until the first
+put begun after t is acknowledged. Every put writes the whole account of its tail number, so an account lacks a flight
+exactly if that acknowledged put is lost.
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ import time
 from collections.abc import Sequence
 
 from ledger.errors import LedgerError
-from ledger.zk.session import connect
-from ledger.zk.uri import MetadataUri
+from ledger.zookeeper.session import connect
+from ledger.zookeeper.uri import MetadataUri
 from rsm_demo.flights import Aircraft, Flight, read_flights, share_of
 from rsm_demo.speech import listen, say
 from rsm_spark.errors import RsmError
 from rsm_spark.log.chain_store import ChainStore
-from rsm_spark.store.client import MapClient
-
-__all__ = ["main"]
+from rsm_spark.map.client.client import MapClient
 
 _WAVE = 64
 _WAVES_IN_FLIGHT = 4
@@ -32,7 +30,7 @@ _PUT_S_MAX = 120.0
 
 
 class _Load:
-    """What all clients of this process have achieved."""
+    """Results of all clients of this process so far."""
 
     def __init__(self) -> None:
         self.acked_by_tail: collections.Counter[str] = collections.Counter()
@@ -40,11 +38,24 @@ class _Load:
         self.revision = 0
         self.failover_s: list[float] = []
         self._killed_at: float | None = None
+        self._begun = 0
+        self._ceiling = 0.0
+        self._raised = asyncio.Event()
 
     def on_message(self, message: dict[str, float]) -> None:
-        """Note a kill."""
+        """Note a kill, or how far the load may go."""
         if "killed_at" in message:
             self._killed_at = message["killed_at"]
+        if "up_to" in message:
+            self._ceiling = message["up_to"]
+            self._raised.set()
+
+    async def begin(self, count: int) -> None:
+        """Wait until the next flights may be put; the last wave may reach beyond the ceiling."""
+        while self._begun >= self._ceiling:
+            self._raised.clear()
+            await self._raised.wait()
+        self._begun += count
 
     def on_acked(self, wave: Sequence[Flight], begun_at: float, revisions: Sequence[int]) -> None:
         """Note a wave of puts that was acknowledged."""
@@ -65,16 +76,9 @@ async def main(metadata_uri: str, log_name: str, client_count: str, limit: str |
     shares: list[list[Flight]] = [[] for _ in range(int(client_count))]
     for flight in read_flights(int(limit) if limit else None):
         shares[share_of(flight.tail, len(shares))].append(flight)
-    load, go = _Load(), asyncio.Event()
-
-    def on_message(message: dict[str, float]) -> None:
-        load.on_message(message)
-        if message.get("go"):
-            go.set()
-
-    listening = listen(on_message)
+    load = _Load()
+    listening = listen(load.on_message)
     say({"ready": True, "total": sum(map(len, shares))})
-    await go.wait()
     loop = asyncio.get_running_loop()
     watching = loop.create_task(_watch_leader(load, metadata_uri, log_name))
     async with asyncio.TaskGroup() as group:
@@ -95,6 +99,7 @@ async def _run_client(load: _Load, share: Sequence[Flight], metadata_uri: str, l
         for first in range(0, len(share), _WAVE):
             wave = share[first : first + _WAVE]
             await room.acquire()
+            await load.begin(len(wave))
             items = [(flight.tail.encode(), accounts[flight.tail].add(flight)) for flight in wave]
             group.create_task(_put(load, client, wave, items, room))
 

@@ -14,11 +14,8 @@ import json
 import sys
 import zipfile
 
-__all__ = ["main"]
-
 
 def main(arguments: list[str]) -> None:
-    """Print the count."""
     with zipfile.ZipFile(arguments[0]) as archive:
         rows = list(csv.DictReader(io.StringIO(archive.read("flights.csv").decode())))
     for number, row in enumerate(rows):

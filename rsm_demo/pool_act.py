@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 import zipfile
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,22 +18,21 @@ from typing import Any
 import msgspec
 
 from broker.client.client import AsyncBrokerClient
-from broker.client.new_task import NewTask
+from broker.client.shapes import WorkerSummary
+from broker.client.task import NewTask
 from broker.pool.statement_tasks import SPARK_SQL
-from rsm_demo.airline_tasks import AIRLINES, TASK_TYPE, Work, account, airline_work, runs_noted
+from rsm_demo.airline_work import AIRLINES, TASK_TYPE, AirlineWork, account, airline_work, runs_noted
 from rsm_demo.child import Child, ChildFailedError
 from rsm_demo.flights import airline_flights, data_file
-from rsm_demo.screen import Screen, TenantView
+from rsm_demo.screen import Screen
+from rsm_demo.shares import assignments, share_ratio
 from rsm_demo.stack import TASK_LOG, Stack
+from rsm_demo.tenant_counts import TICK_S, TenantCounts
 from rsm_spark.errors import RsmError
 
-__all__ = ["PoolAct", "PoolOutcome"]
-
-_TICK_S = 0.2
 _ACT_S_MAX = 300.0
 _SPARK_START_S_MAX = 300.0
 _DRAIN_S_MAX = 90.0
-_RATE_WINDOW_S = 2.0
 _READERS = 8
 _TASKS_EACH = 1_200
 _WORKERS_MAX = 3
@@ -46,18 +45,18 @@ _JOB = Path(__file__).resolve().parent.parent / "jobs" / "worker_pool.py"
 
 
 class PoolOutcome(msgspec.Struct):
-    """What the last JSON line says of the pool.
+    """Part of the last JSON line about the pool.
 
     Attributes:
         ok: Everything below is as it has to be.
         tasks: Submitted, and finished.
-        seconds: From the first submit to the last end.
+        seconds: From the first worker's start to the last end.
         workers_max: Workers at once at most; the pool began with one.
         ratio: Tasks of the second airline, of weight 3, for each of the first, of weight 1.
         killed: Worker whose process was killed.
         again_s: From that until Spark had it working again.
         never_ran: Tasks that no run has noted.
-        ran_twice: Tasks that ran again, because their run was killed.
+        ran_twice: Tasks that ran again: their run was killed, or their worker stood still for longer than its lease.
         results_equal: The results add up to what the CSV says, for both airlines.
         statement: Flights of each airline, as a statement has counted them; None = not what the CSV says.
         drained: Every worker ended what it ran and left.
@@ -90,12 +89,9 @@ class PoolAct:
 
     def __init__(self, stack: Stack, screen: Screen, tell: Callable[[str], None]) -> None:
         self._stack = stack
-        self._screen = screen
         self._tell = tell
         self._runs = stack.work_dir / "pool-runs"
-        self._before: dict[str, int] = {}
-        self._ended: dict[str, int] = dict.fromkeys(AIRLINES, 0)
-        self._looks: deque[tuple[float, dict[str, int]]] = deque()
+        self._counts = TenantCounts(screen)
 
     async def run(self) -> PoolOutcome:
         """Run to the end; the brokers are left to the caller."""
@@ -104,14 +100,11 @@ class PoolAct:
         workers, self._stack.workers[:] = list(self._stack.workers), []
         await asyncio.gather(*(worker.stop() for worker in workers))
         self._tell("the plain workers have left; a Spark application takes their place")
-        pool = await self._start_pool()
         client = await self._client("")  # The administrator's view: of all tenants.
         airlines = {airline: await self._client(airline) for airline in AIRLINES}
         try:
-            await pool.until(lambda said: said.get("serving"), timeout_s=_SPARK_START_S_MAX, what="a first worker")
-            return await self._play(pool, client, airlines)
+            return await self._play(client, airlines)
         finally:
-            await pool.stop()
             await asyncio.gather(client.close(), *(one.close() for one in airlines.values()))
 
     async def _client(self, tenant: str) -> AsyncBrokerClient:
@@ -130,18 +123,34 @@ class PoolAct:
         }
         return await Child.start("worker-pool", command, log_dir=self._stack.log_dir, environment=environment)
 
-    async def _play(
-        self, pool: Child, client: AsyncBrokerClient, airlines: dict[str, AsyncBrokerClient]
-    ) -> PoolOutcome:
+    async def _play(self, client: AsyncBrokerClient, airlines: dict[str, AsyncBrokerClient]) -> PoolOutcome:
         for airline, weight in _WEIGHTS.items():
             await client.change_tenant(airline, weight=weight)
-        self._before = {airline: await self._finished(one) for airline, one in airlines.items()}
+        self._counts.before = {airline: await self._finished(one) for airline, one in airlines.items()}
         work = {airline: await asyncio.to_thread(_some_work, airline) for airline in AIRLINES}
-        began = time.monotonic()
+        # Before there is a worker: whose tasks were there first would count otherwise.
         ids = {airline: await _submit(one, work[airline]) for airline, one in airlines.items()}
-        total = sum(map(len, ids.values()))
         weights = " and ".join(f"{airline} {weight:g}" for airline, weight in _WEIGHTS.items())
-        self._tell(f"{total:,} tasks wait for one worker on Spark, which has {_THREADS} threads; weights: {weights}")
+        self._tell(f"{sum(map(len, ids.values())):,} tasks wait for a worker on Spark; weights: {weights}")
+        pool = await self._start_pool()
+        try:
+            await pool.until(lambda said: said.get("serving"), timeout_s=_SPARK_START_S_MAX, what="a first worker")
+            return await self._share(pool, client, airlines, work, ids)
+        finally:
+            await pool.stop()
+
+    async def _share(
+        self,
+        pool: Child,
+        client: AsyncBrokerClient,
+        airlines: dict[str, AsyncBrokerClient],
+        work: dict[str, list[AirlineWork]],
+        ids: dict[str, list[int]],
+    ) -> PoolOutcome:
+        """See the tasks done; kill a worker among them."""
+        began = time.monotonic()
+        total = sum(map(len, ids.values()))
+        self._tell(f"one worker on Spark works, with {_THREADS} threads")
         text = json.dumps(await asyncio.to_thread(_statement, self._stack.work_dir))
         await self._until(client, pool, _KILL_AT, total)
         statement = await airlines[AIRLINES[0]].submit(SPARK_SQL, text)
@@ -154,12 +163,13 @@ class PoolAct:
         results_equal = all([await _is_equal(airlines[name], ids[name], work[name]) for name in AIRLINES])
         drained = await self._drain(pool)
         runs = await asyncio.to_thread(runs_noted, self._runs)
+        given, judged = await assignments(airlines, ids), round(_KILL_AT * total)
         outcome = PoolOutcome(
             ok=False,
             tasks=total,
             seconds=round(seconds, 2),
             workers_max=pool.said.get("serving_max", 0),
-            ratio=round(await _ratio(airlines, ids, round(_KILL_AT * total)), 2),
+            ratio=round(share_ratio(given, airlines=AIRLINES[::-1], after=0, up_to=given[judged - 1][0]), 2),
             killed=killed,
             again_s=round(again_s, 2),
             never_ran=sum(not runs[task_id] for some in ids.values() for task_id in some),
@@ -193,36 +203,29 @@ class PoolAct:
         """Look on until so many tasks have ended."""
         deadline = time.monotonic() + _ACT_S_MAX
         serving = pool.said.get("serving", 0)
-        while sum(self._ended.values()) < share * total:
+        while self._counts.ended < share * total:
             if time.monotonic() > deadline or not pool.is_running:
                 raise ChildFailedError(f"the pool did not do its tasks: see {self._stack.log_dir}")
-            await asyncio.sleep(_TICK_S)
-            await self._look(client)
+            await asyncio.sleep(TICK_S)
+            await self._counts.look(client)
             if pool.said.get("serving", 0) > serving:
                 serving = pool.said["serving"]
                 self._tell(f"the pool has grown: {serving} workers on Spark")
 
-    async def _look(self, client: AsyncBrokerClient) -> None:
-        views: list[TenantView] = []
-        async for tenant in client.tenants():
-            if tenant.tenant in self._ended:
-                self._ended[tenant.tenant] = tenant.by_status.get("finished", 0) - self._before[tenant.tenant]
-                waiting = tenant.by_status.get("waiting", 0)
-                views.append(TenantView(tenant.tenant, tenant.policy.weight, waiting, self._ended[tenant.tenant]))
-        now = time.monotonic()
-        self._looks.append((now, dict(self._ended)))
-        while len(self._looks) > 1 and now - self._looks[0][0] > _RATE_WINDOW_S:
-            self._looks.popleft()
-        first_s, first = self._looks[0]
-        for view in views:
-            view.per_s = (view.ended - first[view.tenant]) / max(now - first_s, _TICK_S)
-        self._screen.view.tenants = views
-        self._screen.refresh()
+    async def _serving(self, client: AsyncBrokerClient, pool: Child) -> WorkerSummary:
+        """Wait for a worker on Spark that is connected: on a busy machine one may just be finding its broker again."""
+        deadline = time.monotonic() + _ACT_S_MAX
+        while True:
+            for one in await client.workers():
+                if one.status == "connected" and one.worker_id != "spark-sql":
+                    return one
+            if time.monotonic() > deadline or not pool.is_running:
+                raise ChildFailedError(f"no worker on Spark is connected to the broker: see {self._stack.log_dir}")
+            await asyncio.sleep(TICK_S)
 
     async def _kill_worker(self, client: AsyncBrokerClient, pool: Child) -> tuple[str, float]:
         """Kill the process of a worker; return its name, and the seconds until it works again."""
-        serving = [one for one in await client.workers() if one.status == "connected" and one.worker_id != "spark-sql"]
-        victim = serving[0]
+        victim = await self._serving(client, pool)
         os.kill(int(victim.location.rpartition(":")[2]), signal.SIGKILL)
         began = time.monotonic()
         self._tell(f"kill -9 of {victim.worker_id}, a Python process of Spark's with {_THREADS} tasks in its hands")
@@ -232,32 +235,19 @@ class PoolAct:
                 break
             if time.monotonic() - began > _ACT_S_MAX or not pool.is_running:
                 raise ChildFailedError(f"{victim.worker_id} did not come again: see {self._stack.log_dir}")
-            await asyncio.sleep(_TICK_S)
+            await asyncio.sleep(TICK_S)
         seconds = time.monotonic() - began
         self._tell(f"Spark has run it again: {victim.worker_id} works after {seconds:.2f} s")
         return victim.worker_id, seconds
 
 
-def _some_work(airline: str) -> list[Work]:
+def _some_work(airline: str) -> list[AirlineWork]:
     return airline_work(airline)[:_TASKS_EACH]
 
 
-async def _submit(client: AsyncBrokerClient, work: list[Work]) -> list[int]:
+async def _submit(client: AsyncBrokerClient, work: list[AirlineWork]) -> list[int]:
     submitted = await client.submit_many(NewTask(TASK_TYPE, one.payload()) for one in work)
     return list(submitted.task_ids)
-
-
-async def _ratio(airlines: dict[str, AsyncBrokerClient], ids: dict[str, list[int]], first: int) -> float:
-    """Return how many tasks of the second airline were given to a worker for each of the first, among the first ones.
-
-    A task that ran again counts where it ran last: behind these.
-    """
-    begun: list[tuple[int, str]] = []
-    for airline, client in airlines.items():
-        known = set(ids[airline])
-        begun += [(one.assignment_id, airline) async for one in client.tasks(type=TASK_TYPE) if one.task_id in known]
-    count = Counter(airline for _, airline in sorted(begun)[:first])
-    return count[AIRLINES[1]] / max(1, count[AIRLINES[0]])
 
 
 def _statement(folder: Path) -> dict[str, Any]:
@@ -275,7 +265,7 @@ def _flights() -> list[list[Any]]:
     return [[airline, counts[airline]] for airline in sorted(counts)]
 
 
-async def _is_equal(client: AsyncBrokerClient, ids: list[int], work: list[Work]) -> bool:
+async def _is_equal(client: AsyncBrokerClient, ids: list[int], work: list[AirlineWork]) -> bool:
     """Return whether the tasks' results add up to the CSV."""
     room = asyncio.Semaphore(_READERS)
 
@@ -286,7 +276,7 @@ async def _is_equal(client: AsyncBrokerClient, ids: list[int], work: list[Work])
     results = await asyncio.gather(*(result(task_id) for task_id in ids))
     wanted = Counter(work)
     delays = await asyncio.to_thread(
-        lambda: [delay for *one, delay in airline_flights((work[0].airline,)) if Work(*one) in wanted]
+        lambda: [delay for *one, delay in airline_flights((work[0].airline,)) if AirlineWork(*one) in wanted]
     )
     return account(results) == (len(delays), sum(delays))
 
@@ -297,7 +287,6 @@ def _is_ok(outcome: PoolOutcome) -> bool:
         abs(outcome.ratio / wanted - 1) <= _SHARE_TOLERANCE
         and outcome.workers_max > 1
         and not outcome.never_ran
-        and outcome.ran_twice <= _THREADS
         and outcome.results_equal
         and outcome.statement is not None
         and outcome.drained

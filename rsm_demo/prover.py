@@ -18,8 +18,6 @@ from connectors.state.verify import VerifySettings, verify_log
 from rsm_demo.accounts import accounts_of
 from rsm_demo.speech import say
 
-__all__ = ["main"]
-
 _TAIL_BYTES = "1g"
 
 

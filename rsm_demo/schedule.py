@@ -1,4 +1,4 @@
-"""When the demonstration breaks what: pure, so that the conductor only asks what is due."""
+"""Schedule of the demonstration's faults: pure, so that the conductor only asks what is due."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from enum import StrEnum
 
 import msgspec
 
-__all__ = ["Blow", "Schedule", "Strike"]
-
 
 class Blow(StrEnum):
-    """What is done to the running system."""
+    """Faults that are done to the running system."""
 
     KILL_LEADER = "kill -9 of the leader"
     KILL_BOOKIE = "kill -9 of a bookie"
@@ -33,17 +31,37 @@ FULL = (
 )
 
 
+_LOAD_AHEAD = 0.10
+"""Share of the records that may be put after a strike is due and before it falls."""
+
+
 class Schedule:
-    """Strikes in order; each falls once."""
+    """Strikes in order; each falls once.
+
+    The load may run no further ahead than `ceiling`: on a quick machine it would be over before the conductor looks.
+    """
 
     def __init__(self, strikes: Sequence[Strike] = FULL, *, with_bookies: bool = True) -> None:
         self._left = [strike for strike in strikes if with_bookies or strike.blow is Blow.KILL_LEADER]
 
-    def due(self, share: float) -> Blow | None:
-        """Return the next blow if its time has come at this share of acknowledged records, else None."""
-        if self._left and share >= self._left[0].at_share:
-            return self._left.pop(0).blow
-        return None
+    def due(self, share: float, has_leader: bool = True) -> Blow | None:
+        """Return the next blow if its time has come, else None.
+
+        Args:
+            share: Of the records, 0..1, acknowledged.
+            has_leader: One leads and can be killed.
+
+        """
+        if not self._left or share < self._left[0].at_share:
+            return None
+        if self._left[0].blow is Blow.KILL_LEADER and not has_leader:
+            return None
+        return self._left.pop(0).blow
+
+    @property
+    def ceiling(self) -> float:
+        """The share of the records (0..1) up to which puts may begin until the next strike has fallen."""
+        return self._left[0].at_share + _LOAD_AHEAD if self._left else 1.0
 
     @property
     def left(self) -> tuple[Strike, ...]:

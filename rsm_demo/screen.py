@@ -1,4 +1,4 @@
-"""What a person sees while the demonstration runs."""
+"""Screen of a person who watches the demonstration."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Screen", "TenantView", "View"]
-
 _EVENTS_SHOWN = 9
 _PLAIN_LINE_EVERY_S = 5.0
 
 
-class TenantView(msgspec.Struct):
+class TenantLine(msgspec.Struct):
     """A tenant of the task broker at one moment."""
 
     tenant: str
@@ -45,7 +43,7 @@ class View(msgspec.Struct):
     follower_lag: int | None = None
     spark_lag: int | None = None
     delta_lag: int | None = None
-    tenants: list[TenantView] = []
+    tenants: list[TenantLine] = []
 
 
 class Screen:
@@ -127,7 +125,7 @@ class Screen:
         return Panel(Group(*parts, Text(), events), title="rsm demo", width=100)
 
 
-def _tenants(tenants: Sequence[TenantView]) -> Table:
+def _tenants(tenants: Sequence[TenantLine]) -> Table:
     """Return a bar for each tenant's tasks a second."""
     table = Table.grid(padding=(0, 2))
     most = max(1.0, *(one.per_s for one in tenants))

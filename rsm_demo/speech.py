@@ -8,8 +8,6 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["listen", "say"]
-
 
 def say(message: Mapping[str, Any]) -> None:
     """Write one line to standard output."""

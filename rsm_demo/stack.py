@@ -9,8 +9,7 @@ from pathlib import Path
 from ledger.dev.cluster import DevCluster
 from rsm_demo.child import Child
 from rsm_spark.errors import RsmError
-
-__all__ = ["BROKERS", "LOG", "TASK_LOG", "WORKERS", "WORKER_THREADS", "Stack"]
+from rsm_spark.log.key_file import new_key, write_key_file
 
 LOG = "flights"
 TASK_LOG = "airline-tasks"
@@ -18,7 +17,7 @@ BROKERS = ("b1", "b2")
 WORKERS = ("w1", "w2", "w3")
 WORKER_THREADS = 4
 _REPLICAS = ("r1", "r2", "r3")
-_READY_S = 60.0
+_READY_S = 300.0
 _MATERIALIZE = Path(__file__).resolve().parent.parent / "jobs" / "materialize.py"
 
 
@@ -42,10 +41,11 @@ class Stack:
         self.cluster: DevCluster | None = None if metadata_uri else DevCluster(work_dir / "cluster")
         self._metadata_uri = metadata_uri
         self._others: list[Child] = []
+        self._log_key = work_dir / "keys" / "log.key"
 
     @property
     def metadata_uri(self) -> str:
-        """Where everybody meets."""
+        """Address of the metadata store."""
         if self._metadata_uri is not None:
             return self._metadata_uri
         assert self.cluster is not None
@@ -54,27 +54,31 @@ class Stack:
     async def start(self) -> None:
         """Start bookies (unless they exist) and replicas; return when a replica can be asked."""
         self.log_dir.mkdir(parents=True, exist_ok=True)
+        if not self._log_key.exists():
+            write_key_file(self._log_key, [new_key()], replace=False)
         if self.cluster is not None:
             await asyncio.to_thread(self.cluster.start)
         await asyncio.gather(*(self.start_replica(name) for name in _REPLICAS))
 
     async def start_replica(self, name: str) -> None:
         """Start a replica on its own data; return when it serves."""
-        command = [sys.executable, "-m", "rsm_spark", "store", "run", "--json", "--log", LOG, "--port", "0"]
+        command = [sys.executable, "-P", "-m", "rsm_spark", "store", "run", "--json", "--log", LOG, "--port", "0"]
         command += ["--metadata-uri", self.metadata_uri, "--replica-id", name, "--bookies", "3/3/2"]
-        command += ["--data-dir", str(self.work_dir / "replicas" / name)]
+        command += ["--data-dir", str(self.work_dir / "replicas" / name), "--log-key", str(self._log_key)]
         child = await Child.start(name, command, log_dir=self.log_dir)
         self.replicas[name] = child
         await child.until(lambda said: said.get("ready"), timeout_s=_READY_S, what="serving")
 
     async def start_loader(self, *, client_count: int, limit: int | None) -> Child:
         """Start the loader; it waits to be told to go."""
-        command = [sys.executable, "-m", "rsm_demo.loader", self.metadata_uri, LOG, str(client_count)]
+        command = [sys.executable, "-P", "-m", "rsm_demo.loader", self.metadata_uri, LOG, str(client_count)]
         return await self._start_other("loader", command + ([str(limit)] if limit else []))
 
     async def start_follower(self) -> Child:
         """Start the Python follower, which tails the log from its first record."""
-        return await self._start_other("follower", [sys.executable, "-m", "rsm_demo.follower", self.metadata_uri, LOG])
+        return await self._start_other(
+            "follower", [sys.executable, "-P", "-m", "rsm_demo.follower", self.metadata_uri, LOG]
+        )
 
     async def start_materializer(self) -> Child:
         """Start the Spark job that keeps a Delta table equal to the map."""
@@ -86,9 +90,9 @@ class Stack:
 
     async def start_broker(self, name: str) -> None:
         """Start a task broker on its own data; return when it serves."""
-        command = [sys.executable, "-m", "rsm_spark", "broker", "run", "--json", "--log", TASK_LOG, "--port", "0"]
+        command = [sys.executable, "-P", "-m", "rsm_spark", "broker", "run", "--json", "--log", TASK_LOG, "--port", "0"]
         command += ["--http-port", "0", "--metadata-uri", self.metadata_uri, "--replica-id", name, "--bookies", "3/3/2"]
-        command += ["--data-dir", str(self.work_dir / "brokers" / name)]
+        command += ["--data-dir", str(self.work_dir / "brokers" / name), "--log-key", str(self._log_key)]
         child = await Child.start(name, command, log_dir=self.log_dir)
         self.brokers[name] = child
         await child.until(lambda said: said.get("ready"), timeout_s=_READY_S, what="serving")
@@ -97,7 +101,7 @@ class Stack:
         """Start the workers; return when each has a broker."""
         self.runs.mkdir(exist_ok=True)
         for name in WORKERS:
-            command = [sys.executable, "-m", "rsm_spark", "worker", "run", "--json", "--log", TASK_LOG]
+            command = [sys.executable, "-P", "-m", "rsm_spark", "worker", "run", "--json", "--log", TASK_LOG]
             command += ["--metadata-uri", self.metadata_uri, "--worker-id", name, "--threads", str(WORKER_THREADS)]
             command += ["--executor", "asyncio", "--tasks", "rsm_demo.airline_tasks"]
             environment = {"RSM_DEMO_RUNS": str(self.runs)}

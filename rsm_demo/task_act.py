@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable
 
 import msgspec
 
 from broker.client.client import AsyncBrokerClient
-from broker.client.new_task import NewTask
-from rsm_demo.airline_tasks import AIRLINES, TASK_TYPE, account, airline_work, runs_noted
+from broker.client.task import NewTask
+from rsm_demo.airline_work import AIRLINES, TASK_TYPE, account, airline_work, runs_noted
 from rsm_demo.child import ChildFailedError
 from rsm_demo.flights import airline_flights
-from rsm_demo.screen import Screen, TenantView
+from rsm_demo.screen import Screen
+from rsm_demo.shares import assignments, newest_assignment, share_ratio
 from rsm_demo.stack import BROKERS, TASK_LOG, WORKER_THREADS, WORKERS, Stack
+from rsm_demo.tenant_counts import TICK_S, TenantCounts
 
-__all__ = ["TaskAct", "TaskOutcome"]
-
-_TICK_S = 0.2
-_RATE_WINDOW_S = 2.0
 _ACT_S_MAX = 300.0
 _READERS = 8
 _CHANGE_AT = 0.25
@@ -30,13 +27,13 @@ _SHARE_TOLERANCE = 0.25
 
 
 class TaskOutcome(msgspec.Struct):
-    """What the last JSON line says of the tasks.
+    """Part of the last JSON line about the tasks.
 
     Attributes:
         ok: Everything below is as it has to be.
         tasks: Submitted, and finished.
-        seconds: From the first submit to the last end.
-        ratio_before: Tasks of the first airline for each of the second, at equal weights.
+        seconds: From the last worker's start to the last end.
+        ratio_before: Tasks of the first airline that workers were given for each of the second, at equal weights.
         ratio_after: The same once the first has weight 3.
         failover_s: From the kill of the leading broker to the next end that anybody can see.
         never_ran: Tasks that no run has noted.
@@ -68,16 +65,13 @@ class TaskAct:
 
     def __init__(self, stack: Stack, screen: Screen, tell: Callable[[str], None]) -> None:
         self._stack = stack
-        self._screen = screen
         self._tell = tell
-        self._ended: dict[str, int] = dict.fromkeys(AIRLINES, 0)
-        self._looks: deque[tuple[float, dict[str, int]]] = deque()
+        self._counts = TenantCounts(screen)
 
     async def run(self) -> TaskOutcome:
         """Run to the end; the processes are left to the caller."""
-        self._tell(f"starting {len(BROKERS)} task brokers and {len(WORKERS)} workers of {WORKER_THREADS} threads")
+        self._tell(f"starting {len(BROKERS)} task brokers")
         await asyncio.gather(*(self._stack.start_broker(name) for name in BROKERS))
-        await self._stack.start_workers()
         client = await self._client("")  # The administrator's view: of all tenants.
         others = {airline: await self._client(airline) for airline in AIRLINES}
         try:
@@ -89,16 +83,20 @@ class TaskAct:
         return await AsyncBrokerClient.connect(metadata_uri=self._stack.metadata_uri, log=TASK_LOG, tenant=tenant)
 
     async def _play(self, client: AsyncBrokerClient, tenants: dict[str, AsyncBrokerClient]) -> TaskOutcome:
-        began = time.monotonic()
         ids = dict(zip(tenants, await asyncio.gather(*map(self._submit, tenants, tenants.values())), strict=True))
         total = sum(map(len, ids.values()))
         self._tell(f"{total:,} tasks of {len(AIRLINES)} airlines are submitted, their weights are equal")
+        # The workers come now: whose tasks were there first would count otherwise.
+        self._tell(f"starting {len(WORKERS)} workers of {WORKER_THREADS} threads")
+        await self._stack.start_workers()
+        began = time.monotonic()
         await self._until(client, _CHANGE_AT, total)
-        first = dict(self._ended)
+        first = await newest_assignment(tenants)
         await client.change_tenant(_FAVOURED, weight=_WEIGHT)
         self._tell(f"live: {_FAVOURED} has weight {_WEIGHT:g} from now on, for tasks that wait already too")
+        second = await newest_assignment(tenants)
         await self._until(client, _KILL_AT, total)
-        second = dict(self._ended)
+        third = await newest_assignment(tenants)
         failover_s = await self._kill_leader(client)
         await self._until(client, 1.0, total)
         seconds = time.monotonic() - began
@@ -106,7 +104,11 @@ class TaskAct:
         results_equal = await self._check_results(ids, tenants)
         runs = await asyncio.to_thread(runs_noted, self._stack.runs)
         never = sum(not runs[task_id] for some in ids.values() for task_id in some)
-        before, after = _ratio(dict.fromkeys(AIRLINES, 0), first), _ratio(first, second)
+        given = await assignments(tenants, ids)
+        before, after = (
+            share_ratio(given, airlines=AIRLINES, after=begin, up_to=end)
+            for begin, end in ((0, first), (second, third))
+        )
         fair = all(abs(ratio / wanted - 1) <= _SHARE_TOLERANCE for ratio, wanted in ((before, 1.0), (after, _WEIGHT)))
         return TaskOutcome(
             ok=fair and not never and results_equal,
@@ -128,28 +130,11 @@ class TaskAct:
     async def _until(self, client: AsyncBrokerClient, share: float, total: int) -> None:
         """Look on until so many tasks have ended."""
         deadline = time.monotonic() + _ACT_S_MAX
-        while sum(self._ended.values()) < share * total:
+        while self._counts.ended < share * total:
             if time.monotonic() > deadline:
                 raise ChildFailedError(f"the tasks took longer than {_ACT_S_MAX:.0f} s: see {self._stack.log_dir}")
-            await asyncio.sleep(_TICK_S)
-            await self._look(client)
-
-    async def _look(self, client: AsyncBrokerClient) -> None:
-        views: list[TenantView] = []
-        async for tenant in client.tenants():
-            if tenant.tenant in self._ended:
-                self._ended[tenant.tenant] = tenant.by_status.get("finished", 0)
-                waiting = tenant.by_status.get("waiting", 0)
-                views.append(TenantView(tenant.tenant, tenant.policy.weight, waiting, self._ended[tenant.tenant]))
-        now = time.monotonic()
-        self._looks.append((now, dict(self._ended)))
-        while len(self._looks) > 1 and now - self._looks[0][0] > _RATE_WINDOW_S:
-            self._looks.popleft()
-        first_s, first = self._looks[0]
-        for view in views:
-            view.per_s = (view.ended - first[view.tenant]) / max(now - first_s, _TICK_S)
-        self._screen.view.tenants = views
-        self._screen.refresh()
+            await asyncio.sleep(TICK_S)
+            await self._counts.look(client)
 
     async def _kill_leader(self, client: AsyncBrokerClient) -> float:
         """Kill the leading broker; return the seconds until an end after it is seen, and start it again."""
@@ -157,11 +142,11 @@ class TaskAct:
         self._stack.brokers[leader].kill()
         killed_at = time.monotonic()
         self._tell(f"kill -9 of the leading broker, {leader}")
-        ended = sum(self._ended.values())
+        ended = self._counts.ended
         seen = ended
         while seen <= ended + len(WORKERS) * WORKER_THREADS:  # Those that ran when it died are reported to the next.
-            await self._look(client)
-            seen = sum(self._ended.values())
+            await self._counts.look(client)
+            seen = self._counts.ended
             if time.monotonic() - killed_at > _ACT_S_MAX:
                 raise ChildFailedError(f"no task ended after {leader} was killed: see {self._stack.log_dir}")
         seconds = time.monotonic() - killed_at
@@ -184,9 +169,3 @@ class TaskAct:
             if account(results) != (len(plain), sum(plain)):
                 return False
         return True
-
-
-def _ratio(first: dict[str, int], last: dict[str, int]) -> float:
-    """Return how many tasks of the first airline ended between two looks for each of the second."""
-    one, other = (last[airline] - first[airline] for airline in AIRLINES)
-    return one / max(1, other)

@@ -7,13 +7,11 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Answers", "Difference", "compare"]
-
 Account = tuple[str, int, int, int]
-"""Where it is, flights, cancelled, delay minutes."""
+"""Airline, flights, cancelled, delay minutes."""
 
 
-class Difference(msgspec.Struct, frozen=True):
+class RowDifference(msgspec.Struct, frozen=True):
     """A row that is not the same everywhere; None = no such row."""
 
     tail: str
@@ -47,14 +45,14 @@ class Answers(msgspec.Struct, frozen=True):
         }
 
 
-def compare(answers: Answers) -> list[Difference]:
+def compare(answers: Answers) -> list[RowDifference]:
     """Return every row on which the sources differ, by tail number."""
     tails = sorted({tail for rows in answers.by_source.values() for tail in rows})
     differences = []
     for tail in tails:
         seen = {name: rows.get(tail) for name, rows in answers.by_source.items()}
         if len(set(seen.values())) > 1:
-            differences.append(Difference(tail, seen))
+            differences.append(RowDifference(tail, seen))
     return differences
 
 

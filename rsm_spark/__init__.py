@@ -11,8 +11,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from rsm_spark.own_packages import check_own_packages
+
+check_own_packages("ledger")
+
 if TYPE_CHECKING:
-    from rsm_spark.client import Reply, ServiceClient
+    from rsm_spark.client.service_client import Reply, ServiceClient
     from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, Query
     from rsm_spark.core.freshness import LINEARIZABLE, STALE, Freshness, at_least, bounded
     from rsm_spark.core.machine import (
@@ -30,12 +34,12 @@ if TYPE_CHECKING:
     )
     from rsm_spark.core.position import LogPosition
     from rsm_spark.core.table_machine import TableMachine, delete, note, upsert
+    from rsm_spark.map.client.client import MapClient
     from rsm_spark.runtime.replica import Replica
     from rsm_spark.runtime.settings import ReplicaSettings
-    from rsm_spark.runtime.status import ReplicaStatus, Role
-    from rsm_spark.service import serve, wait_for_signal
-    from rsm_spark.store.client import MapClient
-    from rsm_spark.store.service import StoreService, StoreSettings
+    from rsm_spark.runtime.status import ReplicaRole, ReplicaStatus
+    from rsm_spark.server.replica_server import StoreService, StoreSettings
+    from rsm_spark.server.serve import serve, wait_for_signal
 
 __all__ = [
     "LINEARIZABLE",
@@ -58,7 +62,7 @@ __all__ = [
     "ReplicaSettings",
     "ReplicaStatus",
     "Reply",
-    "Role",
+    "ReplicaRole",
     "Row",
     "RowChange",
     "ServiceClient",
@@ -78,7 +82,7 @@ __all__ = [
 ]
 
 _PLACES = {
-    "client": ("Reply", "ServiceClient"),
+    "client.service_client": ("Reply", "ServiceClient"),
     "core.commands": ("Answer", "AnswerStatus", "Command", "OpenSession", "Query"),
     "core.freshness": ("LINEARIZABLE", "STALE", "Freshness", "at_least", "bounded"),
     "core.machine": (
@@ -89,10 +93,10 @@ _PLACES = {
     "core.table_machine": ("TableMachine", "delete", "note", "upsert"),
     "runtime.replica": ("Replica",),
     "runtime.settings": ("ReplicaSettings",),
-    "runtime.status": ("ReplicaStatus", "Role"),
-    "service": ("serve", "wait_for_signal"),
-    "store.client": ("MapClient",),
-    "store.service": ("StoreService", "StoreSettings"),
+    "runtime.status": ("ReplicaStatus", "ReplicaRole"),
+    "server.serve": ("serve", "wait_for_signal"),
+    "map.client.client": ("MapClient",),
+    "server.replica_server": ("StoreService", "StoreSettings"),
 }  # fmt: skip
 _MODULES = {name: f"{__name__}.{module}" for module, names in _PLACES.items() for name in names}
 

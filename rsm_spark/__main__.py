@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from rsm_spark.cli import main
-
-__all__: list[str] = []
+from rsm_spark.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -5,11 +5,9 @@
     * `InvalidDescriptionError`  a machine's description of itself contradicts itself
     * `NotLeaderError`           this replica does not lead; the command was certainly not applied
     * `OutcomeUnknownError`      the command may or may not have been applied
-    * `SessionExpiredError`      the session is unknown or expired; the command was not executed
-    * `SequenceGapError`         a command came before its predecessor in the session
     * `WrongLogError`            a message came to a replica of another log
     * `ConnectionLostError`      a replica cannot be reached, or broke off; what was sent may have been executed
-        * `AccessDeniedError`    a replica refuses this caller: the token is missing or is another one
+        * `AccessDeniedError`    a replica refuses this caller: its token is missing or not known, or it may not do this
     * `OverloadedError`          the queues are full; the command was not executed
     * `TooStaleError`            the replica's state is not new enough for the read
     * `NotReadyError`            the replica has no whole state to read now: it installs a snapshot
@@ -18,6 +16,7 @@
         * `NoSuchLogError`       there is no log of this name
         * `CorruptLogError`      an entry or the chain is not what its place demands: the replica stops
         * `ForkedLogError`       the entry does not continue this state's prefix hash: another log's history
+        * `MachineVersionError` a newer version of the machine has described the log: upgrade this replica
         * `StateDivergedError` the state differs from the leader's at the same revision: the replica stops
         * `MissingLogError`      entries that are needed have been trimmed; names the range
         * `ChainConflictError`   the chain was written by somebody else: this leader is deposed
@@ -38,6 +37,7 @@ __all__ = [
     "InvalidCommandError",
     "InvalidDescriptionError",
     "LogError",
+    "MachineVersionError",
     "MissingLogError",
     "NoLeaderError",
     "NoSuchLogError",
@@ -46,8 +46,6 @@ __all__ = [
     "OutcomeUnknownError",
     "OverloadedError",
     "RsmError",
-    "SequenceGapError",
-    "SessionExpiredError",
     "SnapshotError",
     "SnapshotGoneError",
     "StateDivergedError",
@@ -85,14 +83,6 @@ class OutcomeUnknownError(RsmError):
     """The command may or may not have been applied, and this client cannot learn which."""
 
 
-class SessionExpiredError(RsmError):
-    """The session is unknown or expired; the command was not executed."""
-
-
-class SequenceGapError(RsmError):
-    """A command came before its predecessor in the session; it was not executed."""
-
-
 class WrongLogError(RsmError):
     """A message came to a replica of another log: an address that was used again."""
 
@@ -102,7 +92,7 @@ class ConnectionLostError(RsmError):
 
 
 class AccessDeniedError(ConnectionLostError):
-    """A replica refuses this caller: the cluster's token is missing or is another one. Nothing was executed."""
+    """A replica refuses this caller: its token is missing or not known, or it may not do this. Nothing was executed."""
 
 
 class OverloadedError(RsmError):
@@ -140,6 +130,10 @@ class NoSuchLogError(LogError):
 
 class CorruptLogError(LogError):
     """An entry or the chain is not what its place demands: the replica stops and keeps its evidence."""
+
+
+class MachineVersionError(LogError):
+    """A newer version of the machine has described the log: start the replica with that version."""
 
 
 class ForkedLogError(LogError):

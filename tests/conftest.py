@@ -1,4 +1,4 @@
-"""Fixtures that start the real thing: ZooKeeper and bookies as processes, once a test process."""
+"""Fixtures that start the real thing, ZooKeeper and bookies as processes, and the sets of tests (`tests.sets`)."""
 
 from __future__ import annotations
 
@@ -7,32 +7,52 @@ import itertools
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from ledger.dev import DevCluster
 from ledger.dev.process import is_alive
+from tests import sets
 
+settings.register_profile("tests", deadline=None)
+settings.load_profile("tests")
+"""How long an example takes is no fault of the code: no test fails by a clock."""
+gc.set_threshold(20_000, 20, 50)
+"""Looking for cycles ten times as seldom as by default spares a tenth of the time of properties and most of that of
+parsing: what tests make is thrown away whole."""
+os.umask(0o077)
+"""Tests write keys, tokens and passwords as their owners would: files that others may read are refused."""
 _counter = itertools.count(1)
 
-_LONGEST = (
-    "sim/test_ledger_sim.py",
-    "e2e/test_demo.py",
-    "sim/test_replica_sim.py",
-    "spark/test_kill_points.py",
-    "spark/test_worker_pool.py",
-    "spark/test_materialize.py",
-    "spark/test_stream.py",
-    "sim/test_map_sim.py",
-    "sim/test_broker_sim.py",
-    "integration/test_broker_torture.py",
-)
-"""Files that take longest, in this order: what begins last should not end last."""
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    sets.add_options(parser)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    places = {name: place for place, name in enumerate(_LONGEST)}
-    items.sort(key=lambda item: places.get("/".join(item.path.parts[-2:]), len(places)))
+def pytest_configure(config: pytest.Config) -> None:
+    sets.configure(config)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return True if sets.is_left_out(collection_path, config) else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    chosen = sets.select(items, config)
+    kept = set(map(id, chosen))
+    left_out = [item for item in items if id(item) not in kept]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+    items[:] = chosen
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return sets.Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="module", autouse=True)

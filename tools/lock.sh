@@ -7,5 +7,5 @@ cd "$(dirname "$0")/.."
 CACHE="${RSM_CACHE_DIR:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/rsm-spark}"
 UV="$CACHE/uv-$(sha256sum tools/uv.lock | cut -c 1-12)/bin/uv"
 
-"$UV" pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
+"$UV" pip compile pyproject.toml --all-extras --group dev --group docs --universal --python-version 3.11 \
   --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --quiet --output-file requirements.lock "$@"

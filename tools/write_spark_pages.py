@@ -16,9 +16,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from connectors.spark import schema
-from connectors.spark.option_table import OPTIONS, OptionInfo
-from connectors.spark.schema import RowColumn
+from connectors.source import schema
+from connectors.source.option_table import OPTIONS, OptionInfo
+from connectors.source.schema import RowColumn
 from connectors.spark_settings import SPARK_SETTINGS, When, defaults_file
 from connectors.state.option_table import STATE_OPTION_TABLE
 from connectors.state.rows import ROWS_DDL
@@ -27,8 +27,8 @@ _ROOT = Path(__file__).resolve().parents[1]
 _HEAD = """\
 # Options and columns of the sources `ledger` and `ledger_state`
 
-Written by `make conf` from the code: `option_table.py` of `connectors/spark` and of `connectors/state`,
-`connectors/spark/schema.py`, `connectors/state/rows.py` and `connectors/spark_settings.py`. What the sources are for
+Written by `make conf` from the code: `option_table.py` of `connectors/source` and of `connectors/state`,
+`connectors/source/schema.py`, `connectors/state/rows.py` and `connectors/spark_settings.py`. What the sources are for
 and what they promise is told in [spark.md](spark.md).
 
 Names of options are taken in any case, as Spark takes them; an unknown one is an error that names the nearest right
@@ -116,7 +116,7 @@ def _columns() -> Iterator[str]:
     for rows, columns in _ROWS.items():
         lacking = [column.name for column in columns if not re.search(rf"\b{column.name}\b", told[rows])]
         if lacking:
-            raise SystemExit(f"connectors/spark/schema.py does not tell what {', '.join(lacking)} of rows={rows} are")
+            raise SystemExit(f"connectors/source/schema.py does not tell what {', '.join(lacking)} of rows={rows} are")
         yield f"\n### `rows={rows}`\n\n{told[rows]}\n\n```\n{_ddl(columns)}\n```\n"
 
 

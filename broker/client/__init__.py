@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from broker.client.blocking import BrokerClient
     from broker.client.client import AsyncBrokerClient
     from broker.client.executor import BrokerExecutor
-    from broker.client.new_task import NewTask
+    from broker.client.task import NewTask
 
 __all__ = ["AsyncBrokerClient", "BrokerClient", "BrokerExecutor", "NewTask"]
 
@@ -20,7 +20,7 @@ _MODULES = {
     "AsyncBrokerClient": "broker.client.client",
     "BrokerClient": "broker.client.blocking",
     "BrokerExecutor": "broker.client.executor",
-    "NewTask": "broker.client.new_task",
+    "NewTask": "broker.client.task",
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +12,21 @@ from broker.client.calls import BrokerCalls, Request, path_of
 from broker.client.code_archive import pack_code
 from broker.client.errors import NotFoundError
 from broker.client.shapes import (
+    BrokerStatus,
     Code,
     Limits,
     Overview,
     Slot,
-    Status,
     Tenant,
     Transaction,
-    Worker,
+    WorkerSummary,
 )
-from broker.core.policies import TenantPolicy
+from broker.machine.policies import TenantPolicy
 from ledger.errors import UsageError
-
-__all__ = ["AdminCalls"]
 
 
 class _Workers(msgspec.Struct, frozen=True):
-    workers: list[Worker]
+    workers: list[WorkerSummary]
 
 
 class _Tenants(msgspec.Struct, frozen=True):
@@ -70,9 +68,9 @@ class AdminCalls:
 
     # ---- the broker
 
-    async def status(self) -> Status:
+    async def status(self) -> BrokerStatus:
         """Return what the broker in use says of itself."""
-        status: Status = await self._ask("status", kind=Status)
+        status: BrokerStatus = await self._ask("status", kind=BrokerStatus)
         return status
 
     async def overview(self) -> Overview:
@@ -80,7 +78,7 @@ class AdminCalls:
         overview: Overview = await self._ask("overview", kind=Overview)
         return overview
 
-    async def workers(self) -> list[Worker]:
+    async def workers(self) -> list[WorkerSummary]:
         """Return all workers, by id."""
         answer: _Workers = await self._ask("workers", kind=_Workers)
         return answer.workers
@@ -207,18 +205,28 @@ class AdminCalls:
         answer: _Codes = await self._ask("code", kind=_Codes)
         return answer.codes
 
-    async def deploy_code(self, path: Path | str, *, name: str = "", ttl_s: float = 0.0) -> str:
+    async def deploy_code(
+        self,
+        path: Path | str,
+        *,
+        entries: Sequence[str] = (),
+        network: bool = False,
+        name: str = "",
+        ttl_s: float = 0.0,
+    ) -> str:
         """Pack a folder, package or module and keep it at the broker; return its name, for `NewTask.code`.
 
         The same files have the same name, so that deploying them again changes nothing.
 
         Args:
-            path: See `broker.client.code_archive.pack_code`.
+            path: See `broker.client.code_archive.pack_code`, as for the next two.
+            entries: What tasks may call, as "module:function"; none = the folder's `rsm-pool.toml` says so.
+            network: With `entries`: whether the code needs the network.
             name: Instead of one made of the path and the content; the same name with other content is refused.
             ttl_s: Removed when it is so old and no task that has not ended needs it; 0 = never.
 
         """
-        archive = pack_code(path)
+        archive = pack_code(path, entries=entries, network=network)
         return await self.put_code(name or archive.name, archive.content, ttl_s=ttl_s)
 
     async def put_code(self, name: str, archive: bytes, *, ttl_s: float = 0.0) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, TypeVar
@@ -18,13 +19,13 @@ import msgspec
 
 from broker.client.directory import BrokerDirectory
 from broker.client.errors import BadAnswerError, BrokerUnavailableError, refusal
-from broker.client.http_connections import ConnectionPool, NotSentError, Response
+from broker.client.http_connections import HttpConnectionPool, NotSentError, Response
 from broker.client.http_wire import Head, Origin, parse_origin
 from broker.client.shapes import Problem
+from broker.client.token_file import ShownToken
 from ledger.errors import UsageError
+from ledger.tls import is_loopback
 from rsm_spark.errors import OutcomeUnknownError
-
-__all__ = ["API", "BrokerCalls", "Request", "path_of"]
 
 API = "/api/v1"
 Answer = TypeVar("Answer")
@@ -33,7 +34,7 @@ _ATTEMPT_S_MAX = 10.0
 """One broker may take so long, on top of what it was asked to wait: a stopped one is not waited for until the end."""
 _BACKOFF_S = (0.05, 1.0)
 _REDIRECTS_MAX = 5
-"""In a row without a pause: brokers that name each other are asked again more slowly."""
+"""Redirections in a row without a pause: brokers that name each other are asked again more slowly."""
 
 
 def path_of(*parts: object) -> str:
@@ -42,7 +43,7 @@ def path_of(*parts: object) -> str:
 
 
 class Request(NamedTuple):
-    """What is asked.
+    """Request to a broker.
 
     Attributes:
         method: Of HTTP.
@@ -75,7 +76,7 @@ class Request(NamedTuple):
 
 
 class _Trouble:
-    """What happened to a call so far."""
+    """Failures of a call so far."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -91,15 +92,23 @@ class BrokerCalls:
         directory: Which there are.
         headers: Of every request: token, tenant.
         tls: For https; None = as the system trusts.
+        token: Shown by every request, in the place of one in the headers.
 
     """
 
     def __init__(
-        self, directory: BrokerDirectory, headers: Mapping[str, str], *, tls: ssl.SSLContext | None = None
+        self,
+        directory: BrokerDirectory,
+        headers: Mapping[str, str],
+        *,
+        tls: ssl.SSLContext | None = None,
+        token: ShownToken | None = None,
     ) -> None:
         self._directory = directory
         self._headers = dict(headers)
-        self._pool = ConnectionPool(tls)
+        self._token = token
+        self._is_tls = tls is not None
+        self._pool = HttpConnectionPool(tls)
         self._origin: Origin | None = None
         # Those not tried yet since the last look at the directory.
         self._candidates: list[Origin] = []
@@ -136,12 +145,12 @@ class BrokerCalls:
         if request.key:
             headers["Idempotency-Key"] = request.key
         trouble = _Trouble()
+        due_s = asyncio.get_running_loop().time() + timeout_s
         try:
-            async with asyncio.timeout(timeout_s):
-                while True:
-                    response = await self._attempt(request, headers, body, trouble)
-                    if response is not None:
-                        return response
+            while True:
+                response = await self._attempt(request, headers, body, trouble, due_s)
+                if response is not None:
+                    return response
         except TimeoutError:
             raise self._too_late(request, timeout_s, trouble) from None
 
@@ -151,6 +160,12 @@ class BrokerCalls:
             headers.pop("X-Tenant", None)
         return headers
 
+    def _shown(self, headers: Mapping[str, str]) -> Mapping[str, str]:
+        """Return headers with the token as it is now: a call may outlive the one that it began with."""
+        if self._token is None:
+            return headers
+        return {**headers, "Authorization": f"Bearer {self._token.look(time.monotonic())}"}
+
     def _too_late(self, request: Request, timeout_s: float, trouble: _Trouble) -> Exception:
         asked = f"{request.method} {request.path}: not answered within {timeout_s:g} s"
         text = f"{asked}: {trouble.text or 'the last broker asked is silent'}"
@@ -159,32 +174,52 @@ class BrokerCalls:
         return BrokerUnavailableError(text)
 
     async def _attempt(
-        self, request: Request, headers: Mapping[str, str], body: bytes | None, trouble: _Trouble
+        self, request: Request, headers: Mapping[str, str], body: bytes | None, trouble: _Trouble, due_s: float
     ) -> Response | None:
-        """Ask one broker; None = ask another one."""
-        origin = self._origin or await self._next(trouble)
+        """Ask one broker; None = ask another one.
+
+        Raises:
+            TimeoutError: The call's time is up.
+
+        """
+        origin = self._origin
         if origin is None:
-            return None
+            async with asyncio.timeout_at(due_s):
+                origin = await self._next(trouble)
+            if origin is None:
+                return None
         had_arrived, trouble.may_have_arrived = trouble.may_have_arrived, True
+        loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(_ATTEMPT_S_MAX + request.wait_s):
-                response = await self._pool.request(origin, request.method, request.target, headers, body)
-        except NotSentError as error:
-            trouble.may_have_arrived = had_arrived
-            await self._leave(origin, str(error), trouble)
-            return None
-        except (OSError, EOFError, TimeoutError) as error:
-            if not request.is_repeatable:
-                raise OutcomeUnknownError(
-                    f"{request.method} {request.path}: {origin} broke off ({type(error).__name__}); it may have been "
-                    "carried out: read before you ask again"
-                ) from error
-            await self._leave(origin, f"{origin} broke off: {type(error).__name__}", trouble)
+            # One timer for attempt and call: the usual call has one attempt.
+            async with asyncio.timeout_at(min(due_s, loop.time() + _ATTEMPT_S_MAX + request.wait_s)):
+                response = await self._pool.request(origin, request.method, request.target, self._shown(headers), body)
+        except (OSError, EOFError) as error:  # TimeoutError is one of them.
+            if isinstance(error, TimeoutError) and loop.time() >= due_s:
+                raise
+            async with asyncio.timeout_at(due_s):
+                await self._broken(request, origin, error, trouble, had_arrived=had_arrived)
             return None
         if response.head.status < 300:
             return response
-        await self._not_done(request, origin, response, trouble, had_arrived=had_arrived)
+        async with asyncio.timeout_at(due_s):
+            await self._not_done(request, origin, response, trouble, had_arrived=had_arrived)
         return None
+
+    async def _broken(
+        self, request: Request, origin: Origin, error: Exception, trouble: _Trouble, *, had_arrived: bool
+    ) -> None:
+        """Leave a broker that gave no answer; raise if the request must not be sent again."""
+        if isinstance(error, NotSentError):
+            trouble.may_have_arrived = had_arrived
+            await self._leave(origin, str(error), trouble)
+        elif request.is_repeatable:
+            await self._leave(origin, f"{origin} broke off: {type(error).__name__}", trouble)
+        else:
+            raise OutcomeUnknownError(
+                f"{request.method} {request.path}: {origin} broke off ({type(error).__name__}); it may have been "
+                "carried out: read before you ask again"
+            ) from error
 
     async def _not_done(
         self, request: Request, origin: Origin, response: Response, trouble: _Trouble, *, had_arrived: bool
@@ -220,6 +255,9 @@ class BrokerCalls:
             raise BadAnswerError(f"{origin} redirects to nowhere: {error}") from None
         if origin.is_tls and not leader.is_tls:
             raise BadAnswerError(f"{origin} redirects to {leader}, which is not encrypted")
+        unfit = self.unfit(leader)
+        if unfit:
+            raise BadAnswerError(f"{origin} redirects to {leader}: {unfit}")
         trouble.text = said
         trouble.redirects += 1
         self._origin = leader
@@ -238,14 +276,35 @@ class BrokerCalls:
 
     async def _next(self, trouble: _Trouble) -> Origin | None:
         if not self._candidates:
-            self._candidates = await self._directory.origins()
+            found = await self._directory.origins()
+            # What the metadata store names may have been written by anybody who reaches it.
+            self._candidates = [one for one in found if not self.unfit(one)]
+            if found and not self._candidates:
+                trouble.text = f"{found[0]}: {self.unfit(found[0])}"
+                await self._pause(trouble)
+                return None
         if not self._candidates:
             trouble.text = self._directory.trouble
-            await asyncio.sleep(trouble.pause_s)
-            trouble.pause_s = min(trouble.pause_s * 2, _BACKOFF_S[1])
+            await self._pause(trouble)
             return None
         self._origin = self._candidates.pop(0)
         return self._origin
+
+    @staticmethod
+    async def _pause(trouble: _Trouble) -> None:
+        await asyncio.sleep(trouble.pause_s)
+        trouble.pause_s = min(trouble.pause_s * 2, _BACKOFF_S[1])
+
+    def unfit(self, origin: Origin) -> str:
+        """Return why nothing is sent to a broker; "" = it is."""
+        if origin.is_tls:
+            return ""
+        if self._is_tls:
+            return "it is not encrypted, and this client is to use TLS"
+        has_token = self._token is not None or "Authorization" in self._headers
+        if has_token and not is_loopback(origin.host):
+            return "the token would travel in plain text: use https, and name the authority of its certificate"
+        return ""
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -260,8 +319,9 @@ class BrokerCalls:
         origin = self._origin or await self._next(trouble)
         if origin is None:
             raise NotSentError(trouble.text)
+        headers = self._shown(self._headers_of(request))
         try:
-            async with self._pool.stream(origin, request.target, self._headers_of(request)) as (head, pieces):
+            async with self._pool.stream(origin, request.target, headers) as (head, pieces):
                 if head.status != 200:
                     body = b"".join([piece async for piece in pieces])
                     await self._not_done(request, origin, Response(head, body), trouble, had_arrived=False)

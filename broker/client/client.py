@@ -17,8 +17,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import ssl
+import time
 from collections.abc import AsyncIterator, Iterable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -27,18 +30,20 @@ from broker.client.calls import BrokerCalls, Request, path_of
 from broker.client.directory import BrokerDirectory, FoundBrokers, NamedBrokers
 from broker.client.errors import EventsGoneError
 from broker.client.event_stream import EventParser
-from broker.client.new_task import NewTask, TaskOptions
+from broker.client.http_wire import parse_origin
 from broker.client.shapes import BatchSubmitted, Event
+from broker.client.task import NewTask, TaskOptions
 from broker.client.task_calls import TaskCalls
+from broker.client.token_file import ShownToken
+from broker.machine.limits import DEFAULT_LOG
+from ledger.errors import UsageError
 from ledger.ports import MetadataStore
 from ledger.tls import TlsSettings, client_context
+from rsm_spark.codecs.framing import PayloadCodec
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.errors import RsmError
 from rsm_spark.log.discovery import Discovery
 
-__all__ = ["DEFAULT_LOG", "TIMEOUT_S", "AsyncBrokerClient", "OpenTransaction"]
-
-DEFAULT_LOG = "broker"
 TIMEOUT_S = 30.0
 """Long enough for any failover: a session timeout, an election and a recovery."""
 _SILENCE_S_MAX = 45.0
@@ -47,7 +52,14 @@ _RECONNECT_S = 0.5
 
 
 class OpenTransaction:
-    """A transaction: what is submitted through it waits to be run when it is committed, all at once."""
+    """A transaction: what is submitted through it waits to be run when it is committed, all at once.
+
+    Attributes:
+        transaction: Its id.
+        expires_ms: Time at which it is rolled back by itself, ms since 1970.
+        task_count: Tasks submitted so far.
+
+    """
 
     def __init__(self, client: AsyncBrokerClient, transaction: int, expires_ms: int) -> None:
         self._client = client
@@ -76,11 +88,18 @@ class AsyncBrokerClient(TaskCalls, AdminCalls):
     """A client; see the module. For one event loop; any number of tasks may use it at once. Made by `connect`."""
 
     def __init__(
-        self, calls: BrokerCalls, *, tenant: str = "", timeout_s: float = TIMEOUT_S, store: MetadataStore | None = None
+        self,
+        calls: BrokerCalls,
+        *,
+        tenant: str = "",
+        timeout_s: float = TIMEOUT_S,
+        store: MetadataStore | None = None,
+        codec: PayloadCodec | None = None,
     ) -> None:
         self._calls = calls
         self._tenant = tenant
         self._timeout_s = timeout_s
+        self._codec = codec
         self._store = store
 
     @classmethod
@@ -90,32 +109,44 @@ class AsyncBrokerClient(TaskCalls, AdminCalls):
         *,
         metadata_uri: str | None = None,
         token: str = "",
+        token_file: Path | str | None = None,
         tenant: str = "",
         log: str = DEFAULT_LOG,
         rsm_root: str = DEFAULT_RSM_ROOT,
         timeout_s: float = TIMEOUT_S,
         tls: ssl.SSLContext | TlsSettings | None = None,
+        codec: PayloadCodec | None = None,
     ) -> Self:
         """Return a client.
 
         Args:
             urls: Of brokers, any or all of them; without any, they are looked for in ZooKeeper.
             metadata_uri: Where ZooKeeper is; default `RSM_METADATA_URI`, else the local one.
-            token: Who calls; "" = a broker on loopback that has no tokens.
+            token: Who calls; "" = as `token_file` says.
+            token_file: Holds the token, and is read again when it has changed; default `RSM_BROKER_TOKEN_FILE`. Without
+                either, a broker on loopback that has no tokens.
             tenant: Whose tasks, where the token does not say so.
             log: Name of the broker's log, for ZooKeeper.
             rsm_root: Root of the logs in ZooKeeper.
             timeout_s: Time limit of every call that names none.
             tls: Whom to trust where a URL begins with https; None = as the system does.
+            codec: Encodes payloads and decodes results; workers need the same one. See `rsm_spark.codecs`.
 
         Raises:
-            UsageError: A URL is none, or a file of `tls` cannot be used.
+            UsageError: A URL is none, or would have the token travel in plain text beyond loopback, or is not of
+                https though `tls` is given; or a file of `tls` cannot be used.
             MetadataUnavailableError: ZooKeeper does not answer.
 
         """
         headers = {"Accept": "application/json"}
+        shown = None
+        token_path = token_file or os.environ.get("RSM_BROKER_TOKEN_FILE")
+        if token and token_file is not None:
+            raise UsageError("a token and a file of one were given: give either")
         if token:
             headers["Authorization"] = f"Bearer {token}"
+        elif token_path:
+            shown = ShownToken(Path(token_path), now_s=time.monotonic())
         if tenant:
             headers["X-Tenant"] = tenant
         context = client_context(tls) if isinstance(tls, TlsSettings) else tls
@@ -124,12 +155,17 @@ class AsyncBrokerClient(TaskCalls, AdminCalls):
         if urls:
             directory = NamedBrokers(urls)
         else:
-            from ledger.zk.session import connect  # noqa: PLC0415 - kazoo only where it is used
-            from ledger.zk.uri import MetadataUri  # noqa: PLC0415
+            from ledger.zookeeper.session import connect  # noqa: PLC0415 - kazoo only where it is used
+            from ledger.zookeeper.uri import MetadataUri  # noqa: PLC0415
 
             store = await connect(MetadataUri.of(metadata_uri).hosts)
-            directory = FoundBrokers(Discovery(store, log, rsm_root))
-        return cls(BrokerCalls(directory, headers, tls=context), tenant=tenant, timeout_s=timeout_s, store=store)
+            directory = FoundBrokers(Discovery(store, log, rsm_root), is_tls=context is not None)
+        calls = BrokerCalls(directory, headers, tls=context, token=shown)
+        for url in urls:
+            unfit = calls.unfit(parse_origin(url))
+            if unfit:
+                raise UsageError(f"{url}: {unfit}")
+        return cls(calls, tenant=tenant, timeout_s=timeout_s, store=store, codec=codec)
 
     async def __aenter__(self) -> Self:
         """Return the client."""

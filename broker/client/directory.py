@@ -1,4 +1,4 @@
-"""Which brokers there are and which of them leads: from URLs that were named, or from ZooKeeper."""
+"""Brokers and their leader, from URLs that were named, or from ZooKeeper."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from broker.client.http_wire import Origin, parse_origin
 from ledger.errors import LedgerError, UsageError
 from rsm_spark.errors import RsmError
 from rsm_spark.log.discovery import Discovery
-
-__all__ = ["BrokerDirectory", "FoundBrokers", "NamedBrokers"]
+from rsm_spark.log.member import Member
 
 
 class BrokerDirectory(Protocol):
     """Names the brokers to try, the most promising first."""
 
     trouble: str
-    """Why none was found last, in a few words; "" = some were."""
+    """Reason why no broker was found last, in a few words; "" = one was."""
 
     async def origins(self) -> list[Origin]:
         """Return them."""
@@ -51,14 +50,16 @@ class FoundBrokers:
 
     Args:
         discovery: Of the broker's log.
+        is_tls: The client is configured for TLS: what does not say how it is called is called by https.
 
     Attributes:
         trouble: Why there was none at the last look.
 
     """
 
-    def __init__(self, discovery: Discovery) -> None:
+    def __init__(self, discovery: Discovery, *, is_tls: bool = False) -> None:
         self._discovery = discovery
+        self._is_tls = is_tls
         self.trouble = "not looked for yet"
 
     async def origins(self) -> list[Origin]:
@@ -71,6 +72,11 @@ class FoundBrokers:
             return []
         first = leader[1].replica_id if leader is not None and leader[1] is not None else ""
         members.sort(key=lambda member: member.replica_id != first)
-        urls = [url for member in members if (url := str(getattr(member, "http", "") or ""))]
-        self.trouble = "" if urls else "no broker that serves HTTP is registered"
-        return [parse_origin(url) for url in urls]
+        found = [_origin(member, is_tls=self._is_tls) for member in members if member.http]
+        self.trouble = "" if found else "no broker that serves HTTP is registered"
+        return found
+
+
+def _origin(member: Member, *, is_tls: bool) -> Origin:
+    said = is_tls if member.http_is_tls is None else member.http_is_tls
+    return parse_origin(f"{'https' if said else 'http'}://{member.http}")

@@ -21,12 +21,9 @@ ask again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from broker.client.shapes import Problem
+from broker.client.task import Task
 from rsm_spark.errors import RsmError
-
-if TYPE_CHECKING:
-    from broker.client.shapes import Problem, Task
 
 __all__ = [
     "BadAnswerError",
@@ -55,7 +52,7 @@ class RequestRefusedError(BrokerClientError):
     """The broker says no, and nothing was done.
 
     Attributes:
-        reason: Machine-readable, such as "queue-full": see `broker.core.replies.Refusal`.
+        reason: Machine-readable, such as "queue-full": see `broker.machine.replies.Refusal`.
         status_code: Of HTTP.
         slot_task_id: Task that has the slot; 0 = this is not about a slot.
 
@@ -97,7 +94,7 @@ class BrokerUnavailableError(BrokerClientError):
 
 
 class BadAnswerError(BrokerClientError):
-    """What came is not what a broker answers."""
+    """Error for an answer that no broker gives."""
 
 
 class TaskNotDoneError(BrokerClientError):

@@ -10,8 +10,6 @@ import msgspec
 from broker.client.errors import BadAnswerError
 from broker.client.shapes import Event
 
-__all__ = ["EventParser"]
-
 _EVENT_BYTES_MAX = 4 * 1024 * 1024
 
 

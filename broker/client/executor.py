@@ -31,13 +31,10 @@ from broker.client.errors import (
     WaitTimeoutError,
 )
 from broker.client.functions import FUNCTION_TYPE, decode_result, encode_call
-from broker.client.new_task import NewTask, TaskOptions
-from broker.client.shapes import Task
+from broker.client.task import NewTask, Task, TaskOptions
 from broker.client.task_calls import result_of
 from ledger.errors import LedgerError, UsageError
 from rsm_spark.errors import RsmError
-
-__all__ = ["BrokerExecutor", "BrokerFuture"]
 
 _RECONNECT_S = 0.5
 _READS_MAX = 16
@@ -78,7 +75,7 @@ class BrokerExecutor(Executor):
     Args:
         client: Stays open when the executor is shut down.
         function_type: Task type of functions.
-        options: Of every task; see `broker.client.new_task.NewTask`.
+        options: Of every task; see `broker.client.task.NewTask`.
 
     """
 

@@ -20,8 +20,6 @@ import msgspec
 
 from ledger.errors import UsageError
 
-__all__ = ["FUNCTION_TYPE", "decode_result", "encode_call", "function_runner", "name_of"]
-
 FUNCTION_TYPE = "function"
 """Task type of calls, unless the caller says otherwise."""
 

@@ -7,22 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from typing import NamedTuple
 
-from broker.client.errors import BadAnswerError
-from broker.client.http_wire import HEAD_BYTES_MAX, Head, Origin, parse_head, request_bytes
+import h11
 
-__all__ = ["BODY_BYTES_MAX", "ConnectionPool", "NotSentError", "Response"]
+from broker.client.errors import BadAnswerError
+from broker.client.http_wire import Head, Origin, head_of, request_event, request_head
 
 BODY_BYTES_MAX = 32 * 1024 * 1024
-"""Of one whole response: above any page, result or archive of a broker."""
+"""Bytes of one whole response: above any page, result or archive of a broker."""
+HEAD_BYTES_MAX = 32 * 1024
 _IDLE_PER_ORIGIN_MAX = 64
 _CONNECT_S_MAX = 5.0
 _PIECE_BYTES = 64 * 1024
-_CHUNK_LENGTH = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;.*)?\Z", re.DOTALL)
+_END = h11.EndOfMessage()
 
 
 class NotSentError(OSError):
@@ -37,75 +37,105 @@ class Response(NamedTuple):
 
 
 class _Connection:
+    """One connection: h11 between the bytes of a socket and what they mean."""
+
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES_MAX)
+        self._is_ended = False
 
     @property
     def is_usable(self) -> bool:
-        """Whether the server has not ended it meanwhile."""
+        """True if the server has not ended it meanwhile."""
         return not self._reader.at_eof() and self._reader.exception() is None and not self._writer.is_closing()
 
     def close(self) -> None:
         self._writer.close()
 
-    def send(self, request: bytes) -> None:
-        self._writer.write(request)
+    def send(self, method: str, head: bytes, body: bytes | None) -> None:
+        # h11 keeps the state of the connection; what is sent is made by `request_head`.
+        self._http.send(request_event(method))
+        self._http.send(_END)
+        self._writer.write(head + body if body else head)
 
     async def drain(self) -> None:
         await self._writer.drain()
 
     async def head(self) -> Head:
         """Read the head of a response; those of 1xx are passed over."""
+        left = HEAD_BYTES_MAX - await self._read(HEAD_BYTES_MAX)
         while True:
-            try:
-                text = await self._reader.readuntil(b"\r\n\r\n")
-            except asyncio.LimitOverrunError:
-                raise BadAnswerError(f"the head of a response is longer than {HEAD_BYTES_MAX} bytes") from None
-            head = parse_head(text)
-            if head.status >= 200:
-                return head
+            event = self._event()
+            if isinstance(event, h11.Response):
+                return head_of(event)
+            if event is h11.NEED_DATA:
+                # Never more than a head may have: h11 looks at its bound only when a head is not whole.
+                if left <= 0:
+                    raise BadAnswerError(f"the head of a response is longer than {HEAD_BYTES_MAX} bytes")
+                left -= await self._read(left)
+            else:
+                assert isinstance(event, h11.InformationalResponse), event
+                left = HEAD_BYTES_MAX - len(self._http.trailing_data[0])
 
-    async def pieces(self, head: Head) -> AsyncIterator[bytes]:
+    async def body(self) -> bytes:
+        """Read the whole body."""
+        pieces: list[bytes] = []
+        length = 0
+        while True:
+            piece = self._piece()
+            if piece is None:
+                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            if piece:
+                length += len(piece)
+                if length > BODY_BYTES_MAX:
+                    raise BadAnswerError(f"a response of more than {BODY_BYTES_MAX} bytes")
+                pieces.append(piece)
+            else:
+                await self._read(_PIECE_BYTES)
+
+    async def pieces(self) -> AsyncIterator[bytes]:
         """Iterate over the body as it comes."""
-        if head.is_chunked:
-            async for piece in self._chunks():
+        while (piece := self._piece()) is not None:
+            if piece:
                 yield piece
-            return
-        left = head.content_length
-        if head.status in {204, 304}:
-            left = 0
-        while left is None or left > 0:
-            piece = await self._reader.read(_PIECE_BYTES if left is None else min(left, _PIECE_BYTES))
-            if not piece:
-                if left is None:
-                    return
-                raise asyncio.IncompleteReadError(b"", left)
-            left = None if left is None else left - len(piece)
-            yield piece
+            else:
+                await self._read(_PIECE_BYTES)
 
-    async def _chunks(self) -> AsyncIterator[bytes]:
-        while True:
-            line = await self._line()
-            matched = _CHUNK_LENGTH.match(line)
-            size = int(matched[1], 16) if matched is not None else BODY_BYTES_MAX + 1
-            if size > BODY_BYTES_MAX:
-                raise BadAnswerError(f"not the length of a chunk, or too large a one: {line[:40]!r}")
-            if size == 0:
-                while await self._line():
-                    pass
-                return
-            yield await self._reader.readexactly(size)
-            await self._reader.readexactly(2)
+    def _piece(self) -> bytes | None:
+        """Return what is here of the body; b"" = more has to be read, None = it is whole."""
+        event = self._event()
+        if isinstance(event, h11.Data):
+            return event.data
+        if event is h11.NEED_DATA:
+            return b""
+        assert isinstance(event, h11.EndOfMessage), event
+        return None
 
-    async def _line(self) -> bytes:
+    def renew(self) -> bool:
+        """Return whether another request may follow the response that is whole now."""
+        http = self._http
+        if http.our_state is not h11.DONE or http.their_state is not h11.DONE or http.trailing_data[0]:
+            return False
+        http.start_next_cycle()
+        return self.is_usable
+
+    def _event(self) -> type[h11.NEED_DATA | h11.PAUSED] | h11.Event:
         try:
-            return (await self._reader.readuntil(b"\r\n"))[:-2]
-        except asyncio.LimitOverrunError:
-            raise BadAnswerError("a line of a response that does not end") from None
+            return self._http.next_event()
+        except h11.RemoteProtocolError as error:
+            if self._is_ended:
+                raise EOFError(f"the connection ended: {error}") from error
+            raise BadAnswerError(f"not an HTTP/1.1 response: {error}") from None
+
+    async def _read(self, bytes_max: int) -> int:
+        data = await self._reader.read(bytes_max)
+        self._is_ended = not data
+        self._http.receive_data(data)
+        return len(data)
 
 
-class ConnectionPool:
+class HttpConnectionPool:
     """Connections by server; any number of tasks may use it at once.
 
     Args:
@@ -143,17 +173,17 @@ class ConnectionPool:
             BadAnswerError: What came is no HTTP, or is too large.
 
         """
-        request = request_bytes(origin, method, target, headers, body)
+        head = request_head(origin, method, target, headers, body)
         connection = await self._take(origin)
         is_whole = False
         try:
-            connection.send(request)
-            await connection.drain()
-            head = await connection.head()
-            response = Response(head, await self._whole(connection, head))
+            connection.send(method, head, body)
+            if body is not None and len(body) > _PIECE_BYTES:  # What is less fits a socket's buffer.
+                await connection.drain()
+            response = Response(await connection.head(), await connection.body())
             is_whole = True
         finally:
-            if is_whole and not head.is_last:
+            if is_whole and connection.renew():
                 self._give_back(origin, connection)
             else:
                 connection.close()
@@ -173,22 +203,12 @@ class ConnectionPool:
         """
         connection = await self._connect(origin)
         try:
-            connection.send(request_bytes(origin, "GET", target, headers, None))
+            connection.send("GET", request_head(origin, "GET", target, headers, None), None)
             head = await connection.head()
-            async with contextlib.aclosing(connection.pieces(head)) as pieces:  # type: ignore[type-var]
+            async with contextlib.aclosing(connection.pieces()) as pieces:  # type: ignore[type-var]
                 yield head, pieces
         finally:
             connection.close()
-
-    async def _whole(self, connection: _Connection, head: Head) -> bytes:
-        pieces: list[bytes] = []
-        length = 0
-        async for piece in connection.pieces(head):
-            length += len(piece)
-            if length > BODY_BYTES_MAX:
-                raise BadAnswerError(f"a response of more than {BODY_BYTES_MAX} bytes")
-            pieces.append(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def _take(self, origin: Origin) -> _Connection:
         idle = self._idle.get(origin, [])
@@ -201,7 +221,7 @@ class ConnectionPool:
 
     def _give_back(self, origin: Origin, connection: _Connection) -> None:
         idle = self._idle.setdefault(origin, [])
-        if self._is_closed or len(idle) >= _IDLE_PER_ORIGIN_MAX or not connection.is_usable:
+        if self._is_closed or len(idle) >= _IDLE_PER_ORIGIN_MAX:
             connection.close()
         else:
             idle.append(connection)

@@ -1,20 +1,19 @@
-"""HTTP/1.1 as bytes: requests written, heads of responses read. No IO."""
+"""Heads of requests as bytes, and of responses from the shapes of h11, which reads HTTP/1.1. No IO."""
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import urlsplit
+
+import h11
 
 from broker.client.errors import BadAnswerError
 from ledger.errors import UsageError
 
-__all__ = ["HEAD_BYTES_MAX", "Head", "Origin", "parse_head", "parse_origin", "request_bytes"]
-
-HEAD_BYTES_MAX = 32 * 1024
-_STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: [^\r\n]*)?\Z")
-_LENGTH = re.compile(r"[0-9]{1,18}\Z")
+_TARGET = re.compile(r"[\x21-\x7e]+")
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -25,10 +24,14 @@ class Origin(NamedTuple):
     host: str
     port: int
 
+    @property
+    def netloc(self) -> str:
+        """Host and port, as a URL has them."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
     def __str__(self) -> str:
         """Return it as a URL without a path."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'https' if self.is_tls else 'http'}://{host}:{self.port}"
+        return f"{'https' if self.is_tls else 'http'}://{self.netloc}"
 
 
 def parse_origin(url: str) -> Origin:
@@ -52,64 +55,52 @@ def parse_origin(url: str) -> Origin:
 
 
 class Head(NamedTuple):
-    """Status and headers of a response; names are lower case, repeated ones joined by commas."""
+    """Status and headers of a response."""
 
     status: int
-    headers: Mapping[str, str]
-    is_last: bool
+    raw_headers: Sequence[tuple[bytes, bytes]]
 
     @property
-    def content_length(self) -> int | None:
-        """Length of the body; None = chunked, or until the connection ends."""
-        text = self.headers.get("content-length")
-        if text is None or self.is_chunked:
-            return None
-        if not _LENGTH.match(text):
-            raise BadAnswerError(f"a response of length {text[:40]!r}")
-        return int(text)
-
-    @property
-    def is_chunked(self) -> bool:
-        """Whether the body comes in chunks."""
-        return self.headers.get("transfer-encoding", "").strip().lower().endswith("chunked")
+    def headers(self) -> Mapping[str, str]:
+        """Headers by lower-case name, repeated ones joined by commas: few responses are asked for any."""
+        headers: dict[str, str] = {}
+        for name, value in self.raw_headers:
+            key, content = name.decode("latin-1"), value.decode("latin-1")
+            headers[key] = f"{headers[key]}, {content}" if key in headers else content
+        return headers
 
 
-def parse_head(text: bytes) -> Head:
-    """Read status line and headers, up to and without the empty line.
+def head_of(response: h11.Response) -> Head:
+    """Return status and headers of a response that was parsed.
 
     Raises:
-        BadAnswerError: It is no head of an HTTP/1 response.
+        BadAnswerError: It is a response of another version than HTTP/1.
 
     """
-    first, *lines = text.rstrip(b"\r\n").split(b"\r\n")
-    matched = _STATUS_LINE.match(first)
-    if matched is None:
-        raise BadAnswerError(f"not an HTTP/1.1 response: {first[:60]!r}")
-    headers: dict[str, str] = {}
-    for line in lines:
-        name, colon, value = line.partition(b":")
-        if not colon or not name or name != name.strip():
-            raise BadAnswerError(f"not a header of an HTTP response: {line[:60]!r}")
-        key = name.decode("latin-1").lower()
-        content = value.strip().decode("latin-1")
-        headers[key] = f"{headers[key]}, {content}" if key in headers else content
-    is_last = headers.get("connection", "").lower() == "close" or matched[1] == b"0"
-    return Head(int(matched[2]), headers, is_last)
+    if not response.http_version.startswith(b"1."):
+        raise BadAnswerError(f"not an HTTP/1.1 response: it says HTTP/{response.http_version.decode('latin-1')}")
+    return Head(response.status_code, response.headers)
 
 
-def request_bytes(origin: Origin, method: str, target: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
-    """Return a request.
+def request_head(origin: Origin, method: str, target: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
+    """Return the head of a request as it is sent; h11 would look at each of its parts anew for every call.
 
     Raises:
-        UsageError: A header holds what no header may hold.
+        UsageError: Target or a header holds what none may hold.
 
     """
-    host = f"[{origin.host}]" if ":" in origin.host else origin.host
-    lines = [f"{method} {target} HTTP/1.1", f"Host: {host}:{origin.port}"]
+    if not _TARGET.fullmatch(target):
+        raise UsageError(f"{method} {target[:200]}: cannot be sent over HTTP: only printable ASCII, without spaces")
+    lines = [f"{method} {target} HTTP/1.1\r\nHost: {origin.netloc}\r\n"]
     for name, value in headers.items():
         if _FORBIDDEN.search(value) or not value.isascii():
             raise UsageError(f"header {name}: only printable ASCII can be sent")
-        lines.append(f"{name}: {value}")
-    if body is not None:
-        lines.append(f"Content-Length: {len(body)}")
-    return "\r\n".join(lines).encode("ascii") + b"\r\n\r\n" + (body or b"")
+        lines.append(f"{name}: {value.strip(' ')}\r\n")
+    lines.append("\r\n" if body is None else f"Content-Length: {len(body)}\r\n\r\n")
+    return "".join(lines).encode("ascii")
+
+
+@functools.cache
+def request_event(method: str) -> h11.Request:
+    """Return what h11 is told of a request: its method, which says how the response is framed."""
+    return h11.Request(method=method, target="/", headers=[("Host", "-")])

@@ -1,119 +1,26 @@
-"""What the broker answers, typed. Times are ms since 1970 in logged time, 0 = none; statuses are lower-case words.
+"""Answers of the broker, typed. Times are ms since 1970 in logged time, 0 = none; statuses are lower-case words.
 
 Fields that a newer broker adds are passed over; those that an older one lacks have their defaults.
 """
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 import msgspec
 
-from broker.core.policies import TenantPolicy, WorkerOffer
-
-__all__ = [
-    "BatchSubmitted",
-    "Change",
-    "Code",
-    "Event",
-    "Explanation",
-    "Hold",
-    "Limits",
-    "Overview",
-    "Problem",
-    "RefusedTask",
-    "Resource",
-    "Slot",
-    "Status",
-    "Submitted",
-    "Task",
-    "TaskPage",
-    "Tenant",
-    "Transaction",
-    "TypeCounts",
-    "Worker",
-]
-
-ENDED_STATUSES = frozenset({"finished", "error", "cancelled"})
+from broker.client.task import Task
+from broker.machine.policies import TenantPolicy, WorkerOffer
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Why a request was not carried out (application/problem+json)."""
+    """Reason why a request was not carried out (application/problem+json)."""
 
     title: str = ""
     detail: str = ""
     reason: str = ""
     slot_task_id: int = 0
     leader: str | None = None
-
-
-class Task(msgspec.Struct, frozen=True):
-    """A task as it is; see `broker.core.tables` for the fields.
-
-    Attributes:
-        status: "waiting", "delayed", "running", "finished", "error", "cancelled" or "prepared".
-        payload: Only where one task is read, and if it is UTF-8; see `payload_bytes`.
-        result: The same; see `result_bytes`.
-
-    """
-
-    task_id: int
-    tenant: str = ""
-    type: str = ""
-    status: str = ""
-    attempts: int = 0
-    max_attempts: int = 0
-    at_most_once: bool = False
-    priority: int = 0
-    group: int = 0
-    resources: dict[str, int] = {}
-    slot: str = ""
-    key: str = ""
-    created_ms: int = 0
-    start_ms: int = 0
-    deadline_ms: int = 0
-    timeout_ms: int = 0
-    heartbeat_ms: int = 0
-    code: str = ""
-    mode: str = ""
-    transaction: int = 0
-    worker_id: str = ""
-    assignment_id: int = 0
-    assigned_ms: int = 0
-    ended_ms: int = 0
-    due_ms: int = 0
-    cancel_ms: int = 0
-    outcome: str = ""
-    error: str = ""
-    progress_ms: int = 0
-    progress: float = -1.0
-    progress_message: str = ""
-    payload: str | None = None
-    payload_base64: str | None = None
-    result: str | None = None
-    result_base64: str | None = None
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether it is finished, in error or cancelled."""
-        return self.status in ENDED_STATUSES
-
-    @property
-    def payload_bytes(self) -> bytes:
-        """What it was submitted with."""
-        return _bytes(self.payload, self.payload_base64)
-
-    @property
-    def result_bytes(self) -> bytes:
-        """What its run returned."""
-        return _bytes(self.result, self.result_base64)
-
-
-def _bytes(text: str | None, encoded: str | None) -> bytes:
-    if encoded is not None:
-        return base64.b64decode(encoded)
-    return (text or "").encode()
 
 
 class TaskPage(msgspec.Struct, frozen=True):
@@ -130,7 +37,7 @@ class Submitted(msgspec.Struct, frozen=True):
     status: str = ""
 
 
-class RefusedTask(msgspec.Struct, frozen=True):
+class TaskRefused(msgspec.Struct, frozen=True):
     """A task of a batch was not accepted: another one has its slot."""
 
     index: int
@@ -141,7 +48,7 @@ class BatchSubmitted(msgspec.Struct, frozen=True):
     """Ids in the order of the batch, 0 where a task was refused."""
 
     task_ids: list[int]
-    refused: list[RefusedTask] = []
+    refused: list[TaskRefused] = []
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -153,7 +60,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """Why a task is where it is; see `broker.core.shown.Explanation`."""
+    """Explanation of a task's state; see `broker.machine.views.ExplanationView`."""
 
     status: str
     reason: str
@@ -170,7 +77,7 @@ class TypeCounts(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """Counts of all, or of one tenant's; see `broker.core.shown.OverviewShown`."""
+    """Counts of all, or of one tenant's; see `broker.machine.views.OverviewView`."""
 
     by_status: dict[str, int] = {}
     types: list[TypeCounts] = []
@@ -182,8 +89,8 @@ class Overview(msgspec.Struct, frozen=True):
     logged_ms: int = 0
 
 
-class Status(msgspec.Struct, frozen=True):
-    """What the broker that was asked says of itself; `leader`, `leader_http`: who leads, as far as it knows."""
+class BrokerStatus(msgspec.Struct, frozen=True):
+    """Status of the broker that was asked; `leader`, `leader_http`: the leader, as far as it knows."""
 
     role: str
     replica_id: str = ""
@@ -195,7 +102,7 @@ class Status(msgspec.Struct, frozen=True):
     log: str = ""
 
 
-class Worker(msgspec.Struct, frozen=True):
+class WorkerSummary(msgspec.Struct, frozen=True):
     """A worker."""
 
     worker_id: str
@@ -210,7 +117,7 @@ class Worker(msgspec.Struct, frozen=True):
 
 
 class Tenant(msgspec.Struct, frozen=True):
-    """A tenant; see `broker.core.shown.TenantShown`."""
+    """A tenant; see `broker.machine.views.TenantView`."""
 
     tenant: str
     policy: TenantPolicy = TenantPolicy()
@@ -233,7 +140,7 @@ class Resource(msgspec.Struct, frozen=True):
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """Tasks that are held back, by tenant, type and key; "" = any."""
+    """Tasks that are held back, by tenant, type and key ("" = any), and who did that: an operator or a tenant."""
 
     tenant: str = ""
     type: str = ""
@@ -242,6 +149,8 @@ class Hold(msgspec.Struct, frozen=True):
     is_draining: bool = False
     until_ms: int = 0
     reason: str = ""
+    by_role: str = "operator"
+    by_name: str = ""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -281,7 +190,7 @@ class Code(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """A record of the log: its revision, its name (see `broker.core.tables`), its fields."""
+    """A record of the log: its revision, its name (see `broker.machine.tables`), its fields."""
 
     revision: int
     name: str

@@ -9,25 +9,24 @@ from typing import Any, Literal, Unpack
 
 from broker.client.calls import BrokerCalls, Request, path_of
 from broker.client.errors import TaskCancelledError, TaskFailedError, WaitTimeoutError
-from broker.client.new_task import NewTask, TaskOptions, chunks_of, wire_task
 from broker.client.shapes import (
     BatchSubmitted,
     Change,
     Explanation,
-    RefusedTask,
     Submitted,
-    Task,
     TaskPage,
+    TaskRefused,
     Transaction,
 )
+from broker.client.task import NewTask, Task, TaskOptions, chunks_of, opened_task, wire_task
 from ledger.errors import UsageError
-
-__all__ = ["TaskCalls", "Order", "result_of"]
+from rsm_spark.codecs.framing import PayloadCodec
 
 Order = Literal["oldest", "newest"]
 _LONG_POLL_S = 20.0
 _PAGE = 500
 _BATCH = 1_000
+_TASKS = path_of("tasks")
 
 
 class TaskCalls:
@@ -36,6 +35,7 @@ class TaskCalls:
     _calls: BrokerCalls
     _timeout_s: float
     _tenant: str
+    _codec: PayloadCodec | None
 
     def _limit_s(self, timeout_s: float | None) -> float:
         return self._timeout_s if timeout_s is None else timeout_s
@@ -73,7 +73,7 @@ class TaskCalls:
         """
         whole = task if isinstance(task, NewTask) else NewTask(task, payload, **options)
         key = request_key or os.urandom(16).hex()
-        request = Request("POST", path_of("tasks"), content=wire_task(whole, transaction), key=key)
+        request = Request("POST", _TASKS, content=wire_task(whole, transaction, self._codec), key=key)
         return (await self._calls.call(request, Submitted, timeout_s=self._limit_s(limit_s))).task_id
 
     async def submit_many(
@@ -97,14 +97,14 @@ class TaskCalls:
         """
         key = request_key or os.urandom(16).hex()
         ids: list[int] = []
-        refused: list[RefusedTask] = []
+        refused: list[TaskRefused] = []
         for number, chunk in enumerate(chunks_of(tasks, batch)):
-            content: dict[str, Any] = {"tasks": [wire_task(task) for task in chunk]}
+            content: dict[str, Any] = {"tasks": [wire_task(task, codec=self._codec) for task in chunk]}
             if transaction:
                 content["transaction"] = transaction
             request = Request("POST", path_of("tasks", "batch"), content=content, key=f"{key}.{number}")
             answer = await self._calls.call(request, BatchSubmitted, timeout_s=self._limit_s(limit_s))
-            refused += [RefusedTask(len(ids) + item.index, item.slot_task_id) for item in answer.refused]
+            refused += [TaskRefused(len(ids) + item.index, item.slot_task_id) for item in answer.refused]
             ids += _one_each(answer, len(chunk))
         return BatchSubmitted(ids, refused)
 
@@ -138,7 +138,8 @@ class TaskCalls:
             NotFoundError: There is none, or none of this tenant.
 
         """
-        return await self._calls.call(self._read("tasks", task_id), Task, timeout_s=self._limit_s(limit_s))
+        task = await self._calls.call(self._read("tasks", task_id), Task, timeout_s=self._limit_s(limit_s))
+        return opened_task(self._codec, task)
 
     async def page(
         self,
@@ -205,7 +206,7 @@ class TaskCalls:
             request = self._read("tasks", task_id, query={"wait_s": round(wait_s, 3)})._replace(wait_s=wait_s)
             task = await self._calls.call(request, Task, timeout_s=wait_s + self._timeout_s)
             if task.has_ended:
-                return task
+                return opened_task(self._codec, task)
             if end is not None and loop.time() >= end:
                 raise WaitTimeoutError(f"task {task_id} is {task.status} after {timeout_s:g} s; it goes on")
 
@@ -246,7 +247,7 @@ class TaskCalls:
         asked = {"priority": priority, "group": group, "resources": resources, "deadline_ms": deadline_ms}
         content = {name: value for name, value in asked.items() if value is not None}
         if not content:
-            raise UsageError(f"task {task_id}: nothing is said that should change")
+            raise UsageError(f"task {task_id}: no change was given")
         await self._calls.call(
             self._write("PATCH", "tasks", task_id, content=content), dict[str, Any], timeout_s=self._limit_s(limit_s)
         )

@@ -1,4 +1,4 @@
-"""What waits at the broker: read again when the broker says that something has changed, not by the clock."""
+"""Backlog of a pool at the broker: read again when the broker says that something has changed, not by the clock."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from broker.client.errors import BrokerClientError, NotAllowedError
 from broker.client.shapes import Overview
 from rsm_spark.errors import RsmError
 
-__all__ = ["Backlog", "BacklogWatch"]
-
 _LOGGER = logging.getLogger(__name__)
 _PACE_S = 0.5
 """Between two looks, however much happens."""
@@ -23,7 +21,7 @@ _SILENCE_S = 15.0
 _RETRY_S = 1.0
 
 
-class Backlog(msgspec.Struct, frozen=True):
+class PoolBacklog(msgspec.Struct, frozen=True):
     """Tasks by type and status at one moment.
 
     Attributes:
@@ -36,7 +34,7 @@ class Backlog(msgspec.Struct, frozen=True):
     revision: int = 0
 
     @classmethod
-    def of(cls, overview: Overview) -> Backlog:
+    def of(cls, overview: Overview) -> PoolBacklog:
         """Return what an overview says of tasks."""
         return cls({one.type: one.by_status for one in overview.types}, overview.revision)
 
@@ -65,7 +63,7 @@ class BacklogWatch:
 
     """
 
-    def __init__(self, client: AsyncBrokerClient, on_look: Callable[[Backlog], None]) -> None:
+    def __init__(self, client: AsyncBrokerClient, on_look: Callable[[PoolBacklog], None]) -> None:
         self._client = client
         self._on_look = on_look
         self._changed = asyncio.Event()
@@ -105,7 +103,7 @@ class BacklogWatch:
         except (BrokerClientError, RsmError, OSError) as error:
             _LOGGER.warning("the broker does not say what waits: %s", error)
             return False
-        self._on_look(Backlog.of(overview))
+        self._on_look(PoolBacklog.of(overview))
         return True
 
     async def _listen(self) -> None:

@@ -20,10 +20,8 @@ from typing import Any
 
 import msgspec
 
-from broker.pool.core.messages import FromKeeper, FromMember
+from broker.pool.core.messages import FromController, FromMember
 from rsm_spark.errors import RsmError
-
-__all__ = ["LINE_BYTES_MAX", "ChannelError", "KeeperEnd", "MemberEnd", "accept", "connect"]
 
 LINE_BYTES_MAX = 64 * 1024
 _GREETING = b"rsm-pool 1 "
@@ -64,14 +62,13 @@ class _End:
         return body
 
     def close(self) -> None:
-        """Hang up."""
         self._writer.close()
 
 
-class KeeperEnd(_End):
+class ControllerEnd(_End):
     """A keeper's end."""
 
-    def say(self, message: FromKeeper) -> None:
+    def say(self, message: FromController) -> None:
         """Send an order."""
         self._send(msgspec.json.encode(message))
 
@@ -91,10 +88,9 @@ class MemberEnd(_End):
     """A worker's end."""
 
     def say(self, message: FromMember) -> None:
-        """Send a message."""
         self._send(msgspec.json.encode(message))
 
-    async def hear(self) -> FromKeeper | None:
+    async def hear(self) -> FromController | None:
         """Return the next order; None = the keeper has hung up.
 
         Raises:
@@ -102,11 +98,11 @@ class MemberEnd(_End):
 
         """
         body = await self._receive()
-        message: FromKeeper | None = None if body is None else _decoded(body, FromKeeper)
+        message: FromController | None = None if body is None else _decoded(body, FromController)
         return message
 
 
-async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes) -> KeeperEnd:
+async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes) -> ControllerEnd:
     """Have a worker prove itself.
 
     Raises:
@@ -118,7 +114,7 @@ async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sec
     theirs, _, proof = (await _line_soon(reader)).partition(b" ")
     if not hmac.compare_digest(proof, _digest(secret, _MEMBER, ours, theirs)):
         raise ChannelError("a worker does not know this pool's secret")
-    return KeeperEnd(reader, writer, _session(secret, ours, theirs), ours=_KEEPER, theirs=_MEMBER)
+    return ControllerEnd(reader, writer, _session(secret, ours, theirs), ours=_KEEPER, theirs=_MEMBER)
 
 
 async def connect(host: str, port: int, secret: bytes) -> MemberEnd:

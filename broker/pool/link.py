@@ -10,8 +10,6 @@ from collections.abc import Callable
 from broker.pool.channel import ChannelError, MemberEnd, connect
 from broker.pool.core.messages import FromMember, Hello, Left, Order, Report
 
-__all__ = ["PoolLink"]
-
 _LOGGER = logging.getLogger(__name__)
 _PAUSE_S = 0.5
 _GOODBYE_S = 10.0

@@ -16,28 +16,25 @@ from pathlib import Path
 
 import msgspec
 
-from broker.core.commands import EndedRun
+from broker.machine.commands import EndedRun
 from broker.pool.core.messages import Hello, Left, Order, Report
 from broker.pool.link import PoolLink
-from broker.worker.executors.children import ChildLimits
+from broker.worker.codec import load_codec
 from broker.worker.executors.executor import Executor
-from broker.worker.executors.kinds import make_executor
-from broker.worker.settings import WorkerSettings
+from broker.worker.work_options import WorkOptions
 from broker.worker.worker import Worker
 from ledger.errors import UsageError
 from rsm_spark.errors import RsmError
-from rsm_spark.grpc.security import Security
-
-__all__ = ["MemberSpec", "run_member"]
+from rsm_spark.transport.security import Security
 
 _LOGGER = logging.getLogger(__name__)
 _LOOK_S = 0.25
 _LEAVE_S = 20.0
-"""How much longer than its drain a worker may take before it is left as it is."""
+"""Time beyond its drain that a worker may take before it is left as it is."""
 
 
 class MemberSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a worker of a pool has to know; it travels as JSON.
+    """Description of one worker of a pool, given to it at its start; it travels as JSON.
 
     Attributes:
         pool: Name of the pool: its workers are called `pool-index`.
@@ -48,21 +45,7 @@ class MemberSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         secret: Of the pool, as hexadecimal digits.
         brokers: Addresses of any of the brokers; empty = the leader is found through ZooKeeper.
         metadata_uri: Where that is; None = as the worker's environment says.
-        log: Name of the broker's log.
-        rsm_root: Root of the logs in ZooKeeper.
-        executor: thread, process, subprocess or asyncio.
-        tasks: See `make_executor`; its modules are imported by the worker.
-        command: See `make_executor`.
-        threads: See `WorkerSettings`, as the next ones.
-        types: "*" stands for each type that is not named.
-        groups: Best first.
-        excluded_groups: Those that 0 does not stand for.
-        resources: Amounts of this worker.
-        tenant_share_percent: 0 = all.
-        drain_s: What a drain may take.
-        cancel_s: A cancelled run may take so long to end before its process is killed.
-        load_s: Longest import of task code in a child process.
-        memory_bytes_max: Address space of a child process; 0 = no bound.
+        work: What the worker does, as for `rsm worker run`; its own name and place excepted.
         security: Files of keys and of the token, on the worker's machine; None = as its environment says.
         orphaned_s: Without its keeper for so long, the worker drains.
         folder: Relative paths of `security` are also looked for there.
@@ -77,21 +60,7 @@ class MemberSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     secret: str
     brokers: list[str] = []
     metadata_uri: str | None = None
-    log: str = "broker"
-    rsm_root: str = "/rsm"
-    executor: str = "thread"
-    tasks: str = ""
-    command: str = ""
-    threads: int = 4
-    types: dict[str, int] = {}
-    groups: tuple[int, ...] = (0,)
-    excluded_groups: tuple[int, ...] = ()
-    resources: dict[str, int] = {}
-    tenant_share_percent: int = 0
-    drain_s: float = 60.0
-    cancel_s: float = 5.0
-    load_s: float = 60.0
-    memory_bytes_max: int = 0
+    work: WorkOptions = WorkOptions()
     security: Security | None = None
     orphaned_s: float = 20.0
     folder: str = ""
@@ -100,36 +69,6 @@ class MemberSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def worker_id(self) -> str:
         """Its name at the broker: the same for every start of this place."""
         return f"{self.pool}-{self.index}"
-
-    def settings(self, location: str) -> WorkerSettings:
-        """Return the worker's settings."""
-        return WorkerSettings(
-            worker_id=self.worker_id,
-            location=location,
-            threads=self.threads,
-            types=self.types,
-            groups=self.groups,
-            excluded_groups=self.excluded_groups,
-            resources=self.resources,
-            tenant_share_percent=self.tenant_share_percent,
-            drain_s=self.drain_s,
-            children=self._children,
-            log=self.log,
-            rsm_root=self.rsm_root,
-        )
-
-    def make_executor(self) -> Executor:
-        """Return what runs its tasks.
-
-        Raises:
-            UsageError: There is no such module or function, or the settings make no sense.
-
-        """
-        return make_executor(self.executor, self.tasks, self.command, self._children)
-
-    @property
-    def _children(self) -> ChildLimits:
-        return ChildLimits(load_s=self.load_s, cancel_s=self.cancel_s, memory_bytes_max=self.memory_bytes_max)
 
     def found_security(self) -> Security | None:
         """Return the files, those that were shipped with the code by where they are now."""
@@ -141,6 +80,10 @@ class MemberSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def _found(self, path: str) -> str:
         shipped = Path(self.folder) / path
         return str(shipped) if self.folder and not Path(path).exists() and shipped.exists() else path
+
+
+# Made once, at the import: msgspec looks a type up at its first use, and threads that do so at once crash the process.
+_SPECS = msgspec.json.Decoder(MemberSpec)
 
 
 def run_member(spec_text: str, attempt: int, folder: str = "") -> str:
@@ -155,7 +98,7 @@ def run_member(spec_text: str, attempt: int, folder: str = "") -> str:
         "" if it has left in good order, or the keeper knows why not; else why it ended.
 
     """
-    spec = msgspec.structs.replace(msgspec.json.decode(spec_text, type=MemberSpec), folder=folder)
+    spec = msgspec.structs.replace(_SPECS.decode(spec_text), folder=folder)
     return asyncio.run(_Member(spec, attempt).run())
 
 
@@ -205,13 +148,14 @@ class _Member:
     async def _work(self, keeping: asyncio.Task[str]) -> Left:
         spec = self._spec
         try:
-            executor = spec.make_executor()
+            executor = spec.work.make_executor()
             self._worker = worker = _CountingWorker(
-                spec.settings(self._location),
+                spec.work.settings(spec.worker_id, self._location),
                 executor,
                 brokers=spec.brokers,
                 metadata_uri=spec.metadata_uri,
                 security=spec.found_security(),
+                codec=load_codec(spec.work.codec) if spec.work.codec else None,
             )
             async with worker:
                 if self._order is not Order.WORK:
@@ -246,7 +190,7 @@ class _Member:
                     _LOGGER.warning("drains: %s", why)
                     worker.drain()
                 if worker.is_draining and leave_by_s == float("inf"):
-                    leave_by_s = loop.time() + self._spec.drain_s + _LEAVE_S
+                    leave_by_s = loop.time() + self._spec.work.worker.drain_s + _LEAVE_S
                 if loop.time() > leave_by_s:
                     worker.stop()
                 await asyncio.wait([leaving], timeout=_LOOK_S)

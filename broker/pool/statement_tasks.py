@@ -15,19 +15,17 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from broker.core.limits import RESULT_BYTES_MAX
+from broker.machine.limits import RESULT_BYTES_MAX
 from broker.worker.context import RunCancelledError, TaskContext, TaskError
-
-__all__ = ["ROWS_MAX", "SPARK_SQL", "Statement", "StatementRunner", "read_statement", "statement_function"]
 
 SPARK_SQL = "spark_sql"
 ROWS_MAX = 100_000
-"""Of a result: one that is larger belongs into a table."""
+"""Rows of a result: a larger one belongs into a table."""
 _LOOK_S = 0.1
 _CANCEL_AGAIN_S = 0.5
 
 
-class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StatementPayload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The payload of a task.
 
     Attributes:
@@ -53,7 +51,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class StatementRunner(Protocol):
     """Runs statements, on any thread."""
 
-    def run(self, statement: Statement, *, group: str, tenant: str, effect: str, result_bytes_max: int) -> bytes:
+    def run(self, statement: StatementPayload, *, group: str, tenant: str, effect: str, result_bytes_max: int) -> bytes:
         """Run one and return its result as JSON.
 
         Args:
@@ -78,7 +76,7 @@ class StatementRunner(Protocol):
         ...
 
 
-def read_statement(payload: bytes) -> Statement:
+def read_statement(payload: bytes) -> StatementPayload:
     """Read a payload.
 
     Raises:
@@ -86,7 +84,7 @@ def read_statement(payload: bytes) -> Statement:
 
     """
     try:
-        statement = msgspec.json.decode(payload, type=Statement)
+        statement = msgspec.json.decode(payload, type=StatementPayload)
     except msgspec.MsgspecError as error:
         raise TaskError(f'spark_sql: the payload is no statement, such as {{"sql": "SELECT 1"}}: {error}') from None
     if not statement.sql.strip():

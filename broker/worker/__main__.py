@@ -4,7 +4,5 @@ from __future__ import annotations
 
 from broker.worker.cli import app
 
-__all__: list[str] = []
-
 if __name__ == "__main__":
     app(prog_name="rsm worker")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -13,9 +12,9 @@ import msgspec
 from broker.worker.executors.executor import Executor
 from broker.worker.settings import WorkerSettings
 from broker.worker.worker import Worker
-from rsm_spark.grpc.security import Security
-
-__all__ = ["WorkerReady", "run_worker", "work"]
+from ledger.process_guard import STALL_S, STOP_S, ProcessGuard
+from rsm_spark.codecs.framing import PayloadCodec
+from rsm_spark.transport.security import Security
 
 
 class WorkerReady(msgspec.Struct, frozen=True):
@@ -37,7 +36,9 @@ async def work(
     brokers: Sequence[str] = (),
     metadata_uri: str | None = None,
     security: Security | None = None,
+    codec: PayloadCodec | None = None,
     on_ready: Callable[[WorkerReady], None] | None = None,
+    stall_s: float = STALL_S,
 ) -> None:
     """Run a worker until SIGTERM or SIGINT, which drain it; the second one ends it at once.
 
@@ -47,13 +48,15 @@ async def work(
         brokers: Addresses of any of the brokers; empty = the leader is found through ZooKeeper.
         metadata_uri: Where that is; None = as the environment says.
         security: TLS and token; None = as the environment says.
+        codec: Decodes payloads and encodes results.
         on_ready: Called once a broker serves it.
+        stall_s: How long the event loop may stand still before the process ends; 0 = for ever. Tasks run elsewhere.
 
     Raises:
         UsageError: A setting makes no sense, the executor cannot start, or another process works by its name.
 
     """
-    worker = Worker(settings, executor, brokers=brokers, metadata_uri=metadata_uri, security=security)
+    worker = Worker(settings, executor, brokers=brokers, metadata_uri=metadata_uri, security=security, codec=codec)
     loop = asyncio.get_running_loop()
 
     def _on_signal() -> None:
@@ -62,18 +65,18 @@ async def work(
         else:
             worker.drain()
 
+    guard = ProcessGuard(f"worker {settings.worker_id}", stall_s=stall_s, stop_s=None, on_signal=_on_signal)
     async with worker:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, _on_signal)
-        announcing = loop.create_task(_announce(worker, settings, executor, on_ready))
-        try:
-            await worker.wait_left()
-        finally:
-            announcing.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await announcing
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.remove_signal_handler(number)
+        with guard:
+            guard.ready()
+            announcing = loop.create_task(_announce(worker, settings, executor, on_ready))
+            try:
+                await worker.wait_left()
+            finally:
+                announcing.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await announcing
+                guard.end_within(STOP_S)
 
 
 def run_worker(
@@ -83,7 +86,9 @@ def run_worker(
     brokers: Sequence[str] = (),
     metadata_uri: str | None = None,
     security: Security | None = None,
+    codec: PayloadCodec | None = None,
     on_ready: Callable[[WorkerReady], None] | None = None,
+    stall_s: float = STALL_S,
 ) -> None:
     """Do what `work` does, and block until it is over. For the main thread of a program that is nothing but a worker.
 
@@ -91,7 +96,16 @@ def run_worker(
         UsageError: See `work`.
 
     """
-    running = work(settings, executor, brokers=brokers, metadata_uri=metadata_uri, security=security, on_ready=on_ready)
+    running = work(
+        settings,
+        executor,
+        brokers=brokers,
+        metadata_uri=metadata_uri,
+        security=security,
+        codec=codec,
+        on_ready=on_ready,
+        stall_s=stall_s,
+    )
     try:
         import uvloop  # noqa: PLC0415 - quicker where it is installed, never required
     except ImportError:

@@ -1,4 +1,4 @@
-"""What a user's function knows of the run that it does.
+"""Context of a run for the user's function.
 
 * `RunCancelledError(Exception)`   raised by `TaskContext.check` in a run that is to end
 * `TaskError(Exception)`           raised by a function to fail with these words, without a trace
@@ -10,10 +10,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from broker.core.worker_messages import AssignedRun
+from broker.machine.worker_messages import AssignedRun
 from broker.worker.core.effects import StopReason
-
-__all__ = ["RunCancelledError", "TaskContext", "TaskError"]
 
 ProgressListener = Callable[[int, int, float, str], None]
 """Called with task id, assignment id, fraction, message; from any thread."""
@@ -76,12 +74,12 @@ class TaskContext:
 
     @property
     def attempt(self) -> int:
-        """Which run of the task this is: 1 at first."""
+        """Number of this run of the task: 1 at first."""
         return self._run.attempt
 
     @property
     def tenant(self) -> str:
-        """Whose task it is."""
+        """Tenant of the task."""
         return self._run.tenant
 
     @property
@@ -111,7 +109,7 @@ class TaskContext:
 
     @property
     def deadline(self) -> float | None:
-        """When the task has to be over, as `time.monotonic()` tells time; None = never."""
+        """Time at which the task has to be over, on the clock of `time.monotonic()`; None = never."""
         return self._began_s + self._run.deadline_in_ms / 1000 if self._run.deadline_in_ms else None
 
     @property

@@ -1,4 +1,4 @@
-"""Where a worker finds a broker: the given ones in turn, or the leader as the metadata store names it."""
+"""Search of a worker for a broker: the given ones in turn, or the leader as the metadata store names it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from collections.abc import Sequence
 from broker.worker.core.route import BrokerRoute
 from ledger.errors import LedgerError, UsageError
 from ledger.ports import MetadataStore
-from ledger.zk.session import connect
-from ledger.zk.uri import MetadataUri
+from ledger.zookeeper.session import connect
+from ledger.zookeeper.uri import MetadataUri
+from rsm_spark.client.leader_finder import FoundReplica
 from rsm_spark.errors import RsmError
 from rsm_spark.log.discovery import Discovery
-from rsm_spark.store.leader_finder import FoundReplica
-
-__all__ = ["BrokerFinder", "parse_addresses"]
 
 _SESSION_TIMEOUT_MS = 10_000
 

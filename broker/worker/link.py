@@ -10,16 +10,14 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from broker.grpc.worker_stream import WorkerStream
 from broker.worker.core.effects import Effect
 from broker.worker.core.protocol import WorkerProtocol
+from broker.worker.stream import WorkerStream
 from rsm_spark.errors import AccessDeniedError, ConnectionLostError
-from rsm_spark.grpc.security import Security
-
-__all__ = ["BrokerLink", "monotonic_ms"]
+from rsm_spark.transport.security import Security
 
 _GOODBYE_S = 3.0
-"""How long a broker may take to end the stream of a worker that has left."""
+"""Time that a broker may take to end the stream of a worker that has left."""
 
 
 class BrokerLink:
@@ -54,7 +52,7 @@ class BrokerLink:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a stream, served or not."""
+        """True if there is a stream, served or not."""
         return self._stream is not None
 
     @property
@@ -155,5 +153,6 @@ def monotonic_ms() -> int:
 
 
 def _in_words(error: ConnectionLostError) -> str:
-    hint = ". Name the file of the cluster's token (--token-file)" if isinstance(error, AccessDeniedError) else ""
-    return f"{error}{hint}"
+    if not isinstance(error, AccessDeniedError):
+        return str(error)
+    return f"{error}. A worker shows who it is by --token-file, or by a certificate (--tls-cert)"

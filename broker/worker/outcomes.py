@@ -1,17 +1,15 @@
-"""What the end of a run is, as the broker is told: results, errors, and what a worker did to it."""
+"""Ends of runs as the broker is told: results, errors, and what a worker did to them."""
 
 from __future__ import annotations
 
 import traceback
 from typing import Any
 
-from broker.core.commands import EndedRun
-from broker.core.limits import ERROR_BYTES_MAX, RESULT_BYTES_MAX
-from broker.core.statuses import Outcome, TaskStatus
-from broker.worker.context import RunCancelledError, TaskError
+from broker.machine.commands import EndedRun
+from broker.machine.limits import ERROR_BYTES_MAX, RESULT_BYTES_MAX
+from broker.machine.statuses import Outcome, TaskStatus
+from broker.worker.context import TaskError
 from broker.worker.core.effects import StopReason
-
-__all__ = ["cut_error", "error_text", "failed", "finished", "refused", "result_bytes", "stopped", "timed_out"]
 
 _FIRST_LINE_BYTES_MAX = 1024
 _CUT = " […]"
@@ -79,11 +77,6 @@ def stopped(task_id: int, assignment_id: int, reason: StopReason) -> EndedRun:
         else "the worker ended and waited no longer"
     )
     return EndedRun(task_id, assignment_id, TaskStatus.ERROR, Outcome.WORKER_DIED, f"WorkerDied: stopped: {why}")
-
-
-def is_cancellation(error: BaseException, reason: StopReason | None) -> bool:
-    """Return whether a run that was asked to end has ended for that."""
-    return reason is not None and isinstance(error, RunCancelledError)
 
 
 def error_text(error: BaseException) -> str:

@@ -20,10 +20,8 @@ from typing import Any, TypeVar
 from broker.worker.context import TaskContext
 from ledger.errors import UsageError
 
-__all__ = ["ANY_TYPE", "Registry", "TaskFunction", "load_registry", "task"]
-
 TaskFunction = Callable[[TaskContext, bytes], "bytes | str | Awaitable[bytes | str | None] | None"]
-"""What runs a task: called with the context and the payload. A coroutine function needs the asyncio executor."""
+"""Function that runs a task, called with context and payload. A coroutine function needs the asyncio executor."""
 
 ANY_TYPE = "*"
 """Stands for every type that has no function of its own."""
@@ -92,11 +90,6 @@ def task(task_type: str) -> Callable[[_Function], _Function]:
 
     """
     return _default.task(task_type)
-
-
-def default_registry() -> Registry:
-    """Return what `task` has registered in this process."""
-    return _default
 
 
 def load_registry(tasks: str) -> Registry:

@@ -4,56 +4,62 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
-from broker.core.limits import NAME_BYTES_MAX
-from broker.core.policies import WorkerOffer
-from broker.worker.core.protocol import ProtocolLimits
+from broker.machine.limits import NAME_BYTES_MAX
+from broker.machine.policies import WorkerOffer
+from broker.worker.core.protocol_limits import ProtocolLimits
 from broker.worker.executors.children import ChildLimits
+from broker.worker.jail.jails import JailSettings
+from broker.worker.option_units import amounts_unit, numbers_unit
 from ledger.errors import UsageError
+from ledger.options import Option
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
-
-__all__ = ["THREADS_MAX", "WorkerSettings"]
 
 THREADS_MAX = 10_000
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a worker is and offers.
+    """Settings of a worker: what it is and what it offers.
 
     Attributes:
-        worker_id: Stable name; two processes of one name replace each other.
-        location: For people; "" = the host's name and the process id.
-        threads: Tasks at once.
         types: Tasks at once by type; "*" stands for each type that is not named. Empty = `threads` of each type that
             the executor can run.
-        groups: Groups served, best first; 0 stands for all that are not named, where it stands.
-        excluded_groups: Groups that 0 does not stand for.
-        resources: Amounts at once on this worker.
-        tenant_share_percent: Most of a type's threads that one tenant may have here; 0 = all.
-        drain_s: When it is asked to end, what runs may take so long to end.
-        code_dir: Where archives of code pools are unpacked; None = a folder of its own, removed with it.
         children: How the processes of code pools are treated.
-        log: Name of the broker's log, by which the leader is found in the metadata store.
-        rsm_root: Root of the logs there.
+        jail: What code that comes with tasks may do.
         limits: Times and sizes of the protocol.
 
     """
 
-    worker_id: str
-    location: str = ""
-    threads: int = 4
+    worker_id: Annotated[str, Option("Stable name of this worker.", shown="host and process id")] = ""
+    location: Annotated[str, Option("Where it runs, for people.", shown="host and process id")] = ""
+    threads: Annotated[int, Option("Tasks at once.", ge=1, le=THREADS_MAX)] = 4
     types: dict[str, int] = {}
-    groups: tuple[int, ...] = (0,)
-    excluded_groups: tuple[int, ...] = ()
-    resources: dict[str, int] = {}
-    tenant_share_percent: int = 0
-    drain_s: float = 60.0
-    code_dir: Path | None = None
+    groups: Annotated[
+        tuple[int, ...],
+        Option("Groups served, best first; 0 = all that are not named.", unit=numbers_unit("--groups"), metavar="N,…"),
+    ] = (0,)
+    excluded_groups: Annotated[
+        tuple[int, ...],
+        Option("Groups that 0 does not stand for.", unit=numbers_unit("--excluded-groups"), metavar="N,…"),
+    ] = ()
+    resources: Annotated[
+        dict[str, int],
+        Option("Amounts of resources at once on this worker.", unit=amounts_unit("--resources"), metavar="NAME=N,…"),
+    ] = {}
+    tenant_share_percent: Annotated[
+        int, Option("Most of a type's threads that one tenant may have, in percent; 0 = all.", ge=0, le=100)
+    ] = 0
+    drain_s: Annotated[float, Option("After SIGTERM, what runs may take so long to end.", ge=0)] = 60.0
+    code_dir: Annotated[
+        Path | None, Option("Where archives of code pools are unpacked.", shown="the folder for temporary files")
+    ] = None
     children: ChildLimits = ChildLimits()
-    log: str = "broker"
-    rsm_root: str = DEFAULT_RSM_ROOT
+    jail: JailSettings = JailSettings()
+    log: Annotated[str, Option("Name of the broker's log, by which ZooKeeper names the leader.")] = "broker"
+    rsm_root: Annotated[str, Option("Root of the logs in ZooKeeper.")] = DEFAULT_RSM_ROOT
     limits: ProtocolLimits = ProtocolLimits()
 
     def check(self) -> None:

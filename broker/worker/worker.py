@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from broker.core.commands import EndedRun, ProgressOf
-from broker.core.policies import WorkerOffer
-from broker.core.worker_messages import AssignedRun
-from broker.grpc.worker_stream import WorkerStream
+from broker.machine.commands import EndedRun, ProgressOf
+from broker.machine.policies import WorkerOffer
+from broker.machine.worker_messages import AssignedRun
 from broker.worker.code.pools import CodePools, PoolLimits
+from broker.worker.codec import opened_run, sealed_end
 from broker.worker.core.effects import (
     AskToDrain,
     Effect,
@@ -34,18 +34,20 @@ from broker.worker.core.protocol import WorkerProtocol
 from broker.worker.executors.executor import Executor
 from broker.worker.leader import BrokerFinder
 from broker.worker.link import BrokerLink, monotonic_ms
+from broker.worker.outcomes import refused
 from broker.worker.settings import WorkerSettings
+from broker.worker.stream import WorkerStream
 from ledger.errors import UsageError
+from rsm_spark.codecs.framing import PayloadCodec
 from rsm_spark.errors import RsmError
-from rsm_spark.grpc.security import Security
-
-__all__ = ["Worker"]
+from rsm_spark.transport.security import Security
 
 _LOGGER = logging.getLogger(__name__)
 _TICK_S_MIN = 0.02
 _TICK_S_MAX = 0.25
 _KILLED_S = 5.0
-"""How long the ends of runs that were stopped at the end of a drain may take to be acknowledged."""
+_ALONE_S_MAX = 3.0
+"""Time that the ends of runs which were stopped at the end of a drain may take to be acknowledged."""
 
 
 class Worker:
@@ -59,6 +61,7 @@ class Worker:
         brokers: Addresses of any of the brokers; empty = the leader is found through ZooKeeper.
         metadata_uri: Where that is; None = as the environment says.
         security: TLS and token; None = as the environment says.
+        codec: Decodes payloads and encodes results; see `broker.worker.codec`.
 
     Attributes:
         trouble: Why it is not connected, as far as known; "" while it is.
@@ -76,10 +79,12 @@ class Worker:
         brokers: Sequence[str] = (),
         metadata_uri: str | None = None,
         security: Security | None = None,
+        codec: PayloadCodec | None = None,
     ) -> None:
         settings.check()
         self._settings = settings
         self._executor = executor
+        self._codec = codec
         self._security = security if security is not None else Security.from_environment()
         self._security.check_caller()
         self._finder = BrokerFinder(
@@ -98,7 +103,10 @@ class Worker:
             limits=settings.limits,
         )
         self._pools = CodePools(
-            self._stream_now, folder=settings.code_dir, limits=PoolLimits(children=settings.children)
+            self._stream_now,
+            folder=settings.code_dir,
+            limits=PoolLimits(children=settings.children),
+            jail=settings.jail,
         )
         self.trouble = "not tried yet"
         self._timer: asyncio.TimerHandle | None = None
@@ -106,6 +114,7 @@ class Worker:
         self._task: asyncio.Task[None] | None = None
         self._connected: asyncio.Event = asyncio.Event()
         self._fault: UsageError | RsmError | None = None
+        self._alone_since_ms = 0
 
     # ---- life
 
@@ -169,7 +178,11 @@ class Worker:
             self._connected.clear()
 
     def drain(self) -> None:
-        """Take nothing more, end what runs, tell it, and leave; after `drain_s` what can be killed is."""
+        """Take nothing more, end what runs, tell it, and leave; after `drain_s` what can be killed is.
+
+        While no broker serves it, only for a few seconds: nobody would hear how the tasks end, and the next leader
+        takes them for those of a dead worker.
+        """
         if self._protocol.is_draining:
             return
         _LOGGER.info("drains: %d tasks run", self._protocol.held_count, extra=self._who())
@@ -208,7 +221,7 @@ class Worker:
 
     @property
     def incarnation(self) -> str:
-        """Of this process: 32 hex digits."""
+        """Incarnation of this process: 32 hex digits."""
         return self._protocol.incarnation
 
     @property
@@ -218,24 +231,25 @@ class Worker:
 
     @property
     def is_draining(self) -> bool:
-        """Whether it takes nothing more."""
+        """True if it takes nothing more."""
         return self._protocol.is_draining
 
     @property
     def has_left(self) -> bool:
-        """Whether it is over: it has left, or gave up leaving in good order."""
+        """True if it is over: it has left, or gave up leaving in good order."""
         return self._task is not None and self._task.done()
 
     @property
     def is_connected(self) -> bool:
-        """Whether a broker serves it."""
+        """True if a broker serves it."""
         return self._link.served is not None
 
     # ---- RunListener
 
     def on_ended(self, ends: Sequence[EndedRun]) -> None:
         """Hear of ends of runs; see `RunListener`."""
-        self._protocol.ended(ends)
+        codec = self._codec
+        self._protocol.ended(ends if codec is None else [sealed_end(codec, end) for end in ends])
         self._link.wake_up()
 
     def on_progress(self, progress: ProgressOf) -> None:
@@ -270,7 +284,7 @@ class Worker:
 
     @property
     def _has_nothing_to_say(self) -> bool:
-        """Whether it has left; or it drains, nothing is left, and there is no broker to say goodbye to."""
+        """True if it has left; or it drains, nothing is left, and there is no broker to say goodbye to."""
         protocol = self._protocol
         is_empty = not protocol.held_count and not protocol.unacknowledged_count
         return protocol.has_left or (protocol.is_draining and is_empty)
@@ -299,11 +313,23 @@ class Worker:
                     self.drain()
 
     def _start(self, runs: list[AssignedRun]) -> None:
+        if self._codec is not None:
+            runs = self._opened(self._codec, runs)
         own = [run for run in runs if not run.code]
         if own:
             self._executor.run(own)
         if len(own) < len(runs):
             self._pools.run([run for run in runs if run.code])
+
+    def _opened(self, codec: PayloadCodec, runs: list[AssignedRun]) -> list[AssignedRun]:
+        """Return the runs whose payloads can be decoded; the others are refused."""
+        opened: list[AssignedRun] = []
+        for run in runs:
+            try:
+                opened.append(opened_run(codec, run))
+            except Exception as error:  # noqa: BLE001 - a codec may be a user's
+                self.on_ended([refused(run.task_id, run.assignment_id, f"{type(error).__name__}: {error}")])
+        return opened
 
     def _stream_now(self) -> WorkerStream | None:
         return self._link.served
@@ -316,9 +342,26 @@ class Worker:
         due_ms = self._protocol.next_due_ms()
         if due_ms <= now_ms:
             self._link.wake_up()
+        self._leave_if_alone(now_ms)
         self._timer = self._loop.call_later(
             min(max((due_ms - now_ms) / 1000, _TICK_S_MIN), _TICK_S_MAX), self._on_timer
         )
+
+    def _leave_if_alone(self, now_ms: int) -> None:
+        """Leave without a goodbye if nobody is there to hear how what runs here ends."""
+        if self._link.served is not None or not self._protocol.is_draining:
+            self._alone_since_ms = 0
+        elif not self._alone_since_ms:
+            self._alone_since_ms = now_ms
+        elif now_ms - self._alone_since_ms >= _ALONE_S_MAX * 1000 and not self.has_left:
+            _LOGGER.warning(
+                "no broker has been there for %g s of draining: leaves, and stops %d tasks that run",
+                _ALONE_S_MAX,
+                self._protocol.held_count,
+                extra=self._who(),
+            )
+            self._apply(self._protocol.stop(StopReason.LEAVING))
+            self.stop()
 
     def _on_drained_long(self) -> None:
         if self._protocol.held_count:
@@ -328,7 +371,7 @@ class Worker:
                 self._protocol.held_count,
                 extra=self._who(),
             )
-        self._apply(self._protocol.stop_all(StopReason.LEAVING))
+        self._apply(self._protocol.stop(StopReason.LEAVING))
         self._drain_timer = self._loop.call_later(_KILLED_S, self.stop)
 
     # ---- words

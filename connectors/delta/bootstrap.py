@@ -27,8 +27,6 @@ from rsm_spark.snapshots.columns import ROW_SCHEMA
 from rsm_spark.snapshots.lake import LakeSnapshots, lake_place
 from rsm_spark.snapshots.manifest import SnapshotManifest
 
-__all__ = ["begin_with_snapshot"]
-
 _LOGGER = logging.getLogger(__name__)
 _BATCH_ROWS = 16_384
 _WIDTH_16 = 0xDC  # msgpack: an array with two bytes of length

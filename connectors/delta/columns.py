@@ -16,18 +16,6 @@ import pyarrow as pa
 from connectors.errors import DeltaSinkError
 from rsm_spark.core.machine import Field, FieldType, TableDescription
 
-__all__ = [
-    "ARROW_TYPES",
-    "DELETED_COLUMN",
-    "FOLD_COLUMN",
-    "LOGGED_AT_COLUMN",
-    "REVISION_COLUMN",
-    "SINCE_KEY",
-    "Column",
-    "FollowedTable",
-    "listed_fields",
-]
-
 REVISION_COLUMN = "_revision"
 """Revision of the record that last changed the row; in `append` mode, of the record itself."""
 
@@ -51,7 +39,7 @@ ARROW_TYPES: dict[FieldType, pa.DataType] = {
     FieldType.STR: pa.string(),
     FieldType.BYTES: pa.binary(),
 }
-"""What a described type is in Arrow."""
+"""Arrow type of each described type."""
 
 _FIELD_TYPES = {
     "long": FieldType.INT,
@@ -149,7 +137,6 @@ class FollowedTable(msgspec.Struct, frozen=True):
 
     @property
     def key_names(self) -> list[str]:
-        """Names of the key columns."""
         return [field.name for field in self.key]
 
     @property
@@ -198,13 +185,13 @@ class FollowedTable(msgspec.Struct, frozen=True):
         """Say what stands against going on with a description; "" = nothing."""
         if table is None:
             return "it is gone"
-        if table.key != self.key:
+        if [(field.name, field.type) for field in table.key] != [(field.name, field.type) for field in self.key]:
             return f"its key was {listed_fields(self.key)} and is now {listed_fields(table.key)}"
         old, new = [column.field for column in self.row], table.row
         for number, field in enumerate(old):
             if number >= len(new):
                 return f"column {field.name} is gone"
-            if new[number] != field:
+            if (new[number].name, new[number].type) != (field.name, field.type):
                 return f"column {listed_fields([field])} is now {listed_fields([new[number]])}"
         return ""
 

@@ -15,8 +15,6 @@ from connectors.errors import SinkGapError
 from rsm_spark.core.machine import Fold, MachineDescription, decode_description
 from rsm_spark.core.records import KernelRecord
 
-__all__ = ["RECORD_COLUMNS", "BatchEnd", "LoggedChanges", "RecordRange", "differing", "last_rows"]
-
 RECORD_COLUMNS = (
     "revision",
     "ledger_id",
@@ -64,7 +62,8 @@ class RecordRange:
     """Records of a range of the log, in order.
 
     Args:
-        records: `RECORD_COLUMNS` of all records of the range, in any order; at least one.
+        records: `RECORD_COLUMNS` of all records of the range, in any order; at least one. Who asks for no table may
+            leave out `table_name`, `fold`, `key` and `row`.
 
     Raises:
         SinkGapError: Records are missing in between, or the range does not end with an entry.
@@ -125,9 +124,13 @@ class RecordRange:
         first = pc.min(self.of_table(table, after).column("revision")).as_py()
         return first is not None and first < before
 
+    def after(self, revision: int) -> pa.Table:
+        """Return the records after a revision, in order, with the columns that the range was made with."""
+        return self._records.slice(max(0, revision + 1 - self.first))
+
     def of_table(self, table: str, after: int) -> pa.Table:
         """Return the records of a table after a revision, in order: revision, logged_at, fold, key, row."""
-        fresh = self._records.slice(max(0, after + 1 - self.first))
+        fresh = self.after(after)
         chosen = fresh.filter(pc.equal(fresh.column("table_name"), pa.scalar(table)))
         return chosen.select(["revision", "logged_at", "fold", "key", "row"])
 

@@ -10,20 +10,20 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
-from deltalake import write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 from connectors.delta.columns import FollowedTable
+from connectors.delta.commits import persisted
 from connectors.delta.fold import RecordRange
 from connectors.delta.modes import RowStep, Standing, mode_named
-from connectors.delta.place import MERGE_MODE, DeltaPlace, Loaded
+from connectors.delta.place import MERGE_MODE, DeltaPlace, LoadedTable
 from connectors.delta.position import TablePosition
 from connectors.errors import DeltaSinkError, SinkConflictError
 from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes
@@ -31,17 +31,12 @@ from rsm_spark.core.envelope import root_hash
 from rsm_spark.core.machine import TableDescription
 from rsm_spark.snapshots.delta_sync import sync_commit
 
-__all__ = ["POSITION_INTERVAL_S", "Applied", "FollowerTable"]
-
-_LOGGER = logging.getLogger(__name__)
 _T = TypeVar("_T")
-_CONFLICT_WAIT_S_MAX = 60.0
-_FAILURES_MAX = 5
 POSITION_INTERVAL_S = 10.0
 """Commits that only move the position happen at most so often."""
 
 
-class Applied(NamedTuple):
+class AppliedToTable(NamedTuple):
     """Outcome of one range of records.
 
     Attributes:
@@ -135,7 +130,7 @@ class FollowerTable:
         """
         return self._standing(self._opened(begin))
 
-    def _opened(self, begin: TablePosition | None = None) -> Loaded:
+    def _opened(self, begin: TablePosition | None = None) -> LoadedTable:
         loaded = self.at.load()
         if loaded is None:
             followed = FollowedTable.described(self.table)
@@ -183,7 +178,7 @@ class FollowerTable:
             row_count=0,
         )
 
-    def apply(self, records: pa.Table | RecordRange) -> Applied:
+    def apply(self, records: pa.Table | RecordRange) -> AppliedToTable:
         """Apply a range of the log; create the table with the first one.
 
         Where the machine's description in the range adds columns, the table gets them in the same commit. If it changes
@@ -227,53 +222,35 @@ class FollowerTable:
         if position.revision == loaded.revision:
             self._write(loaded, position)
 
+    def upkept(self) -> tuple[DeltaTable, CommitProperties] | None:
+        """Return the table and what a commit of its maintenance carries; None if nobody knows where it stands."""
+        loaded = self.at.load()
+        if loaded is None or loaded.position is None:
+            return None
+        return loaded.handle, self.at.properties(loaded.position, moves=False)
+
     def _persist(self, attempt: Callable[[], _T], what: str) -> _T:
-        """Try until it is done: conflicts for `_CONFLICT_WAIT_S_MAX`, failures of the store a few times.
+        return persisted(attempt, place=self.place, what=what, clock=self._clock, sleep=self._sleep)
 
-        Each attempt loads the table: one that was done without our knowing of it is found done.
-        """
-        deadline = self._clock() + _CONFLICT_WAIT_S_MAX
-        failures, delay_s = 0, 0.05
-        while True:
-            try:
-                return attempt()
-            except CommitFailedError as error:
-                if self._clock() >= deadline:
-                    raise SinkConflictError(
-                        f"{self.place}: {what} could not be committed for {_CONFLICT_WAIT_S_MAX:.0f} s: others kept "
-                        f"committing to the table ({error})"
-                    ) from error
-                _LOGGER.info("another writer committed first, deciding again", extra={"table": self.place})
-            except (DeltaError, OSError) as error:
-                failures += 1
-                if failures >= _FAILURES_MAX:
-                    raise DeltaSinkError(
-                        f"{self.place}: {what} could not be committed, {failures} attempts failed; the last one with: "
-                        f"{error}"
-                    ) from error
-                _LOGGER.warning("committing to %s failed, trying again: %s", self.place, error)
-            self._sleep(delay_s)
-            delay_s = min(2 * delay_s, 2.0)
-
-    def _try(self, span: RecordRange) -> tuple[Applied, DeltaSinkError | None]:
+    def _try(self, span: RecordRange) -> tuple[AppliedToTable, DeltaSinkError | None]:
         loaded = self._opened()
         before = self._standing(loaded)
         if span.end.revision <= before.revision:
             self._sync(loaded)
-            return Applied(before, 0, 0, is_new=False, is_committed=False), None
+            return AppliedToTable(before, 0, 0, is_new=False, is_committed=False), None
         span.check_follows(before.revision, self.place)
         part, followed, problem = self._fitting(span, loaded.followed, before)
         if part is None or part.end.revision <= before.revision:
-            return Applied(before, 0, 0, is_new=False, is_committed=False), problem
+            return AppliedToTable(before, 0, 0, is_new=False, is_committed=False), problem
         at = Standing(before.revision, int(before.digest, 16), before.row_count)
         step = self.mode.step(loaded, followed, part, at)
         after = self._after(before, part, step)
         is_quiet = step.rows.num_rows == 0 and followed == loaded.followed
         if is_quiet and not self._is_due():
             self._held = after
-            return Applied(after, 0, 0, is_new=True, is_committed=False), problem
+            return AppliedToTable(after, 0, 0, is_new=True, is_committed=False), problem
         self._write(loaded, after, step, followed)
-        return Applied(after, step.upserted, step.deleted, is_new=True, is_committed=True), problem
+        return AppliedToTable(after, step.upserted, step.deleted, is_new=True, is_committed=True), problem
 
     def _try_flush(self) -> TablePosition | None:
         loaded = self.at.load()
@@ -315,7 +292,7 @@ class FollowerTable:
 
     def _write(
         self,
-        loaded: Loaded,
+        loaded: LoadedTable,
         after: TablePosition,
         step: RowStep | None = None,
         followed: FollowedTable | None = None,
@@ -336,20 +313,20 @@ class FollowerTable:
         self.commit_count += 1
         self._sync(loaded)
 
-    def _sync(self, loaded: Loaded) -> None:
+    def _sync(self, loaded: LoadedTable) -> None:
         try:
             sync_commit(self.place, loaded.handle.version())
         except OSError as error:
             # Not one to try again: what the table shows may not be on the disk.
             raise DeltaSinkError(f"{self.place}: a commit could not be synced to the disk: {error}") from error
 
-    def _reloaded(self) -> Loaded:
+    def _reloaded(self) -> LoadedTable:
         loaded = self.at.load()
         if loaded is None:
             raise DeltaSinkError(f"{self.place}: the table is gone that was there a moment ago")
         return loaded
 
-    def _standing(self, loaded: Loaded) -> TablePosition:
+    def _standing(self, loaded: LoadedTable) -> TablePosition:
         """Return where the table stands: what its commits say, or the position that is held back."""
         committed = loaded.position or self._summed(loaded)
         held = self._held
@@ -358,7 +335,7 @@ class FollowerTable:
         self._held = None
         return committed
 
-    def _summed(self, loaded: Loaded) -> TablePosition:
+    def _summed(self, loaded: LoadedTable) -> TablePosition:
         """Sum the rows up: the history was cleared away, but the transaction is kept for ever."""
         rows = loaded.handle.to_pyarrow_table()
         digest = self.mode.sum(loaded.followed, rows) % DIGEST_MODULUS

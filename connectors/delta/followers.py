@@ -10,13 +10,11 @@ import msgspec
 import pyarrow as pa
 
 from connectors.delta.fold import BatchEnd, RecordRange
-from connectors.delta.follower import Applied, FollowerTable
+from connectors.delta.follower import AppliedToTable, FollowerTable
 from connectors.delta.position import TablePosition
 from connectors.errors import DeltaSinkError
 from rsm_spark.core.digest import digest_bytes
 from rsm_spark.core.machine import MachineDescription, TableDescription
-
-__all__ = ["AppliedRange", "FollowerSet", "wanted_table"]
 
 _THREADS_MAX = 4
 _Outcome = TypeVar("_Outcome")
@@ -34,7 +32,7 @@ class AppliedRange(NamedTuple):
 
     end: BatchEnd
     records: int
-    applied: dict[str, Applied]
+    applied: dict[str, AppliedToTable]
 
 
 class FollowerSet:
@@ -57,7 +55,6 @@ class FollowerSet:
         return iter([self._tables[name] for name in sorted(self._tables)])
 
     def __len__(self) -> int:
-        """Return how many tables there are."""
         return len(self._tables)
 
     @property

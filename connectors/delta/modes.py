@@ -18,21 +18,10 @@ from connectors.delta.columns import (
 )
 from connectors.delta.fold import LoggedChanges, RecordRange, differing, last_rows
 from connectors.delta.packing import PackedRows, arrow_columns, key_columns, packed_rows, terms_of
-from connectors.delta.place import APPEND_MODE, MERGE_MODE, Loaded
+from connectors.delta.place import APPEND_MODE, MERGE_MODE, LoadedTable
 from rsm_spark.core.digest import StateDigest, row_term, table_prefix
 from rsm_spark.core.machine import Fold, Row
 from rsm_spark.core.records import pack
-
-__all__ = [
-    "SNAPSHOT_FOLD",
-    "AppendMode",
-    "FollowMode",
-    "MergeMode",
-    "RowStep",
-    "Standing",
-    "change_terms",
-    "mode_named",
-]
 
 SNAPSHOT_FOLD = "snapshot"
 """`_fold` of the rows that a history begins with when the log's own beginning was trimmed."""
@@ -48,7 +37,7 @@ _HISTORY_FIELDS: tuple[pa.Field[Any], ...] = (
 
 
 class Standing(NamedTuple):
-    """Where a table stands.
+    """Standing of a table in its log.
 
     Attributes:
         revision: Records up to here are in it.
@@ -63,7 +52,7 @@ class Standing(NamedTuple):
 
 
 class RowStep(NamedTuple):
-    """What a range of records does to a table's rows.
+    """Changes that a range of records makes to a table's rows.
 
     Attributes:
         rows: To be written, as the mode wants them.
@@ -84,7 +73,7 @@ class RowStep(NamedTuple):
 
 
 class FollowMode(Protocol):
-    """How a range of records becomes rows of a Delta table."""
+    """Mode of a follower table: how a range of records becomes rows of a Delta table."""
 
     name: str
 
@@ -92,7 +81,7 @@ class FollowMode(Protocol):
         """Return the Arrow schema of the Delta table."""
         ...
 
-    def step(self, loaded: Loaded, followed: FollowedTable, records: RecordRange, at: Standing) -> RowStep:
+    def step(self, loaded: LoadedTable, followed: FollowedTable, records: RecordRange, at: Standing) -> RowStep:
         """Return what the records after the table's position do.
 
         Args:
@@ -135,7 +124,7 @@ class MergeMode:
         """Return key, other columns, `_revision`."""
         return followed.schema(_REVISION_FIELD)
 
-    def step(self, loaded: Loaded, followed: FollowedTable, records: RecordRange, at: Standing) -> RowStep:
+    def step(self, loaded: LoadedTable, followed: FollowedTable, records: RecordRange, at: Standing) -> RowStep:
         """Return the rows that differ from what the table has: a record that says the same again writes nothing."""
         last = last_rows(records.of_table(followed.name, at.revision))
         old = self._old_rows(loaded.handle, loaded.followed, last) if at.row_count else {}
@@ -238,7 +227,7 @@ class AppendMode:
         """Return key, other columns (null for a delete), `_fold`, `_revision`, `_logged_at`."""
         return followed.schema(*_HISTORY_FIELDS)
 
-    def step(self, loaded: Loaded, followed: FollowedTable, records: RecordRange, at: Standing) -> RowStep:  # noqa: ARG002
+    def step(self, loaded: LoadedTable, followed: FollowedTable, records: RecordRange, at: Standing) -> RowStep:  # noqa: ARG002
         """Return a row for each record of the table."""
         changes = records.changes(followed.name, at.revision)
         count, deleted = len(changes.folds), changes.rows.rows.count(None)
@@ -297,5 +286,4 @@ def change_terms(table: str, rows: PackedRows, folds: Sequence[str]) -> int:
 
 
 def mode_named(name: str) -> FollowMode:
-    """Return a mode by its name."""
     return AppendMode() if name == APPEND_MODE else MergeMode()

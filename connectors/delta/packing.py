@@ -17,8 +17,6 @@ from rsm_spark.core.digest import row_term, table_prefix
 from rsm_spark.core.machine import Field, FieldType
 from rsm_spark.core.records import pack
 
-__all__ = ["PackedRows", "arrow_columns", "key_columns", "packed_rows", "terms_of"]
-
 # Exactly these: 1 where a float is described would come back as 1.0, which has other bytes.
 _PYTHON_TYPES: dict[FieldType, type] = {
     FieldType.INT: int,

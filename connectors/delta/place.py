@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -17,11 +17,16 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from connectors.delta.columns import FollowedTable
-from connectors.delta.position import POSITION_KEY, TablePosition, app_id, decode_position, encode_position
+from connectors.delta.position import (
+    POSITION_KEY,
+    PlacedPosition,
+    TablePosition,
+    app_id,
+    decode_position,
+    encode_position,
+)
 from connectors.errors import DeltaSinkError, ForeignTableError
 from rsm_spark.core.machine import TableDescription
-
-__all__ = ["APPEND_MODE", "MERGE_MODE", "DeltaPlace", "Loaded", "find_follower", "find_position"]
 
 MERGE_MODE = "merge"
 """The table is the machine's table: a row a key."""
@@ -30,13 +35,20 @@ APPEND_MODE = "append"
 """The table is its history: a row a change."""
 
 _HISTORY_STEPS = (1, 20, 1000)
-_DESCRIPTION_PROPERTY = "rsm.table"
-_LOG_ID_PROPERTY = "rsm.log_id"
-_MODE_PROPERTY = "rsm.mode"
+DESCRIPTION_PROPERTY = "rsm.table"
+"""Property of a Delta table: JSON of the `TableDescription` that it was made by."""
+
+LOG_ID_PROPERTY = "rsm.log_id"
+"""Property of a Delta table that is made of a log's records: the log's id."""
+
+MODE_PROPERTY = "rsm.mode"
+"""Property of a Delta table that follows a table of a machine: how; none = `MERGE_MODE`."""
+
 _APP_PROPERTY = "rsm.app_id"
+_Position = TypeVar("_Position", bound=PlacedPosition)
 
 
-class Loaded(NamedTuple):
+class LoadedTable(NamedTuple):
     """A table as it was at one moment.
 
     Attributes:
@@ -53,8 +65,103 @@ class Loaded(NamedTuple):
     followed: FollowedTable
 
 
-class DeltaPlace:
-    """Where the table of one machine's table is.
+class LoggedPlace:
+    """Place of a Delta table that is made of a log's records, whatever its rows are.
+
+    Args:
+        place: Path or URI.
+        log: Name of the log.
+        log_id: Its uuid, 32 hex digits.
+        name: Of what the table is, among the tables of this log: `connectors.delta.position.app_id`.
+        storage_options: For `deltalake`, for object stores.
+
+    """
+
+    def __init__(
+        self, place: str, *, log: str, log_id: str, name: str, storage_options: Mapping[str, str] | None
+    ) -> None:
+        self.place = place
+        self.log = log
+        self.log_id = log_id
+        self.name = name
+        self.app_id = app_id(log, log_id, name)
+        self._storage_options = dict(storage_options) if storage_options else None
+
+    def find(self) -> tuple[DeltaTable, int] | None:
+        """Return the table as it is now, and the revision of its transaction; None if there is no table.
+
+        Raises:
+            ForeignTableError: It is not made of this log's records, or is another table of them.
+
+        """
+        try:
+            handle = DeltaTable(self.place, storage_options=self._storage_options)
+        except TableNotFoundError:
+            return None
+        log_id = handle.metadata().configuration.get(LOG_ID_PROPERTY)
+        revision = handle.transaction_version(self.app_id)
+        if log_id != self.log_id or revision is None:
+            whose = f"follows the log with id {log_id}" if log_id else "follows no log"
+            raise ForeignTableError(
+                f"{self.place}: this Delta table {whose}, or another table of it; {self.name} of log {self.log} has id "
+                f"{self.log_id}: choose another place or remove the table"
+            )
+        return handle, revision
+
+    def make(
+        self,
+        name: str,
+        schema: pa.Schema,
+        properties: CommitProperties,
+        *,
+        configuration: Mapping[str, str] | None = None,
+        partition_by: str | None = None,
+    ) -> None:
+        """Make the table, empty, or do nothing if somebody else has made it meanwhile.
+
+        Args:
+            name: For who lists tables.
+            schema: Its columns.
+            properties: Of its first commit.
+            configuration: Further properties of the table.
+            partition_by: Column.
+
+        """
+        try:
+            DeltaTable.create(
+                self.place,
+                schema,
+                mode="error",
+                name=name,
+                partition_by=partition_by,
+                configuration={LOG_ID_PROPERTY: self.log_id, **(configuration or {})},
+                storage_options=self._storage_options,
+                commit_properties=properties,
+                raise_if_key_not_exists=False,
+            )
+        except DeltaError:
+            # Somebody else created it meanwhile, or it cannot be made at all: then loading says why.
+            DeltaTable(self.place, storage_options=self._storage_options)
+
+    def commit_properties(self, revision: int, metadata: Mapping[str, str], *, moves: bool = True) -> CommitProperties:
+        """Return what a commit carries besides rows.
+
+        Args:
+            revision: Last record that is in the table afterwards.
+            metadata: Of the commit; Spark's DESCRIBE HISTORY shows `userMetadata`.
+            moves: False for maintenance: the transaction stays as it is.
+
+        """
+        return CommitProperties(
+            custom_metadata=dict(metadata),
+            # A retry inside would commit on top of rows that this handle has not seen.
+            max_commit_retries=0,
+            app_transactions=[Transaction(self.app_id, revision)] if moves else None,
+        )
+
+
+class DeltaPlace(LoggedPlace):
+    """Place of a Delta table that follows one table of a machine.
 
     Args:
         place: Path or URI.
@@ -69,15 +176,10 @@ class DeltaPlace:
     def __init__(
         self, place: str, *, log: str, log_id: str, table: str, mode: str, storage_options: Mapping[str, str] | None
     ) -> None:
-        self.place = place
-        self.log = log
-        self.log_id = log_id
-        self.table = table
+        super().__init__(place, log=log, log_id=log_id, name=table, storage_options=storage_options)
         self.mode = mode
-        self._app_id = app_id(log, log_id, table)
-        self._storage_options = dict(storage_options) if storage_options else None
 
-    def load(self) -> Loaded | None:
+    def load(self) -> LoadedTable | None:
         """Return the table as it is now, or None if there is none.
 
         Raises:
@@ -85,29 +187,21 @@ class DeltaPlace:
             DeltaSinkError: It was made in another mode.
 
         """
-        try:
-            handle = DeltaTable(self.place, storage_options=self._storage_options)
-        except TableNotFoundError:
+        found = self.find()
+        if found is None:
             return None
+        handle, revision = found
         properties = handle.metadata().configuration
-        log_id = properties.get(_LOG_ID_PROPERTY)
-        revision = handle.transaction_version(self._app_id)
-        if log_id != self.log_id or revision is None:
-            whose = f"follows the log with id {log_id}" if log_id else "follows no log"
-            raise ForeignTableError(
-                f"{self.place}: this Delta table {whose}, or another table of it; table {self.table} of log "
-                f"{self.log} has id {self.log_id}: choose another place or remove the table"
-            )
-        mode = properties.get(_MODE_PROPERTY, MERGE_MODE)
+        mode = properties.get(MODE_PROPERTY, MERGE_MODE)
         if mode != self.mode:
             raise DeltaSinkError(
                 f"{self.place}: this table was made in mode {mode}, mode {self.mode} was asked for: choose another "
                 f"place, or go on with --mode {mode}"
             )
-        described = msgspec.json.decode(properties.get(_DESCRIPTION_PROPERTY, ""), type=TableDescription)
+        described = msgspec.json.decode(properties.get(DESCRIPTION_PROPERTY, ""), type=TableDescription)
         fields: list[dict[str, Any]] = msgspec.json.decode(handle.schema().to_json())["fields"]
         followed = FollowedTable.stored(described, fields)
-        return Loaded(handle, find_position(handle, self.place, revision), revision, followed)
+        return LoadedTable(handle, find_position(handle, self.place, revision), revision, followed)
 
     def create(self, followed: FollowedTable, schema: pa.Schema, position: TablePosition) -> None:
         """Make the table, empty, or do nothing if somebody else has made it meanwhile.
@@ -119,25 +213,12 @@ class DeltaPlace:
 
         """
         described = TableDescription(followed.name, followed.key, tuple(column.field for column in followed.row))
-        try:
-            DeltaTable.create(
-                self.place,
-                schema,
-                mode="error",
-                name=followed.name,
-                configuration={
-                    _LOG_ID_PROPERTY: self.log_id,
-                    _DESCRIPTION_PROPERTY: msgspec.json.encode(described).decode(),
-                    _MODE_PROPERTY: self.mode,
-                    _APP_PROPERTY: self._app_id,
-                },
-                storage_options=self._storage_options,
-                commit_properties=self.properties(position),
-                raise_if_key_not_exists=False,
-            )
-        except DeltaError:
-            # Somebody else created it meanwhile, or it cannot be made at all: then loading says why.
-            DeltaTable(self.place, storage_options=self._storage_options)
+        configuration = {
+            DESCRIPTION_PROPERTY: msgspec.json.encode(described).decode(),
+            MODE_PROPERTY: self.mode,
+            _APP_PROPERTY: self.app_id,
+        }
+        self.make(followed.name, schema, self.properties(position), configuration=configuration)
 
     def replace(self, handle: DeltaTable, rows: pa.RecordBatchReader, position: TablePosition) -> None:
         """Write over all rows and columns of the table, in one commit.
@@ -160,17 +241,12 @@ class DeltaPlace:
             moves: False for maintenance: the transaction stays as it is.
 
         """
-        return CommitProperties(
-            custom_metadata={
-                POSITION_KEY: encode_position(position),
-                # Spark's DESCRIBE HISTORY shows this one.
-                "userMetadata": f"log {position.log}, up to revision {position.revision} "
-                f"(ledger {position.ledger}, entry {position.entry}), digest {position.digest}",
-            },
-            # A retry inside would commit on top of rows that this handle has not seen.
-            max_commit_retries=0,
-            app_transactions=[Transaction(self._app_id, position.revision)] if moves else None,
-        )
+        metadata = {
+            POSITION_KEY: encode_position(position),
+            "userMetadata": f"log {position.log}, up to revision {position.revision} "
+            f"(ledger {position.ledger}, entry {position.entry}), digest {position.digest}",
+        }
+        return self.commit_properties(position.revision, metadata, moves=moves)
 
 
 def find_position(handle: DeltaTable, place: str, revision: int) -> TablePosition | None:
@@ -180,9 +256,28 @@ def find_position(handle: DeltaTable, place: str, revision: int) -> TablePositio
         ForeignTableError: The table was restored to an older version, or somebody else changed it.
 
     """
+    return find_last_position(handle, place, revision, POSITION_KEY, TablePosition)
+
+
+def find_last_position(
+    handle: DeltaTable, place: str, revision: int, key: str, kind: type[_Position]
+) -> _Position | None:
+    """Find the position of a kind that the last commits of a table carry; None if it is cleared away.
+
+    Args:
+        handle: Of the table.
+        place: Of the table, for errors.
+        revision: Of its transaction.
+        key: Of the position in the metadata of a commit.
+        kind: Its struct.
+
+    Raises:
+        ForeignTableError: The table was restored to an older version, or somebody else changed it.
+
+    """
     for limit in _HISTORY_STEPS:
         for commit in handle.history(limit):
-            text = commit.get(POSITION_KEY)
+            text = commit.get(key)
             if commit.get("operation") == "RESTORE":
                 raise ForeignTableError(
                     f"{place}: it was restored to an older version, its rows are not those of revision "
@@ -190,7 +285,7 @@ def find_position(handle: DeltaTable, place: str, revision: int) -> TablePositio
                 )
             if text is None:
                 continue
-            position = decode_position(text, place=place)
+            position = decode_position(text, place=place, kind=kind)
             if position.revision != revision:
                 raise ForeignTableError(
                     f"{place}: its transaction stands at {revision}, its last position at "
@@ -213,6 +308,6 @@ def find_follower(handle: DeltaTable, place: str) -> str:
     for commit in handle.history(_HISTORY_STEPS[-1]):  # Made before tables said it.
         text = commit.get(POSITION_KEY)
         if text is not None:
-            position = decode_position(text, place=place)
+            position = decode_position(text, place=place, kind=TablePosition)
             return app_id(position.log, position.log_id, position.table)
     raise ForeignTableError(f"{place}: this Delta table follows no log: it has no position of ours")

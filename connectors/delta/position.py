@@ -1,17 +1,37 @@
-"""Where a follower table is in its log, as its commits say it."""
+"""Position of a table in its log, as its commits say it."""
 
 from __future__ import annotations
+
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from connectors.errors import ForeignTableError
 
-__all__ = ["POSITION_FORMAT", "POSITION_KEY", "TablePosition", "app_id", "decode_position", "encode_position"]
-
 POSITION_KEY = "rsm_position"
 """Key of the position in the commit metadata of each commit of ours."""
 
 POSITION_FORMAT = 1
+
+
+class PlacedPosition(Protocol):
+    """Position of a table that is made of a log's records, in any form that commits say it in."""
+
+    @property
+    def log(self) -> str: ...
+    @property
+    def revision(self) -> int: ...
+    @property
+    def ledger(self) -> int: ...
+    @property
+    def entry(self) -> int: ...
+    @property
+    def prefix_hash(self) -> str: ...
+    @property
+    def format(self) -> int: ...
+
+
+_Position = TypeVar("_Position", bound=PlacedPosition)
 
 
 class TablePosition(msgspec.Struct, frozen=True):
@@ -48,20 +68,20 @@ def app_id(log: str, log_id: str, table: str) -> str:
     return f"rsm:{log}:{log_id}:{table}"
 
 
-def encode_position(position: TablePosition) -> str:
+def encode_position(position: PlacedPosition) -> str:
     """Return the text that is kept in the commit metadata."""
     return msgspec.json.encode(position).decode()
 
 
-def decode_position(text: str, *, place: str) -> TablePosition:
-    """Read a position back.
+def decode_position(text: str, *, place: str, kind: type[_Position]) -> _Position:
+    """Read a position of a kind back.
 
     Raises:
         ForeignTableError: The text is no position, or of a later format.
 
     """
     try:
-        position = msgspec.json.decode(text, type=TablePosition)
+        position = msgspec.json.decode(text, type=kind)
     except msgspec.MsgspecError as error:
         raise ForeignTableError(f"{place}: its last commit has no position of ours: {error}") from error
     if position.format != POSITION_FORMAT:

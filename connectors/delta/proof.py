@@ -18,8 +18,6 @@ from connectors.errors import ForeignTableError
 from rsm_spark.core.machine import TableDescription
 from rsm_spark.core.records import pack
 
-__all__ = ["FollowerEvidence", "FollowerShape", "follower_evidence"]
-
 _COMMITS_MAX = 10_000
 _REVISION = "_revision"
 _FOLD = "_fold"
@@ -34,7 +32,7 @@ _ROWS: list[pa.Field[Any]] = [
 
 
 class FollowerShape(msgspec.Struct, frozen=True):
-    """How rows of a Delta table become rows of the log again; pickled to tasks.
+    """Shape of a follower table, by which its rows become rows of the log again; pickled to tasks.
 
     Attributes:
         table: Table of the machine.
@@ -82,7 +80,7 @@ class FollowerShape(msgspec.Struct, frozen=True):
 
 
 class FollowerEvidence(msgspec.Struct, frozen=True):
-    """What a follower table says of itself.
+    """Evidence of a follower table about itself.
 
     Attributes:
         place: Path or URI.
@@ -135,7 +133,7 @@ def follower_evidence(place: str, storage_options: Mapping[str, str] | None = No
     for commit in reversed(table.history(_COMMITS_MAX)):
         said = commit.get(POSITION_KEY)
         if said is not None:
-            position = decode_position(said, place=place)
+            position = decode_position(said, place=place, kind=TablePosition)
             if commit["version"] == 0 or _is_overwrite(commit):
                 begun = position
                 if is_history:

@@ -1,4 +1,4 @@
-"""What a run that materializes is asked for, and what it says of itself."""
+"""Settings of runs that stream a log into tables, and what such a run says of itself."""
 
 from __future__ import annotations
 
@@ -8,53 +8,60 @@ from connectors.delta.follower import POSITION_INTERVAL_S
 from connectors.delta.place import MERGE_MODE
 from connectors.delta.position import TablePosition
 
-__all__ = ["BATCH_BYTES_MAX", "MaterializeSettings", "Progress", "Summary"]
-
 BATCH_BYTES_MAX = "64m"
 """Log of one micro-batch. What is more goes in several commits: the driver holds a few times as much, and one merge of
 100,000 keys by `deltalake` costs less than any by Spark (measured on tables of 200,000 rows)."""
 
 
-class MaterializeSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What to materialize, and how.
+class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of a stream from a log into tables: the log, and the pace.
 
     Attributes:
         log: Name of the log.
-        place: Path or URI of the Delta table; with `is_every_table`, of the folder that holds one for each table.
-        checkpoint: Folder or URI for Spark's checkpoints.
         source: Further options of the source (`metadataUri`, `passwordFile`, …).
-        machine_table: Table of the machine; "" = its only one, or the one that bears its name.
-        is_every_table: All tables of the machine, those that appear later too.
-        mode: `place.MERGE_MODE` (a row a key) or `place.APPEND_MODE` (a row a change).
+        checkpoint: Folder or URI for Spark's checkpoints; "" = a local folder of each run.
         trigger: Spark's interval between micro-batches.
         available_now: Apply what there is and end.
         records_per_batch_max: Records of one micro-batch, and of one commit: what the driver holds at a time.
         bytes_per_batch_max: The same in bytes of the log, as the option `maxBytesPerTrigger` takes them; whichever is
             reached first. "" = no limit.
-        position_interval_s: Least time between commits of a table that only move its position.
-        lake: Where the snapshots of all logs lie, for tables that begin after the log was trimmed; "" = nowhere.
-        optimize_every: Commits of a table after which its small files are merged; 0 = never.
-        vacuum_retain_hours: Then also remove files that no version of the last so many hours needs; None = never.
         storage_options: For `deltalake`.
 
     """
 
     log: str
-    place: str
-    checkpoint: str
     source: dict[str, str] = {}
-    machine_table: str = ""
-    is_every_table: bool = False
-    mode: str = MERGE_MODE
+    checkpoint: str = ""
     trigger: str = "1 second"
     available_now: bool = False
     records_per_batch_max: int = 100_000
     bytes_per_batch_max: str = BATCH_BYTES_MAX
+    storage_options: dict[str, str] = {}
+
+
+class MaterializeSettings(StreamSettings, frozen=True, kw_only=True):
+    """Settings of a run that materializes: the log, the table, and the pace.
+
+    Attributes:
+        place: Path or URI of the Delta table; with `is_every_table`, of the folder that holds one for each table.
+        machine_table: Table of the machine; "" = its only one, or the one that bears its name.
+        is_every_table: All tables of the machine, those that appear later too.
+        mode: `place.MERGE_MODE` (a row a key) or `place.APPEND_MODE` (a row a change).
+        position_interval_s: Least time between commits of a table that only move its position.
+        lake: Where the snapshots of all logs lie, for tables that begin after the log was trimmed; "" = nowhere.
+        optimize_every: Commits of a table after which its small files are merged; 0 = never.
+        vacuum_retain_hours: Then also remove files that no version of the last so many hours needs; None = never.
+
+    """
+
+    place: str
+    machine_table: str = ""
+    is_every_table: bool = False
+    mode: str = MERGE_MODE
     position_interval_s: float = POSITION_INTERVAL_S
     lake: str = ""
     optimize_every: int = 0
     vacuum_retain_hours: int | None = None
-    storage_options: dict[str, str] = {}
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -79,7 +86,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """What a run did.
+    """Summary of a run.
 
     Attributes:
         position: Where the table stands; of several the one that is least far.

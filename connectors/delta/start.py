@@ -1,4 +1,4 @@
-"""Where followers begin: tables that are there go on, if the log still has their history; others are made.
+"""Start of followers: tables that are there go on, if the log still has their history; others are made.
 
 A table begins with the log's first record, or with a snapshot in the lake if that record was trimmed.
 """
@@ -7,31 +7,25 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import time
 from collections.abc import Callable
 
 import msgspec
 
+from connectors.delta.begin import check_history, described, looked_at
 from connectors.delta.bootstrap import begin_with_snapshot
 from connectors.delta.follower import FollowerTable
 from connectors.delta.followers import FollowerSet, wanted_table
 from connectors.delta.place import MERGE_MODE
 from connectors.delta.position import TablePosition
 from connectors.delta.settings import MaterializeSettings
-from connectors.errors import DeltaSinkError, ForeignTableError
-from connectors.spark.access import DriverAccess
-from connectors.spark.look import LogLook
-from connectors.spark.options import parse_options
-from connectors.spark.plan import locate_revision
+from connectors.errors import DeltaSinkError
+from connectors.source.look import LogLook
+from connectors.source.plan import locate_revision
 from rsm_spark.core.envelope import decode_envelope
-from rsm_spark.core.machine import MachineDescription, TableDescription
+from rsm_spark.core.machine import TableDescription
 from rsm_spark.snapshots.manifest import SnapshotManifest
 
-__all__ = ["open_followers"]
-
 _LOGGER = logging.getLogger(__name__)
-_DESCRIPTION_WAIT_S_MAX = 60.0
-_POLL_S = 0.5
 
 
 def open_followers(settings: MaterializeSettings, should_stop: Callable[[], bool]) -> FollowerSet:
@@ -42,11 +36,8 @@ def open_followers(settings: MaterializeSettings, should_stop: Callable[[], bool
         ForeignTableError: A table follows another log or another history of it.
 
     """
-    access = DriverAccess(parse_options({**settings.source, "log": settings.log}, is_stream=True))
-    try:
-        return _Start(settings, LogLook(settings.log, access), should_stop).open()
-    finally:
-        access.close()
+    with looked_at(settings) as look:
+        return _Start(settings, look, should_stop).open()
 
 
 class _Start:
@@ -55,12 +46,11 @@ class _Start:
     def __init__(self, settings: MaterializeSettings, look: LogLook, should_stop: Callable[[], bool]) -> None:
         self._settings = settings
         self._look = look
-        self._should_stop = should_stop
-        self._view = look.look()
+        self._machine, self._view = described(look, should_stop)
         self._only = ""
 
     def open(self) -> FollowerSet:
-        machine = self._described()
+        machine = self._machine
         if not self._settings.is_every_table:
             self._only = wanted_table(machine, self._settings.machine_table)
         if not machine.tables:
@@ -100,26 +90,6 @@ class _Start:
             storage_options=settings.storage_options or None,
         )
 
-    def _described(self) -> MachineDescription:
-        """Return the machine as it is described now; wait for a log that has no record yet."""
-        deadline = time.monotonic() + _DESCRIPTION_WAIT_S_MAX
-        while True:
-            described = self._look.description_at(self._view, self._view.end.ledger_id)
-            if described is not None:
-                return described
-            if self._view.first_revision > 1 and self._view.end.revision > self._view.first_revision:
-                raise DeltaSinkError(
-                    f"log {self._settings.log}: none of its ledgers begins with the machine's description, and the "
-                    f"records before {self._view.first_revision} were trimmed: it cannot be read"
-                )
-            if self._should_stop() or time.monotonic() > deadline:
-                raise DeltaSinkError(
-                    f"log {self._settings.log} holds no record that describes its machine: start the service that "
-                    "writes it, then this job"
-                )
-            time.sleep(_POLL_S)
-            self._view = self._look.look()
-
     def _first(self, table: TableDescription) -> TableDescription:
         """Return a table as the log describes it first: columns that are added pass in the stream."""
         for span in self._view.spans:
@@ -142,14 +112,7 @@ class _Start:
                     msgspec.structs.replace(position, ledger=found.ledger_id, entry=found.entry_id, prefix_hash=text)
                 )
             return
-        if position.entry < 0 or view.index_of(position.ledger) < 0:
-            return  # Nothing applied yet, or that entry was trimmed: the source says whether records are missing.
-        hash_there = hashlib.sha256(look.payload_at(position.ledger, position.entry)).hexdigest()
-        if hash_there != position.prefix_hash:
-            raise ForeignTableError(
-                f"{follower.place} followed another history of log {self._settings.log}: at revision "
-                f"{position.revision} its prefix hash is {position.prefix_hash}, the log's is {hash_there}"
-            )
+        check_history(look, view, position, follower.place)
 
     def _begin(self, missing: list[FollowerTable], late: list[FollowerTable]) -> None:
         """Make tables from the lake whose first records were trimmed."""

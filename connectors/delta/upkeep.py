@@ -1,4 +1,4 @@
-"""Upkeep of follower tables by the process that writes them, between two ranges of records.
+"""Upkeep of tables that follow a log by the process that writes them, between two ranges of records.
 
 Its commits carry the table's position but not the transaction: rows and position stay what they were, and clearing old
 commits away never takes the last one that names the position. A conflict only puts it off.
@@ -7,21 +7,19 @@ commits away never takes the last one that names the position. A conflict only p
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import DeltaError
 
-from connectors.delta.follower import FollowerTable
 from rsm_spark.snapshots.delta_sync import sync_commit
-
-__all__ = ["TableUpkeep", "UpkeepDone"]
 
 _LOGGER = logging.getLogger(__name__)
 _FULL_VACUUM_HOURS_MIN = 1
 
 
 class UpkeepDone(NamedTuple):
-    """What was done to one table.
+    """Upkeep that was done on one table.
 
     Attributes:
         files_merged: Small files that became fewer large ones.
@@ -31,6 +29,26 @@ class UpkeepDone(NamedTuple):
 
     files_merged: int
     files_removed: int
+
+
+class UpkeptTable(Protocol):
+    """A table that follows a log.
+
+    Attributes:
+        commit_count: Commits of its present writer.
+
+    """
+
+    commit_count: int
+
+    @property
+    def place(self) -> str:
+        """Path or URI."""
+        ...
+
+    def upkept(self) -> tuple[DeltaTable, CommitProperties] | None:
+        """Return the table and what a commit of its maintenance carries; None if nobody knows where it stands."""
+        ...
 
 
 class TableUpkeep:
@@ -45,30 +63,30 @@ class TableUpkeep:
     def __init__(self, *, optimize_every: int, vacuum_retain_hours: int | None) -> None:
         self._every = optimize_every
         self._retain_hours = vacuum_retain_hours
-        # By table: its commits when it was last looked after.
+        # By place of the table: its commits when it was last looked after.
         self._seen: dict[str, int] = {}
 
-    def after(self, follower: FollowerTable) -> UpkeepDone | None:
+    def after(self, table: UpkeptTable) -> UpkeepDone | None:
         """Look after a table if it is time; None if it is not, or somebody else committed in between."""
-        if not self._every or follower.commit_count - self._seen.get(follower.name, 0) < self._every:
+        if not self._every or table.commit_count - self._seen.get(table.place, 0) < self._every:
             return None
         try:
-            done = self._look_after(follower)
+            done = self._look_after(table)
         except (DeltaError, OSError) as error:
-            _LOGGER.warning("upkeep of %s is put off: %s", follower.place, error)
+            _LOGGER.warning("upkeep of %s is put off: %s", table.place, error)
             return None
-        self._seen[follower.name] = follower.commit_count
+        self._seen[table.place] = table.commit_count
         return done
 
-    def _look_after(self, follower: FollowerTable) -> UpkeepDone | None:
-        loaded = follower.at.load()
-        if loaded is None or loaded.position is None:
+    def _look_after(self, table: UpkeptTable) -> UpkeepDone | None:
+        found = table.upkept()
+        if found is None:
             return None
-        handle, properties = loaded.handle, follower.at.properties(loaded.position, moves=False)
+        handle, properties = found
         before = handle.version()
         merged = int(handle.optimize.compact(commit_properties=properties)["numFilesRemoved"])
         if handle.version() > before:
-            sync_commit(follower.place, handle.version())
+            sync_commit(table.place, handle.version())
         removed = 0
         if self._retain_hours is not None:
             files = handle.vacuum(

@@ -11,8 +11,6 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from connectors.delta.place import find_follower
 from connectors.errors import FollowerLagError, ForeignTableError
 
-__all__ = ["wait_for"]
-
 _RELOAD_S = 2.0
 _POLL_S_MIN = 0.02
 _POLL_S_MAX = 0.25

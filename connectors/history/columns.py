@@ -15,9 +15,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.history.rows import AttemptRow, PolicyRow, TaskRow, WaitRow, WorkerRow
-
-__all__ = ["HISTORY_TABLES", "HistoryTable", "Writing", "from_arrow", "to_arrow"]
+from connectors.history.rows import AttemptRow, HistoryTask, HistoryWorker, PolicyRow, WaitRow
 
 _TIME = pa.timestamp("us", tz="UTC")
 _TYPES: dict[Any, pa.DataType] = {
@@ -31,7 +29,7 @@ _REVISION_COLUMN = "_revision"
 
 
 class Writing(StrEnum):
-    """How rows go into a table. FILL: a column that is null in a row stays as it was."""
+    """Ways to write rows to a table. FILL: a column that is null in a row stays as it was."""
 
     REPLACE = "replace"
     FILL = "fill"
@@ -99,7 +97,7 @@ HISTORY_TABLES: dict[str, HistoryTable] = {
     table.name: table
     for table in (
         _table("policies", PolicyRow, ("revision",), Writing.APPEND),
-        _table("workers", WorkerRow, ("worker_id", "incarnation"), Writing.REPLACE),
+        _table("workers", HistoryWorker, ("worker_id", "incarnation"), Writing.REPLACE),
         _table(
             "attempts",
             AttemptRow,
@@ -108,7 +106,7 @@ HISTORY_TABLES: dict[str, HistoryTable] = {
             once=("first_report_at", "late_at", "late_status"),
         ),
         _table("waits", WaitRow, ("assignment_id",), Writing.APPEND),
-        _table("tasks", TaskRow, ("task_id",), Writing.REPLACE, kept=("payload", "result")),
+        _table("tasks", HistoryTask, ("task_id",), Writing.REPLACE, kept=("payload", "result")),
     )
 }
 """In the order in which a micro-batch goes into them: see `connectors.history.tables`."""

@@ -11,11 +11,9 @@ from typing import Any
 
 import msgspec
 
-from connectors.history.layout import Fact
-from connectors.history.rows import PolicyRow, WorkerRow
-from connectors.history.words import WORKER_STATUS_WORDS, FactKind, WorkerEnd, WorkerStatus
-
-__all__ = ["WorkerFold", "group_and_priority", "policy_row"]
+from connectors.history.layout import Fact, TenantFact, WorkerFact
+from connectors.history.rows import HistoryWorker, PolicyRow
+from connectors.history.words import WORKER_STATUS_WORDS, FactKind, HistoryWorkerStatus, WorkerEnd
 
 
 class WorkerFold:
@@ -29,14 +27,14 @@ class WorkerFold:
 
     """
 
-    def __init__(self, present: Mapping[str, WorkerRow] | None = None) -> None:
-        self.changed: dict[tuple[str, str], WorkerRow] = {}
-        self._present: dict[str, WorkerRow] = dict(present or {})
+    def __init__(self, present: Mapping[str, HistoryWorker] | None = None) -> None:
+        self.changed: dict[tuple[str, str], HistoryWorker] = {}
+        self._present: dict[str, HistoryWorker] = dict(present or {})
 
     def apply(self, fact: Fact) -> None:
         """Fold one fact; those that say nothing of workers are passed over."""
         if fact.kind == FactKind.WORKER_REMOVED:
-            row = self._present.get(fact.values[0])
+            row = self._present.get(fact.said.worker_id)
             if row is not None:
                 row.removed_at = fact.logged_ms
                 self._note(row, fact)
@@ -44,15 +42,16 @@ class WorkerFold:
             self._told(fact)
 
     def _told(self, fact: Fact) -> None:
-        worker_id, incarnation, status, location, connected_ms, changed_ms, offer = fact.values
+        said: WorkerFact = fact.said
+        worker_id, incarnation, changed_ms = said.worker_id, said.incarnation, said.changed_ms
         before = self._present.get(worker_id)
         row = before
         if row is None or row.incarnation != incarnation:
-            row = WorkerRow(worker_id, incarnation, fact.revision, fact.revision, "", came_at=connected_ms)
+            row = HistoryWorker(worker_id, incarnation, fact.revision, fact.revision, "", came_at=said.connected_ms)
             self._present[worker_id] = row
-        row.status = WORKER_STATUS_WORDS.get(status, f"status {status}")
-        row.location, row.offer, row.threads = location or None, offer or None, _threads(offer)
-        row.connected_at = connected_ms
+        row.status = WORKER_STATUS_WORDS.get(said.status, f"status {said.status}")
+        row.location, row.offer, row.threads = said.location or None, said.offer or None, _threads(said.offer)
+        row.connected_at = said.connected_ms
         self._note(row, fact)
         if fact.kind == FactKind.WORKER_CONNECTED:
             row.connections += 1
@@ -66,12 +65,12 @@ class WorkerFold:
             # It is said once more of one that has been dead when another process comes under its id.
             row.ended_at = changed_ms
             row.end = WorkerEnd.LOST if row.draining_at is None else WorkerEnd.LEFT
-        elif row.status == WorkerStatus.DRAINING:
+        elif row.status == HistoryWorkerStatus.DRAINING:
             row.draining_at = row.draining_at or changed_ms
-        elif row.status == WorkerStatus.DISCONNECTED:
+        elif row.status == HistoryWorkerStatus.DISCONNECTED:
             row.disconnected_at = changed_ms
 
-    def _note(self, row: WorkerRow, fact: Fact) -> None:
+    def _note(self, row: HistoryWorker, fact: Fact) -> None:
         row.revision = fact.revision
         self.changed[row.worker_id, row.incarnation] = row
 
@@ -91,14 +90,14 @@ def group_and_priority(policy: str) -> tuple[int | None, int | None]:
 def policy_row(fact: Fact) -> PolicyRow | None:
     """Return the row of a policy that was set or removed; None for other facts."""
     if fact.kind == FactKind.TENANT_REMOVED:
-        return PolicyRow(fact.revision, fact.values[0], fact.logged_ms, is_removed=True)
+        return PolicyRow(fact.revision, fact.said.tenant, fact.logged_ms, is_removed=True)
     if fact.kind != FactKind.TENANT_SET:
         return None
-    tenant, weight, running_max, waiting_max, policy = fact.values
-    group, priority = group_and_priority(policy)
-    row = PolicyRow(fact.revision, tenant, fact.logged_ms, is_removed=False)
-    row.weight, row.running_max, row.waiting_max = weight, running_max, waiting_max
-    row.group, row.priority, row.policy = group, priority, policy
+    said: TenantFact = fact.said
+    group, priority = group_and_priority(said.policy)
+    row = PolicyRow(fact.revision, said.tenant, fact.logged_ms, is_removed=False)
+    row.weight, row.running_max, row.waiting_max = said.weight, said.running_max, said.waiting_max
+    row.group, row.priority, row.policy = group, priority, said.policy
     return row
 
 

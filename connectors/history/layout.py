@@ -1,13 +1,16 @@
-"""Which columns of which records the history needs, and where the log's own description says that they are. Pure.
+"""Layout of the records that the history needs: where the log's own description says that its columns are. Pure.
 
 A later version of the broker may add columns and record types: they are passed over. One that takes away or moves what
 the history needs is refused, by name.
 """
 
+# ruff: noqa: PYI024 - of what types a fact's values are, the log says
+
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -15,70 +18,81 @@ from connectors.errors import DeltaSinkError
 from connectors.history.words import MACHINE_NAME, FactKind
 from rsm_spark.core.machine import Fold, MachineDescription, RecordDescription
 
-__all__ = ["Fact", "HistoryLayout", "RecordPick", "layout_of"]
+# The names are those of the log's columns.
+TaskFact = namedtuple(
+    "TaskFact",
+    "task_id tenant type created_ms at_most_once max_attempts priority group resources slot key start_ms deadline_ms "
+    "timeout_ms heartbeat_ms code mode retry transaction payload",
+    defaults=(None,),
+)
+StateFact = namedtuple(
+    "StateFact",
+    "task_id status attempts worker_id assignment_id assigned_ms ended_ms due_ms cancel_ms outcome error result",
+    defaults=(None,),
+)
+PurgedFact = namedtuple("PurgedFact", "task_id")
+ProgressFact = namedtuple("ProgressFact", "task_id assignment_id reported_ms fraction")
+LateEndFact = namedtuple("LateEndFact", "task_id assignment_id worker_id status ended_ms")
+CommittedFact = namedtuple("CommittedFact", "transaction committed_ms")
+WorkerFact = namedtuple("WorkerFact", "worker_id incarnation status location connected_ms changed_ms offer")
+WorkerGoneFact = namedtuple("WorkerGoneFact", "worker_id")
+TenantFact = namedtuple("TenantFact", "tenant weight running_max waiting_max policy")
+TenantGoneFact = namedtuple("TenantGoneFact", "tenant")
 
-_TASK = (
-    "task_id", "tenant", "type", "created_ms", "at_most_once", "max_attempts", "priority", "group", "resources", "slot",
-    "key", "start_ms", "deadline_ms", "timeout_ms", "heartbeat_ms", "code", "mode", "retry", "transaction",
-)  # fmt: skip
-_STATE = (
-    "task_id", "status", "attempts", "worker_id", "assignment_id", "assigned_ms", "ended_ms", "due_ms", "cancel_ms",
-    "outcome", "error",
-)  # fmt: skip
-_WORKER = ("worker_id", "incarnation", "status", "location", "connected_ms", "changed_ms", "offer")
+FACT_TYPES: dict[FactKind, Any] = {
+    FactKind.TASK_SUBMITTED: TaskFact,
+    FactKind.TASK_CHANGED: TaskFact,
+    FactKind.TASK_REMOVED: PurgedFact,
+    FactKind.TASK_ASSIGNED: StateFact,
+    FactKind.TASK_ENDED: StateFact,
+    FactKind.TASK_REQUEUED: StateFact,
+    FactKind.TASK_CANCEL_ASKED: StateFact,
+    FactKind.PROGRESS_REPORTED: ProgressFact,
+    FactKind.LATE_END: LateEndFact,
+    FactKind.TRANSACTION_COMMITTED: CommittedFact,
+    FactKind.WORKER_CONNECTED: WorkerFact,
+    FactKind.WORKER_CHANGED: WorkerFact,
+    FactKind.WORKER_DIED: WorkerFact,
+    FactKind.WORKER_REMOVED: WorkerGoneFact,
+    FactKind.TENANT_SET: TenantFact,
+    FactKind.TENANT_REMOVED: TenantGoneFact,
+}
+"""Facts by the kind of their records. A field that has a default is taken only if payloads are kept."""
 
-# Order of a fact's values; the folds unpack them by it.
-_NEEDED: dict[FactKind, tuple[str, ...]] = {
-    FactKind.TASK_SUBMITTED: _TASK,
-    FactKind.TASK_CHANGED: _TASK,
-    FactKind.TASK_REMOVED: ("task_id",),
-    FactKind.TASK_ASSIGNED: _STATE,
-    FactKind.TASK_ENDED: _STATE,
-    FactKind.TASK_REQUEUED: _STATE,
-    FactKind.TASK_CANCEL_ASKED: _STATE,
-    FactKind.PROGRESS_REPORTED: ("task_id", "assignment_id", "reported_ms", "fraction"),
-    FactKind.LATE_END: ("task_id", "assignment_id", "worker_id", "status", "ended_ms"),
-    FactKind.TRANSACTION_COMMITTED: ("transaction", "committed_ms"),
-    FactKind.WORKER_CONNECTED: _WORKER,
-    FactKind.WORKER_CHANGED: _WORKER,
-    FactKind.WORKER_DIED: _WORKER,
-    FactKind.WORKER_REMOVED: ("worker_id",),
-    FactKind.TENANT_SET: ("tenant", "weight", "running_max", "waiting_max", "policy"),
-    FactKind.TENANT_REMOVED: ("tenant",),
-}
-_PAYLOADS: dict[FactKind, str] = {
-    FactKind.TASK_SUBMITTED: "payload",
-    FactKind.TASK_CHANGED: "payload",
-    FactKind.TASK_ENDED: "result",
-}
 _RAW = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
 class Fact(NamedTuple):
-    """One record, as far as the history goes: its number, its `FactKind`, its entry's logged time, and the values."""
+    """One record, as far as the history goes.
+
+    Attributes:
+        revision: Its number.
+        kind: Its `FactKind`.
+        logged_ms: Of its entry.
+        said: Of the type that `FACT_TYPES` has for the kind.
+
+    """
 
     revision: int
-    kind: int
+    kind: str
     logged_ms: int
-    values: list[Any]
+    said: Any
 
 
 class RecordPick(NamedTuple):
-    """How the values of one kind of fact are found in its record.
+    """Places of the fields of one kind of fact in its record.
 
     Attributes:
-        kind: Of the fact.
         uses_fields: They are in the record's fields; else in its key and row.
         places: Position of each among those.
 
     """
 
-    kind: FactKind
     uses_fields: bool
     places: tuple[int, ...]
 
-    def values(self, key: bytes | None, row: bytes | None, fields: bytes | None) -> bytes:
-        """Return the values as a msgpack array, joined from the bytes of the record as they stand in the log."""
+    def said(self, key: bytes | None, row: bytes | None, fields: bytes | None) -> bytes:
+        """Return the fact as a msgpack array, joined from the bytes of the record as they stand in the log."""
         if self.uses_fields:
             parts = _RAW.decode(fields or b"\x90")
         else:
@@ -90,14 +104,8 @@ class RecordPick(NamedTuple):
         return b"".join((head, *[parts[place] for place in self.places]))
 
 
-class HistoryLayout(msgspec.Struct, frozen=True):
-    """Everything that a task needs to know to make facts of records: plain values, pickled with the function."""
-
-    picks: dict[str, tuple[int, bool, tuple[int, ...]]]
-
-    def by_name(self) -> dict[str, RecordPick]:
-        """Return the picks by the names of records."""
-        return {name: RecordPick(FactKind(pick[0]), pick[1], pick[2]) for name, pick in self.picks.items()}
+HistoryLayout: TypeAlias = dict[str, RecordPick]
+"""Picks of facts by the names of their records."""
 
 
 def layout_of(description: MachineDescription, *, payloads: bool, log: str) -> HistoryLayout:
@@ -118,24 +126,25 @@ def layout_of(description: MachineDescription, *, payloads: bool, log: str) -> H
             "tables of any machine"
         )
     records = {record.name: record for record in description.records}
-    picks: dict[str, tuple[int, bool, tuple[int, ...]]] = {}
+    picks: HistoryLayout = {}
     lacking: list[str] = []
-    for kind, needed in _NEEDED.items():
-        name = kind.name.lower()
+    for kind, fact in FACT_TYPES.items():
+        name = str(kind)
         record = records.get(name)
         if record is None:
             lacking.append(name)
             continue
-        names = (*needed, _PAYLOADS[kind]) if payloads and kind in _PAYLOADS else needed
+        names = [column for column in fact._fields if payloads or column not in fact._field_defaults]
         uses_fields, columns = _columns(description, record, names)
         lacking += [f"{name}.{column}" for column in names if column not in columns]
-        picks[name] = (int(kind), uses_fields, tuple(columns.index(column) for column in names if column in columns))
+        places = tuple(columns.index(column) for column in names if column in columns)
+        picks[name] = RecordPick(uses_fields, places)
     if lacking:
         raise DeltaSinkError(
             f"log {log}: version {description.version} of the broker's records lacks {', '.join(lacking)}, which the "
             "history is made of: use the version of this job that belongs to that broker"
         )
-    return HistoryLayout(picks)
+    return picks
 
 
 def _columns(

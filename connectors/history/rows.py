@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["DAY_MS", "AttemptRow", "PolicyRow", "TaskRow", "WaitRow", "WorkerRow", "day_of"]
-
 DAY_MS = 24 * 3_600_000
 
 
@@ -17,7 +15,7 @@ def day_of(ms: int) -> int:
     return ms // DAY_MS
 
 
-class TaskRow(msgspec.Struct, gc=False):
+class HistoryTask(msgspec.Struct, gc=False):
     """A task: what was submitted, and the last that is known of it. It stays when the broker purges it."""
 
     task_id: int
@@ -84,7 +82,7 @@ class AttemptRow(msgspec.Struct, gc=False):
 
 
 class WaitRow(msgspec.Struct, gc=False):
-    """How long a task waited before one of its assignments: from when it could run."""
+    """Wait of a task before one of its assignments: from when it could run."""
 
     assignment_id: int
     task_id: int
@@ -100,7 +98,7 @@ class WaitRow(msgspec.Struct, gc=False):
     wait_ms: int | None
 
 
-class WorkerRow(msgspec.Struct, gc=False):
+class HistoryWorker(msgspec.Struct, gc=False):
     """One incarnation of a worker: a process, from when it came to when it went."""
 
     worker_id: str

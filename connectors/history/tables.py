@@ -10,34 +10,26 @@
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from connectors.delta.position import app_id
+from connectors.delta.place import LoggedPlace, find_last_position
+from connectors.delta.position import POSITION_FORMAT, encode_position
 from connectors.errors import ForeignTableError
 from connectors.history.columns import HISTORY_TABLES, HistoryTable, Writing, from_arrow, to_arrow
 from rsm_spark.snapshots.delta_sync import sync_commit
 
-__all__ = ["HistoryPosition", "HistoryTables", "TableHandle"]
-
-_LOGGER = logging.getLogger(__name__)
 _POSITION_KEY = "rsm_history"
-_POSITION_FORMAT = 1
-_LOG_ID_PROPERTY = "rsm.log_id"
-_HISTORY_STEPS = (1, 20, 1000)
 _RANGES_MAX = 16
-_COMPACTED_BYTES = 64 * 1024 * 1024
 
 
 class HistoryPosition(msgspec.Struct, frozen=True):
-    """Where a table of the history is in its log; the key `rsm_history` of its commits has it as JSON.
+    """Position of a table of the history in its log; the key `rsm_history` of its commits has it as JSON.
 
     Attributes:
         log: Name of the log.
@@ -56,7 +48,7 @@ class HistoryPosition(msgspec.Struct, frozen=True):
     ledger: int = -1
     entry: int = -1
     prefix_hash: str = ""
-    format: int = _POSITION_FORMAT
+    format: int = POSITION_FORMAT
 
 
 class TableHandle:
@@ -148,6 +140,59 @@ def _ranges(ids: Sequence[Any]) -> list[tuple[int, int]]:
     return [(ids[low], ids[high - 1]) for low, high in itertools.pairwise(starts)]
 
 
+class HistoryPlace(LoggedPlace):
+    """Place of one table of the history.
+
+    Attributes:
+        table: Which one.
+        commit_count: By this process.
+
+    """
+
+    def __init__(
+        self, lake: str, table: HistoryTable, *, log: str, log_id: str, storage_options: Mapping[str, str] | None
+    ) -> None:
+        place, name = f"{lake}/{table.name}", f"history/{table.name}"
+        super().__init__(place, log=log, log_id=log_id, name=name, storage_options=storage_options)
+        self.table = table
+        self.commit_count = 0
+
+    def open(self) -> TableHandle:
+        """Load the table.
+
+        Raises:
+            ForeignTableError: It is not there, or is not of this log's history.
+
+        """
+        found = self.find()
+        if found is None:
+            raise ForeignTableError(
+                f"{self.place}: there is no table; a history has {', '.join(sorted(HISTORY_TABLES))}"
+            )
+        return TableHandle(self.table, *found)
+
+    def properties(self, position: HistoryPosition, *, moves: bool = True) -> CommitProperties:
+        """Return what a commit carries besides rows; see `LoggedPlace.commit_properties`."""
+        told = f"log {position.log}, up to revision {position.revision}"
+        metadata = {_POSITION_KEY: encode_position(position), "userMetadata": told}
+        return self.commit_properties(position.revision, metadata, moves=moves)
+
+    def position(self, opened: TableHandle) -> HistoryPosition:
+        """Return where the table is; of a history of commits that was cleared away only the transaction is left.
+
+        Raises:
+            ForeignTableError: It was restored to an older version, or somebody else changed it.
+
+        """
+        found = find_last_position(opened.handle, self.place, opened.revision, _POSITION_KEY, HistoryPosition)
+        return found or HistoryPosition(self.log, self.log_id, opened.revision)
+
+    def upkept(self) -> tuple[DeltaTable, CommitProperties]:
+        """See `UpkeptTable`."""
+        opened = self.open()
+        return opened.handle, self.properties(self.position(opened), moves=False)
+
+
 class HistoryTables:
     """The tables of one broker's history in one folder.
 
@@ -157,17 +202,19 @@ class HistoryTables:
         log_id: Its uuid, 32 hex digits.
         storage_options: For `deltalake`, for object stores.
 
+    Attributes:
+        places: By name, in the order in which a range of records goes into them.
+
     """
 
     def __init__(self, lake: str, *, log: str, log_id: str, storage_options: Mapping[str, str] | None = None) -> None:
         self.lake = lake.rstrip("/")
         self._log = log
         self._log_id = log_id
-        self._storage_options = dict(storage_options) if storage_options else None
-
-    def place(self, name: str) -> str:
-        """Return where a table is."""
-        return f"{self.lake}/{name}"
+        self.places = {
+            name: HistoryPlace(self.lake, table, log=log, log_id=log_id, storage_options=storage_options)
+            for name, table in HISTORY_TABLES.items()
+        }
 
     def create(self, revision: int) -> None:
         """Create the tables that are not there.
@@ -179,107 +226,35 @@ class HistoryTables:
             ForeignTableError: There are some, but not `tasks`, which says where all are; or of another log.
 
         """
-        missing = [name for name in HISTORY_TABLES if self._load(name) is None]
-        if "tasks" in missing and len(missing) < len(HISTORY_TABLES):
-            at = max(self.open(name).revision for name in HISTORY_TABLES if name not in missing)
-            if at > revision:
-                raise ForeignTableError(
-                    f"{self.lake}: table tasks is gone, by which all tables of the history go on; the others stand at "
-                    f"record {at}: remove them as well, or choose another folder"
-                )
-        # `tasks` last: it says that all are there.
-        for name in missing:
-            self._create(HISTORY_TABLES[name], revision)
-
-    def _create(self, table: HistoryTable, revision: int) -> None:
-        try:
-            DeltaTable.create(
-                self.place(table.name),
-                table.schema,
-                mode="error",
-                name=table.name,
-                partition_by=table.partition,
-                configuration={_LOG_ID_PROPERTY: self._log_id},
-                storage_options=self._storage_options,
-                commit_properties=self._properties(table.name, HistoryPosition(self._log, self._log_id, revision)),
-                raise_if_key_not_exists=False,
+        there = {name: found[1] for name, place in self.places.items() if (found := place.find()) is not None}
+        if "tasks" not in there and there and max(there.values()) > revision:
+            raise ForeignTableError(
+                f"{self.lake}: table tasks is gone, by which all tables of the history go on; the others stand at "
+                f"record {max(there.values())}: remove them as well, or choose another folder"
             )
-        except DeltaError:
-            # Somebody else created it meanwhile, or it cannot be made at all: then loading says why.
-            DeltaTable(self.place(table.name), storage_options=self._storage_options)
-
-    def _load(self, name: str) -> DeltaTable | None:
-        try:
-            return DeltaTable(self.place(name), storage_options=self._storage_options)
-        except TableNotFoundError:
-            return None
+        # `tasks` last: it says that all are there.
+        begin = HistoryPosition(self._log, self._log_id, revision)
+        for name, place in self.places.items():
+            if name not in there:
+                table = place.table
+                place.make(name, table.schema, place.properties(begin), partition_by=table.partition)
 
     def open(self, name: str) -> TableHandle:
-        """Load a table.
-
-        Raises:
-            ForeignTableError: It is not there, or is not of this log's history, or was restored to an older version.
-
-        """
-        handle = self._load(name)
-        if handle is None:
-            raise ForeignTableError(
-                f"{self.place(name)}: there is no table; a history has {', '.join(sorted(HISTORY_TABLES))}"
-            )
-        log_id = handle.metadata().configuration.get(_LOG_ID_PROPERTY)
-        revision = handle.transaction_version(self._app_id(name))
-        if log_id != self._log_id or revision is None:
-            whose = f"is of the log with id {log_id}" if log_id else "is of no log"
-            raise ForeignTableError(
-                f"{self.place(name)}: this Delta table {whose}, log {self._log} has id {self._log_id}: choose another "
-                "folder"
-            )
-        return TableHandle(HISTORY_TABLES[name], handle, revision)
+        """Load a table; see `HistoryPlace.open`."""
+        return self.places[name].open()
 
     def position(self) -> HistoryPosition | None:
         """Return where the history is; None if there is none yet.
 
         Raises:
-            ForeignTableError: See `open`.
+            ForeignTableError: See `HistoryPlace.open` and `HistoryPlace.position`.
 
         """
-        if self._load("tasks") is None:
-            return None
-        opened = self.open("tasks")
-        for limit in _HISTORY_STEPS:
-            for commit in opened.handle.history(limit):
-                if commit.get("operation") == "RESTORE":
-                    raise ForeignTableError(
-                        f"{self.place('tasks')}: it was restored to an older version, its rows are not those of record "
-                        f"{opened.revision}: make the history anew"
-                    )
-                text = commit.get(_POSITION_KEY)
-                if text is not None:
-                    position = self._decoded(text)
-                    return position if position.revision == opened.revision else self._bare(opened.revision)
-        return self._bare(opened.revision)  # The history of commits was cleaned away; the transaction is kept.
-
-    def _decoded(self, text: str) -> HistoryPosition:
-        try:
-            position = msgspec.json.decode(text, type=HistoryPosition)
-        except msgspec.MsgspecError as error:
-            raise ForeignTableError(f"{self.place('tasks')}: its position is none of ours: {error}") from error
-        if position.format != _POSITION_FORMAT:
-            raise ForeignTableError(
-                f"{self.place('tasks')}: its position has format {position.format}, this version reads "
-                f"{_POSITION_FORMAT}: upgrade"
-            )
-        return position
+        place = self.places["tasks"]
+        return None if place.find() is None else place.position(place.open())
 
     def position_at(self, revision: int, ledger: int, entry: int, prefix_hash: str) -> HistoryPosition:
-        """Return a position of this log."""
         return HistoryPosition(self._log, self._log_id, revision, ledger, entry, prefix_hash)
-
-    def _bare(self, revision: int) -> HistoryPosition:
-        return HistoryPosition(self._log, self._log_id, revision)
-
-    def _app_id(self, name: str) -> str:
-        return app_id(self._log, self._log_id, f"history/{name}")
 
     def commit(self, opened: TableHandle, rows: Sequence[msgspec.Struct], position: HistoryPosition) -> None:
         """Commit rows to a table; on a local disk they are safe when this returns.
@@ -288,38 +263,7 @@ class HistoryTables:
             CommitFailedError: Another writer committed meanwhile.
 
         """
-        opened.write(rows, self._properties(opened.table.name, position))
-        sync_commit(self.place(opened.table.name), opened.handle.version())
-
-    def _properties(self, name: str, position: HistoryPosition) -> CommitProperties:
-        return CommitProperties(
-            custom_metadata={
-                _POSITION_KEY: msgspec.json.encode(position).decode(),
-                # Spark's DESCRIBE HISTORY shows this one.
-                "userMetadata": f"log {position.log}, up to revision {position.revision}",
-            },
-            # A retry inside would merge against rows that this handle has not seen.
-            max_commit_retries=0,
-            app_transactions=[Transaction(self._app_id(name), position.revision)],
-        )
-
-    def compact(self) -> int:
-        """Put small files together; return how many went. What goes wrong only puts it off."""
-        removed = 0
-        for name in HISTORY_TABLES:
-            try:
-                removed += int(self.open(name).handle.optimize.compact(target_size=_COMPACTED_BYTES)["numFilesRemoved"])
-            except (DeltaError, OSError) as error:
-                _LOGGER.warning("files of %s are put together another time: %s", self.place(name), error)
-        return removed
-
-    def vacuum(self, retention_hours: int) -> int:
-        """Delete files that no version of the last hours needs; return how many. What goes wrong only puts it off."""
-        removed = 0
-        for name in HISTORY_TABLES:
-            try:
-                handle = self.open(name).handle
-                removed += len(handle.vacuum(retention_hours, dry_run=False, enforce_retention_duration=False))
-            except (DeltaError, OSError) as error:
-                _LOGGER.warning("old files of %s are deleted another time: %s", self.place(name), error)
-        return removed
+        place = self.places[opened.table.name]
+        opened.write(rows, place.properties(position))
+        place.commit_count += 1
+        sync_commit(place.place, opened.handle.version())

@@ -10,21 +10,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from connectors.history.fleet_fold import group_and_priority
-from connectors.history.layout import Fact
-from connectors.history.rows import AttemptRow, TaskRow, WaitRow, day_of
+from connectors.history.layout import (
+    CommittedFact,
+    Fact,
+    LateEndFact,
+    ProgressFact,
+    PurgedFact,
+    StateFact,
+    TaskFact,
+    TenantFact,
+    TenantGoneFact,
+    WorkerFact,
+)
+from connectors.history.rows import AttemptRow, HistoryTask, WaitRow, day_of
 from connectors.history.words import (
     GROUP_DEFAULT,
     PRIORITY_DEFAULT,
     PRIORITY_OF_TENANT,
     STATUS_WORDS,
     FactKind,
-    TaskStatus,
+    HistoryTaskStatus,
 )
-
-__all__ = ["TaskFold"]
 
 _UNDELIVERED = "undelivered"
 
@@ -48,23 +57,23 @@ class TaskFold:
 
     def __init__(
         self,
-        tasks: Mapping[int, TaskRow] | None = None,
+        tasks: Mapping[int, HistoryTask] | None = None,
         incarnations: Mapping[str, str] | None = None,
         policies: Mapping[str, tuple[int | None, int | None]] | None = None,
         attempt_days: Mapping[int, int] | None = None,
     ) -> None:
-        self.tasks: dict[int, TaskRow] = dict(tasks or {})
+        self.tasks: dict[int, HistoryTask] = dict(tasks or {})
         self.attempts: dict[int, AttemptRow] = {}
         self.waits: list[WaitRow] = []
         self._touched: dict[int, None] = {}
         self._incarnations = dict(incarnations or {})
         self._policies = dict(policies or {})
         self._attempt_days = dict(attempt_days or {})
-        self._prepared: dict[int, list[TaskRow]] = {}
+        self._prepared: dict[int, list[HistoryTask]] = {}
         for task in self.tasks.values():
-            if task.status == TaskStatus.PREPARED and task.transaction:
+            if task.status == HistoryTaskStatus.PREPARED and task.transaction:
                 self._prepared.setdefault(task.transaction, []).append(task)
-        self._apply = {
+        self._apply: dict[str, Callable[[Fact], None]] = {
             FactKind.TASK_SUBMITTED: self._submitted,
             FactKind.TASK_CHANGED: self._changed,
             FactKind.TASK_REMOVED: self._removed,
@@ -81,20 +90,20 @@ class TaskFold:
         }
 
     @property
-    def changed_tasks(self) -> list[TaskRow]:
+    def changed_tasks(self) -> list[HistoryTask]:
         """Rows of the tasks that the facts changed."""
         return [self.tasks[task_id] for task_id in self._touched]
 
     def apply(self, fact: Fact) -> None:
         """Fold one fact; those that say nothing of tasks are passed over."""
-        apply = self._apply.get(FactKind(fact.kind))
+        apply = self._apply.get(fact.kind)
         if apply is not None:
             apply(fact)
 
-    def _task(self, task_id: int, fact: Fact) -> TaskRow:
+    def _task(self, task_id: int, fact: Fact) -> HistoryTask:
         task = self.tasks.get(task_id)
         if task is None:
-            task = self.tasks[task_id] = TaskRow(task_id, day_of(fact.logged_ms), fact.revision)
+            task = self.tasks[task_id] = HistoryTask(task_id, day_of(fact.logged_ms), fact.revision)
         task.revision = fact.revision
         self._touched[task_id] = None
         return task
@@ -102,82 +111,82 @@ class TaskFold:
     # ---- what was asked
 
     def _submitted(self, fact: Fact) -> None:
-        created_ms, start_ms = fact.values[3], fact.values[11]
-        task = self.tasks[fact.values[0]] = TaskRow(fact.values[0], day_of(created_ms), fact.revision)
-        self._asked(task, fact)
-        task.since_at = created_ms
+        said: TaskFact = fact.said
+        task = self.tasks[said.task_id] = HistoryTask(said.task_id, day_of(said.created_ms), fact.revision)
+        self._asked(task, said)
+        task.payload = said.payload
+        task.since_at = said.created_ms
         if task.transaction:
-            task.status = TaskStatus.PREPARED
+            task.status = HistoryTaskStatus.PREPARED
             self._prepared.setdefault(task.transaction, []).append(task)
-        elif start_ms > created_ms:
-            task.status, task.due_at = TaskStatus.DELAYED, start_ms
+        elif said.start_ms > said.created_ms:
+            task.status, task.due_at = HistoryTaskStatus.DELAYED, said.start_ms
         else:
-            task.status = TaskStatus.WAITING
+            task.status = HistoryTaskStatus.WAITING
 
     def _changed(self, fact: Fact) -> None:
-        self._asked(self._task(fact.values[0], fact), fact)
+        said: TaskFact = fact.said
+        task = self._task(said.task_id, fact)
+        self._asked(task, said)
+        # A change never gives another payload; an empty one may be that of a task that has ended, and has left.
+        task.payload = said.payload or task.payload
 
-    def _asked(self, task: TaskRow, fact: Fact) -> None:
-        (
-            task.task_id, task.tenant, task.type, task.created_at, task.at_most_once, task.max_attempts, priority,
-            group, resources, slot, key, start_ms, deadline_ms, timeout_ms, heartbeat_ms, code, mode, retry,
-            transaction, *payload,
-        ) = fact.values  # fmt: skip
+    def _asked(self, task: HistoryTask, said: TaskFact) -> None:
         self._touched[task.task_id] = None
-        task.priority = None if priority == PRIORITY_OF_TENANT else priority
-        task.group = group or None
-        task.resources, task.slot, task.key = resources or None, slot or None, key or None
-        task.start_at, task.deadline_at = start_ms or None, deadline_ms or None
-        task.timeout_ms, task.heartbeat_ms = timeout_ms or None, heartbeat_ms or None
-        task.code, task.mode, task.retry = code or None, mode or None, retry or None
-        task.transaction = transaction or None
-        if payload:
-            task.payload = payload[0]
+        task.tenant, task.type, task.created_at = said.tenant, said.type, said.created_ms
+        task.at_most_once, task.max_attempts = said.at_most_once, said.max_attempts
+        task.priority = None if said.priority == PRIORITY_OF_TENANT else said.priority
+        task.group = said.group or None
+        task.resources, task.slot, task.key = said.resources or None, said.slot or None, said.key or None
+        task.start_at, task.deadline_at = said.start_ms or None, said.deadline_ms or None
+        task.timeout_ms, task.heartbeat_ms = said.timeout_ms or None, said.heartbeat_ms or None
+        task.code, task.mode, task.retry = said.code or None, said.mode or None, said.retry or None
+        task.transaction = said.transaction or None
 
     def _committed(self, fact: Fact) -> None:
-        transaction, committed_ms = fact.values
-        for task in self._prepared.pop(transaction, ()):
-            if task.status != TaskStatus.PREPARED:
+        said: CommittedFact = fact.said
+        for task in self._prepared.pop(said.transaction, ()):
+            if task.status != HistoryTaskStatus.PREPARED:
                 continue
             self._touched[task.task_id] = None
-            task.revision, task.since_at = fact.revision, committed_ms
+            task.revision, task.since_at = fact.revision, said.committed_ms
             if task.start_at and task.created_at is not None and task.start_at > task.created_at:
-                task.status, task.due_at = TaskStatus.DELAYED, task.start_at
+                task.status, task.due_at = HistoryTaskStatus.DELAYED, task.start_at
             else:
-                task.status = TaskStatus.WAITING
+                task.status = HistoryTaskStatus.WAITING
 
     def _removed(self, fact: Fact) -> None:
-        task = self._task(fact.values[0], fact)
+        said: PurgedFact = fact.said
+        task = self._task(said.task_id, fact)
         task.purged_at = fact.logged_ms
-        if task.status == TaskStatus.PREPARED:
-            task.status = TaskStatus.ROLLED_BACK
+        if task.status == HistoryTaskStatus.PREPARED:
+            task.status = HistoryTaskStatus.ROLLED_BACK
 
     # ---- what became of it
 
-    def _state(self, fact: Fact) -> tuple[TaskRow, int | None, str | None]:
-        """Write what a record says; return the task, since when it was delayed, and the outcome that is said."""
-        (
-            task_id, status, attempts, worker_id, assignment_id, assigned_ms, _, due_ms, cancel_ms, outcome, error,
-            *result,
-        ) = fact.values  # fmt: skip
-        task = self._task(task_id, fact)
-        delayed_ms = task.since_at if task.status == TaskStatus.DELAYED else None
-        task.status = STATUS_WORDS.get(status, f"status {status}")
-        task.attempts = attempts
-        task.worker_id = worker_id or None
-        task.assignment_id = assignment_id or None
-        task.assigned_at = assigned_ms or None
-        task.due_at = due_ms if task.status == TaskStatus.DELAYED else None
-        task.cancel_asked_at = cancel_ms or None
+    def _state(self, fact: Fact) -> tuple[HistoryTask, int | None]:
+        """Write what a record says; return the task, and since when it was delayed."""
+        said: StateFact = fact.said
+        task = self._task(said.task_id, fact)
+        delayed_ms = task.since_at if task.status == HistoryTaskStatus.DELAYED else None
+        task.status = STATUS_WORDS.get(said.status, f"status {said.status}")
+        task.attempts = said.attempts
+        task.worker_id = said.worker_id or None
+        task.assignment_id = said.assignment_id or None
+        task.assigned_at = said.assigned_ms or None
+        task.due_at = said.due_ms if task.status == HistoryTaskStatus.DELAYED else None
+        task.cancel_asked_at = said.cancel_ms or None
         task.ended_at = None
-        task.outcome, task.error = outcome or None, error or None
-        if result:
-            task.result = result[0]
-        return task, delayed_ms, outcome or None
+        task.outcome, task.error = said.outcome or None, said.error or None
+        if said.result is not None:
+            task.result = said.result
+        return task, delayed_ms
 
     def _assigned(self, fact: Fact) -> None:
-        runnable_at = task.since_at if (task := self.tasks.get(fact.values[0])) is not None else None
-        task, _, _ = self._state(fact)
+        said: StateFact = fact.said
+        before = self.tasks.get(said.task_id)
+        runnable_at = None if before is None else before.since_at
+        task, _ = self._state(fact)
         task.assignment_id = fact.revision
         assigned_at = task.assigned_at = task.assigned_at or fact.logged_ms
         task.since_at = assigned_at
@@ -196,46 +205,47 @@ class TaskFold:
         )  # fmt: skip
 
     def _ended(self, fact: Fact) -> None:
-        attempt = self._held(fact.values[0])
-        assignment_id, assigned_ms, ended_ms = fact.values[4:7]
-        task, _, outcome = self._state(fact)
+        said: StateFact = fact.said
+        attempt = self._held(said.task_id)
+        task, _ = self._state(fact)
         # A task that ends while it waits names no time of assignment: it ran before, or never.
-        if attempt is None and assignment_id and assigned_ms:
-            attempt = self._attempt(task, assignment_id, fact.revision)
+        if attempt is None and said.assignment_id and said.assigned_ms:
+            attempt = self._attempt(task, said.assignment_id, fact.revision)
         if attempt is not None:
-            is_well = outcome is None and task.status == TaskStatus.FINISHED
-            _end(attempt, fact.revision, ended_ms, TaskStatus.FINISHED if is_well else outcome, task)
-        task.since_at = task.ended_at = ended_ms
+            is_well = not said.outcome and task.status == HistoryTaskStatus.FINISHED
+            _end(attempt, fact, HistoryTaskStatus.FINISHED if is_well else task.outcome, task)
+        task.since_at = task.ended_at = said.ended_ms
 
     def _requeued(self, fact: Fact) -> None:
-        attempt = self._held(fact.values[0])
-        now_ms, due_ms = fact.values[6:8]
-        task, delayed_ms, outcome = self._state(fact)
+        said: StateFact = fact.said
+        attempt = self._held(said.task_id)
+        task, delayed_ms = self._state(fact)
         if attempt is not None:
             is_delivered = attempt.attempt is None or task.attempts >= attempt.attempt
-            _end(attempt, fact.revision, now_ms, outcome if is_delivered else _UNDELIVERED, task)
-        if task.status == TaskStatus.DELAYED:
-            task.since_at = now_ms
+            _end(attempt, fact, task.outcome if is_delivered else _UNDELIVERED, task)
+        if task.status == HistoryTaskStatus.DELAYED:
+            task.since_at = said.ended_ms
         else:
             # It could run from the time that it was put off to; not before it was visible at all.
-            task.since_at = max(due_ms or now_ms, delayed_ms or 0)
+            task.since_at = max(said.due_ms or said.ended_ms, delayed_ms or 0)
 
     def _cancel_asked(self, fact: Fact) -> None:
+        said: StateFact = fact.said
         self._state(fact)
-        attempt = self._held(fact.values[0])
+        attempt = self._held(said.task_id)
         if attempt is not None:
-            attempt.revision, attempt.cancel_asked_at = fact.revision, fact.values[8]
+            attempt.revision, attempt.cancel_asked_at = fact.revision, said.cancel_ms
 
     # ---- runs
 
     def _held(self, task_id: int) -> AttemptRow | None:
         """Return what is said of the present attempt of a task that runs; None if it does not."""
         task = self.tasks.get(task_id)
-        if task is None or task.status != TaskStatus.RUNNING or not task.assignment_id:
+        if task is None or task.status != HistoryTaskStatus.RUNNING or not task.assignment_id:
             return None
         return self._attempt(task, task.assignment_id, task.revision)
 
-    def _attempt(self, task: TaskRow, assignment_id: int, revision: int) -> AttemptRow:
+    def _attempt(self, task: HistoryTask, assignment_id: int, revision: int) -> AttemptRow:
         """Return what is said of a task's last attempt, with what its task knows of it."""
         found = self.attempts.get(assignment_id)
         if found is None:
@@ -246,19 +256,19 @@ class TaskFold:
         return found
 
     def _reported(self, fact: Fact) -> None:
-        task_id, assignment_id, reported_ms, fraction = fact.values
-        attempt = self._named(task_id, assignment_id, fact)
+        said: ProgressFact = fact.said
+        attempt = self._named(said.task_id, said.assignment_id, fact)
         if attempt is not None:
-            attempt.first_report_at = attempt.first_report_at or reported_ms
-            attempt.last_report_at = reported_ms
-            attempt.fraction = fraction if fraction >= 0 else attempt.fraction
+            attempt.first_report_at = attempt.first_report_at or said.reported_ms
+            attempt.last_report_at = said.reported_ms
+            attempt.fraction = said.fraction if said.fraction >= 0 else attempt.fraction
 
     def _late(self, fact: Fact) -> None:
-        task_id, assignment_id, _, status, late_ms = fact.values
-        attempt = self._named(task_id, assignment_id, fact)
+        said: LateEndFact = fact.said
+        attempt = self._named(said.task_id, said.assignment_id, fact)
         if attempt is not None and attempt.late_at is None:
-            attempt.late_at = late_ms
-            attempt.late_status = STATUS_WORDS.get(status, f"status {status}")
+            attempt.late_at = said.ended_ms
+            attempt.late_status = STATUS_WORDS.get(said.status, f"status {said.status}")
 
     def _named(self, task_id: int, assignment_id: int, fact: Fact) -> AttemptRow | None:
         """Return what is said of an attempt that a worker named; None if the history has none of that number."""
@@ -277,17 +287,21 @@ class TaskFold:
     # ---- what tasks are read by
 
     def _connected(self, fact: Fact) -> None:
-        self._incarnations[fact.values[0]] = fact.values[1]
+        said: WorkerFact = fact.said
+        self._incarnations[said.worker_id] = said.incarnation
 
     def _tenant_set(self, fact: Fact) -> None:
-        self._policies[fact.values[0]] = group_and_priority(fact.values[4])
+        said: TenantFact = fact.said
+        self._policies[said.tenant] = group_and_priority(said.policy)
 
     def _tenant_removed(self, fact: Fact) -> None:
-        self._policies.pop(fact.values[0], None)
+        said: TenantGoneFact = fact.said
+        self._policies.pop(said.tenant, None)
 
 
-def _end(attempt: AttemptRow, revision: int, ended_ms: int, outcome: str | None, task: TaskRow) -> None:
-    attempt.revision = revision
+def _end(attempt: AttemptRow, fact: Fact, outcome: str | None, task: HistoryTask) -> None:
+    ended_ms = fact.said.ended_ms
+    attempt.revision = fact.revision
     attempt.ended_at = ended_ms
     attempt.run_ms = None if attempt.assigned_at is None else max(0, ended_ms - attempt.assigned_at)
     attempt.outcome, attempt.error, attempt.task_status = outcome, task.error, task.status

@@ -1,4 +1,4 @@
-"""What the broker's log says in numbers and names, in words.
+"""Words for the numbers and names in the broker's log.
 
 The connectors do not import the broker: the layout of its records comes from the description in its log, what is here
 cannot be described there. A test holds it against the broker's own code.
@@ -6,21 +6,7 @@ cannot be described there. A test holds it against the broker's own code.
 
 from __future__ import annotations
 
-from enum import IntEnum
-
-__all__ = [
-    "ENDED_STATUSES",
-    "GROUP_DEFAULT",
-    "MACHINE_NAME",
-    "PRIORITY_DEFAULT",
-    "PRIORITY_OF_TENANT",
-    "STATUS_WORDS",
-    "WORKER_STATUS_WORDS",
-    "FactKind",
-    "TaskStatus",
-    "WorkerEnd",
-    "WorkerStatus",
-]
+from enum import StrEnum, auto
 
 MACHINE_NAME = "broker"
 
@@ -32,33 +18,28 @@ GROUP_DEFAULT = 1
 """Of tasks of a tenant of whom nothing was said."""
 
 
-class FactKind(IntEnum):
-    """Record types that the history is made of; the names, in lower case, are those of the log's description.
+class FactKind(StrEnum):
+    """Names of the record types that the history is made of, as the log's description has them."""
 
-    RANGE is no record: it says which records a batch of facts was taken from.
-    """
-
-    RANGE = 0
-    TASK_SUBMITTED = 1
-    TASK_CHANGED = 2
-    TASK_REMOVED = 3
-    TASK_ASSIGNED = 4
-    TASK_ENDED = 5
-    TASK_REQUEUED = 6
-    TASK_CANCEL_ASKED = 7
-    PROGRESS_REPORTED = 8
-    LATE_END = 9
-    TRANSACTION_COMMITTED = 10
-    WORKER_CONNECTED = 11
-    WORKER_CHANGED = 12
-    WORKER_DIED = 13
-    WORKER_REMOVED = 14
-    TENANT_SET = 15
-    TENANT_REMOVED = 16
-    MACHINE_DESCRIBED = 17
+    TASK_SUBMITTED = auto()
+    TASK_CHANGED = auto()
+    TASK_REMOVED = auto()
+    TASK_ASSIGNED = auto()
+    TASK_ENDED = auto()
+    TASK_REQUEUED = auto()
+    TASK_CANCEL_ASKED = auto()
+    PROGRESS_REPORTED = auto()
+    LATE_END = auto()
+    TRANSACTION_COMMITTED = auto()
+    WORKER_CONNECTED = auto()
+    WORKER_CHANGED = auto()
+    WORKER_DIED = auto()
+    WORKER_REMOVED = auto()
+    TENANT_SET = auto()
+    TENANT_REMOVED = auto()
 
 
-class TaskStatus:
+class HistoryTaskStatus:
     """Values of `status` of the tasks; ROLLED_BACK is the history's own, of what was prepared and never visible."""
 
     WAITING = "waiting"
@@ -72,20 +53,20 @@ class TaskStatus:
 
 
 STATUS_WORDS: dict[int, str] = {
-    0: TaskStatus.WAITING,
-    1: TaskStatus.RUNNING,
-    2: TaskStatus.FINISHED,
-    4: TaskStatus.ERROR,
-    5: TaskStatus.DELAYED,
-    6: TaskStatus.PREPARED,
-    7: TaskStatus.CANCELLED,
+    0: HistoryTaskStatus.WAITING,
+    1: HistoryTaskStatus.RUNNING,
+    2: HistoryTaskStatus.FINISHED,
+    4: HistoryTaskStatus.ERROR,
+    5: HistoryTaskStatus.DELAYED,
+    6: HistoryTaskStatus.PREPARED,
+    7: HistoryTaskStatus.CANCELLED,
 }
 """By the log's number; a number that is not here is written as "status N"."""
 
-ENDED_STATUSES = frozenset({TaskStatus.FINISHED, TaskStatus.ERROR, TaskStatus.CANCELLED})
+ENDED_STATUSES = frozenset({HistoryTaskStatus.FINISHED, HistoryTaskStatus.ERROR, HistoryTaskStatus.CANCELLED})
 
 
-class WorkerStatus:
+class HistoryWorkerStatus:
     """Values of `status` of the workers."""
 
     CONNECTED = "connected"
@@ -95,16 +76,16 @@ class WorkerStatus:
 
 
 WORKER_STATUS_WORDS: dict[int, str] = {
-    0: WorkerStatus.CONNECTED,
-    1: WorkerStatus.DEAD,
-    2: WorkerStatus.DISCONNECTED,
-    3: WorkerStatus.DRAINING,
+    0: HistoryWorkerStatus.CONNECTED,
+    1: HistoryWorkerStatus.DEAD,
+    2: HistoryWorkerStatus.DISCONNECTED,
+    3: HistoryWorkerStatus.DRAINING,
 }
 """By the log's number."""
 
 
 class WorkerEnd:
-    """How a worker's incarnation went. LEFT: it had said that it would. REPLACED: another one came under its id."""
+    """End of a worker's incarnation. LEFT: it had said that it would. REPLACED: another one came under its id."""
 
     LEFT = "left"
     LOST = "lost"

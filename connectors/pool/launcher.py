@@ -14,13 +14,13 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from connectors.spoken import spoken_error
+from connectors.error_text import spoken_error
 
 if TYPE_CHECKING:
+    # Whoever launches has loaded both.
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-__all__ = ["SparkLauncher"]
 
 _LOGGER = logging.getLogger(__name__)
 _SCHEMA = "error string"

@@ -1,20 +1,14 @@
-"""What a session has to be like for work that never ends by itself."""
+"""Settings of a Spark session for work that never ends by itself."""
 
 from __future__ import annotations
-
-import logging
 
 from pyspark.sql import SparkSession
 
 from connectors.errors import OptionError
 from connectors.session import spark_session
 
-__all__ = ["MAX_FAILURES", "check_pool_settings", "local_slots", "pool_session"]
-
-_LOGGER = logging.getLogger(__name__)
-
 MAX_FAILURES = 100
-"""How often Spark runs a task again whose executor was lost, before its job fails and the pool starts it anew."""
+"""Number of times that Spark runs a task of a lost executor again, before its job fails and the pool starts anew."""
 
 _COPIES = (
     "speculation runs a second copy of a task that takes long, and a worker takes long: the two would drive each other "

@@ -12,9 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.types import DataType
 
-from connectors.spoken import spoken_error
-
-__all__ = ["SharedSession", "encode_rows"]
+from connectors.error_text import spoken_error
 
 _LOGGER = logging.getLogger(__name__)
 _LABEL_LENGTH_MAX = 120
@@ -25,12 +23,10 @@ _BOUND_LATE = "spark.sql.legacy.parameterSubstitution.constantsOnly"
 
 
 class Statement(Protocol):
-    """What is run: see `SharedSession.run`."""
+    """Statement to run: see `SharedSession.run`."""
 
     @property
-    def sql(self) -> str:
-        """One statement."""
-        ...
+    def sql(self) -> str: ...
 
     @property
     def args(self) -> dict[str, Any] | list[Any] | None:
@@ -54,12 +50,12 @@ class Statement(Protocol):
 
     @property
     def format(self) -> str:
-        """Of what is written; "" = as Spark is set."""
+        """Format of the written rows; "" = as Spark is set."""
         ...
 
     @property
     def mode(self) -> str:
-        """What if something is there already."""
+        """Mode of the write if the table exists already."""
         ...
 
 

@@ -1,1 +1,1 @@
-"""The Spark data source ``ledger``."""
+"""Deprecated name of `connectors.source`, for the modules that the documentation named."""

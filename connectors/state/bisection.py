@@ -12,16 +12,14 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from connectors.delta.position import TablePosition
 from connectors.delta.proof import FollowerEvidence
 from connectors.errors import SparkOffsetError, StartGoneError
-from connectors.spark.look import LogLook
-from connectors.spark.plan import locate_revision
-from connectors.state.anchor import AsOf, AsOfKind, find_stretch
+from connectors.source.look import LogLook
+from connectors.source.plan import locate_revision
+from connectors.state.as_of import AsOf, AsOfKind, find_stretch
 from connectors.state.differences import Difference, Version, compare_rows, explain_digest, shown
-from connectors.state.frame import StretchFrames, sum_rows
+from connectors.state.frame import RangeFrames, sum_rows
 from connectors.state.steps import CHANGE
 from connectors.state.sums import RowSum, StateSums
 from rsm_spark.core.records import SESSIONS_TABLE
-
-__all__ = ["Bisection"]
 
 _CHANGES_TRIED_MAX = 200_000
 
@@ -37,7 +35,7 @@ class Bisection:
 
     """
 
-    def __init__(self, frames: StretchFrames, look: LogLook, sums: StateSums, steps: DataFrame) -> None:
+    def __init__(self, frames: RangeFrames, look: LogLook, sums: StateSums, steps: DataFrame) -> None:
         self._frames, self._look, self._sums, self._steps = frames, look, sums, steps
         self._view = look.look()
 
@@ -118,7 +116,7 @@ class Bisection:
         sums = [(int(one.digest, 16), one.row_count) for one in (said, found)]
         return explain_digest(sums[0], sums[1], kept, changes)
 
-    def frames_at(self, revision: int) -> StretchFrames:
+    def frames_at(self, revision: int) -> RangeFrames:
         """Return the frames of a state of the stretch that is proved."""
         point = AsOf(AsOfKind.REVISION, revision=revision)
         base = self._frames.stretch.base

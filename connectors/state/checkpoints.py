@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from connectors.spark.decode import StoredEntry
-from connectors.spark.plan import LogView
+from connectors.source.decode import StoredEntry
+from connectors.source.plan import LogView
 from rsm_spark.core.kernel_tables import peek_checkpoint
-
-__all__ = ["EntryAccess", "newest_checkpoint"]
 
 _CHUNK_ENTRIES = 64
 
 
 class EntryAccess(Protocol):
-    """Where entries are read; `connectors.spark.access.DriverAccess` is the real one."""
+    """Access to entries; `connectors.source.access.DriverAccess` is the real one."""
 
     def read(self, ledger_id: int, first_entry_id: int, last_entry_id: int) -> list[StoredEntry]:
         """Read entries of a ledger."""

@@ -1,4 +1,4 @@
-"""Which entry a difference comes from: rows compared key by key, and digests that no rows are known of explained.
+"""Origin of a difference: the entry that it comes from, by rows compared key by key, or by digests alone.
 
 Two states are compared row by row where both can be read. Of a leader's checkpoint only the digest is known: then each
 change since the last checkpoint that agrees is tried: does the digest come out if the leader did not apply it?
@@ -14,8 +14,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from rsm_spark.core.digest import DIGEST_MODULUS
-
-__all__ = ["Difference", "Version", "compare_rows", "explain_digest", "shown"]
 
 Place = Callable[[int], tuple[int, int]]
 """Revision of a record -> (ledger, entry) that holds it; (-1, -1) where the log does not have it any more."""

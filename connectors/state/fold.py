@@ -12,17 +12,15 @@ import msgspec
 
 from connectors.state.parts import SessionPart, session_key
 from rsm_spark.core.digest import row_term, table_prefix
-from rsm_spark.core.envelope import HEADER_BYTES, Envelope
+from rsm_spark.core.envelope import Envelope, body_of
 from rsm_spark.core.kernel_tables import KERNEL_RECORDS
 from rsm_spark.core.machine import Fold, MachineDescription, RecordDescription, decode_description
 from rsm_spark.core.records import MACHINE_TYPE_FIRST, SESSIONS_TABLE, CommandHead, KernelRecord, pack
 from rsm_spark.errors import CorruptLogError
 
-__all__ = ["Change", "LoggedCheckpoint", "LogFold", "TableChanges", "TableHistory", "change_row", "decode_entry"]
 
-
-class Change(NamedTuple):
-    """What a stretch of the log did to one row in the end.
+class FoldedRow(NamedTuple):
+    """Final change of one row by a range of the log.
 
     Attributes:
         table: Its table.
@@ -39,7 +37,7 @@ class Change(NamedTuple):
 
 
 class TableChanges(NamedTuple):
-    """Changes of one table, as columns of the same length; see `Change`."""
+    """Changes of one table, as columns of the same length; see `FoldedRow`."""
 
     table: str
     keys: list[bytes]
@@ -63,7 +61,7 @@ class TableHistory(NamedTuple):
 
 
 class LoggedCheckpoint(NamedTuple):
-    """What a leader logged of its own state.
+    """Checkpoint of a leader's own state, as it was logged.
 
     Attributes:
         revision: The state is that right after this record, the last one before the checkpoint's entry.
@@ -77,7 +75,7 @@ class LoggedCheckpoint(NamedTuple):
     row_count: int
 
 
-class StretchRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class RangeRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A record whose fields stay bytes."""
 
     type: int
@@ -85,21 +83,21 @@ class StretchRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     fields: list[msgspec.Raw]
 
 
-_RECORDS = msgspec.msgpack.Decoder(list[StretchRecord])
+_RECORDS = msgspec.msgpack.Decoder(list[RangeRecord])
 _CHECKPOINT = msgspec.msgpack.Decoder(tuple[int, bytes, int])
 _SHORT_ARRAY = 16  # msgpack: from here on an array's length takes bytes of its own
 _KERNEL_TYPES = frozenset(int(kind) for kind in KernelRecord)
 
 
 class _Plan(NamedTuple):
-    """Where a record's row is: its table, and the places of key and row among the record's fields."""
+    """Plan of a record's row: its table, and the places of key and row among the record's fields."""
 
     table: str
     key: tuple[int, ...]
     row: tuple[int, ...] | None
 
 
-def decode_entry(payload: bytes, envelope: Envelope, place: str) -> list[StretchRecord]:
+def decode_entry(payload: bytes, envelope: Envelope, place: str) -> list[RangeRecord]:
     """Return the records of an entry.
 
     Raises:
@@ -107,7 +105,7 @@ def decode_entry(payload: bytes, envelope: Envelope, place: str) -> list[Stretch
 
     """
     try:
-        records = _RECORDS.decode(memoryview(payload)[HEADER_BYTES:])
+        records = _RECORDS.decode(body_of(payload))
     except msgspec.MsgspecError as error:
         raise CorruptLogError(f"{place}: no records: {error}") from error
     if len(records) != envelope.record_count:
@@ -135,7 +133,7 @@ class LogFold:
         # Session -> its part, or the revision at which it ended.
         self._sessions: dict[bytes, SessionPart | int] = {}
 
-    def checkpoint(self, records: list[StretchRecord]) -> LoggedCheckpoint | None:
+    def checkpoint(self, records: list[RangeRecord]) -> LoggedCheckpoint | None:
         """Return the checkpoint that an entry begins with (behind a description at most), or None."""
         for record in records[:2]:
             if record.type == KernelRecord.CHECKPOINT_LOGGED:
@@ -147,7 +145,7 @@ class LogFold:
                 break
         return None
 
-    def add(self, records: list[StretchRecord], first_revision: int, logged_ms: int) -> None:
+    def add(self, records: list[RangeRecord], first_revision: int, logged_ms: int) -> None:
         """Fold records that follow those before.
 
         Raises:
@@ -179,9 +177,9 @@ class LogFold:
             if record.command is not None:
                 self._answer(record.command, revision, logged_ms)
 
-    def take(self) -> list[Change]:
+    def take(self) -> list[FoldedRow]:
         """Return the changes since the last call, at most one a key."""
-        return [Change(some.table, *one) for some in self.take_tables() for one in zip(*some[1:], strict=True)]
+        return [FoldedRow(some.table, *one) for some in self.take_tables() for one in zip(*some[1:], strict=True)]
 
     def take_tables(self) -> list[TableChanges]:
         """Return the changes since the last call, at most one a key, as columns of each table that has any."""
@@ -214,7 +212,7 @@ class LogFold:
         """Changes that `take` would return."""
         return sum(map(len, self._tables.values())) + len(self._sessions)
 
-    def _add_kernel(self, record: StretchRecord, revision: int, logged_ms: int) -> None:
+    def _add_kernel(self, record: RangeRecord, revision: int, logged_ms: int) -> None:
         """Fold a record that is no change of a described table."""
         kind = record.type
         if kind == KernelRecord.SESSION_OPENED:

@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from connectors.delta.proof import FollowerShape
-from connectors.spark.access import DriverAccess
-from connectors.spark.look import LogLook
-from connectors.spark.options import parse_options
-from connectors.state.anchor import AsOf, AsOfKind, Stretch, find_stretch
+from connectors.source.access import DriverAccess
+from connectors.source.look import LogLook
+from connectors.source.options import parse_options
+from connectors.state.as_of import AsOf, AsOfKind, LogRange, find_stretch
 from connectors.state.rows import ROWS_ARROW, ROWS_DDL, read_rows, typed_table
 from connectors.state.steps import CHANGE, STEP_DDL, StepPlan, read_steps, row_steps
 from connectors.state.sums import SUM_DDL, RowSum, StateSums, read_sums, read_total, row_sum
@@ -28,20 +28,8 @@ from rsm_spark.snapshots.lake import LakeSnapshots, lake_place
 from rsm_spark.snapshots.lake_files import LakeFile, files_of_version, read_lake_file
 from rsm_spark.snapshots.manifest import SnapshotManifest
 
-__all__ = [
-    "StretchFrames",
-    "lake_of",
-    "look_at",
-    "rows_frame",
-    "sorted_changes",
-    "state_as_of",
-    "sum_frame",
-    "sum_rows",
-    "sum_rows_between",
-]
 
-
-class StretchFrames:
+class RangeFrames:
     """DataFrames of what has to be read for a state.
 
     Args:
@@ -57,7 +45,7 @@ class StretchFrames:
     def __init__(
         self,
         spark: SparkSession,
-        stretch: Stretch,
+        stretch: LogRange,
         source: Mapping[str, str],
         lake: LakeSnapshots | None = None,
         place: str = "",
@@ -130,9 +118,9 @@ class StretchFrames:
         read = partial(_read_table_files, place=place, files=files, shape=shape, storage_options=self._storage_options)
         return self._spark.range(0, len(files), 1, len(files)).mapInArrow(read, ROWS_DDL)
 
-    def with_stretch(self, stretch: Stretch) -> StretchFrames:
+    def with_stretch(self, stretch: LogRange) -> RangeFrames:
         """Return the same of another stretch of the log."""
-        return StretchFrames(self._spark, stretch, self._source, self._lake, self._place, self._storage_options)
+        return RangeFrames(self._spark, stretch, self._source, self._lake, self._place, self._storage_options)
 
     def state(self, *, with_gone: bool = False) -> DataFrame:
         """Return the rows of the state: table_name, key, row, revision."""
@@ -272,7 +260,7 @@ def state_as_of(
         stretch = find_stretch(look, log, as_of, snapshots.manifests() if snapshots else [])
     finally:
         access.close()
-    state = StretchFrames(spark, stretch, options, snapshots, place, storage_options).state()
+    state = RangeFrames(spark, stretch, options, snapshots, place, storage_options).state()
     if table is None:
         return state
     typed = typed_table(stretch.machine, table)

@@ -22,12 +22,10 @@ from connectors.delta.proof import FollowerEvidence
 from connectors.state.bisection import Bisection
 from connectors.state.differences import Difference, shown
 from connectors.state.fold import change_row
-from connectors.state.frame import StretchFrames, sum_rows_between
+from connectors.state.frame import RangeFrames, sum_rows_between
 from connectors.state.rows import ROWS_ARROW, ROWS_DDL
 from connectors.state.steps import CHANGE, HISTORY
 from connectors.state.sums import RowSum, StateSums, row_sum
-
-__all__ = ["HistorySums", "HistoryProof", "packed_changes"]
 
 _CHANGES_COMPARED_MAX = 200_000
 """Records between whose changes are compared one by one."""
@@ -36,7 +34,7 @@ _DIFFERENCES_MAX = 10
 
 
 class HistorySums:
-    """What all changes of tables come to, as the log has them.
+    """Sums over all changes of tables, as the log has them.
 
     Args:
         steps: (table, revision, digest, count) of every step of kind HISTORY, in any order.
@@ -98,7 +96,7 @@ class HistoryProof:
 
     """
 
-    def __init__(self, frames: StretchFrames, states: StateSums, sums: HistorySums, bisection: Bisection) -> None:
+    def __init__(self, frames: RangeFrames, states: StateSums, sums: HistorySums, bisection: Bisection) -> None:
         self._frames, self._states, self._sums, self._bisection = frames, states, sums, bisection
         self._first = frames.stretch.first_revision - 1
 

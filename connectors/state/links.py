@@ -1,4 +1,4 @@
-"""That entries are one unbroken log: runs of entries are checked where they are read, and linked afterwards. Pure."""
+"""Proof that entries are one unbroken log: runs of entries are checked where they are read, and linked later. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import msgspec
 
 from rsm_spark.core.envelope import Envelope
 from rsm_spark.errors import CorruptLogError, ForkedLogError
-
-__all__ = ["LinkEnd", "Run", "link_runs"]
 
 
 class Run(msgspec.Struct, array_like=True):
@@ -47,7 +45,7 @@ class Run(msgspec.Struct, array_like=True):
 
 
 class LinkEnd(msgspec.Struct, frozen=True):
-    """Where linked runs end.
+    """End of linked runs.
 
     Attributes:
         prefix_hash: After the last entry, 32 bytes.

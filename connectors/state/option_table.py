@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from connectors.spark.option_table import OPTIONS, STORAGE_OPTION_PREFIX, OptionInfo
+from connectors.source.option_table import OPTIONS, STORAGE_OPTION_PREFIX, OptionInfo
 
-__all__ = ["STATE_OPTION_TABLE"]
-
-_SHARED = ("metadataUri", "rsmRoot", "zkAuthFile", "passwordFile", "passwordEnv", STORAGE_OPTION_PREFIX)
+_SHARED = (
+    "metadataUri",
+    "rsmRoot",
+    "zkAuthFile",
+    "zkTlsFile",
+    "passwordFile",
+    "passwordEnv",
+    "logKeyFile",
+    STORAGE_OPTION_PREFIX,
+)
 _ONE_OF_THREE = "At most one of the three `asOf…`; without any, the newest state."
 
 STATE_OPTION_TABLE: tuple[OptionInfo, ...] = (

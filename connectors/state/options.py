@@ -8,20 +8,28 @@ from collections.abc import Mapping
 import msgspec
 
 from connectors.errors import OptionError
-from connectors.spark.option_table import STORAGE_OPTION_PREFIX
-from connectors.spark.option_values import parse_size
-from connectors.spark.options import SourceOptions, parse_options
-from connectors.state.anchor import AsOf, parse_as_of
-
-__all__ = ["STATE_OPTIONS", "StateOptions", "parse_state_options"]
+from connectors.source.option_table import STORAGE_OPTION_PREFIX
+from connectors.source.option_values import parse_size
+from connectors.source.options import SourceOptions, parse_options
+from connectors.state.as_of import AsOf, parse_as_of
 
 TAIL_BYTES_MAX = 128 * 1024 * 1024
 """Payload of the log that the driver folds at most, unless `maxTailBytes` says otherwise: seconds of work."""
 
-_LEDGER_OPTIONS = ("log", "metadataUri", "rsmRoot", "zkAuthFile", "passwordFile", "passwordEnv", "lake")
+_LEDGER_OPTIONS = (
+    "log",
+    "metadataUri",
+    "rsmRoot",
+    "zkAuthFile",
+    "zkTlsFile",
+    "passwordFile",
+    "passwordEnv",
+    "logKeyFile",
+    "lake",
+)
 _OWN_OPTIONS = ("asOfRevision", "asOfTimestamp", "asOfPosition", "table", "maxTailBytes")
 STATE_OPTIONS = (*_LEDGER_OPTIONS, *_OWN_OPTIONS)
-"""What there is, besides `storageOption.<key>`."""
+"""Options of the state's source, besides `storageOption.<key>`."""
 
 _BY_LOWER = {name.lower(): name for name in STATE_OPTIONS}
 _STORAGE = STORAGE_OPTION_PREFIX.lower()

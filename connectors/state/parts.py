@@ -1,4 +1,4 @@
-"""What a stretch of a log says of one client session, and how stretches add up to the session's row.
+"""Parts of a client session's row: one per range of the log, added up to the whole row.
 
 A part is written as the session's row is (`rsm_spark.core.records.SESSIONS_TABLE`): ``[opened_ms, last_ms,
 answered_up_to, last_sequence, [[sequence, reply], …]]``, with nil for `opened_ms` where the session was open before.
@@ -13,8 +13,6 @@ import msgspec
 
 from rsm_spark.core.records import CommandHead, pack
 from rsm_spark.errors import CorruptLogError
-
-__all__ = ["SessionPart", "is_whole", "merge_parts", "session_key"]
 
 _PART = msgspec.msgpack.Decoder(tuple[int | None, int, int, int, list[tuple[int, bytes]]])
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from connectors.errors import TailTooLongError
-from connectors.spark.access import DriverAccess
-from connectors.spark.look import LogLook
-from connectors.state.anchor import Stretch, find_stretch
+from connectors.source.access import DriverAccess
+from connectors.source.look import LogLook
+from connectors.state.as_of import LogRange, find_stretch
 from connectors.state.options import StateOptions
 from connectors.state.rows import ROWS_ARROW, TypedTable, typed_table
 from connectors.state.tail import Tail, TailEntry, fold_tail
@@ -19,12 +19,10 @@ from rsm_spark.snapshots.columns import ROW_SCHEMA
 from rsm_spark.snapshots.lake import LakeSnapshots, lake_place
 from rsm_spark.snapshots.lake_files import LakeFile, read_lake_file
 
-__all__ = ["StatePartition", "StateReader", "find_state"]
-
 _CHUNK_BYTES = 4 * 1024 * 1024
 
 
-def find_state(options: StateOptions, access: DriverAccess) -> tuple[Stretch, LakeSnapshots | None]:
+def find_state(options: StateOptions, access: DriverAccess) -> tuple[LogRange, LakeSnapshots | None]:
     """Return what has to be read for a query, and the snapshots of the lake.
 
     Raises:
@@ -41,7 +39,7 @@ def find_state(options: StateOptions, access: DriverAccess) -> tuple[Stretch, La
 
 @dataclass(frozen=True)
 class StatePartition(InputPartition):
-    """What one task delivers: rows of a file as the tail leaves them, or rows of the tail.
+    """Partition of a read: rows of a file as the tail leaves them, or rows of the tail.
 
     Attributes:
         place: The table of the snapshots.
@@ -96,7 +94,7 @@ class StateReader(DataSourceReader):
         parts += [StatePartition("", None, {}, nothing, _packed(batch), typed) for batch in tail.row_batches()]
         return parts
 
-    def _check_tail(self, stretch: Stretch) -> None:
+    def _check_tail(self, stretch: LogRange) -> None:
         most = self._options.tail_bytes_max
         if stretch.payload_bytes <= most:
             return
@@ -135,7 +133,7 @@ def _packed(batch: pa.RecordBatch) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def _entries(stretch: Stretch, access: DriverAccess) -> Iterator[TailEntry]:
+def _entries(stretch: LogRange, access: DriverAccess) -> Iterator[TailEntry]:
     """Read the entries of a stretch in order, a few megabytes at a time."""
     if not stretch.is_read:
         return

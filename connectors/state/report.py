@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from connectors.spark.loop import LoopThread
 from ledger.client.client import LedgerClient
 from ledger.errors import LedgerError
+from ledger.loop_thread import LoopThread
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.errors import RsmError
 from rsm_spark.snapshots.manifest import SnapshotManifest
-from rsm_spark.store.snapshot_source import report_lake
-
-__all__ = ["REPORTER", "report_snapshot"]
+from rsm_spark.transport.snapshot_report import report_lake
 
 REPORTER = "jobs/verify.py"
-"""Who has read the snapshot, in the log's record."""
+"""Name of the reader of the snapshot, in the log's record."""
 
 
 def report_snapshot(log: str, manifest: SnapshotManifest, source: Mapping[str, str]) -> str:
@@ -28,12 +26,14 @@ def report_snapshot(log: str, manifest: SnapshotManifest, source: Mapping[str, s
     Args:
         log: Name of the log.
         manifest: Of the snapshot.
-        source: Options of the source `ledger`: metadataUri, zkAuthFile, rsmRoot.
+        source: Options of the source `ledger`: metadataUri, zkAuthFile, zkTlsFile, rsmRoot.
 
     """
 
     async def tell() -> str:
-        client = await LedgerClient.connect(source.get("metadataUri"), zk_auth_file=source.get("zkAuthFile"))
+        client = await LedgerClient.connect(
+            source.get("metadataUri"), zk_auth_file=source.get("zkAuthFile"), zk_tls_file=source.get("zkTlsFile")
+        )
         try:
             root = source.get("rsmRoot", DEFAULT_RSM_ROOT)
             return await report_lake(client, log, root, manifest, by=REPORTER)

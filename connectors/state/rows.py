@@ -15,8 +15,6 @@ from rsm_spark.core.machine import FieldType, MachineDescription, TableDescripti
 from rsm_spark.core.records import SESSIONS_TABLE
 from rsm_spark.errors import CorruptLogError
 
-__all__ = ["ROWS_ARROW", "ROWS_DDL", "TypedTable", "read_rows", "typed_table"]
-
 ROWS_DDL = "table_name string, key binary, row binary, revision bigint"
 _ROW_FIELDS: list[pa.Field[Any]] = [
     pa.field("table_name", pa.string()),

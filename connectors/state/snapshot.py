@@ -18,10 +18,10 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from connectors.spark.look import LogLook
-from connectors.state.anchor import AsOf, AsOfKind, Stretch, find_stretch
+from connectors.source.look import LogLook
+from connectors.state.as_of import AsOf, AsOfKind, LogRange, find_stretch
 from connectors.state.checkpoints import newest_checkpoint
-from connectors.state.frame import StretchFrames, lake_of, look_at, rows_frame, sum_frame
+from connectors.state.frame import RangeFrames, lake_of, look_at, rows_frame, sum_frame
 from connectors.state.links import LinkEnd, Run, link_runs
 from connectors.state.steps import CHANGE, CHECKPOINT, RUN
 from connectors.state.sums import RowSum, StateSums
@@ -33,10 +33,8 @@ from rsm_spark.snapshots.lake import LakeSnapshots
 from rsm_spark.snapshots.lake_files import LakeFile, write_lake_file
 from rsm_spark.snapshots.manifest import SnapshotManifest
 
-__all__ = ["WRITER", "SnapshotSummary", "snapshot_log"]
-
 WRITER = "jobs/snapshot.py"
-"""Who wrote the snapshot, in its manifest: somebody else has to verify it."""
+"""Name of the writer of the snapshot, in its manifest: somebody else has to verify it."""
 
 _FILE_ROWS_MAX = 500_000
 _WRITTEN_DDL = "file_name string, file_bytes bigint, row_count bigint, term binary"
@@ -49,7 +47,7 @@ _WRITTEN_FIELDS: list[pa.Field[Any]] = [
 
 
 class SnapshotSummary(msgspec.Struct, frozen=True):
-    """What was made and proved.
+    """Summary of a snapshot: what was made and proved.
 
     Attributes:
         place: The Delta table.
@@ -115,12 +113,12 @@ def snapshot_log(
         place_of = _place(look, stretch)
     finally:
         access.close()
-    frames = StretchFrames(spark, stretch, options, snapshots, place, storage_options)
+    frames = RangeFrames(spark, stretch, options, snapshots, place, storage_options)
     made = _make(frames, place_of, snapshots, place, dict(storage_options or {}))
     return msgspec.structs.replace(made, seconds=round(time.monotonic() - began, 3))
 
 
-def _stretch_at(look: LogLook, log: str, revision: int | None, manifests: Sequence[SnapshotManifest]) -> Stretch:
+def _stretch_at(look: LogLook, log: str, revision: int | None, manifests: Sequence[SnapshotManifest]) -> LogRange:
     """Return what is to be read; states exist only at the end of entries."""
     point = AsOf() if revision is None else AsOf(AsOfKind.REVISION, revision=revision)
     stretch = _whole_or_based(look, log, point, manifests)
@@ -132,7 +130,7 @@ def _stretch_at(look: LogLook, log: str, revision: int | None, manifests: Sequen
     return stretch
 
 
-def _whole_or_based(look: LogLook, log: str, point: AsOf, manifests: Sequence[SnapshotManifest]) -> Stretch:
+def _whole_or_based(look: LogLook, log: str, point: AsOf, manifests: Sequence[SnapshotManifest]) -> LogRange:
     try:
         return find_stretch(look, log, point, [])
     except MissingLogError:
@@ -148,7 +146,7 @@ class _Place(msgspec.Struct, frozen=True):
     logged_ms: int
 
 
-def _place(look: LogLook, stretch: Stretch) -> _Place:
+def _place(look: LogLook, stretch: LogRange) -> _Place:
     if not stretch.is_read:
         base = stretch.base
         assert base is not None, "a state of some revision comes from somewhere"
@@ -158,7 +156,7 @@ def _place(look: LogLook, stretch: Stretch) -> _Place:
 
 
 def _make(
-    frames: StretchFrames, at: _Place, snapshots: LakeSnapshots, place: str, storage_options: dict[str, str]
+    frames: RangeFrames, at: _Place, snapshots: LakeSnapshots, place: str, storage_options: dict[str, str]
 ) -> SnapshotSummary:
     stretch = frames.stretch
     steps = frames.steps(is_summed=False).persist(StorageLevel.MEMORY_AND_DISK)
@@ -176,7 +174,7 @@ def _make(
     return SnapshotSummary(place, kept, base, linked.entry_count, newest, len(checkpoints), 0.0)
 
 
-def _linked(steps: DataFrame, stretch: Stretch) -> tuple[LinkEnd, list[tuple[int, RowSum]]]:
+def _linked(steps: DataFrame, stretch: LogRange) -> tuple[LinkEnd, list[tuple[int, RowSum]]]:
     others = steps.where(F.col("kind") != CHANGE).collect()
     runs = [msgspec.msgpack.decode(bytes(row.row), type=Run) for row in others if row.kind == RUN]
     end = link_runs(runs, stretch.ledger_ids, stretch.before, stretch.first_revision, stretch.last)
@@ -188,7 +186,7 @@ def _linked(steps: DataFrame, stretch: Stretch) -> tuple[LinkEnd, list[tuple[int
     return end, sorted(checkpoints)
 
 
-def _compare(checkpoints: list[tuple[int, RowSum]], sums: StateSums, stretch: Stretch) -> None:
+def _compare(checkpoints: list[tuple[int, RowSum]], sums: StateSums, stretch: LogRange) -> None:
     for revision, said in checkpoints:
         found = sums.at(revision)
         if found != said:
@@ -202,7 +200,7 @@ def _compare(checkpoints: list[tuple[int, RowSum]], sums: StateSums, stretch: St
         raise SnapshotError(f"log {stretch.log}: the lake's snapshot of revision {base.revision} is damaged")
 
 
-def _manifest(stretch: Stretch, at: _Place, linked: LinkEnd, total: RowSum) -> SnapshotManifest:
+def _manifest(stretch: LogRange, at: _Place, linked: LinkEnd, total: RowSum) -> SnapshotManifest:
     return SnapshotManifest(
         log_name=stretch.log,
         log_id=stretch.log_id.hex(),

@@ -1,4 +1,4 @@
-"""The data source `ledger_state`: what Spark finds by name. Kept light, as `connectors.spark.source` is."""
+"""The data source `ledger_state`: what Spark finds by name. Kept light, as `connectors.source.source` is."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from pyspark.sql.types import StructType
 
 from connectors.errors import OptionError
 from connectors.state.options import StateOptions, parse_state_options
-
-__all__ = ["LedgerStateSource"]
 
 
 class LedgerStateSource(DataSource):
@@ -37,7 +35,7 @@ class LedgerStateSource(DataSource):
 
     @staticmethod
     def _table_ddl(options: StateOptions) -> str:
-        from connectors.spark.access import DriverAccess  # noqa: PLC0415 - see the module
+        from connectors.source.access import DriverAccess  # noqa: PLC0415 - see the module
         from connectors.state.reader import find_state  # noqa: PLC0415
         from connectors.state.rows import typed_table  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""What a task makes of the entries it reads: changes to rows, links, checkpoints, hashes at places. No Spark here.
+"""Steps that a task makes of the entries it reads: changes to rows, links, checkpoints, hashes at places. No Spark.
 
 One pass over the entries, wherever they are read: each task folds its own stretch, so that what is shuffled afterwards
 is one change a key and not one a record. A stretch ends at every revision whose state will be asked for.
@@ -16,27 +16,13 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.state.fold import LogFold, StretchRecord, TableChanges, decode_entry
+from connectors.state.fold import LogFold, RangeRecord, TableChanges, decode_entry
 from connectors.state.links import Run
 from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes, table_prefix
 from rsm_spark.core.envelope import Envelope, decode_envelope
 from rsm_spark.core.machine import decode_description
 from rsm_spark.core.records import SESSIONS_TABLE
 from rsm_spark.errors import CorruptLogError
-
-__all__ = [
-    "CHANGE",
-    "CHECKPOINT",
-    "HISTORY",
-    "PLACE",
-    "RUN",
-    "STEP_ARROW",
-    "STEP_DDL",
-    "StepPlan",
-    "change_batch",
-    "read_steps",
-    "row_steps",
-]
 
 CHANGE, RUN, CHECKPOINT, PLACE, HISTORY = range(5)
 """Kinds of steps. RUN: `row` is the msgpack of a `Run`. CHECKPOINT: `key` is the digest, `row` the prefix hash,
@@ -60,11 +46,11 @@ _STEP_FIELDS: list[pa.Field[Any]] = [
 STEP_ARROW = pa.schema(_STEP_FIELDS)
 _CHANGES_HELD_MAX = 200_000
 TERM_BYTES = 16
-"""What a row adds to a digest."""
+"""Bytes that a row adds to a digest."""
 
 
 class StepPlan(msgspec.Struct, frozen=True):
-    """What tasks are asked for.
+    """Plan of the steps that tasks make.
 
     Attributes:
         log_id: 16 bytes.
@@ -156,7 +142,7 @@ class _Stretch:
         if fold.change_count >= _CHANGES_HELD_MAX:
             yield from self._changes()
 
-    def _add_records(self, records: list[StretchRecord], envelope: Envelope) -> Iterator[pa.RecordBatch]:
+    def _add_records(self, records: list[RangeRecord], envelope: Envelope) -> Iterator[pa.RecordBatch]:
         """Fold an entry, cut where a state will be asked for."""
         plan, first, last = self._plan, envelope.first_revision, envelope.last_revision
         low, high = max(first, plan.first_revision), min(last, plan.last_revision)

@@ -21,8 +21,6 @@ from connectors.state.parts import merge_parts
 from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes, row_term, table_prefix
 from rsm_spark.core.records import SESSIONS_TABLE
 
-__all__ = ["SUM_DDL", "RowSum", "StateSums", "read_sums", "read_total", "row_sum"]
-
 SUM_DDL = "table_name string, point int, term binary, row_count bigint"
 _SUM_FIELDS: list[pa.Field[Any]] = [
     pa.field("table_name", pa.string()),
@@ -36,7 +34,7 @@ _LIMB_BITS = 32
 
 
 class RowSum(NamedTuple):
-    """What the rows of a state come to.
+    """Sum of the rows of a state.
 
     Attributes:
         digest: State digest, 32 hex digits.

@@ -14,15 +14,13 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from connectors.state.anchor import Stretch
-from connectors.state.fold import Change, LogFold, decode_entry
+from connectors.state.as_of import LogRange
+from connectors.state.fold import FoldedRow, LogFold, decode_entry
 from connectors.state.parts import is_whole, merge_parts
 from connectors.state.rows import ROWS_ARROW
 from rsm_spark.core.envelope import decode_envelope
 from rsm_spark.core.records import SESSIONS_TABLE
 from rsm_spark.errors import CorruptLogError, ForkedLogError
-
-__all__ = ["Tail", "TailEntry", "fold_tail"]
 
 _ROWS_PER_BATCH = 10_000
 
@@ -36,7 +34,7 @@ class TailEntry(NamedTuple):
 
 
 class Tail(msgspec.Struct, frozen=True):
-    """What a tail does to a snapshot; pickled to tasks, without `rows`.
+    """Tail of the log over a snapshot; pickled to tasks, without `rows`.
 
     Attributes:
         replaced: By table, the keys whose rows in the snapshot do not count any more.
@@ -47,7 +45,7 @@ class Tail(msgspec.Struct, frozen=True):
 
     replaced: dict[str, frozenset[bytes]]
     sessions: dict[bytes, tuple[bytes, int]]
-    rows: list[Change]
+    rows: list[FoldedRow]
 
     def without_rows(self) -> Tail:
         """Return what a task needs that reads a file of the snapshot."""
@@ -89,7 +87,7 @@ class Tail(msgspec.Struct, frozen=True):
         ]
 
 
-def fold_tail(stretch: Stretch, entries: Iterable[TailEntry]) -> Tail:
+def fold_tail(stretch: LogRange, entries: Iterable[TailEntry]) -> Tail:
     """Fold the entries of a stretch, each checked to continue the one before it, the first one the snapshot.
 
     Raises:
@@ -118,10 +116,10 @@ def fold_tail(stretch: Stretch, entries: Iterable[TailEntry]) -> Tail:
     return _tail(fold.take())
 
 
-def _tail(changes: list[Change]) -> Tail:
+def _tail(changes: list[FoldedRow]) -> Tail:
     replaced: dict[str, set[bytes]] = {}
     sessions: dict[bytes, tuple[bytes, int]] = {}
-    rows: list[Change] = []
+    rows: list[FoldedRow] = []
     for change in changes:
         if change.row is not None and change.table == SESSIONS_TABLE and not is_whole(change.row):
             sessions[change.key] = (change.row, change.revision)

@@ -19,24 +19,22 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from connectors.delta.proof import FollowerEvidence, follower_evidence
 from connectors.errors import ForeignTableError
-from connectors.spark.look import LogLook
-from connectors.state.anchor import AsOf, AsOfKind, Stretch, find_stretch
+from connectors.source.look import LogLook
+from connectors.state.as_of import AsOf, AsOfKind, LogRange, find_stretch
 from connectors.state.bisection import Bisection
 from connectors.state.differences import Difference
-from connectors.state.frame import StretchFrames, lake_of, look_at, sum_frame, sum_rows
+from connectors.state.frame import RangeFrames, lake_of, look_at, sum_frame, sum_rows
 from connectors.state.histories import HistoryProof, HistorySums
 from connectors.state.links import LinkEnd, Run, link_runs
 from connectors.state.steps import CHANGE, CHECKPOINT, PLACE, RUN
 from connectors.state.sums import RowSum, StateSums
 from rsm_spark.snapshots.manifest import SnapshotManifest
 
-__all__ = ["Covered", "Verdict", "VerifySettings", "verify_log"]
-
 Say = Callable[..., None]
 
 
 class VerifySettings(msgspec.Struct, frozen=True):
-    """What is to be proved.
+    """Settings of a proof.
 
     Attributes:
         log: Name of the log.
@@ -57,7 +55,7 @@ class VerifySettings(msgspec.Struct, frozen=True):
 
 
 class Covered(msgspec.Struct, frozen=True):
-    """What the proof is about.
+    """Range of the log that the proof covers.
 
     Attributes:
         first_revision: First record that was folded.
@@ -76,7 +74,7 @@ class Covered(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What was found.
+    """Verdict of a proof.
 
     Attributes:
         ok: Nothing differs.
@@ -156,7 +154,7 @@ def verify_log(spark: SparkSession, settings: VerifySettings, say: Say | None = 
     try:
         while True:
             stretch = find_stretch(look, settings.log, as_of, manifests, from_oldest=True)
-            frames = StretchFrames(spark, stretch, options, lake, place, settings.storage_options)
+            frames = RangeFrames(spark, stretch, options, lake, place, settings.storage_options)
             damage = _damage_of_base(frames)
             if damage is None:
                 break
@@ -169,7 +167,7 @@ def verify_log(spark: SparkSession, settings: VerifySettings, say: Say | None = 
         access.close()
 
 
-def _damage_of_base(frames: StretchFrames) -> Difference | None:
+def _damage_of_base(frames: RangeFrames) -> Difference | None:
     base = frames.stretch.base
     if base is None:
         return None
@@ -188,7 +186,7 @@ def _damage_of_base(frames: StretchFrames) -> Difference | None:
     )
 
 
-def _evidence(place: str, stretch: Stretch, storage_options: Mapping[str, str]) -> FollowerEvidence:
+def _evidence(place: str, stretch: LogRange, storage_options: Mapping[str, str]) -> FollowerEvidence:
     found = follower_evidence(place, storage_options)
     of_other = next((p for _, p in found.positions if p.log_id != stretch.log_id.hex()), None)
     if of_other is not None:
@@ -204,7 +202,7 @@ class _Proof:
 
     def __init__(
         self,
-        frames: StretchFrames,
+        frames: RangeFrames,
         look: LogLook,
         manifests: list[SnapshotManifest],
         evidence: list[FollowerEvidence],

@@ -8,27 +8,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import gc
 import logging
 import os
 import secrets
 import shutil
-import signal
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import msgspec
 
+from ledger.bookie.births import key_finder
 from ledger.bookie.collector import Collector
 from ledger.bookie.connection_times import TimeLimits
+from ledger.bookie.disk_age import DiskAge
 from ledger.bookie.folders import absolute, locked, prepare
+from ledger.bookie.gate import GateLimits
 from ledger.bookie.identity import claim_disks, newest_ledger_id
+from ledger.bookie.readiness import BookieHealth, ReadinessKeeper
 from ledger.bookie.repairs import start_repairs
 from ledger.bookie.server import BookieServer, ServerSettings
 from ledger.bookie.settings import BookieSettings, check_bind
-from ledger.bookie.sockets import allow_files
 from ledger.bookie.tls import TlsPolicy
 from ledger.client.settings import ClientSettings
 from ledger.errors import (
@@ -39,30 +42,37 @@ from ledger.errors import (
     UsageError,
 )
 from ledger.login import read_users
+from ledger.open_files import allow_files
+from ledger.private_files import make_private
+from ledger.process_guard import ProcessGuard
 from ledger.replication.settings import ReplicationSettings
-from ledger.store.disk import RealDisk, ThreadExecutor
-from ledger.store.entry_store import Executors
-from ledger.store.index import Index
-from ledger.store.index_lmdb import LmdbIndex
-from ledger.store.limbo import LEDGER_ID_MAX
+from ledger.storage.disk import RealDisk, ThreadedDiskExecutor, write_atomically
+from ledger.storage.entry_store import EntryStore
+from ledger.storage.index import Index
+from ledger.storage.index_check import check_index, died_in_a_library, tell_of_death
+from ledger.storage.index_lmdb import LmdbIndex
+from ledger.storage.limbo import LEDGER_ID_MAX
+from ledger.storage.recovery import DOUBT_FILE_NAME
+from ledger.storage.settings import Executors
 from ledger.wire import paths
 from ledger.wire.metadata_format import Cookie
-from ledger.zk import session
-from ledger.zk.ledgers import LedgerStore
-from ledger.zk.registration import BookieRegistration
-from ledger.zk.uri import MetadataUri
+from ledger.zookeeper import session
+from ledger.zookeeper.ledgers import LedgerStore
+from ledger.zookeeper.registration import BookieRegistration
+from ledger.zookeeper.uri import MetadataUri
 
-__all__ = ["EXIT_STORAGE_FAILED", "ReadyNotice", "run_bookie"]
-
-_log = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 EXIT_STORAGE_FAILED = 74
 """Exit code after a disk error that nothing may be assumed of (EX_IOERR)."""
 _PROCESS_FILE = "process.json"
+_DEATH_FILE = "death.txt"
 _BOOT_S_MAX = 60.0
 _BOOT_RETRY_S = 0.5
+_AGE_S_MAX = 1.0
+_STOP_S = 60.0  # What it holds in memory is written first; nobody else is waited for longer than a second.
 
 
-class ReadyNotice(msgspec.Struct, frozen=True):
+class BookieReadyNotice(msgspec.Struct, frozen=True):
     """The line by which a bookie says that it is registered and serves."""
 
     ready: bool
@@ -75,7 +85,7 @@ class ReadyNotice(msgspec.Struct, frozen=True):
     login: str
 
 
-async def run_bookie(settings: BookieSettings, on_ready: Callable[[ReadyNotice], None]) -> int:
+async def run_bookie(settings: BookieSettings, on_ready: Callable[[BookieReadyNotice], None]) -> int:
     """Run until SIGTERM or SIGINT; return the exit code.
 
     Raises:
@@ -88,23 +98,50 @@ async def run_bookie(settings: BookieSettings, on_ready: Callable[[ReadyNotice],
         raise UsageError("--port 0: a bookie's port is part of its identity; name one")
     policy = settings.tls_policy()
     users = None if settings.auth_file is None else read_users(settings.auth_file)
+    if settings.principals is not None and users is None and (settings.tls is None or settings.tls.ca is None):
+        raise UsageError("--principals: no client can prove who it is: give --auth-file, or --tls-ca for certificates")
     store_settings = settings.store_settings()
     folders = [store_settings.journal.folder, *store_settings.ledger_dirs]
     prepare(folders, is_fsync=settings.is_fsync)
     uri = MetadataUri.of(settings.metadata_uri)
-    with locked(folders):
-        store = await session.connect(uri.hosts, session_timeout_ms=settings.session_timeout_ms)
+    with (
+        locked(folders),
+        _told_of_death(store_settings.ledger_dir),
+        ProcessGuard("bookie", stall_s=settings.stall_s, stop_s=_STOP_S) as guard,
+    ):
+        connecting = session.connect(uri.hosts, session_timeout_ms=settings.session_timeout_ms)
+        store = await guard.unless_stopped(connecting)
+        if store is None:
+            return 0
         try:
-            return await _Process(settings, policy, users, LedgerStore(store, uri.ledgers_root)).run(on_ready)
+            return await _Process(settings, policy, users, LedgerStore(store, uri.ledgers_root), guard).run(on_ready)
         finally:
             await store.close()
+
+
+@contextlib.contextmanager
+def _told_of_death(folder: str) -> Iterator[None]:
+    """Doubt the index if the process before was ended by a library or a processor's signal; note if this one is."""
+    path = f"{folder}/{_DEATH_FILE}"
+    words = died_in_a_library(path)
+    if words:
+        _LOGGER.error("the bookie was ended in a library; its index is rebuilt from the segments. It said: %s", words)
+        write_atomically(RealDisk(), folder, DOUBT_FILE_NAME, b"")
+    with tell_of_death(path):
+        yield
+        faulthandler.disable()
 
 
 class _Process:
     """The parts of one bookie process, and their order."""
 
     def __init__(
-        self, settings: BookieSettings, tls: TlsPolicy, users: dict[str, str] | None, ledgers: LedgerStore
+        self,
+        settings: BookieSettings,
+        tls: TlsPolicy,
+        users: dict[str, str] | None,
+        ledgers: LedgerStore,
+        guard: ProcessGuard,
     ) -> None:
         self._settings = settings
         self._tls = tls
@@ -113,38 +150,31 @@ class _Process:
         self._store_settings = settings.store_settings()
         self._disk = RealDisk(fsync=settings.is_fsync)
         self._registration: BookieRegistration | None = None
+        self._age: DiskAge | None = None
+        self._server: BookieServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._stopped = asyncio.Event()
+        folder = Path(self._store_settings.ledger_dir)
+        self._readiness = ReadinessKeeper(folder, session_s=settings.session_timeout_ms / 1000)
+        self._guard = guard
+        self._stopped = guard.stopped
 
-    async def run(self, on_ready: Callable[[ReadyNotice], None]) -> int:
+    async def run(self, on_ready: Callable[[BookieReadyNotice], None]) -> int:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stopped.set)
         settings = self._settings
         host = settings.advertise or settings.bind
         bookie_id = f"{host}:{settings.port}"
-        instance_id = str(uuid.UUID(bytes=os.urandom(16), version=4))
-        await _answered(lambda: self._claim(bookie_id, instance_id))
-        server = await self._open_server()
-        await _answered(lambda: self._bound_limbo(server))
-        port = await server.listen(settings.bind, settings.port)
-        registration = BookieRegistration(
-            self._ledgers.store,
-            self._ledgers.root,
-            bookie_id,
-            host=host,
-            port=port,
-            is_read_only=server.store.is_read_only,
-        )
-        await _answered(lambda: self._clear_place(bookie_id))
-        await registration.register()
-        self._registration = registration
-        await registration.set_read_only(server.store.is_read_only)  # What became of it meanwhile.
+        await self._readiness.forget()  # What the process before has said.
+        registration = await self._guard.unless_stopped(self._boot(bookie_id, host))
+        server = self._server
+        if registration is None or server is None:
+            if server is not None:
+                await server.close()
+            return 0
         is_in_limbo = bool(server.store.limbo.reasons)
-        notice = ReadyNotice(
+        notice = BookieReadyNotice(
             ready=True,
             bookie_id=bookie_id,
-            port=port,
+            port=settings.port,
             fsync=settings.is_fsync,
             limbo=is_in_limbo,
             replayed_entries=server.store.replayed_entry_count,
@@ -168,10 +198,49 @@ class _Process:
             ClientSettings.from_environment(),
             has_auto_recovery=settings.has_auto_recovery,
         )
+        self._tasks.append(loop.create_task(self._keep_age(server.store)))
         gc.collect()
         gc.freeze()
+        self._guard.ready()
+        await self._readiness.say(self._state(server, registration), time.monotonic())
+        self._tasks.append(loop.create_task(self._readiness.keep(lambda: self._state(server, registration))))
         on_ready(notice)
         return await self._serve(server, registration)
+
+    def _state(self, server: BookieServer, registration: BookieRegistration) -> BookieHealth:
+        store = server.store
+        journal = store.journal
+        return BookieHealth(
+            session=self._ledgers.store.session_state,
+            is_registered=registration.is_registered,
+            is_read_only=store.is_read_only,
+            is_in_limbo=bool(store.limbo.reasons),
+            batch_count=journal.batch_count,
+            is_writing=journal.is_writing,
+            failure=str(journal.failure or ""),
+        )
+
+    async def _boot(self, bookie_id: str, host: str) -> BookieRegistration:
+        """Do what must come before a bookie may say that it is ready."""
+        settings = self._settings
+        instance_id = str(uuid.UUID(bytes=os.urandom(16), version=4))
+        await _answered(lambda: self._claim(bookie_id, instance_id))
+        server = self._server = await self._open_server()
+        await _answered(lambda: self._bound_limbo(server))
+        port = await server.listen(settings.bind, settings.port)
+        registration = BookieRegistration(
+            self._ledgers.store,
+            self._ledgers.root,
+            bookie_id,
+            host=host,
+            port=port,
+            is_read_only=server.store.is_read_only,
+        )
+        await _answered(lambda: self._clear_place(bookie_id))
+        await registration.register()
+        self._registration = registration
+        await registration.set_read_only(server.store.is_read_only)  # What became of it meanwhile.
+        return registration
 
     async def _serve(self, server: BookieServer, registration: BookieRegistration) -> int:
         stopped = asyncio.get_running_loop().create_task(self._stopped.wait())
@@ -179,14 +248,24 @@ class _Process:
         await stopped
         for task in self._tasks:
             task.cancel()
+        await self._readiness.forget()
         if server.failed.done():
-            _log.critical("the bookie stops: its storage failed: %s", server.failed.result())
+            _LOGGER.critical("the bookie stops: its storage failed: %s", server.failed.result())
             with contextlib.suppress(LedgerError):
                 await registration.unregister()
             return EXIT_STORAGE_FAILED
         await registration.unregister()
+        assert self._age is not None
+        # The next start raises it in any case: ZooKeeper may be away.
+        with contextlib.suppress(LedgerError, OSError, TimeoutError):
+            async with asyncio.timeout(_AGE_S_MAX):
+                await self._age.raise_age(server.store.landmarks, self._executors.readers)
         await server.close()
         return 0
+
+    async def _keep_age(self, store: EntryStore) -> None:
+        assert self._age is not None
+        await self._age.keep(store.landmarks, self._executors.readers, lambda: store.journal.batch_count, store.fail)
 
     async def _claim(self, bookie_id: str, new_instance_id: str) -> None:
         settings, store_settings = self._settings, self._store_settings
@@ -194,7 +273,9 @@ class _Process:
         ledger_dirs = tuple(map(absolute, settings.ledger_roots))
         cookie = Cookie(bookie_id, absolute(settings.journal_root), ledger_dirs, instance_id)
         folders = [store_settings.journal.folder, *store_settings.ledger_dirs]
-        await claim_disks(self._disk, self._ledgers, cookie, folders, limbo_folder=store_settings.ledger_dir)
+        age = self._age = self._age or DiskAge(self._ledgers.store, self._ledgers.root, bookie_id, os.urandom(8).hex())
+        await claim_disks(self._disk, self._ledgers, cookie, folders, age, limbo_folder=store_settings.ledger_dir)
+        await age.begin(self._disk, store_settings.ledger_dir)
 
     def _tls_words(self) -> str:
         """Say in a word what connections must do about TLS."""
@@ -215,7 +296,9 @@ class _Process:
 
     async def _open_server(self) -> BookieServer:
         self._executors = Executors(
-            ThreadExecutor("journal"), ThreadExecutor("converter"), ThreadExecutor("reader", worker_count=2)
+            ThreadedDiskExecutor("journal"),
+            ThreadedDiskExecutor("converter"),
+            ThreadedDiskExecutor("reader", worker_count=2),
         )
         return await BookieServer.open(
             self._disk,
@@ -224,19 +307,19 @@ class _Process:
             self._open_index,
             nonce=lambda: secrets.randbits(32),
             on_read_only=self._on_read_only,
-            server_settings=ServerSettings(
-                connections_max=allow_files(self._settings.connections_max),
-                is_read_only=self._settings.is_read_only,
-                users=self._users,
-                times=TimeLimits(idle_s=self._settings.idle_s),
-            ),
+            server_settings=_server_settings(self._settings, self._users),
             tls=self._tls,
+            find_key=None if self._settings.takes_any_ledger else key_finder(self._ledgers),
         )
 
     def _open_index(self, *, reset: bool) -> Index:
         path = f"{self._settings.ledger_roots[0]}/index"
         if reset:
-            shutil.rmtree(path, ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(path)  # What stays of an old one would be believed.
+        else:
+            check_index(path)
+        make_private(path)
         return LmdbIndex(path, fsync=self._settings.is_fsync)
 
     def _on_read_only(self, is_read_only: bool) -> None:
@@ -249,15 +332,15 @@ class _Process:
         if limbo.ledger_id_max == LEDGER_ID_MAX:
             await server.store.bound_limbo(await newest_ledger_id(self._ledgers))
         if limbo.reasons:
-            _log.error(
+            _LOGGER.error(
                 "this bookie lost data and is in limbo: it serves what it holds, answers 'unknown' for the rest, and "
                 "takes no adds to ledgers up to %d, until it has everything again from other bookies. That runs by "
-                "itself; `rsm bookie info` tells how far it is",
+                "itself; `rsm bookie info` tells how far it is. Seen: %s",
                 server.store.limbo.ledger_id_max,
-                extra={"reasons": limbo.reasons},
+                "; ".join(limbo.reasons),
             )
 
-    def _write_process_file(self, notice: ReadyNotice) -> None:
+    def _write_process_file(self, notice: BookieReadyNotice) -> None:
         settings = self._settings
         content = {
             "pid": os.getpid(),
@@ -267,6 +350,22 @@ class _Process:
         }
         path = Path(self._store_settings.ledger_dir) / _PROCESS_FILE
         path.write_bytes(msgspec.json.encode(content))
+
+
+def _server_settings(settings: BookieSettings, users: dict[str, str] | None) -> ServerSettings:
+    """Return the limits of the server; the process's limit of open files is raised for them."""
+    limits = settings.connections
+    count_max = allow_files(limits.count_max)
+    gate = GateLimits(count_max, min(limits.address_max, count_max), min(limits.unadmitted_max, max(1, count_max // 2)))
+    return ServerSettings(
+        gate=gate,
+        unfinished_bytes_max=limits.unfinished_mib_max << 20,
+        is_read_only=settings.is_read_only,
+        users=users,
+        auth_file=settings.auth_file,
+        principals=settings.principals,
+        times=TimeLimits(idle_s=settings.idle_s),
+    )
 
 
 async def _answered(attempt: Callable[[], Awaitable[None]]) -> None:
@@ -279,7 +378,7 @@ async def _answered(attempt: Callable[[], Awaitable[None]]) -> None:
         except (MetadataUnavailableError, MetadataSessionLostError) as error:
             if loop.time() >= give_up_at:
                 raise
-            _log.warning("the metadata store gave no answer while the bookie starts, trying again: %s", error)
+            _LOGGER.warning("the metadata store gave no answer while the bookie starts, trying again: %s", error)
             await asyncio.sleep(_BOOT_RETRY_S)
         else:
             return

@@ -14,17 +14,15 @@ from collections.abc import Callable
 from typing import Final
 
 from ledger.bookie.responder import Responder
-from ledger.core.bookie_ledger import BookieLedger
 from ledger.core.metadata import NO_ENTRY
-from ledger.store.cold_reads import EntryRun
-from ledger.store.disk import Buffer
-from ledger.store.entry_store import EntryStore
-from ledger.store.tail import JournalPlace
+from ledger.storage.bookie_ledger import BookieLedger
+from ledger.storage.disk import Buffer
+from ledger.storage.entry_store import EntryStore
+from ledger.storage.read_queue import EntryRun
+from ledger.storage.tail import JournalPlace
 from ledger.wire.codes import V2_PROTOCOL_VERSION, Status, V2Opcode
 from ledger.wire.frames import FRAME_BYTES_MAX
 from ledger.wire.packets import BatchReadRequest
-
-__all__ = ["Answer", "BatchReads"]
 
 Answer = Callable[[list[Buffer] | Status | None], None]
 """Gets the parts of the frame; None if the first entry is not held; or why it cannot be told."""

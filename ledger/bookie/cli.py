@@ -1,4 +1,4 @@
-"""`rsm bookie run` and `rsm bookie info`."""
+"""`rsm bookie run`, `rsm bookie ready` and `rsm bookie info`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import json as json_module
 import logging
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,167 +15,75 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import msgspec
 import typer
 
+from ledger.audit_lines import open_audit_file
 from ledger.bookie.settings import BookieSettings
-from ledger.configuration import configured
+from ledger.cluster_options import PATH, ProcessOptions
+from ledger.configuration import process_command
 from ledger.errors import LedgerError
-from ledger.store.compaction import CompactionSettings
-from ledger.store.disk import RealDisk
-from ledger.store.limbo import load_limbo
+from ledger.options import Option
+from ledger.readiness import read_readiness
+from ledger.storage.disk import RealDisk
+from ledger.storage.landmarks import Landmarks
+from ledger.storage.limbo import load_limbo
+from ledger.storage.unreadable import is_unreadable
 from ledger.tls import TlsSettings
 
 if TYPE_CHECKING:
-    from ledger.bookie.app import ReadyNotice
+    # Other commands of `rsm` start without a bookie's modules.
+    from ledger.bookie.app import BookieReadyNotice
 
-__all__ = ["app"]
+
+_READY_POLL_S = 0.2
+_UNREADABLE = (
+    "rsm bookie: the device does not read or write this file, and the bookie cannot start without it. The kernel's log "
+    "(dmesg) says more. If the device is lost, begin with empty directories: docs/operations.md, 'A bookie is lost'"
+)
 
 app = typer.Typer(help="A bookie: the server that stores entries of ledgers.", no_args_is_help=True)
 
 
-_Port = Annotated[int, typer.Option(min=1, max=65535, help="Part of the bookie's id: never change it.")]
-_DataDir = Annotated[Path, typer.Option(help="Holds `journal` and `ledgers`.")]
-_MetadataUri = Annotated[
-    str | None, typer.Option(envvar="RSM_METADATA_URI", help="zk+hierarchical://host:port/ledgers")
-]
-_Bind = Annotated[str, typer.Option(help="Address to listen at.")]
-_Advertise = Annotated[str | None, typer.Option(help="Host under which clients find this bookie.")]
-_JournalDir = Annotated[
-    Path | None, typer.Option(envvar="RSM_BOOKIE__JOURNAL_DIR", help="Best on a device of its own.")
-]
+_OfBookie = Annotated[Path, typer.Option(help="The bookie's data directory.")]
 _LedgerDir = Annotated[
     list[Path] | None,
     typer.Option(envvar="RSM_BOOKIE__LEDGER_DIR", help="Segments and index; several: on disks of their own."),
 ]
-_JournalFileMib = Annotated[int, typer.Option(envvar="RSM_BOOKIE__JOURNAL_FILE_MIB", help="Size of a journal file.")]
-_FreeMibMin = Annotated[
-    int, typer.Option(envvar="RSM_BOOKIE__FREE_MIB_MIN", help="Takes no adds with less free space.")
-]
-_CollectS = Annotated[float, typer.Option(envvar="RSM_BOOKIE__COLLECT_S", help="Interval of dropping deleted ledgers.")]
-_MinorShare = Annotated[
-    float,
-    typer.Option(
-        envvar="RSM_BOOKIE__MINOR_COMPACTION_SHARE",
-        min=0,
-        max=1,
-        help="Segments of which at most this share lives are written again at every minor interval; 0: never.",
-    ),
-]
-_MinorS = Annotated[float, typer.Option(envvar="RSM_BOOKIE__MINOR_COMPACTION_S", help="The minor interval.")]
-_MajorShare = Annotated[
-    float,
-    typer.Option(
-        envvar="RSM_BOOKIE__MAJOR_COMPACTION_SHARE", min=0, max=1, help="The same at the major interval; 0: never."
-    ),
-]
-_MajorS = Annotated[float, typer.Option(envvar="RSM_BOOKIE__MAJOR_COMPACTION_S", help="The major interval.")]
-_CompactionMib = Annotated[
-    int, typer.Option(envvar="RSM_BOOKIE__COMPACTION_MIB_PER_S", min=1, help="What compactions read at most.")
-]
-_NoFsync = Annotated[bool, typer.Option("--no-fsync", help="Only for tests: loses data in a power cut.")]
-_Insecure = Annotated[bool, typer.Option("--insecure", help="Listen beyond loopback without TLS.")]
-_TlsCert = Annotated[
-    Path | None,
-    typer.Option(envvar="RSM_BOOKIE__TLS_CERT", help="Certificate (PEM): TLS for who asks for it."),
-]
-_TlsKey = Annotated[Path | None, typer.Option(envvar="RSM_BOOKIE__TLS_KEY", help="Its key (PEM).")]
-_TlsCa = Annotated[
-    Path | None,
-    typer.Option(envvar="RSM_BOOKIE__TLS_CA", help="Clients must show a certificate that it signed."),
-]
-_TlsRequired = Annotated[
-    bool, typer.Option("--tls-required", envvar="RSM_BOOKIE__TLS_REQUIRED", help="Serve nothing without TLS.")
-]
-_AuthFile = Annotated[
-    Path | None,
-    typer.Option(
-        envvar="RSM_BOOKIE__AUTH_FILE",
-        help="Serve only who logs in (SASL, DIGEST-MD5) as a user of this file: lines like digest:user:password.",
-    ),
-]
-_ReadOnly = Annotated[
-    bool, typer.Option("--read-only", envvar="RSM_BOOKIE__READ_ONLY", help="Take no adds but those of recoveries.")
-]
-_ConnectionsMax = Annotated[
-    int, typer.Option(envvar="RSM_BOOKIE__CONNECTIONS_MAX", min=1, help="One more is closed at once.")
-]
-_IdleS = Annotated[
-    float, typer.Option(envvar="RSM_BOOKIE__IDLE_S", min=0, help="Close connections idle this long; 0: never.")
-]
-_Autorecovery = Annotated[
-    bool,
-    typer.Option("--autorecovery", envvar="RSM_BOOKIE__AUTORECOVERY", help="As `rsm autorecovery run`, in here."),
-]
-_Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON when serving.")]
-_Conf = Annotated[Path | None, configured("bookie")]
+_Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
+
+
+class BookieOptions(ProcessOptions, frozen=True, kw_only=True):
+    """All that `rsm bookie run` takes."""
+
+    bookie: BookieSettings
+    tls_cert: Annotated[str | None, Option("Certificate (PEM): TLS for who asks for it.", unit=PATH)] = None
+    tls_key: Annotated[str | None, Option("Its key (PEM).", unit=PATH)] = None
+    tls_ca: Annotated[str | None, Option("Clients must show a certificate that it signed.", unit=PATH)] = None
+    audit_file: Annotated[
+        str | None,
+        Option("Append refusals, and files of rights that are read again, to it: a JSON object a line.", unit=PATH),
+    ] = None
+
+    def settings(self) -> BookieSettings:
+        """Return what the bookie runs with."""
+        tls = None
+        if self.tls_cert or self.tls_key or self.tls_ca:
+            tls = TlsSettings(cert=self.tls_cert, key=self.tls_key, ca=self.tls_ca)
+        return msgspec.structs.replace(self.bookie, metadata_uri=self.metadata_uri, stall_s=self.stall_s, tls=tls)
 
 
 @app.command()
-def run(
-    port: _Port,
-    data_dir: _DataDir,
-    metadata_uri: _MetadataUri = None,
-    bind: _Bind = "127.0.0.1",
-    advertise: _Advertise = None,
-    journal_dir: _JournalDir = None,
-    ledger_dir: _LedgerDir = None,
-    journal_file_mib: _JournalFileMib = 64,
-    free_mib_min: _FreeMibMin = 512,
-    collect_s: _CollectS = 900.0,
-    minor_compaction_share: _MinorShare = 0.2,
-    minor_compaction_s: _MinorS = 3600.0,
-    major_compaction_share: _MajorShare = 0.8,
-    major_compaction_s: _MajorS = 86_400.0,
-    compaction_mib_per_s: _CompactionMib = 32,
-    no_fsync: _NoFsync = False,
-    insecure: _Insecure = False,
-    tls_cert: _TlsCert = None,
-    tls_key: _TlsKey = None,
-    tls_ca: _TlsCa = None,
-    tls_required: _TlsRequired = False,
-    auth_file: _AuthFile = None,
-    read_only: _ReadOnly = False,
-    connections_max: _ConnectionsMax = 20_000,
-    idle_s: _IdleS = 0.0,
-    autorecovery: _Autorecovery = False,
-    json: _Json = False,
-    _conf: _Conf = None,
-) -> None:
+@process_command("bookie")
+def run(given: BookieOptions) -> None:
     """Run a bookie until SIGTERM.
 
     Example: rsm bookie run --metadata-uri zk+hierarchical://127.0.0.1:2181/ledgers --port 3181 --data-dir /srv/bk
     """
-    settings = BookieSettings(
-        str(data_dir),
-        port,
-        metadata_uri,
-        bind,
-        advertise,
-        None if journal_dir is None else str(journal_dir),
-        tuple(map(str, ledger_dir or ())),
-        not no_fsync,
-        insecure,
-        journal_file_mib=journal_file_mib,
-        free_mib_min=free_mib_min,
-        collect_s=collect_s,
-        compaction=CompactionSettings(
-            minor_share=minor_compaction_share,
-            minor_interval_s=minor_compaction_s,
-            major_share=major_compaction_share,
-            major_interval_s=major_compaction_s,
-            bytes_per_s=compaction_mib_per_s << 20,
-        ),
-        has_auto_recovery=autorecovery,
-        tls=_tls(tls_cert, tls_key, tls_ca),
-        is_tls_required=tls_required,
-        auth_file=None if auth_file is None else str(auth_file),
-        is_read_only=read_only,
-        connections_max=connections_max,
-        idle_s=idle_s,
-    )
-    _serve(settings, is_json=json)
+    if given.audit_file is not None:
+        open_audit_file(given.audit_file)
+    _serve(given.settings(), is_json=given.json)
 
 
 def _serve(settings: BookieSettings, *, is_json: bool) -> NoReturn:
-    from ledger.bookie.app import run_bookie  # noqa: PLC0415 - `--help` needs no server packages
+    from ledger.bookie.app import EXIT_STORAGE_FAILED, run_bookie  # noqa: PLC0415 - `--help` needs no server packages
 
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("kazoo").setLevel(logging.WARNING)
@@ -183,26 +92,19 @@ def _serve(settings: BookieSettings, *, is_json: bool) -> NoReturn:
             code = runner.run(run_bookie(settings, partial(_announce, is_json=is_json)))
     except (LedgerError, OSError) as error:
         print(f"rsm bookie: {error}", file=sys.stderr)
-        raise typer.Exit(1) from error
+        if not is_unreadable(error):
+            raise typer.Exit(1) from error
+        print(_UNREADABLE, file=sys.stderr)
+        code = EXIT_STORAGE_FAILED
     raise typer.Exit(code)
 
 
-def _announce(notice: ReadyNotice, *, is_json: bool) -> None:
+def _announce(notice: BookieReadyNotice, *, is_json: bool) -> None:
     if is_json:
         print(msgspec.json.encode(notice).decode(), flush=True)
     else:
         fsync = "on" if notice.fsync else "OFF"
         print(f"bookie {notice.bookie_id} serves; fsync {fsync}, TLS {notice.tls}, log-in {notice.login}", flush=True)
-
-
-def _tls(cert: Path | None, key: Path | None, ca: Path | None) -> TlsSettings | None:
-    if cert is None and key is None and ca is None:
-        return None
-    return TlsSettings(
-        cert=None if cert is None else str(cert),
-        key=None if key is None else str(key),
-        ca=None if ca is None else str(ca),
-    )
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
@@ -215,10 +117,32 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 @app.command()
-def info(
-    data_dir: Annotated[Path, typer.Option(help="The bookie's data directory.")],
+def ready(
+    data_dir: _OfBookie,
     ledger_dir: _LedgerDir = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
+    wait_s: Annotated[float, typer.Option(min=0, help="How long to wait until it is ready.")] = 0.0,
+    json: _Json = False,
+) -> None:
+    """Tell whether a bookie of this machine is ready, for probes: exit code 0 if clients can write to it, else 1.
+
+    Example: rsm bookie ready --data-dir /var/lib/rsm-spark/bookie --wait-s 60
+    """
+    folder = (ledger_dir[0] if ledger_dir else data_dir / "ledgers") / "current"
+    give_up_s = time.monotonic() + wait_s
+    while True:
+        said = read_readiness(folder, time.monotonic())
+        if said.is_ready or time.monotonic() >= give_up_s:
+            break
+        time.sleep(_READY_POLL_S)
+    print(msgspec.json.encode(said).decode() if json else said.words)
+    raise typer.Exit(0 if said.is_ready else 1)
+
+
+@app.command()
+def info(
+    data_dir: _OfBookie,
+    ledger_dir: _LedgerDir = None,
+    json: _Json = False,
 ) -> None:
     """Tell what lies in a bookie's directories: identity, process, fsync, limbo, repair, segments."""
     from ledger.bookie.repairs import read_repair_file  # noqa: PLC0415 - as in `run`
@@ -245,6 +169,7 @@ def info(
         "ledger_dirs": process.get("ledger_dirs"),
         "limbo": list(limbo.reasons),
         "limbo_ledger_id_max": limbo.ledger_id_max,
+        "disk_age": Landmarks(RealDisk(), str(folder)).held.age.count,
         "repair": None if repair is None else msgspec.to_builtins(repair),
         "segments": len(segments),
         "segment_bytes": sum(path.stat().st_size for path in segments),

@@ -7,10 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from ledger.store.cold_reads import Lookup
-from ledger.store.entry_store import EntryStore
-
-__all__ = ["Answer", "ColdQueue", "Job"]
+from ledger.storage.entry_store import EntryStore
+from ledger.storage.read_queue import Lookup
 
 _TRIP_BYTES: Final = 4 << 20
 _TRIP_COUNT_FIRST: Final = 16
@@ -63,7 +61,7 @@ class ColdQueue:
             trip.append(head)
             self._waiting.popleft()
         if trip:
-            future = self._store.read([lookup for lookup, _ in trip])
+            future = self._store.read_queue.read([lookup for lookup, _ in trip])
             future.add_done_callback(lambda results: self._finish(trip, results))
         else:
             job = self._waiting.popleft()
@@ -98,3 +96,12 @@ class ColdQueue:
         for item in waiting:
             if isinstance(item, tuple):
                 item[1](ConnectionResetError("nobody listens any more"))
+
+    def close(self) -> None:
+        """Do as `clear` does, and call nobody from now on: no cycle is left for the garbage collector."""
+        self.clear()
+        self._on_answered = _nobody
+
+
+def _nobody() -> None:
+    """Do nothing: the connection is over."""

@@ -15,12 +15,10 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from ledger.errors import LedgerError, NoSuchLedgerError
-from ledger.store.entry_store import EntryStore
-from ledger.zk.ledgers import LedgerStore
+from ledger.storage.entry_store import EntryStore
+from ledger.zookeeper.ledgers import LedgerStore
 
-__all__ = ["Collected", "Collector", "Submit"]
-
-_log = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 _PAGE = 10_000
 T = TypeVar("T")
 
@@ -28,13 +26,11 @@ T = TypeVar("T")
 class Submit(Protocol):
     """An executor's `submit`."""
 
-    def __call__(self, fn: Callable[[], T]) -> asyncio.Future[T]:
-        """See `ledger.store.disk.Executor`."""
-        ...
+    def __call__(self, fn: Callable[[], T]) -> asyncio.Future[T]: ...
 
 
 class Collected(msgspec.Struct, frozen=True):
-    """What a round dropped."""
+    """Ledgers and segments that one round of collection dropped."""
 
     ledger_ids: list[int]
     segment_ids: list[int]
@@ -63,15 +59,15 @@ class Collector:
             await asyncio.sleep(interval_s)
             try:
                 collected = await self.collect()
-                await self._store.forget_deleted(self._now_ms())
+                await self._store.deletions.forget(self._now_ms())
                 compacted = await self._store.compactor.compact_when_due(self._now_ms())
             except (LedgerError, OSError) as error:
-                _log.warning("collection of deleted ledgers put off: %s", error)
+                _LOGGER.warning("collection of deleted ledgers put off: %s", error)
                 continue
             if compacted:
-                _log.info("segments compacted", extra={"segments": len(compacted)})
+                _LOGGER.info("segments compacted", extra={"segments": len(compacted)})
             if collected.ledger_ids:
-                _log.info(
+                _LOGGER.info(
                     "deleted ledgers collected",
                     extra={"ledgers": len(collected.ledger_ids), "segments": len(collected.segment_ids)},
                 )
@@ -88,7 +84,7 @@ class Collector:
         named = dict.fromkeys(await self._ledgers.list())
         gone = [i for i in local if i not in named and await self._is_gone(i)]
         now_ms = self._now_ms()
-        dropped = await self._store.delete(gone, now_ms) if gone else []
+        dropped = await self._store.deletions.delete(gone, now_ms) if gone else []
         return Collected(dropped, await self._store.compactor.compact(0.0, now_ms))
 
     async def _local_ids(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""When a connection ends because its client is too slow: with a frame, with reading its answers, or altogether.
+"""Time limits of a connection: for one frame, for reading its answers, and for silence.
 
 The server looks at all connections every few seconds; no connection has a timer of its own.
 """
@@ -9,17 +9,15 @@ from enum import StrEnum
 
 import msgspec
 
-__all__ = ["ConnectionTimes", "Overdue", "TimeLimits"]
-
 
 class TimeLimits(msgspec.Struct, frozen=True):
-    """How slow a client may be.
+    """Times after which a slow client loses its connection.
 
     Attributes:
         frame_s: From the first byte of a frame to its last.
         answers_s: From where more answers wait than the connection holds to where a quarter of them is left.
         idle_s: Without any whole frame, while nothing is asked for; 0 is for ever.
-        admission_s: The same before the TLS or the log-in that is required.
+        admission_s: From its opening to the end of the TLS and the log-in that are required, whatever it sends.
 
     """
 
@@ -30,7 +28,7 @@ class TimeLimits(msgspec.Struct, frozen=True):
 
 
 class Overdue(StrEnum):
-    """What a client was too slow with."""
+    """Reasons why a client was too slow."""
 
     FRAME = "a frame was begun and not ended in time"
     ANSWERS = "its answers are not read"
@@ -39,14 +37,23 @@ class Overdue(StrEnum):
 
 
 class ConnectionTimes:
-    """What one connection did last, as far as looks at it tell."""
+    """Progress of one connection, as the last looks at it found it.
 
-    __slots__ = ("_read_count", "_since_s", "_unwritable_since_s")
+    Attributes:
+        since_s: Since when nothing came from it.
+
+    """
+
+    __slots__ = ("_opened_s", "_read_count", "_unwritable_since_s", "since_s")
 
     def __init__(self) -> None:
         self._read_count = -1
-        self._since_s = 0.0
+        self._opened_s = 0.0
+        self.since_s = 0.0
         self._unwritable_since_s: float | None = None
+
+    def on_opened(self, now_s: float) -> None:
+        self._opened_s = self.since_s = now_s
 
     def on_writable(self, *, is_writable: bool, now_s: float) -> None:
         """Take note that answers wait, or that there is room for them again."""
@@ -54,7 +61,7 @@ class ConnectionTimes:
 
     def forgive(self, now_s: float) -> None:
         """Begin anew: this process itself stood still."""
-        self._since_s = now_s
+        self._opened_s = self.since_s = now_s
         if self._unwritable_since_s is not None:
             self._unwritable_since_s = now_s
 
@@ -72,14 +79,14 @@ class ConnectionTimes:
             is_admitted: It has done what must come before any request.
 
         """
+        if not is_admitted and now_s - self._opened_s > limits.admission_s:
+            return Overdue.ADMISSION
         if self._unwritable_since_s is not None:
             return Overdue.ANSWERS if now_s - self._unwritable_since_s > limits.answers_s else None
         if is_busy or read_count != self._read_count:
-            self._read_count, self._since_s = read_count, now_s
+            self._read_count, self.since_s = read_count, now_s
             return None
-        quiet_s = now_s - self._since_s
+        quiet_s = now_s - self.since_s
         if has_part:
             return Overdue.FRAME if quiet_s > limits.frame_s else None
-        if not is_admitted and quiet_s > limits.admission_s:
-            return Overdue.ADMISSION
         return Overdue.IDLE if 0 < limits.idle_s < quiet_s else None

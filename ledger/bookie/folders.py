@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ledger.errors import UsageError
-
-__all__ = ["absolute", "locked", "prepare"]
+from ledger.private_files import make_private
 
 _MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs")
 
@@ -29,7 +28,7 @@ def prepare(folders: Sequence[str], *, is_fsync: bool) -> None:
     """
     seen: dict[str, str] = {}
     for folder in folders:
-        Path(folder).mkdir(parents=True, exist_ok=True)
+        make_private(folder)
         other = seen.setdefault(str(Path(folder).resolve()), folder)
         if other is not folder:
             raise UsageError(f"{folder} and {other} are one directory; name each once")

@@ -1,4 +1,4 @@
-"""What the bookie does for each kind of request. Ordinary adds never come here (`intake`).
+"""Handlers of each kind of request. Ordinary adds never come here (`intake`).
 
 A handler runs in one step of the event loop, with the request's ledger in memory if there is one. It answers
 through the connection, now or when the journal or a reader is done. False means that there is no room: nothing was
@@ -15,28 +15,26 @@ import msgspec
 
 from ledger.bookie.batch_reads import BatchReads
 from ledger.bookie.long_poll import LongPolls, Waiter
-from ledger.bookie.reports import DiskBytes, Reports
+from ledger.bookie.reports import DiskBytes, ReportHandlers
 from ledger.bookie.responder import Responder, failed_read
 from ledger.bookie.writes import RECORD_BYTES, WriteLimits, Writes
-from ledger.core.bookie_ledger import BookieLedger, missing_entry_status, missing_ledger_status
 from ledger.core.metadata import NO_ENTRY
-from ledger.store.cold_reads import Lookup
-from ledger.store.disk import Buffer
-from ledger.store.entry_store import EntryStore
-from ledger.store.journal import JournalItem
-from ledger.store.records import fence_record
-from ledger.store.tail import JournalPlace
+from ledger.storage.bookie_ledger import BookieLedger, missing_entry_status, missing_ledger_status
+from ledger.storage.disk import Buffer
+from ledger.storage.entry_store import EntryStore
+from ledger.storage.journal import JournalItem
+from ledger.storage.read_queue import Lookup
+from ledger.storage.records import fence_record
+from ledger.storage.tail import JournalPlace
 from ledger.wire import packets as p
-from ledger.wire.codes import Operation, Status
+from ledger.wire.codes import OperationType, Status
 from ledger.wire.digests import MASTER_KEY_BYTES
-
-__all__ = ["HandlerLimits", "Handlers"]
 
 _NO_ROOM = Status.ETOOMANYREQUESTS
 
 
 class HandlerLimits(msgspec.Struct, frozen=True):
-    """How much may be asked at a time.
+    """Bounds on what may be asked at a time.
 
     Attributes:
         polls_max: Long polls that may wait.
@@ -60,15 +58,19 @@ class Handlers:
         limits: How much may be asked at a time.
         disk_bytes: Returns (total, free) of the ledger disk.
 
+    Attributes:
+        on_foreign_fence: Told who fences a ledger with another password than its own.
+
     """
 
     def __init__(self, store: EntryStore, limits: HandlerLimits, disk_bytes: DiskBytes) -> None:
+        self.on_foreign_fence: Callable[[Responder, int], object] = _nobody_counts
         self._store = store
         self._cold_reads_max = limits.cold_reads_max
         self.polls = LongPolls(self._answer_poll, count_max=limits.polls_max)
         self.writes = Writes(store, self.polls, limits.writes)
         self._batches = BatchReads(store, byte_count_max=limits.batch_bytes_max)
-        reports = Reports(store, disk_bytes)
+        reports = ReportHandlers(store, disk_bytes)
         self._by_type: dict[type, Callable[[Responder, Any], bool]] = {
             p.AddRequest: self.writes.add,
             p.ReadRequest: self._read,
@@ -102,6 +104,8 @@ class Handlers:
             if refused is _NO_ROOM:
                 return False
             if refused is not None:
+                if refused is Status.EUA:
+                    self.on_foreign_fence(connection, request.ledger_id)
                 connection.answer(failed_read(request, refused))
                 return True
         ledger = self._store.ledgers.get(request.ledger_id)
@@ -203,10 +207,8 @@ class Handlers:
             connection.answer(failed_read(request, Status.ETOOMANYREQUESTS))
 
     def _answer_poll(self, waiter: Waiter, _has_moved: bool) -> None:
-        connection = waiter.connection
-        assert isinstance(connection, Responder)
-        self._answer_poll_now(connection, waiter.ledger, waiter.request)
-        connection.flush()
+        self._answer_poll_now(waiter.connection, waiter.ledger, waiter.request)
+        waiter.connection.flush()
 
     def _answer_poll_now(self, connection: Responder, ledger: BookieLedger, request: p.ReadRequest) -> None:
         """Answer a long poll: with the entry behind the LAC that the reader knew, if the LAC is beyond it by now."""
@@ -279,10 +281,14 @@ class Handlers:
         return True
 
     def _unsupported(self, connection: Responder, request: p.UnsupportedRequest) -> bool:
-        operation = Operation(request.operation)
+        operation = OperationType(request.operation)
         connection.answer(p.UnsupportedResponse(request.txn_id, Status.EBADREQ, operation))
         return True
 
     def _refused(self, connection: Responder, request: p.RefusedRequest) -> bool:
         connection.send(request.answer)
         return True
+
+
+def _nobody_counts(_connection: Responder, _ledger_id: int) -> None:
+    """Nobody counts refusals here."""

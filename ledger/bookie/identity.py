@@ -1,4 +1,4 @@
-"""Which bookie these disks belong to: the cookie, in the metadata and in every directory, must be one (safety 25).
+"""Identity of a bookie's disks: the cookies in the metadata and in every directory must be equal (safety 25).
 
 In the same spirit as BookKeeper: the text lies in `<directory>/current/VERSION`, where its tools look for it.
 """
@@ -7,25 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ledger.errors import CookieMismatchError, NoSuchLedgerError
-from ledger.store.disk import Disk, read_file, write_atomically
-from ledger.store.limbo import Limbo, id_ranges, save_limbo
+from ledger.bookie.disk_age import DiskAge
+from ledger.errors import CookieMismatchError, CorruptMetadataError, NoSuchLedgerError
+from ledger.storage.disk import Disk, read_file, write_atomically
+from ledger.storage.limbo import LEDGER_ID_MAX, Limbo, id_ranges, load_limbo, save_limbo
 from ledger.wire.metadata_format import Cookie, decode_cookie, encode_cookie
-from ledger.zk.ledgers import LedgerStore
-from ledger.zk.registration import create_cookie, had_cookie, read_cookie, remember_cookie
-
-__all__ = ["claim_disks", "newest_ledger_id", "still_named_up_to"]
+from ledger.zookeeper.ledgers import LedgerStore
+from ledger.zookeeper.registration import create_cookie, had_cookie, read_cookie, remember_cookie
 
 _FILE_NAME = "VERSION"
 
 
 async def claim_disks(
-    disk: Disk, ledgers: LedgerStore, cookie: Cookie, folders: Sequence[str], *, limbo_folder: str
+    disk: Disk, ledgers: LedgerStore, cookie: Cookie, folders: Sequence[str], age: DiskAge, *, limbo_folder: str
 ) -> bool:
     """Check that the disks are this bookie's, or make them so if everything is new.
 
     New disks for an id that ledgers still name begin in limbo (safety 25); for an id that was only used before, they
-    take no ordinary adds to the ledgers that exist. That is durable before the cookie is:
+    take no ordinary adds to the ledgers that exist. Disks that come back after their cookie was deleted begin in limbo,
+    too: they were given up, and may be an older copy. All that is durable before the cookie is:
     a start that is cut short in between must not leave disks that look like those of a bookie that lost nothing.
 
     Args:
@@ -33,6 +33,7 @@ async def claim_disks(
         ledgers: The metadata.
         cookie: What this process is configured to be.
         folders: Every directory's `current` folder.
+        age: Of the disks: new ones begin with that of those before them.
         limbo_folder: Where the store keeps its limbo state.
 
     Returns:
@@ -51,12 +52,15 @@ async def claim_disks(
                 "with the address, directories and cluster that the disk had, or with empty directories"
             )
     if registered is None:
-        for folder in folders:
-            if any(name.endswith((".j", ".seg")) for name in disk.list_dir(folder)):
-                raise CookieMismatchError(
-                    f"{folder}: holds entries, but the metadata know no bookie {cookie.bookie_id}: was the metadata "
-                    "store wiped? Restore it, or move the directories away"
-                )
+        filled = [folder for folder in folders if _holds_entries(disk, folder)]
+        if filled:
+            await _check_return(ledgers, cookie, filled[0], is_whole=None not in held)
+            reason = f"the cookie of {cookie.bookie_id} was deleted, and its disks are back: what they lack is unknown"
+            limbo = load_limbo(disk, limbo_folder)
+            if limbo.ledger_id_max != LEDGER_ID_MAX or reason not in limbo.reasons:  # Else of a start that was cut.
+                save_limbo(disk, limbo_folder, limbo.with_losses([reason]))
+            await create_cookie(ledgers.store, ledgers.root, cookie.bookie_id, cookie)
+            return False
         newest = await still_named_up_to(ledgers, cookie.bookie_id)
         if newest >= 0:
             reason = f"ledgers name {cookie.bookie_id}, but its disks are new: what it held is lost"
@@ -64,6 +68,7 @@ async def claim_disks(
         elif await had_cookie(ledgers.store, ledgers.root, cookie.bookie_id):
             # Whoever had the id may have been told of fences: its ledgers have moved away, their old writers not.
             save_limbo(disk, limbo_folder, Limbo(fenced=id_ranges(await ledgers.list())))
+        await age.adopt(disk, limbo_folder)
         for folder in folders:
             write_atomically(disk, folder, _FILE_NAME, encode_cookie(cookie))
         await create_cookie(ledgers.store, ledgers.root, cookie.bookie_id, cookie)
@@ -78,16 +83,43 @@ async def claim_disks(
     if missing:
         raise CookieMismatchError(
             f"bookie {cookie.bookie_id}: {', '.join(missing)} is empty, but this bookie had data there: is the disk "
-            "mounted? If it is lost, delete the bookie's cookie; it then starts empty and answers 'unknown'"
+            "mounted? If it is lost, move this bookie's other directories away and delete its cookie; it then starts "
+            "empty, answers 'unknown' and fetches from other bookies what it lost"
         )
     await remember_cookie(ledgers.store, ledgers.root, cookie.bookie_id)  # It may be older than this custom.
     return False
 
 
+async def _check_return(ledgers: LedgerStore, cookie: Cookie, filled: str, *, is_whole: bool) -> None:
+    """Check that disks with entries, whose cookie the metadata lack, once belonged to this cluster under this id."""
+    if not await had_cookie(ledgers.store, ledgers.root, cookie.bookie_id):
+        raise CookieMismatchError(
+            f"{filled}: holds entries, but the metadata know no bookie {cookie.bookie_id}: was the metadata "
+            "store wiped? Restore it, or move the directories away"
+        )
+    if not is_whole:
+        raise CookieMismatchError(
+            f"{filled}: holds entries, the cookie of {cookie.bookie_id} was deleted, and not every directory of it is "
+            "here: give it all of them back, or move all of them away; it then starts empty and answers 'unknown'"
+        )
+
+
+def _holds_entries(disk: Disk, folder: str) -> bool:
+    return any(name.endswith((".j", ".seg")) for name in disk.list_dir(folder))
+
+
 def _read(disk: Disk, folder: str) -> Cookie | None:
     disk.make_dirs(folder)
     path = f"{folder}/{_FILE_NAME}"
-    return decode_cookie(bytes(read_file(disk, path))) if disk.exists(path) else None
+    if not disk.exists(path):
+        return None
+    try:
+        return decode_cookie(bytes(read_file(disk, path)))
+    except CorruptMetadataError as error:
+        raise CorruptMetadataError(
+            f"{path}: {error}. Copy the file from another directory of this bookie: it is the same in all of them. If "
+            "there is none, move the directories away and delete the cookie: the bookie then starts empty"
+        ) from error
 
 
 def _describe(cookie: Cookie) -> str:

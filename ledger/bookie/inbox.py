@@ -1,4 +1,4 @@
-"""What one connection has received and not handed on: less than one whole frame.
+"""Buffer of one connection for received bytes that are less than one whole frame.
 
 All connections of a server read into one `ReceiveRoom`: a read fills it and is taken out before anything else runs,
 so that an idle connection holds no buffer at all. Between two reads an inbox keeps only the beginning of a frame;
@@ -11,10 +11,9 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
+from ledger.bookie.frame_pot import FrameShare
 from ledger.errors import RemoteProtocolError
 from ledger.wire.frames import FRAME_BYTES_MAX
-
-__all__ = ["Inbox", "ReceiveRoom"]
 
 _PREFIX_BYTES: Final = 4
 _KEPT_BYTES_MAX: Final = 128 << 10
@@ -23,35 +22,42 @@ _unpack_length = struct.Struct(">I").unpack_from
 
 
 class ReceiveRoom:
-    """Where the transports of one server write what they read.
+    """Buffer into which all transports of one server read.
 
     Args:
         byte_count: Room for one read.
-        kept_bytes_max: What all inboxes may keep of unfinished frames.
 
     """
 
-    __slots__ = ("buffer", "kept_bytes", "kept_bytes_max", "view")
+    __slots__ = ("buffer", "view")
 
-    def __init__(self, byte_count: int, *, kept_bytes_max: int) -> None:
+    def __init__(self, byte_count: int) -> None:
         assert byte_count >= 2 * _KEPT_BYTES_MAX
         self.buffer = bytearray(byte_count)
         self.view = memoryview(self.buffer)
-        self.kept_bytes = 0
-        self.kept_bytes_max = kept_bytes_max
 
 
 class Inbox:
     """See the module.
 
-    Invariant: `_kept` and `_gathered` are not both in use; either begins a frame that is not whole, and counts in
-    the room's `kept_bytes`.
+    Args:
+        room: Where the transport writes.
+        share: Told what is kept; it ends the connection when all of them keep too much.
+        frame_bytes_max: A frame that announces more ends the connection.
+
+    Attributes:
+        frame_bytes_max: As given; may be raised.
+
+    Invariant: `_kept` and `_gathered` are not both in use; either begins a frame that is not whole.
+
     """
 
-    __slots__ = ("_filled", "_gathered", "_kept", "_room")
+    __slots__ = ("_filled", "_gathered", "_kept", "_room", "_share", "frame_bytes_max")
 
-    def __init__(self, room: ReceiveRoom) -> None:
+    def __init__(self, room: ReceiveRoom, share: FrameShare, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._room = room
+        self._share = share
+        self.frame_bytes_max = frame_bytes_max
         self._kept = b""
         self._gathered: bytearray | None = None
         self._filled = 0
@@ -82,7 +88,7 @@ class Inbox:
             A chunk, and the bounds of the whole frames in it that `run` left.
 
         Raises:
-            RemoteProtocolError: A length is 0 or over `FRAME_BYTES_MAX`, or all inboxes together keep too much.
+            RemoteProtocolError: A length is 0, or over what is allowed.
 
         """
         if self._gathered is not None:
@@ -105,17 +111,18 @@ class Inbox:
 
     def _announced(self, data: bytes | memoryview, position: int) -> int:
         length: int = _unpack_length(data, position)[0]
-        if not 0 < length <= FRAME_BYTES_MAX:
+        if not 0 < length <= self.frame_bytes_max:
+            reason = "this is not BookKeeper's protocol, or the stream is damaged"
+            if 0 < length <= FRAME_BYTES_MAX:
+                reason = "longer ones are taken after TLS and log-in"
             raise RemoteProtocolError(
-                f"a frame announces {length} bytes; 1 to {FRAME_BYTES_MAX} are allowed: this is not BookKeeper's "
-                "protocol, or the stream is damaged"
+                f"a frame announces {length} bytes; 1 to {self.frame_bytes_max} are allowed: {reason}"
             )
         return length
 
     def _keep(self, view: memoryview, start: int, filled: int) -> None:
         """Keep the beginning of a frame; `view[start:filled]` is less than one."""
-        room, rest = self._room, filled - start
-        before = self.kept_bytes
+        rest = filled - start
         needed = _PREFIX_BYTES + self._announced(view, start) if rest >= _PREFIX_BYTES else rest
         if needed <= _KEPT_BYTES_MAX:
             self._kept, self._gathered = bytes(view[start:filled]), None
@@ -124,12 +131,7 @@ class Inbox:
         elif filled == len(self._gathered):
             self._gather(view[:filled], needed)
         self._filled = rest
-        room.kept_bytes += self.kept_bytes - before
-        if room.kept_bytes > room.kept_bytes_max:
-            raise RemoteProtocolError(
-                f"unfinished frames of all connections hold {room.kept_bytes} bytes, over the limit of "
-                f"{room.kept_bytes_max}"
-            )
+        self._share.set(self.kept_bytes, is_new_frame=start > 0)
 
     def _gather(self, beginning: memoryview, needed: int) -> None:
         """Continue in a buffer of its own: twice what came, but not more than the frame."""
@@ -139,5 +141,5 @@ class Inbox:
 
     def clear(self) -> None:
         """Forget what came: the connection is over."""
-        self._room.kept_bytes -= self.kept_bytes
         self._kept, self._gathered, self._filled = b"", None, 0
+        self._share.set(0, is_new_frame=True)

@@ -4,7 +4,7 @@ Per entry: one match or unpack, a few compares, one place in the tail, two numbe
 of the answer. No object per entry: the received chunk is what the journal writes and what readers are given. Ledger,
 key and fence are judged once per run and ledger, which is enough: nothing else runs on the event loop meanwhile
 (safety 22). Whatever is not ordinary ends the run and goes through `ledger.bookie.handlers`: other operations, other
-flags, a ledger that is not in memory, an entry that may be held already.
+flags, a ledger that is not in memory or must be vouched for, an entry that may be held already.
 
 The loops are `ledger.bookie.intake_v2` and `ledger.bookie.intake_v3`; here is what they share.
 """
@@ -17,13 +17,11 @@ from collections.abc import Callable
 from typing import Final
 
 from ledger.bookie.responder import Responder, send_answer
-from ledger.core.bookie_ledger import BookieLedger
-from ledger.store.entry_store import EntryStore
-from ledger.store.journal import JournalItem
-from ledger.store.tail import Generation
+from ledger.storage.bookie_ledger import BookieLedger
+from ledger.storage.entry_store import EntryStore
+from ledger.storage.journal import JournalItem
+from ledger.storage.tail import Generation
 from ledger.wire.frames import FRAME_BYTES_MAX
-
-__all__ = ["ENTRY_BYTES_MAX", "AddIntake", "AddRun"]
 
 ENTRY_BYTES_MAX: Final = FRAME_BYTES_MAX - 128
 """A longer entry would not fit the frame of the answer to a read; no client could ever read it back."""
@@ -63,7 +61,7 @@ class AddIntake(ABC):
         generation = store.claim(_JOURNAL_RATIO * (end - start))
         if generation is None:
             return start
-        run = AddRun(store, generation, self._wake)
+        run = AddRun(store, generation, self._wake, connection.may_begin)
         position = self._scan(run, chunk, start, end)
         if run.entry_count:
             self.taken_count += run.entry_count
@@ -88,6 +86,7 @@ class AddRun:
     """
 
     __slots__ = (
+        "_may_begin",
         "_moved",
         "_store",
         "_wake",
@@ -100,9 +99,16 @@ class AddRun:
         "toc",
     )
 
-    def __init__(self, store: EntryStore, generation: Generation, wake: Callable[[BookieLedger], None]) -> None:
+    def __init__(
+        self,
+        store: EntryStore,
+        generation: Generation,
+        wake: Callable[[BookieLedger], None],
+        may_begin: Callable[[int, bytes], bool],
+    ) -> None:
         self._store = store
         self._wake = wake
+        self._may_begin = may_begin
         self._moved: list[BookieLedger] = []
         self.generation = generation
         self.toc: array[int] = array("I")
@@ -117,7 +123,9 @@ class AddRun:
         store = self._store
         ledger = store.ledgers.get(ledger_id)
         if ledger is None:
-            if ledger_id < 0 or not store.is_known_absent(ledger_id) or store.limbo.is_fencing(ledger_id):
+            if ledger_id < 0 or not store.resident.is_known_absent(ledger_id) or store.limbo.is_fencing(ledger_id):
+                return None
+            if not self._may_begin(ledger_id, master_key):
                 return None
             ledger, record = store.create(ledger_id, master_key)
             self.records.append(record)
@@ -139,6 +147,7 @@ class AddRun:
             chunks.append(b"".join(self.records))
             self.toc.extend(n for record in self.records for n in (0, len(record)))
         count = self.entry_count + len(self.records)
+        # The answers are made, and leave only when a sync has covered this item.
         item = JournalItem(chunks, self.toc, count, send_answer, connection, self.answers)
         self._store.journal.append(self.generation, item)
         for ledger in self._moved:

@@ -9,13 +9,11 @@ import struct
 from typing import Final
 
 from ledger.bookie.intake import ENTRY_BYTES_MAX, AddIntake, AddRun
-from ledger.core.bookie_ledger import BookieLedger
-from ledger.store.records import ENTRY_HEADER_BYTES
-from ledger.store.tail import LENGTH_BITS
+from ledger.storage.bookie_ledger import BookieLedger
+from ledger.storage.records import ENTRY_HEADER_BYTES
+from ledger.storage.tail import LENGTH_BITS
 from ledger.wire.codes import V2_PROTOCOL_VERSION, V2Opcode
 from ledger.wire.digests import MASTER_KEY_BYTES
-
-__all__ = ["AddIntakeV2"]
 
 _FRAME: Final = struct.Struct(">II20sqqq")
 _HEADER: Final = V2_PROTOCOL_VERSION << 24 | V2Opcode.ADD_ENTRY << 16  # no flags
@@ -30,8 +28,6 @@ _IDS_BYTES: Final = 16
 
 
 class AddIntakeV2(AddIntake):
-    """See the module."""
-
     def _scan(self, run: AddRun, chunk: bytes, start: int, end: int) -> int:
         unpack = _FRAME.unpack_from
         ids: list[bytes] = []
@@ -72,6 +68,7 @@ class AddIntakeV2(AddIntake):
         if ids:
             run.toc[0] = 0  # The item begins with the first entry, not with its frame.
             run.entry_count = len(ids)
+            # All answers have one head: a join costs less than packing each.
             run.answers = _ANSWER_HEAD + _ANSWER_HEAD.join(ids)
             run.body_start, run.body_end = start + _GAP_BYTES, position
         return position

@@ -7,12 +7,10 @@ import struct
 from typing import Final
 
 from ledger.bookie.intake import ENTRY_BYTES_MAX, AddIntake, AddRun
-from ledger.core.bookie_ledger import BookieLedger
-from ledger.store.records import ENTRY_HEADER_BYTES
-from ledger.store.tail import LENGTH_BITS
+from ledger.storage.bookie_ledger import BookieLedger
+from ledger.storage.records import ENTRY_HEADER_BYTES
+from ledger.storage.tail import LENGTH_BITS
 from ledger.wire.varint import decode_varint
-
-__all__ = ["AddIntakeV3"]
 
 _V: Final = rb"([\x80-\xff]{0,9}[\x00-\x7f])"
 _ANY: Final = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
@@ -37,9 +35,8 @@ _PREFIX_BYTES: Final = 4
 
 
 class AddIntakeV3(AddIntake):
-    """See the module."""
-
     def _scan(self, run: AddRun, chunk: bytes, start: int, end: int) -> int:
+        # Methods and state of the present ledger are locals: this loop runs once per entry.
         match, unpack = _ADD.match, _HEAD.unpack_from
         answers: list[bytes] = []
         append_toc, append_answer = run.toc.append, answers.append
@@ -54,6 +51,7 @@ class AddIntakeV3(AddIntake):
         position, previous_end, base = start, -1, 0
         while found := match(chunk, position, end):
             prefix, txn, raw, entry_raw, master_key, size_raw = found.groups()
+            # A writer's frames mostly have the same length: equal bytes are not decoded twice.
             if prefix != prefix_seen:
                 prefix_seen, length = prefix, int.from_bytes(prefix, "big")
             if size_raw != size_raw_seen:
@@ -87,6 +85,7 @@ class AddIntakeV3(AddIntake):
             append_toc(body - previous_end)
             append_toc(size_seen)
             tail[entry_id] = base + body << LENGTH_BITS | size_seen
+            # Within a ledger all of an answer but two varints depends on their lengths: made when one of these changes.
             if sizes != (len(txn), len(entry_raw)):
                 sizes = (len(txn), len(entry_raw))
                 head, middle = _answer_template(ledger_raw, *sizes)

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from ledger.core.bookie_ledger import BookieLedger
+from ledger.storage.bookie_ledger import BookieLedger
 from ledger.wire.packets import ReadRequest
 
-__all__ = ["LongPolls", "Poller", "Waiter"]
+if TYPE_CHECKING:
+    # A connection holds its long polls, and each one its connection: two halves of one list.
+    from ledger.bookie.responder import Responder
+
 
 _TIMEOUT_MS_MAX = 60_000
 """A client that asks for longer asks again; so a vanished one is forgotten."""
-
-
-class Poller(Protocol):
-    """The connection that waits."""
-
-    waiters: dict[Waiter, None]
 
 
 class Waiter:
@@ -26,7 +23,7 @@ class Waiter:
 
     __slots__ = ("connection", "ledger", "request", "timer")
 
-    def __init__(self, connection: Poller, ledger: BookieLedger, request: ReadRequest) -> None:
+    def __init__(self, connection: Responder, ledger: BookieLedger, request: ReadRequest) -> None:
         self.connection = connection
         self.ledger = ledger
         self.request = request
@@ -48,10 +45,10 @@ class LongPolls:
         self.count = 0
 
     def has_room(self) -> bool:
-        """Whether one more may wait."""
+        """Return whether one more long poll may wait."""
         return self.count < self._count_max
 
-    def wait(self, connection: Poller, ledger: BookieLedger, request: ReadRequest) -> None:
+    def wait(self, connection: Responder, ledger: BookieLedger, request: ReadRequest) -> None:
         """Let a request wait; `previous_lac` is at or above the ledger's LAC."""
         waiter = Waiter(connection, ledger, request)
         timeout_ms = min(max(0, request.timeout_ms or 0), _TIMEOUT_MS_MAX)

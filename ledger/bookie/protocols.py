@@ -8,16 +8,14 @@ from typing import Final
 import msgspec
 
 from ledger.core.metadata import NO_ENTRY
-from ledger.store.disk import Buffer
+from ledger.storage.disk import Buffer
 from ledger.wire import v2, v3
-from ledger.wire.codes import V3_FIRST_BYTE, Operation, V2Opcode
+from ledger.wire.codes import V3_FIRST_BYTE, OperationType, V2Opcode
 from ledger.wire.packets import ReadRequest, Request, Response
 from ledger.wire.v3_fast import read_response_parts
 
-__all__ = ["V2", "V3", "WireProtocol", "protocol_of"]
 
-
-class WireProtocol(msgspec.Struct, frozen=True):
+class ServedProtocol(msgspec.Struct, frozen=True):
     """One protocol.
 
     Attributes:
@@ -47,11 +45,11 @@ def _entry_frame_v2(request: ReadRequest, entry: bytes | memoryview, _last_add_c
     return [v2.encode_read_response_head(request.ledger_id, request.entry_id, len(entry)), entry]
 
 
-V2: Final = WireProtocol(2, 1, V2Opcode.ADD_ENTRY, v2.decode_request, v2.encode_response, _entry_frame_v2)
-V3: Final = WireProtocol(3, 5, Operation.ADD_ENTRY, v3.decode_request, v3.encode_response, _entry_frame_v3)
+V2: Final = ServedProtocol(2, 1, V2Opcode.ADD_ENTRY, v2.decode_request, v2.encode_response, _entry_frame_v2)
+V3: Final = ServedProtocol(3, 5, OperationType.ADD_ENTRY, v3.decode_request, v3.encode_response, _entry_frame_v3)
 
 
-def protocol_of(first_byte: int) -> WireProtocol:
+def protocol_of(first_byte: int) -> ServedProtocol:
     """Return the protocol of a connection whose first packet begins with this byte.
 
     What does not begin as v3 does is v2, of whatever version: its decoder answers, or ends the connection.

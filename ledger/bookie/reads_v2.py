@@ -10,13 +10,11 @@ import struct
 from typing import Final
 
 from ledger.bookie.responder import Responder
-from ledger.core.bookie_ledger import BookieLedger
-from ledger.store.disk import Buffer
-from ledger.store.entry_store import EntryStore
-from ledger.store.tail import JournalPlace
+from ledger.storage.bookie_ledger import BookieLedger
+from ledger.storage.disk import Buffer
+from ledger.storage.entry_store import EntryStore
+from ledger.storage.tail import JournalPlace
 from ledger.wire.codes import V2_PROTOCOL_VERSION, V2Opcode
-
-__all__ = ["ReadRunsV2"]
 
 _FRAME: Final = struct.Struct(">IIqq")
 _HEADER: Final = V2_PROTOCOL_VERSION << 24 | V2Opcode.READ_ENTRY << 16  # no flags
@@ -24,7 +22,7 @@ _PACKET_BYTES: Final = 20
 _ANSWER_BYTES: Final = 24
 _pack_head = struct.Struct(">IIIqq").pack
 _RUN_BYTES_MAX: Final = 1 << 20
-"""Of answers; what follows waits until they are written, so that a client that does not read is noticed."""
+"""Bytes of answers in one run; the rest waits until they are written, so that a client that never reads is noticed."""
 
 
 class ReadRunsV2:

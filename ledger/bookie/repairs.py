@@ -1,4 +1,4 @@
-"""What a bookie process does beside serving: it repairs what it lost, and the cluster's ledgers if it is told to."""
+"""Repairs in a bookie's process: of the entries it lost, and of the cluster's ledgers if it is told to."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from ledger.client.pool import ConnectionPool
 from ledger.client.settings import ClientSettings
 from ledger.errors import LedgerError
 from ledger.replication.app import AutoRecovery
-from ledger.replication.self_repair import DamagedStore, RepairProgress, SelfRepair
+from ledger.replication.self_repair import RepairProgress, SelfRepair
 from ledger.replication.settings import ReplicationSettings
-from ledger.zk.ledgers import LedgerStore
+from ledger.storage.entry_store import EntryStore
+from ledger.zookeeper.ledgers import LedgerStore
 
-__all__ = ["read_repair_file", "start_repairs"]
-
-_log = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 _FILE_NAME: Final = "repair.json"
 
 
@@ -31,13 +30,13 @@ def read_repair_file(folder: Path) -> RepairProgress | None:
     """Return how far the last repair of a bookie's own data was when it last told; None if there was none."""
     try:
         return msgspec.json.decode((folder / _FILE_NAME).read_bytes(), type=RepairProgress)
-    except (FileNotFoundError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError):
         return None
 
 
 def start_repairs(
     ledgers: LedgerStore,
-    store: DamagedStore,
+    store: EntryStore,
     bookie_id: str,
     folder: Path,
     settings: ReplicationSettings,
@@ -73,7 +72,7 @@ def start_repairs(
             partial.write_bytes(msgspec.json.encode(progress))
             partial.replace(path)
         except OSError as error:
-            _log.warning("the progress of the repair cannot be written: %s", error)
+            _LOGGER.warning("the progress of the repair cannot be written: %s", error)
 
     client = LedgerClient(ledgers, pool, rng, client_settings, wall_ms=wall_ms)
     repair = SelfRepair(store, client, pool, bookie_id, settings, on_progress=write)
@@ -93,10 +92,10 @@ async def _keep(recovery: AutoRecovery, settings: ReplicationSettings) -> None:
         try:
             await recovery.run()
         except LedgerError as error:
-            _log.warning("auto-recovery does not run, trying again: %s", error)
+            _LOGGER.warning("auto-recovery does not run, trying again: %s", error)
             await asyncio.sleep(settings.watch_s)
 
 
 def _tell_defect(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
-        _log.critical("a repair task of this bookie ended; the bookie serves on", exc_info=task.exception())
+        _LOGGER.critical("a repair task of this bookie ended; the bookie serves on", exc_info=task.exception())

@@ -1,4 +1,4 @@
-"""What a bookie tells of itself: the room on its disk, and which entries of a ledger it holds."""
+"""Reports of a bookie about itself: the room on its disk, and the entries it holds of a ledger."""
 
 from __future__ import annotations
 
@@ -10,23 +10,21 @@ from typing import Final
 
 from ledger.bookie.responder import Responder
 from ledger.core.bookie_entry_list import pack_entry_ids
-from ledger.core.bookie_ledger import missing_ledger_status
-from ledger.store.entry_store import EntryStore
+from ledger.storage.bookie_ledger import missing_ledger_status
+from ledger.storage.entry_store import EntryStore
 from ledger.wire import packets as p
 from ledger.wire.codes import INFO_FLAG_FREE_DISK, INFO_FLAG_TOTAL_DISK, Status
 from ledger.wire.frames import FRAME_BYTES_MAX
 
-__all__ = ["DiskBytes", "Reports"]
-
-_log = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 _REPORTS_MAX: Final = 1_000
-"""Of either kind, that may wait for a disk at a time."""
+"""Number of reports, of either kind, that may wait for a disk at a time."""
 
 DiskBytes = Callable[[], asyncio.Future[tuple[int, int]]]
 """Looks at the ledger disk: (total, free)."""
 
 
-class Reports:
+class ReportHandlers:
     """Answers requests for reports.
 
     Args:
@@ -86,12 +84,12 @@ class Reports:
         self._list_count -= 1
         response = p.ListResponse(request.txn_id, Status.EIO, request.ledger_id)
         if future.exception() is not None:
-            _log.error("entries of a ledger cannot be listed", extra={"ledger_id": request.ledger_id})
+            _LOGGER.error("entries of a ledger cannot be listed", extra={"ledger_id": request.ledger_id})
         else:
             packed = pack_entry_ids(future.result())
             if len(packed) < FRAME_BYTES_MAX - 128:
                 response = p.ListResponse(request.txn_id, Status.EOK, request.ledger_id, packed)
             else:
-                _log.error("a list of entries is too long for a frame", extra={"ledger_id": request.ledger_id})
+                _LOGGER.error("a list of entries is too long for a frame", extra={"ledger_id": request.ledger_id})
         connection.answer(response)
         connection.flush()

@@ -1,4 +1,4 @@
-"""How handlers answer: what they need of a connection."""
+"""Interface through which handlers answer a connection."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ledger.bookie.long_poll import Waiter
-from ledger.bookie.protocols import WireProtocol
-from ledger.store.cold_reads import Lookup
-from ledger.store.disk import Buffer
-from ledger.store.journal import JournalItem
+from ledger.bookie.protocols import ServedProtocol
+from ledger.storage.disk import Buffer
+from ledger.storage.journal import JournalItem
+from ledger.storage.read_queue import Lookup
 from ledger.wire.codes import Status
 from ledger.wire.packets import (
     AuthRequest,
@@ -22,8 +22,6 @@ from ledger.wire.packets import (
     StartTlsRequest,
 )
 
-__all__ = ["Responder", "TakeRun", "failed_read", "send_answer"]
-
 
 class Responder(ABC):
     """A connection as handlers see it. Answers gather until `flush`, which makes one write of them.
@@ -34,7 +32,7 @@ class Responder(ABC):
 
     """
 
-    protocol: WireProtocol
+    protocol: ServedProtocol
     waiters: dict[Waiter, None]
 
     @property
@@ -68,6 +66,10 @@ class Responder(ABC):
     @abstractmethod
     def run_cold(self, job: Callable[[Callable[[], None]], None]) -> None:
         """Run a job that reads from disk when it is its turn; it calls its argument when it has answered."""
+
+    @abstractmethod
+    def may_begin(self, ledger_id: int, key: bytes) -> bool:
+        """Return whether a request of this connection may create a ledger, as far as is known now."""
 
     @abstractmethod
     def start_tls(self, request: StartTlsRequest) -> None:

@@ -1,4 +1,4 @@
-"""Whether two copies of one entry say the same: what is held may be sent again, but never be changed (safety 30).
+"""Comparison of two copies of an entry: a held entry may be sent again but never changed (safety 30).
 
 A recovery sends an entry again under another LAC, and with it under another digest; ledger, id, length and payload
 stay. A bookie does not know a ledger's digest, but it can see which of the unkeyed ones fits.
@@ -11,9 +11,7 @@ from typing import Final
 
 from crc32c import crc32c
 
-from ledger.store.disk import Buffer
-
-__all__ = ["is_same_entry"]
+from ledger.storage.disk import Buffer
 
 _LAC: Final = slice(16, 24)
 _HEADER_BYTES: Final = 32

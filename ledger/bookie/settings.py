@@ -1,23 +1,55 @@
-"""What a bookie process is told."""
+"""Settings of a bookie process."""
 
 from __future__ import annotations
 
-import ipaddress
 import math
+from typing import Annotated
 
 import msgspec
 
 from ledger.bookie.tls import TlsPolicy
+from ledger.cluster_options import PATH, PATHS
 from ledger.errors import UsageError
-from ledger.store.compaction import CompactionSettings
-from ledger.store.entry_store import StoreSettings
-from ledger.store.journal import JournalSettings
-from ledger.tls import TlsSettings, server_context
+from ledger.options import NOT, Option
+from ledger.process_guard import STALL_S
+from ledger.storage.compaction import CompactionSettings
+from ledger.storage.journal import JournalSettings
+from ledger.storage.settings import StorageSettings
+from ledger.tls import TlsSettings, is_loopback, server_context
 from ledger.wire.frames import FRAME_BYTES_MAX
 
-__all__ = ["BookieSettings", "check_bind", "check_compaction"]
-
 _MIB = 1 << 20
+
+
+class ConnectionLimits(msgspec.Struct, frozen=True):
+    """Bounds on connections and on their memory. `ledger.bookie.gate` and `frame_pot` choose the ones to cut."""
+
+    count_max: Annotated[
+        int,
+        Option(
+            "Open connections; above it quiet ones of the address that has most are cut.", name="connections_max", ge=1
+        ),
+    ] = 20_000
+    address_max: Annotated[
+        int,
+        Option(
+            "The same of one client address; processes of one host share it.", name="connections_per_address_max", ge=1
+        ),
+    ] = 5_000
+    unadmitted_max: Annotated[
+        int,
+        Option(
+            "Connections before the TLS and the log-in that are required, or within a handshake; the oldest are cut.",
+            ge=1,
+        ),
+    ] = 1_000
+    unfinished_mib_max: Annotated[
+        int,
+        Option(
+            "What all connections hold of unfinished frames, half of it per client address; who holds most is cut.",
+            ge=16,
+        ),
+    ] = 256
 
 
 class BookieSettings(msgspec.Struct, frozen=True):
@@ -25,56 +57,62 @@ class BookieSettings(msgspec.Struct, frozen=True):
 
     Attributes:
         metadata_uri: Where the metadata are; None is the environment's, else the default.
-        port: 0 asks the system for one, for a bookie that is never started again.
-        data_dir: Holds `journal` and `ledgers` unless they are named.
-        bind: Address to listen at.
-        advertise: Host under which clients find this bookie; `bind` by default. With the port it is the id.
-        journal_dir: Directory of the journal; best on a device of its own.
-        ledger_dirs: Directories of segments; the first keeps the index and the state too.
-        is_fsync: False is for tests only: acknowledged entries do not survive a power cut.
-        is_insecure: Beyond loopback without TLS, in words.
         tls: Certificate and key, for clients that ask for TLS; with `ca` they must show a certificate.
-        is_tls_required: Nothing is served without TLS; beyond loopback always so, unless `is_insecure`.
-        auth_file: Users and passwords (`ledger.login.read_users`), one of whom each connection must log in as.
-        is_read_only: Take no adds but those of recoveries: for a bookie that is to be emptied.
-        connections_max: Open connections; one more is closed at once.
-        idle_s: A connection that asks for nothing this long is closed; 0 is never.
-        journal_file_mib: Size of each of the journal's files.
+        connections: How many, and what they may hold.
         journal_file_count: How many of them, one more for fences not counted.
-        free_mib_min: With less free space the bookie takes no adds.
-        collect_s: Interval of the collection of deleted ledgers; it also looks whether a compaction is due.
         compaction: When segments are written again.
         session_timeout_ms: Asked of ZooKeeper.
-        has_auto_recovery: Audit and replicate the cluster's ledgers in this process too.
+        stall_s: How long the event loop may stand still before the process ends; 0 = for ever.
 
     """
 
-    data_dir: str
-    port: int
+    data_dir: Annotated[str, Option("Holds `journal` and `ledgers`.", unit=PATH)]
+    port: Annotated[int, Option("Part of the bookie's id: never change it.", ge=1, le=65535)]
     metadata_uri: str | None = None
-    bind: str = "127.0.0.1"
-    advertise: str | None = None
-    journal_dir: str | None = None
-    ledger_dirs: tuple[str, ...] = ()
-    is_fsync: bool = True
-    is_insecure: bool = False
-    journal_file_mib: int = 64
+    bind: Annotated[str, Option("Address to listen at.")] = "127.0.0.1"
+    advertise: Annotated[str | None, Option("Host under which clients find this bookie.")] = None
+    journal_dir: Annotated[str | None, Option("Best on a device of its own.", unit=PATH)] = None
+    ledger_dirs: Annotated[
+        tuple[str, ...], Option("Segments and index; several: on disks of their own.", name="ledger_dir", unit=PATHS)
+    ] = ()
+    is_fsync: Annotated[bool, Option("Only for tests: loses data in a power cut.", name="no_fsync", unit=NOT)] = True
+    is_insecure: Annotated[bool, Option("Listen beyond loopback without TLS.", name="insecure")] = False
+    journal_file_mib: Annotated[int, Option("Size of a journal file.")] = 64
     journal_file_count: int = 4
-    free_mib_min: int = 512
-    collect_s: float = 900.0
+    free_mib_min: Annotated[int, Option("Takes no adds with less free space.")] = 512
+    collect_s: Annotated[float, Option("Interval of dropping deleted ledgers.")] = 900.0
     session_timeout_ms: int = 10_000
-    has_auto_recovery: bool = False
+    has_auto_recovery: Annotated[bool, Option("As `rsm autorecovery run`, in here.", name="autorecovery")] = False
+    stall_s: float = STALL_S
     tls: TlsSettings | None = None
-    is_tls_required: bool = False
-    is_read_only: bool = False
-    auth_file: str | None = None
-    connections_max: int = 20_000
-    idle_s: float = 0.0
+    is_tls_required: Annotated[bool, Option("Serve nothing without TLS.", name="tls_required")] = False
+    is_read_only: Annotated[bool, Option("Take no adds but those of recoveries.", name="read_only")] = False
+    auth_file: Annotated[
+        str | None,
+        Option(
+            "Serve only who logs in (SASL, DIGEST-MD5) as a user of this file: lines like digest:user:password.",
+            unit=PATH,
+        ),
+    ] = None
+    principals: Annotated[
+        str | None,
+        Option(
+            "Who may do what: principals with roles, known by users of --auth-file or by certificates (--tls-ca).",
+            unit=PATH,
+        ),
+    ] = None
+    takes_any_ledger: Annotated[
+        bool,
+        Option(
+            "Who did not log in, too, may fence and begin ledgers that the metadata do not name.", name="any_ledger"
+        ),
+    ] = False
+    connections: ConnectionLimits = ConnectionLimits()
+    idle_s: Annotated[float, Option("Close connections idle this long; 0: never.", ge=0)] = 0.0
     compaction: CompactionSettings = CompactionSettings()
 
     @property
     def journal_root(self) -> str:
-        """Directory of the journal."""
         return self.journal_dir or f"{self.data_dir}/journal"
 
     @property
@@ -93,10 +131,10 @@ class BookieSettings(msgspec.Struct, frozen=True):
             if self.is_tls_required:
                 raise UsageError("--tls-required needs a certificate: say --tls-cert and --tls-key")
             return TlsPolicy()
-        is_required = self.is_tls_required or not (_is_loopback(self.bind) or self.is_insecure)
+        is_required = self.is_tls_required or not (is_loopback(self.bind) or self.is_insecure)
         return TlsPolicy(server_context(self.tls), is_required)
 
-    def store_settings(self) -> StoreSettings:
+    def store_settings(self) -> StorageSettings:
         """Return what the storage needs to know.
 
         Raises:
@@ -114,7 +152,7 @@ class BookieSettings(msgspec.Struct, frozen=True):
         )
         check_compaction(self.compaction)
         first, *more = (f"{root}/current" for root in self.ledger_roots)
-        return StoreSettings(
+        return StorageSettings(
             journal, first, tuple(more), free_bytes_min=self.free_mib_min * _MIB, compaction=self.compaction
         )
 
@@ -143,16 +181,9 @@ def check_bind(bind: str, *, is_insecure: bool, has_tls: bool = False) -> None:
         UsageError: The address is not loopback, there is no certificate, and `--insecure` was not said.
 
     """
-    if not (_is_loopback(bind) or is_insecure or has_tls):
+    if not (is_loopback(bind) or is_insecure or has_tls):
         raise UsageError(
             f"--bind {bind}: anybody who reaches this address could read and write all ledgers. Bind to 127.0.0.1, "
             "give a certificate (--tls-cert, --tls-key; with --tls-ca only clients with a certificate are served), or "
             "say --insecure if a firewall protects the network"
         )
-
-
-def _is_loopback(bind: str) -> bool:
-    try:
-        return ipaddress.ip_address(bind).is_loopback
-    except ValueError:
-        return bind == "localhost"

@@ -7,11 +7,9 @@ import ssl
 
 import msgspec
 
-__all__ = ["TlsPolicy"]
-
 
 class TlsPolicy(msgspec.Struct, frozen=True):
-    """What a bookie does about TLS.
+    """Policy of a bookie for TLS.
 
     Attributes:
         context: With certificate and key, and the CA of clients if they must show a certificate; None is no TLS.

@@ -1,4 +1,4 @@
-"""What goes to the journal one by one: adds that are not ordinary, explicit LACs, forces.
+"""Single writes to the journal: adds that are not ordinary, explicit LACs, forces.
 
 Ordinary adds never come here (`ledger.bookie.intake`). An add of an entry that may be held already is compared with
 what is held: it is journalled again, so that a sync of its own covers it (safety 23), but it changes nothing.
@@ -18,20 +18,17 @@ from ledger.bookie.intake import ENTRY_BYTES_MAX
 from ledger.bookie.long_poll import LongPolls
 from ledger.bookie.responder import Responder, send_answer
 from ledger.bookie.same_entry import is_same_entry
-from ledger.core.bookie_ledger import BookieLedger, missing_ledger_status
-from ledger.store.cold_reads import Lookup
-from ledger.store.entry_store import EntryStore
-from ledger.store.journal import JournalItem
-from ledger.store.records import ENTRY_HEADER_BYTES, explicit_lac_record
-from ledger.store.tail import LENGTH_BITS, Generation, JournalPlace
+from ledger.storage.bookie_ledger import BookieLedger, missing_ledger_status
+from ledger.storage.entry_store import EntryStore
+from ledger.storage.journal import JournalItem
+from ledger.storage.read_queue import Lookup
+from ledger.storage.records import ENTRY_HEADER_BYTES, explicit_lac_record
+from ledger.storage.tail import LENGTH_BITS, Generation, JournalPlace
 from ledger.wire import packets as p
 from ledger.wire.codes import Status
 from ledger.wire.digests import MASTER_KEY_BYTES
 
-__all__ = ["RECORD_BYTES", "WriteLimits", "Writes"]
-
-
-_log = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 RECORD_BYTES: Final = 256
 """More than any record about a ledger takes."""
 _EXPLICIT_LAC_BYTES: Final = range(16, 16 + 20 + 1)  # the ids, and the longest digest
@@ -39,7 +36,7 @@ _NO_TOC: Final[array[int]] = array("I")
 
 
 class WriteLimits(msgspec.Struct, frozen=True):
-    """How much may wait for the journal beyond what ordinary adds may.
+    """Bounds on what may wait for the journal beyond ordinary adds.
 
     Attributes:
         privileged_bytes_max: Bytes not yet synced above which recovery adds wait too.
@@ -157,7 +154,7 @@ class Writes:
             self._compare(connection, request, None)
 
     def _refuse_change(self, connection: Responder, request: p.AddRequest) -> None:
-        _log.error(
+        _LOGGER.error(
             "an add would change an entry that is held: refused",
             extra={"ledger_id": request.ledger_id, "entry_id": request.entry_id},
         )
@@ -221,7 +218,7 @@ class Writes:
         return True
 
     def has_room_for_barrier(self) -> bool:
-        """Whether one more may wait for a sync."""
+        """Return whether one more request may wait for a sync."""
         return self._barrier_count < self._limits.barriers_max
 
     def barrier(self, connection: Responder, answer: bytes) -> None:

@@ -16,15 +16,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeAlias, TypeVar
 
-__all__ = ["AddBatch", "AddRuns", "Answered", "StoredIds"]
-
 AskerT = TypeVar("AskerT")
 
 StoredIds: TypeAlias = Callable[[bytes | bytearray, int, int], tuple[int, int, int] | None]
 """(buffer, position, end) -> ledger, entry and end of a frame that says "stored"; None if it says anything else."""
 
 Answered: TypeAlias = tuple[AskerT, Sequence[int]]
-"""Who sent the adds, and their entries, ascending."""
+"""Sender of the adds, and their entries in ascending order."""
 
 
 class AddBatch(Generic[AskerT]):

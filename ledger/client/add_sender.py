@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from ledger.client.add_runs import AddBatch
-from ledger.client.connection import Asker
 from ledger.client.ensemble_links import EnsembleLinks
+from ledger.client.in_flight import Asker
 from ledger.client.pool import ConnectionPool
 from ledger.core.quorum import QuorumConfig, write_set
 from ledger.core.writer_effects import ResendEntries, SendEntries
 from ledger.wire.protocol import BatchEncoder
-
-__all__ = ["AddSender"]
 
 _KEPT_BYTES_MAX: Final = 8 * 1024 * 1024
 """Confirmed payloads that are kept for bookies that have not answered for them; beyond it, the oldest go."""
@@ -68,6 +66,7 @@ class AddSender:
         else:
             self._fill(first, list(zip(heads, payloads, strict=True)))
         if not self._is_striped:
+            # Joined once for all bookies: each gets the same bytes.
             data = b"".join([part for pair in zip(heads, payloads, strict=True) for part in pair])
             self._links.send_to_all(data, AddBatch(self._asker, self._ledger_id, entry_ids, answers))
             return

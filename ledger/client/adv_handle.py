@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from ledger.client.append_futures import check_payloads, check_room, insert_append
 from ledger.client.write_handle import WriteHandle
 from ledger.core.adv_writer import AdvLedgerWriter
 from ledger.core.writer_effects import SendEntries
 from ledger.errors import UsageError
-
-__all__ = ["AdvWriteHandle"]
 
 
 class AdvWriteHandle(WriteHandle):
@@ -53,8 +50,7 @@ class AdvWriteHandle(WriteHandle):
                 flight than `in_flight_bytes_max`: `await drain()`. Nothing was changed.
 
         """
-        check_payloads((payload,), self.ledger_id)
-        check_room(self.in_flight_bytes, self._pool.settings.in_flight_bytes_max, self.ledger_id)
+        self._check((payload,))
         if self._core.failure is None:
             self._core.check(entry_id)
             if entry_id in self._queued_ids:
@@ -70,7 +66,7 @@ class AdvWriteHandle(WriteHandle):
         self._queued_ids.clear()
         payloads = {entry_id: batch[0] for entry_id, (batch, _) in zip(entry_ids, queue, strict=True)}
         for entry_id, (_, future) in zip(entry_ids, queue, strict=True):
-            insert_append(self._futures, entry_id, future)
+            self._insert(entry_id, future)
         for effect in self._core.append_at(entry_ids, [len(payload) for payload in payloads.values()]):
             if isinstance(effect, SendEntries):
                 first = effect.first_entry_id

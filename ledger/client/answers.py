@@ -15,14 +15,11 @@ from ledger.wire.digests import Digest
 from ledger.wire.entry import unseal
 from ledger.wire.packets import ReadResponse, Response
 
-__all__ = ["Answered", "AnswerQueue", "miss_kind", "read_answer"]
-
-
 _NAMES = {status: status.name for status in Status}  # `Status.name` is a slow property
 
 
 class Answered(msgspec.Struct, frozen=True, gc=False):
-    """What one bookie said to one request.
+    """Answer of one bookie to one request.
 
     Attributes:
         token: What the request was sent with.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ledger.client.in_flight import Asker, InFlight
+from ledger.client.in_flight import Asker
 from ledger.errors import RemoteProtocolError, TlsError
 from ledger.tls import describe_tls_error
 from ledger.wire import v3
@@ -15,45 +15,25 @@ from ledger.wire.codes import Status
 from ledger.wire.frames import FrameBuffer
 from ledger.wire.packets import StartTlsRequest, StartTlsResponse
 
-__all__ = ["Channel", "Receiver", "Stored", "start_tls"]
+if TYPE_CHECKING:
+    # A connection opens channels, and each one tells it what comes: two halves of one thing, in one folder.
+    from ledger.client.connection import BookieConnection
+
 
 Stored: TypeAlias = list[tuple[Asker, Sequence[Any]]]
 """Adds that were answered "stored", as runs."""
 
 
-class Receiver(Protocol):
-    """Whose channel it is."""
-
-    in_flight: InFlight
-
-    def on_answers(self, channel: Channel, stored: Stored, packets: list[memoryview]) -> None:
-        """Take the answers of one wake-up.
-
-        Raises:
-            RemoteProtocolError: The connection cannot go on.
-
-        """
-        ...
-
-    def on_broken(self, channel: Channel, reason: str) -> None:
-        """Give the connection up: what it says is not the protocol."""
-        ...
-
-    def on_lost(self, channel: Channel, error: Exception | None) -> None:
-        """Take note that the connection is closed."""
-        ...
-
-
 class Channel(asyncio.BufferedProtocol):
     """The receiving half; whole frames are matched where they lie, in one go per wake-up."""
 
-    def __init__(self, receiver: Receiver) -> None:
+    def __init__(self, receiver: BookieConnection) -> None:
         self.transport: asyncio.Transport | None = None
         self.awaited = "connection"
-        """What there is not, when the time to connect is over."""
+        """Step that has not happened when the time to connect is over."""
         self._greeting: asyncio.Future[bytes] | None = None  # while set, the next packet goes here
         self.is_open = False
-        """Whether answers count: not before the connection is handed over, nor after it was given up."""
+        """True if answers count: only after the connection is handed over, and not after it was given up."""
         self._receiver = receiver
         self._frames = FrameBuffer()
 

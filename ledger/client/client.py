@@ -33,9 +33,7 @@ from ledger.errors import (
     UsageError,
 )
 from ledger.ports import MetadataStore
-from ledger.zk.ledgers import LedgerStore
-
-__all__ = ["CLAIMED", "UNCLAIMED", "LedgerClient"]
+from ledger.zookeeper.ledgers import LedgerStore
 
 UNCLAIMED: Final = "rsm.unclaimed"
 """Custom metadata key of a ledger that waits for its writer (`LedgerClient.claim`)."""
@@ -92,6 +90,7 @@ class LedgerClient:
         settings: ClientSettings | None = None,
         session_timeout_ms: int = 10_000,
         zk_auth_file: str | None = None,
+        zk_tls_file: str | None = None,
     ) -> Self:
         """Connect to a cluster.
 
@@ -100,20 +99,24 @@ class LedgerClient:
             settings: Limits and times; without them, `ClientSettings.from_environment()`.
             session_timeout_ms: Silence after which the metadata store gives this process up; with an elected leader in
                 it, what a failover takes.
-            zk_auth_file: Holds the log-in for ZooKeeper, see `ledger.zk.auth.login_of`; None = what the environment
-                names, if it does.
+            zk_auth_file: Holds the log-in for ZooKeeper, see `ledger.zookeeper.auth.login_of`; None = what the
+                environment names, if it does.
+            zk_tls_file: Names the certificates for encrypted connections to ZooKeeper, see
+                `ledger.zookeeper.tls_file.tls_of`; None = what the environment names, if it does.
 
         Raises:
-            UsageError: The address is malformed, or the file with the log-in cannot be used.
+            UsageError: The address is malformed, or the file with the log-in, or one for TLS, cannot be used.
             MetadataUnavailableError: No metadata server answers.
 
         """
-        from ledger.zk.auth import login_of  # noqa: PLC0415 - kazoo only where a real session is opened
-        from ledger.zk.session import connect  # noqa: PLC0415
-        from ledger.zk.uri import MetadataUri  # noqa: PLC0415
+        from ledger.zookeeper.auth import login_of  # noqa: PLC0415 - kazoo only where a real session is opened
+        from ledger.zookeeper.session import connect  # noqa: PLC0415
+        from ledger.zookeeper.tls_file import tls_of  # noqa: PLC0415
+        from ledger.zookeeper.uri import MetadataUri  # noqa: PLC0415
 
         uri = MetadataUri.of(metadata_uri)
-        store = await connect(uri.hosts, session_timeout_ms=session_timeout_ms, auth=login_of(zk_auth_file))
+        auth, tls = login_of(zk_auth_file), tls_of(zk_tls_file)
+        store = await connect(uri.hosts, session_timeout_ms=session_timeout_ms, auth=auth, tls=tls)
         ledgers = LedgerStore(store, uri.ledgers_root)
         rng = random.Random()  # noqa: S311 - spreads load, guards nothing
         chosen = settings or ClientSettings.from_environment()
@@ -248,8 +251,12 @@ class LedgerClient:
         metadata = await self._closer.recover(ledger_id, password)
         return ReadHandle(ledger_id, metadata, self._ledgers, self._pool)
 
-    async def open_no_recovery(self, ledger_id: int, *, password: bytes = b"") -> ReadHandle:
+    async def open_no_recovery(self, ledger_id: int, *, password: bytes | None = b"") -> ReadHandle:
         """Open a ledger for reading as it is, without disturbing its writer. `read_lac` tells how far it goes.
+
+        Args:
+            ledger_id: The ledger.
+            password: None = whichever it has: reading disturbs nobody, and the metadata tell it to whoever reads them.
 
         Raises:
             NoSuchLedgerError: It does not exist.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from typing import Any, Final, Protocol, TypeAlias
@@ -22,14 +21,12 @@ from ledger.client.login import log_in
 from ledger.client.quarantine import Quarantine
 from ledger.client.settings import ClientSettings
 from ledger.errors import LedgerError
-from ledger.tls import describe_early_end
+from ledger.tls import ClientContexts, describe_early_end
 from ledger.wire.codes import Status
 from ledger.wire.packets import AddResponse, Response
 from ledger.wire.protocol import PROTOCOLS, Key, WireProtocol
 
-__all__ = ["Asker", "BookieConnection", "Operation", "Resolve", "Shared", "Watcher"]
-
-_log = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 
 _LATE_MAX: Final = 200_000
 """Requests given up and never answered; a bookie that leaves out so many answers is not worth keeping them."""
@@ -39,7 +36,7 @@ Resolve: TypeAlias = Callable[[str], Awaitable[tuple[str, int]]]
 
 
 class Watcher(Protocol):
-    """Who wants a bookie to be connected all the time (a writer)."""
+    """Listener that wants a bookie to be connected all the time (a writer)."""
 
     def on_connected(self, bookie_id: str) -> None:
         """Go on: the connection is up (again)."""
@@ -62,19 +59,19 @@ class _State(Enum):
 
 
 class Shared:
-    """What all connections of one client have in common.
+    """Objects that all connections of one client share.
 
     Attributes:
         resolve: Bookie id -> (host, port).
         rng: For the jitter of reconnects.
         settings: Limits and times.
         quarantine: Where failures are counted.
-        tls: Context of encrypted connections; None for plain ones.
+        tls: Contexts of encrypted connections; None for plain ones.
 
     """
 
     def __init__(
-        self, resolve: Resolve, rng: random.Random, settings: ClientSettings, tls: ssl.SSLContext | None = None
+        self, resolve: Resolve, rng: random.Random, settings: ClientSettings, tls: ClientContexts | None = None
     ) -> None:
         self.resolve = resolve
         self.rng = rng
@@ -91,7 +88,7 @@ class BookieConnection:
         self.protocol = protocol
         self.in_flight = InFlight(protocol)
         self.failure: str | None = None
-        """Why the last attempt or connection failed; None after a successful one."""
+        """Error of the last attempt or connection; None after a successful one."""
         self._shared = shared
         self._settings = shared.settings
         self._loop = asyncio.get_running_loop()
@@ -112,12 +109,12 @@ class BookieConnection:
 
     @property
     def is_connected(self) -> bool:
-        """Whether requests go out at once."""
+        """True if requests go out at once."""
         return self._state is _State.CONNECTED
 
     @property
     def is_suspect(self) -> bool:
-        """Whether the last thing seen of the bookie was a failure: ask another one first."""
+        """True if the last thing seen of the bookie was a failure: ask another one first."""
         return self.failure is not None
 
     def watch(self, watcher: Watcher) -> None:
@@ -248,7 +245,7 @@ class BookieConnection:
     def on_broken(self, channel: Channel, reason: str) -> None:
         """Give the connection up: what came is not the protocol."""
         if channel is self._channel:
-            _log.warning("bookie given up for a while", extra={"bookie_id": self.bookie_id, "reason": reason})
+            _LOGGER.warning("bookie given up for a while", extra={"bookie_id": self.bookie_id, "reason": reason})
             self._has_heard = False
             self._drop(reason, is_failure=True)
 
@@ -317,7 +314,7 @@ class BookieConnection:
                     protocol = self.protocol if self._shared.tls is None else PROTOCOLS["v3"]
                     await log_in(channel, self._settings.login, protocol)
                 if self._shared.tls is not None:
-                    await start_tls(channel, self._shared.tls, host, txn_id=0)
+                    await start_tls(channel, self._shared.tls.newest(), host, txn_id=0)
         except TimeoutError:
             reason: str | None = f"no {channel.awaited} within {self._settings.connect_timeout_s:g} s"
         except OSError as error:
@@ -360,7 +357,7 @@ class BookieConnection:
             channel.is_open = False
             channel.transport.abort()
             if not self._is_closed:
-                _log.info("bookie disconnected", extra={"bookie_id": self.bookie_id, "reason": reason})
+                _LOGGER.info("bookie disconnected", extra={"bookie_id": self.bookie_id, "reason": reason})
         if is_failure:
             self._shared.quarantine.fail(self.bookie_id, self._loop.time())
         if self._state is _State.CONNECTED:

@@ -8,8 +8,6 @@ from ledger.core.deferred_writer import DeferredLedgerWriter
 from ledger.wire.codes import WRITE_FLAG_DEFERRED_SYNC, Status
 from ledger.wire.packets import ForceRequest
 
-__all__ = ["DeferredWriteHandle"]
-
 
 class DeferredWriteHandle(WriteHandle):
     """The only writer of one ledger with deferred sync (`create(deferred_sync=True)`); else a `WriteHandle`.

@@ -20,11 +20,9 @@ from ledger.errors import (
     MetadataSessionLostError,
     MetadataUnavailableError,
 )
-from ledger.zk.ledgers import LedgerStore
+from ledger.zookeeper.ledgers import LedgerStore
 
-__all__ = ["EnsembleChanger"]
-
-_log = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 
 _HOLD_S: Final = 0.25
 """Confirmations wait this long for the metadata store; then they go on by the stricter rule."""
@@ -76,7 +74,7 @@ class EnsembleChanger:
             carry_out(core.on_change_dropped())
         elif not spares:
             message = "no bookie to take a failed one's place"
-            _log.warning(message, extra={"ledger_id": self.ledger_id, "failed": wanted, "reason": failure})
+            _LOGGER.warning(message, extra={"ledger_id": self.ledger_id, "failed": wanted, "reason": failure})
             carry_out(core.on_no_spare(failure, self._now()))
         else:
             await self._publish(core, carry_out, spares, wanted)
@@ -89,10 +87,10 @@ class EnsembleChanger:
                 return await self._choose(core)
             except _UNANSWERED as error:
                 attempt_count += 1
-                _log.warning("no list of bookies", extra={"ledger_id": self.ledger_id, "error": str(error)})
+                _LOGGER.warning("no list of bookies", extra={"ledger_id": self.ledger_id, "error": str(error)})
                 await self._pause(attempt_count)
             except LedgerError as error:
-                return {}, f"the metadata store does not say who is writable ({error})"
+                return {}, f"the metadata store does not say which bookies are writable ({error})"
         return {}, "the writer has ended"
 
     async def _choose(self, core: LedgerWriter) -> tuple[dict[int, str], str]:
@@ -149,10 +147,12 @@ class EnsembleChanger:
             try:
                 version = await self._ledgers.write(self.ledger_id, write.metadata, write.version)
             except BadVersionError as error:
-                _log.info("ensemble change lost its turn", extra={"ledger_id": self.ledger_id, "error": str(error)})
+                _LOGGER.info("ensemble change lost its turn", extra={"ledger_id": self.ledger_id, "error": str(error)})
             except _UNANSWERED as error:
                 carry_out(core.release())
-                _log.warning("ensemble change is unsettled", extra={"ledger_id": self.ledger_id, "error": str(error)})
+                _LOGGER.warning(
+                    "ensemble change is unsettled", extra={"ledger_id": self.ledger_id, "error": str(error)}
+                )
             else:
                 return change.on_written(write, version, core.last_stored)
             return await self._judge(change, core, carry_out)
@@ -180,7 +180,7 @@ class EnsembleChanger:
         now = self._now()
         for position in spares:
             self._left[core.bookies[position]] = (now, core.has_refused(position))
-        _log.warning(
+        _LOGGER.warning(
             "bookies replaced",
             extra={
                 "ledger_id": self.ledger_id,

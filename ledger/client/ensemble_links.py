@@ -7,10 +7,9 @@ import random
 from collections.abc import Callable, Sequence
 
 from ledger.client.add_runs import AddBatch
-from ledger.client.connection import Asker, Watcher
+from ledger.client.connection import Watcher
+from ledger.client.in_flight import Asker
 from ledger.client.pool import ConnectionPool
-
-__all__ = ["EnsembleLinks"]
 
 
 class EnsembleLinks:
@@ -51,11 +50,11 @@ class EnsembleLinks:
         return self._bookies.index(bookie_id) if bookie_id in self._bookies else None
 
     def is_live(self, position: int) -> bool:
-        """Whether the position gets entries at once."""
+        """Return whether the position gets entries at once."""
         return self._is_live[position]
 
     def is_connected(self, position: int) -> bool:
-        """Whether the connection is up, though the position may be paused."""
+        """Return whether the connection is up, even if the position is paused."""
         return self._connections[position].is_connected
 
     def set_live(self, position: int, *, is_live: bool) -> None:

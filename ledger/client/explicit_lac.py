@@ -17,9 +17,7 @@ from ledger.wire.digests import Digest
 from ledger.wire.entry import seal_lac
 from ledger.wire.packets import WriteLacRequest
 
-__all__ = ["ExplicitLac", "send_lac"]
-
-_log = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 
 
 async def send_lac(pool: ConnectionPool, request: WriteLacRequest, bookies: Sequence[str], ack_quorum: int) -> None:
@@ -99,4 +97,4 @@ class ExplicitLac:
             try:
                 await write()
             except LedgerError as error:
-                _log.info("explicit LAC not written", extra={"ledger_id": self._ledger_id, "error": str(error)})
+                _LOGGER.info("explicit LAC not written", extra={"ledger_id": self._ledger_id, "error": str(error)})

@@ -1,4 +1,4 @@
-"""What was asked on one connection and is not answered: adds by runs, other requests by key, long polls.
+"""Requests of one connection that are not answered: adds by runs, other requests by key, long polls.
 
 Answers are matched here and nowhere else. Requests with equal keys are answered in the order in which they were
 sent; the protocol sees to it that they are interchangeable (`ledger.wire.protocol`).
@@ -16,11 +16,9 @@ from ledger.wire.codes import Status
 from ledger.wire.packets import AddResponse, Response, UnsupportedResponse
 from ledger.wire.protocol import Key, WireProtocol
 
-__all__ = ["Asker", "InFlight", "Operation", "Tokens", "check_admitted", "joined"]
-
 
 class Asker(Protocol):
-    """Who sends requests; called on the event loop, with whole batches. `token` is what it gave with a request."""
+    """Sender of requests; called on the event loop, with whole batches. `token` is what it gave with a request."""
 
     def on_stored(self, bookie_id: str, tokens: Sequence[Any]) -> None:
         """Take the adds that were answered EOK."""
@@ -36,10 +34,10 @@ class Asker(Protocol):
 
 
 Operation: TypeAlias = tuple[Asker, Any]
-"""Who asked, and its token."""
+"""Sender of a request, and its token."""
 
 Tokens: TypeAlias = tuple[Asker, Sequence[Any]]
-"""Who asked, and the tokens of several requests."""
+"""Sender of several requests, and their tokens."""
 
 
 class InFlight:
@@ -97,7 +95,7 @@ class InFlight:
         count = self._late.pop(key, 0)
         if not count:
             check_admitted(response)
-            raise RemoteProtocolError(f"it answers what was not asked, or twice: {response!r:.200}")
+            raise RemoteProtocolError(f"its answer belongs to no request, or is a second one: {response!r:.200}")
         if count > 1:
             self._late[key] = count - 1
         return []

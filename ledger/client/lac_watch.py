@@ -1,4 +1,4 @@
-"""How far a ledger is confirmed, as bookies tell: asked at once, or by long polls that they hold until it moves."""
+"""LAC of a ledger as bookies report it: asked at once, or by long polls that they hold until it moves."""
 
 from __future__ import annotations
 
@@ -20,13 +20,11 @@ from ledger.wire.digests import Digest
 from ledger.wire.entry import unseal, unseal_lac
 from ledger.wire.packets import ReadLacRequest, ReadLacResponse, ReadRequest, ReadResponse, Response
 
-__all__ = ["LacInfo", "LacWatch"]
-
 _FAILED_PAUSE_S: Final = 0.2
 
 
 class LacInfo(msgspec.Struct, frozen=True, gc=False):
-    """How far a ledger is confirmed.
+    """Last confirmed entries of a ledger, as far as they are known.
 
     Attributes:
         last_add_confirmed: Highest id known to be confirmed, from wherever it is known. Never goes back.
@@ -40,7 +38,7 @@ class LacInfo(msgspec.Struct, frozen=True, gc=False):
 
 
 class LacWatch:
-    """What one read handle knows of its ledger's LAC, and its questions to bookies. Several tasks may wait.
+    """LAC of the ledger of one read handle, and its questions to bookies. Several tasks may wait.
 
     A bookie holds at most one long poll of it; an answer serves all who wait, also those who came later.
 

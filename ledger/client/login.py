@@ -12,8 +12,6 @@ from ledger.wire.packets import AuthRequest, AuthResponse
 from ledger.wire.protocol import WireProtocol
 from ledger.wire.sasl_digest import DISABLED_PLUGIN, PLUGIN, ClientLogin
 
-__all__ = ["log_in"]
-
 
 async def log_in(channel: Channel, login: LoginSettings, protocol: WireProtocol) -> None:
     """Log in; a bookie that demands none says so, and that is as good.

@@ -12,9 +12,7 @@ from ledger.client.pool import ConnectionPool
 from ledger.core.placement import BookieState, choose_ensemble, choose_replacement
 from ledger.wire.codes import INFO_FLAG_FREE_DISK, Status
 from ledger.wire.packets import InfoRequest, InfoResponse
-from ledger.zk.ledgers import LedgerStore
-
-__all__ = ["Placement"]
+from ledger.zookeeper.ledgers import LedgerStore
 
 _ANSWER_TIMEOUT_S: Final = 1.0
 """A bookie that does not say within this time how much room it has is not chosen to replace another."""

@@ -8,26 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
-from ledger.client.connection import Asker, BookieConnection, Operation, Resolve, Shared
+from ledger.client.connection import BookieConnection, Resolve, Shared
+from ledger.client.in_flight import Asker, Operation
 from ledger.client.settings import ClientSettings
-from ledger.tls import client_context
+from ledger.tls import ClientContexts
 from ledger.wire.add_batch import AddEncoder
 from ledger.wire.digests import Digest
 from ledger.wire.packets import Request
 from ledger.wire.protocol import PROTOCOLS, BatchEncoder, Key, WireProtocol
-
-__all__ = ["ConnectionPool", "Sweepable"]
-
-
-class Sweepable(Protocol):
-    """What looks for its own time-outs now and then."""
-
-    def sweep(self, now: float) -> None:
-        """Fail what is overdue at loop time `now`."""
-        ...
 
 
 class ConnectionPool:
@@ -47,19 +37,19 @@ class ConnectionPool:
 
     def __init__(self, resolve: Resolve, rng: random.Random, settings: ClientSettings | None = None) -> None:
         self.settings = settings or ClientSettings()
-        tls = None if self.settings.tls is None else client_context(self.settings.tls)
+        tls = None if self.settings.tls is None else ClientContexts(self.settings.tls)
         self._shared = Shared(resolve, rng, self.settings, tls)
         self._protocol = PROTOCOLS[self.settings.protocol]
         # (bookie, protocol) -> connection
         self._connections: dict[tuple[str, str], BookieConnection] = {}
-        self._sweeps: list[Sweepable] = []
+        self._sweeps: list[Callable[[float], None]] = []
         self._next_txn = 1
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
 
     @property
     def reads_batches(self) -> bool:
-        """Whether bookies can be asked for many entries at once (`BatchReadRequest`)."""
+        """True if bookies can be asked for many entries at once (`BatchReadRequest`)."""
         return self._protocol is PROTOCOLS["v2"]
 
     def get(self, bookie_id: str, write_flags: int = 0) -> BookieConnection:
@@ -128,11 +118,11 @@ class ConnectionPool:
         data, key = protocol.encode(request)
         self._connection(bookie_id, protocol).poll(data, key, operation, timeout_s)
 
-    def add_sweep(self, sweep: Sweepable) -> None:
-        """Have `sweep.sweep(now)` called every `settings.sweep_interval_s` until it is removed."""
+    def add_sweep(self, sweep: Callable[[float], None]) -> None:
+        """Have `sweep(now)` called every `settings.sweep_interval_s` until it is removed."""
         self._sweeps.append(sweep)
 
-    def remove_sweep(self, sweep: Sweepable) -> None:
+    def remove_sweep(self, sweep: Callable[[float], None]) -> None:
         """Undo `add_sweep`."""
         if sweep in self._sweeps:
             self._sweeps.remove(sweep)
@@ -162,5 +152,5 @@ class ConnectionPool:
             connection.sweep()
         now = asyncio.get_running_loop().time()
         for sweep in list(self._sweeps):
-            sweep.sweep(now)
+            sweep(now)
         self._plan_sweep()

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["Quarantine"]
-
 _STRIKES_MAX: Final = 3
 """Answers that say "my disk fails", or none at all, of a bookie that is connected: so many put it into quarantine."""
 
 
 class Quarantine:
-    """Who is suspected, and until when. Times are loop time.
+    """Suspected bookies, each with the end of its suspicion. Times are loop time.
 
     Args:
         quarantine_s: How long a bookie stays suspected after its last failure, and how long a strike counts.

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from ledger.errors import UsageError
 
-__all__ = ["read_racks"]
-
 
 def read_racks(path: str | Path) -> dict[str, str]:
     """Return bookie id or host -> rack.

@@ -23,12 +23,10 @@ from ledger.wire.digests import Digest
 from ledger.wire.entry import unseal, unseal_block, unseal_run
 from ledger.wire.packets import BatchReadRequest, BatchReadResponse, ReadResponse, Response
 
-__all__ = ["EntrySource"]
-
-_log = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 
 _BATCH_BYTES: Final = 1024 * 1024
-"""What one batch read asks for: enough to hide the round trip, little enough to spread a window over the bookies."""
+"""Size of one batch read: enough to hide the round trip, little enough to spread a window over the bookies."""
 
 
 _T = TypeVar("_T")
@@ -54,7 +52,7 @@ class _Batch(msgspec.Struct, frozen=True, gc=False):
 
 
 class EntrySource:
-    """Where one ledger's entries are read from. Several tasks may read at the same time.
+    """Source of one ledger's entries. Several tasks may read at the same time.
 
     Attributes:
         digest_failures: Bookie -> how many of its answers failed the digest.
@@ -215,7 +213,7 @@ class EntrySource:
         self.digest_failures[bookie_id] = count + 1
         self._pool.strike(bookie_id)
         if count == 0:
-            _log.warning(
+            _LOGGER.warning(
                 "bookie sends damaged entries: check its disks; other replicas are read instead",
                 extra={"bookie_id": bookie_id, "ledger_id": self._ledger_id, "error": str(error)},
             )

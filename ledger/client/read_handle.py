@@ -15,9 +15,7 @@ from ledger.core.entry_block import EntryBlock
 from ledger.core.metadata import LedgerMetadata
 from ledger.errors import DigestError, MetadataError, NoSuchEntryError, QuorumLostError, UsageError
 from ledger.wire.digests import Digest
-from ledger.zk.ledgers import LedgerStore
-
-__all__ = ["LacInfo", "ReadHandle"]
+from ledger.zookeeper.ledgers import LedgerStore
 
 _ALL_FAILED_PAUSE_S: Final = 0.2
 _T = TypeVar("_T")
@@ -57,7 +55,7 @@ class ReadHandle:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the ledger's end is final, as far as `metadata` tells."""
+        """True if the ledger's end is final, as far as `metadata` tells."""
         return self.metadata.is_closed
 
     @property
@@ -67,7 +65,7 @@ class ReadHandle:
 
     @property
     def digest_failures(self) -> dict[str, int]:
-        """How many answers of each bookie failed the digest; other replicas were read instead."""
+        """Number of answers that failed the digest, by bookie; other replicas were read instead."""
         return dict(self._source.digest_failures)
 
     async def read(self, first: int, last: int) -> list[Entry]:

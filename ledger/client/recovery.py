@@ -40,11 +40,9 @@ from ledger.wire.codes import PRIORITY_RECOVERY
 from ledger.wire.digests import Digest, master_key
 from ledger.wire.entry import seal
 from ledger.wire.packets import AddRequest, ReadRequest, Request
-from ledger.zk.ledgers import LedgerStore
+from ledger.zookeeper.ledgers import LedgerStore
 
-__all__ = ["LedgerCloser", "check_password"]
-
-_log = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 
 _ATTEMPTS_MAX: Final = 5
 _ATTEMPT_DELAY_S: Final = 0.2
@@ -53,14 +51,14 @@ _UNSETTLED: Final = (BadVersionError, MetadataUnavailableError, MetadataSessionL
 """After these a write was refused or may have been applied: read again and compare."""
 
 
-def check_password(ledger_id: int, metadata: LedgerMetadata, password: bytes) -> None:
-    """Refuse a wrong password before anything is sent to a bookie.
+def check_password(ledger_id: int, metadata: LedgerMetadata, password: bytes | None) -> None:
+    """Refuse a wrong password before anything is sent to a bookie; None is taken for the one that the metadata hold.
 
     Raises:
         WrongPasswordError: It is not the ledger's.
 
     """
-    if metadata.password != password:
+    if password is not None and metadata.password != password:
         raise WrongPasswordError(
             f"the password given for ledger {ledger_id} is not the one it was created with; nothing was changed",
             ledger_id=ledger_id,
@@ -92,7 +90,7 @@ class LedgerCloser:
             try:
                 await self._ledgers.write(ledger_id, closed, version)
             except _UNSETTLED as error:
-                _log.info("close is unsettled", extra={"ledger_id": ledger_id, "error": str(error)})
+                _LOGGER.info("close is unsettled", extra={"ledger_id": ledger_id, "error": str(error)})
             else:
                 return closed
             base, version = await self._ledgers.read(ledger_id, sync=True)
@@ -156,7 +154,7 @@ class LedgerCloser:
             try:
                 await self._ledgers.write(ledger_id, closed, version)
             except _UNSETTLED as error:
-                _log.info("close after recovery is unsettled", extra={"ledger_id": ledger_id, "error": str(error)})
+                _LOGGER.info("close after recovery is unsettled", extra={"ledger_id": ledger_id, "error": str(error)})
             else:
                 return closed
             current, version = await self._ledgers.read(ledger_id, sync=True)

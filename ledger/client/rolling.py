@@ -13,13 +13,11 @@ import msgspec
 from ledger.client.write_handle import WriteHandle
 from ledger.errors import LedgerError, QuorumLostError
 
-__all__ = ["LedgerRun", "RollingAppender"]
-
 CreateLedger: TypeAlias = Callable[[], Awaitable[WriteHandle]]
 
 
 class LedgerRun(msgspec.Struct, frozen=True):
-    """What one ledger took.
+    """Entries that one ledger took.
 
     Attributes:
         first_entry_id: 0, or -1 if it took nothing.
@@ -72,7 +70,7 @@ class RollingAppender:
 
     @property
     def _is_ended(self) -> bool:
-        """Whether the present ledger is among the runs already."""
+        """True if the present ledger is among the runs already."""
         return bool(self._runs) and self._runs[-1].ledger_id == self._handle.ledger_id
 
     async def append(self, payloads: Sequence[bytes]) -> None:

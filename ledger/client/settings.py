@@ -1,4 +1,4 @@
-"""What a client of the ledger may be told; the defaults suit a local network."""
+"""Settings of a client of the ledger; the defaults suit a local network."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import msgspec
 from ledger.core.placement import PlacementPolicy
 from ledger.login import LoginSettings, read_login
 from ledger.tls import TlsSettings
-
-__all__ = ["ClientSettings"]
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

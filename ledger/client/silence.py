@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol, Self
 
-__all__ = ["SilenceTimer", "Wakeable"]
-
 
 class Wakeable(Protocol):
-    """Where somebody waits for answers."""
+    """Queue on which somebody waits for answers."""
 
     def wake(self) -> None:
         """Have the wait end, with nothing if nothing has come."""
@@ -45,7 +43,7 @@ class SilenceTimer:
             self._timer = self._loop.call_later(self._interval_s, self._tick)
 
     def take(self) -> bool:
-        """Whether the interval has passed since this was last asked."""
+        """Return whether the interval has passed since the last call that returned True."""
         is_over, self._is_over = self._is_over, False
         return is_over
 

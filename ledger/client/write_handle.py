@@ -3,35 +3,39 @@
 All that is appended during one turn of the loop is sealed in one loop and leaves in one write per bookie.
 """
 
+# Longer than 400 lines: what callers append, what bookies answer and what the core decides meet in one handle.
+
 from __future__ import annotations
 
 import asyncio
 import random
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
-from ledger.client import append_futures
 from ledger.client.add_sender import AddSender
 from ledger.client.ensemble_changer import EnsembleChanger
 from ledger.client.ensemble_links import EnsembleLinks
 from ledger.client.explicit_lac import ExplicitLac
 from ledger.client.pool import ConnectionPool
-from ledger.client.refusals import judge_refusals
 from ledger.core import writer_effects
 from ledger.core.metadata import LedgerMetadata
 from ledger.core.writer import LedgerWriter
 from ledger.core.writer_effects import Effect
-from ledger.errors import LedgerError
+from ledger.errors import FencedError, LedgerError, UsageError, WrongPasswordError
 from ledger.wire.codes import Status
 from ledger.wire.digests import Digest, master_key
+from ledger.wire.entry import check_payload
 from ledger.wire.packets import Response
-
-__all__ = ["CloseLedger", "WriteHandle"]
 
 CloseLedger = Callable[[LedgerMetadata, int, int], Awaitable[LedgerMetadata]]
 """(metadata, last entry, length) -> the CLOSED metadata; given by the client."""
+
+_PAYLOAD_TYPES: Final = frozenset({bytes})
+_OVERRUN: Final = 4
+"""Appends beyond this many times `in_flight_bytes_max` are refused: the caller never waits for `drain`."""
 
 
 class WriteHandle:
@@ -94,7 +98,7 @@ class WriteHandle:
         self._lac = ExplicitLac(pool, ledger_id, digest, key, metadata.quorum.ack_quorum)
         if pool.settings.explicit_lac_interval_s is not None:
             self._lac.start(pool.settings.explicit_lac_interval_s, self.write_lac)
-        pool.add_sweep(self)
+        pool.add_sweep(self.sweep)
 
     @property
     def last_add_confirmed(self) -> int:
@@ -108,7 +112,7 @@ class WriteHandle:
 
     @property
     def failure(self) -> LedgerError | None:
-        """Why the handle is frozen; None while it is not."""
+        """Error that froze the handle; None while it is not frozen."""
         return self._core.failure
 
     @property
@@ -137,8 +141,7 @@ class WriteHandle:
             UsageError: There are none, or far more is in flight than `in_flight_bytes_max`: `await drain()`.
 
         """
-        append_futures.check_payloads(payloads, self.ledger_id)
-        append_futures.check_room(self.in_flight_bytes, self._pool.settings.in_flight_bytes_max, self.ledger_id)
+        self._check(payloads)
         return self._enqueue(payloads)
 
     async def drain(self) -> None:
@@ -179,7 +182,7 @@ class WriteHandle:
             raise self._core.failure
         if self._core.last_confirmable > self._core.last_stored:
             waiter: asyncio.Future[int] = self._loop.create_future()
-            append_futures.insert_append(self._futures, self._core.last_confirmable, waiter)
+            self._insert(self._core.last_confirmable, waiter)
             await waiter
 
     async def force(self) -> int:
@@ -206,8 +209,10 @@ class WriteHandle:
             QuorumLostError: It had to be recovered and too few bookies answer. Call it again.
 
         """
-        if self._closing is None or (self._closing.done() and append_futures.has_failed(self._closing)):
+        if self._closing is None or (self._closing.done() and _has_failed(self._closing)):
             self._closing = self._loop.create_task(self._close())
+            # Its error is no news if whoever waited for it was cancelled.
+            self._closing.add_done_callback(_has_failed)
         return await asyncio.shield(self._closing)
 
     def abandon(self) -> None:
@@ -240,7 +245,7 @@ class WriteHandle:
         position = self._links.position(bookie_id)
         if position is None:
             return
-        status, error = judge_refusals(self.ledger_id, bookie_id, responses)
+        status, error = _judge_refusals(self.ledger_id, bookie_id, responses)
         if error is not None:
             self._carry_out(self._core.freeze(error))
         elif self._links.pause(position, self._restore) and status != Status.ETOOMANYREQUESTS:
@@ -292,16 +297,39 @@ class WriteHandle:
 
     # --- carrying out
 
+    def _check(self, payloads: Sequence[bytes]) -> None:
+        """Refuse, before anything is changed, what cannot be appended, and more from a caller who never waits.
+
+        Raises:
+            EntryTooLargeError: A payload does not fit an entry.
+            UsageError: There are none, one is not bytes, or far more is in flight than the settings allow.
+
+        """
+        if not payloads:
+            raise UsageError("append_many needs at least one payload", ledger_id=self.ledger_id)
+        is_one = len(payloads) == 1  # nearly always, and then a third of the time
+        if type(payloads[0]) is not bytes or not (is_one or set(map(type, payloads)) <= _PAYLOAD_TYPES):
+            raise UsageError(f"ledger {self.ledger_id}: a payload must be bytes", ledger_id=self.ledger_id)
+        check_payload(payloads[0] if is_one else max(payloads, key=len), self.ledger_id)
+        in_flight_bytes, limit = self.in_flight_bytes, _OVERRUN * self._pool.settings.in_flight_bytes_max
+        if in_flight_bytes > limit:
+            raise UsageError(
+                f"{in_flight_bytes} bytes of ledger {self.ledger_id} are in flight, over {limit}: wait with "
+                "`await handle.drain()` between appends",
+                ledger_id=self.ledger_id,
+            )
+
     def _enqueue(self, payloads: Sequence[bytes]) -> asyncio.Future[int]:
         """Take checked payloads; they get their ids, and leave, at the end of this turn of the loop."""
         future: asyncio.Future[int] = self._loop.create_future()
         if self._core.failure is not None:
-            append_futures.fail_append(future, self._core.failure)
+            _fail_append(future, self._core.failure)
             return future
         self._queue.append((payloads, future))
         self._queued_bytes += sum(map(len, payloads))
         if not self._pump_planned:
             self._pump_planned = True
+            # Appends of one turn of the loop leave together: one write to each bookie, not one per append.
             self._loop.call_soon(self._pump)
         return future
 
@@ -312,7 +340,7 @@ class WriteHandle:
         self._queued_bytes = 0
         if self._core.failure is not None:
             for _, future in queue:
-                append_futures.fail_append(future, self._core.failure)
+                _fail_append(future, self._core.failure)
         elif queue:
             was_waiting = self._core.is_waiting
             self._push(queue)
@@ -326,11 +354,20 @@ class WriteHandle:
         for batch, future in queue:
             last += len(batch)
             self._futures.append((last, future))
+        # The futures are there by now: an effect may fail them at once.
         for effect in self._core.append(sizes):
             if isinstance(effect, writer_effects.SendEntries):
                 self._sender.send(effect, payloads)
             else:
                 self._carry_out([effect])
+
+    def _insert(self, last_entry_id: int, future: asyncio.Future[int]) -> None:
+        """Put a future among the others, which are in the order of their entries; most belong to the end."""
+        futures = self._futures
+        if not futures or futures[-1][0] <= last_entry_id:
+            futures.append((last_entry_id, future))
+        else:
+            futures.insert(bisect_right(futures, last_entry_id, key=_entry_of), (last_entry_id, future))
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
@@ -349,9 +386,13 @@ class WriteHandle:
     def _confirm(self, last_entry_id: int) -> None:
         self._progress_at = self._loop.time()
         self._sender.trim(self._core.stored_length, self._core.keep_from, last_entry_id)
-        append_futures.confirm_appends(self._futures, last_entry_id)
+        futures = self._futures
+        while futures and futures[0][0] <= last_entry_id:
+            entry_id, future = futures.popleft()
+            if not future.done():
+                future.set_result(entry_id)
         if self._drains and self.in_flight_bytes <= self._pool.settings.in_flight_bytes_max:
-            append_futures.wake_all(self._drains)
+            self._wake_drains()
 
     def _fail_pending(self, error: LedgerError) -> None:
         futures = [future for _, future in self._futures] + [future for _, future in self._queue]
@@ -362,8 +403,15 @@ class WriteHandle:
         self._sender.clear()
         self._detach()
         for future in futures:
-            append_futures.fail_append(future, error)
-        append_futures.wake_all(self._drains)
+            _fail_append(future, error)
+        self._wake_drains()
+
+    def _wake_drains(self) -> None:
+        """Wake those that wait for room: who has to wait on adds itself again."""
+        woken, self._drains = self._drains, []
+        for waiter in woken:
+            if not waiter.done():
+                waiter.set_result(None)
 
     def _fail_position(self, position: int, reason: str, *, is_refusal: bool = False) -> None:
         self._carry_out(self._core.on_position_failed(position, reason, self._loop.time(), is_refusal=is_refusal))
@@ -393,8 +441,42 @@ class WriteHandle:
 
     def _detach(self) -> None:
         self._links.detach()
-        self._pool.remove_sweep(self)
+        self._pool.remove_sweep(self.sweep)
         self._lac.stop()
         self._on_over(self)
         if self._changing is not None and self._changing is not asyncio.current_task():
             self._changing.cancel()
+
+
+def _entry_of(append: tuple[int, asyncio.Future[int]]) -> int:
+    return append[0]
+
+
+def _fail_append(future: asyncio.Future[int], error: LedgerError) -> None:
+    if not future.done():
+        future.set_exception(error)
+        future.exception()  # the handle keeps the failure: a future that nobody awaits is no news
+
+
+def _has_failed(task: asyncio.Task[int]) -> bool:
+    """Return whether a finished task failed. Its error counts as told from then on."""
+    return task.cancelled() or task.exception() is not None
+
+
+def _judge_refusals(
+    ledger_id: int, bookie_id: str, responses: Sequence[tuple[Any, Response]]
+) -> tuple[Status, LedgerError | None]:
+    """Return the status that counts most among one wake-up's refusals, and the error if it ends the writer."""
+    status = responses[0][1].status
+    for _, response in responses:
+        if response.status in (Status.EFENCED, Status.EUA):
+            status = response.status
+    what = f"ledger {ledger_id}: {bookie_id} answers {status.name}"
+    if status == Status.EFENCED:
+        message = f"{what}: another client recovers the ledger; stop writing, close it to learn its end"
+        return status, FencedError(message, ledger_id=ledger_id)
+    if status == Status.EUA:
+        return status, WrongPasswordError(
+            f"{what}: the password is not the ledger's, or the bookie demands TLS or a log-in", ledger_id=ledger_id
+        )
+    return status, None

@@ -1,4 +1,4 @@
-"""Which ensemble positions have stored which entries, for the entries that are not confirmed yet.
+"""Ack window of a writer: for each unconfirmed entry, the ensemble positions that have stored it.
 
 confirmed   on an ack quorum, and so is everything before it  -> id <= `confirmed`
 pending     pushed, not confirmed                             -> `confirmed` < id <= `pushed`
@@ -10,8 +10,6 @@ from collections.abc import Iterable
 from typing import Final
 
 from ledger.core.quorum import QuorumConfig, write_set
-
-__all__ = ["AckWindow"]
 
 _COMPACT_AT: Final = 4096  # confirmed entries kept at the front of the list before they are cut off
 
@@ -111,7 +109,6 @@ class AckWindow:
         return None
 
     def validate(self) -> None:
-        """Check the invariants."""
         assert self._base + self._head == self.confirmed + 1
         assert 0 <= self._head <= len(self._masks)
         if self.pending_count and not self.is_held:
@@ -130,6 +127,7 @@ class AckWindow:
             return False
         self._head = head
         self.confirmed = self._base + head - 1
+        # Cutting moves the rest of the list: done rarely, it costs next to nothing per entry.
         if head >= _COMPACT_AT:
             del masks[:head]
             self._base += head

@@ -21,10 +21,8 @@ from ledger.core.writer import LedgerWriter
 from ledger.core.writer_effects import ConfirmEntries, Effect, SendEntries
 from ledger.errors import UsageError
 
-__all__ = ["AHEAD_MAX", "AdvLedgerWriter"]
-
 AHEAD_MAX: Final = 65_536
-"""How far an id may be above the last one confirmed: what waits for a gap to be filled is held in memory."""
+"""Distance that an id may be above the last confirmed one: entries behind a gap are held in memory."""
 
 
 class AdvLedgerWriter(LedgerWriter):
@@ -43,7 +41,7 @@ class AdvLedgerWriter(LedgerWriter):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the bookies owe an answer to the oldest pending entry; not if that is for the application to give."""
+        """True if the bookies owe an answer to the oldest pending entry; False if the application must give one."""
         return super().is_waiting and self._window.confirmed + 1 not in self._gaps
 
     @property

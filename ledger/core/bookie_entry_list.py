@@ -1,4 +1,4 @@
-"""Which entries a bookie holds of a ledger, packed as BookKeeper packs it.
+"""List of a bookie's entries of a ledger, packed as BookKeeper packs it.
 
 A 64-byte header (int version 0, int group count, zeros), then groups of 24 bytes: start of the first run (8),
 start of the last run (8), run length (4), distance between the starts of two runs (4; 0 for a single run).
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-
-__all__ = ["pack_entry_ids"]
 
 _HEADER_BYTES = 64
 _GROUP = struct.Struct(">qqii")

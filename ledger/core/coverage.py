@@ -1,4 +1,4 @@
-"""When enough bookies have answered that nothing confirmed, and nothing still confirmable, can hide from them."""
+"""Coverage of an ensemble: enough bookies have answered that no confirmed or confirmable entry stays unseen."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from collections.abc import Collection, Sequence
 
 from ledger.core.quorum import QuorumConfig, write_set
 
-__all__ = ["is_covered"]
-
 
 def is_covered(ensemble: Sequence[str], heard: Collection[str], quorum: QuorumConfig) -> bool:
-    """Whether no write set of the ensemble has an ack quorum of bookies that were not heard.
+    """Return whether the bookies that were not heard hold an ack quorum in no write set of the ensemble.
 
     With a write quorum as large as the ensemble these are E - AQ + 1 answers.
 

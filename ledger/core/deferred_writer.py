@@ -21,8 +21,6 @@ from ledger.core.writer import LedgerWriter
 from ledger.core.writer_effects import Effect
 from ledger.errors import QuorumLostError
 
-__all__ = ["DeferredLedgerWriter"]
-
 
 class DeferredLedgerWriter(LedgerWriter):
     """State of one open ledger with deferred sync."""
@@ -62,7 +60,6 @@ class DeferredLedgerWriter(LedgerWriter):
         return self._end_if_at_risk(position, reason) if self.failure is None else []
 
     def validate(self) -> None:
-        """Check the invariants."""
         assert self.change_after_s is None
         super().validate()
 

@@ -46,8 +46,6 @@ import msgspec
 from ledger.core.metadata import LedgerMetadata, LedgerState, Segment
 from ledger.errors import FencedError, LedgerError
 
-__all__ = ["ChangeFailed", "ChangeSettled", "EnsembleChange", "Verdict", "WriteMetadata"]
-
 
 class WriteMetadata(msgspec.Struct, frozen=True):
     """Compare-and-set these metadata on this version."""

@@ -1,4 +1,4 @@
-"""How the bookies of an ensemble are, as their writer sees it: who fails, since when, and what each may lack.
+"""Health of an ensemble's bookies as their writer sees it: who fails, since when, and what each may lack.
 
 Nothing here decides an acknowledgement; it decides who is sent what again, and who gives its place to another.
 
@@ -18,14 +18,12 @@ import msgspec
 from ledger.core.metadata import NO_ENTRY
 from ledger.core.quorum import QuorumConfig, write_set
 
-__all__ = ["EnsembleHealth"]
-
 _MISSED_MAX: Final = 65_536
 """Confirmed entries that a bookie is sent again at most."""
 
 
 class _Doubt(msgspec.Struct):
-    """Why a position may have to be given to another bookie, unless it stores an entry first."""
+    """Doubt about a position: its place goes to another bookie unless it stores an entry first."""
 
     since_s: float
     pushed: int  # the highest entry then: a bookie that misses nothing may stay away
@@ -53,7 +51,7 @@ class EnsembleHealth:
 
     @property
     def has_doubts(self) -> bool:
-        """Whether a position is not well."""
+        """True if a position is not well."""
         return bool(self._doubts)
 
     @property
@@ -113,7 +111,7 @@ class EnsembleHealth:
         self._unkept.update(self.failed)
 
     def has_refused(self, position: int | None = None) -> bool:
-        """Whether the position's bookie (without one: any) answered and did not take an entry."""
+        """Return whether the position's bookie (without one: any) answered and did not take an entry."""
         if position is None:
             return any(doubt.is_final for doubt in self._doubts.values())
         doubt = self._doubts.get(position)
@@ -135,6 +133,5 @@ class EnsembleHealth:
         }
 
     def validate(self) -> None:
-        """Check the invariants."""
         assert self.failed.keys() <= self._doubts.keys()
         assert all(position < self._quorum.ensemble_size for position in self._doubts)

@@ -7,8 +7,6 @@ from typing import TypeAlias
 
 import msgspec
 
-__all__ = ["Answer", "Entry", "Miss", "MissKind"]
-
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """One entry whose digest has been checked.
@@ -28,7 +26,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class MissKind(Enum):
-    """Why a bookie did not give an entry. Only ABSENT is a no; everything else is "unknown"."""
+    """Reasons why a bookie did not give an entry. Only ABSENT is a no; everything else is "unknown"."""
 
     ABSENT = "absent"  # no such entry, or no such ledger: the bookie is certain
     CORRUPT = "corrupt"  # it sent bytes that fail the digest: it has, or had, something

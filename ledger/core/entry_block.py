@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from ledger.core.entry import Entry
 
-__all__ = ["EntryBlock"]
-
 
 class EntryBlock:
     """Consecutive entries of one ledger whose digests have been checked.
@@ -45,7 +43,6 @@ class EntryBlock:
 
     @property
     def payload_bytes(self) -> int:
-        """Size of all payloads."""
         return sum(map(len, self.payloads))
 
     def head(self, count: int) -> EntryBlock:

@@ -1,4 +1,4 @@
-"""What the metadata store knows of one ledger: values only, the formats are in `ledger.wire`."""
+"""Metadata of one ledger as values; the formats are in `ledger.wire`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from enum import IntEnum
 import msgspec
 
 from ledger.core.quorum import QuorumConfig
-
-__all__ = ["NO_ENTRY", "DigestType", "LedgerMetadata", "LedgerState", "Segment"]
 
 NO_ENTRY = -1
 """The entry id before the first: last entry of an empty ledger, LAC before anything is confirmed."""
@@ -23,7 +21,7 @@ class LedgerState(IntEnum):
 
 
 class DigestType(IntEnum):
-    """How entries are protected; the numbers are those of the metadata format."""
+    """Protection of entries; the numbers are those of the metadata format."""
 
     CRC32 = 1
     HMAC = 2
@@ -76,7 +74,7 @@ class LedgerMetadata(msgspec.Struct, frozen=True):
 
     @property
     def is_closed(self) -> bool:
-        """Whether the last entry is final."""
+        """True if the last entry is final."""
         return self.state == LedgerState.CLOSED
 
     def ensemble_at(self, entry_id: int) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Which bookies a ledger is written to: for a new ensemble, and for the place of one that failed.
+"""Choice of the bookies of a ledger: for a new ensemble, and for the place of one that failed.
 
 Three policies, all random, so that load spreads and a bad choice is not made twice:
 
@@ -25,8 +25,6 @@ import msgspec
 
 from ledger.errors import NotEnoughBookiesError
 
-__all__ = ["BookieState", "PlacementPolicy", "Randomness", "choose_ensemble", "choose_replacement"]
-
 PlacementPolicy: TypeAlias = Literal["random", "free-space", "rack"]
 
 _WEIGHT_MULTIPLE_MAX: Final = 3
@@ -34,7 +32,7 @@ _WEIGHT_MULTIPLE_MAX: Final = 3
 
 
 class Randomness(Protocol):
-    """What the choice needs of `random.Random`."""
+    """Part of `random.Random` that the choice needs."""
 
     def random(self) -> float:
         """Return a number in [0, 1)."""
@@ -42,7 +40,7 @@ class Randomness(Protocol):
 
 
 class BookieState(msgspec.Struct, frozen=True):
-    """What is known of a writable bookie when an ensemble is chosen.
+    """State of a writable bookie at the time an ensemble is chosen.
 
     Attributes:
         bookie_id: The bookie.

@@ -1,12 +1,10 @@
-"""Where an entry lives and when it counts as stored. Pure arithmetic; no IO, no clock."""
+"""Arithmetic of quorums: the bookies of an entry, and when it counts as stored. No IO, no clock."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from ledger.errors import UsageError
-
-__all__ = ["QuorumConfig", "write_set"]
 
 
 @dataclass(frozen=True, slots=True)

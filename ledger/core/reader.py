@@ -28,8 +28,6 @@ from ledger.core.metadata import LedgerMetadata
 from ledger.core.quorum import write_set
 from ledger.errors import DigestError, LedgerError, NoSuchEntryError, QuorumLostError, WrongPasswordError
 
-__all__ = ["RangeReader", "ReadEntry", "ReadRun", "read_failure", "replicas_of"]
-
 _WINDOW_ENTRIES_MIN: Final = 16
 _WINDOW_ENTRIES_MAX: Final = 8192
 _WINDOW_ENTRIES_FIRST: Final = 64
@@ -138,7 +136,7 @@ class RangeReader:
 
     @property
     def is_done(self) -> bool:
-        """Whether all entries were taken, or all before the one that cannot be had."""
+        """True if all entries were taken, or all before the one that cannot be had."""
         return self.next_entry_id > self._last
 
     @property
@@ -275,7 +273,6 @@ class RangeReader:
         return blocks
 
     def validate(self) -> None:
-        """Check the invariants."""
         spans = [(run.first, run.count) for run in self._runs.values()]
         spans += [(first, len(entries)) for first, entries in self._ready.items()]
         expected = self.next_entry_id

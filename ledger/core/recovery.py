@@ -41,17 +41,6 @@ from ledger.core.quorum import write_set
 from ledger.core.reader import read_failure, replicas_of
 from ledger.errors import LedgerError, QuorumLostError, WrongPasswordError
 
-__all__ = [
-    "CloseLedger",
-    "Effect",
-    "FailRecovery",
-    "FenceRead",
-    "Recovery",
-    "ReplaceBookie",
-    "WriteBack",
-    "closed_metadata",
-]
-
 READ_AHEAD_ENTRIES: Final = 64
 """Entries that are read or written back at a time at first; every entry restored lets one more in."""
 READ_AHEAD_ENTRIES_MAX: Final = 4096
@@ -144,7 +133,7 @@ class Recovery:
 
     @property
     def is_over(self) -> bool:
-        """Whether `CloseLedger` or `FailRecovery` has been returned."""
+        """True if `CloseLedger` or `FailRecovery` has been returned."""
         return self._phase is _Phase.OVER
 
     def start(self) -> list[Effect]:
@@ -152,7 +141,7 @@ class Recovery:
         return [FenceRead(bookie_id, NO_ENTRY) for bookie_id in self._segments[-1].bookies]
 
     def wants(self, entry_id: int) -> bool:
-        """Whether an answer about the entry can still matter; if not, nobody needs to check its digest."""
+        """Return whether an answer about the entry can still matter; if not, nobody needs to check its digest."""
         return not self.is_over and entry_id in self._reads
 
     def on_answers(self, answers: Iterable[tuple[str, int, Answer]]) -> list[Effect]:
@@ -216,7 +205,6 @@ class Recovery:
         return effects + self._advance()
 
     def validate(self) -> None:
-        """Check the invariants."""
         if self._phase is _Phase.FENCING:
             return
         self._window.validate()

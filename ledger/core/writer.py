@@ -38,17 +38,6 @@ from ledger.core.writer_effects import (
 )
 from ledger.errors import LedgerClosedError, LedgerError, QuorumLostError
 
-__all__ = [
-    "ChangeEnsemble",
-    "ConfirmEntries",
-    "Effect",
-    "FailPending",
-    "LedgerWriter",
-    "ResendEntries",
-    "SendEntries",
-    "UseEnsemble",
-]
-
 _SPARE_RETRY_S: Final = 5.0
 """Pause before another look for a spare bookie, while the quorum holds without one."""
 
@@ -139,13 +128,8 @@ class LedgerWriter:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the bookies owe an answer to the oldest pending entry."""
+        """True if the bookies owe an answer to the oldest pending entry."""
         return self._window.pending_count > 0
-
-    @property
-    def is_changing(self) -> bool:
-        """Whether a change of ensemble is under way."""
-        return self._change is not None
 
     # --- entries
 
@@ -239,7 +223,7 @@ class LedgerWriter:
         return self._health.reasons(due)
 
     def has_refused(self, position: int) -> bool:
-        """Whether the position's bookie answered and did not take an entry."""
+        """Return whether the position's bookie answered and did not take an entry."""
         return self._health.has_refused(position)
 
     def hold(self, positions: Iterable[int]) -> int:

@@ -1,4 +1,4 @@
-"""What `ledger.core.writer` asks its shell to do."""
+"""Effects that `ledger.core.writer` asks its shell to carry out."""
 
 from __future__ import annotations
 
@@ -7,16 +7,6 @@ from typing import TypeAlias
 import msgspec
 
 from ledger.errors import LedgerError
-
-__all__ = [
-    "ChangeEnsemble",
-    "ConfirmEntries",
-    "Effect",
-    "FailPending",
-    "ResendEntries",
-    "SendEntries",
-    "UseEnsemble",
-]
 
 
 class SendEntries(msgspec.Struct, frozen=True):

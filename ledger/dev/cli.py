@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, NoReturn
@@ -13,15 +12,13 @@ from typing import Annotated, NoReturn
 import msgspec
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from ledger.dev.cluster import DevCluster
-from ledger.dev.errors import ClusterBusyError, ClusterError
 from ledger.dev.state import ServerState
+from ledger.dev.supervisor import Supervisor
 
-__all__ = ["down", "ps", "up"]
-
-_POLL_S = 0.2
 _ZOOKEEPER_DEFAULT = "127.0.0.1:2181"  # Where every client looks if nothing else is said.
 
 _DataDir = Annotated[
@@ -52,6 +49,8 @@ def up(
     """Start ZooKeeper and bookies on this machine; ctrl-C ends them, the data stay.
 
     The same data directory brings the same ports and the same data back. If some servers died, it starts those.
+    Servers that end on their own are started again: by this program while it runs, with --detach by a small process
+    that stays until `rsm down`. If that one died, `rsm up` takes over.
 
     Examples:
         rsm up
@@ -69,11 +68,13 @@ def up(
         on_progress=lambda words: None if json else console.print(f"[dim]{words} …[/dim]", highlight=False),
     )
     signal.signal(signal.SIGTERM, _interrupt)
-    cluster.start()
+    cluster.start(may_run=True)
+    cluster.make_log_key()
     try:
-        _announce(cluster, data_dir, json=json, detach=detach)
-        if not detach:
-            _watch(cluster, console)
+        is_ours = cluster.supervise(is_detached=detach)
+        _announce(cluster, data_dir, json=json, detach=detach or not is_ours)
+        if is_ours and not detach:
+            Supervisor(cluster, lambda words: console.print(words, highlight=False, soft_wrap=True, markup=False)).run()
     except KeyboardInterrupt:
         console.print("[dim]ending the cluster …[/dim]")
         cluster.stop()
@@ -139,13 +140,19 @@ def _print_line(value: object) -> None:
 def _describe(cluster: DevCluster) -> dict[str, object]:
     """Return what outside scripts rely on: the first five keys."""
     pids = cluster.pids()
+    not_ready = cluster.not_ready()
     return {
-        "ready": all(server.name in pids for server in cluster.state.wanted()),
+        "ready": all(server.name in pids and server.name not in not_ready for server in cluster.state.wanted()),
         "zookeeper": cluster.zookeeper,
         "metadata_uri": cluster.metadata_uri,
         "bookies": cluster.bookies,
         "pids": pids,
         "data_dir": str(cluster.data_dir),
+        "log_key": str(cluster.log_key or ""),
+        "not_ready": not_ready,
+        "supervisor": cluster.supervisor,
+        "restarts": {server.name: server.restart_count for server in cluster.state.wanted()},
+        "given_up": [server.name for server in cluster.state.wanted() if server.is_given_up],
     }
 
 
@@ -159,6 +166,8 @@ def _announce(cluster: DevCluster, data_dir: Path | None, *, json: bool, detach:
     console.print("\nWhat to type next:", highlight=False)
     if cluster.zookeeper != _ZOOKEEPER_DEFAULT:
         console.print(f"  export RSM_METADATA_URI='{cluster.metadata_uri}'", highlight=False, soft_wrap=True)
+    if cluster.log_key is not None:
+        console.print(f"  export RSM_LOG_KEY='{cluster.log_key}'", highlight=False, soft_wrap=True)
     console.print("  rsm ledger --help", highlight=False)
     console.print(f"  rsm ps{option}", highlight=False, soft_wrap=True)
     how = f"rsm down{option}" if detach else f"ctrl-C here, or rsm down{option}"
@@ -167,48 +176,34 @@ def _announce(cluster: DevCluster, data_dir: Path | None, *, json: bool, detach:
 
 def _print_table(cluster: DevCluster, console: Console) -> None:
     pids = cluster.pids()
+    not_ready = cluster.not_ready()
     table = Table()
-    for column in ("server", "address", "pid", "state"):
-        table.add_column(column, justify="right" if column == "pid" else "left")
+    for column in ("server", "address", "pid", "restarts", "state"):
+        table.add_column(column, justify="right" if column in ("pid", "restarts") else "left")
     if not cluster.state.owns_zookeeper:
-        table.add_row("zookeeper", cluster.zookeeper, "", "not ours")
+        table.add_row("zookeeper", cluster.zookeeper, "", "", "not ours")
     for server in cluster.state.wanted():
         pid = pids.get(server.name)
-        if pid is not None:
-            table.add_row(server.name, server.address, str(pid), "[green]runs[/green]")
-        else:
-            table.add_row(server.name, server.address, "", "stopped" if server.process is None else "[red]died[/red]")
+        table.add_row(
+            server.name,
+            server.address,
+            "" if pid is None else str(pid),
+            str(server.restart_count),
+            _how(not_ready.get(server.name, "")) if pid is not None else _why_not(server),
+        )
     console.print(table)
+    if cluster.supervisor:
+        console.print(f"[dim]pid {cluster.supervisor} starts again what ends on its own[/dim]", highlight=False)
+    elif pids:
+        console.print("[red]nobody starts again what ends on its own[/red]: `rsm up --detach` does", highlight=False)
     console.print(f"[dim]in {cluster.data_dir}[/dim]", highlight=False, soft_wrap=True)
 
 
-def _watch(cluster: DevCluster, console: Console) -> None:
-    """Report servers that die, until nothing of the cluster runs or somebody interrupts."""
-    reported: set[int] = set()
-    while True:
-        time.sleep(_POLL_S)
-        try:
-            died = cluster.died()
-        except ClusterBusyError:
-            continue  # Whoever is at work ends and starts servers on purpose.
-        for server in died:
-            _report_death(cluster, server, reported, console)
-        if cluster.pids():
-            continue
-        if died:
-            raise ClusterError(f"every server of the cluster in {cluster.data_dir} died: its logs folder says why")
-        console.print("[dim]the cluster was ended by `rsm down`[/dim]")
-        return
+def _how(why_not_ready: str) -> str:
+    return f"[red]{escape(why_not_ready)}[/red]" if why_not_ready else "[green]runs[/green]"
 
 
-def _report_death(cluster: DevCluster, server: ServerState, reported: set[int], console: Console) -> None:
-    pid = server.process.pid if server.process else 0
-    if pid in reported:
-        return
-    reported.add(pid)
-    console.print(
-        f"[red]{server.name} ({server.address}, pid {pid}) died[/red]: see {cluster.log_path(server.name)}; "
-        f"`rsm up --detach --data-dir {cluster.data_dir}` starts it again",
-        highlight=False,
-        soft_wrap=True,
-    )
+def _why_not(server: ServerState) -> str:
+    if server.process is None:
+        return "stopped"
+    return "[red]given up, see its log[/red]" if server.is_given_up else "[red]died[/red]"

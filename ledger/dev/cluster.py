@@ -4,12 +4,14 @@
 2. What a call started is ended again when the call fails; what ran before it is left alone.
 3. The state file is written after each start, so that a crash of this program leaves no unknown process.
 """
+# Longer than 400 lines: starting, ending, crashing and starting again share one state file, one lock and one undo.
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import sysconfig
 import time
@@ -22,10 +24,10 @@ import msgspec
 
 from ledger.dev import ports, zookeeper
 from ledger.dev.errors import ClusterError, PortTakenError, ProcessDiedError
-from ledger.dev.process import end_all, is_alive, send_signal, spawn
+from ledger.dev.process import end_all, identify, is_alive, send_signal, spawn, wait_frozen
 from ledger.dev.state import ClusterState, ServerState, cluster_lock, read_state, write_state
-
-__all__ = ["DevCluster"]
+from ledger.private_files import make_private
+from ledger.readiness import read_readiness
 
 _BOOKIE_COUNT_DEFAULT = 3
 _ZOOKEEPER_PORT = 2181
@@ -68,7 +70,6 @@ class DevCluster:
         self._state: ClusterState | None = None
 
     def __enter__(self) -> Self:
-        """Start the cluster."""
         self.start()
         return self
 
@@ -83,7 +84,7 @@ class DevCluster:
 
     @property
     def state(self) -> ClusterState:
-        """What is remembered about the cluster.
+        """State of the cluster as its file holds it.
 
         Raises:
             ClusterError: There is no cluster in this directory.
@@ -97,7 +98,7 @@ class DevCluster:
 
     @property
     def metadata_uri(self) -> str:
-        """Where clients find the cluster, as in `--metadata-uri`."""
+        """Address of the cluster's metadata, as in `--metadata-uri`."""
         return self.state.metadata_uri
 
     @property
@@ -123,28 +124,133 @@ class DevCluster:
         """
         with cluster_lock(self.data_dir):
             self.refresh()
-            return [server for server in self._dead(self.state.owned()) if server.process is not None]
+            dead = self._dead(self.state.owned())
+            return [server for server in dead if server.process is not None and not server.is_given_up]
+
+    @property
+    def is_down(self) -> bool:
+        """True if every server was ended on purpose, as far as was read last."""
+        return all(server.process is None for server in self.state.owned())
+
+    def recorded_pid(self, name: str) -> int:
+        """Return the pid that a server has, or had when it ended on its own; 0 = it was stopped."""
+        return next((known.process.pid for known in self.state.owned() if known.name == name and known.process), 0)
+
+    def give_up(self, name: str) -> None:
+        """Note that a server is not started again before the next start of the cluster."""
+        with self._locked():
+            for server in self.state.owned():
+                server.is_given_up = server.is_given_up or server.name == name
+            write_state(self.data_dir, self.state)
+
+    @property
+    def supervisor(self) -> int:
+        """The pid of who starts servers again that end on their own; 0 = nobody does."""
+        process = self.state.supervisor
+        return process.pid if process is not None and is_alive(process) else 0
+
+    def supervise(self, *, is_detached: bool) -> bool:
+        """Have servers started again that end on their own: by a new process, or by this one, which has to do it.
+
+        Returns:
+            False if somebody does it already.
+
+        """
+        with self._locked():
+            if self.supervisor:
+                return False
+            command = [sys.executable, "-P", "-m", "ledger.dev.supervisor", str(self.data_dir)]
+            if is_detached:
+                self.state.supervisor = spawn(command, log=self.log_path("supervisor"), env=_environment())
+            else:
+                self.state.supervisor = identify(os.getpid())
+            self.state.is_detached = is_detached
+            write_state(self.data_dir, self.state)
+        return True
+
+    def restart(self, name: str) -> bool:
+        """Start a server that ended though nobody asked it to; wait until it serves.
+
+        Returns:
+            False if it runs, or was ended on purpose meanwhile.
+
+        Raises:
+            ClusterError: It cannot be started; it counts as one that ended on its own, as before.
+
+        """
+        with self._locked():
+            (server,) = (known for known in self.state.owned() if known.name == name)
+            if server.process is None or is_alive(server.process):
+                return False
+            try:
+                if server is self.state.zookeeper:
+                    self._start_zookeeper()
+                else:
+                    self._start_bookies([server])
+                server.restart_count += 1
+                write_state(self.data_dir, self.state)
+            except BaseException:
+                end_all([server.process], grace_s=1.0)
+                raise
+            return True
+
+    def last_words(self, server: ServerState) -> str:
+        """Return the last line that a server has logged, and where."""
+        path = self.log_path(server.name)
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _LOG_TAIL_BYTES))
+            lines = file.read().decode(errors="replace").strip().splitlines()
+        return f"{lines[-1].strip() if lines else 'it said nothing'} (see {path})"
 
     def pids(self) -> dict[str, int]:
         """Return the pids of the servers that run, by name."""
         running = ((server.name, server.process) for server in self.state.owned())
         return {name: process.pid for name, process in running if process is not None and is_alive(process)}
 
+    def not_ready(self) -> dict[str, str]:
+        """Return the bookies that run and are not ready, and why."""
+        now_s = time.monotonic()
+        running = self.pids()
+        found = {
+            bookie.name: read_readiness(self.data_dir / bookie.name / "ledgers" / "current", now_s)
+            for bookie in self.state.bookies
+            if bookie.name in running
+        }
+        return {name: said.words for name, said in found.items() if not said.is_ready}
+
     def log_path(self, name: str) -> Path:
         """Return the log file of a server (`zookeeper`, `bookie-1`, ...)."""
         return self.data_dir / "logs" / f"{name}.log"
 
-    def start(self) -> None:
+    @property
+    def log_key(self) -> Path | None:
+        """Key file for the logs on this cluster (`--log-key`); None if there is none."""
+        path = self.data_dir / "keys" / "log.key"
+        return path if path.exists() else None
+
+    def make_log_key(self) -> None:
+        """Make the key file, unless there is one or what makes it is not installed."""
+        if self.log_key is None:
+            path = self.data_dir / "keys" / "log.key"
+            # A process of its own: a log's key is no matter of the ledger's.
+            command = [sys.executable, "-P", "-m", "rsm_spark", "log", "key", "new", "--file", str(path)]
+            subprocess.run(command, env=_environment(), capture_output=True, check=False)
+
+    def start(self, *, may_run: bool = False) -> None:
         """Start what does not run yet and wait until everything answers.
+
+        Args:
+            may_run: It is no error that all of it runs already, if nobody supervises it.
 
         Raises:
             ClusterError: It cannot be started, or all of it runs already. What this call started is ended again.
 
         """
         try:
-            (self.data_dir / "logs").mkdir(parents=True, exist_ok=True)
+            make_private(self.data_dir)
+            (self.data_dir / "logs").mkdir(exist_ok=True)
             with cluster_lock(self.data_dir, wait_s=_START_WAIT_S):
-                self._prepare()
+                self._prepare(may_run=may_run)
                 with self._undo_on_failure():
                     self._start_zookeeper()
                     self._start_bookies(self._dead(self.state.bookies[: self.state.bookie_count]))
@@ -159,7 +265,7 @@ class DevCluster:
 
         """
         self.refresh()
-        _ = self.state  # Without a cluster there is no directory to lock either.
+        self._end_supervisor(self.state)  # Without a cluster there is no directory to lock either.
         with self._locked():
             state = self.state
             ended = list(self.pids())
@@ -183,7 +289,7 @@ class DevCluster:
 
     def pause_bookie(self, number: int) -> None:
         """Freeze a bookie (SIGSTOP): it keeps its connections and answers nothing."""
-        self._signal(self.state.bookies[number], signal.SIGSTOP)
+        self._freeze(self.state.bookies[number])
 
     def resume_bookie(self, number: int) -> None:
         """Let a frozen bookie go on."""
@@ -200,13 +306,13 @@ class DevCluster:
 
     def pause_zookeeper(self) -> None:
         """Freeze ZooKeeper (SIGSTOP): nobody gets an answer, and no session expires."""
-        self._signal(self.state.zookeeper, signal.SIGSTOP)
+        self._freeze(self.state.zookeeper)
 
     def resume_zookeeper(self) -> None:
         """Let a frozen ZooKeeper go on."""
         self._signal(self.state.zookeeper, signal.SIGCONT)
 
-    def _prepare(self) -> None:
+    def _prepare(self, *, may_run: bool) -> None:
         """Decide which servers there are, under the lock; ports that were chosen once stay."""
         state = read_state(self.data_dir)
         if state is None:
@@ -225,11 +331,13 @@ class DevCluster:
             taken.add(port)
             state.bookies.append(ServerState(f"bookie-{number + 1}", f"{ports.HOST}:{port}"))
         self._state = state
-        if state.wanted() and not self._dead(state.wanted()):
+        if state.wanted() and not self._dead(state.wanted()) and not (may_run and not self.supervisor):
             raise ClusterError(
                 f"the cluster in {self.data_dir} runs already: `rsm ps` shows it, `rsm down` ends it, "
                 "another --data-dir starts a second one",
             )
+        for server in state.owned():
+            server.restart_count, server.is_given_up = 0, False
         write_state(self.data_dir, state)
 
     def _first_state(self) -> ClusterState:
@@ -282,11 +390,11 @@ class DevCluster:
         left = servers
         while left := [server for server in left if not has_started(server)]:
             for server in self._dead(left):
-                raise ProcessDiedError(f"{server.name} ended while it started: {self._last_words(server)}")
+                raise ProcessDiedError(f"{server.name} ended while it started: {self.last_words(server)}")
             if time.monotonic() > deadline:
                 raise ClusterError(
                     f"{left[0].name} does not answer at {left[0].address} after {_START_S_MAX:.0f} s: "
-                    f"{self._last_words(left[0])}",
+                    f"{self.last_words(left[0])}",
                 )
             time.sleep(_POLL_S)
 
@@ -296,13 +404,6 @@ class DevCluster:
             return bool(newline) and msgspec.json.decode(line, type=_Ready).ready
         except (OSError, msgspec.DecodeError):
             return False
-
-    def _last_words(self, server: ServerState) -> str:
-        path = self.log_path(server.name)
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _LOG_TAIL_BYTES))
-            lines = file.read().decode(errors="replace").strip().splitlines()
-        return f"{lines[-1].strip() if lines else 'it said nothing'} (see {path})"
 
     def _out_path(self, server: ServerState) -> Path:
         return self.data_dir / "logs" / f"{server.name}.out"
@@ -338,6 +439,12 @@ class DevCluster:
             server.process = None
         write_state(self.data_dir, self.state)
 
+    def _end_supervisor(self, state: ClusterState) -> None:
+        """End a supervisor that is a process of its own; what it is starting just now, it ends."""
+        process = state.supervisor
+        if state.is_detached and process is not None and process.pid != os.getpid():
+            end_all([process], grace_s=_GRACE_S, signal_number=signal.SIGUSR1)
+
     def _crash(self, server: ServerState) -> None:
         self._signal(server, signal.SIGKILL)
         with self._locked():
@@ -346,6 +453,11 @@ class DevCluster:
     def _signal(self, server: ServerState, signal_number: int) -> None:
         if server.process is None or not send_signal(server.process, signal_number):
             raise ClusterError(f"{server.name} does not run")
+
+    def _freeze(self, server: ServerState) -> None:
+        self._signal(server, signal.SIGSTOP)
+        assert server.process is not None
+        wait_frozen(server.process)
 
     def _dead(self, servers: list[ServerState]) -> list[ServerState]:
         return [server for server in servers if server.process is None or not is_alive(server.process)]

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from ledger.errors import LedgerError
 
-__all__ = ["ClusterBusyError", "ClusterError", "JavaError", "PortTakenError", "ProcessDiedError"]
-
 
 class ClusterError(LedgerError):
     """The cluster cannot be started or stopped; the message says what to do."""

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from ledger.dev.errors import ClusterError
 
-__all__ = ["HOST", "choose_port", "is_free"]
-
 HOST = "127.0.0.1"
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _FIRST = 20_000

@@ -18,15 +18,13 @@ import msgspec
 
 from ledger.dev.errors import ClusterError
 
-__all__ = ["ProcessId", "end_all", "identify", "is_alive", "send_signal", "spawn"]
-
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _POLL_S = 0.01
 _KILL_WAIT_S_MAX = 10.0
 
 
 class ProcessId(msgspec.Struct, frozen=True):
-    """Who a process is, beyond its pid.
+    """Identity of a process, beyond its pid.
 
     Attributes:
         pid: Process id as the system counts them.
@@ -121,6 +119,19 @@ def send_signal(process: ProcessId, signal_number: int) -> bool:
     return True
 
 
+def wait_frozen(process: ProcessId, timeout_s: float = 5.0) -> None:
+    """Wait until every thread of a process that got SIGSTOP stands still: the signal reaches one after the other."""
+    end_s = time.monotonic() + timeout_s
+    while time.monotonic() < end_s:
+        states: list[str] = []
+        for stat in Path(f"/proc/{process.pid}/task").glob("*/stat"):
+            with contextlib.suppress(OSError):  # A thread that has just ended.
+                states.append(stat.read_text().rpartition(")")[2].split()[0])
+        if all(state in "TtZX" for state in states):
+            return
+        time.sleep(0.001)
+
+
 def _kill(pid: int, signal_number: int) -> bool:
     try:
         os.kill(pid, signal_number)
@@ -129,12 +140,13 @@ def _kill(pid: int, signal_number: int) -> bool:
     return True
 
 
-def end_all(processes: Sequence[ProcessId], *, grace_s: float) -> list[ProcessId]:
+def end_all(processes: Sequence[ProcessId], *, grace_s: float, signal_number: int = signal.SIGTERM) -> list[ProcessId]:
     """Ask all of them to end, wait, and kill those that did not.
 
     Args:
         processes: Whom to end; those that are gone already are passed over.
-        grace_s: Seconds between SIGTERM and SIGKILL.
+        grace_s: Seconds between the signal and SIGKILL.
+        signal_number: By which they are asked.
 
     Returns:
         Those that had to be killed.
@@ -144,8 +156,8 @@ def end_all(processes: Sequence[ProcessId], *, grace_s: float) -> list[ProcessId
 
     """
     for process in processes:
-        send_signal(process, signal.SIGTERM)
-        send_signal(process, signal.SIGCONT)  # One that is paused would not see the SIGTERM.
+        send_signal(process, signal_number)
+        send_signal(process, signal.SIGCONT)  # One that is paused would not see it.
     stubborn = _wait_gone(processes, grace_s)
     for process in stubborn:
         send_signal(process, signal.SIGKILL)

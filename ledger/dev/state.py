@@ -1,4 +1,4 @@
-"""What a development cluster remembers in its data directory: ports for ever, processes while they run."""
+"""State of a development cluster in its data directory: ports for ever, processes while they run."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ import msgspec
 from ledger.dev.errors import ClusterBusyError, ClusterError
 from ledger.dev.process import ProcessId
 
-__all__ = ["ClusterState", "ServerState", "cluster_lock", "read_state", "write_state"]
-
 _FILE = "cluster.json"
 _LOCK_FILE = "lock"
 _FORMAT = 1
@@ -29,16 +27,19 @@ class ServerState(msgspec.Struct):
         name: `zookeeper`, `bookie-1`, `bookie-2`, ...; also the name of its folder and of its log.
         address: host:port; a server keeps it for ever, because its identity is made of it.
         process: Who runs it, or None if it was stopped.
+        restart_count: How often it was started again since `rsm up`, because it had ended on its own.
+        is_given_up: It did not stay, and is not started again before the next `rsm up`.
 
     """
 
     name: str
     address: str
     process: ProcessId | None = None
+    restart_count: int = 0
+    is_given_up: bool = False
 
     @property
     def port(self) -> int:
-        """The port of its address."""
         return int(self.address.rpartition(":")[2])
 
 
@@ -50,6 +51,8 @@ class ClusterState(msgspec.Struct):
         owns_zookeeper: False if somebody else started it: then it is never started or ended from here.
         bookies: In the order of their numbers; those beyond `bookie_count` stay known, with their data.
         bookie_count: How many of them the last start wanted.
+        supervisor: Who starts servers again that end on their own.
+        is_detached: It is a process of its own, not an `rsm up` in somebody's terminal.
         format: Version of this file.
 
     """
@@ -58,11 +61,13 @@ class ClusterState(msgspec.Struct):
     owns_zookeeper: bool
     bookies: list[ServerState]
     bookie_count: int
+    supervisor: ProcessId | None = None
+    is_detached: bool = False
     format: int = _FORMAT
 
     @property
     def metadata_uri(self) -> str:
-        """Where clients and bookies find the cluster."""
+        """Address of the cluster's metadata, for clients and bookies."""
         return f"zk+hierarchical://{self.zookeeper.address}/ledgers"
 
     def wanted(self) -> list[ServerState]:

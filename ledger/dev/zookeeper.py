@@ -17,8 +17,6 @@ from pathlib import Path
 from ledger.dev.errors import JavaError
 from ledger.dev.ports import HOST
 
-__all__ = ["answers", "find_jars", "find_java", "write_files", "zookeeper_command"]
-
 _JAVA_MAJOR_MIN = 17
 # What the server loads, no more: all of pyspark's JARs cost 30 MiB of memory and half a second of start.
 _JAR_PATTERNS = (
@@ -48,8 +46,8 @@ dataDir={data_dir}
 clientPort={port}
 clientPortAddress={host}
 admin.enableServer=false
-maxClientCnxns=0
-4lw.commands.whitelist=*
+maxClientCnxns=1000
+4lw.commands.whitelist=srvr
 standaloneEnabled=true
 extendedTypesEnabled=true
 preAllocSize=4096

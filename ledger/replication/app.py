@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import random
-import signal
 import socket
 import time
 from collections.abc import Callable
@@ -16,17 +14,16 @@ import msgspec
 from ledger.client.client import LedgerClient
 from ledger.client.pool import ConnectionPool
 from ledger.client.settings import ClientSettings
+from ledger.process_guard import STALL_S, ProcessGuard
 from ledger.replication.auditor import Auditor, AuditorCounts
 from ledger.replication.marks import MarkStore
 from ledger.replication.settings import ReplicationSettings
 from ledger.replication.worker import ReplicationWorker, WorkerCounts
-from ledger.zk import session
-from ledger.zk.ledgers import LedgerStore
-from ledger.zk.uri import MetadataUri
+from ledger.zookeeper import session
+from ledger.zookeeper.ledgers import LedgerStore
+from ledger.zookeeper.uri import MetadataUri
 
-__all__ = ["AutoRecovery", "RunningNotice", "run_auto_recovery"]
-
-_log = logging.getLogger(__name__)
+_LEAVE_S_MAX = 1.0
 
 
 class RunningNotice(msgspec.Struct, frozen=True):
@@ -73,12 +70,12 @@ class AutoRecovery:
 
     @property
     def auditor_counts(self) -> AuditorCounts:
-        """What the auditor has done."""
+        """Work of the auditor since it started."""
         return self._auditor.counts
 
     @property
     def worker_counts(self) -> WorkerCounts:
-        """What the worker has done."""
+        """Work of the worker since it started."""
         return self._worker.counts
 
     async def run(self) -> None:
@@ -108,6 +105,7 @@ async def run_auto_recovery(
     on_ready: Callable[[RunningNotice], None],
     *,
     session_timeout_ms: int = 10_000,
+    stall_s: float = STALL_S,
 ) -> None:
     """Run until SIGTERM or SIGINT.
 
@@ -116,13 +114,30 @@ async def run_auto_recovery(
 
     """
     uri = MetadataUri.of(metadata_uri)
-    store = await session.connect(uri.hosts, session_timeout_ms=session_timeout_ms)
-    loop = asyncio.get_running_loop()
-    stopped = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+    with ProcessGuard("auto-recovery", stall_s=stall_s) as guard:
+        store = await guard.unless_stopped(session.connect(uri.hosts, session_timeout_ms=session_timeout_ms))
+        if store is None:
+            return
+        loop = asyncio.get_running_loop()
+        work = loop.create_task(_recover(LedgerStore(store, uri.ledgers_root), settings, guard, on_ready))
+        stop = loop.create_task(guard.stopped.wait())
+        await asyncio.wait([work, stop], return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        work.cancel()
+        await asyncio.wait([work], timeout=_LEAVE_S_MAX)
+        await store.close()  # Whoever still waits for ZooKeeper, to give a vote or a lock back, hears so.
+        for result in await asyncio.gather(work, return_exceptions=True):
+            if isinstance(result, Exception):
+                raise result
+
+
+async def _recover(
+    ledgers: LedgerStore,
+    settings: ReplicationSettings,
+    guard: ProcessGuard,
+    on_ready: Callable[[RunningNotice], None],
+) -> None:
     owner = f"{socket.gethostname()}:{os.getpid()}.{os.urandom(4).hex()}"
-    ledgers = LedgerStore(store, uri.ledgers_root)
     recovery = AutoRecovery(
         ledgers,
         owner,
@@ -131,17 +146,8 @@ async def run_auto_recovery(
         ClientSettings.from_environment(),
         wall_ms=lambda: time.time_ns() // 1_000_000,
     )
-    try:
-        await ledgers.writable_bookies()  # Complains if there is no cluster.
-        await recovery.marks.ensure_layout()
-        on_ready(RunningNotice(ready=True, owner=owner))
-        work = loop.create_task(recovery.run())
-        stop = loop.create_task(stopped.wait())
-        work.add_done_callback(lambda _: stopped.set())
-        await stop
-        work.cancel()
-        for result in await asyncio.gather(work, return_exceptions=True):
-            if isinstance(result, Exception):
-                raise result
-    finally:
-        await store.close()
+    await ledgers.writable_bookies()  # Complains if there is no cluster.
+    await recovery.marks.ensure_layout()
+    guard.ready()
+    on_ready(RunningNotice(ready=True, owner=owner))
+    await recovery.run()

@@ -29,29 +29,25 @@ from ledger.replication.marks import MarkStore
 from ledger.replication.questions import ends_of, list_entries, read_bad_entries, read_patiently
 from ledger.replication.settings import ReplicationSettings
 from ledger.wire import paths
-from ledger.zk.ledgers import LedgerStore
+from ledger.zookeeper.ledgers import LedgerStore
 
-__all__ = ["Auditor", "AuditorCounts"]
-
-_log = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 _MS_PER_S = 1000
 
 
 class AuditorCounts(msgspec.Struct):
-    """What an auditor has done since it started.
+    """Counts of an auditor's work since it started.
 
     Attributes:
         is_leading: It is the auditor now.
         lost: The bookies that are lost now.
         marked_count: Marks that it made or added to.
-        checked_count: Ledgers whose copies it checked.
 
     """
 
     is_leading: bool = False
     lost: tuple[str, ...] = ()
     marked_count: int = 0
-    checked_count: int = 0
 
 
 class Auditor:
@@ -98,7 +94,7 @@ class Auditor:
 
     async def _lead(self, election: AuditorElection) -> None:
         loop = asyncio.get_running_loop()
-        _log.info("%s is the auditor", self._marks.owner)
+        _LOGGER.info("%s is the auditor", self._marks.owner)
         self.counts.is_leading = True
         audit = loop.create_task(_Term(self).run())
         deposed = loop.create_task(election.wait_until_deposed())
@@ -110,7 +106,7 @@ class Auditor:
             raise
         self.counts.is_leading = False
         await _end(audit)
-        _log.warning("%s is the auditor no more", self._marks.owner)
+        _LOGGER.warning("%s is the auditor no more", self._marks.owner)
 
 
 async def _end(*tasks: asyncio.Task[None]) -> None:
@@ -156,7 +152,7 @@ class _Term:
             try:
                 wait_s = await work() if await self._marks.is_enabled(hints) else self._settings.watch_s
             except LedgerError as error:
-                _log.warning("the audit is put off: %s", error)
+                _LOGGER.warning("the audit is put off: %s", error)
                 hints.forget_all()
                 wait_s = self._settings.retry_s_min
             await hints.wait(wait_s)
@@ -222,7 +218,7 @@ class _Term:
         self._told.update(dict.fromkeys(news))
         if news:
             marked_count = self._counts.marked_count - before
-            _log.warning("lost: %s; %d ledgers that name it are newly marked", ", ".join(news), marked_count)
+            _LOGGER.warning("lost: %s; %d ledgers that name it are newly marked", ", ".join(news), marked_count)
 
     async def _mark(self, ledger_id: int, bookie_ids: Collection[str]) -> bool:
         is_news = await self._marks.mark(ledger_id, bookie_ids, self._wall_ms())
@@ -245,7 +241,7 @@ class _Term:
         try:
             return await read_patiently(self._ledgers, ledger_id)
         except CorruptMetadataError as error:
-            _log.error("the audit passes over a ledger: %s", error)
+            _LOGGER.error("the audit passes over a ledger: %s", error)
             return None
 
     # -- what bookies hold ---------------------------------------------------------------------------------
@@ -269,7 +265,7 @@ class _Term:
             asked = [b for b in named_bookies(metadata) if b in registered and (only is None or b in only)]
             lacking = await self._lacking(ledger_id, metadata, asked) if asked else []
             if lacking:
-                _log.warning("ledger %d lacks copies on %s", ledger_id, ", ".join(lacking))
+                _LOGGER.warning("ledger %d lacks copies on %s", ledger_id, ", ".join(lacking))
                 await self._mark(ledger_id, lacking)
 
         await self._visit_ledgers(visit)
@@ -278,7 +274,6 @@ class _Term:
 
     async def _lacking(self, ledger_id: int, metadata: LedgerMetadata, asked: Sequence[str]) -> list[str]:
         """Return which of the bookies asked lack entries of a ledger, or hold bad ones; one that is silent does not."""
-        self._counts.checked_count += 1
         answers = await list_entries(self._pool, ledger_id, asked)
         holdings = {bookie_id: held for bookie_id, held in answers.items() if isinstance(held, HeldEntries)}
         wanted = [(bookie_id, entry_id) for bookie_id in holdings for entry_id in ends_of(metadata, bookie_id)]

@@ -6,80 +6,38 @@ import asyncio
 import logging
 import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
-from ledger.configuration import configured
+from ledger.cluster_options import ClusterOptions, MetadataOptions, ProcessOptions
+from ledger.configuration import options_command, process_command
 from ledger.errors import LedgerError
+from ledger.operator_commands import AuditOptions, audited_command, this_operator
 from ledger.replication.settings import ReplicationSettings
 
 if TYPE_CHECKING:
+    # Other commands of `rsm` start without the auditor's modules.
     from ledger.replication.app import RunningNotice
     from ledger.replication.marks import MarkStore
 
-__all__ = ["app"]
 
 app = typer.Typer(
     no_args_is_help=True,
     help="Keep every ledger's copies complete when bookies are lost.\n\nExample: rsm autorecovery run",
 )
 
-_Uri = Annotated[
-    str | None,
-    typer.Option(
-        "--metadata-uri",
-        envvar="RSM_METADATA_URI",
-        help="Where the cluster keeps its metadata: zk+hierarchical://host:port;host:port/ledgers",
-        show_default="zk+hierarchical://127.0.0.1:2181/ledgers",
-    ),
-]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
-_DEFAULTS = ReplicationSettings()
-_Conf = Annotated[Path | None, configured("autorecovery")]
+
+class AutoRecoveryOptions(ProcessOptions, frozen=True, kw_only=True):
+    """All that `rsm autorecovery run` takes."""
+
+    replication: ReplicationSettings = ReplicationSettings()
 
 
 @app.command()
-def run(
-    metadata_uri: _Uri = None,
-    lost_bookie_delay_s: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            envvar="RSM_AUTORECOVERY__LOST_BOOKIE_DELAY_S",
-            help="How long a bookie is missing before it counts as lost; used where the cluster has no value yet "
-            "(see `rsm autorecovery set-delay`).",
-        ),
-    ] = _DEFAULTS.lost_bookie_delay_s,
-    open_ledger_grace_s: Annotated[
-        float,
-        typer.Option(
-            min=0.0,
-            envvar="RSM_AUTORECOVERY__OPEN_LEDGER_GRACE_S",
-            help="How long the writer of an open ledger may replace a lost bookie by itself; then it is closed.",
-        ),
-    ] = _DEFAULTS.open_ledger_grace_s,
-    check_s: Annotated[
-        float,
-        typer.Option(
-            min=0.0,
-            envvar="RSM_AUTORECOVERY__CHECK_S",
-            help="Interval of the check of all copies of all ledgers; 0 never checks.",
-        ),
-    ] = _DEFAULTS.check_s,
-    copy_mib_per_s: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            envvar="RSM_AUTORECOVERY__COPY_MIB_PER_S",
-            help="What one copy may read and write in a second; 0 is without limit.",
-        ),
-    ] = _DEFAULTS.copy_bytes_per_s >> 20,
-    json: _Json = False,
-    _conf: _Conf = None,
-) -> None:
+@process_command("autorecovery")
+def run(given: AutoRecoveryOptions) -> None:
     """Run an auditor candidate and a replication worker until SIGTERM; as many processes as you like.
 
     Works beside BookKeeper's own auto-recovery: the same nodes, the same locks.
@@ -88,22 +46,17 @@ def run(
 
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("kazoo").setLevel(logging.WARNING)
-    settings = ReplicationSettings(
-        lost_bookie_delay_s=lost_bookie_delay_s,
-        open_ledger_grace_s=open_ledger_grace_s,
-        check_s=check_s,
-        copy_bytes_per_s=copy_mib_per_s << 20,
-    )
 
     def announce(notice: RunningNotice) -> None:
-        line = msgspec.json.encode(notice).decode() if json else f"auto-recovery runs as {notice.owner}"
+        line = msgspec.json.encode(notice).decode() if given.json else f"auto-recovery runs as {notice.owner}"
         print(line, flush=True)
 
-    _end_with(lambda: run_auto_recovery(metadata_uri, settings, announce))
+    _end_with(lambda: run_auto_recovery(given.metadata_uri, given.replication, announce, stall_s=given.stall_s))
 
 
 @app.command()
-def status(metadata_uri: _Uri = None, json: _Json = False) -> None:
+@options_command
+def status(at: ClusterOptions) -> None:
     """Tell who audits, which ledgers lack copies, and who works on them."""
 
     async def work(marks: MarkStore) -> None:
@@ -120,7 +73,7 @@ def status(metadata_uri: _Uri = None, json: _Json = False) -> None:
             if mark is not None:
                 owner = await marks.owner_of(ledger_id)
                 found.append({"ledger_id": ledger_id, "lacking": list(mark[0].bookie_ids), "worker": owner})
-        if json:
+        if at.json:
             print(msgspec.json.encode({**facts, "ledgers": found}).decode())
             return
         for name, value in facts.items():
@@ -129,35 +82,42 @@ def status(metadata_uri: _Uri = None, json: _Json = False) -> None:
         for line in found:
             print(f"  {line['ledger_id']}: {line['lacking']}, {line['worker'] or 'nobody'} works on it")
 
-    _end_with(lambda: _with_marks(metadata_uri, work))
+    _end_with(lambda: _with_marks(at.metadata_uri, work))
 
 
 @app.command()
-def disable(metadata_uri: _Uri = None) -> None:
+@options_command
+def disable(at: MetadataOptions, audit: AuditOptions) -> None:
     """Stop auto-recovery of the whole cluster, for example during maintenance; running copies end first."""
-    _end_with(lambda: _with_marks(metadata_uri, lambda marks: marks.set_enabled(False)))
+    with audited_command(audit.audit_file, "rsm autorecovery disable", "the cluster", this_operator()):
+        _end_with(lambda: _with_marks(at.metadata_uri, lambda marks: marks.set_enabled(False)))
 
 
 @app.command()
-def enable(metadata_uri: _Uri = None) -> None:
+@options_command
+def enable(at: MetadataOptions, audit: AuditOptions) -> None:
     """Let auto-recovery of the whole cluster go on."""
-    _end_with(lambda: _with_marks(metadata_uri, lambda marks: marks.set_enabled(True)))
+    with audited_command(audit.audit_file, "rsm autorecovery enable", "the cluster", this_operator()):
+        _end_with(lambda: _with_marks(at.metadata_uri, lambda marks: marks.set_enabled(True)))
 
 
 @app.command(name="set-delay")
+@options_command
 def set_delay(
     seconds: Annotated[int, typer.Argument(min=0, help="How long a bookie is missing before it counts as lost.")],
-    metadata_uri: _Uri = None,
+    at: MetadataOptions,
+    audit: AuditOptions,
 ) -> None:
     """Set the cluster's delay before the ledgers of a missing bookie are copied elsewhere."""
-    _end_with(lambda: _with_marks(metadata_uri, lambda marks: marks.set_recovery_delay_s(seconds)))
+    with audited_command(audit.audit_file, "rsm autorecovery set-delay", f"the cluster: {seconds} s", this_operator()):
+        _end_with(lambda: _with_marks(at.metadata_uri, lambda marks: marks.set_recovery_delay_s(seconds)))
 
 
 async def _with_marks(metadata_uri: str | None, work: Callable[[MarkStore], Awaitable[None]]) -> None:
     from ledger.replication.marks import MarkStore  # noqa: PLC0415
-    from ledger.zk.ledgers import LedgerStore  # noqa: PLC0415
-    from ledger.zk.session import connect  # noqa: PLC0415
-    from ledger.zk.uri import MetadataUri  # noqa: PLC0415
+    from ledger.zookeeper.ledgers import LedgerStore  # noqa: PLC0415
+    from ledger.zookeeper.session import connect  # noqa: PLC0415
+    from ledger.zookeeper.uri import MetadataUri  # noqa: PLC0415
 
     uri = MetadataUri.of(metadata_uri)
     store = await connect(uri.hosts)

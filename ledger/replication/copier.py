@@ -17,8 +17,6 @@ from ledger.wire.digests import Digest, master_key
 from ledger.wire.entry import seal
 from ledger.wire.packets import AddRequest, ReadRequest
 
-__all__ = ["copy_entries"]
-
 
 async def copy_entries(
     pool: ConnectionPool,

@@ -1,4 +1,4 @@
-"""Who is the auditor: the lowest of all votes, each of which lasts as long as its session.
+"""Election of the auditor: the lowest of all votes wins, and each vote lasts as long as its session.
 
 Two auditors at a time do no harm, for a moment after a lost session: all that an auditor does may be done twice.
 """
@@ -15,9 +15,7 @@ from ledger.replication.hints import Hints
 from ledger.replication.marks import MarkStore
 from ledger.wire import underreplication as u
 
-__all__ = ["AuditorElection"]
-
-_log = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 _LOOK_S: Final = 5.0
 """Watches are hints: the votes are looked at this often even if nobody told of a change."""
 
@@ -43,7 +41,7 @@ class AuditorElection:
                 if await self._look():
                     return
             except MetadataError as error:
-                _log.info("election of the auditor put off: %s", error)
+                _LOGGER.info("election of the auditor put off: %s", error)
             await self._hints.wait(_LOOK_S)
 
     async def wait_until_deposed(self) -> None:
@@ -71,7 +69,7 @@ class AuditorElection:
         return await self._name_in(votes[0]) if votes else None
 
     async def _look(self) -> bool:
-        """Whether our vote is the lowest; else have the one before it watched."""
+        """Return whether our vote is the lowest; if not, watch the one before it."""
         store, root = self._marks.store, self._marks.root
         if self._vote is None or self._session_id != store.session_id or await store.exists(self._vote) is None:
             self._session_id = store.session_id
@@ -123,7 +121,7 @@ class AuditorElection:
             return None
 
     async def _is_gone(self, path: str) -> bool:
-        """Whether a vote is known to be gone; else it is watched."""
+        """Return whether a vote is known to be gone; if not, watch it."""
         try:
             return await self._marks.store.exists(path, watch=self._hints.on(path)) is None
         except MetadataError:

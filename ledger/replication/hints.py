@@ -7,8 +7,6 @@ import contextlib
 
 from ledger.ports import Watcher
 
-__all__ = ["Hints"]
-
 
 class Hints:
     """Leaves one watch a path at a time, however often the path is read."""

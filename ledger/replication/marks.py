@@ -18,8 +18,6 @@ from ledger.replication.hints import Hints
 from ledger.wire import underreplication as u
 from ledger.wire.underreplication import Mark
 
-__all__ = ["LedgerLock", "MarkStore"]
-
 _ATTEMPTS_MAX: Final = 20
 _LEVEL_COUNT: Final = 4
 
@@ -42,7 +40,7 @@ class LedgerLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether the session that took it is known to live."""
+        """True if the session that took it is known to live."""
         return self._store.session_state is SessionState.CONNECTED and self._store.session_id == self.session_id
 
 
@@ -52,7 +50,7 @@ class _Found(msgspec.Struct, frozen=True):
 
 
 class MarkStore:
-    """What auditors and workers leave each other.
+    """Marks and locks through which auditors and workers work together.
 
     Args:
         store: Where the nodes are.
@@ -70,8 +68,6 @@ class MarkStore:
         # Ledgers whose lock may be ours though we do not work on them: the reply to its creation or removal was lost.
         # With the session that it would belong to.
         self._strays: dict[int, int] = {}
-        # Ledgers whose lock this process may have without knowing: a reply was lost once.
-        self._unsure: dict[int, None] = {}
 
     async def ensure_layout(self) -> None:
         """Create the nodes that are missing.
@@ -237,7 +233,7 @@ class MarkStore:
     # -- switches ------------------------------------------------------------------------------------------
 
     async def is_enabled(self, hints: Hints | None = None) -> bool:
-        """Whether auto-recovery may work; `hints` tell when that changes."""
+        """Return whether auto-recovery may work; `hints` tell when that changes."""
         path = u.disable_path(self.root)
         try:
             return await self.store.exists(path, watch=hints.on(path) if hints else None) is None

@@ -16,15 +16,13 @@ from ledger.replication.core.held_entries import NOTHING_HELD, HeldEntries, unpa
 from ledger.wire.codes import Status
 from ledger.wire.digests import Digest
 from ledger.wire.packets import ListRequest, ListResponse, ReadRequest, Request
-from ledger.zk.ledgers import LedgerStore
-
-__all__ = ["ask_all", "ends_of", "list_entries", "read_bad_entries", "read_patiently"]
+from ledger.zookeeper.ledgers import LedgerStore
 
 _ATTEMPTS_MAX: Final = 5
 _ATTEMPT_DELAY_S: Final = 0.5
 
 _KNOWS_NOTHING = (Status.ENOLEDGER, Status.ENOENTRY, Status.EUNKNOWNLEDGERSTATE)
-"""Of which the last one says that it may have held something and lost it: what is sent again does no harm."""
+"""Answers that no entry is held; the last one says that it may have been lost: sending it again does no harm."""
 
 
 async def ask_all(pool: ConnectionPool, questions: Sequence[tuple[str, Request]]) -> list[Answered]:

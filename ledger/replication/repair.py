@@ -37,18 +37,16 @@ from ledger.replication.marks import LedgerLock, MarkStore
 from ledger.replication.questions import ends_of, list_entries, read_bad_entries
 from ledger.replication.settings import ReplicationSettings
 
-__all__ = ["LedgerRepair", "RepairOutcome"]
-
-_log = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 _ATTEMPTS_MAX: Final = 5
 _ROUNDS_MAX: Final = 50
 _REFILLS_MAX: Final = 3
 _LOOK_S: Final = 2.0
-"""How often a copy looks whether the bookie that it replaces is back."""
+"""Interval at which a copy looks whether the bookie that it replaces is back."""
 
 
 class RepairOutcome(msgspec.Struct, frozen=True):
-    """How far a repair came.
+    """Result of one repair of a ledger.
 
     Attributes:
         is_repaired: The mark is gone: nothing was left to do, or the ledger has been deleted.
@@ -179,7 +177,7 @@ class LedgerRepair:
         return (self._entry_count, self._swap_count) != before
 
     async def _is_back(self, bookie_id: str, *, now_and_then: bool = False) -> bool:
-        """Whether a lost bookie serves again; asked now and then, the answer is no in between."""
+        """Return whether a lost bookie serves again; with `now_and_then` False is returned between two real looks."""
         now_s = asyncio.get_running_loop().time()
         if now_and_then and now_s - self._looked_s < _LOOK_S:
             return False
@@ -199,7 +197,7 @@ class LedgerRepair:
         missing = missing_entries(metadata, refill.bookie_id, held, bad)
         copy = await self._copy(metadata, missing, refill.bookie_id, lost, self._go_on)
         if copy.stored_count:
-            _log.info(
+            _LOGGER.info(
                 "ledger %d: %d entries sent again to %s, which lacked them",
                 self.ledger_id,
                 copy.stored_count,
@@ -302,13 +300,13 @@ class LedgerRepair:
             try:
                 await self._ledgers.write(self.ledger_id, changed, version)
             except (BadVersionError, MetadataUnavailableError) as error:
-                _log.info("ledger %d: a change of its metadata is unsettled: %s", self.ledger_id, error)
+                _LOGGER.info("ledger %d: a change of its metadata is unsettled: %s", self.ledger_id, error)
                 continue
             break
         else:
             return None
         self._swap_count += 1
-        _log.info(
+        _LOGGER.info(
             "ledger %d: %s holds what %s held of the entries from %d on",
             self.ledger_id,
             spare,
@@ -325,7 +323,7 @@ class LedgerRepair:
         if now_s < self._grace_until_s:
             return self._grace_until_s - now_s
         self._check_lock()
-        _log.warning("ledger %d names a lost bookie and its writer does nothing: closing it", self.ledger_id)
+        _LOGGER.warning("ledger %d names a lost bookie and its writer does nothing: closing it", self.ledger_id)
         await self._client.open(self.ledger_id, password=metadata.password)
         return None
 

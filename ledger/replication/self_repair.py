@@ -1,6 +1,6 @@
 """A bookie that lost something has it again from its peers, by itself: it leaves limbo, and forgets damaged blocks.
 
-In limbo (see `ledger.store.limbo`) a round looks at every ledger that may be concerned and names this bookie:
+In limbo (see `ledger.storage.limbo`) a round looks at every ledger that may be concerned and names this bookie:
 
 1. Not closed, and the last segment names this bookie: it must be recovered, for "not found" would be a lie that may
    cut it short. Its writer has a grace to go elsewhere first.
@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -33,36 +33,16 @@ from ledger.replication.core.held_entries import NOTHING_HELD, HeldEntries
 from ledger.replication.core.repair_plan import missing_entries, named_bookies
 from ledger.replication.questions import list_entries, read_patiently
 from ledger.replication.settings import ReplicationSettings
-from ledger.store.damage import Damage
-from ledger.store.limbo import Limbo
+from ledger.storage.damage import Damage
+from ledger.storage.entry_store import EntryStore
 
-__all__ = ["DamagedStore", "RepairProgress", "SelfRepair"]
-
-_log = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 _PROBLEMS_MAX: Final = 20
 _LOG_S: Final = 10.0
 
 
-class DamagedStore(Protocol):
-    """What of a bookie's store is needed here; see `ledger.store.entry_store.EntryStore`."""
-
-    limbo: Limbo
-
-    async def leave_limbo(self, ledger_ids: Sequence[int]) -> None:
-        """Answer for certain again; the ledgers that exist now, ascending, are given."""
-        ...
-
-    def damages(self) -> list[Damage]:
-        """Return the blocks that were found damaged."""
-        ...
-
-    async def forget_damage(self, damage: Damage) -> None:
-        """Forget a damaged block: all that it held was added again."""
-        ...
-
-
 class RepairProgress(msgspec.Struct):
-    """How far the repair is, for operators.
+    """Progress of the repair, for operators.
 
     Attributes:
         is_in_limbo: Whether the bookie still is.
@@ -96,7 +76,7 @@ class SelfRepair:
 
     def __init__(
         self,
-        store: DamagedStore,
+        store: EntryStore,
         client: LedgerClient,
         pool: ConnectionPool,
         bookie_id: str,
@@ -143,13 +123,13 @@ class SelfRepair:
             if not self._problem_count:
                 await self._store.leave_limbo(ledger_ids)
                 self.progress.is_in_limbo = False
-                _log.warning(
+                _LOGGER.warning(
                     "this bookie has left limbo: %d ledgers that name it are whole here again, %d entries of them "
                     "came from other bookies",
                     self.progress.ledger_count,
                     self.progress.entry_count,
                 )
-        for damage in self._store.damages():
+        for damage in self._store.damages.found():
             await self._repair_damage(damage)
         return not self._problem_count
 
@@ -196,7 +176,7 @@ class SelfRepair:
             self._problem(str(error))
             return None
         self._open_since_s.pop(ledger_id, None)
-        _log.warning("ledger %d was open when this bookie lost data: recovered and closed", ledger_id)
+        _LOGGER.warning("ledger %d was open when this bookie lost data: recovered and closed", ledger_id)
         return handle.metadata
 
     async def _fetch(self, ledger_id: int, metadata: LedgerMetadata, entry_ids: Iterable[int]) -> bool:
@@ -232,7 +212,9 @@ class SelfRepair:
             return  # It may hold entries that nobody may copy yet.
         if is_whole:
             await self._store.forget_damage(damage)
-            _log.warning("ledger %d: %d entries of a damaged block came from other bookies", row.ledger_id, len(wanted))
+            _LOGGER.warning(
+                "ledger %d: %d entries of a damaged block came from other bookies", row.ledger_id, len(wanted)
+            )
 
     def _wanted(self, metadata: LedgerMetadata, first: int, last: int) -> Sequence[int]:
         return [
@@ -268,10 +250,10 @@ class SelfRepair:
                 progress.problems = [*self._problems, f"and {self._problem_count - len(self._problems)} more"]
         self._on_progress(progress)
         if progress.is_in_limbo:
-            _log.info(
-                "repairing what was lost: %d ledgers looked at in this round, %d entries had again so far",
+            _LOGGER.info(
+                "repairing lost entries: %d ledgers looked at in this round, %d entries fetched so far",
                 progress.ledger_count,
                 progress.entry_count,
             )
         for problem in progress.problems if is_end else ():
-            _log.warning("not repaired yet: %s", problem)
+            _LOGGER.warning("not repaired yet: %s", problem)

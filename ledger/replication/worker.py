@@ -16,23 +16,19 @@ from ledger.replication.marks import MarkStore
 from ledger.replication.repair import LedgerRepair, RepairOutcome
 from ledger.replication.settings import ReplicationSettings
 
-__all__ = ["ReplicationWorker", "WorkerCounts"]
-
-_log = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 
 
 class WorkerCounts(msgspec.Struct):
-    """What a worker has done since it started.
+    """Counts of a worker's work since it started.
 
     Attributes:
-        repaired_count: Ledgers whose mark it removed.
         entry_count: Entries that it copied.
         swap_count: Places of lost bookies that it gave to others.
         failed_count: Attempts at a ledger that came to nothing, or only half-way.
 
     """
 
-    repaired_count: int = 0
     entry_count: int = 0
     swap_count: int = 0
     failed_count: int = 0
@@ -84,7 +80,7 @@ class ReplicationWorker:
             try:
                 has_worked = await self._marks.is_enabled(self._hints) and await self._round()
             except LedgerError as error:
-                _log.warning("replication put off: %s", error)
+                _LOGGER.warning("replication put off: %s", error)
                 self._hints.forget_all()
                 has_worked = False
             if not has_worked:
@@ -133,9 +129,8 @@ class ReplicationWorker:
         counts.entry_count += outcome.entry_count
         counts.swap_count += outcome.swap_count
         if outcome.is_repaired:
-            counts.repaired_count += 1
             self._later.pop(ledger_id, None)
-            _log.info("ledger %d has all its copies (%d entries copied)", ledger_id, outcome.entry_count)
+            _LOGGER.info("ledger %d has all its copies (%d entries copied)", ledger_id, outcome.entry_count)
             return
         now_s = asyncio.get_running_loop().time()
         if outcome.wait_s is not None:
@@ -146,7 +141,7 @@ class ReplicationWorker:
         pause_s = min(high, max(low, 2 * before.pause_s if before else 0.0))
         counts.failed_count += 1
         self._later[ledger_id] = _Later(now_s + pause_s * self._rng.uniform(0.5, 1.0), pause_s, grace_until_s)
-        _log.warning(
+        _LOGGER.warning(
             "ledger %d still lacks copies, next attempt in at most %.0f s: %s", ledger_id, pause_s, outcome.reason
         )
 

@@ -4,7 +4,7 @@ A simulation is a seed, hosts with programs, and a main coroutine that belongs t
 
     async def serve(host: SimHost) -> None:                     # the program of a host: real code
         store = await simulation.metadata.connect()             # a session that dies with the process
-        handle = host.disk.open("/file", create=True)           # a `ledger.store.disk.Disk` that outlives it
+        handle = host.disk.open("/file", create=True)           # a `ledger.storage.disk.Disk` that outlives it
         await host.executor().submit(lambda: host.disk.fdatasync(handle))
         ...
         await asyncio.get_running_loop().create_future()        # serves until it is killed

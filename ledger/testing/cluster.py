@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import Callable
+from functools import partial
 
+import msgspec
+
+from ledger.bookie.births import key_finder
 from ledger.bookie.collector import Collector
+from ledger.bookie.disk_age import DiskAge
 from ledger.bookie.identity import claim_disks, newest_ledger_id
 from ledger.bookie.server import BookieServer
 from ledger.client.client import LedgerClient
@@ -16,25 +22,26 @@ from ledger.errors import CookieMismatchError, NoNodeError
 from ledger.ports import ANY_VERSION
 from ledger.replication.self_repair import SelfRepair
 from ledger.replication.settings import ReplicationSettings
-from ledger.store.entry_store import Executors, StoreSettings
-from ledger.store.index import Index
-from ledger.store.index_memory import MemoryIndex
-from ledger.store.journal import JournalSettings
-from ledger.store.limbo import LEDGER_ID_MAX
+from ledger.storage.index import Index
+from ledger.storage.index_memory import MemoryIndex
+from ledger.storage.journal import JournalSettings
+from ledger.storage.landmarks import Age
+from ledger.storage.limbo import LEDGER_ID_MAX
+from ledger.storage.settings import Executors, StorageSettings
+from ledger.testing.disk import SimDisk
+from ledger.testing.disk_faults import INDEX, DiskFaults
 from ledger.testing.hosts import SimHost
 from ledger.testing.simulation import Simulation
 from ledger.wire import paths
 from ledger.wire.metadata_format import Cookie
-from ledger.zk.ledgers import LedgerStore
-from ledger.zk.registration import BookieRegistration
-
-__all__ = ["BOOKIE_PORT", "SIM_CLIENT", "SIM_STORE", "SimCluster"]
+from ledger.zookeeper.ledgers import LedgerStore
+from ledger.zookeeper.registration import BookieRegistration
 
 BOOKIE_PORT = 3181
 _ROOT = "/ledgers"
 _OPERATOR_S = 5.0
 _INSTANCE_ID = "00000000-0000-4000-8000-000000000000"
-SIM_STORE = StoreSettings(
+SIM_STORE = StorageSettings(
     JournalSettings("/journal/current", file_bytes=64 << 10, file_count=2, cache_bytes_max=16 << 10),
     "/ledgers/current",
     free_bytes_min=1 << 20,
@@ -56,6 +63,7 @@ class SimCluster:
         collect_s: How often bookies look for deleted ledgers; never, if None.
         self_repair: How bookies repair what they lost; they do not, if None.
         store: Shape of their storage.
+        takes_any_ledger: They do not ask the metadata for ledgers that they do not know.
 
     Attributes:
         bookies: Hosts of the bookies, off until `start`.
@@ -73,7 +81,8 @@ class SimCluster:
         patch_server: ServerPatch | None = None,
         collect_s: float | None = None,
         self_repair: ReplicationSettings | None = None,
-        store: StoreSettings = SIM_STORE,
+        store: StorageSettings = SIM_STORE,
+        takes_any_ledger: bool = False,
     ) -> None:
         self.bookies = [simulation.host(f"b{number}", self._run_bookie) for number in range(bookie_count)]
         self.servers: dict[str, BookieServer] = {}
@@ -87,10 +96,10 @@ class SimCluster:
         self._collect_s = collect_s
         self._self_repair = self_repair
         self._store = store
+        self._takes_any_ledger = takes_any_ledger
         self._client_count = 0
 
     def start(self) -> None:
-        """Start all bookies."""
         for host in self.bookies:
             host.start()
 
@@ -104,21 +113,37 @@ class SimCluster:
         return LedgerClient(ledgers, pool, rng, settings, wall_ms=host.clock_ms)
 
     async def wait_until_writable(self, client: LedgerClient) -> None:
-        """Wait until all bookies are registered."""
+        """Wait until all bookies are registered, whichever metadata server is asked."""
+        replicas = self._simulation.metadata.replicas
         while True:
             try:
-                if len(await client.ledgers.writable_bookies()) == len(self.bookies):
+                is_whole = len(await client.ledgers.writable_bookies()) == len(self.bookies)
+                if is_whole and not any(replica.pending for replica in replicas):
                     return
             except Exception:  # noqa: BLE001, S110  there is no layout yet
                 pass
             await asyncio.sleep(0.1)
 
     def take_cookie(self, host: SimHost) -> None:
-        """Take away the cookie of a bookie whose disk is empty, as an operator does who knows that it is lost."""
+        """Take away the cookie of a bookie whose disk is empty, as an operator does who knows that it is lost.
+
+        A copy of an empty disk on which a start was cut short counts: its directories do not all have the cookie.
+        """
         metadata = self._simulation.metadata
         path = paths.cookie_path(_ROOT, f"{host.name}:{BOOKIE_PORT}")
-        if path in metadata.leader.nodes and not host.disk.exists(f"{self._store.ledger_dir}/VERSION"):
+        folders = [self._store.journal.folder, *self._store.ledger_dirs]
+        if path in metadata.leader.nodes and not all(host.disk.exists(f"{folder}/VERSION") for folder in folders):
             metadata.commit(metadata.leader.delete(path, ANY_VERSION))
+
+    def disk_faults(self, host: SimHost, rng: random.Random) -> DiskFaults:
+        """Return what may happen to the disk of a bookie."""
+        path = paths.former_bookie_path(_ROOT, f"{host.name}:{BOOKIE_PORT}")
+
+        def registered_age() -> int:
+            node = self._simulation.metadata.leader.nodes.get(path)
+            return msgspec.json.decode(node.value, type=Age).count if node is not None and node.value else 0
+
+        return DiskFaults(host, rng, self._store.ledger_dir, registered_age)
 
     def _on_exit(self, host: SimHost) -> None:
         self.servers.pop(host.name, None)
@@ -135,7 +160,9 @@ class SimCluster:
         folders = [self._store.journal.folder, *self._store.ledger_dirs]
         journal_root, *ledger_roots = (folder.removesuffix("/current") for folder in folders)
         cookie = Cookie(bookie_id, journal_root, tuple(ledger_roots), instance_id)
-        await claim_disks(host.disk, ledgers, cookie, folders, limbo_folder=self._store.ledger_dir)
+        age = DiskAge(store, _ROOT, bookie_id, f"{host.name} start {len(host.exits)}")
+        await claim_disks(host.disk, ledgers, cookie, folders, age, limbo_folder=self._store.ledger_dir)
+        await age.begin(host.disk, self._store.ledger_dir)
         executors = Executors(host.executor(), host.executor(), host.executor(worker_count=2))
         registration = BookieRegistration(store, _ROOT, bookie_id, host=host.name, port=BOOKIE_PORT)
         moves: list[asyncio.Task[None]] = []
@@ -147,9 +174,10 @@ class SimCluster:
             host.disk,
             executors,
             self._store,
-            _open_index,
+            partial(_open_index, host.disk),
             nonce=lambda: rng.getrandbits(32),
             on_read_only=on_read_only,
+            find_key=None if self._takes_any_ledger else key_finder(ledgers),
         )
         if server.store.limbo.ledger_id_max == LEDGER_ID_MAX:
             await server.store.bound_limbo(await newest_ledger_id(ledgers))
@@ -174,9 +202,16 @@ class SimCluster:
             client = LedgerClient(ledgers, pool, rng, SIM_CLIENT, wall_ms=host.clock_ms)
             repair = SelfRepair(server.store, client, pool, bookie_id, self._self_repair)
             moves.append(asyncio.get_running_loop().create_task(repair.run()))
+        keep = age.keep(
+            server.store.landmarks, executors.readers, lambda: server.store.journal.batch_count, server.store.fail
+        )
+        moves.append(asyncio.get_running_loop().create_task(keep))
         raise await server.failed
 
 
-def _open_index(*, reset: bool) -> Index:
-    del reset  # It is always empty at a start.
-    return MemoryIndex()
+def _open_index(disk: SimDisk, *, reset: bool) -> Index:
+    index: MemoryIndex | None = None if reset else disk.kept.get(INDEX)
+    if index is None:
+        index = disk.kept[INDEX] = MemoryIndex()
+    index.check()
+    return index

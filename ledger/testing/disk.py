@@ -8,18 +8,18 @@ unsynced changes of names a prefix, as journalling file systems order them. A ki
 is. A failed `fdatasync` drops the writes that it was to make durable but leaves the cache, marked clean: a second one
 succeeds and keeps nothing (what Linux does). Folders are durable at once: whoever installs a server makes them.
 """
+# Longer than 400 lines: what a disk does and what goes wrong with it change the same few fields.
 
 from __future__ import annotations
 
+import copy
 import errno
 import posixpath
 import random
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from ledger.store.disk import Buffer
-
-__all__ = ["SimDisk", "SimPowerCut"]
+from ledger.storage.disk import Buffer
 
 _CAPACITY_BYTES = 1 << 30
 _KEPT_RATE, _TORN_RATE, _HOLED_RATE = 0.35, 0.25, 0.15
@@ -33,22 +33,44 @@ class SimPowerCut(BaseException):
 class _File:
     """Content of one file: as processes see it, and as a power loss would leave it at best."""
 
-    __slots__ = ("cached", "durable", "settled_bytes", "unsynced")
+    __slots__ = ("cached", "durable", "settled_bytes", "unreadable", "unsynced")
 
     def __init__(self) -> None:
         self.cached = bytearray()
         self.durable = bytearray()
         # (offset, bytes) in the order of writing. `durable` plus all of these is `cached`, unless a sync failed.
         self.unsynced: list[tuple[int, bytes]] = []
+        self.unreadable: list[tuple[int, int]] = []  # (first, end) byte offsets
         self.settled_bytes = 0  # where the writes of the last sync begin
 
     def write(self, byte_offset: int, content: bytes) -> None:
         _put(self.cached, byte_offset, content)
         self.unsynced.append((byte_offset, content))
+        end = byte_offset + len(content)
+        # What is written as a whole is given another place by the device.
+        self.unreadable = [place for place in self.unreadable if place[0] < byte_offset or place[1] > end]
+
+
+class SimDiskImage:
+    """All that was durable on a disk at one moment."""
+
+    def __init__(self, files: dict[str, bytes], folders: list[str], kept: dict[str, Any]) -> None:
+        self._files, self._folders = files, folders
+        self._kept = copy.deepcopy(kept)
+
+    def disk(self) -> SimDisk:
+        """Return a healthy disk that holds it."""
+        disk = SimDisk(random.Random(0))
+        disk.put_back(self)
+        return disk
+
+    def contents(self) -> tuple[dict[str, bytes], list[str], dict[str, Any]]:
+        """Return files, folders, and what libraries keep."""
+        return self._files, self._folders, copy.deepcopy(self._kept)
 
 
 class SimDisk:
-    """The disk of one host; implements `ledger.store.disk.Disk`.
+    """The disk of one host; implements `ledger.storage.disk.Disk`.
 
     Attributes:
         slowness: Multiplies the time of everything; 1 is a healthy disk.
@@ -58,6 +80,7 @@ class SimDisk:
         capacity_bytes: ENOSPC beyond it.
         operations_left: While a process ends: operations still carried out of the function under way.
         sync_count: Successful `fdatasync` calls so far.
+        kept: What libraries keep on it in files of their own; each change of it is durable at once.
 
     """
 
@@ -72,6 +95,7 @@ class SimDisk:
         self.capacity_bytes = self._capacity_bytes = capacity_bytes
         self.operations_left: int | None = None
         self.sync_count = 0
+        self.kept: dict[str, Any] = {}
         self._note = note or (lambda _content: None)
         self._names: dict[str, _File] = {}
         self._durable_names: dict[str, _File] = {}
@@ -85,7 +109,6 @@ class SimDisk:
     # --- Disk
 
     def open(self, path: str, *, create: bool = False) -> int:
-        """See `Disk`."""
         self._operate()
         file = self._names.get(path)
         if file is None:
@@ -99,12 +122,10 @@ class SimDisk:
         return self._next_handle
 
     def close(self, handle: int) -> None:
-        """See `Disk`."""
         if self._handles.pop(handle, None) is None and handle > self._last_stale_handle:
             _fail(errno.EBADF, f"handle {handle}")
 
     def pwritev(self, handle: int, buffers: Sequence[Buffer], byte_offset: int) -> int:
-        """See `Disk`."""
         content = b"".join(buffers)
         torn = self._operate(tears=True)
         file = self._file(handle)
@@ -119,14 +140,15 @@ class SimDisk:
         return len(content)
 
     def pread(self, handle: int, byte_count: int, byte_offset: int) -> bytes:
-        """See `Disk`."""
         self._operate()
         if self.read_error_rate and self.rng.random() < self.read_error_rate:
             _fail(errno.EIO, "pread")
-        return bytes(self._file(handle).cached[byte_offset : byte_offset + byte_count])
+        file = self._file(handle)
+        if any(first < byte_offset + byte_count and byte_offset < end for first, end in file.unreadable):
+            _fail(errno.EIO, "pread")
+        return bytes(file.cached[byte_offset : byte_offset + byte_count])
 
     def fdatasync(self, handle: int) -> None:
-        """See `Disk`."""
         self._operate()
         file = self._file(handle)
         writes, file.unsynced = file.unsynced, []
@@ -140,15 +162,12 @@ class SimDisk:
         self._note(b"sync %d" % len(writes))
 
     def zero_fill(self, handle: int, byte_count: int) -> None:
-        """See `Disk`."""
         self.pwritev(handle, [bytes(byte_count)], 0)
 
     def size(self, handle: int) -> int:
-        """See `Disk`."""
         return len(self._file(handle).cached)
 
     def rename(self, source: str, target: str) -> None:
-        """See `Disk`."""
         self._operate()
         file = self._names.get(source)
         if file is None:
@@ -159,32 +178,27 @@ class SimDisk:
         self._rename(folder, [(source, None), (target, file)])
 
     def remove(self, path: str) -> None:
-        """See `Disk`."""
         self._operate()
         if path not in self._names:
             _fail(errno.ENOENT, path)
         self._rename(posixpath.dirname(path), [(path, None)])
 
     def exists(self, path: str) -> bool:
-        """See `Disk`."""
         return path in self._names or path in self._folders
 
     def make_dirs(self, path: str) -> None:
-        """See `Disk`."""
         self._operate()
         while path not in self._folders:
             self._folders[path] = None
             path = posixpath.dirname(path)
 
     def list_dir(self, path: str) -> list[str]:
-        """See `Disk`."""
         if path not in self._folders:
             _fail(errno.ENOENT, path)
         names = [*self._names, *self._folders]
         return sorted(posixpath.basename(name) for name in names if posixpath.dirname(name) == path and name != path)
 
     def fsync_dir(self, path: str) -> None:
-        """See `Disk`."""
         self._operate()
         if path not in self._folders:
             _fail(errno.ENOENT, path)
@@ -194,12 +208,10 @@ class SimDisk:
             _apply(self._durable_names, change)
 
     def free_bytes(self, path: str) -> int:
-        """See `Disk`."""
         self._file_system(path)
         return max(0, self.capacity_bytes - self.used_bytes)
 
     def total_bytes(self, path: str) -> int:
-        """See `Disk`."""
         self._file_system(path)
         return self.capacity_bytes
 
@@ -308,9 +320,47 @@ class SimDisk:
             file.cached[place] ^= bit
         return name, place
 
+    def file_bytes(self, path: str) -> int:
+        """Return the length of a file in bytes."""
+        return len(self._names[path].cached)
+
+    def truncate(self, path: str, byte_count: int) -> None:
+        """Cut a file short, on the disk and in the cache."""
+        for content in (self._names[path].durable, self._names[path].cached):
+            del content[byte_count:]
+
+    def spoil(self, path: str, byte_offset: int, byte_count: int = 4096) -> None:
+        """Read a place of a file no more, until it is written anew as a whole."""
+        self._names[path].unreadable.append((byte_offset, byte_offset + byte_count))
+
+    def zero(self, path: str, byte_offset: int) -> None:
+        """Zero a file from a place on, on the disk and in the cache."""
+        for content in (self._names[path].durable, self._names[path].cached):
+            content[byte_offset:] = bytes(max(0, len(content) - byte_offset))
+
+    def delete(self, path: str) -> None:
+        """Lose a file for good."""
+        for names in (self._names, self._durable_names):
+            names.pop(path, None)
+
+    def image(self) -> SimDiskImage:
+        """Copy what is durable."""
+        files = {path: bytes(file.durable) for path, file in self._durable_names.items()}
+        return SimDiskImage(files, list(self._folders), self.kept)
+
+    def put_back(self, image: SimDiskImage) -> None:
+        """Hold what an image holds, and nothing else."""
+        self.lose_everything()
+        files, folders, self.kept = image.contents()
+        self._folders = dict.fromkeys(folders)
+        for path, content in files.items():
+            file = self._names[path] = self._durable_names[path] = _File()
+            file.cached[:] = file.durable[:] = content
+
     def lose_everything(self) -> None:
         """Replace the disk by an empty one."""
         self.close_handles()
+        self.kept = {}
         self._names.clear()
         self._durable_names.clear()
         self._unsynced_names.clear()

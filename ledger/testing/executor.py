@@ -18,8 +18,6 @@ import msgspec
 from ledger.testing.disk import SimDisk, SimPowerCut
 from ledger.testing.loop import SimLoop
 
-__all__ = ["SimExecutor"]
-
 T = TypeVar("T")
 
 _OPERATIONS_BEFORE_END = (0, 1, 1, 2, 2, 3, 4, 6, 10, 30)
@@ -48,9 +46,10 @@ class SimExecutor:
         # Ordered by start. Invariant: `_idle_count + len(_running)` is the number of workers.
         self._running: list[_Job] = []
         self._is_closed = False
+        self._ended: asyncio.Future[None] = loop.create_future()
 
     def submit(self, fn: Callable[[], T]) -> asyncio.Future[T]:
-        """Run `fn` later; see `ledger.store.disk.Executor`."""
+        """Run `fn` later; see `ledger.storage.disk.DiskExecutor`."""
         future: asyncio.Future[T] = self._loop.create_future()
         if self._is_closed:
             raise RuntimeError("the executor is closed")
@@ -58,9 +57,15 @@ class SimExecutor:
         self._start_next()
         return future
 
-    def close(self) -> None:
-        """Take no more work."""
+    def close(self) -> asyncio.Future[None]:
+        """Take no more work; see `ledger.storage.disk.DiskExecutor`."""
         self._is_closed = True
+        self._end()
+        return self._ended
+
+    def _end(self) -> None:
+        if self._is_closed and not self._waiting and not self._running and not self._ended.done():
+            self._ended.set_result(None)
 
     def process_ended(self) -> None:
         """Leave the functions that are under way half done."""
@@ -96,3 +101,4 @@ class SimExecutor:
             if not job.future.done():
                 job.future.set_result(result)
         self._start_next()
+        self._end()

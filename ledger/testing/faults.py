@@ -1,4 +1,4 @@
-"""What goes wrong, and how often: drawn per seed; `ledger.testing.nemesis` carries it out.
+"""Faults and their rates, drawn per seed; `ledger.testing.nemesis` carries them out.
 
 Swarm testing: each rate is zero in many seeds. A defect that needs ten quiet seconds between two crashes is never
 found where everything fails all the time, and one that needs two faults at once is never found where each is rare.
@@ -13,8 +13,6 @@ import msgspec
 
 from ledger.testing.metadata import MetadataRates
 from ledger.testing.network import NetworkRates
-
-__all__ = ["EVENTS", "Faults"]
 
 _ZERO = 0.0
 
@@ -35,12 +33,20 @@ EVENTS = (
     "rot",
     "misdirect",
     "wipe",
+    "truncate",
+    "delete",
+    "zero",
+    "roll_back",
+    "index",
+    "spoil",
 )
 """The weights among the attributes of `Faults`, in the order in which they are drawn from."""
+DAMAGES = EVENTS[EVENTS.index("rot") :]
+"""Faults by which a disk may lose bytes that it had synced."""
 
 
 class Faults(msgspec.Struct, frozen=True, kw_only=True):
-    """How often what goes wrong in one seed.
+    """Rates of the faults in one seed.
 
     Attributes:
         interval_s: Mean time between two events.
@@ -63,6 +69,12 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
             disk is damaged; never in the last batch before a crash, which nobody can tell from a torn tail.
         misdirect: Weight of a write to that disk that lay elsewhere all the time, with the same exception.
         wipe: Weight of that disk's loss; the host starts on an empty one.
+        truncate: Weight of a journal file on that disk that is cut short.
+        delete: Weight of a journal file or a segment on that disk that is gone.
+        zero: Weight of a journal file on that disk that is zeroed from a place on.
+        roll_back: Weight of that disk's becoming an older copy of itself.
+        index: Weight of an index on that disk that loses a row, or changes one.
+        spoil: Weight of a place in a file on that disk that cannot be read any more.
         sync_error_rate: Share of disk syncs that fail.
         write_error_rate: Share of disk writes that find no space.
         read_error_rate: Share of reads from that disk that fail: at a start a bookie takes that for a loss.
@@ -90,6 +102,12 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     rot: float = _ZERO
     misdirect: float = _ZERO
     wipe: float = _ZERO
+    truncate: float = _ZERO
+    delete: float = _ZERO
+    zero: float = _ZERO
+    roll_back: float = _ZERO
+    index: float = _ZERO
+    spoil: float = _ZERO
     sync_error_rate: float = _ZERO
     write_error_rate: float = _ZERO
     read_error_rate: float = _ZERO
@@ -98,8 +116,21 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_damaging(self) -> bool:
-        """Whether a disk may lose what it had synced."""
-        return self.rot > 0 or self.misdirect > 0 or self.wipe > 0 or self.read_error_rate > 0
+        """True if a disk may lose bytes that it had synced."""
+        return self.read_error_rate > 0 or any(getattr(self, name) > 0 for name in DAMAGES)
+
+    def with_damages(self, rng: random.Random) -> Self:
+        """Draw further damages of one disk: where servers are bookies."""
+        weight = (_ZERO, _ZERO, _ZERO, _ZERO, 1.0, 3.0)
+        return msgspec.structs.replace(
+            self,
+            truncate=rng.choice(weight),
+            delete=rng.choice(weight),
+            zero=rng.choice(weight),
+            roll_back=rng.choice(weight),
+            index=rng.choice(weight),
+            spoil=rng.choice(weight),
+        )
 
     @classmethod
     def draw(cls, rng: random.Random) -> Self:

@@ -11,9 +11,9 @@ from ledger.testing.executor import SimExecutor
 from ledger.testing.loop import SimProcess, outside
 
 if TYPE_CHECKING:
+    # The simulation makes its hosts, and each one asks it for loop and network: two halves of one world.
     from ledger.testing.simulation import Simulation
 
-__all__ = ["FIRST_WALL_CLOCK_MS", "Program", "SimHost"]
 
 T = TypeVar("T")
 
@@ -48,12 +48,12 @@ class SimHost:
 
     @property
     def is_up(self) -> bool:
-        """Whether a process is alive, paused ones included."""
+        """True if a process is alive; a paused one is."""
         return self._process is not None
 
     @property
     def is_paused(self) -> bool:
-        """Whether the process is stopped by `pause`."""
+        """True if the process is stopped by `pause`."""
         return self._process is not None and self._process.is_paused
 
     @property
@@ -152,4 +152,4 @@ class SimHost:
 
 
 Program: TypeAlias = Callable[[SimHost], Coroutine[Any, Any, Any]]
-"""What a host runs from each start to its end."""
+"""Program that a host runs from each start to its end."""

@@ -28,17 +28,9 @@ from contextvars import Context, ContextVar
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 if TYPE_CHECKING:
+    # The loop hands connections to the network, and the network plans on the loop: two halves of one world.
     from ledger.testing.network import SimNetwork
 
-__all__ = [
-    "SimLoop",
-    "SimProcess",
-    "SimulationDeadlockError",
-    "SimulationError",
-    "SimulationTimeoutError",
-    "current_process",
-    "outside",
-]
 
 T = TypeVar("T")
 
@@ -288,15 +280,14 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Ignore: there is no debug mode."""
 
     def is_running(self) -> bool:
-        """Whether the run goes on."""
+        """Return whether the run goes on."""
         return not self._is_over
 
     def is_closed(self) -> bool:
-        """Whether the run is over."""
+        """Return whether the run is over."""
         return self._is_over
 
     def create_future(self) -> asyncio.Future[Any]:
-        """Return a future of this loop."""
         self._future_count += 1
         return _SimFuture(self._future_count, self)
 
@@ -354,7 +345,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def run_in_executor(self, _executor: Any, _func: Any, *_args: Any) -> NoReturn:  # type: ignore[override]
         """Refuse: threads are not simulated, executors are ports."""
-        raise RuntimeError("threads are not simulated: inject an executor (ledger.store.disk.Executor)")
+        raise RuntimeError("threads are not simulated: inject an executor (ledger.storage.disk.DiskExecutor)")
 
     async def create_connection(
         self, protocol_factory: Callable[[], Any], host: str | None = None, port: int | None = None, **_options: Any

@@ -16,10 +16,8 @@ from dataclasses import dataclass
 from ledger.testing.hosts import FIRST_WALL_CLOCK_MS
 from ledger.testing.loop import SimLoop
 from ledger.testing.metadata_session import SimMetadataSession
-from ledger.testing.metadata_tree import Change, Leader, Replica
+from ledger.testing.metadata_tree import Leader, TreeReplica, TreeWrite
 from ledger.testing.network import SimNetwork
-
-__all__ = ["METADATA_HOST", "MetadataRates", "SimMetadata"]
 
 METADATA_HOST = "metadata"
 _REPLICA_COUNT = 3
@@ -28,7 +26,7 @@ _FIRST_SESSION_ID = 0x1000
 
 @dataclass(frozen=True)
 class MetadataRates:
-    """How bad the metadata store is.
+    """Rates of the metadata store's faults.
 
     Attributes:
         lost_reply_rate: Probability that the connection breaks when a request has been applied.
@@ -50,7 +48,7 @@ class MetadataRates:
 
 @dataclass
 class _ServerSession:
-    """What the servers know of a session."""
+    """Session as the servers know it."""
 
     timeout_s: float
     heard_at: float
@@ -72,9 +70,9 @@ class SimMetadata:
         self.rates = rates or MetadataRates()
         self.rng = loop.random_for("metadata")
         self.leader = Leader()
-        self.replicas = [Replica() for _ in range(_REPLICA_COUNT)]
+        self.replicas = [TreeReplica() for _ in range(_REPLICA_COUNT)]
         self.is_available = True
-        self.on_change: list[Callable[[Change], None]] = []
+        self.on_change: list[Callable[[TreeWrite], None]] = []
         self._next_session_id = _FIRST_SESSION_ID
         self._sessions: dict[int, _ServerSession] = {}
         self._written_at: dict[str, float] = {}
@@ -122,7 +120,6 @@ class SimMetadata:
     # --- what sessions ask
 
     def open_session(self, timeout_s: float) -> int:
-        """Begin a session."""
         self._next_session_id += 1
         self._sessions[self._next_session_id] = _ServerSession(timeout_s, self.loop.time())
         self._look_after(self._next_session_id)
@@ -141,11 +138,11 @@ class SimMetadata:
         return True
 
     def is_reachable(self, host: str) -> bool:
-        """Whether a host's packets arrive, and there is a quorum."""
+        """Return whether a host's packets arrive and there is a quorum."""
         return self.is_available and not self.network.is_blocked(host, METADATA_HOST)
 
     def is_heard_by(self, host: str) -> bool:
-        """Whether packets to a host arrive."""
+        """Return whether packets to a host arrive."""
         return not self.network.is_blocked(METADATA_HOST, host)
 
     def modified_ms(self, path: str) -> int:
@@ -158,7 +155,7 @@ class SimMetadata:
         self.leader.node(path)
         return FIRST_WALL_CLOCK_MS + int(self._written_at.get(path, 0.0) * 1000)
 
-    def commit(self, changes: list[Change]) -> None:
+    def commit(self, changes: list[TreeWrite]) -> None:
         """Send committed changes to the followers; each applies them in order, sooner or later."""
         for change in changes:
             self.loop.note(change.path.encode())
@@ -190,7 +187,7 @@ class SimMetadata:
             self.network.later(max(left_s, session.timeout_s / 10), self._look_after, session_id)
 
 
-def _catch_up(replica: Replica, change: Change) -> None:
+def _catch_up(replica: TreeReplica, change: TreeWrite) -> None:
     for index, pending in enumerate(replica.pending):
         if pending is change:
             replica.catch_up(index + 1)

@@ -1,4 +1,4 @@
-"""One client's session with the simulated metadata store: what `ledger.zk.session` is to ZooKeeper."""
+"""One client's session with the simulated metadata store: what `ledger.zookeeper.session` is to ZooKeeper."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 from ledger.errors import LedgerError, MetadataSessionLostError, MetadataUnavailableError
 from ledger.ports import ANY_VERSION, SessionState, Versioned, Watcher
 from ledger.testing.loop import current_process
-from ledger.testing.metadata_tree import Change, Replica, Tree
+from ledger.testing.metadata_tree import Tree, TreeReplica, TreeWrite
 
 if TYPE_CHECKING:
+    # The store makes its sessions, and each one asks it: two halves of one store.
     from ledger.testing.metadata import SimMetadata
 
-__all__ = ["SimMetadataSession"]
 
 _CONNECT_S_MAX = 15.0
 _RETRANSMIT_S = 0.2
 _LATE_S_MAX = 0.3
 _INSTANT_S = 1e-9
 
-Operation = Callable[[], tuple[Any, list[Change]]]
+Operation = Callable[[], tuple[Any, list[TreeWrite]]]
 """Runs at the server; returns the answer and what it committed."""
 
 
@@ -56,7 +56,7 @@ class SimMetadataSession:
         self._session_id = 0
         self._state = SessionState.SUSPENDED
         self._listeners: list[Callable[[SessionState], None]] = []
-        self._replica: Replica | None = None  # the server that it is connected to
+        self._replica: TreeReplica | None = None  # the server that it is connected to
         self._heard_at = 0.0
         self._reply_at = 0.0
         self._seen_count = 0  # of changes: it connects to no server that knows less
@@ -72,16 +72,13 @@ class SimMetadataSession:
 
     @property
     def session_state(self) -> SessionState:
-        """See `MetadataStore`."""
         return self._state
 
     @property
     def session_id(self) -> int:
-        """See `MetadataStore`."""
         return self._session_id
 
     def on_session_state(self, listener: Callable[[SessionState], None]) -> Callable[[], None]:
-        """See `MetadataStore`."""
         self._listeners.append(listener)
 
         def unsubscribe() -> None:
@@ -91,23 +88,19 @@ class SimMetadataSession:
         return unsubscribe
 
     async def get(self, path: str, *, watch: Watcher | None = None) -> Versioned:
-        """See `MetadataStore`."""
         value: Versioned = await self._call(f"get {path}", lambda: (self._read().get(path), []), "data", path, watch)
         return value
 
     async def exists(self, path: str, *, watch: Watcher | None = None) -> int | None:
-        """See `MetadataStore`."""
         operation: Operation = lambda: (self._read().exists(path), [])  # noqa: E731
         version: int | None = await self._call(f"exists {path}", operation, "data", path, watch)
         return version
 
     async def modified_ms(self, path: str) -> int:
-        """See `MetadataStore`."""
         modified: int = await self._call(f"stat {path}", lambda: (self._servers.modified_ms(path), []))
         return modified
 
     async def children(self, path: str, *, watch: Watcher | None = None) -> list[str]:
-        """See `MetadataStore`."""
         names: list[str] = await self._call(
             f"list {path}", lambda: (self._read().names(path), []), "children", path, watch
         )
@@ -122,9 +115,7 @@ class SimMetadataSession:
         sequential: bool = False,
         parents: bool = False,
     ) -> str:
-        """See `MetadataStore`."""
-
-        def operation() -> tuple[str, list[Change]]:
+        def operation() -> tuple[str, list[TreeWrite]]:
             owner = self._session_id if ephemeral else 0
             return self._servers.leader.create(path, value, owner=owner, sequential=sequential, parents=parents)
 
@@ -132,18 +123,14 @@ class SimMetadataSession:
         return created
 
     async def set(self, path: str, value: bytes, version: int) -> int:
-        """See `MetadataStore`."""
         written: int = await self._call(f"write {path}", lambda: self._servers.leader.set(path, value, version))
         return written
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        """See `MetadataStore`."""
         await self._call(f"delete {path}", lambda: (None, self._servers.leader.delete(path, version)))
 
     async def sync(self, path: str) -> None:
-        """See `MetadataStore`."""
-
-        def operation() -> tuple[None, list[Change]]:
+        def operation() -> tuple[None, list[TreeWrite]]:
             if self._replica is not None:
                 self._replica.catch_up()
             return None, []
@@ -151,7 +138,6 @@ class SimMetadataSession:
         await self._call(f"sync {path}", operation)
 
     async def close(self) -> None:
-        """See `MetadataStore`."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -351,7 +337,7 @@ class SimMetadataSession:
                 if changes:
                     self._servers.commit(changes)
 
-    def _leave_watch(self, replica: Replica, kind: str, path: str, watcher: Watcher) -> None:
+    def _leave_watch(self, replica: TreeReplica, kind: str, path: str, watcher: Watcher) -> None:
         self._next_watch += 1
         number = self._next_watch
         self._watches[number] = watcher

@@ -9,8 +9,6 @@ from enum import Enum, auto
 from ledger.errors import BadVersionError, MetadataError, NodeExistsError, NoNodeError
 from ledger.ports import ANY_VERSION, Versioned
 
-__all__ = ["Change", "ChangeKind", "Leader", "Node", "Replica", "Tree", "parent_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -22,7 +20,7 @@ class Node:
 
 
 class ChangeKind(Enum):
-    """What happened to a path."""
+    """Kinds of change at a path."""
 
     CREATED = auto()
     WRITTEN = auto()
@@ -30,7 +28,7 @@ class ChangeKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TreeWrite:
     """One committed write."""
 
     kind: ChangeKind
@@ -50,7 +48,7 @@ class Tree:
         self.nodes: dict[str, Node] = {"/": Node(b"", 0, 0)}
         self.children: dict[str, dict[str, None]] = {"/": {}}
 
-    def apply(self, change: Change) -> None:
+    def apply(self, change: TreeWrite) -> None:
         """Make a committed change."""
         parent, _, name = change.path.rpartition("/")
         if change.node is None:
@@ -111,9 +109,9 @@ class Leader(Tree):
 
     def create(
         self, path: str, value: bytes, *, owner: int, sequential: bool, parents: bool
-    ) -> tuple[str, list[Change]]:
+    ) -> tuple[str, list[TreeWrite]]:
         """Create a node; see `MetadataStore.create`."""
-        changes: list[Change] = []
+        changes: list[TreeWrite] = []
         parent = parent_of(path)
         if parent not in self.nodes:
             if not parents:
@@ -126,25 +124,25 @@ class Leader(Tree):
         if created in self.nodes:
             raise NodeExistsError(f"simulated metadata: {created} exists")
         self._created_count[parent] = count + 1
-        change = Change(ChangeKind.CREATED, created, Node(value, 0, owner))
+        change = TreeWrite(ChangeKind.CREATED, created, Node(value, 0, owner))
         self.apply(change)
         return created, [*changes, change]
 
-    def set(self, path: str, value: bytes, version: int) -> tuple[int, list[Change]]:
+    def set(self, path: str, value: bytes, version: int) -> tuple[int, list[TreeWrite]]:
         """Compare-and-set; see `MetadataStore.set`."""
         node = self.node(path)
         _check_version(path, node, version)
-        change = Change(ChangeKind.WRITTEN, path, Node(value, node.version + 1, node.owner))
+        change = TreeWrite(ChangeKind.WRITTEN, path, Node(value, node.version + 1, node.owner))
         self.apply(change)
         return node.version + 1, [change]
 
-    def delete(self, path: str, version: int) -> list[Change]:
+    def delete(self, path: str, version: int) -> list[TreeWrite]:
         """Delete a node; see `MetadataStore.delete`."""
         node = self.node(path)
         _check_version(path, node, version)
         if self.children[path]:
             raise NodeExistsError(f"simulated metadata: {path} has children")
-        change = Change(ChangeKind.DELETED, path, None)
+        change = TreeWrite(ChangeKind.DELETED, path, None)
         self._created_count.pop(path, None)
         self.apply(change)
         return [change]
@@ -160,7 +158,7 @@ def _check_version(path: str, node: Node, version: int) -> None:
 
 
 @dataclass
-class Replica:
+class TreeReplica:
     """A server that clients read from: behind the leader by the changes that it has not applied yet.
 
     Attributes:
@@ -174,7 +172,7 @@ class Replica:
 
     tree: Tree = field(default_factory=Tree)
     applied_count: int = 0
-    pending: list[Change] = field(default_factory=list)
+    pending: list[TreeWrite] = field(default_factory=list)
     data_watches: dict[str, list[Callable[[], None]]] = field(default_factory=dict)
     child_watches: dict[str, list[Callable[[], None]]] = field(default_factory=dict)
 

@@ -6,13 +6,12 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from ledger.testing.faults import EVENTS, Faults
+from ledger.testing.disk_faults import DiskFaults
+from ledger.testing.faults import DAMAGES, EVENTS, Faults
 from ledger.testing.hosts import SimHost
 from ledger.testing.metadata import METADATA_HOST, MetadataRates, SimMetadata
 from ledger.testing.network import NetworkRates
 from ledger.testing.simulation import Simulation
-
-__all__ = ["Nemesis"]
 
 _ROTTING = (".j", ".seg")
 """Files whose damage a server must live with; a damaged identity is for its operator."""
@@ -33,6 +32,7 @@ class Nemesis:
     Attributes:
         counts: Events so far, by name.
         damaged: The one server whose disk rots, takes writes in the wrong place, or is lost.
+        disk_faults: Those of that server's disk which need to know what a bookie keeps on it; None where it is none.
         on_event: Called with the name of each event and the host that it strikes, if it is one.
 
     """
@@ -48,6 +48,7 @@ class Nemesis:
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.on_event: Callable[[str, str], None] = lambda _name, _host: None
+        self.disk_faults: DiskFaults | None = None
         self._simulation = simulation
         self._metadata = metadata
         self._faults = faults
@@ -61,8 +62,8 @@ class Nemesis:
 
     @property
     def is_damage_done(self) -> bool:
-        """Whether a disk may have lost anything that it had synced."""
-        return self._faults.read_error_rate > 0 or any(self.counts[name] for name in ("rot", "misdirect", "wipe"))
+        """True if a disk may have lost anything that it had synced."""
+        return self._faults.read_error_rate > 0 or any(self.counts[name] for name in DAMAGES)
 
     async def run(self) -> None:
         """Do one thing after the other until cancelled, or until `calm`."""
@@ -177,6 +178,29 @@ class Nemesis:
     def _wipe(self) -> SimHost:
         self.damaged.kill(power=True)
         self.damaged.disk.lose_everything()
+        return self.damaged
+
+    def _truncate(self) -> SimHost:
+        return self._strike(DiskFaults.truncate)
+
+    def _delete(self) -> SimHost:
+        return self._strike(DiskFaults.delete)
+
+    def _zero(self) -> SimHost:
+        return self._strike(DiskFaults.zero)
+
+    def _roll_back(self) -> SimHost:
+        return self._strike(DiskFaults.roll_back)
+
+    def _index(self) -> SimHost:
+        return self._strike(DiskFaults.index)
+
+    def _spoil(self) -> SimHost:
+        return self._strike(DiskFaults.spoil)
+
+    def _strike(self, fault: Callable[[DiskFaults], None]) -> SimHost:
+        assert self.disk_faults is not None, "these servers are no bookies"
+        fault(self.disk_faults)
         return self.damaged
 
     # --- network and metadata

@@ -18,8 +18,6 @@ from typing import Any, NamedTuple
 from ledger.testing.loop import SimLoop, SimProcess, current_process, outside
 from ledger.testing.transport import SimTransport
 
-__all__ = ["NetworkRates", "SimNetwork", "SimServer"]
-
 _FIRST_FREE_PORT = 40_000
 _CONNECT_S_MAX = 60.0
 _RETRANSMIT_S = 0.2
@@ -28,7 +26,7 @@ _RETRANSMIT_S = 0.2
 
 @dataclass(frozen=True)
 class NetworkRates:
-    """How bad the network is.
+    """Rates of the network's faults.
 
     Attributes:
         latency_s_min: One way.
@@ -74,11 +72,9 @@ class SimServer(asyncio.AbstractServer):
             self._closed.set_result(None)
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
-        """Return the simulated loop."""
         return self._loop
 
     def is_serving(self) -> bool:
-        """Whether it listens."""
         return self._address is not None
 
     async def start_serving(self) -> None:
@@ -143,7 +139,7 @@ class SimNetwork:
         self._blocked.clear()
 
     def is_blocked(self, source: str, target: str) -> bool:
-        """Whether nothing passes in this direction."""
+        """Return whether nothing passes in this direction."""
         return (source, target) in self._blocked or target in self._powerless or source in self._powerless
 
     def reset(self, one: str, two: str) -> None:

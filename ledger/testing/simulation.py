@@ -11,8 +11,6 @@ from ledger.testing.loop import SimLoop, SimulationError, outside
 from ledger.testing.metadata import MetadataRates, SimMetadata
 from ledger.testing.network import NetworkRates, SimNetwork
 
-__all__ = ["Simulation"]
-
 T = TypeVar("T")
 
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from ledger.testing.loop import SimProcess
 
 if TYPE_CHECKING:
+    # The network makes transports, and each one sends over it: two halves of one network.
     from ledger.testing.network import SimNetwork
 
-__all__ = ["SimTransport"]
 
 _KERNEL_BYTES = 128 << 10
-"""What the two kernels hold of one direction; the rest waits in the program, and is lost with it."""
+"""Bytes that the two kernels hold of one direction; the rest waits in the program, and is lost with it."""
 _HIGH_BYTES = 64 << 10
 _GIVE_UP_S = 60.0
 _RETRANSMIT_S_MIN, _RETRANSMIT_S_MAX = 0.2, 5.0
@@ -24,7 +24,7 @@ _PAUSED_LOOK_S = 0.05
 
 
 class SimTransport(asyncio.Transport):
-    """What a protocol writes to, and what feeds it. Callbacks run in the process that owns this end.
+    """Transport of one end of a connection. Callbacks run in the process that owns this end.
 
     Attributes:
         process: The owner; None for the test itself.
@@ -72,16 +72,15 @@ class SimTransport(asyncio.Transport):
         self._protocol = protocol
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Return the protocol."""
         protocol: asyncio.BaseProtocol = self._protocol
         return protocol
 
     def is_closing(self) -> bool:
-        """Whether it is closed or about to be."""
+        """Return whether it is closed or about to be."""
         return self._is_closing
 
     def is_reading(self) -> bool:
-        """Whether it hands on what comes."""
+        """Return whether it hands on received bytes."""
         return self._is_reading and not self._is_closing
 
     def pause_reading(self) -> None:
@@ -106,7 +105,6 @@ class SimTransport(asyncio.Transport):
         self._pump_later(None)
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Send all of them."""
         self.write(b"".join(list_of_data))
 
     def can_write_eof(self) -> bool:

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from crc32c import crc32c
-
-from ledger.core.metadata import DigestType
 from ledger.wire.digests import MASTER_KEY_BYTES, Digest
-from ledger.wire.entry import ENTRY_HEADER_BYTES
+from ledger.wire.entry import ENTRY_HEADER_BYTES, seals
 from ledger.wire.varint import encode_varint
 
-__all__ = ["AddEncoder"]
-
-_pack_header: Final = struct.Struct(">qqqq").pack
-_pack_crc: Final = struct.Struct(">I").pack
 _pack_length: Final = struct.Struct(">I").pack
 
 
@@ -44,36 +37,33 @@ class AddEncoder:
         first_entry_id: int,
         last_add_confirmed: int,
         lengths: Iterable[int],
-        payloads: Iterable[bytes],
+        payloads: Sequence[bytes],
     ) -> tuple[list[bytes], list[bytes]]:
         """Seal payloads under consecutive ids and return their request heads and the frames that will say "stored".
 
         Args:
             first_txn: Transaction of the first request; the others follow.
-            first_entry_id: Entry id of the first payload; the others follow.
+            first_entry_id: Of the first payload; this and the rest are those of `seals`.
             last_add_confirmed: For every header.
-            lengths: Cumulative payload bytes of the ledger, one per payload.
+            lengths: One per payload.
             payloads: What the application appends.
 
         """
-        ledger_id = self._ledger_id
-        compute = None if self._digest.type == DigestType.CRC32C else self._digest.compute
         heads: list[bytes] = []
         answers: list[bytes] = []
         txn_number = first_txn
         entry_id = first_entry_id
         sizes: tuple[int, int, int] | None = None
         before_txn = before_entry = before_header = answer_before_txn = answer_before_entry = b""
-        for payload, length in zip(payloads, lengths, strict=True):
-            header = _pack_header(ledger_id, entry_id, last_add_confirmed, length)
-            digest = _pack_crc(crc32c(payload, crc32c(header))) if compute is None else compute(header, payload)
+        sealed = seals(self._digest, self._ledger_id, first_entry_id, last_add_confirmed, lengths, payloads)
+        for payload, entry_seal in zip(payloads, sealed, strict=True):
             txn = encode_varint(txn_number)
             entry = encode_varint(entry_id)
             if sizes != (len(payload), len(txn), len(entry)):  # what is between the numbers changes with their sizes
                 sizes = (len(payload), len(txn), len(entry))
                 before_txn, before_entry, before_header = self._request_parts(*sizes)
                 answer_before_txn, answer_before_entry = self._answer_parts(*sizes[1:])
-            heads.append(b"".join((before_txn, txn, before_entry, entry, before_header, header, digest)))
+            heads.append(b"".join((before_txn, txn, before_entry, entry, before_header, entry_seal)))
             answers.append(b"".join((answer_before_txn, txn, answer_before_entry, entry)))
             txn_number += 1
             entry_id += 1

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import overload
 
-__all__ = ["BodyRun"]
-
 
 class BodyRun(Sequence[bytes | memoryview]):
     """Slices of a packet.

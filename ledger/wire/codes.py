@@ -5,27 +5,6 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-__all__ = [
-    "ADD_FLAG_RECOVERY",
-    "INFO_FLAG_FREE_DISK",
-    "INFO_FLAG_TOTAL_DISK",
-    "PRIORITY_RECOVERY",
-    "PROTOCOL_VERSION",
-    "READ_FLAG_FENCE",
-    "READ_FLAG_PIGGYBACK",
-    "WRITE_FLAG_DEFERRED_SYNC",
-    "V2_CODES",
-    "V2_FLAG_FENCE",
-    "V2_FLAG_HIGH_PRIORITY",
-    "V2_FLAG_RECOVERY_ADD",
-    "V2_PROTOCOL_VERSION",
-    "V2_STATUSES",
-    "V3_FIRST_BYTE",
-    "Operation",
-    "Status",
-    "V2Opcode",
-]
-
 PROTOCOL_VERSION: Final = 3
 V2_PROTOCOL_VERSION: Final = 2
 V3_FIRST_BYTE: Final = 0x0A
@@ -45,8 +24,8 @@ PRIORITY_RECOVERY: Final = 100
 """Priority of recovery traffic: a read-only bookie still takes adds that carry it."""
 
 
-class Operation(IntEnum):
-    """What a packet asks for."""
+class OperationType(IntEnum):
+    """Operations that a packet can ask for."""
 
     READ_ENTRY = 1
     ADD_ENTRY = 2
@@ -63,7 +42,7 @@ class Operation(IntEnum):
 
 
 class Status(IntEnum):
-    """What became of a request. Only ENOLEDGER and ENOENTRY are a definite no."""
+    """Status of a request. Only ENOLEDGER and ENOENTRY are a definite no."""
 
     EOK = 0
     ENOLEDGER = 402
@@ -79,7 +58,7 @@ class Status(IntEnum):
 
 
 class V2Opcode(IntEnum):
-    """What a packet of protocol v2 asks for. Its adds and reads have each other's number in v3."""
+    """Operations of protocol v2. Its adds and reads have each other's number in v3."""
 
     ADD_ENTRY = 1
     READ_ENTRY = 2
@@ -103,6 +82,6 @@ V2_CODES: Final[dict[Status, int]] = {
     Status.ETOOMANYREQUESTS: 106,
     Status.EUNKNOWNLEDGERSTATE: 107,
 }
-"""What protocol v2 writes for a status."""
+"""Codes of protocol v2 for each status."""
 
 V2_STATUSES: Final[dict[int, Status]] = {code: status for status, code in V2_CODES.items()}

@@ -11,8 +11,6 @@ from crc32c import crc32c
 
 from ledger.core.metadata import DigestType
 
-__all__ = ["MASTER_KEY_BYTES", "Digest", "master_key"]
-
 MASTER_KEY_BYTES: Final = 20
 _SIZES: Final = {DigestType.CRC32: 8, DigestType.HMAC: 20, DigestType.CRC32C: 4, DigestType.DUMMY: 0}
 

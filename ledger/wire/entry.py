@@ -14,7 +14,6 @@ import struct
 from collections.abc import Iterable
 from typing import Final
 
-import msgspec
 from crc32c import crc32c
 
 from ledger.core.entry import Entry
@@ -24,49 +23,15 @@ from ledger.errors import DigestError, EntryTooLargeError
 from ledger.wire.digests import Digest
 from ledger.wire.frames import FRAME_BYTES_MAX
 
-__all__ = [
-    "ENTRY_HEADER_BYTES",
-    "PAYLOAD_BYTES_MAX",
-    "Entry",
-    "EntryHeader",
-    "check_payload",
-    "entry_header",
-    "seal",
-    "seal_lac",
-    "unseal",
-    "unseal_block",
-    "unseal_lac",
-    "unseal_run",
-]
-
 ENTRY_HEADER_BYTES: Final = 32
 PAYLOAD_BYTES_MAX: Final = FRAME_BYTES_MAX - 256
 """The rest of the frame is for the packet's header, the entry's header and the longest digest."""
 
 _HEADER: Final = struct.Struct(">qqqq")
 _CRC_HEADER: Final = struct.Struct(">qqqqI")
+_pack_header: Final = _HEADER.pack
+_pack_crc: Final = struct.Struct(">I").pack
 _LAC: Final = struct.Struct(">qq")
-
-
-class EntryHeader(msgspec.Struct, frozen=True, gc=False):
-    """The first 32 bytes of an entry, not checked by any digest."""
-
-    ledger_id: int
-    entry_id: int
-    last_add_confirmed: int
-    length: int
-
-
-def entry_header(body: bytes | memoryview) -> EntryHeader:
-    """Read the header of an entry without its digest, as a bookie does.
-
-    Raises:
-        DigestError: The body is shorter than a header.
-
-    """
-    if len(body) < ENTRY_HEADER_BYTES:
-        raise DigestError(f"an entry of {len(body)} bytes is shorter than its {ENTRY_HEADER_BYTES}-byte header")
-    return EntryHeader(*_HEADER.unpack_from(body))
 
 
 def check_payload(payload: bytes | memoryview, ledger_id: int) -> None:
@@ -95,6 +60,37 @@ def seal(
     """Return the bytes of an entry: header, digest, payload."""
     header = _HEADER.pack(ledger_id, entry_id, last_add_confirmed, length)
     return b"".join((header, digest.compute(header, payload), payload))
+
+
+def seals(
+    digest: Digest,
+    ledger_id: int,
+    first_entry_id: int,
+    last_add_confirmed: int,
+    lengths: Iterable[int],
+    payloads: Iterable[bytes],
+) -> list[bytes]:
+    """Return what stands before the payloads of entries with consecutive ids: header and digest of each.
+
+    Args:
+        digest: The ledger's digest.
+        ledger_id: The ledger.
+        first_entry_id: Entry id of the first payload; the others follow.
+        last_add_confirmed: For every header.
+        lengths: Cumulative payload bytes of the ledger, one per payload.
+        payloads: What the application appends.
+
+    """
+    compute = None if digest.type == DigestType.CRC32C else digest.compute  # the usual case, quicker
+    sealed: list[bytes] = []
+    entry_id = first_entry_id
+    for payload, length in zip(payloads, lengths, strict=True):
+        header = _pack_header(ledger_id, entry_id, last_add_confirmed, length)
+        sealed.append(
+            header + (_pack_crc(crc32c(payload, crc32c(header))) if compute is None else compute(header, payload))
+        )
+        entry_id += 1
+    return sealed
 
 
 def unseal(body: bytes | memoryview, digest: Digest, *, ledger_id: int, entry_id: int | None) -> Entry:

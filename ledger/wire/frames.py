@@ -12,8 +12,6 @@ from typing import Final, TypeVar
 
 from ledger.errors import RemoteProtocolError
 
-__all__ = ["FRAME_BYTES_MAX", "FrameBuffer", "frame", "frame_bounds"]
-
 FRAME_BYTES_MAX: Final = 5 * 1024 * 1024
 """Longest packet, without its length prefix; BookKeeper's default."""
 
@@ -78,7 +76,7 @@ class FrameBuffer:
 
     def __init__(self) -> None:
         self.damage: RemoteProtocolError | None = None
-        """Why the stream cannot go on behind what `take_after_run` returned."""
+        """Reason why the stream cannot go on behind the frames that `take_after_run` returned."""
         self._buffer = bytearray(_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
         self._filled = 0

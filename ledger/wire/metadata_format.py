@@ -21,19 +21,6 @@ from ledger.wire.paths import Layout
 from ledger.wire.proto import data_formats_pb2 as pb
 from ledger.wire.varint import decode_varint, encode_varint
 
-__all__ = [
-    "LAYOUT",
-    "METADATA_BYTES_MAX",
-    "Cookie",
-    "decode_bookie_service_info",
-    "decode_cookie",
-    "decode_layout",
-    "decode_metadata",
-    "encode_bookie_service_info",
-    "encode_cookie",
-    "encode_metadata",
-]
-
 LAYOUT: Final = b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
 """Value of the layout node of a new cluster: format 2, the manager that keeps ledgers in a tree, its version."""
 

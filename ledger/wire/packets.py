@@ -12,35 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from ledger.wire.codes import Operation, Status
-
-__all__ = [
-    "AddRequest",
-    "AddResponse",
-    "AuthRequest",
-    "AuthResponse",
-    "BatchReadRequest",
-    "BatchReadResponse",
-    "ForceRequest",
-    "ForceResponse",
-    "InfoRequest",
-    "InfoResponse",
-    "ListRequest",
-    "ListResponse",
-    "ReadLacRequest",
-    "ReadLacResponse",
-    "ReadRequest",
-    "ReadResponse",
-    "RefusedRequest",
-    "Request",
-    "Response",
-    "StartTlsRequest",
-    "StartTlsResponse",
-    "UnsupportedRequest",
-    "UnsupportedResponse",
-    "WriteLacRequest",
-    "WriteLacResponse",
-]
+from ledger.wire.codes import OperationType, Status
 
 
 class AddRequest(msgspec.Struct, frozen=True, gc=False):
@@ -153,7 +125,7 @@ class UnsupportedRequest(msgspec.Struct, frozen=True, gc=False):
     """A well-formed request for an operation that has no v3 body, or whose body is missing: answer EBADREQ."""
 
     txn_id: int
-    operation: Operation
+    operation: OperationType
 
 
 class RefusedRequest(msgspec.Struct, frozen=True, gc=False):
@@ -185,7 +157,7 @@ Request: TypeAlias = (
 
 
 class AddResponse(msgspec.Struct, frozen=True, gc=False):
-    """What became of an add."""
+    """Answer to an add."""
 
     txn_id: int
     status: Status
@@ -232,7 +204,7 @@ class AuthResponse(msgspec.Struct, frozen=True, gc=False):
 
 
 class WriteLacResponse(msgspec.Struct, frozen=True, gc=False):
-    """What became of an explicit LAC."""
+    """Answer to an explicit LAC."""
 
     txn_id: int
     status: Status
@@ -259,14 +231,14 @@ class InfoResponse(msgspec.Struct, frozen=True, gc=False):
 
 
 class StartTlsResponse(msgspec.Struct, frozen=True, gc=False):
-    """Whether the peer goes on in TLS."""
+    """Answer to START_TLS: whether the peer goes on in TLS."""
 
     txn_id: int
     status: Status
 
 
 class ForceResponse(msgspec.Struct, frozen=True, gc=False):
-    """Whether everything added before is synced."""
+    """Answer to a force: whether everything added before is synced."""
 
     txn_id: int
     status: Status
@@ -274,7 +246,7 @@ class ForceResponse(msgspec.Struct, frozen=True, gc=False):
 
 
 class ListResponse(msgspec.Struct, frozen=True, gc=False):
-    """Which entries the bookie holds, in BookKeeper's own packed form."""
+    """Answer with the entries that the bookie holds, in BookKeeper's own packed form."""
 
     txn_id: int
     status: Status
@@ -287,7 +259,7 @@ class UnsupportedResponse(msgspec.Struct, frozen=True, gc=False):
 
     txn_id: int
     status: Status
-    operation: Operation
+    operation: OperationType
 
 
 Response: TypeAlias = (

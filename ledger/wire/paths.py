@@ -1,4 +1,4 @@
-"""Where BookKeeper keeps what in ZooKeeper, below a root that is usually `/ledgers`."""
+"""Paths of BookKeeper's nodes in ZooKeeper, below a root that is usually `/ledgers`."""
 
 from __future__ import annotations
 
@@ -6,25 +6,6 @@ from enum import Enum
 from typing import Final
 
 from ledger.errors import UsageError
-
-__all__ = [
-    "LEDGER_ID_MAX",
-    "SHORT_LEDGER_ID_MAX",
-    "Layout",
-    "available_path",
-    "cookie_path",
-    "former_bookie_path",
-    "id_generator_path",
-    "instance_id_path",
-    "high_order_bits_of",
-    "is_ledger_branch",
-    "layout_path",
-    "ledger_id_of",
-    "ledger_path",
-    "long_id_generator_path",
-    "read_only_path",
-    "underreplication_path",
-]
 
 SHORT_LEDGER_ID_MAX: Final = (1 << 31) - 1
 LEDGER_ID_MAX: Final = (1 << 63) - 1
@@ -34,7 +15,7 @@ _LONG_SPLIT: Final = (3, 4, 4, 4, 4)
 
 
 class Layout(Enum):
-    """Which ledgers have the long form of path: those whose id needs it, or all of them."""
+    """Layout of ledgers' paths: the long form for ids that need it, or for all."""
 
     HIERARCHICAL = "hierarchical"
     LONG_HIERARCHICAL = "long hierarchical"

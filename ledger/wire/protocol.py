@@ -10,7 +10,7 @@ ordinary one, nor a read of "the last entry" like an earlier one. These go over 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Protocol, TypeAlias
 
 from ledger.wire import v2, v2_fast, v3, v3_fast
@@ -31,8 +31,6 @@ from ledger.wire.packets import (
 from ledger.wire.v2_fast import V2AddEncoder
 from ledger.wire.varint import encode_varint
 
-__all__ = ["PROTOCOLS", "BatchEncoder", "Key", "V2Protocol", "V3Protocol", "WireProtocol"]
-
 Key: TypeAlias = Hashable
 """Tells requests in flight on one connection apart."""
 
@@ -51,7 +49,7 @@ class BatchEncoder(Protocol):
         first_entry_id: int,
         last_add_confirmed: int,
         lengths: Iterable[int],
-        payloads: Iterable[bytes],
+        payloads: Sequence[bytes],
     ) -> tuple[list[bytes], list[bytes]]:
         """Return the heads, and the frames that will say "stored"."""
         ...
@@ -62,12 +60,12 @@ class BatchEncoder(Protocol):
 
 
 class WireProtocol(Protocol):
-    """How to speak on one connection."""
+    """Protocol of one connection."""
 
     name: str
 
     def carries(self, request: Request) -> bool:
-        """Whether the request may go over a connection of this protocol."""
+        """Return whether the request may go over a connection of this protocol."""
         ...
 
     def encode(self, request: Request) -> tuple[bytes, Key]:
@@ -113,7 +111,7 @@ class V3Protocol:
     stored_ids = staticmethod(v3_fast.stored_ids)
 
     def carries(self, request: Request) -> bool:
-        """Whether the request may go over v3."""
+        """Return whether the request may go over v3."""
         return not isinstance(request, BatchReadRequest)
 
     def encode(self, request: Request) -> tuple[bytes, Key]:
@@ -145,7 +143,7 @@ class V2Protocol:
     stored_ids = staticmethod(v2_fast.stored_ids)
 
     def carries(self, request: Request) -> bool:
-        """Whether the request may go over v2 and is interchangeable with all others of its key."""
+        """Return whether the request may go over v2 and is interchangeable with all others of its key."""
         match request:
             case AddRequest():
                 return not (request.is_recovery or request.write_flags or request.priority)
@@ -201,4 +199,4 @@ class V2Protocol:
 
 
 PROTOCOLS: dict[str, WireProtocol] = {"v2": V2Protocol(), "v3": V3Protocol()}
-"""By the names that `ClientSettings.protocol` takes."""
+"""Protocols by the names that `ClientSettings.protocol` takes."""

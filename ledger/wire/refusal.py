@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from ledger.wire import packets as p
-from ledger.wire.codes import Operation, Status
-
-__all__ = ["refusal"]
+from ledger.wire.codes import OperationType, Status
 
 
 def refusal(request: p.Request, status: Status) -> p.Response:
@@ -34,7 +32,7 @@ def refusal(request: p.Request, status: Status) -> p.Response:
         case p.InfoRequest():
             return p.InfoResponse(request.txn_id, status)
         case p.AuthRequest():
-            return p.UnsupportedResponse(request.txn_id, status, Operation.AUTH)
+            return p.UnsupportedResponse(request.txn_id, status, OperationType.AUTH)
         case p.StartTlsRequest():
             return p.StartTlsResponse(request.txn_id, status)
         case p.UnsupportedRequest():

@@ -19,12 +19,10 @@ from typing import Final
 
 from ledger.errors import LoginError
 
-__all__ = ["DISABLED_PLUGIN", "PLUGIN", "ClientLogin", "ServerLogin"]
-
 PLUGIN: Final = "sasl"
 """Name of the plugin in BookKeeper's packets."""
 DISABLED_PLUGIN: Final = "AuthDisabledPlugin"
-"""What a bookie that demands no log-in names in its answers."""
+"""Plugin that a bookie without log-in names in its answers."""
 
 _REALM: Final = "bookkeeper"
 _URI: Final = "bookkeeper/bookkeeper"  # protocol and host; BookKeeper puts a fixed word for the host

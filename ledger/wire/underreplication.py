@@ -1,4 +1,4 @@
-"""What auto-recovery keeps in the metadata store: paths and values, as BookKeeper's own auditor and workers know them.
+"""Nodes of auto-recovery in the metadata store: paths and values, as BookKeeper's own auditor and workers know them.
 
     underreplication/LAYOUT                             text: type "BASIC", version 1
     underreplication/ledgers/hhhh/hhhh/hhhh/hhhh/urL…   a mark: this ledger lacks copies; text
@@ -24,31 +24,6 @@ from google.protobuf.message import DecodeError
 from ledger.errors import CorruptMetadataError
 from ledger.wire.paths import underreplication_path
 from ledger.wire.proto import data_formats_pb2 as pb
-
-__all__ = [
-    "LAYOUT",
-    "Mark",
-    "check_layout",
-    "check_time_path",
-    "decode_check_time",
-    "decode_delay",
-    "decode_mark",
-    "decode_owner",
-    "disable_path",
-    "election_path",
-    "encode_check_time",
-    "encode_delay",
-    "encode_lock",
-    "encode_mark",
-    "encode_vote",
-    "layout_path",
-    "ledger_id_of_mark",
-    "lock_path",
-    "mark_path",
-    "recovery_delay_path",
-    "vote_number",
-    "vote_prefix",
-]
 
 LAYOUT: Final = b'type: "BASIC"\nversion: 1\n'
 

@@ -40,15 +40,6 @@ from ledger.wire.entry import ENTRY_HEADER_BYTES
 from ledger.wire.frames import frame
 from ledger.wire.proto import bookkeeper_pb2 as pb
 
-__all__ = [
-    "decode_request",
-    "decode_response",
-    "encode_read_response_head",
-    "encode_request",
-    "encode_response",
-    "is_v2",
-]
-
 _HEADER: Final = struct.Struct(">I")
 _LENGTH: Final = struct.Struct(">I")
 _IDS: Final = struct.Struct(">qq")
@@ -64,11 +55,6 @@ _ADD: Final = V2_PROTOCOL_VERSION << 24 | V2Opcode.ADD_ENTRY << 16
 _READ_ENTRY: Final = V2_PROTOCOL_VERSION << 24 | V2Opcode.READ_ENTRY << 16
 _BATCH_READ_ENTRY: Final = V2_PROTOCOL_VERSION << 24 | V2Opcode.BATCH_READ_ENTRY << 16
 _AUTH: Final = V2_PROTOCOL_VERSION << 24 | V2Opcode.AUTH << 16
-
-
-def is_v2(packet: bytes | memoryview) -> bool:
-    """Tell by its first byte whether a packet is of protocol v2; in v3 it is the tag of a protobuf field."""
-    return len(packet) > 0 and packet[0] == V2_PROTOCOL_VERSION
 
 
 def decode_request(packet: bytes | memoryview) -> p.Request:

@@ -6,20 +6,13 @@ What they write is what `ledger.wire.v2` writes; the tests compare.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from crc32c import crc32c
-
-from ledger.core.metadata import DigestType
 from ledger.wire.codes import V2_PROTOCOL_VERSION, V2Opcode
 from ledger.wire.digests import MASTER_KEY_BYTES, Digest
-from ledger.wire.entry import ENTRY_HEADER_BYTES
+from ledger.wire.entry import ENTRY_HEADER_BYTES, seals
 
-__all__ = ["V2AddEncoder", "read_request_frame", "stored_frame", "stored_ids"]
-
-_pack_header: Final = struct.Struct(">qqqq").pack
-_pack_crc: Final = struct.Struct(">I").pack
 _pack_prefix: Final = struct.Struct(">II").pack
 _pack_read: Final = struct.Struct(">IIqq").pack
 _STORED: Final = struct.Struct(">12sqq")
@@ -74,35 +67,28 @@ class V2AddEncoder:
         first_entry_id: int,
         last_add_confirmed: int,
         lengths: Iterable[int],
-        payloads: Iterable[bytes],
+        payloads: Sequence[bytes],
     ) -> tuple[list[bytes], list[bytes]]:
         """Seal payloads under consecutive ids and return their request heads and the frames that will say "stored".
 
         Args:
             first_txn: Not used.
-            first_entry_id: Entry id of the first payload; the others follow.
+            first_entry_id: Of the first payload; this and the rest are those of `seals`.
             last_add_confirmed: For every header.
-            lengths: Cumulative payload bytes of the ledger, one per payload.
+            lengths: One per payload.
             payloads: What the application appends.
 
         """
-        ledger_id = self._ledger_id
-        compute = None if self._digest.type == DigestType.CRC32C else self._digest.compute
         heads: list[bytes] = []
-        answers: list[bytes] = []
-        entry_id = first_entry_id
         payload_bytes = -1
         prefix = b""
-        for payload, length in zip(payloads, lengths, strict=True):
-            header = _pack_header(ledger_id, entry_id, last_add_confirmed, length)
-            digest = _pack_crc(crc32c(payload, crc32c(header))) if compute is None else compute(header, payload)
+        sealed = seals(self._digest, self._ledger_id, first_entry_id, last_add_confirmed, lengths, payloads)
+        for payload, entry_seal in zip(payloads, sealed, strict=True):
             if len(payload) != payload_bytes:
                 payload_bytes = len(payload)
                 prefix = _pack_prefix(self._overhead + payload_bytes, _ADD) + self._master_key
-            heads.append(prefix + header + digest)
-            answers.append(_STORED_PREFIX + header[:_IDS_BYTES])
-            entry_id += 1
-        return heads, answers
+            heads.append(prefix + entry_seal)
+        return heads, [_STORED_PREFIX + entry_seal[:_IDS_BYTES] for entry_seal in sealed]
 
     def again(self, txn_number: int, entry_id: int, head: bytes, payload: bytes) -> tuple[bytes, bytes]:  # noqa: ARG002
         """Return the head, which is the same again, and the frame that will say "stored"."""

@@ -7,7 +7,7 @@ path does not recognise, goes through protobuf. Encoders return whole frames, le
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -19,7 +19,7 @@ from ledger.wire.codes import (
     PROTOCOL_VERSION,
     READ_FLAG_FENCE,
     READ_FLAG_PIGGYBACK,
-    Operation,
+    OperationType,
     Status,
 )
 from ledger.wire.frames import frame
@@ -35,17 +35,9 @@ from ledger.wire.v3_fast import (
 )
 from ledger.wire.varint import encode_varint
 
-__all__ = [
-    "decode_request",
-    "decode_requests",
-    "decode_response",
-    "encode_request",
-    "encode_response",
-]
-
 _IDS: Final = struct.Struct(">qq")
-_OF_ANY_VERSION: Final = (Operation.AUTH, Operation.START_TLS)
-"""What comes before a version matters; BookKeeper's bookies do not look at it either."""
+_OF_ANY_VERSION: Final = (OperationType.AUTH, OperationType.START_TLS)
+"""Operations that come before a version matters; BookKeeper's bookies do not look at it either."""
 
 
 def decode_request(packet: bytes | memoryview) -> p.Request:
@@ -59,12 +51,6 @@ def decode_request(packet: bytes | memoryview) -> p.Request:
 
     """
     return fast_add_request(packet) or _decode_request(packet)
-
-
-def decode_requests(frames: Iterable[bytes | memoryview]) -> list[p.Request]:
-    """Decode all requests of one wake-up (`decode_request`)."""
-    fast = fast_add_request
-    return [fast(packet) or _decode_request(packet) for packet in frames]
 
 
 def decode_response(packet: bytes | memoryview) -> p.Response:
@@ -112,7 +98,7 @@ def _decode_request(packet: bytes | memoryview) -> p.Request:
     header = message.header
     if not header.HasField("version"):
         raise RemoteProtocolError("a request of no known protocol version; only 3 is spoken here")
-    operation = Operation(header.operation)
+    operation = OperationType(header.operation)
     found = _REQUEST_DECODERS.get(operation)
     if found is None or not message.HasField(found[0]):
         return p.UnsupportedRequest(header.txnId, operation)
@@ -142,7 +128,7 @@ def _add_request(message: Any) -> p.Request:
     body = message.addRequest
     entry = body.body
     if len(entry) < _IDS.size or _IDS.unpack_from(entry) != (body.ledgerId, body.entryId) or body.entryId < 0:
-        return p.UnsupportedRequest(message.header.txnId, Operation.ADD_ENTRY)
+        return p.UnsupportedRequest(message.header.txnId, OperationType.ADD_ENTRY)
     return p.AddRequest(
         message.header.txnId,
         body.ledgerId,
@@ -160,28 +146,28 @@ def _write_lac_request(message: Any) -> p.Request:
     return p.WriteLacRequest(message.header.txnId, body.ledgerId, body.lac, body.masterKey, body.body)
 
 
-_REQUEST_DECODERS: Final[dict[Operation, tuple[str, Callable[[Any], p.Request]]]] = {
-    Operation.READ_ENTRY: ("readRequest", _read_request),
-    Operation.ADD_ENTRY: ("addRequest", _add_request),
-    Operation.AUTH: (
+_REQUEST_DECODERS: Final[dict[OperationType, tuple[str, Callable[[Any], p.Request]]]] = {
+    OperationType.READ_ENTRY: ("readRequest", _read_request),
+    OperationType.ADD_ENTRY: ("addRequest", _add_request),
+    OperationType.AUTH: (
         "authRequest",
         lambda m: p.AuthRequest(m.header.txnId, _text(m.authRequest.authPluginName), m.authRequest.payload),
     ),
-    Operation.WRITE_LAC: ("writeLacRequest", _write_lac_request),
-    Operation.READ_LAC: (
+    OperationType.WRITE_LAC: ("writeLacRequest", _write_lac_request),
+    OperationType.READ_LAC: (
         "readLacRequest",
         lambda m: p.ReadLacRequest(m.header.txnId, m.readLacRequest.ledgerId),
     ),
-    Operation.GET_BOOKIE_INFO: (
+    OperationType.GET_BOOKIE_INFO: (
         "getBookieInfoRequest",
         lambda m: p.InfoRequest(m.header.txnId, m.getBookieInfoRequest.requested),
     ),
-    Operation.START_TLS: ("startTLSRequest", lambda m: p.StartTlsRequest(m.header.txnId)),
-    Operation.FORCE_LEDGER: (
+    OperationType.START_TLS: ("startTLSRequest", lambda m: p.StartTlsRequest(m.header.txnId)),
+    OperationType.FORCE_LEDGER: (
         "forceLedgerRequest",
         lambda m: p.ForceRequest(m.header.txnId, m.forceLedgerRequest.ledgerId),
     ),
-    Operation.GET_LIST_OF_ENTRIES_OF_LEDGER: (
+    OperationType.GET_LIST_OF_ENTRIES_OF_LEDGER: (
         "getListOfEntriesOfLedgerRequest",
         lambda m: p.ListRequest(m.header.txnId, m.getListOfEntriesOfLedgerRequest.ledgerId),
     ),
@@ -263,16 +249,16 @@ def _decode_response(packet: bytes | memoryview) -> p.Response:
     except DecodeError as error:
         raise RemoteProtocolError(f"a packet of {len(packet)} bytes is no v3 response: {error}") from error
     txn_id = message.header.txnId
-    operation = Operation(message.header.operation)
+    operation = OperationType(message.header.operation)
     status = Status(message.status)
     found = _RESPONSE_FIELDS.get(operation)
     if found is None or not message.HasField(found):
         return p.UnsupportedResponse(txn_id, status, operation)
     body = getattr(message, found)
     match operation:
-        case Operation.ADD_ENTRY:
+        case OperationType.ADD_ENTRY:
             return p.AddResponse(txn_id, _worse(status, body.status), body.ledgerId, body.entryId)
-        case Operation.READ_ENTRY:
+        case OperationType.READ_ENTRY:
             return p.ReadResponse(
                 txn_id,
                 _worse(status, body.status),
@@ -282,11 +268,11 @@ def _decode_response(packet: bytes | memoryview) -> p.Response:
                 body.maxLAC if body.HasField("maxLAC") else None,
                 body.lacUpdateTimestamp if body.HasField("lacUpdateTimestamp") else None,
             )
-        case Operation.AUTH:
+        case OperationType.AUTH:
             return p.AuthResponse(txn_id, status, _text(body.authPluginName), body.payload)
-        case Operation.WRITE_LAC:
+        case OperationType.WRITE_LAC:
             return p.WriteLacResponse(txn_id, _worse(status, body.status), body.ledgerId)
-        case Operation.READ_LAC:
+        case OperationType.READ_LAC:
             return p.ReadLacResponse(
                 txn_id,
                 _worse(status, body.status),
@@ -294,16 +280,16 @@ def _decode_response(packet: bytes | memoryview) -> p.Response:
                 body.lacBody if body.HasField("lacBody") else None,
                 body.lastEntryBody if body.HasField("lastEntryBody") else None,
             )
-        case Operation.GET_BOOKIE_INFO:
+        case OperationType.GET_BOOKIE_INFO:
             return p.InfoResponse(
                 txn_id,
                 _worse(status, body.status),
                 body.totalDiskCapacity if body.HasField("totalDiskCapacity") else None,
                 body.freeDiskSpace if body.HasField("freeDiskSpace") else None,
             )
-        case Operation.FORCE_LEDGER:
+        case OperationType.FORCE_LEDGER:
             return p.ForceResponse(txn_id, _worse(status, body.status), body.ledgerId)
-        case Operation.GET_LIST_OF_ENTRIES_OF_LEDGER:
+        case OperationType.GET_LIST_OF_ENTRIES_OF_LEDGER:
             packed = body.availabilityOfEntriesOfLedger if body.HasField("availabilityOfEntriesOfLedger") else None
             return p.ListResponse(txn_id, _worse(status, body.status), body.ledgerId, packed)
         case _:
@@ -322,16 +308,16 @@ def _worse(outer: Status, inner: int) -> Status:
     return outer if outer != Status.EOK else Status(inner)
 
 
-_RESPONSE_FIELDS: Final[dict[Operation, str]] = {
-    Operation.READ_ENTRY: "readResponse",
-    Operation.ADD_ENTRY: "addResponse",
-    Operation.AUTH: "authResponse",
-    Operation.WRITE_LAC: "writeLacResponse",
-    Operation.READ_LAC: "readLacResponse",
-    Operation.GET_BOOKIE_INFO: "getBookieInfoResponse",
-    Operation.START_TLS: "startTLSResponse",
-    Operation.FORCE_LEDGER: "forceLedgerResponse",
-    Operation.GET_LIST_OF_ENTRIES_OF_LEDGER: "getListOfEntriesOfLedgerResponse",
+_RESPONSE_FIELDS: Final[dict[OperationType, str]] = {
+    OperationType.READ_ENTRY: "readResponse",
+    OperationType.ADD_ENTRY: "addResponse",
+    OperationType.AUTH: "authResponse",
+    OperationType.WRITE_LAC: "writeLacResponse",
+    OperationType.READ_LAC: "readLacResponse",
+    OperationType.GET_BOOKIE_INFO: "getBookieInfoResponse",
+    OperationType.START_TLS: "startTLSResponse",
+    OperationType.FORCE_LEDGER: "forceLedgerResponse",
+    OperationType.GET_LIST_OF_ENTRIES_OF_LEDGER: "getListOfEntriesOfLedgerResponse",
 }
 
 
@@ -345,17 +331,17 @@ def _response_message(response: p.Response) -> Any:
         header.operation = response.operation
         return message
     if isinstance(response, p.AuthResponse):
-        header.operation = Operation.AUTH
+        header.operation = OperationType.AUTH
         message.authResponse.authPluginName, message.authResponse.payload = response.plugin, response.payload
         return message
     if isinstance(response, p.StartTlsResponse):
-        header.operation = Operation.START_TLS
+        header.operation = OperationType.START_TLS
         message.startTLSResponse.SetInParent()
         return message
     if isinstance(response, p.BatchReadResponse):
         raise UsageError("a batch read is answered in protocol v2 only", ledger_id=response.ledger_id)
     header.operation = _RESPONSE_OPERATIONS[type(response)]
-    body = getattr(message, _RESPONSE_FIELDS[Operation(header.operation)])
+    body = getattr(message, _RESPONSE_FIELDS[OperationType(header.operation)])
     body.status = response.status
     for attribute, field in _RESPONSE_BODIES[type(response)].items():
         value = getattr(response, attribute)
@@ -364,14 +350,14 @@ def _response_message(response: p.Response) -> Any:
     return message
 
 
-_RESPONSE_OPERATIONS: Final[dict[type, Operation]] = {
-    p.AddResponse: Operation.ADD_ENTRY,
-    p.ReadResponse: Operation.READ_ENTRY,
-    p.WriteLacResponse: Operation.WRITE_LAC,
-    p.ReadLacResponse: Operation.READ_LAC,
-    p.InfoResponse: Operation.GET_BOOKIE_INFO,
-    p.ForceResponse: Operation.FORCE_LEDGER,
-    p.ListResponse: Operation.GET_LIST_OF_ENTRIES_OF_LEDGER,
+_RESPONSE_OPERATIONS: Final[dict[type, OperationType]] = {
+    p.AddResponse: OperationType.ADD_ENTRY,
+    p.ReadResponse: OperationType.READ_ENTRY,
+    p.WriteLacResponse: OperationType.WRITE_LAC,
+    p.ReadLacResponse: OperationType.READ_LAC,
+    p.InfoResponse: OperationType.GET_BOOKIE_INFO,
+    p.ForceResponse: OperationType.FORCE_LEDGER,
+    p.ListResponse: OperationType.GET_LIST_OF_ENTRIES_OF_LEDGER,
 }
 _RESPONSE_BODIES: Final[dict[type, dict[str, str]]] = {
     p.AddResponse: {"ledger_id": "ledgerId", "entry_id": "entryId"},

@@ -14,18 +14,6 @@ from ledger.wire.codes import Status
 from ledger.wire.packets import AddRequest, AddResponse, ReadResponse
 from ledger.wire.varint import decode_varint, encode_varint
 
-__all__ = [
-    "add_request_body",
-    "add_response_frame",
-    "fast_add_request",
-    "fast_add_response",
-    "fast_read_response",
-    "framed_add_request",
-    "read_request_frame",
-    "read_response_parts",
-    "stored_ids",
-]
-
 _V: Final = rb"([\x80-\xff]{0,9}[\x00-\x7f])"
 _TXN: Final = rb"([\x80-\xff]{0,8}[\x00-\x7f])"  # unsigned: one that needs ten bytes goes through protobuf
 _LENGTH: Final = struct.Struct(">I")
@@ -34,17 +22,7 @@ _DOTALL: Final = re.DOTALL
 
 # header {version 3, operation ADD, txnId}, addRequest {ledgerId, entryId, masterKey, body up to the end}
 _ADD_REQUEST: Final = re.compile(
-    rb"\x0a(.)\x08\x03\x10\x02\x18"
-    + _TXN
-    + rb"\xaa\x06"
-    + _V
-    + rb"\x08"
-    + _V
-    + rb"\x10"
-    + _V
-    + rb"\x1a\x14(.{20})\x22"
-    + _V,
-    _DOTALL,
+    rb"\x0a(.)\x08\x03\x10\x02\x18%b\xaa\x06%b\x08%b\x10%b\x1a\x14(.{20})\x22%b" % (_TXN, _V, _V, _V, _V), _DOTALL
 )
 # header {version 3, operation ADD, txnId}, status, addResponse {status, ledgerId, entryId}
 _ADD_RESPONSE: Final = re.compile(
@@ -60,17 +38,7 @@ _STORED: Final = re.compile(
 )
 # header {version 3, operation READ, txnId}, status EOK, readResponse {status EOK, ledgerId, entryId, body ...
 _READ_RESPONSE: Final = re.compile(
-    rb"\x0a(.)\x08\x03\x10\x01\x18"
-    + _TXN
-    + rb"\x10\x00\xa2\x06"
-    + _V
-    + rb"\x08\x00\x10"
-    + _V
-    + rb"\x18"
-    + _V
-    + rb"\x22"
-    + _V,
-    _DOTALL,
+    rb"\x0a(.)\x08\x03\x10\x01\x18%b\x10\x00\xa2\x06%b\x08\x00\x10%b\x18%b\x22%b" % (_TXN, _V, _V, _V, _V), _DOTALL
 )
 # ... maxLAC and lacUpdateTimestamp, each or none
 _READ_RESPONSE_TAIL: Final = re.compile(rb"(?:\x28" + _V + rb")?(?:\x30" + _V + rb")?", _DOTALL)

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["VARINT_BYTES_MAX", "decode_varint", "encode_varint"]
-
-VARINT_BYTES_MAX: Final = 10
 _LOW: Final = (1 << 14) - 1
 _SIGN: Final = 1 << 63
 _WRAP: Final = 1 << 64

@@ -11,15 +11,14 @@ from typing import Annotated
 import msgspec
 import typer
 
+from ledger.configuration import options_command
+from ledger.options import Option
 from rsm_spark.bench.latencies import LatencySummary
 from rsm_spark.bench.workloads import RECORD_BYTES, WORKLOADS
 from rsm_spark.bench.ycsb import PhaseReport, YcsbLoad, YcsbSettings
-from rsm_spark.core.chain import DEFAULT_RSM_ROOT
-from rsm_spark.store.client import MapClient
-from rsm_spark.store.kv.messages import VALUE_BYTES_MAX
-from rsm_spark.store.terminal import Json, LogName, MetadataUriOption, RsmRoot, print_json, run
-
-__all__ = ["app"]
+from rsm_spark.cli.terminal import print_json, run
+from rsm_spark.map.cli.connection import MapOptions
+from rsm_spark.map.messages import VALUE_BYTES_MAX
 
 app = typer.Typer(
     add_completion=False,
@@ -32,8 +31,6 @@ _Letter = enum.StrEnum("_Letter", {name: name for name in WORKLOADS})  # type: i
 
 
 class _Phases(enum.StrEnum):
-    """Which phases to carry out."""
-
     BOTH = "both"
     LOAD = "load"
     RUN = "run"
@@ -54,12 +51,18 @@ _Clients = Annotated[int, typer.Option("--clients", min=1, help="Connections tha
 _RecordBytes = Annotated[int, typer.Option("--record-bytes", min=1, max=VALUE_BYTES_MAX, help="Size of each record.")]
 _PhasesOption = Annotated[_Phases, typer.Option("--phase", help="Load, run on what is loaded, or both.")]
 _Seed = Annotated[int, typer.Option("--seed", help="Of all random choices.")]
-_Timeout = Annotated[float, typer.Option("--timeout", min=0.01, help="Seconds after which an operation has failed.")]
+
+
+class YcsbOptions(MapOptions, frozen=True, kw_only=True):
+    """Options of the map that is measured."""
+
+    timeout_s: Annotated[float, Option("Seconds after which an operation has failed.", name="timeout", ge=0.01)] = 30.0
 
 
 @app.command()
+@options_command
 def ycsb(
-    log: LogName,
+    at: YcsbOptions,
     workload: _WorkloadOption,
     records: _Records = 10_000,
     operations: _Operations = 10_000,
@@ -68,10 +71,6 @@ def ycsb(
     record_bytes: _RecordBytes = RECORD_BYTES,
     phase: _PhasesOption = _Phases.BOTH,
     seed: _Seed = 0,
-    timeout: _Timeout = 30.0,
-    metadata_uri: MetadataUriOption = None,
-    rsm_root: RsmRoot = DEFAULT_RSM_ROOT,
-    json: Json = False,
 ) -> None:
     """Load records `user…` into a map, run one of YCSB's workloads on them, and report throughput and latencies.
 
@@ -98,10 +97,7 @@ def ycsb(
     async def _ycsb() -> list[PhaseReport]:
         count = min(clients, threads)
         async with asyncio.TaskGroup() as group:
-            connecting = [
-                group.create_task(MapClient.connect(log, metadata_uri, rsm_root=rsm_root, timeout_s=timeout))
-                for _ in range(count)
-            ]
+            connecting = [group.create_task(at.connect()) for _ in range(count)]
         stores = [task.result() for task in connecting]
         try:
             load = YcsbLoad(settings, stores, _progress())
@@ -109,7 +105,7 @@ def ycsb(
             for name, carry_out in ((_Phases.LOAD, load.load), (_Phases.RUN, load.run)):
                 if phase in (name, _Phases.BOTH):
                     reports.append(await carry_out())
-                    _report(reports[-1], json=json)
+                    _report(reports[-1], json=at.json)
         finally:
             await asyncio.gather(*(store.close() for store in stores))
         return reports

@@ -1,4 +1,4 @@
-"""Which record comes next: YCSB's distributions (Cooper et al., "Benchmarking Cloud Serving Systems with YCSB", 2010).
+"""Distributions of YCSB, which choose the next record (Cooper et al., "Benchmarking Cloud Serving Systems", 2010).
 
 The zipfian draw is that of Gray et al., "Quickly Generating Billion-Record Synthetic Databases", 1994: no table, and a
 number of records that may grow. Pure: the random generator comes in.
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import random
 from typing import Protocol
-
-__all__ = ["THETA", "KeyChooser", "Latest", "RecordNumbers", "ScrambledZipfian", "Zipfian", "fnv64"]
 
 THETA = 0.99
 """YCSB's zipfian constant."""

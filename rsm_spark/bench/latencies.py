@@ -6,11 +6,9 @@ from array import array
 
 import msgspec
 
-__all__ = ["Latencies", "LatencySummary"]
-
 
 class LatencySummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What is said of latencies; all zero if there were none.
+    """Summary of latencies; all zero if there were none.
 
     Attributes:
         count: Operations that succeeded.
@@ -51,7 +49,6 @@ class Latencies:
         return len(self._seconds)
 
     def add(self, seconds: float) -> None:
-        """Take one."""
         self._seconds.append(seconds)
 
     def summary(self) -> LatencySummary:

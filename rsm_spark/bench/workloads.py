@@ -17,8 +17,6 @@ from typing import NamedTuple
 
 from rsm_spark.bench.distributions import KeyChooser, Latest, RecordNumbers, ScrambledZipfian, fnv64
 
-__all__ = ["RECORD_BYTES", "WORKLOADS", "Step", "StepKind", "Workload", "key_of", "value_of"]
-
 RECORD_BYTES = 1_000
 """YCSB's ten fields of a hundred bytes."""
 
@@ -34,7 +32,7 @@ class StepKind(enum.StrEnum):
 
 
 class Step(NamedTuple):
-    """What to do next, and with the record of which number."""
+    """Next operation, and the number of its record."""
 
     kind: StepKind
     number: int

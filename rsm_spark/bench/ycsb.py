@@ -18,19 +18,15 @@ from rsm_spark.bench.distributions import RecordNumbers
 from rsm_spark.bench.latencies import Latencies, LatencySummary
 from rsm_spark.bench.workloads import RECORD_BYTES, Step, StepKind, Workload, key_of, value_of
 from rsm_spark.errors import RsmError
-from rsm_spark.store.client import MapValue
-
-__all__ = ["PhaseReport", "RecordStore", "YcsbLoad", "YcsbSettings"]
+from rsm_spark.map.client.results import MapValue
 
 _PROGRESS_S = 1.0
 
 
 class RecordStore(Protocol):
-    """What is put under load."""
+    """Store under load."""
 
-    def put(self, key: bytes, value: bytes) -> Awaitable[object]:
-        """Write a record."""
-        ...
+    def put(self, key: bytes, value: bytes) -> Awaitable[object]: ...
 
     def get(self, key: bytes) -> Awaitable[MapValue | None]:
         """Read a record, linearizably."""
@@ -88,7 +84,7 @@ class PhaseReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_good(self) -> bool:
-        """Whether every operation succeeded and every read found its record."""
+        """True if every operation succeeded and every read found its record."""
         return not self.missing and not any(one.failed for one in self.operations.values())
 
 
@@ -117,7 +113,6 @@ class YcsbLoad:
         self._first_failure = ""
 
     async def load(self) -> PhaseReport:
-        """Insert all records."""
         numbers = RecordNumbers(0)
 
         def _next_step(_: random.Random) -> Step:

@@ -3,6 +3,7 @@
 * `AdmissionError`               a `LogError`: this process must not take part in this log as it is
     * `FormatLevelError`         the log may hold records that this version does not know
     * `LedgerPasswordError`      the ledgers of the log have another password than this process was given
+    * `LogKeyError`              the log has a key that this process was not given, or it has lost the one it had
 
 A replica that cannot read the log, or could not recover its last ledger, finds out when it starts, not at a failover.
 So does one whose state is of another log that had the same name (`ForkedLogError`): the metadata were lost or replaced
@@ -13,11 +14,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Sequence
 
 from rsm_spark.core.chain import LogChain
 from rsm_spark.errors import ForkedLogError, LogError
-
-__all__ = ["AdmissionError", "FormatLevelError", "LedgerPasswordError", "check_admission", "password_mark"]
 
 _NO_PASSWORD = "none"  # noqa: S105 # the mark of logs whose ledgers have none
 _SCHEME = "scrypt"
@@ -37,6 +37,10 @@ class LedgerPasswordError(AdmissionError):
     """The ledger password of this process is not that of the log."""
 
 
+class LogKeyError(AdmissionError):
+    """The log's key is not among those of this process; or the chain denies a key that the state knows of."""
+
+
 def password_mark(password: bytes, log_id: str) -> str:
     """Return what the chain keeps of the ledger password: a hash, salted with the log's id.
 
@@ -54,7 +58,16 @@ def password_mark(password: bytes, log_id: str) -> str:
     return f"{_SCHEME}:{hashed.hex()}"
 
 
-def check_admission(chain: LogChain, *, log_name: str, format_level: int, mark: str, log_id: str = "") -> None:
+def check_admission(
+    chain: LogChain,
+    *,
+    log_name: str,
+    format_level: int,
+    mark: str,
+    log_id: str = "",
+    key_ids: Sequence[str] = (),
+    is_sealed: bool = False,
+) -> None:
     """Refuse what must not take part.
 
     Args:
@@ -63,11 +76,13 @@ def check_admission(chain: LogChain, *, log_name: str, format_level: int, mark: 
         format_level: Highest that this process knows.
         mark: `password_mark` of its ledger password; "" = it does not take part, it only reads the chain.
         log_id: Of the log that its state is of, 32 hex digits; "" = it has no state yet.
+        key_ids: Keys that it was given.
+        is_sealed: The last entry of its state was sealed.
 
     Raises:
         ForkedLogError: The chain is that of another log than the state.
         FormatLevelError: See there.
-        LedgerPasswordError: See there.
+        LedgerPasswordError, LogKeyError: See there.
 
     """
     if log_id and chain.log_id != log_id:
@@ -81,10 +96,30 @@ def check_admission(chain: LogChain, *, log_name: str, format_level: int, mark: 
             f"log {log_name}: it has format level {chain.format_level}, this version knows up to {format_level}: "
             "start a newer version; a level once raised is never lowered"
         )
+    if mark:
+        _check_key(chain, log_name, key_ids, is_sealed=is_sealed)
+    if chain.key_id and all(ledger.key_id for ledger in chain.ledgers):
+        return  # No ledger is left that the password is of.
     if mark and chain.password_mark and not hmac.compare_digest(mark.encode(), chain.password_mark.encode()):
         lacking = "this process was given none" if mark == _NO_PASSWORD else "this process was given another one"
         has = "have no password" if chain.password_mark == _NO_PASSWORD else "have a password"
         raise LedgerPasswordError(
             f"log {log_name}: its ledgers {has}, {lacking}: it could not take the log over. Give every replica the "
             "same ledger password"
+        )
+
+
+def _check_key(chain: LogChain, log_name: str, key_ids: Sequence[str], *, is_sealed: bool) -> None:
+    if is_sealed and not chain.key_id:
+        raise LogKeyError(
+            f"log {log_name}: the state of this process comes from sealed entries, the chain says that the log has no "
+            "key: somebody has changed the chain. Find out who may write to the metadata store"
+        )
+    wanted = {chain.key_id, *(ledger.key_id for ledger in chain.ledgers)} - {""}
+    lacking = sorted(wanted.difference(key_ids))
+    if lacking:
+        has = f"its file has {', '.join(key_ids)}" if key_ids else "it was given none"
+        raise LogKeyError(
+            f"log {log_name}: this process lacks the log's key {', '.join(lacking)}, {has}: give it the key file of "
+            "the other replicas (--log-key FILE)"
         )

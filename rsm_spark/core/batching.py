@@ -1,8 +1,10 @@
 """Group commit: what has arrived becomes one entry.
 
-1. Requests are decided and applied one after the other, in order of arrival; a query sees what stands before it.
+1. Requests are decided and applied one after the other, those of one owner in order of arrival, owners in turns (see
+   `rsm_spark.core.submissions`); a query sees what stands before it.
 2. The records of one command are in one entry; what does not fit stays queued, undecided, for the next.
-3. No answer leaves before the entry that carries it, or was composed with it, is confirmed. A repeated command waits
+3. A large command is decided in no entry that began with a small one: what came before it need not wait for it.
+4. No answer leaves before the entry that carries it, or was composed with it, is confirmed. A repeated command waits
    for that too: the reply that it is given must be committed.
 
     queued     not decided                          -> `RequestQueue`, from `Submission.decided` on
@@ -10,28 +12,45 @@
     answered   its entry is confirmed               -> i < `Submission.confirmed`
 """
 
+# Longer than 400 lines: one composer: every way into an entry shares its body and its order.
+
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
-from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, Query, Report, ReportDiverged, Request
+from rsm_spark.core.commands import (
+    Answer,
+    AnswerStatus,
+    Audited,
+    Command,
+    OpenSession,
+    Query,
+    Report,
+    ReportDiverged,
+    Request,
+)
 from rsm_spark.core.envelope import HEADER_BYTES, Envelope, encode_envelope, entry_hash
 from rsm_spark.core.machine import TimedMachine, encode_description
-from rsm_spark.core.records import REPLY_BYTES_MAX, CommandHead, KernelRecord, Record
+from rsm_spark.core.records import AUDIT_LEVEL, REPLY_BYTES_MAX, CommandHead, KernelRecord, Record
 from rsm_spark.core.replies import answer_query, answer_verdict, failed_reply, reply_answer
 from rsm_spark.core.reports import judge_report
-from rsm_spark.core.sessions import TOO_LARGE_REPLY, Verdict
+from rsm_spark.core.seal import EntryKey, checkpoint_message
+from rsm_spark.core.sessions import TOO_LARGE_REPLY, SessionVerdict
 from rsm_spark.core.state import ReplicatedState
-from rsm_spark.core.submissions import RequestQueue, Submission
+from rsm_spark.core.submissions import OwnerQueue, RequestQueue, Submission
 from rsm_spark.core.table_machine import TableMachine
 
-__all__ = ["Batch", "BatchLimits", "Composer"]
+AUDIT_CHARS_MAX = 512
+"""Characters of each text of an audit: a longer name is cut."""
 
 _ENCODER = msgspec.msgpack.Encoder()
 _ARRAY_BYTES_MAX = 5
+_LARGE_BYTES = 100_000
+"""A command of so many bytes may take milliseconds to decide and to apply."""
+_SIZE_MAX = 1 << 62
 _NOTHING: tuple[Any, ...] = ()
 
 
@@ -88,11 +107,16 @@ class Composer:
         promoted_ms: Logged time when this leadership began.
         session_ttl_ms: See `ReplicaSettings`.
         checkpoint_records: See `ReplicaSettings`.
+        format_level: Of the log.
 
     Attributes:
+        format_level: Of the log; raised by who leads.
         checkpoint_wanted: The next entry begins with a checkpoint.
-        describe_wanted: The next entry begins with the machine's description: a new ledger of the log has begun.
+        describe_wanted: The next entry begins with `description`: a new ledger of the log has begun.
+        description: Of the machine, in force in the log, or to come into force with the next ledger.
         wanted: Records of the kernel that the next entry is to carry, in order; emptied by it.
+        entry_key: Seals every entry; None = the log has no key.
+        sign: Signs checkpoints with that key; None = it cannot.
         failures: Errors that the machine raised where it must not; whoever tells of them empties it.
         contradictions: By reporter, what a replica whose state differs from this leader's has said.
 
@@ -107,6 +131,7 @@ class Composer:
         promoted_ms: int,
         session_ttl_ms: int,
         checkpoint_records: int,
+        format_level: int = 1,
     ) -> None:
         self.state = state
         self.limits = limits
@@ -114,9 +139,13 @@ class Composer:
         self.promoted_ms = promoted_ms
         self.session_ttl_ms = session_ttl_ms
         self.checkpoint_records = checkpoint_records
+        self.format_level = format_level
         self.checkpoint_wanted = False
         self.describe_wanted = False
+        self.description = state.machine.description
         self.wanted: list[tuple[int, tuple[Any, ...]]] = []
+        self.entry_key: EntryKey | None = None
+        self.sign: Callable[[bytes], bytes] | None = None
         self.failures: list[Exception] = []
         self.contradictions: dict[str, ReportDiverged] = {}
         self._checked = state.machine if isinstance(state.machine, TableMachine) else None
@@ -125,6 +154,7 @@ class Composer:
         self._record_count = 0
         self._logged_ms = 0
         self._commands_first = False
+        self._size_max = _SIZE_MAX  # Of the commands that this entry takes.
 
     def compose_start(self, kernel_records: Sequence[tuple[int, tuple[Any, ...]]], logged_ms: int) -> Batch:
         """Compose the first entry of a leadership: kernel records alone."""
@@ -149,12 +179,17 @@ class Composer:
         state = self.state
         own: list[tuple[int, tuple[Any, ...]]] = []
         if self.describe_wanted:
-            own.append((KernelRecord.MACHINE_DESCRIBED, (encode_description(state.machine.description),)))
+            own.append((KernelRecord.MACHINE_DESCRIBED, (encode_description(self.description),)))
             self.describe_wanted = False
         # Before anything that changes a row: it names the state between two entries, where snapshots are taken.
         if self.checkpoint_wanted or state.revision - state.checkpoint_revision >= self.checkpoint_records:
             digest = state.digest.to_bytes(16, "big")
             own.append((KernelRecord.CHECKPOINT_LOGGED, (state.revision, digest, state.row_count)))
+            if self.entry_key is not None and self.sign is not None:
+                message = checkpoint_message(
+                    state.log_id, state.revision, state.prefix_hash, digest, state.row_count, logged_ms
+                )
+                own.append((KernelRecord.CHECKPOINT_SIGNED, (self.entry_key.key_id, self.sign(message))))
             self.checkpoint_wanted = False
         own += self.wanted
         self.wanted.clear()
@@ -166,12 +201,13 @@ class Composer:
         state = self.state
         assert logged_ms >= state.logged_ms
         first_revision, confirmed, prefix_hash = state.revision + 1, state.revision, state.prefix_hash
+        # Room for the header, which is known last: the records need not be copied behind it.
         self._body = bytearray(HEADER_BYTES + _ARRAY_BYTES_MAX)
         self._record_count = 0
         self._logged_ms = logged_ms
         for record_type, fields in own:
             self._log(record_type, fields)
-        submissions: list[Submission] = []
+        submissions: dict[Submission, None] = {}  # In order; one may have several turns.
         if queue is not None:
             room = self.limits.entry_commands_max
             logged = 0 if self._commands_first else self._log_due(room)
@@ -182,10 +218,16 @@ class Composer:
             if self._record_count > before and logged <= room // 2:
                 self._log_due(room - logged)
         envelope = Envelope(
-            state.log_id, self.leader_epoch, first_revision, confirmed, logged_ms, self._record_count, prefix_hash
+            state.log_id,
+            self.leader_epoch,
+            first_revision,
+            confirmed,
+            logged_ms,
+            self._record_count,
+            prefix_hash,
+            b"" if self.entry_key is None else self.entry_key.key_id,
         )
-        payload = self._seal(envelope)
-        prefix_hash = entry_hash(payload)
+        payload, prefix_hash = self._finish(envelope)
         state.finish_entry(envelope, prefix_hash)
         return Batch(payload, prefix_hash, envelope, tuple(submissions), tuple(s.decided for s in submissions))
 
@@ -221,28 +263,52 @@ class Composer:
                 break  # The rest is as due for the next entry.
         return self._record_count - before
 
-    def _take(self, queue: RequestQueue, submissions: list[Submission]) -> None:
-        """Decide from the front of the queue until it is empty or the entry is full."""
-        waiting = queue.submissions
+    def _take(self, queue: RequestQueue, submissions: dict[Submission, None]) -> None:
+        """Decide what waits, its owners in turns, until nothing waits or the entry is full."""
+        line = queue.first()
         room = self.limits.entry_commands_max
-        while waiting and room > 0:
+        # A large command has to begin an entry: the small ones before it do not wait for it.
+        self._size_max = _SIZE_MAX if line is not None and _is_large(line.submissions[0]) else _LARGE_BYTES
+        while line is not None and room > 0:
+            taken, is_full = self._take_turn(queue, line, room, submissions)
+            if is_full and not taken:
+                return  # It is the first of the next entry.
+            queue.turn()
+            if is_full:
+                return
+            room -= taken
+            line = queue.first()
+
+    def _take_turn(
+        self, queue: RequestQueue, line: OwnerQueue, room: int, submissions: dict[Submission, None]
+    ) -> tuple[int, bool]:
+        """Decide from the front of a line; return how many requests, and whether the entry is full."""
+        waiting = line.submissions
+        total = 0
+        while waiting and total < room and (line.credit > 0 or not queue.is_shared):
             submission = waiting[0]
             requests, answers = submission.requests, submission.answers
             first = len(answers)
-            last = min(len(requests), first + room)
+            last = min(len(requests), first + room - total)
+            if queue.is_shared:
+                last = line.affords(requests, first, last)
             for index in range(first, last):
                 answer = self._answer(requests[index])
                 if answer is None:
                     break
                 answers.append(answer)
             taken = len(answers) - first
-            queue.request_count -= taken
+            queue.taken(line, taken)
+            total += taken
             if taken:
-                submissions.append(submission)
-            if len(answers) < len(requests):
-                return
-            room -= taken
-            waiting.popleft()
+                submissions[submission] = None
+            if queue.is_shared:
+                line.spend(requests, first, first + taken)
+            if len(answers) < last:
+                return total, True
+            if last == len(requests):
+                waiting.popleft()
+        return total, False
 
     def _answer(self, request: Request) -> Answer | None:
         """Decide one request; None if its records do not fit this entry any more, and nothing was changed."""
@@ -253,6 +319,8 @@ class Composer:
             return answer_query(state.machine, request.payload, state.revision, self.failures)
         if isinstance(request, OpenSession):
             return self._open(request.session)
+        if isinstance(request, Audited):
+            return self._audit(request)
         assert not isinstance(request, Command | Query)
         return self._judge(request)
 
@@ -261,9 +329,12 @@ class Composer:
         session, sequence, answered_up_to = command.session, command.sequence, command.answered_up_to
         if self._record_count >= self.limits.entry_records_max:
             return None
+        if len(command.payload) > self._size_max:
+            return None
         verdict, reply = state.sessions.judge(session, sequence, answered_up_to)
-        if verdict is not Verdict.EXECUTE:
+        if verdict is not SessionVerdict.EXECUTE:
             return answer_verdict(verdict, reply, state.revision)
+        # Encoded first, applied last: a command that does not fit is cut off here, with the state as it was.
         mark = len(self._body)
         try:
             records, reply = self._decide(command.payload)
@@ -294,11 +365,12 @@ class Composer:
 
     def _decide(self, payload: bytes) -> tuple[Sequence[tuple[int, tuple[Any, ...]]], bytes]:
         decision = self.state.machine.decide(payload, self.state.revision + 1, self._logged_ms)
+        records = decision.records
         if self._checked is not None:
-            self._checked.check(decision.records)
+            records = self._checked.loggable(records)
         if len(decision.reply) > REPLY_BYTES_MAX:
             return _NOTHING, TOO_LARGE_REPLY
-        return decision.records, decision.reply
+        return records, decision.reply
 
     def _encode(self, head: CommandHead, records: Sequence[tuple[int, tuple[Any, ...]]]) -> None:
         if not records:
@@ -319,6 +391,16 @@ class Composer:
             self._log(KernelRecord.SESSION_OPENED, (session,))
         return Answer(AnswerStatus.OK, state.revision, b"")
 
+    def _audit(self, audited: Audited) -> Answer | None:
+        state = self.state
+        if self.format_level < AUDIT_LEVEL:
+            return Answer(AnswerStatus.REFUSED, state.revision, b"the log's format level does not know audits yet")
+        fields = audit_fields(audited)
+        if not self._fits(KernelRecord.AUDITED, fields):
+            return None
+        self._log(KernelRecord.AUDITED, fields)
+        return Answer(AnswerStatus.OK, state.revision, b"")
+
     def _judge(self, report: Report) -> Answer | None:
         state = self.state
         refusal, record = judge_report(state, report)
@@ -336,8 +418,8 @@ class Composer:
         size = len(_ENCODER.encode(Record(record_type, None, fields)))
         return len(self._body) + size <= self.limits.entry_bytes_max
 
-    def _seal(self, envelope: Envelope) -> bytes:
-        """Return the payload: the header, the array's head, the records."""
+    def _finish(self, envelope: Envelope) -> tuple[bytes, bytes]:
+        """Return the payload (the header, the array's head, the records, the seal), and the prefix hash after it."""
         count = self._record_count
         if count < 16:
             head = bytes((0x90 | count,))
@@ -346,7 +428,24 @@ class Composer:
         else:
             head = b"\xdd" + count.to_bytes(4, "big")
         body = self._body
-        start = HEADER_BYTES + _ARRAY_BYTES_MAX - len(head)
-        body[start : start + len(head)] = head
-        body[start - HEADER_BYTES : start] = encode_envelope(envelope, b"")
-        return bytes(memoryview(body)[start - HEADER_BYTES :])
+        start = _ARRAY_BYTES_MAX - len(head)
+        body[start + HEADER_BYTES : HEADER_BYTES + _ARRAY_BYTES_MAX] = head
+        body[start : start + HEADER_BYTES] = encode_envelope(envelope, b"")
+        if self.entry_key is None:
+            payload = bytes(memoryview(body)[start:])
+            return payload, entry_hash(payload)
+        prefix_hash = self.entry_key.finish(body, start)
+        return bytes(memoryview(body)[start:]), prefix_hash
+
+
+def _is_large(submission: Submission) -> bool:
+    """Return whether the next request of a submission is a large command."""
+    if submission.decided == len(submission.requests):
+        return False
+    request = submission.requests[submission.decided]
+    return type(request) is Command and len(request.payload) > _LARGE_BYTES
+
+
+def audit_fields(audited: Audited) -> tuple[str, ...]:
+    """Return the fields of an AUDITED record."""
+    return tuple(text[:AUDIT_CHARS_MAX] for text in msgspec.structs.astuple(audited))

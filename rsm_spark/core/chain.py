@@ -11,24 +11,6 @@ import msgspec
 
 from rsm_spark.errors import CorruptLogError, LogError
 
-__all__ = [
-    "CHAIN_BYTES_MAX",
-    "CHAIN_FORMAT",
-    "DEFAULT_RSM_ROOT",
-    "ChainLedger",
-    "ChainTooLargeError",
-    "ClosedEnd",
-    "ForkBase",
-    "Leadership",
-    "LogChain",
-    "chain_path",
-    "check_chain_size",
-    "decode_chain",
-    "encode_chain",
-    "members_path",
-    "service_path",
-]
-
 CHAIN_FORMAT = 1
 
 CHAIN_BYTES_MAX = 1_000_000
@@ -36,6 +18,8 @@ CHAIN_BYTES_MAX = 1_000_000
 bytes of a long chain: room for more than 10,000."""
 
 _PLAIN_BYTES_MAX = 16_384
+_INFLATED_BYTES_MAX = 1 << 25
+"""More than any chain: ZooKeeper keeps 1 MiB in a node, and a chain deflates to a third of its JSON."""
 _DEFLATE_LEVEL = 1
 
 DEFAULT_RSM_ROOT = "/rsm"
@@ -46,7 +30,7 @@ class ChainTooLargeError(LogError):
 
 
 class ClosedEnd(msgspec.Struct, frozen=True):
-    """What is known of a ledger once its own metadata says CLOSED.
+    """End of a ledger, known once its own metadata says CLOSED.
 
     Attributes:
         last_entry_id: Inclusive; -1 if it closed empty.
@@ -64,18 +48,22 @@ class ClosedEnd(msgspec.Struct, frozen=True):
     prefix_hash: str
 
 
-class ChainLedger(msgspec.Struct, frozen=True):
-    """One ledger of the chain; `closed` is None for the last one while it is written, or not yet known to be closed."""
+class ChainLedger(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One ledger of the chain; `closed` is None for the last one while it is written, or not yet known to be closed.
+
+    Its password comes from the log's key `key_id`, and every entry of it is sealed; "" = from before the log had a key.
+    """
 
     ledger_id: int
     created_ms: int
     leader_epoch: int
     first_revision: int
     closed: ClosedEnd | None = None
+    key_id: str = ""
 
 
 class Leadership(msgspec.Struct, frozen=True):
-    """Who claimed the log.
+    """Claim of a replica on the log.
 
     Attributes:
         replica_id: Stable name of the replica.
@@ -88,11 +76,38 @@ class Leadership(msgspec.Struct, frozen=True):
 
 
 class ForkBase(msgspec.Struct, frozen=True):
-    """Where a forked log leaves its parent: it holds nothing before."""
+    """Place where a forked log leaves its parent: it holds nothing before."""
 
     log_id: str
     revision: int
     prefix_hash: str
+
+
+class QuarantinedEntry(msgspec.Struct, frozen=True):
+    """An entry of a closed ledger that no leader wrote: whoever reads the log passes over it.
+
+    Attributes:
+        ledger_id, entry_id: Where it lies.
+        sha256: Of its payload, hex: this entry is passed over, no other one at its place.
+        length: Bytes of its payload.
+        at_ms: Wall clock when it was set aside.
+        by: Who did, as the command found out.
+        reason: Why, in the operator's words.
+        epoch: To which the chain was raised by it: a leader that finds no entry of this epoch or a later one in the log
+            logs who did it. 0 = by a version that did not say.
+        zookeeper: Who did at the metadata store; "" = nobody logs in there.
+
+    """
+
+    ledger_id: int
+    entry_id: int
+    sha256: str
+    length: int
+    at_ms: int
+    by: str
+    reason: str
+    epoch: int = 0
+    zookeeper: str = ""
 
 
 class LogChain(msgspec.Struct, frozen=True):
@@ -111,6 +126,8 @@ class LogChain(msgspec.Struct, frozen=True):
         password_mark: Tells whether a ledger password is that of this log, not what it is (see
             `rsm_spark.core.admission`); "" until the first leader has claimed the log.
         base: Set for a fork.
+        key_id: Of the key that the next ledger is of; "" = the log has no key.
+        quarantined: Entries that are passed over.
 
     """
 
@@ -124,6 +141,8 @@ class LogChain(msgspec.Struct, frozen=True):
     format_level: int = 1
     password_mark: str = ""
     base: ForkBase | None = None
+    key_id: str = ""
+    quarantined: tuple[QuarantinedEntry, ...] = ()
 
 
 def encode_chain(chain: LogChain) -> bytes:
@@ -134,6 +153,17 @@ def encode_chain(chain: LogChain) -> bytes:
     """
     plain = msgspec.json.encode(chain)
     return plain if len(plain) <= _PLAIN_BYTES_MAX else zlib.compress(plain, _DEFLATE_LEVEL)
+
+
+def _inflated(value: bytes, log_name: str) -> bytes:
+    """Return the JSON of a deflated chain; never more than a chain can have, whatever the bytes claim."""
+    inflating = zlib.decompressobj()
+    plain = inflating.decompress(value, _INFLATED_BYTES_MAX)
+    if not inflating.eof or inflating.unused_data:
+        raise CorruptLogError(
+            f"log {log_name}: its znode holds no chain: it is cut short, or inflates beyond {_INFLATED_BYTES_MAX} bytes"
+        )
+    return plain
 
 
 def check_chain_size(value: bytes, ledger_count: int, bytes_max: int, *, log_name: str) -> None:
@@ -159,7 +189,7 @@ def decode_chain(value: bytes, *, log_name: str) -> LogChain:
 
     """
     try:
-        plain = value if value.startswith(b"{") else zlib.decompress(value)
+        plain = value if value.startswith(b"{") else _inflated(value, log_name)
         chain = msgspec.json.decode(plain, type=LogChain)
     except (msgspec.MsgspecError, zlib.error) as error:
         raise CorruptLogError(f"log {log_name}: its znode holds no chain: {error}") from error

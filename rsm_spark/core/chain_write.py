@@ -16,11 +16,9 @@ from enum import Enum
 
 import msgspec
 
-__all__ = ["ChainWrite", "WriteVerdict"]
-
 
 class WriteVerdict(Enum):
-    """What became of a write."""
+    """Result of a write of the chain."""
 
     ARRIVED = "arrived"
     SEND_AGAIN = "send again"

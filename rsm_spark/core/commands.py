@@ -1,23 +1,10 @@
-"""What a replica is asked and what it answers: the border between a service and the kernel."""
+"""Requests to a replica and its answers: the border between a service and the kernel."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 
 import msgspec
-
-__all__ = [
-    "Answer",
-    "AnswerStatus",
-    "Command",
-    "OpenSession",
-    "Query",
-    "Report",
-    "ReportDiverged",
-    "ReportVerified",
-    "ReportWithdrawn",
-    "Request",
-]
 
 
 class Command(msgspec.Struct, frozen=True, gc=False):
@@ -94,22 +81,49 @@ class ReportDiverged(msgspec.Struct, frozen=True, gc=False):
     by: str
 
 
+ASKED = "asked"
+"""Outcome of what is audited before it is done."""
+
+
+class Audited(msgspec.Struct, frozen=True, gc=False):
+    """Somebody is about to change rights, code, holds or the log itself, or has: a line of the audit in the log.
+
+    Answered OK once it is logged. REFUSED: the log's format level does not know audits yet; nothing is logged.
+
+    Attributes:
+        principal: Who, as its credential names it; "" = nobody had to say.
+        role: As which.
+        source: Address that it came from.
+        action: What, by method or route: "PUT /api/v1/code/{code}".
+        target: On what: "code greetings".
+        outcome: `ASKED` before it is done; afterwards "done", or why it was refused.
+
+    """
+
+    principal: str
+    role: str
+    source: str
+    action: str
+    target: str
+    outcome: str
+
+
 Report = ReportVerified | ReportWithdrawn | ReportDiverged
-Request = Command | Query | OpenSession | ReportVerified | ReportWithdrawn | ReportDiverged
+Request = Command | Query | OpenSession | Audited | ReportVerified | ReportWithdrawn | ReportDiverged
 
 
 class AnswerStatus(IntEnum):
     """Outcome of a request.
 
-    OK: decided and committed (a refusal by the machine is inside the payload).
-    NOT_LEADER: certainly not applied, and never will be by this attempt.
-    OUTCOME_UNKNOWN: may have been applied; the same command (session, sequence) may be sent again to the leader.
-    SESSION_EXPIRED, SEQUENCE_GAP, OVERLOADED: not executed.
-    TOO_LARGE: refused for good, its records do not fit one entry or its reply is too long; logged like a reply.
-    TOO_STALE: a read that this follower is not fresh enough for.
-    NOT_READY: this replica has no state to read yet, it installs a snapshot.
-    REFUSED: a report that is not accepted, or a request on which the machine failed: a bug of its code; a command is
-        then refused for good, logged like a reply. The payload is the reason, UTF-8.
+    * OK: decided and committed (a refusal by the machine is inside the payload).
+    * NOT_LEADER: certainly not applied, and never will be by this attempt.
+    * OUTCOME_UNKNOWN: may have been applied; the same command (session, sequence) may be sent again to the leader.
+    * SESSION_EXPIRED, SEQUENCE_GAP, OVERLOADED: not executed.
+    * TOO_LARGE: refused for good, its records do not fit one entry or its reply is too long; logged like a reply.
+    * TOO_STALE: a read that this follower is not fresh enough for.
+    * NOT_READY: this replica has no state to read yet, it installs a snapshot.
+    * REFUSED: a report that is not accepted, or a request on which the machine failed: a bug of its code; a command is
+      then refused for good, logged like a reply. The payload is the reason, UTF-8.
     """
 
     OK = 0

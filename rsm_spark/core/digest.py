@@ -11,8 +11,6 @@ import hashlib
 import struct
 from collections.abc import Mapping
 
-__all__ = ["DIGEST_MODULUS", "StateDigest", "digest_bytes", "row_term", "table_prefix"]
-
 DIGEST_MODULUS = 1 << 128
 _LENGTH = struct.Struct(">I")
 _DROPPED_BITS = 128  # Of SHA-256: the first 16 bytes count.

@@ -1,4 +1,4 @@
-"""How new a read must be, and whether a replica's state is that new.
+"""Freshness of reads: how new a read must be, and whether a replica's state is that new.
 
     LINEARIZABLE  what was confirmed before the read was sent; by the leader alone, which proves that it leads
     SESSION       at least a revision: that which the reader has seen last, so that it never sees time go back
@@ -25,20 +25,6 @@ import msgspec
 from rsm_spark.core.position import NO_REVISION
 from rsm_spark.errors import InvalidCommandError
 
-__all__ = [
-    "END_KNOWN_MS",
-    "LINEARIZABLE",
-    "STALE",
-    "TIMELY_S_MAX",
-    "Freshness",
-    "LoggedTimeGauge",
-    "ReadKind",
-    "ReadVerdict",
-    "at_least",
-    "bounded",
-    "judge_read",
-]
-
 END_KNOWN_MS = 1_500
 """Age of the newest entry up to which a replica knows the end of the log: three of a leader's idle entries."""
 
@@ -48,8 +34,6 @@ this is by how much a bounded read may exceed its bound."""
 
 
 class ReadKind(IntEnum):
-    """See the module."""
-
     LINEARIZABLE = 0
     SESSION = 1
     BOUNDED = 2
@@ -57,7 +41,7 @@ class ReadKind(IntEnum):
 
 
 class Freshness(msgspec.Struct, frozen=True):
-    """How new a read must be.
+    """Freshness that a read demands.
 
     Attributes:
         kind: See `ReadKind`.
@@ -108,7 +92,7 @@ def bounded(*, max_lag_ms: int | None = None, max_lag_revisions: int | None = No
 
 
 class LoggedTimeGauge:
-    """How far a state is behind the leader in logged time.
+    """Gauge of how far a state is behind the leader in logged time.
 
     Attributes:
         logged_ms: Logged time of the newest entry of the state; also of one that was booted again, and has less.

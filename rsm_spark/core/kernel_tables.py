@@ -12,21 +12,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rsm_spark.core.envelope import HEADER_BYTES, decode_envelope
+from rsm_spark.core.envelope import body_of, decode_envelope
 from rsm_spark.core.machine import Field, FieldType, Fold, RecordDescription, Row, RowChange, TableDescription
 from rsm_spark.core.records import SESSIONS_TABLE, VERIFIED_TABLE, KernelRecord, decode_records, pack
 from rsm_spark.errors import CorruptLogError, CorruptSnapshotError
-
-__all__ = [
-    "CHECKPOINTS_MAX",
-    "KERNEL_RECORDS",
-    "KERNEL_TABLES",
-    "Checkpoint",
-    "Checkpoints",
-    "VerifiedSnapshot",
-    "VerifiedTable",
-    "peek_checkpoint",
-]
 
 CHECKPOINTS_MAX = 256
 """Checkpoints remembered: a snapshot that is verified later than this many of them has newer ones to verify."""
@@ -83,6 +72,26 @@ KERNEL_RECORDS: tuple[RecordDescription, ...] = (
         tuple(field.name for field in _PLACE),
     ),
     RecordDescription(KernelRecord.FORMAT_RAISED, "format_raised", _fields(level=FieldType.INT)),
+    RecordDescription(
+        KernelRecord.KEY_ADOPTED, "key_adopted", _fields(key_id=FieldType.BYTES, public_key=FieldType.BYTES)
+    ),
+    RecordDescription(
+        KernelRecord.CHECKPOINT_SIGNED,
+        "checkpoint_signed",
+        _fields(key_id=FieldType.BYTES, signature=FieldType.BYTES),
+    ),
+    RecordDescription(
+        KernelRecord.AUDITED,
+        "audited",
+        _fields(
+            principal=FieldType.STR,
+            role=FieldType.STR,
+            source=FieldType.STR,
+            action=FieldType.STR,
+            target=FieldType.STR,
+            outcome=FieldType.STR,
+        ),
+    ),
 )
 """Every record of the kernel; `_sessions` is the one table that these folds do not tell."""
 
@@ -110,19 +119,26 @@ class VerifiedSnapshot(msgspec.Struct, frozen=True, gc=False, array_like=True):
     by: str
 
 
+class _VerifiedRow(NamedTuple):
+    """Row as the table holds it: decoded, canonical, and the revision of its record."""
+
+    snapshot: VerifiedSnapshot
+    packed: bytes
+    revision: int
+
+
 class VerifiedTable:
     """The newest verified snapshot of each place."""
 
     def __init__(self) -> None:
-        # Place -> (what was verified, canonical row, revision of the record that said so).
-        self._rows: dict[str, tuple[VerifiedSnapshot, bytes, int]] = {}
+        self._rows: dict[str, _VerifiedRow] = {}
         self._by_place: Mapping[str, VerifiedSnapshot] | None = None
 
     @property
     def by_place(self) -> Mapping[str, VerifiedSnapshot]:
-        """Return what is verified, by place; a copy that does not change."""
+        """Verified snapshots by place; a copy that does not change."""
         if self._by_place is None:
-            self._by_place = {place: row[0] for place, row in self._rows.items()}
+            self._by_place = {place: row.snapshot for place, row in self._rows.items()}
         return self._by_place
 
     def fold(self, record_type: int, fields: Sequence[Any], revision: int) -> RowChange:
@@ -137,14 +153,14 @@ class VerifiedTable:
             if record_type == KernelRecord.SNAPSHOT_WITHDRAWN:
                 (place,) = fields
                 gone = self._rows.pop(place, None)
-                return RowChange(VERIFIED_TABLE, pack((place,)), None if gone is None else gone[1], None)
+                return RowChange(VERIFIED_TABLE, pack((place,)), None if gone is None else gone.packed, None)
             verified = msgspec.convert(fields, VerifiedSnapshot)
         except (TypeError, ValueError, msgspec.MsgspecError) as error:
             raise CorruptLogError(f"revision {revision}: snapshot record with the fields {fields!r}") from error
         place, row = verified.place, pack(fields[1:])
         old = self._rows.get(place)
-        self._rows[place] = (verified, row, revision)
-        return RowChange(VERIFIED_TABLE, pack((place,)), None if old is None else old[1], row)
+        self._rows[place] = _VerifiedRow(verified, row, revision)
+        return RowChange(VERIFIED_TABLE, pack((place,)), None if old is None else old.packed, row)
 
     def rows(self) -> Iterator[Row]:
         """Iterate over all rows as they are at this call; any thread may consume."""
@@ -166,7 +182,7 @@ class VerifiedTable:
                 verified = msgspec.convert([place, *msgspec.msgpack.decode(row.row)], VerifiedSnapshot)
             except (msgspec.MsgspecError, TypeError) as error:
                 raise CorruptSnapshotError(f"row of {VERIFIED_TABLE} is no verified snapshot: {error}") from error
-            self._rows[place] = (verified, row.row, row.revision)
+            self._rows[place] = _VerifiedRow(verified, row.row, row.revision)
 
 
 class Checkpoint(NamedTuple):
@@ -194,7 +210,6 @@ class Checkpoints:
         self._known: OrderedDict[int, Checkpoint] = OrderedDict()
 
     def __len__(self) -> int:
-        """Return how many are known."""
         return len(self._known)
 
     def get(self, revision: int) -> Checkpoint | None:
@@ -209,7 +224,6 @@ class Checkpoints:
             self._known.popitem(last=False)
 
     def clear(self) -> None:
-        """Forget all."""
         self._known.clear()
 
 
@@ -226,7 +240,7 @@ def peek_checkpoint(payload: bytes | memoryview) -> Checkpoint | None:
     envelope = decode_envelope(payload)
     if envelope.record_count == 0:
         return None
-    body = payload[HEADER_BYTES:]
+    body = body_of(payload)
     # Cheap for every other entry: array head of 1, 3 or 5 bytes, then the record's own array, its type, no command.
     skipped = 1 if envelope.record_count < 16 else 3 if envelope.record_count < 65_536 else 5
     begin = bytes(body[skipped : skipped + 3])

@@ -11,9 +11,11 @@ The phases and what leads from one to the other: `rsm_spark.core.leadership_tabl
 set: in SENT, and in CLOSE, CREATE, CHAIN after a failed add.
 """
 
+# Longer than 400 lines: one protocol, whose decisions about who may write stand side by side.
+
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
@@ -40,7 +42,7 @@ from rsm_spark.core.leadership_events import (
     ChainRead,
     ChainWriteFailed,
     ChainWritten,
-    CloseLedger,
+    CloseOwnLedger,
     CreateLedger,
     DeleteLedgers,
     DropBatch,
@@ -50,6 +52,7 @@ from rsm_spark.core.leadership_events import (
     Event,
     FormatRaiseDue,
     Halt,
+    KeyAdoptDue,
     LedgerCreated,
     LedgerEndLearned,
     LedgerGone,
@@ -68,9 +71,8 @@ from rsm_spark.core.leadership_events import (
 from rsm_spark.core.leadership_table import TRANSITIONS, Phase
 from rsm_spark.core.position import LogPosition
 from rsm_spark.core.records import FORMAT_LEVEL
+from rsm_spark.core.seal import KEYED_LEVEL
 from rsm_spark.core.state import StateTip
-
-__all__ = ["TRANSITIONS", "LeaderProtocol", "Phase"]
 
 
 class LeaderProtocol:
@@ -83,9 +85,12 @@ class LeaderProtocol:
         position: Last entry applied, or None.
         format_level: Highest that this process knows.
         password_mark: Of its ledger password; see `rsm_spark.core.admission`.
+        key_ids: Keys that this process was given, oldest first.
         chain_bytes_max: What the metadata store takes.
 
     Attributes:
+        key_id: Of the key that the next ledger is of, if the log has one: the chain's at first, a newer one as soon as
+            every replica has it.
         phase: See `rsm_spark.core.leadership_table`.
         epoch: Claimed epoch; 0 before the claim.
         chain: As held: produced by the own claim, then by each own write. None before.
@@ -110,6 +115,7 @@ class LeaderProtocol:
         log_id: str = "",
         format_level: int = FORMAT_LEVEL,
         password_mark: str = "",
+        key_ids: Sequence[str] = (),
         chain_bytes_max: int = CHAIN_BYTES_MAX,
     ) -> None:
         self.me = me
@@ -117,7 +123,15 @@ class LeaderProtocol:
         self.format_level = format_level
         self.password_mark = password_mark
         self.chain_bytes_max = chain_bytes_max
-        self._admit = partial(check_admission, log_name=log_name, log_id=log_id, mark=password_mark)
+        self.key_id = key_ids[-1] if key_ids and format_level >= KEYED_LEVEL else ""
+        self._admit = partial(
+            check_admission,
+            log_name=log_name,
+            log_id=log_id,
+            mark=password_mark,
+            key_ids=key_ids,
+            is_sealed=tip.is_sealed,
+        )
         self.phase = Phase.FOLLOW
         self.epoch = 0
         self.chain: LogChain | None = None
@@ -134,6 +148,7 @@ class LeaderProtocol:
         # The close of the last ledger of the held chain: known, but not yet written there.
         self._recovered: LedgerRecovered | None = None
         self._last_end: ClosedEnd | None = None
+        self._creating_key_id = ""  # Of the ledger that is being created.
         self._steps: dict[type[Event], Callable[..., list[Effect]]] = {
             ElectionWon: self._on_election_won,
             ChainRead: self._on_chain_read,
@@ -148,6 +163,7 @@ class LeaderProtocol:
             TrimDue: self._on_trim_due,
             LedgersDeleted: self._on_ledgers_deleted,
             FormatRaiseDue: self._on_format_raise_due,
+            KeyAdoptDue: self._on_key_adopt_due,
             EntryConfirmed: self._on_entry_confirmed,
             AddFailed: self._on_add_failed,
             LedgerEndLearned: self._on_ledger_end_learned,
@@ -201,7 +217,15 @@ class LeaderProtocol:
         self.epoch = chain.leader_epoch + 1
         mark = chain.password_mark or self.password_mark
         claimed = msgspec.structs.replace(chain, leader_epoch=self.epoch, leader=self.me, password_mark=mark)
+        if chain.key_id:
+            self.key_id = chain.key_id
+        elif self.key_id and chain.first_ledger_id < 0:  # A new log has a key from its first entry on.
+            claimed = self._keyed(claimed)
         return self._write_chain(claimed, event.version)
+
+    def _keyed(self, chain: LogChain) -> LogChain:
+        level = max(chain.format_level, KEYED_LEVEL)
+        return msgspec.structs.replace(chain, format_level=level, key_id=self.key_id)
 
     def _write_chain(self, chain: LogChain, held_version: int) -> list[Effect]:
         self._write = ChainWrite(encode_chain(chain), held_version)
@@ -265,7 +289,9 @@ class LeaderProtocol:
         assert self.chain is not None
         self.phase = Phase.CREATE
         previous = self.chain.ledgers[-1].ledger_id if self.chain.ledgers else -1
-        return [CreateLedger(self.chain.log_id, self.epoch, previous)]
+        key_id = self.key_id if self.chain.key_id else ""
+        self._creating_key_id = key_id
+        return [CreateLedger(self.chain.log_id, self.epoch, previous, key_id)]
 
     def _on_ledger_created(self, event: LedgerCreated) -> list[Effect]:
         assert self.chain is not None
@@ -276,9 +302,10 @@ class LeaderProtocol:
         if ledgers and ledgers[-1].closed is None:
             assert self._last_end is not None
             ledgers = (*ledgers[:-1], msgspec.structs.replace(ledgers[-1], closed=self._last_end))
-        added = ChainLedger(event.ledger_id, event.created_ms, self.epoch, self.tip.revision + 1)
+        key_id = self._creating_key_id
+        added = ChainLedger(event.ledger_id, event.created_ms, self.epoch, self.tip.revision + 1, key_id=key_id)
         first = event.ledger_id if chain.first_ledger_id < 0 else chain.first_ledger_id
-        grown = msgspec.structs.replace(chain, first_ledger_id=first, ledgers=(*ledgers, added))
+        grown = msgspec.structs.replace(chain, first_ledger_id=first, ledgers=(*ledgers, added), key_id=key_id)
         effects = self._write_chain(grown, self.version)
         assert self._write is not None
         check_chain_size(self._write.value, len(grown.ledgers), self.chain_bytes_max, log_name=self.log_name)
@@ -315,18 +342,21 @@ class LeaderProtocol:
         self.acked += 1
         self.position = LogPosition(self.ledger_id, self.acked)
         envelope = batch.envelope
-        self.tip = StateTip(envelope.last_revision, batch.prefix_hash, envelope.leader_epoch, envelope.logged_ms)
+        is_sealed = bool(envelope.key_id)
+        self.tip = StateTip(
+            envelope.last_revision, batch.prefix_hash, envelope.leader_epoch, envelope.logged_ms, is_sealed
+        )
         self.batch = None
         self.leading = True
         return [AnswerBatch(batch, self.tip, self.position)]
 
     def _on_add_failed(self, _event: AddFailed) -> list[Effect]:
         self.phase = Phase.CLOSE
-        return [CloseLedger(self.ledger_id)]
+        return [CloseOwnLedger(self.ledger_id)]
 
     def _on_roll_due(self, _event: RollDue) -> list[Effect]:
         self.phase = Phase.CLOSE
-        return [CloseLedger(self.ledger_id)]
+        return [CloseOwnLedger(self.ledger_id)]
 
     def _on_ledger_end_learned(self, event: LedgerEndLearned) -> list[Effect]:
         end = event.last_entry_id
@@ -349,7 +379,9 @@ class LeaderProtocol:
         going, staying = self.chain.ledgers[:count], self.chain.ledgers[count:]
         if not staying or not going or tuple(ledger.ledger_id for ledger in going) != event.ledger_ids:
             raise ValueError(f"log {self.log_name}: {event} is no prefix of its chain that leaves the current ledger")
-        return self._amend(ledgers=staying, deleting=(*self.chain.deleting, *event.ledger_ids))
+        gone = set(event.ledger_ids)
+        aside = tuple(entry for entry in self.chain.quarantined if entry.ledger_id not in gone)
+        return self._amend(ledgers=staying, deleting=(*self.chain.deleting, *event.ledger_ids), quarantined=aside)
 
     def _on_ledgers_deleted(self, event: LedgersDeleted) -> list[Effect]:
         assert self.chain is not None
@@ -361,6 +393,15 @@ class LeaderProtocol:
         if event.level > self.format_level:
             raise ValueError(f"log {self.log_name}: {event}, but this leader knows up to {self.format_level}")
         return self._amend(format_level=event.level) if event.level > self.chain.format_level else []
+
+    def _on_key_adopt_due(self, _event: KeyAdoptDue) -> list[Effect]:
+        assert self.chain is not None
+        if not self.key_id:
+            raise ValueError(f"log {self.log_name}: this leader has no key that its log could adopt")
+        if self.chain.key_id:
+            return []
+        self.phase = Phase.AMEND
+        return self._write_chain(self._keyed(self.chain), self.version)
 
     def _amend(self, **changes: object) -> list[Effect]:
         assert self.chain is not None

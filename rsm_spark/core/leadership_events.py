@@ -1,4 +1,4 @@
-"""What leadership is told (events, past participles) and what it wants done (effects, imperatives)."""
+"""Events that leadership is told (past participles), and effects that it asks for (imperatives)."""
 
 from __future__ import annotations
 
@@ -8,41 +8,6 @@ from rsm_spark.core.batching import Batch
 from rsm_spark.core.chain import LogChain
 from rsm_spark.core.position import LogPosition
 from rsm_spark.core.state import StateTip
-
-__all__ = [
-    "AddFailed",
-    "AnswerBatch",
-    "AppendEntry",
-    "BatchComposed",
-    "BeginLeadership",
-    "ChainRead",
-    "ChainWriteFailed",
-    "ChainWritten",
-    "CloseLedger",
-    "CreateLedger",
-    "DeleteLedgers",
-    "DropBatch",
-    "Effect",
-    "ElectionWon",
-    "EntryConfirmed",
-    "Event",
-    "FormatRaiseDue",
-    "Halt",
-    "LedgerCreated",
-    "LedgerEndLearned",
-    "LedgerGone",
-    "LedgerRecovered",
-    "LedgersDeleted",
-    "ReadChain",
-    "RecoverLedger",
-    "ReplayLog",
-    "Replayed",
-    "Resigned",
-    "RollDue",
-    "StepDown",
-    "TrimDue",
-    "WriteChain",
-]
 
 
 class ElectionWon(msgspec.Struct, frozen=True):
@@ -122,6 +87,10 @@ class FormatRaiseDue(msgspec.Struct, frozen=True):
     level: int
 
 
+class KeyAdoptDue(msgspec.Struct, frozen=True):
+    """The log is to have a key from now on: every live replica has it; nothing is in flight."""
+
+
 class EntryConfirmed(msgspec.Struct, frozen=True):
     """The entry that was appended is acknowledged."""
 
@@ -169,11 +138,12 @@ class ReplayLog(msgspec.Struct, frozen=True):
 
 
 class CreateLedger(msgspec.Struct, frozen=True):
-    """Create a ledger that names the log, the epoch and the ledger before in its custom metadata."""
+    """Create a ledger that names the log, the epoch and the ledger before in its custom metadata; `key_id`: its key."""
 
     log_id: str
     leader_epoch: int
     previous_ledger_id: int
+    key_id: str = ""
 
 
 class BeginLeadership(msgspec.Struct, frozen=True):
@@ -189,7 +159,7 @@ class AppendEntry(msgspec.Struct, frozen=True):
     payload: bytes
 
 
-class CloseLedger(msgspec.Struct, frozen=True):
+class CloseOwnLedger(msgspec.Struct, frozen=True):
     """Close the own ledger and learn its end: by CAS; IN_RECOVERY: recover like anybody else; CLOSED: adopt."""
 
     ledger_id: int
@@ -251,6 +221,7 @@ Event = (
     | TrimDue
     | LedgersDeleted
     | FormatRaiseDue
+    | KeyAdoptDue
     | EntryConfirmed
     | AddFailed
     | LedgerEndLearned
@@ -265,7 +236,7 @@ Effect = (
     | CreateLedger
     | BeginLeadership
     | AppendEntry
-    | CloseLedger
+    | CloseOwnLedger
     | DeleteLedgers
     | AnswerBatch
     | DropBatch

@@ -29,6 +29,7 @@ from rsm_spark.core.leadership_events import (
     EntryConfirmed,
     Event,
     FormatRaiseDue,
+    KeyAdoptDue,
     LedgerCreated,
     LedgerEndLearned,
     LedgerGone,
@@ -40,11 +41,9 @@ from rsm_spark.core.leadership_events import (
     TrimDue,
 )
 
-__all__ = ["TRANSITIONS", "Phase"]
-
 
 class Phase(StrEnum):
-    """Where a leadership stands; see the module."""
+    """Phase of a leadership; see the module."""
 
     FOLLOW = "follow"
     CLAIM = "claim"
@@ -88,6 +87,7 @@ TRANSITIONS: dict[Phase, dict[type[Event], frozenset[Phase]]] = {
         TrimDue: frozenset({Phase.AMEND}),
         LedgersDeleted: frozenset({Phase.AMEND, Phase.LEAD}),
         FormatRaiseDue: frozenset({Phase.AMEND, Phase.LEAD}),
+        KeyAdoptDue: frozenset({Phase.AMEND, Phase.LEAD}),
         Resigned: frozenset({Phase.FOLLOW}),
     },
     Phase.SENT: {

@@ -1,4 +1,4 @@
-"""What a replicated state machine is, and how it describes itself in its log.
+"""Interface of a replicated state machine, and its self-description in the log.
 
 Every record of a machine declares which row of which table it writes or deletes, so that anybody (Spark above all)
 folds the log by key without the machine's code.
@@ -6,27 +6,12 @@ folds the log by key without the machine's code.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
-
-__all__ = [
-    "Decision",
-    "Field",
-    "FieldType",
-    "Fold",
-    "MachineDescription",
-    "RecordDescription",
-    "Row",
-    "RowChange",
-    "StateMachine",
-    "TableDescription",
-    "TimedMachine",
-    "decode_description",
-    "encode_description",
-]
 
 
 class FieldType(StrEnum):
@@ -40,18 +25,49 @@ class FieldType(StrEnum):
 
 
 class Fold(StrEnum):
-    """What a record does to the row of its key. UPSERT: it becomes this row. DELETE: it is gone. NONE: nothing."""
+    """Effect of a record on the row of its key. UPSERT: it becomes this row. DELETE: it is gone. NONE: nothing."""
 
     UPSERT = "upsert"
     DELETE = "delete"
     NONE = "none"
 
 
-class Field(msgspec.Struct, frozen=True):
-    """A named, typed column of a table or field of a record."""
+class Field(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A named, typed column of a table or field of a record.
+
+    A later version of a machine may add columns at the end of a table, rename them and drop them; a column never
+    changes its place, so that a row written by an older version is read as it is: see `rsm_spark.core.evolution`.
+
+    Attributes:
+        name: Of the column.
+        type: Of its values.
+        nullable: None is a value too.
+        default: Value of rows that were written before there was this column; None only where it is nullable.
+        was: Names that it had before.
+        dropped: It is not used any more: it keeps its place, and reads as None. Only a nullable one.
+
+    """
 
     name: str
     type: FieldType
+    nullable: bool = False
+    default: Any = None
+    was: tuple[str, ...] = ()
+    dropped: bool = False
+
+    def __post_init__(self) -> None:
+        # JSON has no bytes: a description that is read back holds their base64.
+        if self.type is FieldType.BYTES and isinstance(self.default, str):
+            msgspec.structs.force_setattr(self, "default", base64.b64decode(self.default))
+
+    @property
+    def fills(self) -> bool:
+        """Return whether rows without this column can be read: it is nullable or has a default."""
+        return self.nullable or self.default is not None
+
+    def is_same(self, older: Field) -> bool:
+        """Return whether it is the column that an older version described: of that name, or renamed since."""
+        return self.name == older.name or older.name in self.was
 
 
 class TableDescription(msgspec.Struct, frozen=True):
@@ -122,7 +138,7 @@ class Row(NamedTuple):
 
 
 class RowChange(NamedTuple):
-    """What `apply` did to one row: canonical bytes before and after, None = no row."""
+    """Change of one row by `apply`: canonical bytes before and after, None = no row."""
 
     table: str
     key: bytes
@@ -131,7 +147,7 @@ class RowChange(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What the leader makes of one command.
+    """Decision of the leader on one command.
 
     Attributes:
         records: (type, fields) of each record to log, in order; may be empty.
@@ -143,6 +159,7 @@ class Decision(NamedTuple):
     reply: bytes
 
 
+@runtime_checkable
 class StateMachine(Protocol):
     """A service's state. All methods are synchronous and deterministic; none reads a clock or rolls dice."""
 
@@ -187,6 +204,49 @@ class StateMachine(Protocol):
 
 
 @runtime_checkable
+class EvolvingMachine(Protocol):
+    """A machine that folds what another version of it has described. Optional.
+
+    Its leader describes a new version in the log only once every live replica runs it, and a replica of an older
+    version follows that log, but does not lead it. Of other machines a replica refuses a log that a newer version has
+    described, but where they heed the log's format level (`AdvisedMachine`).
+
+    Attributes:
+        is_evolving: False = it does not take part, although a class above it can.
+
+    """
+
+    is_evolving: bool
+
+    def follow(self, description: MachineDescription) -> None:
+        """Fold records from here on, and rows that `restore` gets, as described.
+
+        Args:
+            description: In force in the log: of this version, an older or a newer one.
+
+        Raises:
+            CorruptLogError: It is no description of this machine.
+
+        """
+        ...
+
+
+@runtime_checkable
+class AdvisedMachine(Protocol):
+    """A machine whose decisions heed what the leader tells it before each entry. Optional; no part of the state.
+
+    Attributes:
+        format_level: Of the log: replicas of a lower one would stop at what is newer.
+        is_full: The leader's memory is nearly used up: a decision that would make the state grow is to be a refusal,
+            one that makes it smaller is taken.
+
+    """
+
+    format_level: int
+    is_full: bool
+
+
+@runtime_checkable
 class TimedMachine(StateMachine, Protocol):
     """A machine in which things fall due: leases, times to live, deadlines. Optional.
 
@@ -214,3 +274,8 @@ class TimedMachine(StateMachine, Protocol):
         Nothing is asked for before this time. A machine that has work to give out at once says 0.
         """
         ...
+
+
+def evolving(machine: StateMachine) -> EvolvingMachine | None:
+    """Return the machine as one that follows the descriptions of its log; None if it does not."""
+    return machine if isinstance(machine, EvolvingMachine) and machine.is_evolving else None

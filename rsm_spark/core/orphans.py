@@ -11,22 +11,27 @@ from collections.abc import Mapping
 
 from rsm_spark.core.chain import LogChain
 
-__all__ = ["custom_metadata", "is_orphan"]
-
 _LOG = "rsm_log"
 _LOG_ID = "rsm_log_id"
 _LEADER_EPOCH = "rsm_leader_epoch"
 _PREVIOUS = "rsm_previous_ledger"
+KEY_ID_OF_LEDGER = "rsm_key_id"
+"""Key of a ledger's custom metadata: the log's key that its password is of."""
 
 
-def custom_metadata(log_name: str, log_id: str, leader_epoch: int, previous_ledger_id: int) -> dict[str, bytes]:
-    """Return what a ledger says of itself: whose it is, long before any chain names it."""
-    return {
+def custom_metadata(
+    log_name: str, log_id: str, leader_epoch: int, previous_ledger_id: int, key_id: str = ""
+) -> dict[str, bytes]:
+    """Return what a ledger says of itself: whose it is, and of which key, long before any chain names it."""
+    custom = {
         _LOG: log_name.encode(),
         _LOG_ID: log_id.encode(),
         _LEADER_EPOCH: str(leader_epoch).encode(),
         _PREVIOUS: str(previous_ledger_id).encode(),
     }
+    if key_id:
+        custom[KEY_ID_OF_LEDGER] = key_id.encode()
+    return custom
 
 
 def is_orphan(ledger_id: int, custom: Mapping[str, bytes], chain: LogChain, leader_epoch: int) -> bool:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["NO_REVISION", "LogPosition"]
-
 NO_REVISION = 0
 """Revision of an empty state: the first record of a log has revision 1."""
 

@@ -15,25 +15,14 @@ import msgspec
 
 from rsm_spark.errors import CorruptLogError
 
-__all__ = [
-    "FORMAT_LEVEL",
-    "MACHINE_TYPE_FIRST",
-    "REPLY_BYTES_MAX",
-    "SESSIONS_TABLE",
-    "VERIFIED_TABLE",
-    "CommandHead",
-    "KernelRecord",
-    "Record",
-    "decode_records",
-    "encode_records",
-    "pack",
-]
-
 MACHINE_TYPE_FIRST = 16
 """Record types from here on belong to the state machine and are described by it."""
 
-FORMAT_LEVEL = 1
+FORMAT_LEVEL = 2
 """Highest format level of a log that this version reads and can write; writers use the level of the log's chain."""
+
+AUDIT_LEVEL = 2
+"""Format level from which on a log holds its audit."""
 
 REPLY_BYTES_MAX = 4096
 """A reply is kept in the log and in every snapshot until its client has it; larger results are read, not replied."""
@@ -60,6 +49,12 @@ class KernelRecord(IntEnum):
     SNAPSHOT_VERIFIED ``[place, domain, revision, digest, prefix_hash, row_count, by]``, SNAPSHOT_WITHDRAWN ``[place]``:
     a row of `VERIFIED_TABLE` begins or is replaced, ends.
     FORMAT_RAISED ``[level]``: from here on records may be of this format level.
+    AUDITED ``[principal, role, source, action, target, outcome]``: see `rsm_spark.core.commands.Audited`; format level
+    `AUDIT_LEVEL`.
+    KEY_ADOPTED ``[key_id, public_key]``: entries are sealed with this key from here on. It tells, it proves nothing:
+    who checks has the key, or the public key, from a file of its own.
+    CHECKPOINT_SIGNED ``[key_id, signature]``: right behind a checkpoint: the leader's Ed25519 signature of it
+    (`rsm_spark.core.seal.checkpoint_message`).
     """
 
     MACHINE_DESCRIBED = 0
@@ -71,10 +66,13 @@ class KernelRecord(IntEnum):
     SNAPSHOT_VERIFIED = 6
     SNAPSHOT_WITHDRAWN = 7
     FORMAT_RAISED = 8
+    KEY_ADOPTED = 9
+    CHECKPOINT_SIGNED = 10
+    AUDITED = 12
 
 
 class CommandHead(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Which command the records from here on belong to, and what its client is told.
+    """Command to which the next records belong, and the reply to its client.
 
     Attributes:
         session: 16 bytes, chosen by the client.

@@ -10,12 +10,10 @@ from __future__ import annotations
 from rsm_spark.core.commands import Answer, AnswerStatus
 from rsm_spark.core.machine import StateMachine
 from rsm_spark.core.records import REPLY_BYTES_MAX
-from rsm_spark.core.sessions import TOO_LARGE_REPLY, Verdict
-
-__all__ = ["FAILED_REPLY", "answer_query", "answer_verdict", "failed_reply", "reply_answer"]
+from rsm_spark.core.sessions import TOO_LARGE_REPLY, SessionVerdict
 
 FAILED_REPLY = b"\xc1failed: "
-"""What the logged reply of a command begins with on which the machine failed; no machine's reply does."""
+"""Prefix of the logged reply to a command on which the machine failed; no machine's reply begins so."""
 
 _MARK = 0xC1  # No msgpack begins with it.
 _REASON_CHARS_MAX = 500
@@ -31,16 +29,16 @@ def reply_answer(reply: bytes, revision: int) -> Answer:
     return Answer(AnswerStatus.OK, revision, reply)
 
 
-def answer_verdict(verdict: Verdict, reply: bytes, revision: int) -> Answer:
+def answer_verdict(verdict: SessionVerdict, reply: bytes, revision: int) -> Answer:
     """Return the answer to a command that is not executed now."""
     match verdict:
-        case Verdict.REPEATED:
+        case SessionVerdict.REPEATED:
             return reply_answer(reply, revision)
-        case Verdict.GAP:
+        case SessionVerdict.GAP:
             return Answer(AnswerStatus.SEQUENCE_GAP, revision, b"")
-        case Verdict.EXPIRED:
+        case SessionVerdict.EXPIRED:
             return Answer(AnswerStatus.SESSION_EXPIRED, revision, b"")
-        case Verdict.FULL:
+        case SessionVerdict.FULL:
             return Answer(AnswerStatus.OVERLOADED, revision, b"")
         case _:  # Executed or given up long ago; whoever asks has gone on.
             return Answer(AnswerStatus.OUTCOME_UNKNOWN, revision, b"")

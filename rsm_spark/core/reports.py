@@ -1,4 +1,4 @@
-"""What a leader makes of what others found: a snapshot read back, one that is gone, a replica whose state differs.
+"""Judgement of a leader on others' findings: a snapshot read back, one that is gone, a replica whose state differs.
 
 A snapshot counts as verified when its rows, its place in the log and their digest agree with a checkpoint of that
 very revision; the checkpoints are those that this replica has itself checked while applying them.
@@ -13,13 +13,11 @@ from rsm_spark.core.kernel_tables import Checkpoint
 from rsm_spark.core.records import KernelRecord
 from rsm_spark.core.state import ReplicatedState
 
-__all__ = ["CONTRADICTIONS_MAX", "NAME_CHARS_MAX", "PLACES_MAX", "Judgement", "judge_report"]
-
 PLACES_MAX = 1_000
 """Places with a verified snapshot: each is a row of the state."""
 
 NAME_CHARS_MAX = 512
-"""Of a place, a domain, a reporter."""
+"""Characters in the name of a place, a domain or a reporter."""
 
 CONTRADICTIONS_MAX = 2
 """So many distinct replicas that contradict a leader depose it: one may be wrong itself."""
@@ -29,7 +27,7 @@ _HASH_BYTES = 32
 
 
 class Judgement(NamedTuple):
-    """What is to be done with a report.
+    """Judgement on a report.
 
     Attributes:
         refusal: Why it is not accepted; "" if it is.

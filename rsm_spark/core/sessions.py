@@ -20,8 +20,6 @@ from rsm_spark.core.machine import Row
 from rsm_spark.core.records import SESSIONS_TABLE, CommandHead, pack
 from rsm_spark.errors import CorruptLogError, CorruptSnapshotError
 
-__all__ = ["REPLIES_MAX", "TOO_LARGE_REPLY", "ClientSession", "SessionTable", "Verdict"]
-
 REPLIES_MAX = 16_384
 """Replies kept for one session: several times what a client has under way. They are in the state, in every snapshot,
 and are hashed whenever the session is written."""
@@ -30,8 +28,8 @@ TOO_LARGE_REPLY = b"\xc1too large"
 """Logged in place of a reply when a command's records or reply exceed their limit; no msgpack begins with 0xC1."""
 
 
-class Verdict(Enum):
-    """What is to be done with a command.
+class SessionVerdict(Enum):
+    """Verdict of the sessions on a command.
 
     EXECUTE: it is the session's next. REPEATED: it was executed, here is its reply. FORGOTTEN: it was executed or
     given up, its reply is gone. GAP: an earlier one is missing. EXPIRED: there is no such session. FULL: it is the
@@ -97,21 +95,21 @@ class SessionTable:
         """Return a session, or None if it is not open."""
         return self._sessions.get(session)
 
-    def judge(self, session: bytes, sequence: int, answered_up_to: int) -> tuple[Verdict, bytes]:
+    def judge(self, session: bytes, sequence: int, answered_up_to: int) -> tuple[SessionVerdict, bytes]:
         """Say what is to be done with a command; the bytes are its logged reply when REPEATED."""
         known = self._sessions.get(session)
         if known is None:
-            return Verdict.EXPIRED, b""
+            return SessionVerdict.EXPIRED, b""
         if sequence <= known.last_sequence:
             reply = known.replies.get(sequence)
-            return (Verdict.FORGOTTEN, b"") if reply is None else (Verdict.REPEATED, reply)
+            return (SessionVerdict.FORGOTTEN, b"") if reply is None else (SessionVerdict.REPEATED, reply)
         if answered_up_to >= sequence or sequence < 1:
-            return Verdict.GAP, b""
+            return SessionVerdict.GAP, b""
         if sequence != max(answered_up_to, known.last_sequence) + 1:
-            return Verdict.GAP, b""
+            return SessionVerdict.GAP, b""
         if len(known.replies) >= REPLIES_MAX and answered_up_to <= known.answered_up_to:
-            return Verdict.FULL, b""
-        return Verdict.EXECUTE, b""
+            return SessionVerdict.FULL, b""
+        return SessionVerdict.EXECUTE, b""
 
     def open(self, session: bytes, logged_ms: int, revision: int) -> None:
         """Fold SESSION_OPENED.
@@ -194,7 +192,7 @@ class SessionTable:
 
     @property
     def is_touched(self) -> bool:
-        """Return whether anything was written since `take_changes`."""
+        """True if anything was written since `take_changes`."""
         return bool(self._touched)
 
     def take_changes(self) -> dict[bytes, tuple[bytes | None, bytes | None]]:
@@ -246,7 +244,6 @@ class SessionTable:
         self._touched = {}
 
     def validate(self) -> None:
-        """Check the invariants."""
         for session, known in self._sessions.items():
             sequences = list(known.replies)
             assert sequences == sorted(sequences), f"session {session.hex()}: replies out of order"

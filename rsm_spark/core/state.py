@@ -13,9 +13,17 @@ from typing import Any
 import msgspec
 
 from rsm_spark.core.digest import StateDigest, digest_bytes, row_term, table_prefix
-from rsm_spark.core.envelope import HEADER_BYTES, Envelope, decode_envelope, entry_hash, root_hash
+from rsm_spark.core.envelope import Envelope, body_of, decode_envelope, entry_hash, root_hash
 from rsm_spark.core.kernel_tables import Checkpoint, Checkpoints, VerifiedSnapshot, VerifiedTable
-from rsm_spark.core.machine import MachineDescription, Row, RowChange, StateMachine, decode_description
+from rsm_spark.core.machine import (
+    AdvisedMachine,
+    MachineDescription,
+    Row,
+    RowChange,
+    StateMachine,
+    decode_description,
+    evolving,
+)
 from rsm_spark.core.position import NO_REVISION
 from rsm_spark.core.records import (
     FORMAT_LEVEL,
@@ -27,20 +35,35 @@ from rsm_spark.core.records import (
     Record,
     decode_records,
 )
+from rsm_spark.core.seal import ForeignEntryError
 from rsm_spark.core.sessions import SessionTable
-from rsm_spark.errors import CorruptLogError, CorruptSnapshotError, ForkedLogError, StateDivergedError
+from rsm_spark.errors import (
+    CorruptLogError,
+    CorruptSnapshotError,
+    ForkedLogError,
+    MachineVersionError,
+    StateDivergedError,
+)
 
-__all__ = ["ReplicatedState", "StateTip"]
+_FACTS = frozenset(
+    {
+        KernelRecord.LEADER_STARTED,
+        KernelRecord.AUDITED,
+        KernelRecord.KEY_ADOPTED,
+        KernelRecord.CHECKPOINT_SIGNED,
+    }
+)
 
 
 class StateTip(msgspec.Struct, frozen=True):
-    """Where in its log a state is.
+    """Place of a state in its log.
 
     Attributes:
         revision: Of the last record applied.
         prefix_hash: Hash after the last entry applied.
         leader_epoch: Of that entry.
         logged_ms: Its logged time.
+        is_sealed: It was sealed with the log's key, and so is every one after it.
 
     """
 
@@ -48,6 +71,7 @@ class StateTip(msgspec.Struct, frozen=True):
     prefix_hash: bytes
     leader_epoch: int
     logged_ms: int
+    is_sealed: bool = False
 
 
 class ReplicatedState:
@@ -63,6 +87,7 @@ class ReplicatedState:
         prefix_hash: Hash after the last entry applied.
         leader_epoch: Of the last entry applied.
         logged_ms: Logged time of the last entry applied.
+        is_sealed: An entry applied was sealed: every one after it must be.
         description: How the machine described itself in the log last; None before.
         format_level: Of the last FORMAT_RAISED applied since boot; 1 before: the chain knows the log's.
         checkpoint_revision: Revision of the last CHECKPOINT_LOGGED, 0 if none.
@@ -80,6 +105,7 @@ class ReplicatedState:
         self.prefix_hash = root_hash(log_id)
         self.leader_epoch = 0
         self.logged_ms = 0
+        self.is_sealed = False
         self.description: MachineDescription | None = None
         self.format_level = 1
         self.checkpoint_revision = NO_REVISION
@@ -91,48 +117,52 @@ class ReplicatedState:
 
     @property
     def tip(self) -> StateTip:
-        """Return where this state is."""
-        return StateTip(self.revision, self.prefix_hash, self.leader_epoch, self.logged_ms)
+        """Place of this state in its log."""
+        return StateTip(self.revision, self.prefix_hash, self.leader_epoch, self.logged_ms, self.is_sealed)
 
     @property
     def verified(self) -> Mapping[str, VerifiedSnapshot]:
-        """Return the newest verified snapshot of each place, by place."""
+        """Newest verified snapshot of each place, by place."""
         return self._verified.by_place
 
     @property
     def digest(self) -> int:
-        """Return the digest at `revision`."""
+        """Digest of the state at `revision`."""
         self.settle()
         return self._digest.value
 
     @property
     def row_count(self) -> int:
-        """Return how many rows all tables have, the kernel's included."""
+        """Number of rows of all tables, the kernel's included."""
         self.settle()
         return self._row_count
 
-    def apply_entry(self, payload: bytes | memoryview) -> Envelope:
-        """Apply one entry of the log.
+    def apply_entry(self, payload: bytes | memoryview, prefix_hash: bytes | None = None) -> Envelope:
+        """Apply one entry of the log. That its seal is right was found where it was read.
+
+        Args:
+            payload: Of the entry.
+            prefix_hash: Hash after it, if it is known already.
 
         Returns:
             Its header.
 
         Raises:
             ForkedLogError: It belongs to another log or does not continue this history.
-            CorruptLogError: It is not what its place demands.
+            CorruptLogError: It is not what its place demands; `ForeignEntryError` if it lacks a seal.
             StateDivergedError: Its checkpoint contradicts this state.
 
         """
         envelope = decode_envelope(payload)
         self._check(envelope)
-        records = decode_records(payload[HEADER_BYTES:])
+        records = decode_records(body_of(payload))
         if len(records) != envelope.record_count:
             raise CorruptLogError(
                 f"entry at revision {envelope.first_revision} names {envelope.record_count} records and "
                 f"holds {len(records)}"
             )
         self._fold_all(records, envelope.logged_ms)
-        self.finish_entry(envelope, entry_hash(payload))
+        self.finish_entry(envelope, prefix_hash or entry_hash(payload))
         return envelope
 
     def _fold_all(self, records: list[Record], logged_ms: int) -> None:
@@ -175,6 +205,8 @@ class ReplicatedState:
             raise CorruptLogError(f"{at} was read after epoch {self.leader_epoch}")
         if envelope.logged_ms < self.logged_ms:
             raise CorruptLogError(f"{at} has logged time {envelope.logged_ms}, before it was {self.logged_ms}")
+        if self.is_sealed and not envelope.key_id:
+            raise ForeignEntryError(f"{at} has no seal, those before it have one: no leader of this log wrote it")
 
     def fold(self, record_type: int, head: CommandHead | None, fields: tuple[Any, ...], logged_ms: int) -> None:
         """Apply the next record.
@@ -207,29 +239,42 @@ class ReplicatedState:
     def _fold_kernel(self, record_type: int, fields: tuple[Any, ...], logged_ms: int, revision: int) -> None:
         match record_type:
             case KernelRecord.MACHINE_DESCRIBED:
-                self.description = self._accept(decode_description(fields[0]))
-            case KernelRecord.LEADER_STARTED:
-                pass
+                (description,) = fields
+                self.description = self._accept(decode_description(description))
+            case _ if record_type in _FACTS:
+                pass  # For whoever reads the log; no row.
             case KernelRecord.SESSION_OPENED:
-                self.sessions.open(fields[0], logged_ms, revision)
+                (session,) = fields
+                self.sessions.open(session, logged_ms, revision)
             case KernelRecord.SESSION_EXPIRED:
-                self.sessions.expire(fields[0], revision)
+                (session,) = fields
+                self.sessions.expire(session, revision)
             case KernelRecord.CHECKPOINT_LOGGED:
                 self._verify(*fields)
                 self.checkpoint_revision = revision
             case KernelRecord.SNAPSHOT_VERIFIED | KernelRecord.SNAPSHOT_WITHDRAWN:
                 self._note(self._verified.fold(record_type, fields, revision))
             case KernelRecord.FORMAT_RAISED:
-                self._raise_format(fields[0], revision)
+                (level,) = fields
+                self._raise_format(level, revision)
             case _:
                 raise CorruptLogError(
                     f"revision {revision} is a record of type {record_type}, which this version does not know: upgrade"
                 )
 
     def _accept(self, description: MachineDescription) -> MachineDescription:
-        mine = self.machine.description.name
-        if description.name != mine:
-            raise CorruptLogError(f"the log is one of machine {description.name!r}, this replica runs {mine!r}")
+        machine, mine = self.machine, self.machine.description
+        if description.name != mine.name:
+            raise CorruptLogError(f"the log is one of machine {description.name!r}, this replica runs {mine.name!r}")
+        follower = evolving(machine)
+        if follower is not None:
+            if description != self.description:
+                follower.follow(description)
+        elif description.version > mine.version and not isinstance(machine, AdvisedMachine):
+            raise MachineVersionError(
+                f"the log is of version {description.version} of machine {mine.name!r}, this replica runs version "
+                f"{mine.version}: start it with the newer one"
+            )
         return description
 
     def _raise_format(self, level: int, revision: int) -> None:
@@ -261,6 +306,7 @@ class ReplicatedState:
         self.prefix_hash = prefix_hash
         self.leader_epoch = envelope.leader_epoch
         self.logged_ms = envelope.logged_ms
+        self.is_sealed = bool(envelope.key_id)
 
     def settle(self) -> None:
         """Bring digest and row count up to date; a leader does so while its entry is on the way."""
@@ -295,8 +341,11 @@ class ReplicatedState:
 
         Raises:
             CorruptSnapshotError: The rows are none that this state can hold.
+            MachineVersionError: A newer version of the machine wrote them.
 
         """
+        if description is not None:
+            self._accept(description)
         kernel: dict[str, list[Row]] = {SESSIONS_TABLE: [], VERIFIED_TABLE: []}
         total = _Total()
         self.machine.restore(_split(rows, kernel, total))
@@ -310,6 +359,7 @@ class ReplicatedState:
         self.prefix_hash = tip.prefix_hash
         self.leader_epoch = tip.leader_epoch
         self.logged_ms = tip.logged_ms
+        self.is_sealed = tip.is_sealed
         self.description = description
         self.checkpoint_revision = NO_REVISION
 
@@ -347,4 +397,4 @@ def _split(rows: Iterable[Row], kernel: dict[str, list[Row]], total: _Total) -> 
         elif row.table in kernel:
             kernel[row.table].append(row)
         else:
-            raise CorruptSnapshotError(f"table {row.table!r} is none of this version's kernel: upgrade")
+            raise CorruptSnapshotError(f"this version's kernel has no table {row.table!r}: upgrade")

@@ -1,4 +1,8 @@
-"""Requests on their way to an entry: in the order in which they came."""
+"""Requests on their way to an entry: those of one owner in the order in which they came, owners in turns.
+
+Deficit round robin: each turn gives an owner `TURN_COST` more to spend, and whoever has spent more than it was given
+passes until that is made up for. While one owner alone waits there are no turns.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,16 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from rsm_spark.core.commands import Answer, AnswerStatus, Query, Request
+from rsm_spark.core.commands import Answer, AnswerStatus, Command, Query, Request
 
-__all__ = ["RequestQueue", "Submission"]
+TURN_COST = 64
+"""Cost of one turn: so many small requests, or one of 64 KiB."""
+_COST_BYTES = 1024
+
+
+def _cost(request: Request) -> int:
+    """Return what a request costs its owner's turn."""
+    return 1 + len(request.payload) // _COST_BYTES if isinstance(request, Command | Query) else 1
 
 
 class Submission:
@@ -19,20 +30,22 @@ class Submission:
         answers: Of the first `decided` requests. Invariant: confirmed <= decided == len(answers) <= len(requests).
         confirmed: How many of the answers are final.
         ticket: The shell's own, to be answered with `answers`.
+        owner: Who takes turns with others: a principal, or an address.
 
     """
 
-    __slots__ = ("answers", "confirmed", "requests", "ticket")
+    __slots__ = ("answers", "confirmed", "owner", "requests", "ticket")
 
-    def __init__(self, requests: Sequence[Request], ticket: Any) -> None:
+    def __init__(self, requests: Sequence[Request], ticket: Any, owner: str = "") -> None:
         self.requests = requests
+        self.owner = owner
         self.answers: list[Answer] = []
         self.confirmed = 0
         self.ticket = ticket
 
     @property
     def decided(self) -> int:
-        """Return how many requests have been decided."""
+        """Number of requests that have been decided."""
         return len(self.answers)
 
     def give_up(self, revision: int, *, applied_never: bool) -> list[Answer]:
@@ -52,8 +65,40 @@ class Submission:
         return self.answers
 
 
+class OwnerQueue:
+    """Requests of one owner that wait.
+
+    Attributes:
+        submissions: In order of arrival.
+        request_count: Requests not decided yet.
+        credit: What it may spend in this turn; below 0 it has spent more.
+
+    """
+
+    __slots__ = ("credit", "request_count", "submissions")
+
+    def __init__(self) -> None:
+        self.submissions: deque[Submission] = deque()
+        self.request_count = 0
+        self.credit = TURN_COST
+
+    def affords(self, requests: Sequence[Request], first: int, last: int) -> int:
+        """Return the end, `last` at most, of what it may take of requests from `first` on: one at least."""
+        left = self.credit
+        for index in range(first, last):
+            if left <= 0:
+                return index
+            left -= _cost(requests[index])
+        return last
+
+    def spend(self, requests: Sequence[Request], first: int, end: int) -> None:
+        """Note that these requests were taken."""
+        for index in range(first, end):
+            self.credit -= _cost(requests[index])
+
+
 class RequestQueue:
-    """Submissions that wait, in order of arrival.
+    """Submissions that wait.
 
     Attributes:
         request_count: Requests not decided yet.
@@ -61,17 +106,57 @@ class RequestQueue:
     """
 
     def __init__(self) -> None:
-        self.submissions: deque[Submission] = deque()
         self.request_count = 0
+        # In order of turns. Invariant: no line is empty.
+        self._lines: dict[str, OwnerQueue] = {}
+
+    @property
+    def is_shared(self) -> bool:
+        """True if more than one owner waits."""
+        return len(self._lines) > 1
 
     def add(self, submission: Submission) -> None:
-        """Queue a submission behind all others."""
-        self.submissions.append(submission)
-        self.request_count += len(submission.requests)
+        """Queue a submission behind all others of its owner."""
+        line = self._lines.get(submission.owner)
+        if line is None:
+            line = self._lines[submission.owner] = OwnerQueue()
+        line.submissions.append(submission)
+        count = len(submission.requests)
+        line.request_count += count
+        self.request_count += count
+
+    def count_of(self, owner: str) -> int:
+        """Return how many requests of an owner are not decided yet."""
+        line = self._lines.get(owner)
+        return 0 if line is None else line.request_count
+
+    def first(self) -> OwnerQueue | None:
+        """Return the line whose turn it is; None = nothing waits."""
+        lines = self._lines
+        while lines:
+            owner = next(iter(lines))
+            line = lines[owner]
+            if line.credit > 0 or len(lines) == 1:
+                return line
+            self.turn()
+        return None
+
+    def taken(self, line: OwnerQueue, count: int) -> None:
+        """Note that so many requests of a line were decided."""
+        line.request_count -= count
+        self.request_count -= count
+
+    def turn(self) -> None:
+        """End the turn of the first line: it goes behind the others, or is over."""
+        owner = next(iter(self._lines))
+        line = self._lines.pop(owner)
+        if line.submissions:
+            line.credit = min(line.credit, 0) + TURN_COST
+            self._lines[owner] = line
 
     def take_all(self) -> list[Submission]:
         """Empty the queue."""
-        taken = list(self.submissions)
-        self.submissions.clear()
+        taken = [one for line in self._lines.values() for one in line.submissions]
+        self._lines.clear()
         self.request_count = 0
         return taken

@@ -26,6 +26,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
+from rsm_spark.core.evolution import Narrow, NewFieldError, check_evolution, narrowing, readable
 from rsm_spark.core.machine import (
     Decision,
     Field,
@@ -37,11 +38,9 @@ from rsm_spark.core.machine import (
     RowChange,
     TableDescription,
 )
-from rsm_spark.core.records import MACHINE_TYPE_FIRST, pack
+from rsm_spark.core.records import FORMAT_LEVEL, MACHINE_TYPE_FIRST, pack
 from rsm_spark.core.table_rows import TableRows
 from rsm_spark.errors import CorruptLogError, CorruptSnapshotError, InvalidDescriptionError
-
-__all__ = ["TableMachine", "check_description", "delete", "note", "upsert"]
 
 _TYPES: dict[FieldType, type] = {
     FieldType.INT: int,
@@ -70,11 +69,12 @@ def note(number: int, name: str, *fields: Field) -> RecordDescription:
 
 
 class _Plan(NamedTuple):
-    """How a record of one type is folded."""
+    """Plan of the fold of one record type."""
 
     name: str
     fields: tuple[Field, ...]
     types: tuple[type, ...]
+    nullable: tuple[bool, ...]
     table: str
     rows: TableRows | None
     key: Any
@@ -87,18 +87,61 @@ class TableMachine:
     A sub-class sets `description` and writes `decide`; `query` if there is anything to read. Neither may change
     anything: what is to change is said by the records of the decision.
 
+    It folds by the description that the log has in force, whatever its own version: rows of an older one are filled
+    with defaults as they are read, and until the log's version is raised its decisions are logged as that one would.
+
+    Attributes:
+        format_level: See `AdvisedMachine`.
+        is_full: The same.
+        is_evolving: See `EvolvingMachine`.
+
     Raises:
         InvalidDescriptionError: The description contradicts itself; the message names where.
 
     """
 
     description: ClassVar[MachineDescription]
+    is_evolving: ClassVar[bool] = True
 
     def __init__(self) -> None:
+        self.format_level = FORMAT_LEVEL
+        self.is_full = False
         check_description(self.description)
         # Rows are kept packed: the digest needs the old row's bytes at every change.
-        self._tables: dict[str, TableRows] = {table.name: TableRows() for table in self.description.tables}
-        self._plans = {record.type: self._plan(record) for record in self.description.records}
+        self._tables: dict[str, TableRows] = {}
+        self._columns = {table.name: table.row for table in self.description.tables}
+        # Rows of so many columns are read as they are; -1 = none is, for some are dropped.
+        self._plain_width = {
+            table.name: -1 if any(column.dropped for column in table.row) else len(table.row)
+            for table in self.description.tables
+        }
+        self._narrow: dict[int, Narrow] = {}
+        self._own = {record.type: self._plan(record) for record in self.description.records}
+        self._logged = self.description
+        self._plans: dict[int, _Plan] = {}
+        self.follow(self.description)
+
+    def follow(self, description: MachineDescription) -> None:
+        """Fold by a description from here on; see `EvolvingMachine`.
+
+        Raises:
+            CorruptLogError: Nobody can fold by it, or neither version can follow the other.
+
+        """
+        try:
+            check_description(description)
+            older, newer = sorted((description, self.description), key=lambda one: one.version)
+            check_evolution(older, newer)
+        except InvalidDescriptionError as error:
+            raise CorruptLogError(str(error)) from error
+        self._logged = description
+        for table in description.tables:
+            self._tables.setdefault(table.name, TableRows())
+        self._plans = {record.type: self._plan(record) for record in description.records}
+        self._narrow = {}
+        if description.version < self.description.version:
+            logged = {record.type: record for record in description.records}
+            self._narrow = {own.type: narrowing(own, logged.get(own.type)) for own in self.description.records}
 
     def _plan(self, record: RecordDescription) -> _Plan:
         at = {field.name: index for index, field in enumerate(record.fields)}
@@ -106,8 +149,9 @@ class TableMachine:
             record.name,
             record.fields,
             tuple(_TYPES[field.type] for field in record.fields),
+            tuple(field.nullable for field in record.fields),
             record.table,
-            self._tables[record.table] if record.fold is not Fold.NONE else None,
+            self._tables.get(record.table) if record.fold is not Fold.NONE else None,
             _getter([at[name] for name in record.key]),
             _getter([at[name] for name in record.row]) if record.fold is Fold.UPSERT else None,
         )
@@ -116,7 +160,7 @@ class TableMachine:
 
     def decide(self, command: bytes, revision: int, now_ms: int) -> Decision:
         """Decide one command on the present state; see `StateMachine.decide`."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no `decide`: a service writes it")
 
     def query(self, query: bytes, revision: int) -> bytes:  # noqa: ARG002 - for those that have something to read
         """Answer a read; see `StateMachine.query`."""
@@ -126,22 +170,32 @@ class TableMachine:
 
     def get(self, table: str, *key: Any) -> tuple[Any, ...] | None:
         """Return the columns of a row behind its key, or None if there is no such row."""
-        found = self._tables[table].entries.get(pack(key))
-        return None if found is None else _COLUMNS.decode(found.row)
+        found = self._rows_of(table).entries.get(pack(key))
+        if found is None:
+            return None
+        row = _COLUMNS.decode(found.row)
+        return row if len(row) == self._plain_width[table] else readable(row, self._columns[table])
+
+    def _rows_of(self, table: str) -> TableRows:
+        """Return the rows of a table of this version; one that the log does not know yet is empty."""
+        if table not in self._columns:
+            raise InvalidDescriptionError(f"machine {self.description.name!r} describes no table {table!r}")
+        found = self._tables.get(table)
+        return TableRows() if found is None else found
 
     def revision_of(self, table: str, *key: Any) -> int:
         """Return the revision of the record that last wrote a row; 0 if there is no such row."""
-        found = self._tables[table].entries.get(pack(key))
+        found = self._rows_of(table).entries.get(pack(key))
         return 0 if found is None else found.revision
 
     def items(self, table: str) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
         """Iterate over (key, other columns) of all rows of a table, in no particular order."""
-        entries = self._tables[table].entries
-        return ((_COLUMNS.decode(key), _COLUMNS.decode(one.row)) for key, one in entries.items())
+        entries, columns = self._rows_of(table).entries, self._columns[table]
+        return ((_COLUMNS.decode(key), readable(_COLUMNS.decode(one.row), columns)) for key, one in entries.items())
 
     def count(self, table: str) -> int:
         """Return how many rows a table has."""
-        return len(self._tables[table].entries)
+        return len(self._rows_of(table).entries)
 
     # ---- what the kernel calls
 
@@ -153,9 +207,28 @@ class TableMachine:
 
         """
         for record_type, fields in records:
-            plan = self._plans.get(record_type)
-            if plan is None or tuple(map(type, fields)) != plan.types:
-                raise InvalidDescriptionError(self._fault(record_type, fields))
+            plan = self._own.get(record_type)
+            if plan is None or (tuple(map(type, fields)) != plan.types and not _fits(plan, fields)):
+                raise InvalidDescriptionError(self._fault(self._own, self.description.version, record_type, fields))
+
+    def loggable(self, records: Sequence[tuple[int, tuple[Any, ...]]]) -> Sequence[tuple[int, tuple[Any, ...]]]:
+        """Return the records of a decision as the log's version of the machine describes them.
+
+        Raises:
+            InvalidDescriptionError: A record is not as described, or the log's version cannot hold it yet: the command
+                is refused.
+
+        """
+        self.check(records)
+        if not self._narrow:
+            return records
+        try:
+            return [(record_type, self._narrow[record_type](fields)) for record_type, fields in records]
+        except NewFieldError as error:
+            raise InvalidDescriptionError(
+                f"machine {self.description.name!r}: {error} in version {self.description.version}, the log is still "
+                f"of version {self._logged.version}: it is raised once every live replica runs the newer one"
+            ) from None
 
     def apply(self, record_type: int, fields: tuple[Any, ...], revision: int) -> RowChange | None:
         """Fold one record into its table.
@@ -165,8 +238,9 @@ class TableMachine:
 
         """
         plan = self._plans.get(record_type)
-        if plan is None or tuple(map(type, fields)) != plan.types:
-            raise CorruptLogError(f"revision {revision}: {self._fault(record_type, fields)}")
+        if plan is None or (tuple(map(type, fields)) != plan.types and not _fits(plan, fields)):
+            fault = self._fault(self._plans, self._logged.version, record_type, fields)
+            raise CorruptLogError(f"revision {revision}: {fault}")
         rows = plan.rows
         if rows is None:
             return None
@@ -176,16 +250,16 @@ class TableMachine:
         row = pack(plan.row(fields))
         return RowChange(plan.table, key, rows.put(key, row, revision), row)
 
-    def _fault(self, record_type: int, fields: tuple[Any, ...]) -> str:
+    def _fault(self, plans: dict[int, _Plan], version: int, record_type: int, fields: tuple[Any, ...]) -> str:
         """Say what is wrong with a record: a decision that forgot its description, or another machine's log."""
-        plan = self._plans.get(record_type)
-        me = f"machine {self.description.name!r} (version {self.description.version})"
+        plan = plans.get(record_type)
+        me = f"machine {self.description.name!r} (version {version})"
         if plan is None:
             return f"{me} has no record type {record_type}: a newer version wrote this log, or its `decide` is wrong"
         if len(fields) != len(plan.fields):
             return f"{me}: record {plan.name!r} has {len(plan.fields)} fields, this one {len(fields)}"
         for field, kind, value in zip(plan.fields, plan.types, fields, strict=True):
-            if type(value) is not kind:
+            if type(value) is not kind and not (value is None and field.nullable):
                 return (
                     f"{me}: field {field.name!r} of record {plan.name!r} is described as {field.type}, this one is of "
                     f"type {type(value).__name__}"
@@ -206,26 +280,39 @@ class TableMachine:
         """
         for table in self._tables.values():
             table.clear()
-        lengths = {table.name: (len(table.key), len(table.row)) for table in self.description.tables}
+        described = {table.name: table for table in self._logged.tables}
         try:
             for row in rows:
-                self._check_row(row, lengths.get(row.table))
+                self._check_row(row, described.get(row.table))
                 self._tables[row.table].put(row.key, row.row, row.revision)
         except BaseException:
             for table in self._tables.values():
                 table.clear()
             raise
 
-    def _check_row(self, row: Row, expected: tuple[int, int] | None) -> None:
+    def _check_row(self, row: Row, table: TableDescription | None) -> None:
         try:
-            found = (len(_COLUMNS.decode(row.key)), len(_COLUMNS.decode(row.row)))
+            key_width, width = len(_COLUMNS.decode(row.key)), len(_COLUMNS.decode(row.row))
         except msgspec.MsgspecError as error:
-            raise CorruptSnapshotError(f"row of table {row.table!r} is none: {error}") from error
-        if found != expected:
-            raise CorruptSnapshotError(
-                f"row of table {row.table!r} with {found[0]} + {found[1]} columns, machine {self.description.name!r} "
-                f"(version {self.description.version}) has there {expected}"
-            )
+            raise CorruptSnapshotError(f"a row of table {row.table!r} cannot be decoded: {error}") from error
+        if table is not None and key_width == len(table.key):
+            if width == len(table.row):
+                return
+            if width < len(table.row) and all(column.fills for column in table.row[width:]):
+                return  # An older version wrote it.
+        expected = None if table is None else (len(table.key), len(table.row))
+        raise CorruptSnapshotError(
+            f"row of table {row.table!r} with {key_width} + {width} columns, machine {self.description.name!r} "
+            f"(version {self._logged.version}) has there {expected}"
+        )
+
+
+def _fits(plan: _Plan, fields: tuple[Any, ...]) -> bool:
+    """Return whether fields that are not all of their types are so because some that may be None are."""
+    return len(fields) == len(plan.types) and all(
+        type(value) is kind or (value is None and may_be_null)
+        for value, kind, may_be_null in zip(fields, plan.types, plan.nullable, strict=True)
+    )
 
 
 def _getter(places: list[int]) -> Any:
@@ -251,6 +338,8 @@ def check_description(description: MachineDescription) -> None:
         columns = [field.name for field in table.key + table.row]
         if not table.key or len(set(columns)) != len(columns):
             raise InvalidDescriptionError(f"table {table.name!r}: it needs a key, and columns of different names")
+        for column in table.key + table.row:
+            _check_column(f"table {table.name!r}", column, is_key=column in table.key)
     numbers = [record.type for record in description.records]
     if len(set(numbers)) != len(numbers) or min(numbers, default=MACHINE_TYPE_FIRST) < MACHINE_TYPE_FIRST:
         raise InvalidDescriptionError(
@@ -259,6 +348,17 @@ def check_description(description: MachineDescription) -> None:
         )
     for record in description.records:
         _check_record(record, tables)
+
+
+def _check_column(at: str, column: Field, *, is_key: bool) -> None:
+    if is_key and (column.nullable or column.dropped or column.default is not None):
+        raise InvalidDescriptionError(f"{at}: key column {column.name!r}: a key is always there, and never None")
+    if column.default is not None and type(column.default) is not _TYPES[column.type]:
+        raise InvalidDescriptionError(
+            f"{at}: column {column.name!r} is {column.type}, its default {column.default!r} is not"
+        )
+    if column.dropped and not column.nullable:
+        raise InvalidDescriptionError(f"{at}: column {column.name!r} is dropped: say nullable=True too")
 
 
 def _check_record(record: RecordDescription, tables: dict[str, TableDescription]) -> None:

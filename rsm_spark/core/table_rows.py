@@ -14,8 +14,6 @@ from collections.abc import Iterator
 
 import msgspec
 
-__all__ = ["FrozenRows", "StoredRow", "TableRows"]
-
 
 class StoredRow(msgspec.Struct, frozen=True, gc=False):
     """A row. No tuple: the garbage collector would walk through the whole table, again after each new one.

@@ -1,4 +1,4 @@
-"""Which ledgers of a log may go, and why the others stay.
+"""Trimming: the ledgers of a log that may go, and the reasons why the others stay.
 
 1. Only a prefix of the chain goes, never the ledger that is written.
 2. Age counts from the last entry, by logged time: a ledger that was open for days and closed a minute ago is young.
@@ -24,8 +24,6 @@ import msgspec
 from ledger.core.metadata import NO_ENTRY
 from rsm_spark.core.chain import ChainLedger, LogChain
 
-__all__ = ["ALARM_RETENTIONS", "Blocked", "SnapshotProof", "StayReason", "TrimPlan", "TrimRules", "plan_trim"]
-
 ALARM_RETENTIONS = 1.5
 """A ledger that is older than this many retentions and still there is an alarm."""
 
@@ -34,11 +32,11 @@ _HOUR_MS = 3_600_000
 
 
 class SnapshotProof(Protocol):
-    """What the log says of a verified snapshot."""
+    """Statement of the log about a verified snapshot."""
 
     @property
     def domain(self) -> str:
-        """What its disk fails together with."""
+        """Failure domain: its disk may fail together with all others that name the same one."""
         ...
 
     @property
@@ -48,7 +46,7 @@ class SnapshotProof(Protocol):
 
 
 class StayReason(StrEnum):
-    """Why a ledger stays.
+    """Reasons why a ledger stays.
 
     CURRENT: it is the last of the chain, or not known to be closed.
     YOUNG: its last entry is within the retention.
@@ -82,7 +80,7 @@ class Blocked(msgspec.Struct, frozen=True):
 
 
 class TrimPlan(msgspec.Struct, frozen=True):
-    """What may go now.
+    """Ledgers that may go now.
 
     Attributes:
         ledger_ids: A prefix of the chain, oldest first.
@@ -101,7 +99,7 @@ class TrimPlan(msgspec.Struct, frozen=True):
 
 
 class TrimRules(msgspec.Struct, frozen=True):
-    """What must hold before a ledger goes.
+    """Conditions that must hold before a ledger goes.
 
     Attributes:
         retention_ms: Logged time for which every entry is kept at least.

@@ -9,8 +9,6 @@ from ledger.ports import MetadataStore, Watcher
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT, LogChain, chain_path, decode_chain, encode_chain
 from rsm_spark.errors import NoSuchLogError
 
-__all__ = ["ChainStore"]
-
 
 class ChainStore:
     """Chain of one log.

@@ -9,26 +9,49 @@ What counts as committed:
   recovery may end the ledger before them.
 
 Watches are hints: chain and open metadata are read again every `poll_s`.
+
+Whose word an entry is: with the log's key each sealed entry is checked, without it only that a ledger with a key holds
+sealed ones. What fails in a CLOSED ledger is an error, for good; in an open one it is not taken, and looked at again:
+it may not be what the ledger ends with. An entry that the chain sets aside (`rsm log quarantine`) is passed over.
 """
+
+# Longer than 400 lines: one reader: where to read, what is committed and whose word it is decide together.
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple
+import logging
+from hashlib import sha256
+from typing import NamedTuple
 
+from ledger.client.client import LedgerClient
+from ledger.client.read_handle import ReadHandle
 from ledger.core.metadata import NO_ENTRY
 from ledger.errors import MetadataError, NoSuchLedgerError
-from rsm_spark.core.chain import LogChain
+from rsm_spark.core.chain import LogChain, QuarantinedEntry
 from rsm_spark.core.envelope import Envelope, decode_envelope
 from rsm_spark.core.position import NO_REVISION, LogPosition
+from rsm_spark.core.seal import ForeignEntryError, KeyRing, UnknownKeyError, check_seal, ledger_password
 from rsm_spark.errors import CorruptLogError, MissingLogError
 from rsm_spark.log.chain_store import ChainStore
 
-if TYPE_CHECKING:
-    from ledger.client.client import LedgerClient
-    from ledger.client.read_handle import ReadHandle
+_LOGGER = logging.getLogger(__name__)
 
-__all__ = ["LogEntry", "LogReader"]
+_KEY_PATIENCE_S = 60.0
+"""Time to wait for the key of an entry that is not in the file yet: files are distributed one after the other."""
+
+
+def shown_place(place: LogPosition) -> str:
+    """Return a place for an error."""
+    return f"ledger {place.ledger_id} entry {place.entry_id}"
+
+
+def quarantine_hint(log_name: str, place: LogPosition) -> str:
+    """Say what helps against an entry that the log cannot hold."""
+    return (
+        "If no leader of the log can have written it: "
+        f"rsm log quarantine {log_name} --ledger {place.ledger_id} --entry {place.entry_id}"
+    )
 
 
 class LogEntry(NamedTuple):
@@ -37,6 +60,8 @@ class LogEntry(NamedTuple):
     position: LogPosition
     payload: bytes
     envelope: Envelope
+    prefix_hash: bytes | None = None
+    """Hash of the log after it, where it was computed already."""
 
 
 class LogReader:
@@ -45,7 +70,8 @@ class LogReader:
     Args:
         client: Ledger client.
         chains: Chain of the log.
-        password: Of its ledgers.
+        password: Of its ledgers that have no key.
+        keys: Of the log; None = seals are not checked.
         position: Last entry that the caller has; None = begin with the first of the log.
         revision: Last revision that the caller has.
         poll_s: Longest time that a watch is trusted.
@@ -63,7 +89,8 @@ class LogReader:
         client: LedgerClient,
         chains: ChainStore,
         *,
-        password: bytes = b"",
+        password: bytes | None = b"",
+        keys: KeyRing | None = None,
         position: LogPosition | None = None,
         revision: int = NO_REVISION,
         poll_s: float = 1.0,
@@ -77,11 +104,15 @@ class LogReader:
         self._client = client
         self._chains = chains
         self._password = password
+        self._keys = keys
+        self._aside: dict[LogPosition, QuarantinedEntry] = {}
+        self._refused: tuple[LogPosition, float] | None = None  # Not taken so far, and since when.
         self._poll_s = poll_s
         self._entries_max = entries_max
         self._handle: ReadHandle | None = None
         self._next_entry_id = 0
-        # Read, not yet known to be committed. Invariant: consecutive, the last one is `_next_entry_id` - 1.
+        # Read, not yet known to be committed. Invariant: consecutive but for what is set aside, up to
+        # `_next_entry_id` - 1.
         self._unexposed: list[LogEntry] = []
         self._explicit_lac = NO_ENTRY
         self._last_add_confirmed = NO_ENTRY
@@ -92,7 +123,7 @@ class LogReader:
 
     @property
     def ledgers_ahead(self) -> int:
-        """Return how many ledgers of the chain come after the one being read: 0 = it is the last."""
+        """Number of ledgers of the chain after the one being read: 0 = it is the last."""
         if self.chain is None:
             return 0
         here = self._places.get(self._handle.ledger_id, -1) if self._handle is not None else -1
@@ -100,12 +131,12 @@ class LogReader:
 
     @property
     def known_revision(self) -> int:
-        """Return the highest revision read, whether it is known to be committed or not."""
+        """Highest revision read, whether it is known to be committed or not."""
         return self._unexposed[-1].envelope.last_revision if self._unexposed else self.revision
 
     @property
     def is_at_end(self) -> bool:
-        """Whether all that the chain named is closed and has been returned."""
+        """True if all that the chain named is closed and has been returned."""
         if self.chain is None or self.ledgers_ahead > 0:
             return False
         return not self.chain.ledgers or (self._ledger_at_end and not self._unexposed)
@@ -115,7 +146,8 @@ class LogReader:
 
         Raises:
             MissingLogError: The place has been trimmed: only a snapshot helps.
-            CorruptLogError: A ledger of the chain does not exist, or holds no log.
+            CorruptLogError: A ledger of the chain does not exist, or holds no log; `ForeignEntryError` for an entry
+                that no leader of the log wrote.
             LedgerError, MetadataError: Bookies or metadata store cannot be asked; the same call may succeed later.
 
         """
@@ -200,6 +232,7 @@ class LogReader:
         if chain is not self.chain:
             self.chain = chain
             self._places = {ledger.ledger_id: index for index, ledger in enumerate(chain.ledgers)}
+            self._aside = {LogPosition(entry.ledger_id, entry.entry_id): entry for entry in chain.quarantined}
         if self._handle is not None and self._handle.ledger_id not in self._places:
             raise self._missing()
 
@@ -210,7 +243,9 @@ class LogReader:
             return False
         ledger_id, next_entry_id = target
         try:
-            handle = await self._client.open_no_recovery(ledger_id, password=self._password)
+            assert self.chain is not None
+            password = ledger_password(self.chain, ledger_id, self._keys, self._password)
+            handle = await self._client.open_no_recovery(ledger_id, password=password)
         except NoSuchLedgerError:
             await self._explain_missing(ledger_id)
             raise
@@ -279,11 +314,84 @@ class LogReader:
         if last >= self._next_entry_id:
             for entry in await handle.read(self._next_entry_id, last):
                 place = LogPosition(handle.ledger_id, entry.entry_id)
-                payload = bytes(entry.payload)
-                self._unexposed.append(LogEntry(place, payload, decode_envelope(payload)))
+                if not self._take(place, bytes(entry.payload), is_final=handle.is_closed):
+                    return
                 self._next_entry_id = entry.entry_id + 1
         if handle.is_closed:
             self._check_end(handle.metadata.last_entry_id)
+
+    def _take(self, place: LogPosition, payload: bytes, *, is_final: bool) -> bool:
+        """Take an entry, or pass over it; False if it has to be looked at again later.
+
+        Raises:
+            CorruptLogError: See `read`.
+
+        """
+        aside = self._aside.get(place)
+        if aside is not None:
+            if sha256(payload).hexdigest() != aside.sha256:
+                raise CorruptLogError(
+                    f"log {self._chains.log_name}: {shown_place(place)} is set aside, but another entry lies there "
+                    "now: find out who writes to the bookies"
+                )
+            return True
+        try:
+            self._unexposed.append(self._judge(place, payload))
+        except CorruptLogError as error:
+            self._refuse(place, error, is_final=is_final)
+            return False
+        return True
+
+    def _judge(self, place: LogPosition, payload: bytes) -> LogEntry:
+        """Return an entry that may be the log's.
+
+        Raises:
+            CorruptLogError: It is none.
+
+        """
+        chain, keys = self.chain, self._keys
+        assert chain is not None
+        envelope = decode_envelope(payload)
+        ledger = chain.ledgers[self._places[place.ledger_id]]
+        if not envelope.key_id:
+            if ledger.key_id:
+                raise ForeignEntryError("it has no seal, as every entry of this ledger has")
+            return LogEntry(place, payload, envelope)
+        if keys is None:
+            return LogEntry(place, payload, envelope)
+        if envelope.leader_epoch != ledger.leader_epoch:
+            raise ForeignEntryError(
+                f"it was sealed in epoch {envelope.leader_epoch}, its ledger is of epoch {ledger.leader_epoch}"
+            )
+        log_id = bytes.fromhex(chain.log_id)
+        try:
+            prefix_hash = check_seal(payload, envelope, keys, log_id)
+        except UnknownKeyError:
+            if not keys.refresh():
+                raise
+            prefix_hash = check_seal(payload, envelope, keys, log_id)
+        return LogEntry(place, payload, envelope, prefix_hash)
+
+    def _refuse(self, place: LogPosition, error: CorruptLogError, *, is_final: bool) -> None:
+        """Say that an entry is not taken; raise if that is for good.
+
+        Raises:
+            CorruptLogError: It is the ledger's for ever; or the key of it has not come for a minute.
+
+        """
+        now = self._clock()
+        if self._refused is None or self._refused[0] != place:
+            self._refused = place, now
+            is_new = True
+        else:
+            is_new = False
+        name = self._chains.log_name
+        said = f"log {name}: {shown_place(place)}: {error}"
+        is_waited_for = isinstance(error, UnknownKeyError) and now - self._refused[1] < _KEY_PATIENCE_S
+        if is_final and not is_waited_for:
+            raise type(error)(f"{said}. {quarantine_hint(name, place)}") from error
+        if is_new:
+            _LOGGER.warning("not taken: %s", said)
 
     def _check_end(self, last_entry_id: int) -> None:
         """Forget what was read beyond the end: a recovery may have shown it, and ended the ledger before it."""

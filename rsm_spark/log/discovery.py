@@ -1,4 +1,4 @@
-"""Who leads a log and where: the chain names the leader, its member node gives the address."""
+"""Discovery of a log's leader: the chain names it, its member node gives the address."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import asyncio
 import contextlib
 import logging
 
-from ledger.errors import MetadataError, NodeExistsError, NoNodeError
+from ledger.errors import BadVersionError, MetadataError, NodeExistsError, NoNodeError
 from ledger.ports import MetadataStore, SessionState, Watcher
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT, Leadership, members_path
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.member import Member, decode_member, encode_member
 
-__all__ = ["Discovery", "MemberKeeper"]
-
-_logger = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 
 
 class Discovery:
@@ -101,10 +99,23 @@ class MemberKeeper:
         self._path = f"{members_path(log_name, rsm_root)}/{member.replica_id}"
         self._member = member
         self._poll_s = poll_s
+        self._changed = asyncio.Event()
+        self._is_outdated = False  # The node says something else than `_member`.
+
+    @property
+    def member(self) -> Member:
+        """Content of the node, now or with the next write."""
+        return self._member
+
+    def tell(self, member: Member) -> None:
+        """Have the node say something else."""
+        self._member = member
+        self._is_outdated = True
+        self._changed.set()
 
     async def run(self) -> None:
         """Create the node whenever it is missing; until cancelled."""
-        changed = asyncio.Event()
+        changed = self._changed
 
         def _on_state(_state: SessionState) -> None:
             changed.set()
@@ -116,7 +127,7 @@ class MemberKeeper:
                 try:
                     await self._put(changed)
                 except MetadataError as error:
-                    _logger.info("member node is waiting", extra={"path": self._path, "reason": str(error)})
+                    _LOGGER.info("member node is waiting", extra={"path": self._path, "reason": str(error)})
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._poll_s):
                         await changed.wait()
@@ -127,12 +138,26 @@ class MemberKeeper:
         """Delete the own node; best effort."""
         with contextlib.suppress(MetadataError):
             found = await self._store.get(self._path)
-            if decode_member(found.value) == self._member:
+            own = decode_member(found.value)
+            if own is not None and own.incarnation == self._member.incarnation:
                 await self._store.delete(self._path, found.version)
 
     async def _put(self, changed: asyncio.Event) -> None:
         """Create the node if it is missing. One of a former process is waited out: its session may still live."""
         if await self._store.exists(self._path, watch=changed.set) is not None:
+            if self._is_outdated:
+                await self._rewrite()
             return
         with contextlib.suppress(NodeExistsError):
             await self._store.create(self._path, encode_member(self._member), ephemeral=True, parents=True)
+
+    async def _rewrite(self) -> None:
+        """Write the node anew, if it is this process's own."""
+        member = self._member
+        with contextlib.suppress(NoNodeError, BadVersionError):
+            found = await self._store.get(self._path)
+            own = decode_member(found.value)
+            if own is None or own.incarnation != member.incarnation:
+                return
+            await self._store.set(self._path, encode_member(member), found.version)
+        self._is_outdated = self._member != member

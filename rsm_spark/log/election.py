@@ -17,9 +17,7 @@ from ledger.errors import MetadataError, MetadataSessionLostError, NodeExistsErr
 from ledger.ports import MetadataStore
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT, service_path
 
-__all__ = ["Election", "election_path"]
-
-_logger = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 _SEQUENCE_DIGITS = 10
 
 
@@ -73,7 +71,7 @@ class Election:
                     if await self._is_first(name):
                         return
                 except MetadataError as error:
-                    _logger.info("election is waiting", extra={"path": self._root, "reason": str(error)})
+                    _LOGGER.info("election is waiting", extra={"path": self._root, "reason": str(error)})
                     await asyncio.sleep(self._poll_s)
         finally:
             self._watch_over("")
@@ -125,7 +123,7 @@ class Election:
 
     async def _bury(self, name: str) -> None:
         """Remove the node of a process that is gone; one that is not would be deposed, as by a lost session."""
-        _logger.warning("the process before is gone", extra={"path": self._root, "node": name})
+        _LOGGER.warning("the process before is gone", extra={"path": self._root, "node": name})
         with contextlib.suppress(NoNodeError):
             await self._store.delete(f"{self._root}/{name}")
 
@@ -138,4 +136,11 @@ class Election:
             if name and self._until_dead is not None:
                 incarnation = name[: -_SEQUENCE_DIGITS - 1]
                 self._death = asyncio.get_running_loop().create_task(self._until_dead(incarnation))
+                self._death.add_done_callback(_tell_failure)
         return self._death
+
+
+def _tell_failure(death: asyncio.Task[None]) -> None:
+    """Nobody may wait for it any more; without it the end of a process is learned from its session."""
+    if not death.cancelled() and (error := death.exception()) is not None:
+        _LOGGER.warning("the leader's process cannot be watched: %r", error)

@@ -1,10 +1,8 @@
-"""How a replica advertises itself: one ephemeral node a replica."""
+"""Advertisement of a replica: one ephemeral node a replica."""
 
 from __future__ import annotations
 
 import msgspec
-
-__all__ = ["Member", "decode_member", "encode_member"]
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -17,6 +15,11 @@ class Member(msgspec.Struct, frozen=True):
         format_level: Highest record format that this process reads and writes.
         domain: What its disk fails together with; "" = nothing but itself.
         http: "host:port" of its HTTP API; "" if it has none.
+        key_ids: Keys of the log that it has: entries are sealed with none that a live replica lacks.
+        is_tls: Whether `address` is encrypted; None = not said, as by processes of before.
+        http_is_tls: The same of `http`.
+        is_memory_full: Its memory is nearly used up: the leader takes nothing that makes the state grow.
+        machine_version: Of its machine; 0 = not said, as by processes of before.
 
     """
 
@@ -26,15 +29,19 @@ class Member(msgspec.Struct, frozen=True):
     format_level: int = 1
     domain: str = ""
     http: str = ""
+    key_ids: tuple[str, ...] = ()
+    is_tls: bool | None = None
+    http_is_tls: bool | None = None
+    is_memory_full: bool = False
+    machine_version: int = 0
 
     @property
     def failure_domain(self) -> str:
-        """Return the domain of its disk: as set, or its own name."""
+        """Failure domain of its disk: as set, or its own name."""
         return self.domain or self.replica_id
 
 
 def encode_member(member: Member) -> bytes:
-    """Return the node's bytes."""
     return msgspec.json.encode(member)
 
 

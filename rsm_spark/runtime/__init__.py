@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.settings import ReplicaSettings
-from rsm_spark.runtime.status import ReplicaStatus, Role
+from rsm_spark.runtime.status import ReplicaRole, ReplicaStatus
 
-__all__ = ["Replica", "ReplicaSettings", "ReplicaStatus", "Role"]
+__all__ = ["Replica", "ReplicaSettings", "ReplicaStatus", "ReplicaRole"]

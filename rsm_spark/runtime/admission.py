@@ -1,12 +1,10 @@
-"""Whether this replica may take part in its log: asked when it boots, and whenever the chain has changed."""
+"""Admission of this replica to its log: asked when it boots, and whenever the chain has changed."""
 
 from __future__ import annotations
 
 from rsm_spark.core.admission import check_admission, password_mark
 from rsm_spark.core.chain import LogChain
 from rsm_spark.runtime.context import ReplicaContext
-
-__all__ = ["admit", "check"]
 
 
 async def admit(context: ReplicaContext, chain: LogChain) -> None:
@@ -26,12 +24,18 @@ def check(context: ReplicaContext, chain: LogChain) -> None:
         ForkedLogError: It is not the log that the state is of.
         FormatLevelError: Its format level is above what this version knows.
         LedgerPasswordError: Its ledgers have another password.
+        LogKeyError: It has a key that this process lacks.
 
     """
+    keys = context.settings.log_keys
+    if keys is not None and chain.key_id and keys.get(chain.key_id) is None:
+        keys.refresh()
     check_admission(
         chain,
         log_name=context.log,
         format_level=context.format_level,
         mark=context.password_mark,
         log_id=context.log_id,
+        key_ids=() if keys is None else keys.ids,
+        is_sealed=context.tip.is_sealed,
     )

@@ -1,8 +1,9 @@
-"""How a replica gets a state to begin with: local snapshot, a peer's, the lake's, the whole log from its beginning.
+"""Boot of a replica: its first state is a local snapshot, a peer's, the lake's, or the whole log from its beginning.
 
 A snapshot is of use when the log still holds the entry after it. The first source that has one is taken, its newest
 first; what turns out damaged is passed over and stays where it is. Peers that are dead or silent cost seconds, never
-the boot. Nothing but a state whose rows come to the digest of its manifest is ever adopted.
+the boot. Nothing but a state whose rows come to the digest of its manifest is ever adopted; from elsewhere, in a log
+with a key, only one that the log itself vouches for (`rsm_spark.runtime.snapshot_proof`).
 """
 
 from __future__ import annotations
@@ -28,11 +29,10 @@ from rsm_spark.errors import (
 from rsm_spark.runtime.admission import admit
 from rsm_spark.runtime.context import ReplicaContext
 from rsm_spark.runtime.peers import Peers, PeerSnapshots
+from rsm_spark.runtime.snapshot_proof import unproven
 from rsm_spark.snapshots.manifest import SnapshotManifest, SnapshotStore
 
-__all__ = ["boot", "first_boot"]
-
-_logger = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 _PATIENCE_S = 30.0
 
 
@@ -46,7 +46,7 @@ async def first_boot(context: ReplicaContext) -> int:
         except MetadataUnavailableError as error:
             if loop.time() >= due_s:
                 raise
-            _logger.warning("booting again: %s", error, extra=context.log_extra)
+            _LOGGER.warning("booting again: %s", error, extra=context.log_extra)
         await asyncio.sleep(context.settings.retry_s)
 
 
@@ -148,13 +148,17 @@ class _Search:
         try:
             manifests: list[SnapshotManifest] = await self._context.run_blocking(store.manifests)
         except SnapshotError as error:
-            _logger.warning("%s snapshots cannot be listed: %s", name, error, extra=self._context.log_extra)
+            _LOGGER.warning("%s snapshots cannot be listed: %s", name, error, extra=self._context.log_extra)
             self._seen.append(f"{name}: {error}")
             return None
         if not manifests:
             self._seen.append(f"{name}: no snapshots")
         for manifest in manifests:
-            if self._continues(manifest, name) and await self._adopt(manifest, store, name):
+            if not self._continues(manifest, name):
+                continue
+            if store is not self._context.snapshots and not await self._is_proven(manifest, name):
+                continue
+            if await self._adopt(manifest, store, name):
                 return manifest
         return None
 
@@ -172,10 +176,12 @@ class _Search:
         for manifest, name in offers:
             if name in lost or not self._continues(manifest, f"replica {name}"):
                 continue
+            if not await self._is_proven(manifest, f"replica {name}"):
+                continue
             try:
                 copied = await peers.download(name, manifest, read_back=False)
             except (ConnectionLostError, SnapshotError) as error:
-                _logger.warning("snapshot of replica %s not copied: %s", name, error, extra=context.log_extra)
+                _LOGGER.warning("snapshot of replica %s not copied: %s", name, error, extra=context.log_extra)
                 self._seen.append(f"replica {name}: {error}")
                 if isinstance(error, ConnectionLostError):
                     lost.add(name)
@@ -188,7 +194,7 @@ class _Search:
         try:
             found = await peers.list(name)
         except ConnectionLostError as error:
-            _logger.warning("replica %s does not list its snapshots: %s", name, error, extra=self._context.log_extra)
+            _LOGGER.warning("replica %s does not list its snapshots: %s", name, error, extra=self._context.log_extra)
             self._seen.append(f"replica {name}: {error}")
             return None
         if not found.manifests:
@@ -210,10 +216,16 @@ class _Search:
             self._pass_over(manifest, name, reason)
         return not reason
 
+    async def _is_proven(self, manifest: SnapshotManifest, name: str) -> bool:
+        reason = await unproven(self._context, self._chain, manifest)
+        if reason:
+            self._pass_over(manifest, name, reason)
+        return not reason
+
     def _pass_over(self, manifest: SnapshotManifest, name: str, reason: str) -> None:
         text = f"{name}: snapshot of revision {manifest.revision} is of no use: {reason}"
         self._seen.append(text)
-        _logger.warning("%s", text, extra=self._context.log_extra)
+        _LOGGER.warning("%s", text, extra=self._context.log_extra)
 
     async def _adopt(self, manifest: SnapshotManifest, store: SnapshotStore, name: str) -> bool:
         """Take the snapshot's state; False if its files are not what its manifest says."""
@@ -226,7 +238,7 @@ class _Search:
             return False
         position = LogPosition(manifest.ledger_id, manifest.entry_id) if manifest.entry_id >= 0 else None
         context.adopt(state, position)
-        _logger.info("booted from a snapshot: %s", name, extra=context.log_extra)
+        _LOGGER.info("booted from a snapshot: %s", name, extra=context.log_extra)
         return True
 
     def begin_empty(self) -> None:
@@ -256,7 +268,13 @@ class _Search:
 
 
 def _load(state: ReplicatedState, store: SnapshotStore, manifest: SnapshotManifest) -> None:
-    tip = StateTip(manifest.revision, bytes.fromhex(manifest.prefix_hash), manifest.leader_epoch, manifest.logged_ms)
+    tip = StateTip(
+        manifest.revision,
+        bytes.fromhex(manifest.prefix_hash),
+        manifest.leader_epoch,
+        manifest.logged_ms,
+        manifest.sealed,
+    )
     with _collector_at_rest():
         state.restore(store.read(manifest, is_summed=False), tip, manifest.machine)
     found = (f"{state.digest:032x}", state.row_count)

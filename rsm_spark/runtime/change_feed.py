@@ -14,18 +14,13 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from typing import TYPE_CHECKING
 
-from rsm_spark.core.envelope import HEADER_BYTES, Envelope, decode_envelope
+from rsm_spark.core.envelope import Envelope, body_of, decode_envelope
 from rsm_spark.core.records import Record, decode_records
 from rsm_spark.log.commit_log import LogEntry, LogReader
+from rsm_spark.runtime.context import ReplicaContext
 from rsm_spark.runtime.log_places import reader_at
-
-if TYPE_CHECKING:
-    from rsm_spark.runtime.context import ReplicaContext
-    from rsm_spark.runtime.replica import Replica
-
-__all__ = ["FRESH_S", "LOG_READERS_MAX", "RING_BYTES", "ChangeFeed", "FeedCursor", "FeedEntry"]
+from rsm_spark.runtime.replica import Replica
 
 RING_BYTES = 32 * 1024 * 1024
 LOG_READERS_MAX = 8
@@ -60,7 +55,7 @@ class FeedEntry:
     def records(self) -> list[Record]:
         """Return its records; while the entry is new, all readers share them."""
         if self._records is None:
-            self._records = decode_records(self.payload[HEADER_BYTES:])
+            self._records = decode_records(body_of(self.payload))
         return self._records
 
     def forget(self) -> None:
@@ -105,12 +100,12 @@ class ChangeFeed:
 
     @property
     def revision(self) -> int:
-        """Return the last revision that can be read."""
+        """Last revision that can be read."""
         return max(self._last_revision, self._context.tip.revision if self._last_revision == 0 else 0)
 
     @property
     def is_fresh(self) -> bool:
-        """Whether this replica heard from the log just now."""
+        """True if this replica heard from the log just now."""
         return self._heard_at is not None and asyncio.get_running_loop().time() - self._heard_at <= FRESH_S
 
     def cursor(self, from_revision: int) -> FeedCursor:
@@ -196,6 +191,7 @@ class ChangeFeed:
                     context.chains,
                     revision,
                     password=context.settings.ledger_password,
+                    keys=context.settings.log_keys,
                     poll_s=context.settings.poll_s,
                     entries_max=_READ_ENTRIES,
                 )
@@ -264,6 +260,5 @@ class FeedCursor:
             await log.close()
 
     async def close(self) -> None:
-        """End."""
         self._feed.reader_count -= 1
         await self._leave_log()

@@ -1,4 +1,4 @@
-"""Which records of a log change the rows of one table, in one range of keys: by the machine's own description."""
+"""Filter for the records that change rows of one table in one range of keys, by the machine's own description."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from rsm_spark.core.machine import FieldType, Fold, MachineDescription
 from rsm_spark.core.records import pack
 from rsm_spark.errors import InvalidCommandError
 from rsm_spark.runtime.change_feed import FeedEntry
-
-__all__ = ["ChangeFilter", "TableChange"]
 
 
 class TableChange(NamedTuple):

@@ -1,36 +1,34 @@
-"""What the parts of one replica share: its state, its place in the log, its ports."""
+"""Context that the parts of one replica share: its state, its place in the log, its ports."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ledger.client.client import LedgerClient
 from rsm_spark.core.chain import Leadership
 from rsm_spark.core.commands import Answer
-from rsm_spark.core.machine import StateMachine
+from rsm_spark.core.machine import StateMachine, evolving
 from rsm_spark.core.position import NO_REVISION, LogPosition
 from rsm_spark.core.records import FORMAT_LEVEL
 from rsm_spark.core.state import ReplicatedState, StateTip
 from rsm_spark.core.trimming import TrimPlan
+from rsm_spark.errors import CorruptLogError, ForkedLogError
 from rsm_spark.log.chain_store import ChainStore
-from rsm_spark.log.commit_log import LogEntry, LogReader
+from rsm_spark.log.commit_log import LogEntry, LogReader, quarantine_hint, shown_place
 from rsm_spark.log.discovery import Discovery
+from rsm_spark.runtime.memory import MemoryGauge
+from rsm_spark.runtime.memory_watch import MemoryWatch
 from rsm_spark.runtime.peers import Peers
 from rsm_spark.runtime.settings import ReplicaSettings
-from rsm_spark.runtime.status import Role
+from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.snapshots.manifest import SnapshotStore
 
-if TYPE_CHECKING:
-    import asyncio
-
-    from ledger.client.client import LedgerClient
-
-__all__ = ["ReplicaContext", "ignore", "resolve", "subscribe"]
-
-_logger = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 
 
 class ReplicaContext:
@@ -49,6 +47,7 @@ class ReplicaContext:
         leader: Who claimed the log last, as far as known.
         leader_address: Its address, as far as known.
         leader_http: That of its HTTP API, as far as known; None or "" = none.
+        leader_http_is_tls: Whether that is encrypted; None = its entry does not say.
         role: Of the replica; change by `set_role`.
         phase: Of the take-over protocol.
         log_bytes: Payload bytes applied since the process began: paces snapshots.
@@ -58,6 +57,7 @@ class ReplicaContext:
         alarms: What an operator has to look at, by name.
         declined_at: Loop time when this replica last left the log to others because of its clock; None = never.
         machine_failures: Requests on which the machine raised an error: bugs of its code.
+        memory: What this process uses, and may use.
         peers: The other replicas; None = not asked.
         quarantine: Where the state is written aside as evidence if it turns out wrong; None = nowhere.
         batch_ended: Called when the live state is confirmed, after each entry.
@@ -105,7 +105,8 @@ class ReplicaContext:
         self.leader: Leadership | None = None
         self.leader_address: str | None = None
         self.leader_http: str | None = None
-        self.role = Role.FOLLOWER
+        self.leader_http_is_tls: bool | None = None
+        self.role = ReplicaRole.FOLLOWER
         self.phase = "follow"
         self.log_bytes = 0
         self.format_level = FORMAT_LEVEL
@@ -114,9 +115,10 @@ class ReplicaContext:
         self.alarms: dict[str, str] = {}
         self.declined_at: float | None = None
         self.machine_failures = 0
+        self.memory = MemoryWatch(MemoryGauge(settings.memory_limit_mib), self.alarms, run_blocking)
         self.peers: Peers | None = None
         self.quarantine: SnapshotStore | None = None
-        self.role_listeners: list[Callable[[Role], None]] = []
+        self.role_listeners: list[Callable[[ReplicaRole], None]] = []
         self.applied_listeners: list[Callable[[int], None]] = []
         self.payload_listeners: list[Callable[[bytes], None]] = []
         self.batch_ended: Callable[[], None] = ignore
@@ -126,8 +128,19 @@ class ReplicaContext:
 
     @property
     def log_extra(self) -> dict[str, object]:
-        """Return what every line of this replica's log carries."""
+        """Fields that every line of this replica's log carries."""
         return {"log": self.log, "replica_id": self.me.replica_id, "revision": self.tip.revision}
+
+    @property
+    def outdated(self) -> str:
+        """Return why this process must not lead: a newer version of the machine has described the log; "" = it may."""
+        logged, own = self.state.description, self.machine.description
+        if logged is None or logged.version <= own.version or evolving(self.machine) is None:
+            return ""
+        return (
+            f"log {self.log} is of version {logged.version} of machine {own.name!r}, this replica runs version "
+            f"{own.version}: it follows, and does not lead. Start it with the newer version"
+        )
 
     def adopt(self, state: ReplicatedState, position: LogPosition | None) -> None:
         """Take a state that was just booted, confirmed by its nature."""
@@ -147,7 +160,11 @@ class ReplicaContext:
         """
         assert self.state_is_confirmed
         self.before_entry(entry)
-        self.state.apply_entry(entry.payload)
+        try:
+            self.state.apply_entry(entry.payload, entry.prefix_hash)
+        except (CorruptLogError, ForkedLogError) as error:
+            said = f"log {self.log}: {shown_place(entry.position)}: {error}"
+            raise type(error)(f"{said}. {quarantine_hint(self.log, entry.position)}") from error
         self.tip = self.state.tip
         self.position = entry.position
         self.log_bytes += len(entry.payload)
@@ -175,21 +192,22 @@ class ReplicaContext:
         for listener in self.applied_listeners:
             listener(self.tip.revision)
         self.batch_ended()
+        self.memory.look()
 
     def machine_failed(self, failures: list[Exception]) -> None:
         """Tell of errors that the machine raised where it must not; the requests were refused."""
         self.machine_failures += len(failures)
         for error in failures:
-            _logger.error("the machine failed on a request, which is refused", exc_info=error, extra=self.log_extra)
+            _LOGGER.error("the machine failed on a request, which is refused", exc_info=error, extra=self.log_extra)
         failures.clear()
 
-    def set_role(self, role: Role, phase: str) -> None:
+    def set_role(self, role: ReplicaRole, phase: str) -> None:
         """Change the role; tell the listeners if it is another one."""
         self.phase = phase
         if role is self.role:
             return
         self.role = role
-        _logger.info("role changed to %s", role.value, extra=self.log_extra)
+        _LOGGER.info("role changed to %s", role.value, extra=self.log_extra)
         for listener in list(self.role_listeners):
             listener(role)
 
@@ -199,6 +217,7 @@ class ReplicaContext:
             self.client,
             self.chains,
             password=self.settings.ledger_password,
+            keys=self.settings.log_keys,
             position=self.position,
             revision=self.tip.revision,
             poll_s=self.settings.poll_s,

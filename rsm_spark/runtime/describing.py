@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from rsm_spark.runtime.context import ReplicaContext
 from rsm_spark.runtime.snapshotting import Snapshotter
-from rsm_spark.runtime.status import ReplicaStatus, Role
-
-__all__ = ["describe_replica"]
+from rsm_spark.runtime.status import ReplicaRole, ReplicaStatus
 
 
 def describe_replica(
@@ -49,7 +47,7 @@ def describe_replica(
         row_count=context.state.row_count,
         session_count=len(context.state.sessions),
         logged_ms=tip.logged_ms,
-        lag_ms=0 if context.role is Role.LEADER else max(0, context.clock_ms() - tip.logged_ms),
+        lag_ms=0 if context.role is ReplicaRole.LEADER else max(0, context.clock_ms() - tip.logged_ms),
         queued=queued,
         snapshot_revision=snapshotter.revision,
         snapshot_ms=snapshotter.taken_ms,
@@ -58,4 +56,5 @@ def describe_replica(
         trim=context.trim,
         alarms=tuple(context.alarms.values()),
         failure=failure,
+        metadata_session=context.client.store.session_state.value,
     )

@@ -17,9 +17,7 @@ from rsm_spark.errors import ConnectionLostError, SnapshotError, StateDivergedEr
 from rsm_spark.runtime.context import ReplicaContext
 from rsm_spark.snapshots.manifest import SnapshotManifest
 
-__all__ = ["keep_evidence", "tell_leader"]
-
-_logger = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 _TELL_S_MAX = 30.0
 """Longer than a failover: the leader may be changing just now."""
 
@@ -35,7 +33,7 @@ async def keep_evidence(context: ReplicaContext, error: StateDivergedError) -> S
     context.has_state = False
     quarantine, position = context.quarantine, context.position
     if quarantine is None or position is None:
-        _logger.error("no evidence is kept: this replica has no quarantine", extra=context.log_extra)
+        _LOGGER.error("no evidence is kept: this replica has no quarantine", extra=context.log_extra)
         return None
     state = context.state
     manifest = SnapshotManifest(
@@ -52,14 +50,15 @@ async def keep_evidence(context: ReplicaContext, error: StateDivergedError) -> S
         created_ms=context.clock_ms(),
         machine=state.description or context.machine.description,
         contradiction=str(error),
+        sealed=context.tip.is_sealed,
     )
     rows = state.rows()
     try:
         kept: SnapshotManifest = await context.run_blocking(lambda: quarantine.write(manifest, rows))
     except SnapshotError as failure:
-        _logger.error("no evidence is kept: %s", failure, extra=context.log_extra)  # noqa: TRY400 - one line tells all
+        _LOGGER.error("no evidence is kept: %s", failure, extra=context.log_extra)
         return None
-    _logger.error("the state of revision %d is kept as evidence", kept.revision, extra=context.log_extra)
+    _LOGGER.error("the state of revision %d is kept as evidence", kept.revision, extra=context.log_extra)
     return kept
 
 
@@ -75,12 +74,12 @@ async def tell_leader(context: ReplicaContext, error: StateDivergedError) -> boo
                 try:
                     answer = await peers.report(report)
                 except (ConnectionLostError, LedgerError) as failure:
-                    _logger.info("the divergence is not told yet: %s", failure, extra=context.log_extra)
+                    _LOGGER.info("the divergence is not told yet: %s", failure, extra=context.log_extra)
                 else:
                     if answer.status is AnswerStatus.OK:
                         return True
                     reason = answer.payload.decode() or answer.status.name
-                    _logger.warning("the divergence was not taken: %s", reason, extra=context.log_extra)
+                    _LOGGER.warning("the divergence was not taken: %s", reason, extra=context.log_extra)
                     if answer.status is AnswerStatus.REFUSED:
                         return False
                 await asyncio.sleep(context.settings.retry_s)

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ledger.errors import UsageError
-
-__all__ = ["locked"]
+from ledger.private_files import FILE_MODE, make_private
 
 
 @contextlib.contextmanager
@@ -21,8 +20,8 @@ def locked(folder: Path) -> Iterator[None]:
         UsageError: Another process holds it.
 
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o644)
+    make_private(folder)
+    descriptor = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, FILE_MODE)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

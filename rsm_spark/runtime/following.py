@@ -12,9 +12,7 @@ from rsm_spark.log.commit_log import LogReader
 from rsm_spark.runtime.admission import check
 from rsm_spark.runtime.context import ReplicaContext
 
-__all__ = ["Follower"]
-
-_logger = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 _BUSY_S_MAX = 0.01
 
 
@@ -61,7 +59,7 @@ class Follower:
                     else:
                         await reader.wait(context.settings.poll_s)
                 except LedgerError as error:
-                    _logger.info("following is waiting: %s", error, extra=context.log_extra)
+                    _LOGGER.info("following is waiting: %s", error, extra=context.log_extra)
                     await asyncio.sleep(context.settings.retry_s)
         finally:
             await reader.close()
@@ -79,6 +77,7 @@ class Follower:
                 looked is not None and looked[0] == entry.position.ledger_id and began - looked[1] <= TIMELY_S_MAX
             )
             self._context.apply(entry)
+            # Reads of clients share this loop: a long catch-up must not hold them up.
             if loop.time() - began > _BUSY_S_MAX:
                 await asyncio.sleep(0)
                 began = loop.time()
@@ -103,3 +102,4 @@ class Follower:
             member = await context.discovery.member(chain.leader.replica_id)
             if member is not None and member.incarnation == chain.leader.incarnation:
                 context.leader_address, context.leader_http = member.address, member.http
+                context.leader_http_is_tls = member.http_is_tls

@@ -1,4 +1,4 @@
-"""Which of the snapshots that the log calls verified are there: asked right before ledgers go on their account.
+"""Verified snapshots that are really there: asked right before ledgers are deleted because of them.
 
 What the log says was true when somebody read the snapshot. Since then its replica may have stopped, its disk may have
 gone, or the finding came so late that newer snapshots had pushed the snapshot out. So only those count whose place
@@ -15,13 +15,11 @@ from ledger.errors import LedgerError
 from rsm_spark.core.kernel_tables import VerifiedSnapshot
 from rsm_spark.errors import RsmError
 from rsm_spark.runtime.context import ReplicaContext
-from rsm_spark.runtime.lake_keeping import LAKE_PLACE
+from rsm_spark.runtime.lake_service import LAKE_PLACE
 from rsm_spark.runtime.snapshotting import OWN_PLACE_PREFIX, own_place
 from rsm_spark.snapshots.manifest import SnapshotManifest
 
-__all__ = ["HeldSnapshots"]
-
-_logger = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 
 
 class HeldSnapshots:
@@ -56,7 +54,7 @@ class HeldSnapshots:
                 return context.lake is not None and _names(await context.run_blocking(context.lake.manifests), snapshot)
             return await self._peer_holds(place.removeprefix(OWN_PLACE_PREFIX), snapshot)
         except (LedgerError, RsmError) as error:
-            _logger.info("%s is not counted: %s", place, error, extra=context.log_extra)
+            _LOGGER.info("%s is not counted: %s", place, error, extra=context.log_extra)
             return False
 
     async def _peer_holds(self, replica_id: str, snapshot: VerifiedSnapshot) -> bool:

@@ -14,14 +14,14 @@ from typing import Any
 from ledger.errors import LedgerError, NoSuchLedgerError
 from ledger.ports import SessionState
 from rsm_spark.core.batching import BatchLimits, Composer
-from rsm_spark.core.leadership import LeaderProtocol, Phase
+from rsm_spark.core.leadership import LeaderProtocol
 from rsm_spark.core.leadership_events import (
     AddFailed,
     AnswerBatch,
     AppendEntry,
     BatchComposed,
     BeginLeadership,
-    CloseLedger,
+    CloseOwnLedger,
     CreateLedger,
     DeleteLedgers,
     DropBatch,
@@ -41,21 +41,20 @@ from rsm_spark.core.leadership_events import (
     StepDown,
     WriteChain,
 )
-from rsm_spark.core.machine import encode_description
+from rsm_spark.core.leadership_table import Phase
+from rsm_spark.core.machine import AdvisedMachine, encode_description
 from rsm_spark.core.records import KernelRecord
 from rsm_spark.core.reports import CONTRADICTIONS_MAX
 from rsm_spark.core.submissions import RequestQueue
 from rsm_spark.errors import CorruptLogError, StateDivergedError
 from rsm_spark.runtime.context import ReplicaContext, resolve
+from rsm_spark.runtime.log_maintenance import LogMaintenance
 from rsm_spark.runtime.logged_clock import LoggedClock
 from rsm_spark.runtime.own_ledger import OwnLedger
-from rsm_spark.runtime.status import Role
+from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.runtime.taking_over import TakeOver, pause
-from rsm_spark.runtime.upkeep import LogUpkeep
 
-__all__ = ["LeaderDriver", "LoggedClock"]
-
-_logger = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 _FAILED_ADD_PAUSE_S_MAX = 5.0
 _LOOKS = 4  # How often it is looked whether a leadership gets anywhere, while it may get nowhere.
 
@@ -84,11 +83,13 @@ class LeaderDriver:
             log_id=context.log_id,
             format_level=context.format_level,
             password_mark=context.password_mark,
+            key_ids=() if context.settings.log_keys is None else context.settings.log_keys.ids,
             chain_bytes_max=context.settings.chain_bytes_max,
         )
-        self.upkeep = LogUpkeep(context, self.protocol, self._logged_now, self.wake)
+        self.upkeep = LogMaintenance(context, self.protocol, self._logged_now, self.wake)
         self._context = context
         self._queue = queue
+        self._advised = context.machine if isinstance(context.machine, AdvisedMachine) else None
         self._take_over = TakeOver(context, self.protocol, self.resign)
         self._ledger = OwnLedger(context)
         self._composer: Composer | None = None
@@ -130,7 +131,7 @@ class LeaderDriver:
             self.upkeep.stop()
             self._ledger.abandon()
             self._deny_queued()
-            context.set_role(Role.FOLLOWER, Phase.FOLLOW)
+            context.set_role(ReplicaRole.FOLLOWER, Phase.FOLLOW)
         assert self._outcome is not None
         return self._outcome
 
@@ -180,7 +181,7 @@ class LeaderDriver:
 
     async def _drive(self) -> None:
         protocol = self.protocol
-        self._context.set_role(Role.CANDIDATE, Phase.CLAIM)
+        self._context.set_role(ReplicaRole.CANDIDATE, Phase.CLAIM)
         await self._carry_out_all(deque(protocol.handle(ElectionWon())))
         while protocol.phase is not Phase.FOLLOW:
             event = await self._next_event()
@@ -219,7 +220,7 @@ class LeaderDriver:
                 self.upkeep.delete(ledger_ids)
             case BeginLeadership(leader_epoch=epoch):
                 return self._begin(epoch)
-            case CloseLedger(ledger_id=ledger_id):
+            case CloseOwnLedger(ledger_id=ledger_id):
                 return await self._close(ledger_id)
             case DropBatch(batch=batch, applied_never=applied_never):
                 for submission in batch.submissions:
@@ -228,7 +229,7 @@ class LeaderDriver:
             case StepDown():
                 self.accepts = False
                 self._outcome = effect
-                _logger.warning("stepping down: %s", effect.reason, extra=self._context.log_extra)
+                _LOGGER.warning("stepping down: %s", effect.reason, extra=self._context.log_extra)
             case Halt(reason=reason):
                 raise CorruptLogError(reason)
         return None
@@ -246,10 +247,13 @@ class LeaderDriver:
             session_ttl_ms=settings.session_ttl_ms,
             checkpoint_records=settings.checkpoint_records,
         )
+        self.upkeep.machine_version.begin(self._composer)
         records: list[tuple[int, tuple[object, ...]]] = [
-            (KernelRecord.MACHINE_DESCRIBED, (encode_description(context.machine.description),)),
+            (KernelRecord.MACHINE_DESCRIBED, (encode_description(self._composer.description),)),
             (KernelRecord.LEADER_STARTED, (context.me.replica_id, context.me.incarnation)),
         ]
+        records += self.upkeep.seal_with_the_key(self._composer)
+        records += self.upkeep.notes.of_quarantine()
         context.state_is_confirmed = False
         return BatchComposed(self._composer.compose_start(records, self._clock.base_ms))
 
@@ -323,9 +327,19 @@ class LeaderDriver:
             self._fruitless = due_ms, self._context.tip.revision
         return composed
 
+    def _tell_machine(self) -> None:
+        """Let the machine decide nothing that a replica of the log's format level does not know, or has no room for."""
+        if self._advised is not None and self.protocol.chain is not None:
+            self._advised.format_level = self.protocol.chain.format_level
+            self._advised.is_full = self._context.memory.is_full
+
     def _compose(self) -> BatchComposed:
         assert self._composer is not None
+        self._tell_machine()
+        # From here on the live state is ahead of what is confirmed: nobody may read it before the entry is.
         self._context.state_is_confirmed = False
+        assert self.protocol.chain is not None
+        self._composer.format_level = self.protocol.chain.format_level
         composed = BatchComposed(self._composer.compose(self._queue, self._logged_now()))
         if self._composer.failures:
             self._context.machine_failed(self._composer.failures)
@@ -342,7 +356,7 @@ class LeaderDriver:
             return EntryConfirmed(entry_id)
         except LedgerError as error:
             self._failed_add_count += 1
-            _logger.warning("an add failed: %s", error, extra=self._context.log_extra)
+            _LOGGER.warning("an add failed: %s", error, extra=self._context.log_extra)
             return AddFailed()
 
     def _answer(self, effect: AnswerBatch) -> None:
@@ -351,10 +365,10 @@ class LeaderDriver:
         context.confirm(effect.tip, effect.position, batch.payload)
         for submission in batch.confirm():
             resolve(submission.ticket, submission.answers)
-        if self._context.role is not Role.LEADER and not self._resigned.done():
+        if self._context.role is not ReplicaRole.LEADER and not self._resigned.done():
             self.accepts = self._idle is None
             context.leader = context.me
-            context.set_role(Role.LEADER, Phase.LEAD)
+            context.set_role(ReplicaRole.LEADER, Phase.LEAD)
             assert self._composer is not None
             self.upkeep.begin(self._composer)
         self._ledger.publish_soon()  # After an entry without records too: it shows followers that they are fresh.

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ledger.client.client import LedgerClient
 from rsm_spark.core.chain import LogChain
-from rsm_spark.core.envelope import decode_envelope
+from rsm_spark.core.envelope import Envelope, decode_envelope
 from rsm_spark.core.position import LogPosition
-from rsm_spark.errors import MissingLogError
+from rsm_spark.core.seal import KeyRing, ledger_password
+from rsm_spark.errors import CorruptLogError, MissingLogError
 from rsm_spark.log.chain_store import ChainStore
-from rsm_spark.log.commit_log import LogReader
-
-if TYPE_CHECKING:
-    from ledger.client.client import LedgerClient
-
-__all__ = ["reader_at"]
+from rsm_spark.log.commit_log import LogReader, shown_place
 
 
 async def reader_at(
@@ -22,7 +17,8 @@ async def reader_at(
     chains: ChainStore,
     revision: int,
     *,
-    password: bytes = b"",
+    password: bytes | None = b"",
+    keys: KeyRing | None = None,
     poll_s: float = 1.0,
     entries_max: int = 256,
 ) -> LogReader:
@@ -32,7 +28,8 @@ async def reader_at(
         client: Ledger client.
         chains: Chain of the log.
         revision: 1 or more; it may be one that the log does not have yet.
-        password: Of the log's ledgers.
+        password: See `LogReader`.
+        keys: See `LogReader`.
         poll_s: See `LogReader`.
         entries_max: See `LogReader`.
 
@@ -44,8 +41,9 @@ async def reader_at(
     chain, _ = await chains.read()
     ledger_id, before = _ledger_of(chain, revision, chains.log_name)
     if ledger_id is None:
-        return LogReader(client, chains, password=password, poll_s=poll_s, entries_max=entries_max)
-    handle = await client.open_no_recovery(ledger_id, password=password)
+        return LogReader(client, chains, password=password, keys=keys, poll_s=poll_s, entries_max=entries_max)
+    handle = await client.open_no_recovery(ledger_id, password=ledger_password(chain, ledger_id, keys, password))
+    aside = {entry.entry_id for entry in chain.quarantined if entry.ledger_id == ledger_id}
     try:
         if handle.is_closed:
             last = handle.metadata.last_entry_id
@@ -55,17 +53,35 @@ async def reader_at(
         low, high = 0, last + 1  # The entry looked for is in [low, high]; `last` + 1 stands for "not there yet".
         while low < high:
             middle = (low + high) // 2
-            envelope = decode_envelope(bytes((await handle.read(middle, middle))[0].payload))
+            seen = next((place for place in range(middle, low - 1, -1) if place not in aside), None)
+            if seen is None:  # All up to the middle is set aside.
+                low = middle + 1
+                continue
+            envelope = _envelope_of((await handle.read(seen, seen))[0].payload, LogPosition(ledger_id, seen), chains)
             if envelope.last_revision >= revision:
-                high = middle
+                high = seen
             else:
                 low, before = middle + 1, envelope.last_revision
     finally:
         await handle.close()
     place = LogPosition(ledger_id, low - 1)
     return LogReader(
-        client, chains, password=password, position=place, revision=before, poll_s=poll_s, entries_max=entries_max
+        client,
+        chains,
+        password=password,
+        keys=keys,
+        position=place,
+        revision=before,
+        poll_s=poll_s,
+        entries_max=entries_max,
     )
+
+
+def _envelope_of(payload: bytes | memoryview, place: LogPosition, chains: ChainStore) -> Envelope:
+    try:
+        return decode_envelope(payload)
+    except CorruptLogError as error:
+        raise CorruptLogError(f"log {chains.log_name}: {shown_place(place)}: {error}") from error
 
 
 def _ledger_of(chain: LogChain, revision: int, log_name: str) -> tuple[int | None, int]:

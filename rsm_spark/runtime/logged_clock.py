@@ -13,15 +13,13 @@ from rsm_spark.core.chain import chain_path
 from rsm_spark.log.election import election_path
 from rsm_spark.runtime.context import ReplicaContext
 
-__all__ = ["SKEW_DECLINED_MS", "SKEW_WARNED_MS", "LoggedClock", "check_clock", "clock_skew_ms"]
-
-_logger = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 
 SKEW_WARNED_MS = 2_000
 """A clock that is further off is reported."""
 
 SKEW_DECLINED_MS = 30_000
-"""With a clock that is further off a replica does not lead, unless nobody else can."""
+"""Error of its clock above which a replica does not lead, unless nobody else can."""
 
 _DECLINED_S = 60.0
 
@@ -79,10 +77,10 @@ async def check_clock(context: ReplicaContext, before_ms: int, after_ms: int, mo
             "metadata store: check NTP on both"
         )
         context.alarms["clock"] = text
-        _logger.warning("%s", text, extra=context.log_extra)
+        _LOGGER.warning("%s", text, extra=context.log_extra)
         line = await store.children(election_path(context.log, settings.rsm_root))
     except (LedgerError, NoNodeError) as error:
-        _logger.info("clock not compared: %s", error, extra=context.log_extra)
+        _LOGGER.info("clock not compared: %s", error, extra=context.log_extra)
         return ""
     others = [name for name in line if not name.startswith(context.me.incarnation)]
     declined_at = context.declined_at

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
 
+from ledger.client.write_handle import WriteHandle
 from ledger.errors import LedgerError, NotEnoughBookiesError
 from rsm_spark.core.leadership_events import CreateLedger
 from rsm_spark.core.orphans import custom_metadata
 from rsm_spark.runtime.context import ReplicaContext
 
-if TYPE_CHECKING:
-    from ledger.client.write_handle import WriteHandle
-
-__all__ = ["OwnLedger"]
-
-_logger = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 
 
 class OwnLedger:
@@ -48,7 +43,13 @@ class OwnLedger:
         """
         settings = self._context.settings
         self._stop_publishing()
-        custom = custom_metadata(self._context.log, effect.log_id, effect.leader_epoch, effect.previous_ledger_id)
+        custom = custom_metadata(
+            self._context.log, effect.log_id, effect.leader_epoch, effect.previous_ledger_id, effect.key_id
+        )
+        password = settings.ledger_password
+        if effect.key_id:
+            assert settings.log_keys is not None
+            password = settings.log_keys.password(effect.key_id, effect.log_id)
         ensemble_size = settings.ensemble_size
         while True:
             try:
@@ -56,7 +57,7 @@ class OwnLedger:
                     ensemble_size=ensemble_size,
                     write_quorum=min(settings.write_quorum, ensemble_size),
                     ack_quorum=settings.ack_quorum,
-                    password=settings.ledger_password,
+                    password=password,
                     custom=custom,
                 )
             except NotEnoughBookiesError as error:
@@ -70,7 +71,7 @@ class OwnLedger:
             else:
                 break
         if ensemble_size < settings.ensemble_size:
-            _logger.warning(
+            _LOGGER.warning(
                 "ledger %d has %d bookies instead of %d: no more are writable",
                 handle.ledger_id,
                 ensemble_size,
@@ -83,7 +84,7 @@ class OwnLedger:
         return handle.ledger_id
 
     async def _wait(self, error: LedgerError) -> None:
-        _logger.warning("no new ledger yet: %s", error, extra=self._context.log_extra)
+        _LOGGER.warning("no new ledger yet: %s", error, extra=self._context.log_extra)
         await asyncio.sleep(self._context.settings.retry_s * self._context.rng.uniform(0.5, 1.0))
 
     def append(self, payload: bytes, record_count: int) -> asyncio.Future[int]:
@@ -125,7 +126,7 @@ class OwnLedger:
         try:
             await handle.write_lac()
         except LedgerError as error:  # Followers learn it from the next entry instead.
-            _logger.info("explicit LAC was not written: %s", error, extra=self._context.log_extra)
+            _LOGGER.info("explicit LAC was not written: %s", error, extra=self._context.log_extra)
 
     async def close(self) -> tuple[int, int]:
         """Close the ledger, or learn that it is closed; return its last entry id and its length.

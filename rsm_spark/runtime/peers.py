@@ -1,4 +1,4 @@
-"""What a replica asks of the other replicas of its log: a port. The kernel decides, whoever wires it connects."""
+"""Port to the other replicas of the log. The kernel decides, whoever wires it connects."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ import msgspec
 from rsm_spark.core.commands import Answer, Report
 from rsm_spark.snapshots.manifest import SnapshotManifest
 
-__all__ = ["PeerSnapshots", "Peers"]
-
 
 class PeerSnapshots(msgspec.Struct, frozen=True):
-    """What a replica has on its disk.
+    """Snapshots on the disk of a replica.
 
     Attributes:
         replica_id: Its name.

@@ -1,5 +1,7 @@
 """One replica of a state machine: leads or follows its log, in one process, changing roles as the chain demands."""
 
+# Longer than 400 lines: one object holds the life of a replica and its public face.
+
 from __future__ import annotations
 
 import asyncio
@@ -9,8 +11,9 @@ import os
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+from ledger.client.client import LedgerClient
 from ledger.errors import LedgerError
 from rsm_spark.core.chain import Leadership
 from rsm_spark.core.commands import Answer, Report, Request
@@ -21,28 +24,25 @@ from rsm_spark.core.submissions import RequestQueue
 from rsm_spark.errors import MissingLogError, StateDivergedError
 from rsm_spark.log.discovery import MemberKeeper
 from rsm_spark.log.election import Election
-from rsm_spark.log.lifeline import Lifeline
+from rsm_spark.log.liveness_probe import LivenessProbe
 from rsm_spark.log.member import Member
 from rsm_spark.runtime.boot import boot, first_boot
 from rsm_spark.runtime.context import ReplicaContext, ignore, subscribe
 from rsm_spark.runtime.describing import describe_replica
 from rsm_spark.runtime.divergence import keep_evidence, tell_leader
 from rsm_spark.runtime.following import Follower
+from rsm_spark.runtime.key_rotation import advertise_keys
 from rsm_spark.runtime.leading import LeaderDriver
+from rsm_spark.runtime.log_maintenance import LogMaintenance
+from rsm_spark.runtime.memory_sharing import share_memory_marks
 from rsm_spark.runtime.peers import Peers
 from rsm_spark.runtime.serving import Serving
 from rsm_spark.runtime.settings import ReplicaSettings
-from rsm_spark.runtime.snapshot_care import SnapshotCare
-from rsm_spark.runtime.status import ReplicaStatus, Role
-from rsm_spark.runtime.upkeep import LogUpkeep
+from rsm_spark.runtime.snapshot_service import SnapshotService
+from rsm_spark.runtime.status import ReplicaRole, ReplicaStatus
 from rsm_spark.snapshots.manifest import SnapshotManifest, SnapshotStore
 
-if TYPE_CHECKING:
-    from ledger.client.client import LedgerClient
-
-__all__ = ["Replica"]
-
-_logger = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 _LEAVE_S_MAX = 3.0
 
 
@@ -69,7 +69,10 @@ class Replica:
         run_blocking: Runs a blocking function elsewhere (snapshots); default `asyncio.to_thread`.
 
     Attributes:
+        memory: How much this process uses, and may use.
         http: "host:port" of the HTTP API beside it, told to others; "" = none. Set it before `start`.
+        is_tls: Whether the advertised address is encrypted, told to others; None = not said. Set it before `start`.
+        http_is_tls: The same of `http`.
 
     """
 
@@ -104,15 +107,19 @@ class Replica:
             run_blocking=run_blocking,
         )
         self._context.quarantine = quarantine
+        self.memory = self._context.memory
         self._advertised = advertised
         self.http = ""
+        self.is_tls: bool | None = None
+        self.http_is_tls: bool | None = None
         self._queue = RequestQueue()
         self._serving = Serving(self._context, self._queue)
         self._driver: LeaderDriver | None = None
         self._context.peers = peers
-        self._care = SnapshotCare(self._context, self.report)
+        self._care = SnapshotService(self._context, self.report)
         self._main: asyncio.Task[None] | None = None
         self._keeping: asyncio.Task[None] | None = None
+        self._advertising: list[asyncio.Task[None]] = []
         self._election: Election | None = None
         self._keeper: MemberKeeper | None = None
         self._stopping = False
@@ -120,59 +127,63 @@ class Replica:
     # ---- what it is
 
     @property
-    def role(self) -> Role:
-        """Return the present role."""
+    def role(self) -> ReplicaRole:
         return self._context.role
 
     @property
     def leader_epoch(self) -> int:
-        """Return the own epoch on a leader, else that of the last entry applied."""
+        """Own epoch on a leader, else that of the last entry applied."""
         return self._driver.protocol.epoch if self._driver is not None else self._context.tip.leader_epoch
 
     @property
     def revision(self) -> int:
-        """Return the revision applied and confirmed."""
+        """Last revision applied and confirmed."""
         return self._context.tip.revision
 
     @property
     def position(self) -> LogPosition | None:
-        """Return the last confirmed entry applied, or None."""
+        """Last confirmed entry applied, or None."""
         return self._context.position
 
     @property
     def prefix_hash(self) -> bytes:
-        """Return the hash of the log up to `position`."""
+        """Hash of the log up to `position`."""
         return self._context.tip.prefix_hash
 
     @property
     def digest(self) -> int:
-        """Return the state digest at `revision`."""
+        """Digest of the state at `revision`."""
         context = self._context
         return context.state.digest if context.state_is_confirmed else context.digest
 
     @property
     def leader(self) -> Leadership | None:
-        """Return who claimed the log last, as far as known."""
+        """Replica that claimed the log last, as far as known."""
         return self._context.leader
 
     @property
     def leader_address(self) -> str | None:
-        """Return the leader's advertised address, as far as known."""
-        return self._advertised if self.role is Role.LEADER else self._context.leader_address
+        """Advertised address of the leader, as far as known."""
+        return self._advertised if self.role is ReplicaRole.LEADER else self._context.leader_address
 
     @property
     def leader_http(self) -> str | None:
-        """Return the advertised address of the leader's HTTP API; None if it has none, or is not known."""
-        return (self.http if self.role is Role.LEADER else self._context.leader_http) or None
+        """Advertised address of the leader's HTTP API; None if it has none, or is not known."""
+        return (self.http if self.role is ReplicaRole.LEADER else self._context.leader_http) or None
 
     @property
-    def upkeep(self) -> LogUpkeep | None:
-        """Return what trims the log and raises its format; None unless this replica leads."""
-        return self._driver.upkeep if self._driver is not None and self.role is Role.LEADER else None
+    def leader_http_is_tls(self) -> bool | None:
+        """True if `leader_http` is encrypted, by its leader's own word; None = it has not said."""
+        return self.http_is_tls if self.role is ReplicaRole.LEADER else self._context.leader_http_is_tls
+
+    @property
+    def upkeep(self) -> LogMaintenance | None:
+        """Maintenance that trims the log and raises its format; None unless this replica leads."""
+        return self._driver.upkeep if self._driver is not None and self.role is ReplicaRole.LEADER else None
 
     @property
     def incarnation(self) -> str:
-        """Return the id of this process as a replica, 32 hex digits."""
+        """Id of this process as a replica, 32 hex digits."""
         return self._context.me.incarnation
 
     # ---- life
@@ -194,15 +205,22 @@ class Replica:
         store = context.client.store
         self._care.begin(await first_boot(context))
         name, level = context.me, context.format_level
-        me = Member(name.replica_id, name.incarnation, self._advertised, level, settings.domain, self.http)
+        key_ids = () if settings.log_keys is None else settings.log_keys.ids
+        me = Member(
+            name.replica_id, name.incarnation, self._advertised, level, settings.domain, self.http, key_ids,
+            self.is_tls, self.http_is_tls, machine_version=context.machine.description.version,
+        )  # fmt: skip
         root, poll_s = settings.rsm_root, settings.poll_s
-        lifeline = Lifeline(context.discovery, poll_s)
+        lifeline = LivenessProbe(context.discovery, poll_s)
         self._election = Election(
             store, context.log, me.incarnation, rsm_root=root, poll_s=poll_s, until_dead=lifeline.until_dead
         )
         self._keeper = MemberKeeper(store, context.log, me, rsm_root=root, poll_s=poll_s)
         loop = asyncio.get_running_loop()
         self._keeping = loop.create_task(self._keeper.run())
+        self._advertising = [
+            loop.create_task(advertise(context, self._keeper)) for advertise in (advertise_keys, share_memory_marks)
+        ]
         self._main = loop.create_task(self._run())
 
     async def stop(self) -> None:
@@ -226,20 +244,20 @@ class Replica:
         assert self._election is not None
         assert self._keeper is not None
         self._care.cease()
-        self._keeping.cancel()
-        await asyncio.wait([self._keeping])
+        ending = [self._keeping, *self._advertising]
+        for task in ending:
+            task.cancel()
+        await asyncio.wait(ending)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LEAVE_S_MAX):
                 await self._election.resign()
                 await self._keeper.remove()
 
     async def __aenter__(self) -> Self:
-        """Start."""
         await self.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Stop."""
         await self.stop()
 
     async def wait_stopped(self) -> None:
@@ -270,18 +288,19 @@ class Replica:
     # ---- requests
 
     def submit(
-        self, requests: Sequence[Request], *, freshness: Freshness = LINEARIZABLE
+        self, requests: Sequence[Request], *, freshness: Freshness = LINEARIZABLE, owner: str = ""
     ) -> asyncio.Future[list[Answer]]:
         """Take requests and return one future of their answers, in order. Never raises for what a replica may be.
 
         Args:
             requests: Decided in this order, those of one session above all.
+            owner: Who takes turns with others that wait; "" = this process itself.
             freshness: Of the queries. Anything but linearizable a follower answers too, from the state that it has
                 applied, if that is new enough; else TOO_STALE, whose payload is the known lag in ms as decimal digits
                 (empty: not known). NOT_READY while there is no whole state.
 
         """
-        return self._serving.submit(requests, freshness)
+        return self._serving.submit(requests, freshness, owner)
 
     def report(self, report: Report) -> asyncio.Future[list[Answer]]:
         """Tell the leader what was found of a snapshot or of a state; answered as `submit` answers."""
@@ -307,7 +326,7 @@ class Replica:
         error = self._main.exception()
         return "" if error is None else f"{type(error).__name__}: {error}"
 
-    def on_role(self, listener: Callable[[Role], None]) -> Callable[[], None]:
+    def on_role(self, listener: Callable[[ReplicaRole], None]) -> Callable[[], None]:
         """Call `listener` at every change of role; return what unsubscribes it."""
         return subscribe(self._context.role_listeners, listener)
 
@@ -329,7 +348,7 @@ class Replica:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            _logger.exception("the replica stops", extra=self._context.log_extra)
+            _LOGGER.exception("the replica stops", extra=self._context.log_extra)
             await self._leave()
             if isinstance(error, StateDivergedError):
                 await keep_evidence(self._context, error)
@@ -350,7 +369,7 @@ class Replica:
             # A session lost since then took the election with it.
             return elected.result() == self._context.client.store.session_id
         except MissingLogError as error:
-            _logger.warning("booting again: %s", error, extra=self._context.log_extra)
+            _LOGGER.warning("booting again: %s", error, extra=self._context.log_extra)
             await self._rebuild()
             return False
         finally:
@@ -364,8 +383,22 @@ class Replica:
         if not self._context.settings.campaign:
             await asyncio.get_running_loop().create_future()
         await follower.is_near.wait()
-        await self._election.win()
+        if not self._is_outdated():
+            await self._election.win()
+            # While it waited another one may have raised the version.
+            if self._is_outdated():
+                await self._election.resign()
+        if self._is_outdated():
+            await asyncio.get_running_loop().create_future()
         return self._context.client.store.session_id
+
+    def _is_outdated(self) -> bool:
+        """Return whether the log's version of the machine is newer than this process: it follows, and never leads."""
+        reason = self._context.outdated
+        if reason and "version" not in self._context.alarms:
+            _LOGGER.warning("%s", reason, extra=self._context.log_extra)
+            self._context.alarms["version"] = reason
+        return bool(reason)
 
     async def _lead(self) -> None:
         assert self._election is not None
@@ -377,7 +410,7 @@ class Replica:
                 self._driver.resign("the replica stops")
             outcome = await self._driver.run()
         except MissingLogError as error:
-            _logger.warning("booting again: %s", error, extra=self._context.log_extra)
+            _LOGGER.warning("booting again: %s", error, extra=self._context.log_extra)
         finally:
             self._driver = self._serving.driver = None
             self._context.want_checkpoint = ignore

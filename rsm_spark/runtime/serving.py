@@ -1,4 +1,4 @@
-"""What becomes of requests: queued for the leader's next batch, answered from the state as it is, or refused at once.
+"""Handling of requests: queued for the leader's next batch, answered from the state as it is, or refused at once.
 
 A read that need not be linearizable is answered from confirmed state, on any replica, if that is new enough; on a
 leader with a batch on its way, whose live state shows what is not confirmed, it goes with the next batch instead. A
@@ -10,21 +10,17 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rsm_spark.core.commands import Answer, AnswerStatus, Query, Request
 from rsm_spark.core.freshness import Freshness, LoggedTimeGauge, ReadKind, ReadVerdict, judge_read
 from rsm_spark.core.replies import answer_query
 from rsm_spark.core.submissions import RequestQueue, Submission
 from rsm_spark.runtime.context import ReplicaContext, resolve
-
-if TYPE_CHECKING:
-    from rsm_spark.runtime.leading import LeaderDriver
-
-__all__ = ["SESSION_WAIT_S", "Serving"]
+from rsm_spark.runtime.leading import LeaderDriver
 
 SESSION_WAIT_S = 0.25
-"""How long a session read waits for its revision: many times a follower's usual lag, and not long for who can ask
+"""Time for which a session read waits for its revision: many times a follower's usual lag; then the client can ask
 another replica instead."""
 
 
@@ -74,7 +70,9 @@ class Serving:
             self._gauge.logged_ms = self._context.tip.logged_ms
         return self._gauge.lag_ms(self._context.clock_ms(), now_ms)
 
-    def submit(self, requests: Sequence[Request], freshness: Freshness) -> asyncio.Future[list[Answer]]:
+    def submit(
+        self, requests: Sequence[Request], freshness: Freshness, owner: str = ""
+    ) -> asyncio.Future[list[Answer]]:
         """Return one future of the answers, in order; see `Replica.submit`."""
         future: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
         driver = self.driver
@@ -85,12 +83,14 @@ class Serving:
             self._read(requests, freshness, future)
         elif not leads:
             future.set_result(self._refused(AnswerStatus.NOT_LEADER, requests))
-        elif self._is_full(self._queue.request_count + len(requests)):
+        elif self._is_full(self._queue.request_count + len(requests)) or (
+            owner and self._is_full(2 * (self._queue.count_of(owner) + len(requests)))  # One has half at most.
+        ):
             self.overloaded += len(requests)
             future.set_result(self._refused(AnswerStatus.OVERLOADED, requests))
         else:
             assert driver is not None
-            self._queue.add(Submission(requests, future))
+            self._queue.add(Submission(requests, future, owner))
             driver.wake()
         return future
 

@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from ledger.errors import UsageError
+from ledger.options import NOT, SECONDS, Option
 from rsm_spark.core.chain import CHAIN_BYTES_MAX, DEFAULT_RSM_ROOT
 from rsm_spark.core.envelope import ENTRY_BYTES_MAX
-
-__all__ = ["ReplicaSettings"]
+from rsm_spark.core.seal import KeyRing
 
 
 class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How one replica runs; every default suits a small production cluster.
+    """Settings of one replica; every default suits a small production cluster.
 
     Attributes:
-        rsm_root: Node of the metadata store under which logs and services live.
-        ledger_password: Of every ledger of the log.
+        ledger_password: Of every ledger from before the log had a key; of every one if it has none.
+        log_keys: Keys of the log, re-read while the replica runs. A new log has a key from its first entry on, one of
+            before by `rsm log key adopt`. None = it takes part only in logs without a key.
         ensemble_size: Bookies that share a ledger; shrinks to the writable ones, not below the ack quorum.
         write_quorum: Bookies that store each entry; shrinks with the ensemble.
         ack_quorum: Answers needed before an entry counts; never shrinks. At least 2 unless `allow_single_copy`.
-        allow_single_copy: Accept an ack quorum of 1 (a development cluster of one bookie): one disk lost, log lost.
-        roll_bytes: A ledger that holds more payload bytes than this is closed and followed by a new one.
-        roll_records: One with this many records is rolled too.
-        roll_s: A ledger older than this is rolled too.
-        retention_ms: Logged time for which every entry is kept at least; see `rsm_spark.core.trimming`.
-        trim_s: How often a leader looks what may be trimmed.
-        single_copy: Trim by a verified snapshot in one failure domain: one disk lost, what was trimmed is lost.
         chain_bytes_max: What the metadata store takes in one node (ZooKeeper's `jute.maxbuffer`, less a little). From
             70 % of it on ledgers are no longer rolled, and an alarm says so.
-        domain: What the disk of this replica fails together with (a machine, a rack); "" = nothing but itself.
         entry_bytes_max: Header and body of one entry.
         entry_commands_max: Requests composed into one entry: bounds the time that the event loop is busy.
         queue_requests_max: Requests that wait for their batch; more are answered OVERLOADED.
         sessions_max: Client sessions open at once; more are answered OVERLOADED.
-        session_ttl_ms: Logged time without a command after which a session expires.
-        checkpoint_records: A state digest is logged after so many records.
         explicit_lac_s: Silence after a confirmed batch before followers are told by an explicit LAC.
         idle_entry_s: A leader with nothing to do writes an empty entry this often: followers see that they are
             fresh, a deposed leader sees its fence.
@@ -45,36 +38,46 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
         retry_s: Pause before a refused step (no bookies, metadata store away) is tried again.
         tail_pause_s: How long a follower lets entries gather before it reads again; part of its lag.
         tail_entries_max: Entries read by a follower at once.
-        snapshot_s: Period of local snapshots; 0 = none by time.
-        snapshot_bytes: Log bytes after which a local snapshot is taken; 0 = none by size.
         snapshot_at_stop: Take a snapshot when the replica is stopped in an orderly way.
-        verify_s: How often a replica looks for snapshots of others, and of the lake, to read back.
         scrub_s: How often it reads again what is verified already.
-        lake_s: Period of the snapshots in the lake.
-        campaign: Whether this replica may lead; False = it only follows.
+        raise_version: As leader, raise the log's version of the machine by itself, once every live replica runs the
+            newer one; False = an operator does it (`rsm log raise-version`), and until then there is a way back.
 
     """
 
-    rsm_root: str = DEFAULT_RSM_ROOT
+    rsm_root: Annotated[str, Option("Root of the logs in ZooKeeper.")] = DEFAULT_RSM_ROOT
     ledger_password: bytes = b""
+    log_keys: KeyRing | None = None
+    allow_unsigned: Annotated[
+        bool,
+        Option(
+            "Beyond loopback too: take part in a log without a key. Who reaches a bookie can forge it.", name="unsigned"
+        ),
+    ] = False
     ensemble_size: int = 2
     write_quorum: int = 2
     ack_quorum: int = 2
-    allow_single_copy: bool = False
-    roll_bytes: int = 256 * 1024 * 1024
-    roll_records: int = 10_000_000
-    roll_s: float = 3600.0
-    retention_ms: int = 48 * 3_600_000
-    trim_s: float = 60.0
-    single_copy: bool = False
+    allow_single_copy: Annotated[
+        bool, Option("Allow an ack quorum of 1: one disk lost, log lost.", name="single_copy")
+    ] = False
+    roll_bytes: Annotated[int, Option("A ledger is followed by a new one at so many.")] = 256 * 1024 * 1024
+    roll_records: Annotated[int, Option("… or with so many records.")] = 10_000_000
+    roll_s: Annotated[float, Option("… or at this age.")] = 3600.0
+    retention_ms: Annotated[
+        int, Option("What is younger stays in the log, verified or not.", name="retention_s", unit=SECONDS, ge=0)
+    ] = 48 * 3_600_000
+    trim_s: Annotated[float, Option("How often the leader looks what may be trimmed.")] = 60.0
+    single_copy: Annotated[
+        bool, Option("Trim by a verified snapshot in one place: that disk lost, log lost.", name="trim_single_copy")
+    ] = False
     chain_bytes_max: int = CHAIN_BYTES_MAX
-    domain: str = ""
+    domain: Annotated[str, Option("What this disk fails together with: machine, rack.", shown="only itself")] = ""
     entry_bytes_max: int = ENTRY_BYTES_MAX
     entry_commands_max: int = 2_000
     queue_requests_max: int = 200_000
     sessions_max: int = 100_000
-    session_ttl_ms: int = 3_600_000
-    checkpoint_records: int = 10_000
+    session_ttl_ms: Annotated[int, Option("A client's session ends after so long without a command.", ge=1)] = 3_600_000
+    checkpoint_records: Annotated[int, Option("Records between two digests in the log.", ge=1)] = 10_000
     explicit_lac_s: float = 0.005
     idle_entry_s: float = 0.5
     give_up_s: float = 10.0
@@ -82,13 +85,21 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
     retry_s: float = 0.5
     tail_pause_s: float = 0.01
     tail_entries_max: int = 256
-    snapshot_s: float = 600.0
-    snapshot_bytes: int = 1024 * 1024 * 1024
+    snapshot_s: Annotated[float, Option("Period of local snapshots; 0 = none by time.")] = 600.0
+    snapshot_bytes: Annotated[int, Option("Log bytes between them; 0 = none by size.")] = 1024 * 1024 * 1024
     snapshot_at_stop: bool = False
-    verify_s: float = 30.0
+    verify_s: Annotated[float, Option("How often others' snapshots are looked for, to verify them.")] = 30.0
     scrub_s: float = 6 * 3600.0
-    lake_s: float = 3600.0
-    campaign: bool = True
+    lake_s: Annotated[float, Option("Period of the snapshots in the lake.")] = 3600.0
+    memory_limit_mib: Annotated[
+        int,
+        Option(
+            "Memory of this process; from 70 % on nothing is taken that needs more. 0 = of its cgroup, or machine.",
+            ge=0,
+        ),
+    ] = 0
+    campaign: Annotated[bool, Option("Never lead.", name="follow_only", unit=NOT)] = True
+    raise_version: bool = True
 
     def __post_init__(self) -> None:
         """Refuse what cannot work.
@@ -109,6 +120,8 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
             )
         if not 64 * 1024 <= self.entry_bytes_max <= ENTRY_BYTES_MAX:
             raise UsageError(f"entry_bytes_max {self.entry_bytes_max}: need 65,536 <= bytes <= {ENTRY_BYTES_MAX}")
+        if self.memory_limit_mib < 0:
+            raise UsageError(f"memory_limit_mib {self.memory_limit_mib}: must not be below 0")
         if self.retention_ms < 0:
             raise UsageError(f"retention_ms {self.retention_ms}: must not be below 0")
         for name in ("roll_bytes", "roll_records", "roll_s", "trim_s", "chain_bytes_max",

@@ -14,15 +14,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["ShortPauses", "short_pauses"]
-
 _OLDEST = 2
 _PAUSE_S_MAX = 0.005
 _BETWEEN_S = 60.0
 
 
 class ShortPauses:
-    """What `gc.callbacks` are told, and what is done about it.
+    """Listener to `gc.callbacks`, which keeps pauses of the collector short.
 
     Args:
         cpu_s: Seconds that this thread has computed: a pause is none of the collector's while others have the core.

@@ -17,15 +17,13 @@ from rsm_spark.core.machine import Row
 from rsm_spark.errors import SnapshotError
 from rsm_spark.log.commit_log import LogEntry
 from rsm_spark.runtime.context import ReplicaContext
-from rsm_spark.runtime.status import Role
+from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.snapshots.manifest import SnapshotManifest
 
-__all__ = ["OWN_PLACE_PREFIX", "Snapshotter", "own_place"]
-
 OWN_PLACE_PREFIX = "replica:"
-"""What the places begin with that are replicas' disks."""
+"""Prefix of the places that are replicas' disks."""
 
-_logger = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 _ALARM = "snapshot"
 _CHECKPOINTS_PER_PERIOD = 4
 _QUIET_RECORDS = 64
@@ -47,8 +45,6 @@ class Snapshotter:
 
     Attributes:
         revision: Of the newest snapshot written or booted from.
-        snapshots_taken: Since the process began.
-        snapshots_failed: Since the process began.
         taken_ms: Wall clock of the newest one taken; 0 = none.
         failure: Why the last one could not be written; "" = it could.
 
@@ -63,8 +59,6 @@ class Snapshotter:
         self._wanted = False
         self._held = 0
         self.revision = 0
-        self.snapshots_taken = 0
-        self.snapshots_failed = 0
         self.taken_ms = 0
         self.failure = ""
 
@@ -85,7 +79,7 @@ class Snapshotter:
         """On a leader: take one if it is due. On a follower, only if no checkpoint came for a whole period."""
         context = self._context
         now = asyncio.get_running_loop().time()
-        if context.role is Role.LEADER:
+        if context.role is ReplicaRole.LEADER:
             if self._is_due(now):
                 context.want_checkpoint()
                 self._take()
@@ -124,7 +118,7 @@ class Snapshotter:
         return self._wanted or by_time or by_bytes
 
     def _is_late(self, now: float) -> bool:
-        """Whether a follower has waited for a checkpoint in vain: better one that nobody verifies than none."""
+        """Return whether a follower has waited for a checkpoint in vain: better one that nobody verifies than none."""
         settings = self._context.settings
         is_late_by_bytes = self._context.log_bytes >= self._due_bytes + settings.snapshot_bytes
         is_late_by_time = now >= self._due_at + settings.snapshot_s
@@ -176,7 +170,7 @@ class Snapshotter:
         try:
             await self._keep(manifest, rows)
         except SnapshotError:
-            _logger.exception("no snapshot was taken", extra=self._context.log_extra)
+            _LOGGER.exception("no snapshot was taken", extra=self._context.log_extra)
         finally:
             self._task = None
 
@@ -186,11 +180,9 @@ class Snapshotter:
         try:
             written: SnapshotManifest = await self._context.run_blocking(lambda: store.write(manifest, rows))
         except SnapshotError as error:
-            self.snapshots_failed += 1
             self.failure = str(error)
             self._context.alarms[_ALARM] = f"no snapshot can be written: {error}"
             raise
-        self.snapshots_taken += 1
         self.taken_ms = manifest.created_ms
         self.failure = ""
         self._context.alarms.pop(_ALARM, None)
@@ -215,4 +207,5 @@ class Snapshotter:
             created_ms=context.clock_ms(),
             machine=state.description or context.machine.description,
             written_by=context.me.replica_id,
+            sealed=state.is_sealed,
         )

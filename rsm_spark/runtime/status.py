@@ -1,4 +1,4 @@
-"""What a replica says of itself."""
+"""Status of a replica."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from enum import StrEnum
 
 import msgspec
 
+from ledger.ports import SessionState
 from rsm_spark.core.position import LogPosition
 from rsm_spark.core.trimming import TrimPlan
 
-__all__ = ["ReplicaStatus", "Role"]
 
-
-class Role(StrEnum):
+class ReplicaRole(StrEnum):
     """FOLLOWER: reads the log. CANDIDATE: won the election, takes the log over. LEADER: takes requests."""
 
     FOLLOWER = "follower"
@@ -28,7 +27,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
         log_id: 32 hex digits; "" before the chain is read.
         replica_id: Stable name of the replica.
         incarnation: Of this process.
-        role: See `Role`.
+        role: See `ReplicaRole`.
         phase: State of the take-over protocol ("follow", "claim", …, "lead", "sent", "close").
         leader: Replica id of the leader as far as known; "" = none.
         leader_address: Its advertised address; "" = not known.
@@ -49,6 +48,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
         trim: What the leader may trim and why the rest stays; None on a follower.
         alarms: What an operator has to look at.
         failure: Why the replica stopped; "" while it runs.
+        metadata_session: Session with ZooKeeper: "connected", "suspended" (it is away; adds and reads go on), "lost".
 
     """
 
@@ -56,7 +56,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     log_id: str
     replica_id: str
     incarnation: str
-    role: Role
+    role: ReplicaRole
     phase: str
     leader: str
     leader_address: str
@@ -77,3 +77,4 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     verified: dict[str, int] = {}
     trim: TrimPlan | None = None
     alarms: tuple[str, ...] = ()
+    metadata_session: str = SessionState.CONNECTED.value

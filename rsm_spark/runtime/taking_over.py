@@ -1,4 +1,4 @@
-"""What a take-over asks of metadata store and bookies; it waits out what may succeed later."""
+"""Requests of a take-over to metadata store and bookies; it waits out what may succeed later."""
 
 from __future__ import annotations
 
@@ -21,18 +21,17 @@ from rsm_spark.core.leadership_events import (
     Resigned,
 )
 from rsm_spark.core.leadership_table import Phase
+from rsm_spark.core.seal import ledger_password
 from rsm_spark.errors import ForkedLogError
 from rsm_spark.runtime.context import ReplicaContext
 from rsm_spark.runtime.logged_clock import check_clock
 
-__all__ = ["TakeOver", "pause"]
-
-_logger = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 
 
 async def pause(context: ReplicaContext, doing: str, error: LedgerError) -> None:
     """Wait before the same is tried again."""
-    _logger.warning("%s has to wait: %s", doing, error, extra=context.log_extra)
+    _LOGGER.warning("%s has to wait: %s", doing, error, extra=context.log_extra)
     await asyncio.sleep(context.settings.retry_s * context.rng.uniform(0.5, 1.0))
 
 
@@ -87,7 +86,7 @@ class TakeOver:
         context = self._context
         while True:
             try:
-                handle = await context.client.open(ledger_id, password=context.settings.ledger_password)
+                handle = await context.client.open(ledger_id, password=self._password(ledger_id))
             except NoSuchLedgerError:
                 return LedgerGone(ledger_id)
             except UsageError:
@@ -98,6 +97,13 @@ class TakeOver:
                 metadata = handle.metadata
                 await handle.close()
                 return LedgerRecovered(ledger_id, metadata.last_entry_id, metadata.length)
+
+    def _password(self, ledger_id: int) -> bytes:
+        chain, settings = self._protocol.chain, self._context.settings
+        assert chain is not None
+        password = ledger_password(chain, ledger_id, settings.log_keys, settings.ledger_password)
+        assert password is not None, "a replica without the key was not admitted"
+        return password
 
     async def replay(self, effect: ReplayLog) -> Event:
         """Bring the state to the end of the log.
@@ -129,6 +135,8 @@ class TakeOver:
         finally:
             await reader.close()
         context.state.settle()
+        if context.outdated:
+            return Resigned(context.outdated)
         return Replayed(context.tip, context.position)
 
     async def _check_place(self) -> None:
@@ -143,7 +151,7 @@ class TakeOver:
         while True:
             try:
                 handle = await context.client.open_no_recovery(
-                    position.ledger_id, password=context.settings.ledger_password
+                    position.ledger_id, password=self._password(position.ledger_id)
                 )
                 last, entries = handle.metadata.last_entry_id, []
                 if handle.is_closed and position.entry_id <= last:

@@ -1,4 +1,4 @@
-"""What a replica tells Prometheus: read from its status when it is asked, so that the hot path pays a few additions.
+"""Metrics of a replica for Prometheus, read from its status when asked, so that the hot path pays a few additions.
 
 The names are a contract with dashboards and alerts: docs/operations.md lists them.
 """
@@ -15,9 +15,7 @@ from prometheus_client.registry import Collector
 
 from rsm_spark.core.envelope import record_count_of
 from rsm_spark.runtime.replica import Replica
-from rsm_spark.runtime.status import ReplicaStatus, Role
-
-__all__ = ["METRICS_TYPE", "EntryCounts", "ReplicaTelemetry"]
+from rsm_spark.runtime.status import ReplicaRole, ReplicaStatus
 
 METRICS_TYPE = CONTENT_TYPE_LATEST
 """Content type of `ReplicaTelemetry.text`."""
@@ -44,7 +42,6 @@ class EntryCounts:
         self.by_bits = [0] * (_BATCH_BITS + 1)
 
     def note(self, payload: bytes) -> None:
-        """Count one entry."""
         records = record_count_of(payload)
         self.entries += 1
         self.records += records
@@ -96,6 +93,9 @@ class ReplicaTelemetry(Collector):
         yield self._batches()
         yield from self._snapshots(status)
         yield from _trim(status)
+        use = self._replica.memory.gauge.look()
+        yield _gauge("rsm_memory_used_bytes", "What counts against the limit.", use.used)
+        yield _gauge("rsm_memory_limit_bytes", "Of this process, its cgroup or its machine.", use.limit)
         yield _gauge("rsm_alarms", "What an operator has to look at; /status has the words.", len(status.alarms))
         yield _gauge("rsm_failed", "1 = the replica has stopped by itself.", int(bool(status.failure)))
 
@@ -131,7 +131,7 @@ def _trim(status: ReplicaStatus) -> Iterable[Metric]:
 
 def _roles(status: ReplicaStatus) -> Metric:
     metric = GaugeMetricFamily("rsm_role", "1 for the present role, 0 for the others.", labels=["role"])
-    for role in Role:
+    for role in ReplicaRole:
         metric.add_metric([role.value], int(role is status.role))
     return metric
 

@@ -20,13 +20,12 @@ from rsm_spark.errors import ConnectionLostError, CorruptSnapshotError, RsmError
 from rsm_spark.log.member import Member
 from rsm_spark.runtime.context import ReplicaContext
 from rsm_spark.runtime.peers import Peers
+from rsm_spark.runtime.snapshot_proof import checkpoint_difference, unproven
 from rsm_spark.runtime.snapshotting import own_place
-from rsm_spark.runtime.status import Role
+from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.snapshots.manifest import SnapshotDamage, SnapshotManifest
 
-__all__ = ["Verifier", "checkpoint_difference", "finding"]
-
-_logger = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 _PASSED_OVER_MAX = 1_000
 
 
@@ -40,7 +39,6 @@ class Verifier:
         hold: Is told the revision of the own verified snapshot when it was found to be there.
 
     Attributes:
-        verified_count: Snapshots read back and found right since the process began.
         refused_count: Reports that a leader refused.
 
     """
@@ -60,7 +58,6 @@ class Verifier:
         # (place, revision) that need not be looked at again. Invariant: at most _PASSED_OVER_MAX.
         self._passed_over: dict[tuple[str, int], None] = {}
         self._scrub_at = 0.0
-        self.verified_count = 0
         self.refused_count = 0
 
     async def run(self) -> None:
@@ -77,13 +74,13 @@ class Verifier:
             try:
                 await step()
             except (ConnectionLostError, SnapshotGoneError, LedgerError) as error:
-                _logger.info("verification waits: %s", error, extra=self._context.log_extra)
+                _LOGGER.info("verification waits: %s", error, extra=self._context.log_extra)
             except RsmError as error:
-                _logger.warning("verification failed: %s", error, extra=self._context.log_extra)
+                _LOGGER.warning("verification failed: %s", error, extra=self._context.log_extra)
             except Exception as error:
                 # Whatever a disk or a library raises: verification must not end by it, and not silently.
                 self.alarm("verification", f"{type(error).__name__}: {error}")
-                _logger.exception("verification failed", extra=self._context.log_extra)
+                _LOGGER.exception("verification failed", extra=self._context.log_extra)
                 return
         self._context.alarms.pop("verification", None)
 
@@ -105,14 +102,13 @@ class Verifier:
             self.refused_count += 1
             if isinstance(report, ReportVerified):
                 self.pass_over(place, report.revision)
-            _logger.warning("report refused: %s", answer.payload.decode(), extra=self._context.log_extra)
+            _LOGGER.warning("report refused: %s", answer.payload.decode(), extra=self._context.log_extra)
         elif isinstance(report, ReportVerified):
-            self.verified_count += 1
             self._context.alarms.pop(place, None)
 
     async def _ask(self, report: Report) -> Answer:
         context = self._context
-        if context.role is Role.LEADER or context.peers is None:
+        if context.role is ReplicaRole.LEADER or context.peers is None:
             (answer,) = await self._report_here(report)
             return answer
         return await context.peers.report(report)
@@ -193,6 +189,8 @@ class Verifier:
         self._protect()
         try:
             self.compare(place, manifest)
+            if not await self.is_proven(place, manifest):
+                return
             await peers.download(source.replica_id, manifest, read_back=True)
         except CorruptSnapshotError as error:
             self.reject(place, manifest, error)
@@ -217,6 +215,19 @@ class Verifier:
         if difference:
             raise CorruptSnapshotError(f"{place}: snapshot of revision {manifest.revision} {difference}")
 
+    async def is_proven(self, place: str, manifest: SnapshotManifest) -> bool:
+        """Return whether the log vouches for a snapshot, if it has a key: what is verified is believed later on."""
+        context = self._context
+        if not context.tip.is_sealed:
+            return True
+        chain, _ = await context.chains.read()
+        reason = await unproven(context, chain, manifest)
+        if reason:
+            self.pass_over(place, manifest.revision)
+            text = f"{place}: snapshot of revision {manifest.revision} is not to be believed: {reason}"
+            _LOGGER.warning("%s", text, extra=context.log_extra)
+        return not reason
+
     def reject(self, place: str, manifest: SnapshotManifest, error: SnapshotError) -> None:
         """Note that a snapshot is not what it should be: it is not looked at again, and is an alarm."""
         self.pass_over(place, manifest.revision)
@@ -227,7 +238,7 @@ class Verifier:
         alarms, said = self._context.alarms, f"{place}: {text}"
         if alarms.get(place) != said:
             alarms[place] = said
-            _logger.error("%s", said, extra=self._context.log_extra)
+            _LOGGER.error("%s", said, extra=self._context.log_extra)
 
     def pass_over(self, place: str, revision: int) -> None:
         """Do not look at this snapshot again."""
@@ -247,15 +258,3 @@ def finding(manifest: SnapshotManifest, place: str, domain: str, by: str) -> Rep
         manifest.row_count,
         by,
     )
-
-
-def checkpoint_difference(manifest: SnapshotManifest, digest: str, row_count: int, prefix_hash: str) -> str:
-    """Return in what a manifest differs from a logged checkpoint of its revision, or ""."""
-    for what, is_, should in (
-        ("digest", manifest.digest, digest),
-        ("row count", manifest.row_count, row_count),
-        ("prefix hash", manifest.prefix_hash, prefix_hash),
-    ):
-        if is_ != should:
-            return f"has the {what} {is_}, the checkpoint that the log holds for it says {should}"
-    return ""

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from rsm_spark.snapshots.manifest import SnapshotDamage, SnapshotFile, SnapshotManifest, SnapshotStore
+from rsm_spark.snapshots.opening import lake_snapshots
 
-__all__ = ["SnapshotDamage", "SnapshotFile", "SnapshotManifest", "SnapshotStore"]
+__all__ = ["SnapshotDamage", "SnapshotFile", "SnapshotManifest", "SnapshotStore", "lake_snapshots"]

@@ -1,4 +1,4 @@
-"""What shows that a snapshot is what its manifest says: the sum of its rows, the bytes of its files."""
+"""Checks that a snapshot is what its manifest says: the sum of its rows, the bytes of its files."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes, row_term, table_
 from rsm_spark.core.machine import Row
 from rsm_spark.errors import CorruptSnapshotError
 from rsm_spark.snapshots.manifest import SnapshotFile, SnapshotManifest, decode_manifest
-
-__all__ = ["KEEP_MIN", "MANIFEST_NAME", "RowCheck", "check_file", "checked_manifest", "file_sha256", "snapshot_name"]
 
 KEEP_MIN = 3
 """Snapshots to keep at least: fewer would make one damaged snapshot the last but one chance."""

@@ -12,8 +12,6 @@ import pyarrow.parquet as pq
 
 from rsm_spark.core.machine import Row
 
-__all__ = ["ROW_GROUP_BYTES", "ROW_GROUP_ROWS", "ROW_SCHEMA", "RowFile", "rows_of_batch", "steps_of"]
-
 _FIELDS: list[pa.Field[Any]] = [
     pa.field("table_name", pa.string(), nullable=False),
     pa.field("key", pa.binary(), nullable=False),
@@ -96,7 +94,6 @@ class RowFile:
 
     @property
     def bytes(self) -> int:
-        """Bytes written."""
         return self._sink.bytes
 
     @property

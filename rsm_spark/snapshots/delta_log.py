@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
 import msgspec
 
-__all__ = ["Commit", "CommitLog", "set_torn_commit_aside"]
+from rsm_spark.errors import CorruptSnapshotError
+from rsm_spark.snapshots.delta_sync import contained
 
 _NAME = re.compile(r"(\d{20})\.json")
 
@@ -71,8 +71,15 @@ class CommitLog:
             known = (seen.st_size, seen.st_mtime_ns, _decoded(path.read_bytes(), version))
             self._read[version] = known
         commit = known[2]
-        missing = tuple(name for name, size in commit.added if not _is_there(self._folder / unquote(name), size))
+        missing = tuple(name for name, size in commit.added if not self._holds(name, size))
         return commit._replace(missing=missing)
+
+    def _holds(self, name: str, size: int) -> bool:
+        """Return whether the table holds this file; a file that lies outside of its folder is none of it."""
+        try:
+            return _is_there(self._folder / contained(name), size)
+        except CorruptSnapshotError:
+            return False
 
 
 def set_torn_commit_aside(folder: Path) -> Path | None:

@@ -13,13 +13,29 @@ from urllib.parse import unquote
 
 import msgspec
 
-__all__ = ["local_folder", "sync_commit"]
+from rsm_spark.errors import CorruptSnapshotError
 
 
 def local_folder(place: str) -> Path | None:
     """Return the folder of a table on this machine; None for object stores, which need no sync."""
     text = place.removeprefix("file://")
     return None if "://" in text else Path(text)
+
+
+def contained(name: str) -> str:
+    """Return the path, below its table, of a file that a Delta commit names, which encodes it as a URI does.
+
+    Whoever may write a table's log may name anything in it: what lies elsewhere is not the table's.
+
+    Raises:
+        CorruptSnapshotError: It is absolute, names another store or leads out of the table.
+
+    """
+    path = unquote(name)
+    parts = path.split("/")
+    if not path or path.startswith("/") or ".." in parts or "://" in path or "\0" in path or "\\" in path:
+        raise CorruptSnapshotError(f"a Delta commit names {name!r}, which does not lie in its table")
+    return path
 
 
 def sync_commit(place: str, version: int) -> None:
@@ -42,7 +58,7 @@ def sync_commit(place: str, version: int) -> None:
     for line in commit.read_bytes().splitlines():
         added: dict[str, Any] | None = msgspec.json.decode(line).get("add")
         if added is not None:
-            file = folder / unquote(added["path"])
+            file = folder / contained(added["path"])
             _sync(file)
             folders.add(str(file.parent))
     _sync(commit)

@@ -7,7 +7,7 @@ import shutil
 from io import BufferedWriter
 from pathlib import Path
 
-__all__ = ["SnapshotDisk"]
+from ledger.private_files import FILE_MODE, FOLDER_MODE
 
 
 class SnapshotDisk:
@@ -15,15 +15,16 @@ class SnapshotDisk:
 
     def make_folder(self, path: Path) -> None:
         """Create a folder that does not exist, and its parents."""
-        path.mkdir(parents=True)
+        path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        path.mkdir(mode=FOLDER_MODE)
 
     def create(self, path: Path) -> BufferedWriter:
         """Open a new file for writing."""
-        return path.open("xb")
+        return open(path, "xb", opener=_private)
 
     def append(self, path: Path) -> BufferedWriter:
         """Open a file for writing behind what it holds; make it when missing."""
-        return path.open("ab")
+        return open(path, "ab", opener=_private)
 
     def sync_file(self, file: BufferedWriter) -> None:
         """Wait until the file's bytes are on the disk."""
@@ -43,5 +44,8 @@ class SnapshotDisk:
         source.rename(target)
 
     def remove_folder(self, path: Path) -> None:
-        """Remove a folder and all in it."""
         shutil.rmtree(path)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, FILE_MODE)

@@ -16,8 +16,6 @@ from rsm_spark.snapshots.checks import MANIFEST_NAME, check_file, snapshot_name
 from rsm_spark.snapshots.disk import SnapshotDisk
 from rsm_spark.snapshots.manifest import SnapshotFile, SnapshotManifest, encode_manifest
 
-__all__ = ["INCOMING", "IncomingSnapshot"]
-
 INCOMING = ".incoming-"
 """Begin of the folder names."""
 

@@ -26,8 +26,6 @@ from rsm_spark.snapshots.lake_files import LakeFile, add_lake_files, files_of_ve
 from rsm_spark.snapshots.manifest import SnapshotDamage, SnapshotManifest, decode_manifest, encode_manifest
 from rsm_spark.snapshots.pace import Pace
 
-__all__ = ["MANIFEST_KEY", "LakeSnapshots", "lake_place"]
-
 MANIFEST_KEY = "rsm_snapshot"
 """Key of the manifest in the commit metadata."""
 
@@ -102,23 +100,6 @@ class LakeSnapshots:
                 pace()
 
         return self._write(manifest, _batches(), check)
-
-    def write_batches(self, manifest: SnapshotManifest, batches: Iterable[pa.RecordBatch]) -> SnapshotManifest:
-        """Write a snapshot from Arrow batches in `columns.ROW_SCHEMA`.
-
-        Raises:
-            SnapshotError: It could not be written, the rows are not what the manifest says, or the table holds
-                snapshots of another log.
-
-        """
-        check = RowCheck()
-
-        def _passing() -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                check.add(list(rows_of_batch(batch)))
-                yield batch
-
-        return self._write(manifest, _passing(), check)
 
     def write_files(self, manifest: SnapshotManifest, write: Callable[[], Sequence[LakeFile]]) -> SnapshotManifest:
         """Write a snapshot whose files others write, on many machines at once.

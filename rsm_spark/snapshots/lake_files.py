@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import msgspec
 import pyarrow as pa
@@ -24,17 +24,7 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 
 from rsm_spark.errors import CorruptSnapshotError, SnapshotError
 from rsm_spark.snapshots.columns import ROW_GROUP_ROWS, ROW_SCHEMA
-from rsm_spark.snapshots.delta_sync import local_folder
-
-__all__ = [
-    "LakeFile",
-    "RowGroup",
-    "add_lake_files",
-    "files_of_version",
-    "groups_of_file",
-    "read_lake_file",
-    "write_lake_file",
-]
+from rsm_spark.snapshots.delta_sync import contained, local_folder
 
 _READ_ROWS = 16_384
 
@@ -139,10 +129,14 @@ def read_lake_file(
 
 
 def _opened(place: str, name: str, storage_options: Mapping[str, str] | None) -> Any:
+    path = contained(name)
     folder = local_folder(place)
-    if folder is not None:
-        return pa.memory_map(str(folder / unquote(name)))
-    return _file_system(place, storage_options).open_input_file(unquote(name))
+    if folder is None:
+        return _file_system(place, storage_options).open_input_file(path)
+    file = (folder / path).resolve()
+    if not file.is_relative_to(folder.resolve()):
+        raise CorruptSnapshotError(f"{place}: file {name} is a link to {file}, out of the table")
+    return pa.memory_map(str(file))
 
 
 def _file_system(place: str, storage_options: Mapping[str, str] | None) -> pafs.PyFileSystem:

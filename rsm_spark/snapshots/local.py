@@ -36,8 +36,6 @@ from rsm_spark.snapshots.incoming import INCOMING, IncomingSnapshot
 from rsm_spark.snapshots.manifest import SnapshotDamage, SnapshotFile, SnapshotManifest, encode_manifest
 from rsm_spark.snapshots.pace import Pace
 
-__all__ = ["KEEP_MIN", "MANIFEST_NAME", "KnownSnapshots", "LocalSnapshots", "snapshot_name"]
-
 _NEW = ".new-"
 _LENT_S = 60.0
 _TABLE_OF = attrgetter("table")

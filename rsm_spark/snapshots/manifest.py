@@ -1,4 +1,4 @@
-"""What a snapshot says of itself, and what the kernel asks of a place that keeps snapshots.
+"""Manifest of a snapshot, and the port of a place that keeps snapshots.
 
 A snapshot is the state right after one entry of the log, as rows `(table_name, key, row, revision)`; the rows of
 the client sessions are among them. Its manifest names the place (log, revision, position, prefix hash), what the
@@ -15,16 +15,6 @@ import msgspec
 
 from rsm_spark.core.machine import MachineDescription, Row
 from rsm_spark.errors import CorruptSnapshotError
-
-__all__ = [
-    "MANIFEST_FORMAT",
-    "SnapshotDamage",
-    "SnapshotFile",
-    "SnapshotManifest",
-    "SnapshotStore",
-    "decode_manifest",
-    "encode_manifest",
-]
 
 MANIFEST_FORMAT = 1
 
@@ -68,6 +58,7 @@ class SnapshotManifest(msgspec.Struct, frozen=True):
         format: Of this manifest.
         contradiction: Of evidence: what says that this state is wrong; "" = it is a snapshot.
         written_by: Replica id, or name of a job: somebody else has to verify it. "" = not known.
+        sealed: The last entry was sealed with the log's key: no entry without a seal may follow.
 
     """
 
@@ -87,6 +78,7 @@ class SnapshotManifest(msgspec.Struct, frozen=True):
     format: int = MANIFEST_FORMAT
     contradiction: str = ""
     written_by: str = ""
+    sealed: bool = False
 
 
 class SnapshotDamage(msgspec.Struct, frozen=True):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-
-__all__ = ["Pace", "no_pace"]
 
 _PAUSE_S_MIN = 0.000_05
 
@@ -37,6 +34,3 @@ class Pace:
 
 def no_pace() -> None:
     """Go on at once: for processes that have nothing else to do."""
-
-
-PaceStep = Callable[[], None]

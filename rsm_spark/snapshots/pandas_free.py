@@ -9,8 +9,6 @@ from types import ModuleType
 
 import pyarrow as pa
 
-__all__ = ["leave_pandas_out"]
-
 
 def leave_pandas_out() -> None:
     """Have pyarrow do without pandas from now on, unless something has imported it already.

@@ -1,1 +1,1 @@
-"""The replicated state store: a key-value map that survives its servers, and the clients that never apply twice."""
+"""Deprecated name of `rsm_spark.map`, for the modules that the documentation named."""

@@ -22,13 +22,11 @@ from rsm_spark.core.state import ReplicatedState, StateTip
 from rsm_spark.log.commit_log import LogEntry
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.settings import ReplicaSettings
-from rsm_spark.runtime.status import Role
+from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.testing.counter_map import CounterMap
 from rsm_spark.testing.ghosts import Ghosts, Place
 from rsm_spark.testing.peers import SimPeers
 from rsm_spark.testing.snapshots import MemorySnapshots
-
-__all__ = ["LOG", "ReplicaCluster", "UnreachableError"]
 
 LOG = "counters"
 
@@ -110,8 +108,8 @@ class ReplicaCluster:
 
     @property
     def leader(self) -> str | None:
-        """Return the host that leads, by its own opinion; None if none or several do."""
-        leading = [name for name, replica in self.replicas.items() if replica.role is Role.LEADER]
+        """Host that leads, by its own opinion; None if none or several do."""
+        leading = [name for name, replica in self.replicas.items() if replica.role is ReplicaRole.LEADER]
         return leading[0] if len(leading) == 1 else None
 
     async def _program(self, host: SimHost) -> None:

@@ -27,8 +27,6 @@ from rsm_spark.core.machine import (
 from rsm_spark.core.records import MACHINE_TYPE_FIRST, pack
 from rsm_spark.errors import CorruptLogError
 
-__all__ = ["CounterMap", "command", "unpack"]
-
 COUNTED = MACHINE_TYPE_FIRST
 DROPPED = MACHINE_TYPE_FIRST + 1
 BLOB_LOGGED = MACHINE_TYPE_FIRST + 2

@@ -1,4 +1,4 @@
-"""What must be true of a replicated log, whoever leads: checked after every entry and every reply.
+"""Invariants of a replicated log, whoever leads: checked after every entry and every reply.
 
 * `no-gap`            what replicas treat as committed is one sequence of entries, the same for all, whose revisions
                       are dense
@@ -20,12 +20,10 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
 
-from rsm_spark.core.envelope import HEADER_BYTES, Envelope, decode_envelope, entry_hash, root_hash
+from rsm_spark.core.envelope import Envelope, body_of, decode_envelope, entry_hash, root_hash
 from rsm_spark.core.position import LogPosition
 from rsm_spark.core.records import CommandHead, KernelRecord, Record, decode_records
 from rsm_spark.testing.counter_map import COUNTED, DROPPED
-
-__all__ = ["BrokenInvariantError", "Ghosts", "Place"]
 
 
 class BrokenInvariantError(Exception):
@@ -33,7 +31,7 @@ class BrokenInvariantError(Exception):
 
 
 class Place:
-    """How far along the one sequence a replica's process is.
+    """Place of a replica's process in the one sequence of entries.
 
     Attributes:
         index: Entries applied.
@@ -53,6 +51,8 @@ class Ghosts:
         acknowledged: Commands whose reply reached their client.
         revision: The last that is committed.
         verified: By place, the failure domain and the revision of the snapshot that the log calls verified.
+        foreign: Hashes of entries that no leader wrote: nobody may apply them.
+        counts_counters: The machine is a `CounterMap`, whose values are known here.
         on_commit: Called with each committed entry, once: its header and its records.
         on_broken: Called with an error before it is raised: code under test may well swallow it.
 
@@ -62,6 +62,8 @@ class Ghosts:
         self.on_broken: Callable[[BrokenInvariantError], None] = lambda _error: None
         self.on_commit: list[Callable[[Envelope, list[Record]], None]] = []
         self.revision = 0
+        self.foreign: set[bytes] = set()
+        self.counts_counters = True
         self.verified: dict[str, tuple[str, int]] = {}
         self._clock_s = clock_s
         # Of each committed entry: when it was first known to be, and its last revision.
@@ -102,6 +104,8 @@ class Ghosts:
         """Note that a replica treats this entry, its next, as committed."""
         envelope = decode_envelope(payload)
         after = entry_hash(payload)
+        if after in self.foreign:
+            self.fail("foreign-entry", f"{who} applies {position}, which no leader of the log wrote")
         if envelope.prefix_hash != self.hashes[place.index]:
             self.fail("no-gap", f"{who} applies {position}, which does not follow its entry {place.index}")
         place.index += 1
@@ -123,11 +127,11 @@ class Ghosts:
         self._index[after] = len(self.hashes)
         self.hashes.append(after)
         self.epochs.append(epoch)
-        records = decode_records(payload[HEADER_BYTES:])
+        records = decode_records(body_of(payload))
         for revision, record in enumerate(records, envelope.first_revision):
             if record.command is not None:
                 self._execute(record.command)
-            if record.type in (COUNTED, DROPPED):
+            if self.counts_counters and record.type in (COUNTED, DROPPED):
                 revisions, values = self._changes.setdefault(record.fields[0], ([], []))
                 revisions.append(revision)
                 values.append(record.fields[1] if record.type == COUNTED else 0)

@@ -9,14 +9,12 @@ from typing import NamedTuple
 
 import msgspec
 
-__all__ = ["Call", "Kind", "Reply", "Value", "decode_history", "encode_history", "is_write", "shown"]
-
 Value = Hashable
 """Bytes in most histories; numbers where they are counted up."""
 
 
 class Kind(enum.StrEnum):
-    """What a call asks for."""
+    """Kinds of calls."""
 
     PUT = "put"
     GET = "get"
@@ -25,8 +23,8 @@ class Kind(enum.StrEnum):
     DELETE = "delete"
 
 
-class Reply(NamedTuple):
-    """What a caller was told.
+class CallerReply(NamedTuple):
+    """Reply that a caller got.
 
     Attributes:
         done: Whether a compare-and-set found what it expected, a delete something to delete; else True.
@@ -41,7 +39,7 @@ class Reply(NamedTuple):
     revision: int | None = None
 
 
-class Call(NamedTuple):
+class CallerCall(NamedTuple):
     """One call of a client.
 
     Attributes:
@@ -65,16 +63,16 @@ class Call(NamedTuple):
     argument: Value | None = None
     expected: Value | None = None
     by_revision: bool = False
-    reply: Reply | None = None
+    reply: CallerReply | None = None
 
 
-def is_write(call: Call) -> bool:
+def is_write(call: CallerCall) -> bool:
     """Return whether a call is known to have written a record."""
     reply = call.reply
     return call.kind is not Kind.GET and reply is not None and reply.done and bool(reply.revision)
 
 
-def shown(call: Call) -> str:
+def shown(call: CallerCall) -> str:
     """Return a call in words."""
     what = f"{call.kind}"
     if call.kind is Kind.COMPARE_AND_SET:
@@ -88,16 +86,16 @@ def shown(call: Call) -> str:
     return f"{what} by {call.client} from {call.began_s:.6f} to {call.ended_s:.6f}: {told}{at}"
 
 
-def encode_history(calls: Iterable[Call]) -> bytes:
+def encode_history(calls: Iterable[CallerCall]) -> bytes:
     """Return a history (keys and values bytes, text or numbers) as msgpack: an array of calls as arrays of fields."""
     return msgspec.msgpack.encode(list(calls))
 
 
-def decode_history(encoded: bytes) -> list[Call]:
+def decode_history(encoded: bytes) -> list[CallerCall]:
     """Return the history that was encoded."""
     calls = []
     for fields in msgspec.msgpack.decode(encoded):
-        call = Call(*fields)
-        reply = None if call.reply is None else Reply(*call.reply)
+        call = CallerCall(*fields)
+        reply = None if call.reply is None else CallerReply(*call.reply)
         calls.append(call._replace(kind=Kind(call.kind), reply=reply))
     return calls

@@ -1,12 +1,10 @@
-"""What a key of the map does, for the judge of histories: a state and a call give a state, or contradict each other."""
+"""Model of a key of the map, for the judge of histories: a state and a call give a state, or contradict each other."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from rsm_spark.testing.history import Call, Kind, Value, is_write
-
-__all__ = ["ABSENT", "KeyState", "carry_out", "revision_limit"]
+from rsm_spark.testing.history import CallerCall, Kind, Value, is_write
 
 
 class KeyState(NamedTuple):
@@ -31,7 +29,7 @@ class KeyState(NamedTuple):
 ABSENT = KeyState(None, 0, is_exact=True)
 
 
-def revision_limit(call: Call) -> int | None:
+def revision_limit(call: CallerCall) -> int | None:
     """Return the highest revision of the key, before a call, at which its reply can be given; None = any."""
     assert call.reply is not None
     revision = call.reply.revision
@@ -42,7 +40,7 @@ def revision_limit(call: Call) -> int | None:
     return revision - 1 if is_write(call) else revision
 
 
-def carry_out(state: KeyState, call: Call) -> KeyState | None:
+def carry_out(state: KeyState, call: CallerCall) -> KeyState | None:
     """Return the key after a call, or None if its reply cannot be given in this state."""
     match call.kind:
         case Kind.PUT:
@@ -62,7 +60,7 @@ def carry_out(state: KeyState, call: Call) -> KeyState | None:
     return _written(state, call, sum_)
 
 
-def _written(state: KeyState, call: Call, value: Value | None) -> KeyState | None:
+def _written(state: KeyState, call: CallerCall, value: Value | None) -> KeyState | None:
     """Return the key after a record of this call: revisions rise."""
     revision = None if call.reply is None else call.reply.revision
     if revision is None:
@@ -71,7 +69,7 @@ def _written(state: KeyState, call: Call, value: Value | None) -> KeyState | Non
     return KeyState(value, revision, is_exact=True) if revision >= lowest else None
 
 
-def _read(state: KeyState, call: Call) -> KeyState | None:
+def _read(state: KeyState, call: CallerCall) -> KeyState | None:
     assert call.reply is not None
     if call.reply.value != state.value:
         return None
@@ -87,7 +85,7 @@ def _narrowed(state: KeyState, revision: int | None) -> KeyState | None:
     return state._replace(revision=revision, is_exact=True) if revision >= state.revision else None
 
 
-def _compared(state: KeyState, call: Call) -> KeyState | None:
+def _compared(state: KeyState, call: CallerCall) -> KeyState | None:
     if call.reply is None:
         found = _matched(state, call)
         return None if found is None else _changed(found, call)
@@ -107,7 +105,7 @@ def _compared(state: KeyState, call: Call) -> KeyState | None:
     return narrowed
 
 
-def _matched(state: KeyState, call: Call) -> KeyState | None:
+def _matched(state: KeyState, call: CallerCall) -> KeyState | None:
     """Return the key as it was found if it is as expected, else None."""
     if call.expected is None or state.value is None:
         return state if call.expected is None and state.value is None else None
@@ -117,13 +115,13 @@ def _matched(state: KeyState, call: Call) -> KeyState | None:
     return _narrowed(state, call.expected)
 
 
-def _changed(found: KeyState, call: Call) -> KeyState | None:
+def _changed(found: KeyState, call: CallerCall) -> KeyState | None:
     if call.argument is None and found.value is None:
         return found  # To expect no key and to delete it changes nothing.
     return _written(found, call, call.argument)
 
 
-def _deleted(state: KeyState, call: Call) -> KeyState | None:
+def _deleted(state: KeyState, call: CallerCall) -> KeyState | None:
     if state.value is None:
         return None if call.reply is not None and call.reply.done else state
     return None if call.reply is not None and not call.reply.done else _written(state, call, None)

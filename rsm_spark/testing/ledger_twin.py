@@ -16,15 +16,14 @@ from ledger.errors import (
     NotEnoughBookiesError,
     QuorumLostError,
     UsageError,
+    WrongPasswordError,
 )
 from ledger.ports import MetadataStore
-from rsm_spark.testing.ledger_world import LacInfo, LedgerTwin, LedgerWorld, TwinEntry
-
-__all__ = ["TwinClient", "TwinReader", "TwinWriter"]
+from rsm_spark.testing.ledger_world import LedgerTwin, LedgerWorld, TwinEntry, TwinLacInfo
 
 
 class TwinClient:
-    """As `ledger.client.client.LedgerClient`, of one process.
+    """Twin of `ledger.client.client.LedgerClient`, of one process.
 
     Args:
         world: Shared by all.
@@ -64,13 +63,15 @@ class TwinClient:
         await self.gate()
         return TwinWriter(self, twin)
 
-    async def open(self, ledger_id: int, *, password: bytes = b"") -> TwinReader:  # noqa: ARG002
-        """Fence, recover, close."""
+    async def open(self, ledger_id: int, *, password: bytes = b"") -> TwinReader:
+        """Fence, recover, close; with another password nothing is changed."""
         await self.gate()
+        if self.world.get(ledger_id).metadata.password != password:
+            raise WrongPasswordError(f"ledger {ledger_id} has another password", ledger_id=ledger_id)
         await recover(self, self.world.get(ledger_id))
         return TwinReader(self, self.world.get(ledger_id))
 
-    async def open_no_recovery(self, ledger_id: int, *, password: bytes = b"") -> TwinReader:  # noqa: ARG002
+    async def open_no_recovery(self, ledger_id: int, *, password: bytes | None = b"") -> TwinReader:  # noqa: ARG002
         """Open without disturbing the writer."""
         await self.gate()
         return TwinReader(self, self.world.get(ledger_id))
@@ -131,7 +132,7 @@ async def recover(client: TwinClient, twin: LedgerTwin) -> None:
 
 
 class TwinWriter:
-    """As `ledger.client.write_handle.WriteHandle`."""
+    """Twin of `ledger.client.write_handle.WriteHandle`."""
 
     def __init__(self, client: TwinClient, twin: LedgerTwin) -> None:
         self.ledger_id = twin.ledger_id
@@ -146,7 +147,7 @@ class TwinWriter:
 
     @property
     def last_add_pushed(self) -> int:
-        """Return the id of the last entry appended."""
+        """Id of the last entry appended."""
         return self.last_add_confirmed + len(self._pending)
 
     def append(self, payload: bytes) -> asyncio.Future[int]:
@@ -263,7 +264,7 @@ class TwinWriter:
 
 
 class TwinReader:
-    """As `ledger.client.read_handle.ReadHandle`."""
+    """Twin of `ledger.client.read_handle.ReadHandle`."""
 
     def __init__(self, client: TwinClient, twin: LedgerTwin) -> None:
         self.ledger_id = twin.ledger_id
@@ -274,7 +275,7 @@ class TwinReader:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the end was final when the metadata were read."""
+        """True if the end was final when the metadata were read."""
         return self.metadata.is_closed
 
     async def read(self, first: int, last: int) -> list[TwinEntry]:
@@ -285,20 +286,20 @@ class TwinReader:
         twin = self._client.world.get(self.ledger_id)
         return twin.entries[first : last + 1]
 
-    async def read_lac(self) -> LacInfo:
+    async def read_lac(self) -> TwinLacInfo:
         """Ask how far the ledger is confirmed."""
         if not self.is_closed:
             await self._client.ask()
         return self._lac()
 
-    def _lac(self) -> LacInfo:
+    def _lac(self) -> TwinLacInfo:
         twin = self._twin
         if self.is_closed:
-            return LacInfo(self.metadata.last_entry_id, self.metadata.last_entry_id)
+            return TwinLacInfo(self.metadata.last_entry_id, self.metadata.last_entry_id)
         self.last_add_confirmed = max(self.last_add_confirmed, twin.header_lac, twin.explicit_lac)
-        return LacInfo(self.last_add_confirmed, twin.explicit_lac)
+        return TwinLacInfo(self.last_add_confirmed, twin.explicit_lac)
 
-    async def wait_lac(self, previous: int, timeout_s: float) -> LacInfo:
+    async def wait_lac(self, previous: int, timeout_s: float) -> TwinLacInfo:
         """Wait until the LAC is above `previous`, or the time has passed."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s

@@ -25,11 +25,9 @@ from ledger.errors import (
 )
 from ledger.testing.loop import outside
 
-__all__ = ["LacInfo", "LedgerTwin", "LedgerWorld", "TwinEntry", "TwinFaults"]
-
 
 class TwinEntry(msgspec.Struct, frozen=True, gc=False):
-    """As `ledger.core.entry.Entry`."""
+    """Twin of `ledger.core.entry.Entry`."""
 
     entry_id: int
     last_add_confirmed: int
@@ -37,15 +35,15 @@ class TwinEntry(msgspec.Struct, frozen=True, gc=False):
     payload: bytes
 
 
-class LacInfo(msgspec.Struct, frozen=True, gc=False):
-    """As `ledger.client.read_handle.LacInfo`."""
+class TwinLacInfo(msgspec.Struct, frozen=True, gc=False):
+    """Twin of `ledger.client.read_handle.LacInfo`."""
 
     last_add_confirmed: int
     explicit_lac: int
 
 
 class TwinFaults(msgspec.Struct):
-    """How bad the ledger is to its users; times in seconds.
+    """Faults of the ledger as its users see them; times in seconds.
 
     Attributes:
         store_s: Range from append to stored.
@@ -89,7 +87,7 @@ class LedgerTwin:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the end is final."""
+        """True if the end is final."""
         return self.metadata.is_closed
 
     def close(self, count: int) -> None:

@@ -1,4 +1,4 @@
-"""Whether a history of calls on a map is linearizable, key by key, revisions included.
+"""Check whether a history of calls on a map is linearizable, key by key, revisions included.
 
     verdict = check_history(calls, state_count_max=1_000_000)
     assert verdict.is_linearizable, verdict.explain()
@@ -23,16 +23,8 @@ import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from rsm_spark.testing.history import Call, Kind, is_write, shown
+from rsm_spark.testing.history import CallerCall, Kind, is_write, shown
 from rsm_spark.testing.key_model import ABSENT, KeyState, carry_out, revision_limit
-
-__all__ = [
-    "STATE_COUNT_MAX",
-    "Finding",
-    "Verdict",
-    "check_history",
-    "check_revision_order",
-]
 
 STATE_COUNT_MAX = 1_000_000
 """Configurations a key may cost: some seconds and some hundred MiB at the worst, far beyond any good history."""
@@ -40,8 +32,8 @@ STATE_COUNT_MAX = 1_000_000
 _EXPLAINED_CALLS = 6
 
 
-class Finding(enum.StrEnum):
-    """What became of a check."""
+class CheckOutcome(enum.StrEnum):
+    """Outcome of a check."""
 
     LINEARIZABLE = "linearizable"
     VIOLATED = "violated"
@@ -49,7 +41,7 @@ class Finding(enum.StrEnum):
     """The budget ran out first. For whoever asks, this is a failure."""
 
 
-class Verdict(NamedTuple):
+class CheckReport(NamedTuple):
     """The outcome of a check.
 
     Attributes:
@@ -60,15 +52,15 @@ class Verdict(NamedTuple):
 
     """
 
-    finding: Finding
+    finding: CheckOutcome
     key: Hashable = None
     state_count: int = 0
     reason: str = ""
 
     @property
     def is_linearizable(self) -> bool:
-        """Whether it certainly is; a check that ran out of budget has failed."""
-        return self.finding is Finding.LINEARIZABLE
+        """True if it certainly is; a check that ran out of budget has failed."""
+        return self.finding is CheckOutcome.LINEARIZABLE
 
     def explain(self) -> str:
         """Return the finding in words."""
@@ -77,7 +69,7 @@ class Verdict(NamedTuple):
         return f"key {self.key!r}: {self.finding} after {self.state_count} configurations: {self.reason}"
 
 
-def check_history(calls: Iterable[Call], *, state_count_max: int = STATE_COUNT_MAX) -> Verdict:
+def check_history(calls: Iterable[CallerCall], *, state_count_max: int = STATE_COUNT_MAX) -> CheckReport:
     """Judge a history, starting from an empty map.
 
     Args:
@@ -86,7 +78,7 @@ def check_history(calls: Iterable[Call], *, state_count_max: int = STATE_COUNT_M
         state_count_max: Configurations that one key may cost.
 
     """
-    by_key: dict[Hashable, list[Call]] = {}
+    by_key: dict[Hashable, list[CallerCall]] = {}
     for call in calls:
         by_key.setdefault(call.key, []).append(call)
     state_count = 0
@@ -94,12 +86,12 @@ def check_history(calls: Iterable[Call], *, state_count_max: int = STATE_COUNT_M
         search = _Search(its_calls, state_count_max)
         finding = search.run()
         state_count += search.tried.count
-        if finding is not Finding.LINEARIZABLE:
-            return Verdict(finding, key, state_count, search.explain())
-    return Verdict(Finding.LINEARIZABLE, state_count=state_count)
+        if finding is not CheckOutcome.LINEARIZABLE:
+            return CheckReport(finding, key, state_count, search.explain())
+    return CheckReport(CheckOutcome.LINEARIZABLE, state_count=state_count)
 
 
-def check_revision_order(calls: Iterable[Call]) -> Verdict:
+def check_revision_order(calls: Iterable[CallerCall]) -> CheckReport:
     """Judge the writes of all keys together: revisions are unique, and none is lower than one that was over before.
 
     With it, keys that are linearizable one by one are so together, as far as writes go.
@@ -107,20 +99,22 @@ def check_revision_order(calls: Iterable[Call]) -> Verdict:
     writes = sorted(
         (call for call in calls if is_write(call)), key=lambda call: (call.reply.revision or 0) if call.reply else 0
     )
-    latest: Call | None = None
+    latest: CallerCall | None = None
     last_revision = 0
     for call in writes:
         assert call.reply is not None
         assert call.reply.revision is not None
         if call.reply.revision == last_revision:
-            return Verdict(Finding.VIOLATED, call.key, len(writes), f"{shown(call)}: its revision was given twice")
+            return CheckReport(
+                CheckOutcome.VIOLATED, call.key, len(writes), f"{shown(call)}: its revision was given twice"
+            )
         last_revision = call.reply.revision
         if latest is not None and call.ended_s < latest.began_s:
             reason = f"{shown(call)} was over before {shown(latest)} began, and has the higher revision"
-            return Verdict(Finding.VIOLATED, call.key, len(writes), reason)
+            return CheckReport(CheckOutcome.VIOLATED, call.key, len(writes), reason)
         if latest is None or call.began_s > latest.began_s:
             latest = call
-    return Verdict(Finding.LINEARIZABLE, state_count=len(writes))
+    return CheckReport(CheckOutcome.LINEARIZABLE, state_count=len(writes))
 
 
 class _Place(NamedTuple):
@@ -183,7 +177,7 @@ class _Search:
 
     """
 
-    def __init__(self, calls: Sequence[Call], state_count_max: int) -> None:
+    def __init__(self, calls: Sequence[CallerCall], state_count_max: int) -> None:
         self._known = sorted((c for c in calls if c.reply is not None), key=lambda c: (c.began_s, c.ended_s))
         unknown = (c for c in calls if c.reply is None and c.kind is not Kind.GET)
         self._unknown = sorted(unknown, key=lambda c: c.began_s)
@@ -194,11 +188,11 @@ class _Search:
         )
         self._limits = sorted(limits, key=lambda one: (one[0], is_write(self._known[one[1]])))
         self._state_count_max = state_count_max
-        self._path: list[Call] = []
-        self._deepest: tuple[int, _Place, list[Call]] = (-1, _Place(0, 0, 0, 0, ABSENT), [])
+        self._path: list[CallerCall] = []
+        self._deepest: tuple[int, _Place, list[CallerCall]] = (-1, _Place(0, 0, 0, 0, ABSENT), [])
         self.tried = _Tried()
 
-    def run(self) -> Finding:
+    def run(self) -> CheckOutcome:
         """Search, depth first."""
         start = _Place(0, 0, 0, 0, ABSENT)
         self.tried.add(start)
@@ -206,7 +200,7 @@ class _Search:
         while stack:
             place, successors = stack[-1]
             if place.first == len(self._known):
-                return Finding.LINEARIZABLE
+                return CheckOutcome.LINEARIZABLE
             self._note(place)
             for call, successor in successors:
                 if self.tried.add(successor):
@@ -218,8 +212,8 @@ class _Search:
                 if self._path:
                     self._path.pop()
             if self.tried.count >= self._state_count_max:
-                return Finding.UNKNOWN
-        return Finding.VIOLATED
+                return CheckOutcome.UNKNOWN
+        return CheckOutcome.VIOLATED
 
     def explain(self) -> str:
         """Say how far the search came and what stood in its way."""
@@ -269,7 +263,7 @@ class _Search:
                 end_s = min(end_s, call.ended_s)
                 yield index
 
-    def _successors(self, place: _Place) -> Iterator[tuple[Call, _Place]]:
+    def _successors(self, place: _Place) -> Iterator[tuple[CallerCall, _Place]]:
         known, state = self._known, place.state
         end_s = math.inf
         for index in self._open(place):

@@ -17,8 +17,6 @@ from rsm_spark.testing.ledger_twin import TwinClient, recover
 from rsm_spark.testing.ledger_world import LedgerWorld, TwinFaults
 from rsm_spark.testing.replica_faults import EVENTS, ReplicaFaults
 
-__all__ = ["Nemesis"]
-
 _IN_TRANSIT = ("claim", "recover", "create", "chain", "close", "amend")
 _TWIN_ONLY = ("cut_bookies", "recover_foreign")
 _BOOKIES_ONLY = ("kill_bookie", "pause_bookie", "cut_bookie")
@@ -26,7 +24,7 @@ _AMBUSH_LOOKS = 1_000
 _SKEW_MS_MAX = 3_600_000
 
 
-class Nemesis:
+class ReplicaNemesis:
     """Troubles a cluster until told to stop.
 
     Args:
@@ -155,7 +153,7 @@ class Nemesis:
         return host.name if self._is_next_disk(host) and self._cluster.rot(host) else None
 
     def _is_next_disk(self, host: SimHost) -> bool:
-        """Whether a disk may be damaged: what was trimmed is promised to outlive one at a time."""
+        """Return whether a disk may be damaged: trimmed entries are promised to survive the loss of one disk only."""
         cluster, metadata = self._cluster, self._metadata.leader
         path = chain_path(LOG)
         if metadata.exists(path) is None:

@@ -13,10 +13,10 @@ from rsm_spark.snapshots.manifest import SnapshotManifest
 from rsm_spark.testing.snapshots import digest_of
 
 if TYPE_CHECKING:
+    # The cluster makes the peers of its replicas, and they find each other by it: two halves of one cluster.
     from ledger.testing.hosts import SimHost
     from rsm_spark.testing.cluster import ReplicaCluster
 
-__all__ = ["SimPeers"]
 
 T = TypeVar("T")
 

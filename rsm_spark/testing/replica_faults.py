@@ -1,4 +1,4 @@
-"""What goes wrong around replicas, and how often: drawn per seed; `rsm_spark.testing.nemesis` carries it out.
+"""Faults around replicas and their rates, drawn per seed; `rsm_spark.testing.nemesis` carries them out.
 
 Swarm testing: each weight is zero in many seeds, so that the others get room.
 """
@@ -12,8 +12,6 @@ import msgspec
 
 from ledger.testing.metadata import MetadataRates
 from rsm_spark.testing.ledger_world import TwinFaults
-
-__all__ = ["EVENTS", "ReplicaFaults"]
 
 _ZERO = 0.0
 
@@ -41,7 +39,7 @@ EVENTS = (
 
 
 class ReplicaFaults(msgspec.Struct, frozen=True, kw_only=True):
-    """How often what goes wrong in one seed.
+    """Rates of the faults in one seed.
 
     Attributes:
         interval_s: Mean time between two events.

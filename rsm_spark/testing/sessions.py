@@ -10,9 +10,7 @@ from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, 
 from rsm_spark.core.freshness import END_KNOWN_MS, STALE, TIMELY_S_MAX, Freshness, ReadKind, at_least, bounded
 from rsm_spark.testing.cluster import ReplicaCluster, UnreachableError
 from rsm_spark.testing.counter_map import command, unpack
-from rsm_spark.testing.history import Call, Kind, Reply
-
-__all__ = ["SessionClient"]
+from rsm_spark.testing.history import CallerCall, CallerReply, Kind
 
 _KEYS = ("a", "b")
 
@@ -47,7 +45,7 @@ class SessionClient:
         self.acknowledged = 0
         self.reads = dict.fromkeys(ReadKind, 0)
         self.is_calm = False
-        self.history: list[Call] = []
+        self.history: list[CallerCall] = []
         self._cluster = cluster
         self._ghosts = cluster.ghosts
         self._rng = rng
@@ -123,8 +121,8 @@ class SessionClient:
             if answers is not None and answers[0].status is AnswerStatus.OK:
                 value = self._take_read(key, answers[0], ReadKind.LINEARIZABLE)
                 self._ghosts.shown(key, value, floor, is_added=False)
-                reply = Reply(value=value or None)
-                self.history.append(Call(self._name, key, Kind.GET, began_s, self._now(), reply=reply))
+                reply = CallerReply(value=value or None)
+                self.history.append(CallerCall(self._name, key, Kind.GET, began_s, self._now(), reply=reply))
                 return
             if self._rng.random() < 0.2:
                 return
@@ -221,8 +219,8 @@ class SessionClient:
             value = unpack(answer.payload)
             if value is not None:
                 self._ghosts.shown(one.key, value, floors[one.key], is_added=True)
-                self.history.append(self._call(one, self._now(), Reply(value=value)))
+                self.history.append(self._call(one, self._now(), CallerReply(value=value)))
         return again
 
-    def _call(self, one: _Pending, ended_s: float, reply: Reply | None) -> Call:
-        return Call(self._name, one.key, Kind.INCREMENT, one.began_s, ended_s, argument=1, reply=reply)
+    def _call(self, one: _Pending, ended_s: float, reply: CallerReply | None) -> CallerCall:
+        return CallerCall(self._name, one.key, Kind.INCREMENT, one.began_s, ended_s, argument=1, reply=reply)

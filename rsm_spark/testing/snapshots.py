@@ -12,10 +12,8 @@ from rsm_spark.core.records import pack
 from rsm_spark.errors import CorruptSnapshotError
 from rsm_spark.snapshots.manifest import SnapshotDamage, SnapshotManifest
 
-__all__ = ["MemorySnapshots", "digest_of"]
-
 _LENT_S = 60.0
-"""As files that were copied lately stay on a disk, so that what is verified there is there still."""
+"""Time that a snapshot stays on a disk after it was copied, so that a verified one is there still."""
 
 
 class MemorySnapshots:

@@ -25,7 +25,7 @@ from pathlib import Path
 import uvloop
 
 from broker.client.client import AsyncBrokerClient
-from broker.client.new_task import NewTask
+from broker.client.task import NewTask
 from ledger.dev.cluster import DevCluster
 from tests.bench.broker_site import BATCH, LOG, PAYLOAD, BrokerSite
 from tests.bench.broker_snapshot import measure_snapshot
@@ -59,16 +59,17 @@ class Bench:
     async def run(self) -> None:
         """Measure all parts."""
         site = self._site
-        await site.start(20)
-        if (
-            "failover" in PARTS
-        ):  # Before there is much to replay: a follower that has just come is not what is measured.
-            await self._failovers()
-        for number in range(ROUND_COUNT):
-            say(f"broker: round {number + 1} of {ROUND_COUNT}")
-            await self._round()
-        await self._once()
-        await site.stop()
+        try:
+            await site.start(20)
+            # Before there is much to replay: a follower that has just come is not what is measured.
+            if "failover" in PARTS:
+                await self._failovers()
+            for number in range(ROUND_COUNT):
+                say(f"broker: round {number + 1} of {ROUND_COUNT}")
+                await self._round()
+            await self._once()
+        finally:
+            await site.stop()
 
     def print(self) -> None:
         """Print every figure."""

@@ -19,20 +19,23 @@ import time
 from array import array
 from pathlib import Path
 
-from ledger.store.cold_reads import Lookup
-from ledger.store.disk import RealDisk, ThreadExecutor
-from ledger.store.entry_store import EntryStore, Executors, StoreHooks, StoreSettings
-from ledger.store.index_lmdb import LmdbIndex
-from ledger.store.journal import JournalItem, JournalSettings
-from ledger.store.tail import LENGTH_BITS
+from ledger.storage.disk import RealDisk, ThreadedDiskExecutor
+from ledger.storage.entry_store import EntryStore
+from ledger.storage.index_lmdb import LmdbIndex
+from ledger.storage.journal import JournalItem, JournalSettings
+from ledger.storage.read_queue import Lookup
+from ledger.storage.settings import Executors, StorageSettings, StoreHooks
+from ledger.storage.tail import LENGTH_BITS
 
 BATCH = 200
 
 
 async def opened(folder: str) -> EntryStore:
     hooks = StoreHooks(lambda: None, lambda: None, print, lambda _: None)
-    executors = Executors(ThreadExecutor("j"), ThreadExecutor("c"), ThreadExecutor("r", worker_count=2))
-    settings = StoreSettings(JournalSettings(f"{folder}/journal"), f"{folder}/ledgers", free_bytes_min=1 << 30)
+    executors = Executors(
+        ThreadedDiskExecutor("j"), ThreadedDiskExecutor("c"), ThreadedDiskExecutor("r", worker_count=2)
+    )
+    settings = StorageSettings(JournalSettings(f"{folder}/journal"), f"{folder}/ledgers", free_bytes_min=1 << 30)
     return await EntryStore.open(
         RealDisk(),
         executors,
@@ -90,7 +93,7 @@ async def main() -> None:
             for ledger_id in chosen:
                 for first in range(0, each, BATCH):
                     ids = range(first, min(each, first + BATCH))
-                    for entry in await store.read([Lookup(ledger_id, n) for n in ids]):
+                    for entry in await store.read_queue.read([Lookup(ledger_id, n) for n in ids]):
                         assert isinstance(entry, bytes)
 
         async def by_run() -> None:
@@ -105,7 +108,7 @@ async def main() -> None:
             rng = random.Random(1)
             for _ in range(2000 // 50):
                 asked = [Lookup(rng.randrange(ledgers), rng.randrange(each)) for _ in range(50)]
-                assert all(isinstance(entry, bytes) for entry in await store.read(asked))
+                assert all(isinstance(entry, bytes) for entry in await store.read_queue.read(asked))
 
         figures = await measured("look_up", count, by_look_up())
         figures |= await measured("run", count, by_run())

@@ -20,8 +20,8 @@ import tracemalloc
 from collections import deque
 from collections.abc import Callable
 
-from broker.core.policies import TenantPolicy, WorkerOffer
-from broker.core.scheduling import Demand, Scheduler
+from broker.machine.policies import TenantPolicy, WorkerOffer
+from broker.machine.scheduling import Demand, Scheduler
 from tests.bench.figure import print_figure, say
 
 ROUNDS = int(os.environ.get("RSM_BENCH_ROUNDS", "3"))

@@ -1,6 +1,6 @@
-"""The index on one library and another: rows in, look-ups out, memory, at many ledgers.
+"""The bookie's index: rows in, look-ups out, memory, at many ledgers.
 
-    python -P tests/bench/bench_index.py lmdb|sqlite [ledgers]
+    python -P tests/bench/bench_index.py [ledgers]
 
 Segments of 10,000 ledgers with one block each are committed, then as many with ledgers drawn at random; then random
 look-ups of a ledger's row and of a block. Prints one JSON line; run each in a process of its own.
@@ -16,9 +16,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from ledger.store.index import BlockRow, LedgerRow
-from ledger.store.index_lmdb import LmdbIndex
-from ledger.store.index_sqlite import SqliteIndex
+from ledger.storage.index import BlockRow, LedgerRow
+from ledger.storage.index_lmdb import LmdbIndex
 
 SEGMENT_LEDGERS = 10_000
 LOOK_UPS = 50_000
@@ -30,19 +29,19 @@ def memory_mib() -> dict[str, float]:
     return {name: round(int(fields[name].split()[0]) / 1024, 1) for name in ("VmRSS", "RssAnon", "RssFile")}
 
 
-def commit(index: LmdbIndex | SqliteIndex, segment_id: int, ledger_ids: list[int], first: int) -> None:
+def commit(index: LmdbIndex, segment_id: int, ledger_ids: list[int], first: int) -> None:
     blocks = [BlockRow(i, first, first + 9, segment_id, n * 10_000, 10_000) for n, i in enumerate(ledger_ids)]
     rows = [LedgerRow(i, b"k" * 20, last_entry_id=first + 9, last_add_confirmed=first + 8) for i in ledger_ids]
     index.commit_segment(segment_id, blocks, rows)
 
 
 def main() -> None:
-    kind, count = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 1_000_000
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
     rng = random.Random(1)
     empty = memory_mib()
-    figures: dict[str, object] = {"bench": "index", "kind": kind, "ledgers": count}
+    figures: dict[str, object] = {"bench": "index", "ledgers": count}
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as folder:
-        index = LmdbIndex(f"{folder}/index") if kind == "lmdb" else SqliteIndex(f"{folder}/index")
+        index = LmdbIndex(f"{folder}/index")
         segments = count // SEGMENT_LEDGERS
         for name, draw in (
             ("new", lambda n: list(range(n * SEGMENT_LEDGERS, (n + 1) * SEGMENT_LEDGERS))),

@@ -29,14 +29,14 @@ from crc32c import crc32c
 
 from tests.bench.figure import ROUND_COUNT, print_figure, say
 
-_ALONE: Final = Path(__file__).with_name("bookie_alone.py")
+ALONE: Final = Path(__file__).with_name("bookie_alone.py")
 _IN_FLIGHT: Final = 2000
 _SLICE: Final = 500
 _PAYLOAD_BYTES: Final = 1024
 _SMALL_BYTES: Final = 40
 _RUN_COUNT: Final = 60_000
 _FILL_S_MAX: Final = 110.0
-_KEY: Final = b"k" * 20
+KEY: Final = b"k" * 20
 _ADD: Final = 2 << 24 | 1 << 16
 _STORED: Final = struct.pack(">III", 24, _ADD, 0)
 _ANSWER_BYTES: Final = 28
@@ -45,7 +45,7 @@ _FIRST_ALONE: Final = 1 << 40  # ids of ledgers written alone
 
 def frames(ids: Iterable[tuple[int, int]], payload: bytes) -> Iterator[bytes]:
     """Yield the frames of adds of this payload to (ledger, entry)."""
-    prefix = struct.pack(">II", 4 + len(_KEY) + 36 + len(payload), _ADD) + _KEY
+    prefix = struct.pack(">II", 4 + len(KEY) + 36 + len(payload), _ADD) + KEY
     pack = struct.Struct(">qqqq").pack
     for ledger_id, entry_id in ids:
         header = pack(ledger_id, entry_id, entry_id - 1, len(payload))
@@ -126,13 +126,13 @@ def main() -> None:
     """Start a bookie, measure it, end it."""
     ledger_count = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
     with tempfile.TemporaryDirectory(prefix="many-ledgers-") as folder:
-        command = [sys.executable, "-P", str(_ALONE), folder]
+        command = [sys.executable, "-P", str(ALONE), folder]
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
         with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as bookie:
             assert bookie.stdout is not None
-            notice = json.loads(bookie.stdout.readline())
-            host, _, port = notice["address"].rpartition(":")
             try:
+                notice = json.loads(bookie.stdout.readline())
+                host, _, port = notice["address"].rpartition(":")
                 asyncio.run(measure(host, int(port), bookie.pid, ledger_count))
             finally:
                 bookie.terminate()

@@ -23,9 +23,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from connectors.session import spark_session
-from connectors.spark.loop import LoopThread
 from ledger.client.client import LedgerClient
 from ledger.dev.cluster import DevCluster
+from ledger.loop_thread import LoopThread
 from tests.bench.figure import print_figure, say
 from tests.bench.spark_followers import measure_lag, measure_merge
 from tests.bench.spark_proofs import measure_proofs

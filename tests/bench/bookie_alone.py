@@ -1,6 +1,8 @@
 """One bookie's server in a process of its own, without metadata: storage and protocol alone, to be measured.
 
-    python -P tests/bench/bookie_alone.py DIRECTORY [lmdb|sqlite]
+    python -P tests/bench/bookie_alone.py DIRECTORY [KEY]
+
+With KEY (hex), each new ledger is asked for as if metadata held it with that key, and were in this very process.
 
 Prints one JSON line with its address and process id, and how long the start took, when it serves; ends with SIGTERM.
 """
@@ -9,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import importlib
 import json
 import os
 import secrets
@@ -19,29 +20,40 @@ import sys
 import time
 
 from ledger.bookie.server import BookieServer
-from ledger.store.disk import RealDisk, ThreadExecutor
-from ledger.store.entry_store import Executors, StoreSettings
-from ledger.store.index import Index
-from ledger.store.journal import JournalSettings
+from ledger.storage.disk import RealDisk, ThreadedDiskExecutor
+from ledger.storage.index import Index
+from ledger.storage.index_lmdb import LmdbIndex
+from ledger.storage.journal import JournalSettings
+from ledger.storage.settings import Executors, StorageSettings
 
 
 async def main() -> None:
-    folder, kind = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "lmdb"
-    made = getattr(importlib.import_module(f"ledger.store.index_{kind}"), f"{kind.capitalize()}Index")
+    folder = sys.argv[1]
 
     def open_index(*, reset: bool) -> Index:
         if reset:
             shutil.rmtree(f"{folder}/index", ignore_errors=True)
-        index: Index = made(f"{folder}/index")
-        return index
+        return LmdbIndex(f"{folder}/index")
+
+    find_key = None
+    if len(sys.argv) > 2:
+        key = bytes.fromhex(sys.argv[2])
+
+        async def find_key(_ledger_id: int) -> bytes | None:
+            return key
 
     started = time.perf_counter()
     server = await BookieServer.open(
         RealDisk(),
-        Executors(ThreadExecutor("journal"), ThreadExecutor("converter"), ThreadExecutor("reader", worker_count=2)),
-        StoreSettings(JournalSettings(f"{folder}/journal"), f"{folder}/ledgers", free_bytes_min=1 << 30),
+        Executors(
+            ThreadedDiskExecutor("journal"),
+            ThreadedDiskExecutor("converter"),
+            ThreadedDiskExecutor("reader", worker_count=2),
+        ),
+        StorageSettings(JournalSettings(f"{folder}/journal"), f"{folder}/ledgers", free_bytes_min=1 << 30),
         open_index,
         nonce=lambda: secrets.randbits(32),
+        find_key=find_key,
     )
     port = await server.listen("127.0.0.1", 0)
     gc.collect()

@@ -6,9 +6,9 @@ import shutil
 import time
 from pathlib import Path
 
-from broker.core.commands import SubmitTasks, TaskSpec
-from broker.core.machine import BrokerMachine
-from broker.core.messages import encode
+from broker.machine.commands import SubmitTasks, TaskSpec
+from broker.machine.machine import BrokerMachine
+from broker.machine.messages import encode
 from rsm_spark.core.state import ReplicatedState
 from rsm_spark.snapshots.local import LocalSnapshots
 from rsm_spark.snapshots.manifest import SnapshotManifest

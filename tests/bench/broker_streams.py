@@ -15,11 +15,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from broker.core.policies import WorkerOffer
-from broker.core.worker_messages import FromWorker, WorkerHello
-from broker.grpc.worker_stream import WorkerStream
+from broker.machine.policies import WorkerOffer
+from broker.machine.worker_messages import FromWorker, WorkerHello
+from broker.worker.stream import WorkerStream
 from ledger.dev import DevCluster
-from rsm_spark.grpc.security import Security
+from rsm_spark.transport.security import Security
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 

@@ -14,8 +14,8 @@ import sys
 import time
 from pathlib import Path
 
-from ledger.bookie.sockets import allow_files
 from ledger.core.metadata import DigestType
+from ledger.open_files import allow_files
 from ledger.wire.digests import Digest, master_key
 from ledger.wire.entry import seal
 from ledger.wire.packets import AddRequest

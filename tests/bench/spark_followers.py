@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 
 from connectors.delta.fold import RecordRange
 from connectors.delta.follower import FollowerTable
-from connectors.delta.materialize import Materializer, MaterializeSettings, Progress
+from connectors.delta.materialize import Materializer
+from connectors.delta.settings import MaterializeSettings, Progress
 from rsm_spark.core.machine import Field, FieldType, TableDescription
 from rsm_spark.core.records import Record, pack
 from tests.bench.figure import percentile

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from connectors.state.snapshot import snapshot_log
 from connectors.state.verify import VerifySettings, verify_log
 from ledger.dev.cluster import DevCluster
+from rsm_demo.child import Child
 from tests.bench.figure import say
 from tests.bench.store_boot import _boot, _load
 from tests.bench.store_load import start_replica
@@ -41,7 +42,11 @@ async def measure_proofs(
     """
     source = {"metadataUri": cluster.metadata_uri}
     lake = str(folder / "lake")
-    leader = await start_replica("loader", cluster, folder, *_NO_SNAPSHOTS, log=LOG)
+
+    async def start(name: str, *options: str) -> Child:
+        return await start_replica(name, cluster, folder, *options, log=LOG)
+
+    leader = await start("loader", *_NO_SNAPSHOTS)
     figures: dict[str, list[float]] = {"verify_per_s": []}
     try:
         revision, _ = await _load(cluster.metadata_uri, key_count)
@@ -56,7 +61,7 @@ async def measure_proofs(
         await leader.stop()
         shutil.rmtree(folder / "loader")
         say("  boot from the lake, no replica's disk left")
-        fresh, seconds = await _boot(cluster, folder, "fresh", revision, "--lake", lake)
+        seconds, fresh = await _boot(start, "fresh", revision, "--lake", lake)
         figures["resurrect_s"] = [seconds]
         await fresh.stop()
     finally:

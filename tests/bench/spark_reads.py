@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
-from connectors.spark.loop import LoopThread
 from ledger.client.client import LedgerClient
 from ledger.dev.cluster import DevCluster
+from ledger.loop_thread import LoopThread
 from tests.spark.conftest import WrittenLog
 
 RAW_ENTRIES = 1_000_000

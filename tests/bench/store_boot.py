@@ -6,17 +6,18 @@ import asyncio
 import json
 import shutil
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from ledger.dev.cluster import DevCluster
 from rsm_demo.child import Child
 from rsm_spark.errors import ConnectionLostError
-from rsm_spark.grpc.channel import ReplicaChannel
+from rsm_spark.map.client.client import MapClient
+from rsm_spark.server.replica_server import SNAPSHOTS_FOLDER
 from rsm_spark.snapshots.lake import LakeSnapshots, lake_place
 from rsm_spark.snapshots.local import LocalSnapshots
-from rsm_spark.store.client import MapClient
-from rsm_spark.store.service import SNAPSHOTS_FOLDER
+from rsm_spark.transport.channel import ReplicaChannel
 from tests.bench.figure import say
 from tests.bench.store_load import VALUE, start_replica
 
@@ -29,13 +30,19 @@ _NAMES = ("loader", "reader", "fresh")
 
 async def measure_boots(cluster: DevCluster, folder: Path, key_count: int) -> dict[str, float]:
     """Return replay_per_s (records/s) and seconds of boots to a map of so many keys, by name."""
-    leader = await start_replica("loader", cluster, folder, *_NO_SNAPSHOTS, log=LOG)
     figures: dict[str, float] = {}
+    running: list[Child] = []  # Ended whatever fails; to end one twice does no harm.
+
+    async def start(name: str, *options: str) -> Child:
+        running.append(await start_replica(name, cluster, folder, *options, log=LOG))
+        return running[-1]
+
     try:
+        leader = await start("loader", *_NO_SNAPSHOTS)
         revision, figures["bulk_puts"] = await _load(cluster.metadata_uri, key_count)
         say("  replay of the whole log")
         began = time.perf_counter()
-        reader = await start_replica("reader", cluster, folder, "--follow-only", *_NO_SNAPSHOTS, log=LOG)
+        reader = await start("reader", "--follow-only", *_NO_SNAPSHOTS)
         served_at = time.perf_counter()
         await _reach(reader, "revision", revision)
         figures["replay_per_s"] = revision / (time.perf_counter() - served_at)
@@ -43,13 +50,13 @@ async def measure_boots(cluster: DevCluster, folder: Path, key_count: int) -> di
         await reader.stop()
         options = ("--follow-only", "--snapshot-s", "1")
         say("  boot from the own snapshot")
-        reader = await start_replica("reader", cluster, folder, *options, log=LOG)
+        reader = await start("reader", *options)
         await _reach(reader, "snapshot_revision", revision - key_count // 100)
         reader.kill()
         await reader.wait()
-        reader, figures["boot_s"] = await _boot(cluster, folder, "reader", revision)
+        figures["boot_s"], reader = await _boot(start, "reader", revision)
         say("  boot from a peer's snapshot")
-        fresh, figures["peer_boot_s"] = await _boot(cluster, folder, "fresh", revision)
+        figures["peer_boot_s"], fresh = await _boot(start, "fresh", revision)
         await fresh.stop()
         await reader.stop()
         say("  verification, and a copy in the lake")
@@ -58,10 +65,11 @@ async def measure_boots(cluster: DevCluster, folder: Path, key_count: int) -> di
         for name in _NAMES:
             shutil.rmtree(folder / name)
         say("  boot from the lake, no replica's disk left")
-        fresh, figures["resurrect_s"] = await _boot(cluster, folder, "fresh", revision, "--lake", str(folder / "lake"))
+        figures["resurrect_s"], fresh = await _boot(start, "fresh", revision, "--lake", str(folder / "lake"))
         await fresh.stop()
     finally:
-        await leader.stop()
+        for child in running:
+            await child.stop()
         for name in (*_NAMES, "lake"):
             shutil.rmtree(folder / name, ignore_errors=True)
     return figures
@@ -80,12 +88,12 @@ def _verify_and_copy(folder: Path) -> float:
     return per_s
 
 
-async def _boot(cluster: DevCluster, folder: Path, name: str, revision: int, *options: str) -> tuple[Child, float]:
-    """Start a replica; return it, and the seconds from its start until it has applied this revision."""
+async def _boot(start: Callable[..., Awaitable[Child]], name: str, revision: int, *options: str) -> tuple[float, Child]:
+    """Start a replica; return the seconds from its start until it has applied this revision, and it."""
     began = time.perf_counter()
-    child = await start_replica(name, cluster, folder, "--follow-only", *_NO_SNAPSHOTS, *options, log=LOG)
+    child = await start(name, "--follow-only", *_NO_SNAPSHOTS, *options)
     await _reach(child, "revision", revision)
-    return child, time.perf_counter() - began
+    return time.perf_counter() - began, child
 
 
 async def _load(metadata_uri: str, key_count: int) -> tuple[int, float]:

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from ledger.dev.cluster import DevCluster
 from rsm_demo.child import Child
-from rsm_spark.grpc.channel import ReplicaChannel
-from rsm_spark.store.client import MapClient
-from rsm_spark.store.core.operation import Message, Operation
-from rsm_spark.store.kv import messages as m
+from rsm_spark.core.operation import Message, Operation
+from rsm_spark.map import messages as m
+from rsm_spark.map.client.client import MapClient
+from rsm_spark.transport.channel import ReplicaChannel
 from tests.bench.figure import percentile
 
 LOG = "bench"
@@ -37,10 +37,14 @@ class Load(NamedTuple):
 
 async def start_replica(name: str, cluster: DevCluster, folder: Path, *options: str, log: str = LOG) -> Child:
     """Start a replica process; return when it serves."""
-    command = [sys.executable, "-m", "rsm_spark.store", "run", "--json", "--log", log, "--port", "0"]
+    command = [sys.executable, "-m", "rsm_spark.map", "run", "--json", "--log", log, "--port", "0"]
     command += ["--metadata-uri", cluster.metadata_uri, "--replica-id", name, "--bookies", "3/3/2"]
     child = await Child.start(name, [*command, "--data-dir", str(folder / name), *options], log_dir=folder)
-    await child.until(lambda said: said.get("ready"), timeout_s=300, what="serving")
+    try:
+        await child.until(lambda said: said.get("ready"), timeout_s=300, what="serving")
+    except BaseException:  # Nobody else knows of it yet.
+        await child.stop()
+        raise
     return child
 
 
@@ -63,10 +67,15 @@ async def get(client: MapClient, key: bytes) -> None:
 
 
 async def measure(
-    metadata_uri: str, callers: int, operation: Callable[[MapClient, bytes], Awaitable[None]], *, seconds: float
+    metadata_uri: str,
+    callers: int,
+    operation: Callable[[MapClient, bytes], Awaitable[None]],
+    *,
+    seconds: float,
+    log: str = LOG,
 ) -> Load:
     """Let callers call, each with one call outstanding, over at most `CLIENT_COUNT_MAX` clients."""
-    clients = [await MapClient.connect(LOG, metadata_uri) for _ in range(min(callers, CLIENT_COUNT_MAX))]
+    clients = [await MapClient.connect(log, metadata_uri) for _ in range(min(callers, CLIENT_COUNT_MAX))]
     for client in clients:
         await operation(client, KEYS[0])  # connect, open the session
 

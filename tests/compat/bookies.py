@@ -19,8 +19,8 @@ from ledger.dev.ports import HOST, choose_port
 from ledger.dev.process import ProcessId, end_all, is_alive, send_signal, spawn
 from ledger.errors import NoNodeError
 from ledger.wire.paths import available_path
-from ledger.zk.ledgers import LedgerStore
-from ledger.zk.session import connect
+from ledger.zookeeper.ledgers import LedgerStore
+from ledger.zookeeper.session import connect
 from tests.compat.java_client import java_command, run_shell
 
 __all__ = ["Bookies", "Kind"]

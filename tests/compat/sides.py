@@ -235,7 +235,7 @@ class _JavaWriting:
         await self._side.ask("race", ledger=self.ledger_id, in_flight=in_flight, size=size)
 
     async def acked(self) -> int:
-        return int((await self._side.ask("race_progress", ledger=self.ledger_id))["acked"])
+        return int((await self._side.ask("race_progress", ledger=self.ledger_id))["acked"])  # type: ignore[call-overload]
 
     async def race_end(self, *, stop: bool) -> Fate:
         return _fate(await self._side.ask("race_end", ledger=self.ledger_id, stop=stop, timeout_s=_STOP_S_MAX))

@@ -95,7 +95,7 @@ def test_every_bookie_tells_which_entries_it_has_and_how_much_room(java: _Java, 
     for bookie_id in bookies.ids:
         assert java("entries", ledger=ledger, bookie=bookie_id)["count"] == 1234
     answer = java("bookies")
-    assert sorted(answer["writable"]) == sorted(bookies.ids)  # type: ignore[type-var, arg-type]
+    assert sorted(answer["writable"]) == sorted(bookies.ids)  # type: ignore[type-var, arg-type, call-overload]
     assert all(free > 0 for free in answer["free"].values())  # type: ignore[attr-defined]
 
 

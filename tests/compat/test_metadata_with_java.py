@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from ledger.wire import paths
-from ledger.zk.ledgers import LedgerStore
-from ledger.zk.registration import read_cookie
-from ledger.zk.session import connect
+from ledger.zookeeper.ledgers import LedgerStore
+from ledger.zookeeper.registration import read_cookie
+from ledger.zookeeper.session import connect
 from tests.compat.bookies import Bookies
 from tests.compat.java_client import JavaClient, run_shell
 

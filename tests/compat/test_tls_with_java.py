@@ -16,7 +16,7 @@ from ledger.errors import LedgerError
 from ledger.tls import TlsSettings
 from tests.compat.bookies import Bookies
 from tests.compat.java_client import UNAUTHORIZED, JavaClient, payload_of
-from tests.unit.bookie.test_tls import Authority
+from tests.unit.ledger.bookie.test_tls import Authority
 
 pytestmark = [
     pytest.mark.compat,

@@ -44,7 +44,7 @@ def run(request: pytest.FixtureRequest) -> Run:
             simulation.run(scenario(connect, test, "/root"))
 
     def run_on_zookeeper(test: Callable[[Connect, str], Coroutine[Any, Any, None]]) -> None:
-        from ledger.zk.session import connect
+        from ledger.zookeeper.session import connect
 
         address = request.getfixturevalue("zookeeper")
         root = f"/conformance-{next(_roots)}"

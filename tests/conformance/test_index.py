@@ -7,25 +7,17 @@ import random
 
 import pytest
 
-from ledger.store.index import BlockRow, CorruptIndexError, LedgerRow, SegmentRow
-from ledger.store.index_lmdb import LmdbIndex
-from ledger.store.index_memory import MemoryIndex
-from ledger.store.index_sqlite import SqliteIndex
-
-ON_DISK = {"lmdb": LmdbIndex, "sqlite": SqliteIndex}
-FILES = {"lmdb": "data.mdb", "sqlite": "index.sqlite"}
+from ledger.storage.index import BlockRow, CorruptIndexError, LedgerRow, SegmentRow
+from ledger.storage.index_lmdb import LmdbIndex
+from ledger.storage.index_memory import MemoryIndex
+from ledger.storage.index_rows import IndexTable, _block_item
 
 
-@pytest.fixture(params=["lmdb", "sqlite", "memory"])
+@pytest.fixture(params=["lmdb", "memory"])
 def index(request, tmp_path):
-    made = MemoryIndex() if request.param == "memory" else ON_DISK[request.param](str(tmp_path / "index"))
+    made = MemoryIndex() if request.param == "memory" else LmdbIndex(str(tmp_path / "index"))
     yield made
     made.close()
-
-
-@pytest.fixture(params=sorted(ON_DISK))
-def kind(request) -> str:
-    return request.param
 
 
 def block(ledger_id: int, first: int, last: int, segment_id: int = 1, offset: int = 0) -> BlockRow:
@@ -144,13 +136,6 @@ def test_a_dropped_block_costs_nothing_else(index) -> None:
     assert index.segments() == [SegmentRow(1, 200, 100)]
 
 
-def test_the_next_blocks_of_a_ledger_come_in_order(index) -> None:
-    rows = [block(1, n * 10, n * 10 + 9, offset=n) for n in range(5)]
-    index.commit_segment(1, [*rows, block(2, 20, 29)], [LedgerRow(1), LedgerRow(2)])
-    assert index.blocks_from(1, 11, 2) == rows[2:4]
-    assert index.blocks_from(1, 40, 9) == rows[4:]
-
-
 def test_ledger_ids_come_in_pages(index) -> None:
     index.commit_segment(1, [], [LedgerRow(i) for i in (7, 1, 1 << 40, 3)])
     assert index.ledger_ids(0, 2) == [1, 3]
@@ -177,33 +162,33 @@ def test_look_ups_agree_with_a_plain_search(index) -> None:
         assert sorted(found, key=lambda r: r.segment_id) == sorted(expected, key=lambda r: r.segment_id)
 
 
-def test_rows_outlive_the_process(kind, tmp_path) -> None:
-    index = ON_DISK[kind](str(tmp_path / "index"))
+def test_rows_outlive_the_process(tmp_path) -> None:
+    index = LmdbIndex(str(tmp_path / "index"))
     index.commit_segment(1, [block(1, 0, 9)], [LedgerRow(1, b"key")])
     index.close()
-    index = ON_DISK[kind](str(tmp_path / "index"))
+    index = LmdbIndex(str(tmp_path / "index"))
     assert index.blocks(1) == [block(1, 0, 9)]
     assert index.ledger(1) == LedgerRow(1, b"key")
     index.close()
 
 
-def test_a_rotten_row_is_noticed(kind, tmp_path) -> None:
-    index = ON_DISK[kind](str(tmp_path / "index"))
+def test_a_rotten_row_is_noticed(tmp_path) -> None:
+    index = LmdbIndex(str(tmp_path / "index"))
     index.commit_segment(1, [], [LedgerRow(1, b"a-key-that-can-be-found")])
     index.close()
-    path = tmp_path / "index" / FILES[kind]
+    path = tmp_path / "index" / "data.mdb"
     path.write_bytes(path.read_bytes().replace(b"can-be-found", b"can-be-f0und"))
-    index = ON_DISK[kind](str(tmp_path / "index"))
+    index = LmdbIndex(str(tmp_path / "index"))
     with pytest.raises(CorruptIndexError, match="checksum"):
         index.ledger(1)
     index.close()
 
 
-def test_a_file_that_is_no_index_is_noticed(kind, tmp_path) -> None:
+def test_a_file_that_is_no_index_is_noticed(tmp_path) -> None:
     (tmp_path / "index").mkdir()
-    (tmp_path / "index" / FILES[kind]).write_bytes(b"x" * 8192)
+    (tmp_path / "index" / "data.mdb").write_bytes(b"x" * 8192)
     with pytest.raises(CorruptIndexError):
-        ON_DISK[kind](str(tmp_path / "index"))
+        LmdbIndex(str(tmp_path / "index"))
 
 
 def test_an_index_without_room_says_so_and_goes_on_when_there_is_some(tmp_path) -> None:
@@ -227,10 +212,83 @@ def test_a_large_segment_is_committed_whole(index) -> None:
 
 
 def test_lmdb_pages_leave_the_process_and_come_back(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("ledger.store.index_lmdb._MAP_RESIDENT_BYTES", 0)
-    monkeypatch.setattr("ledger.store.index_lmdb._LOOKS_MAX", 3)
+    monkeypatch.setattr("ledger.storage.index_lmdb._MAP_RESIDENT_BYTES", 0)
+    monkeypatch.setattr("ledger.storage.index_lmdb._LOOKS_MAX", 3)
     index = LmdbIndex(str(tmp_path / "index"))
     index.commit_segment(1, [block(n, 0, 9) for n in range(1000)], [LedgerRow(n) for n in range(1000)])
     for n in range(1000):
         assert index.blocks(n) == [block(n, 0, 9)]
+    index.close()
+
+
+def changed(index, rng: random.Random) -> None:
+    """Do whatever a bookie does to an index, in a drawn order."""
+    living: dict[int, list[BlockRow]] = {}
+    for segment_id in range(1, 40):
+        ids = rng.sample(range(60), 8)
+        rows = [block(i, 10 * segment_id + n, 10 * segment_id + n, segment_id, n) for i in sorted(ids) for n in (0, 1)]
+        index.commit_segment(segment_id, rows, [LedgerRow(i, b"k", rng.random() < 0.1) for i in sorted(ids)])
+        deleted = {i for i, _ in index.deleted_ledgers(0, 100)}
+        living[segment_id] = [row for row in rows if row.ledger_id not in deleted]
+        drawn = rng.random()
+        if drawn < 0.15:
+            index.commit_segment(segment_id, rows, [LedgerRow(i, b"k") for i in sorted(ids)])
+        elif drawn < 0.3:
+            index.drop_ledgers(rng.sample(range(60), 3), segment_id)
+        elif drawn < 0.4 and living[segment_id]:
+            index.drop_block(rng.choice(living[segment_id]))
+        elif drawn < 0.5:
+            index.forget_ledgers(list(range(0, 60, 2)))
+        elif drawn < 0.7 and segment_id > 2:
+            old = [segment_id - 1, segment_id]
+            removed = [row for i in range(60) for row in index.blocks(i) if row.segment_id in old]
+            added = [
+                BlockRow(row.ledger_id, row.first_entry_id, row.last_entry_id, 100 + segment_id, n, 100)
+                for n, row in enumerate(removed)
+            ]
+            index.replace_segments(old, removed, 100 + segment_id, added)
+            index.drop_segment(segment_id - 1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_counted_adds_up_whatever_is_changed(index, seed: int) -> None:
+    changed(index, random.Random(seed))
+    index.check()
+
+
+@pytest.mark.parametrize("table", [IndexTable.BLOCKS, IndexTable.LEDGERS])
+@pytest.mark.parametrize("what", ["lost", "old", "foreign"])
+def test_rows_that_vanish_or_come_back_are_noticed(index, table: IndexTable, what: str) -> None:
+    index.commit_segment(1, [block(n, 0, 9) for n in range(20)], [LedgerRow(n, b"key") for n in range(20)])
+    key = (7).to_bytes(8, "big")
+    with index._maps.read() as txn:
+        key, value = next(txn.ascend(table, key))
+    index.commit_segment(2, [block(7, 10, 19, 2)], [LedgerRow(7, b"key", is_fenced=True)])
+    index.drop_ledgers([8], 5)
+    index.check()
+    with index._maps.write() as txn:
+        if what == "lost":
+            txn.delete(table, key)
+        elif what == "old" and table is IndexTable.LEDGERS:
+            txn.put(table, key, value)
+        else:  # Of a ledger that was deleted, or never was.
+            for foreign in (block(8, 0, 9), block(99, 0, 9)):
+                txn.put_all(IndexTable.BLOCKS, [_block_item(foreign)])
+    with pytest.raises(CorruptIndexError, match=r"missing|no row"):
+        index.check()
+
+
+def test_an_index_from_before_there_were_totals_is_counted_once(tmp_path) -> None:
+    index = LmdbIndex(str(tmp_path / "index"))
+    changed(index, random.Random(1))
+    with index._maps.write() as txn:
+        txn.delete(IndexTable.TOTALS, b"ledgers")
+    index.check()
+    index.close()
+    index = LmdbIndex(str(tmp_path / "index"))
+    index.check()
+    index.drop_ledgers([1, 2, 3], 77)
+    index.check()
+    with index._maps.read() as txn:
+        assert txn.get(IndexTable.TOTALS, b"ledgers") is not None
     index.close()

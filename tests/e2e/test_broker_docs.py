@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -21,15 +22,14 @@ from ledger.dev import DevCluster
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "broker.md").read_text()
 HANDLERS, CLIENT = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-COMMANDS = re.search(r"```sh\n(.*?)```", TEXT, re.DOTALL)
+COMMANDS, POLICY, DEPLOYED = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
 DOCUMENTED_HTTP = "http://127.0.0.1:7364"
 RSM = Path(sys.executable).with_name("rsm")  # The command, which unlike `python -m` does not look where it stands.
 _READY_S = 60.0
 
 
-def _commands() -> list[list[str]]:
-    assert COMMANDS is not None
-    return [shlex.split(line.partition("#")[0]) for line in COMMANDS[1].splitlines()]
+def _commands(lines: str = COMMANDS) -> list[list[str]]:
+    return [shlex.split(line.partition("#")[0]) for line in lines.splitlines()]
 
 
 class Started:
@@ -57,7 +57,7 @@ class Started:
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
         try:
-            assert self.process.wait(30) == 0, self._errors.read_text()
+            assert self.process.wait(60) == 0, self._errors.read_text()
         finally:
             self.process.kill()
             self.process.wait()
@@ -94,6 +94,45 @@ def test_the_commands_submit_a_task_and_list_it(site: tuple[dict[str, str], str]
     assert "greet" in done.stdout
 
 
+def test_a_policy_is_set_by_the_command_of_the_page(site: tuple[dict[str, str], str]) -> None:
+    environment, _ = site
+    raised = [sys.executable, "-m", "rsm_spark", "log", "raise-format", "broker"]  # A log without a key begins below.
+    (policy,) = _commands(POLICY)
+    shown = [sys.executable, "-m", "rsm_spark", "tenant", "show", "acme", "--json"]
+    said = [
+        subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stdout
+        for command in (raised, [str(RSM), *policy[1:]], shown)
+    ]
+    assert '"mail*"' in said[-1]
+    assert '"spark_sql"' in said[-1]
+
+
+def test_code_is_deployed_and_called_by_the_commands_of_the_page(
+    site: tuple[dict[str, str], str], tmp_path: Path
+) -> None:
+    environment, _ = site
+    (tmp_path / "handlers.py").write_text(HANDLERS)
+    said = [
+        subprocess.run(
+            [str(RSM), *command[1:]],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )  # fmt: skip
+        for command in _commands(DEPLOYED)
+    ]
+    assert [one.returncode for one in said] == [0, 0], said
+    waited = subprocess.run(
+        [str(RSM), "task", "wait", said[1].stdout.strip(), "--tenant", "acme", "--json"],
+        env=environment, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert waited.returncode == 0, waited
+    assert "hello Ada" in waited.stdout or base64.b64encode(b"hello Ada")[:9].decode() in waited.stdout, waited.stdout
+
+
 def test_the_client_of_the_page_gets_its_results(site: tuple[dict[str, str], str]) -> None:
     environment, url = site
     assert DOCUMENTED_HTTP in CLIENT
@@ -111,7 +150,7 @@ def test_the_client_of_the_page_gets_its_results(site: tuple[dict[str, str], str
 
 
 def test_every_command_that_the_page_names_exists() -> None:
-    named = set(re.findall(r"`rsm ([a-z]+ [a-z]+)", TEXT))
+    named = set(re.findall(r"`rsm ([a-z]+ [a-z-]+)", TEXT))
     assert len(named) > 5
     for command in sorted(named):
         done = subprocess.run(

@@ -17,7 +17,20 @@ def _demo(*arguments: str) -> tuple[int, dict[str, Any]]:
     command = [sys.executable, "-m", "rsm_spark", "demo", "--json", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=580)
     assert done.stdout, done.stderr
-    return done.returncode, json.loads(done.stdout.splitlines()[-1])
+    outcome = json.loads(done.stdout.splitlines()[-1])
+    assert "error" not in outcome, outcome["error"] + "\n" + done.stderr
+    return done.returncode, outcome
+
+
+def test_a_short_demo_ends_with_equal_answers(tmp_path: Path) -> None:
+    code, outcome = _demo("--flights", "20000", "--data-dir", str(tmp_path / "demo"))
+    assert (code, outcome["ok"], outcome["differences"]) == (0, True, [])
+    assert (outcome["records"], outcome["acked_lost"], outcome["applied_twice"]) == (20_000, 0, 0)
+    assert outcome["digests_equal"]
+    assert len(outcome["failover_s"]) == 2
+    assert outcome["lake"]["ok"], outcome["lake"]
+    assert outcome["tasks"]["ok"], outcome["tasks"]
+    assert outcome["pool"]["ok"], outcome["pool"]
 
 
 def test_a_changed_row_of_the_delta_table_is_named_and_nothing_else_differs(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from rsm_spark import ServiceClient, at_least
 from rsm_spark.errors import InvalidCommandError
 
 ROOT = Path(__file__).parents[2]
-_READY_S = 40
+_READY_S = 60
 
 
 class Counter:

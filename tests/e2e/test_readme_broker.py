@@ -33,7 +33,7 @@ def test_the_task_broker_in_four_commands_works(cluster: DevCluster, tmp_path: P
         url = f"http://{started[0].ready()['http_address']}"
         started.append(Started(worker, ROOT, environment, errors=tmp_path))
         started[1].ready()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         printed = ""
         while "finished" not in printed:
             assert time.monotonic() < deadline, printed

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ import pytest
 
 from ledger.dev import DevCluster
 from ledger.dev.ports import choose_port
-from rsm_spark.store.client import MapClient
+from ledger.wire.codes import Status
+from rsm_spark.map.client.client import MapClient
+from tests.hostile.forger import Attacker
 from tests.integration.store_processes import Stores, stores
 
 _TEXT = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
@@ -26,9 +29,11 @@ _SECTIONS = dict(re.findall(r"^### (.+?)\n(.*?)(?=^###? |\Z)", _TEXT, re.MULTILI
 _FAULTS = {
     "A replica is lost with its disk",
     "A bookie is lost with its disk",
+    "A bookie says that it is in limbo",
     "Two of three bookies are lost",
     "ZooKeeper is lost",
     "A snapshot is wrong",
+    "A log holds an entry that is not its own",
     "A disk is full",
 }
 _DOCTORED = "rsm doctor"
@@ -88,7 +93,7 @@ class Site:
         self._running.append(process)
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert line, f"{command} ended with code {process.wait(10)}: {errors.read_text()}"
+        assert line, f"{command} ended with code {process.wait(60)}: {errors.read_text()}"
         return line
 
     def put(self, key: bytes) -> None:
@@ -157,6 +162,23 @@ def test_a_lost_bookie_is_replaced_by_a_new_one(site: Site) -> None:
     site.put(b"second")
 
 
+def test_a_bookie_with_a_journal_that_was_cut_short_says_why_it_is_in_limbo(site: Site) -> None:
+    site.put(b"second")
+    folders = [site.cluster.data_dir / bookie.name for bookie in site.cluster.state.bookies]
+    written = [sorted((folder / "journal" / "current").glob("*.j")) for folder in folders]
+    number = next(number for number, journals in enumerate(written) if journals)  # Two of three were written to.
+    folder, journal = folders[number], written[number][-1]
+    site.cluster.kill_bookie(number)
+    journal.write_bytes(journal.read_bytes()[:5_000])
+    site.cluster.start_bookie(number)
+    told = site.do("A bookie says that it is in limbo", {f"{site.folder}/bookie-1": str(folder)})[0]
+    assert "repair" in told  # By now it may be done.
+    logged = (site.cluster.data_dir / "logs" / f"{folder.name}.log").read_text()
+    assert "is in limbo" in logged
+    assert journal.name in logged
+    site.put(b"third")
+
+
 def test_two_lost_bookies_stop_the_log_until_one_is_back(site: Site) -> None:
     bookies = site.cluster.state.bookies
     for number in (1, 2):
@@ -186,6 +208,22 @@ def test_a_wrong_snapshot_is_found_by_the_commands(site: Site) -> None:
     assert newest.name in printed[0]
     assert "damaged" in printed[0]
     assert "whole" in printed[1]
+
+
+def test_a_foreign_entry_is_set_aside_and_the_replicas_go_on(site: Site) -> None:
+    attacker = Attacker(site.cluster, "orders")
+    time.sleep(1.2)  # The idle leader tells how far the log is confirmed.
+    for name in list(site.replicas.alive):
+        site.replicas.gone(name).kill()
+    assert set(asyncio.run(attacker.add(b"\xee" * 80))) == {Status.EOK}
+    with suppress(AssertionError):  # It ends at once, or once it leads.
+        site.replicas.start("a").process.wait(60)
+    place = {"--ledger 17": f"--ledger {attacker.ledger_id}", "--entry 4211": f"--entry {attacker.entry_id}"}
+    printed = site.do("A log holds an entry that is not its own", place)
+    assert "is set aside: entry of 80 bytes is shorter than an envelope" in printed[0]
+    assert f"entry {attacker.entry_id} is set aside: forged" in printed[1]
+    site.replicas.start("a")
+    site.put(b"after")
 
 
 def test_a_full_disk_is_seen_by_the_commands(site: Site) -> None:

@@ -63,7 +63,7 @@ def running(folder: Path, command: list[str], **variables: str) -> Iterator[subp
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
+        process.wait(60)
 
 
 def ours(command: list[str]) -> list[str]:

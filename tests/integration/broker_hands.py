@@ -9,18 +9,18 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from broker.core.commands import EndedRun, HeldRun, ProgressOf, SubmitTasks, TaskSpec
-from broker.core.policies import WorkerOffer
-from broker.core.replies import Submitted
-from broker.core.statuses import TaskStatus
-from broker.core.worker_messages import AssignedRun, FromBroker, FromWorker, WorkerHello
-from broker.grpc.worker_stream import WorkerStream
-from broker.service import BrokerService
-from broker.settings import BrokerSettings
+from broker.machine.commands import EndedRun, HeldRun, ProgressOf, SubmitTasks, TaskSpec
+from broker.machine.policies import WorkerOffer
+from broker.machine.replies import TasksSubmitted
+from broker.machine.statuses import TaskStatus
+from broker.machine.worker_messages import AssignedRun, FromBroker, FromWorker, WorkerHello
+from broker.server.service import BrokerService
+from broker.server.settings import BrokerSettings
+from broker.worker.stream import WorkerStream
 from ledger.client.client import LedgerClient
 from rsm_spark.errors import ConnectionLostError
-from rsm_spark.grpc.security import Security
-from rsm_spark.runtime import ReplicaSettings, Role
+from rsm_spark.runtime import ReplicaRole, ReplicaSettings
+from rsm_spark.transport.security import Security
 
 __all__ = ["Hands", "broker_settings", "leading", "running", "submit", "until"]
 
@@ -48,7 +48,7 @@ async def running(metadata_uri: str, settings: BrokerSettings) -> AsyncIterator[
 async def leading(metadata_uri: str, settings: BrokerSettings) -> AsyncIterator[BrokerService]:
     """Run a broker here that leads."""
     async with running(metadata_uri, settings) as broker:
-        await until(lambda: broker.replica.role is Role.LEADER)
+        await until(lambda: broker.replica.role is ReplicaRole.LEADER)
         yield broker
 
 
@@ -62,7 +62,7 @@ async def until(condition: Callable[[], Any], timeout_s: float = 30) -> None:
 async def submit(broker: BrokerService, *specs: TaskSpec, tenant: str = "t", **fields: Any) -> list[int]:
     """Submit tasks; return their ids."""
     reply = await broker.execute(SubmitTasks(tenant, list(specs), **fields))
-    assert isinstance(reply, Submitted), reply
+    assert isinstance(reply, TasksSubmitted), reply
     return reply.task_ids(len(specs))
 
 
@@ -142,6 +142,11 @@ class Hands:
     def refused(self) -> str:
         """Why it was refused."""
         return next((message.refused for message in reversed(self.received) if message.refused), "")
+
+    @property
+    def is_replaced(self) -> bool | None:
+        """Whether it was refused because another process has its name."""
+        return next((message.is_replaced for message in reversed(self.received) if message.refused), None)
 
     async def serve(self, address: str) -> None:
         """Connect and wait to be welcome."""

@@ -46,9 +46,11 @@ class BrokerProcess:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
         assert self.process.stdout is not None
         self.process.stdout.close()
+        said = self._errors.read_text()
+        assert "never retrieved" not in said, said[-4000:]
 
 
 @contextmanager

@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 
 from rsm_spark.errors import NoLeaderError, NotLeaderError, OutcomeUnknownError
-from rsm_spark.store.client import MapClient
-from rsm_spark.testing.history import Call, Kind, Reply, encode_history
+from rsm_spark.map.client.client import MapClient
+from rsm_spark.testing.history import CallerCall, CallerReply, Kind, encode_history
 
 TIMEOUTS_S = (1.0, 3.0, 20.0)
 """The first two give up before a failover is over: outcomes stay unknown."""
@@ -31,7 +31,7 @@ class Caller:
     """One client."""
 
     def __init__(self, number: int, client: MapClient, rng: random.Random, keys: list[bytes]) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[CallerCall] = []
         self.unknown_count = 0
         self._number = number
         self._client = client
@@ -61,13 +61,13 @@ class Caller:
         else:
             self.calls.append(asked._replace(ended_s=time.monotonic(), reply=reply))
 
-    def _increment_or_get(self, key: bytes) -> Call:
+    def _increment_or_get(self, key: bytes) -> CallerCall:
         kind = self._rng.choices([Kind.INCREMENT, Kind.GET, Kind.DELETE], [8, 4, 1])[0]
-        return Call(
+        return CallerCall(
             self._number, key, kind, 0.0, argument=self._rng.choice([1, 1, 7, -3]) if kind is Kind.INCREMENT else None
         )
 
-    def _anything_else(self, key: bytes) -> Call:
+    def _anything_else(self, key: bytes) -> CallerCall:
         rng = self._rng
         kind = rng.choices([Kind.GET, Kind.PUT, Kind.COMPARE_AND_SET, Kind.DELETE], [8, 4, 5, 1])[0]
         value = None if kind in (Kind.GET, Kind.DELETE) else b"%d/%d" % (self._number, next(self._fresh))
@@ -78,35 +78,35 @@ class Caller:
         expected = (known_revision or None) if by_revision else known_value
         if kind is not Kind.COMPARE_AND_SET:
             expected = None
-        return Call(self._number, key, kind, 0.0, argument=value, expected=expected, by_revision=by_revision)
+        return CallerCall(self._number, key, kind, 0.0, argument=value, expected=expected, by_revision=by_revision)
 
-    async def _ask(self, call: Call) -> Reply:
+    async def _ask(self, call: CallerCall) -> CallerReply:
         client, key, timeout_s = self._client, call.key, self._timeout_s
         match call.kind:
             case Kind.PUT:
-                return Reply(revision=await client.put(key, call.argument, timeout_s=timeout_s))
+                return CallerReply(revision=await client.put(key, call.argument, timeout_s=timeout_s))
             case Kind.DELETE:
                 revision = await client.delete(key, timeout_s=timeout_s)
-                return Reply(done=revision is not None, revision=revision)
+                return CallerReply(done=revision is not None, revision=revision)
             case Kind.COMPARE_AND_SET:
                 done = await client.compare_and_set(
                     key, expected=call.expected, value=call.argument, timeout_s=timeout_s
                 )
-                return Reply(done=done.succeeded, revision=done.revision)
+                return CallerReply(done=done.succeeded, revision=done.revision)
             case Kind.INCREMENT:
                 value, revision = await client.increment(key, call.argument, timeout_s=timeout_s)
-                return Reply(value=value, revision=revision)
+                return CallerReply(value=value, revision=revision)
         reply = await read(client, key, timeout_s)
-        self._known[key] = (reply.value, reply.revision)
+        self._known[key] = (reply.value, reply.revision)  # type: ignore[index]
         return reply
 
 
-async def read(client: MapClient, key: bytes, timeout_s: float) -> Reply:
+async def read(client: MapClient, key: bytes, timeout_s: float) -> CallerReply:
     """Get a key; a counter as the number that it holds."""
     found = await client.get(key, timeout_s=timeout_s)
     if found is None:
-        return Reply(value=None, revision=0)
-    return Reply(value=int(found.value) if key.startswith(COUNTER) else found.value, revision=found.revision)
+        return CallerReply(value=None, revision=0)
+    return CallerReply(value=int(found.value) if key.startswith(COUNTER) else found.value, revision=found.revision)
 
 
 def _tell(callers: list[Caller]) -> None:
@@ -131,7 +131,7 @@ async def main(metadata_uri: str, log: str, path: str, seed: str, client_count: 
     for key in keys:  # What is there in the end, read by somebody who waits as long as it takes.
         began_s = time.monotonic()
         reply = await read(clients[0], key, 60)
-        callers[0].calls.append(Call("end", key, Kind.GET, began_s, time.monotonic(), reply=reply))
+        callers[0].calls.append(CallerCall("end", key, Kind.GET, began_s, time.monotonic(), reply=reply))
     await asyncio.to_thread(Path(path).write_bytes, encode_history(call for one in callers for call in one.calls))
     _tell(callers)
     for client in clients:

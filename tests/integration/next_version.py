@@ -12,9 +12,9 @@ from rsm_spark.core import state
 from rsm_spark.core.leadership_events import BatchComposed
 from rsm_spark.core.records import FORMAT_LEVEL, MACHINE_TYPE_FIRST
 from rsm_spark.core.state import ReplicatedState
+from rsm_spark.map.cli.store import app
 from rsm_spark.runtime import context
 from rsm_spark.runtime.leading import LeaderDriver
-from rsm_spark.store.cli import app
 
 NEXT_LEVEL = FORMAT_LEVEL + 1
 NEW_TYPE = MACHINE_TYPE_FIRST - 1
@@ -40,7 +40,8 @@ def install() -> None:
 
     LeaderDriver._compose = compose_anew  # type: ignore[method-assign]
     ReplicatedState._fold_kernel = fold_anew  # type: ignore[method-assign]
-    state.FORMAT_LEVEL = context.FORMAT_LEVEL = NEXT_LEVEL
+    for module in (state, context):
+        vars(module)["FORMAT_LEVEL"] = NEXT_LEVEL
 
 
 if __name__ == "__main__":

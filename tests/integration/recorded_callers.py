@@ -8,7 +8,7 @@ import sys
 import threading
 from pathlib import Path
 
-from rsm_spark.testing.history import Call, decode_history
+from rsm_spark.testing.history import CallerCall, decode_history
 from rsm_spark.testing.linearizability import check_history, check_revision_order
 
 CLIENT_COUNT = 16
@@ -63,7 +63,7 @@ class RecordedCallers:
             done = self._moved.wait_for(lambda: self.answered_count >= wanted, timeout_s)
         assert done, f"{self.answered_count} of {wanted} calls answered after {timeout_s:.0f} s: {self._last_words()}"
 
-    def end(self) -> list[Call]:
+    def end(self) -> list[CallerCall]:
         """Let every call come to its end; return the history."""
         assert self._process.stdin is not None
         self._process.stdin.close()
@@ -80,7 +80,7 @@ class RecordedCallers:
         self._listener.join()
 
 
-def check_calls(calls: list[Call], path: Path) -> None:
+def check_calls(calls: list[CallerCall], path: Path) -> None:
     """Fail unless the history certainly is linearizable, with revisions that rise over all keys."""
     for verdict in (check_history(calls), check_revision_order(calls)):
         assert verdict.is_linearizable, f"{verdict.explain()} (history: {path})"

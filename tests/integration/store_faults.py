@@ -75,7 +75,7 @@ class StoreFaults:
             return partial(asyncio.to_thread, victim.resume)
         await asyncio.to_thread(victim.kill)
         self._replicas.gone(victim.replica_id)
-        return partial(asyncio.to_thread, self._replicas.start, victim.replica_id, *self._options)
+        return partial(asyncio.to_thread, self._replicas.start, victim.replica_id, *self._options)  # type: ignore[return-value]
 
     async def _bookie_fault(self, what: str, number: int) -> _Mending:
         if what == "pause":

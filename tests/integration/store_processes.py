@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from rsm_spark.errors import ConnectionLostError
-from rsm_spark.grpc.channel import ReplicaChannel
+from rsm_spark.transport.channel import ReplicaChannel
 
-_READY_S = 40.0
+_READY_S = 60.0
 
 
 class StoreProcess:
@@ -43,7 +43,7 @@ class StoreProcess:
         *options: str,
         prefix: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
-        module: str = "rsm_spark.store",
+        module: str = "rsm_spark.map",
     ) -> None:
         self.log = log
         self.replica_id = replica_id
@@ -98,6 +98,7 @@ class StoreProcess:
         code = self.process.wait(timeout_s)
         assert self.process.stdout is not None
         self.process.stdout.close()
+        assert "never retrieved" not in self._errors.read_text(), self.errors()
         return code
 
     async def status(self) -> dict[str, Any]:
@@ -115,7 +116,7 @@ class Stores:
         self.folder = folder
         self.alive: dict[str, StoreProcess] = {}
 
-    def start(self, replica_id: str, *options: str, module: str = "rsm_spark.store") -> StoreProcess:
+    def start(self, replica_id: str, *options: str, module: str = "rsm_spark.map") -> StoreProcess:
         store = self.alive[replica_id] = StoreProcess(
             self.metadata_uri, self.log, self.folder, replica_id, *options, module=module
         )
@@ -124,7 +125,7 @@ class Stores:
     def gone(self, replica_id: str) -> StoreProcess:
         return self.alive.pop(replica_id)
 
-    async def leader(self, timeout_s: float = 30) -> StoreProcess:
+    async def leader(self, timeout_s: float = 60) -> StoreProcess:
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             for store in list(self.alive.values()):
@@ -136,7 +137,7 @@ class Stores:
             await asyncio.sleep(0.05)
         raise AssertionError(f"no leader of {self.log}: " + "\n".join(s.errors() for s in self.alive.values()))
 
-    async def agree(self, revision: int, timeout_s: float = 20) -> list[dict[str, Any]]:
+    async def agree(self, revision: int, timeout_s: float = 60) -> list[dict[str, Any]]:
         """Wait until all replicas have applied this revision; return what they say then."""
         deadline = time.monotonic() + timeout_s
         while True:

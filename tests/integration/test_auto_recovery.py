@@ -18,8 +18,8 @@ import pytest
 from ledger import LedgerClient
 from ledger.dev import DevCluster
 from ledger.dev.ports import choose_port
-from ledger.store.disk import RealDisk
-from ledger.store.limbo import load_limbo
+from ledger.storage.disk import RealDisk
+from ledger.storage.limbo import load_limbo
 from ledger.wire import paths
 from tests.integration.ledger_suite import on_cluster
 
@@ -37,7 +37,7 @@ def auto_recovery(uri: str, log: Path, *options: str) -> Iterator[subprocess.Pop
         assert json.loads(process.stdout.readline())["ready"], log.read_text()
         yield process
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0, log.read_text()
+        assert process.wait(60) == 0, log.read_text()
     finally:
         if process.poll() is None:
             process.kill()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
+import signal
+import socket
 import subprocess
 import sys
 
@@ -12,82 +15,14 @@ import msgspec
 import pytest
 
 from ledger import ClientSettings, LedgerClient
-from ledger.core.metadata import DigestType
 from ledger.dev.ports import choose_port
 from ledger.errors import LedgerError
 from ledger.tls import TlsSettings, client_context
 from ledger.wire.codes import Status
-from ledger.wire.digests import Digest, master_key
-from ledger.wire.entry import seal
-from ledger.wire.packets import AddRequest, ReadRequest, StartTlsRequest
-from ledger.wire.v3 import decode_response, encode_request
-from ledger.zk import session
-from ledger.zk.uri import MetadataUri
-
-KEY = master_key(b"")
-DIGEST = Digest(DigestType.CRC32C, b"")
-
-
-class Client:
-    """One plain connection; answers by transaction."""
-
-    def __init__(self, reader, writer) -> None:
-        self.reader, self.writer = reader, writer
-
-    @classmethod
-    async def connect(cls, port: int) -> Client:
-        return cls(*await asyncio.open_connection("127.0.0.1", port))
-
-    def send(self, *requests) -> None:
-        self.writer.write(b"".join(map(encode_request, requests)))
-
-    async def receive(self):
-        length = int.from_bytes(await self.reader.readexactly(4), "big")
-        return decode_response(await self.reader.readexactly(length))
-
-    async def ask(self, *requests):
-        self.send(*requests)
-        return sorted([await self.receive() for _ in requests], key=lambda response: response.txn_id)
-
-
-def add(ledger_id: int, entry_id: int, txn: int = 0, size: int = 1000) -> AddRequest:
-    body = seal(ledger_id, entry_id, entry_id - 1, 0, bytes([entry_id % 251]) * size, DIGEST)
-    return AddRequest(txn, ledger_id, entry_id, KEY, body)
-
-
-class Bookie:
-    """One bookie process at a time, in one directory, at one port."""
-
-    def __init__(self, zookeeper: str, folder, *, root: str) -> None:
-        self.uri = f"zk+hierarchical://{zookeeper}{root}"
-        self.folder = folder
-        self.port = choose_port(taken=())
-        self.process: subprocess.Popen | None = None
-
-    def command(self, *more: str, port: int | None = None) -> list[str]:
-        return [
-            sys.executable, "-m", "ledger.bookie", "run", "--metadata-uri", self.uri, "--port", str(port or self.port),
-            "--data-dir", str(self.folder), "--journal-file-mib", "10", "--json", *more,
-        ]  # fmt: skip
-
-    def start(self, *more: str) -> dict:
-        self.process = subprocess.Popen(self.command(*more), stdout=subprocess.PIPE)
-        line = self.process.stdout.readline()
-        assert line, "the bookie ended while it started"
-        return json.loads(line)
-
-    def refused(self, *more: str, port: int | None = None) -> str:
-        """Start a process that must refuse to serve; return its last line."""
-        ended = subprocess.run(self.command(*more, port=port), capture_output=True, text=True, timeout=60, check=False)
-        assert ended.returncode == 1, ended.stderr
-        return ended.stderr.strip().splitlines()[-1]
-
-    def kill(self) -> None:
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            self.process.stdout.close()
-            self.process = None
+from ledger.wire.packets import ReadRequest, StartTlsRequest
+from ledger.zookeeper import session
+from ledger.zookeeper.uri import MetadataUri
+from tests.integration.bookie_process import KEY, Bookie, Client, add
 
 
 @pytest.fixture
@@ -145,6 +80,71 @@ def test_acknowledged_entries_and_fences_survive_kill_9(bookie, kills) -> None:
     assert len(acked) > 1_000
 
 
+def test_a_bookie_says_whether_it_is_ready(bookie, tmp_path, monkeypatch) -> None:
+    """To systemd too, which reads it at a socket."""
+
+    def ask() -> tuple[int, str]:
+        command = [sys.executable, "-m", "ledger.bookie", "ready", "--data-dir", str(bookie.folder)]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return ended.returncode, ended.stdout.strip()
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(10)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        bookie.start()
+        assert systemd.recv(1000) == b"READY=1\nSTATUS=ready"
+    assert ask() == (0, "ready")
+    bookie.process.terminate()
+    assert bookie.process.wait(60) == 0
+    code, words = ask()
+    assert (code, "does not serve" in words) == (1, True)
+    bookie.start("--read-only")
+    code, words = ask()
+    assert (code, words.startswith("not ready: read-only")) == (1, True)
+
+
+def test_a_damaged_index_is_rebuilt_and_a_killed_bookie_keeps_its_own(bookie) -> None:
+    """A page of zeros ends whoever looks at it; so does a library, here by the signal that its assertions raise."""
+
+    async def written(*entry_ids: int) -> None:
+        client = await Client.connect(bookie.port)
+        answers = await client.ask(*[add(1, n, n) for n in entry_ids])
+        assert [answer.status for answer in answers] == [Status.EOK] * len(entry_ids)
+        client.writer.close()
+
+    async def held(count: int) -> None:
+        client = await Client.connect(bookie.port)
+        answers = await client.ask(*[ReadRequest(n, 1, n, None) for n in range(count)])
+        assert [answer.status for answer in answers] == [Status.EOK] * count
+        client.writer.close()
+
+    index = bookie.folder / "ledgers" / "index" / "data.mdb"
+    bookie.start()
+    asyncio.run(written(*range(50)))
+    bookie.kill()
+    bookie.start()
+    with index.open("rb") as made:  # Held open: a number of an inode is used again, a link count tells.
+        bookie.kill()
+        assert not bookie.start()["limbo"]
+        assert os.fstat(made.fileno()).st_nlink == 1
+        bookie.process.send_signal(signal.SIGABRT)
+        bookie.process.wait()
+        bookie.kill()
+        assert not bookie.start()["limbo"]
+        assert os.fstat(made.fileno()).st_nlink == 0
+    asyncio.run(held(50))
+    bookie.kill()
+    for page in range(index.stat().st_size // 4096):
+        content = bytearray(index.read_bytes())
+        content[page * 4096 : (page + 1) * 4096] = bytes(4096)
+        index.write_bytes(content)
+        if page % 6 == 5:
+            assert not bookie.start()["limbo"]
+            asyncio.run(held(50))
+            bookie.kill()
+
+
 def test_sigterm_ends_it_in_good_order_and_nothing_is_lost(bookie) -> None:
     bookie.start()
 
@@ -155,7 +155,7 @@ def test_sigterm_ends_it_in_good_order_and_nothing_is_lost(bookie) -> None:
 
     asyncio.run(one())
     bookie.process.terminate()
-    assert bookie.process.wait(20) == 0
+    assert bookie.process.wait(60) == 0
     bookie.kill()
 
     async def two() -> None:

@@ -68,7 +68,7 @@ def test_a_transaction_is_all_or_nothing(client: BrokerClient) -> None:
         assert {client.get(task_id).status for task_id in ids} == {"prepared"}
     assert transaction.task_count == 6
     assert [client.result(task_id, timeout_s=60) for task_id in ids[:2]] == [b"0 1", b"1 1"]
-    with pytest.raises(UsageError, match="nothing is said"), client.transaction() as transaction:
+    with pytest.raises(UsageError, match="no change was given"), client.transaction() as transaction:
         client.change(transaction.submit("rolled back"))
     assert list(client.tasks(type="rolled back")) == []
 
@@ -113,8 +113,8 @@ def test_a_dead_letter_is_replayed(client: BrokerClient) -> None:
 
 def test_code_is_deployed_once_and_comes_back_as_it_was(client: BrokerClient, tmp_path: Path) -> None:
     (tmp_path / "Jobs.py").write_text("def run(): ...")
-    name = client.deploy_code(tmp_path / "Jobs.py")
-    assert client.deploy_code(tmp_path / "Jobs.py") == name
+    name = client.deploy_code(tmp_path / "Jobs.py", entries=["Jobs:run"])
+    assert client.deploy_code(tmp_path / "Jobs.py", entries=["Jobs:run"]) == name
     assert [code.code for code in client.codes()] == [name]
     client.remove_code(name)
     assert client.codes() == []

@@ -13,7 +13,8 @@ import httpx
 import pytest
 from kazoo.client import KazooClient
 
-from broker.core.commands import (
+from broker.api.settings import HttpSettings
+from broker.machine.commands import (
     BeginTransaction,
     DeployCode,
     LimitResource,
@@ -22,18 +23,18 @@ from broker.core.commands import (
     SubmitTasks,
     TaskSpec,
 )
-from broker.core.policies import TenantPolicy
-from broker.core.queries import GetTask, ListCodes, ListLimits, ListSlots, ListTasks, ListTenants, ListTransactions
-from broker.core.replies import Begun
-from broker.core.shown import BrokerResult, TaskShown
-from broker.core.statuses import TaskStatus
-from broker.http.settings import HttpSettings
-from broker.service import BrokerService
+from broker.machine.policies import TenantPolicy
+from broker.machine.queries import GetTask, ListCodes, ListLimits, ListSlots, ListTasks, ListTenants, ListTransactions
+from broker.machine.replies import Begun
+from broker.machine.statuses import TaskStatus
+from broker.machine.views import BrokerResult, TaskView
+from broker.server.service import BrokerService
 from ledger.dev import DevCluster
 from rsm_spark.errors import NotLeaderError, OutcomeUnknownError
-from rsm_spark.runtime import Role
+from rsm_spark.runtime import ReplicaRole
 from tests.integration.broker_hands import Hands, broker_settings, leading, running, submit, until
 from tests.integration.store_processes import StoreProcess, Stores, stores
+from tests.unit.ledger.bookie.test_tls import Authority
 
 pytestmark = pytest.mark.asyncio
 
@@ -42,7 +43,7 @@ _OPTIONS = ("--bookies", "3/3/2", "--worker-lease-s", "20", "--snapshot-s", "0")
 
 @asynccontextmanager
 async def http_client() -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(timeout=30) as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         yield client
 
 
@@ -164,7 +165,7 @@ async def test_a_follower_answers_reads_and_names_the_leader(
         (task_id,) = await submit(leader, TaskSpec("mail", b"x"), tenant="default")
         await until(lambda: follower.replica.revision >= leader.replica.revision and follower.leader_http())
         found, revision = await follower.query(GetTask("default", task_id))
-        assert isinstance(found, TaskShown)
+        assert isinstance(found, TaskView)
         assert revision >= task_id
         with pytest.raises(NotLeaderError) as refused:
             await submit(follower, TaskSpec("mail"))
@@ -186,7 +187,7 @@ async def test_a_follower_answers_reads_and_names_the_leader(
         (run,) = await hands.take(1)
         await hands.end(run, result=b"read here")
         shown = await waiting
-        assert isinstance(shown, TaskShown)
+        assert isinstance(shown, TaskView)
         assert shown.result == b"read here"
         await hands.leave()
 
@@ -200,23 +201,29 @@ async def test_a_leader_that_stops_names_its_successor_and_keeps_nobody_waiting(
         first = await stack.enter_async_context(AsyncExitStack())
         http = HttpSettings()
         leader = await first.enter_async_context(leading(uri, broker_settings(unique_name, tmp_path, "a", http=http)))
-        follower = await stack.enter_async_context(running(uri, broker_settings(unique_name, tmp_path, "b", http=http)))
+        cert = Authority(tmp_path, "ca").sign("b")
+        encrypted = HttpSettings(tls_cert=cert["cert"], tls_key=cert["key"])
+        follower = await stack.enter_async_context(
+            running(uri, broker_settings(unique_name, tmp_path, "b", http=encrypted))
+        )
         await hands.serve(leader.address)
         (task_id,) = await submit(leader, TaskSpec("mail"))
         (run,) = await hands.take(1)
         waiting = asyncio.create_task(leader.wait_task("t", task_id, 60))
+        await until(lambda: follower.leader_http() is not None)
+        assert follower.leader_http() == f"http://{leader.http_address}", "as the leader says of itself"
         await until(lambda: follower.replica.revision >= run.assignment_id)
         await first.aclose()
         shown = await waiting
-        assert leader.leader_http() == f"http://{follower.http_address}"
-        assert isinstance(shown, TaskShown)
+        assert leader.leader_http() == f"https://{follower.http_address}"
+        assert isinstance(shown, TaskView)
         assert shown.status == TaskStatus.RUNNING
         await until(lambda: hands.lost is not None)
         assert hands.leader == follower.address
         await hands.serve(hands.leader)
         await hands.end(run)
         found = await follower.wait_task("t", task_id, 20)
-        assert isinstance(found, TaskShown)
+        assert isinstance(found, TaskView)
         assert (found.status, found.attempts) == (TaskStatus.FINISHED, 1)
         assert b'rsm_broker_tasks{status="finished"} 1.0' in follower.metrics()
         await hands.leave()
@@ -264,7 +271,7 @@ async def test_a_snapshot_and_a_restart_keep_everything(cluster: DevCluster, uni
         await asyncio.sleep(0)
     async with leading(uri, settings) as broker:
         shown, _ = await broker.query(GetTask("t", held))
-        assert isinstance(shown, TaskShown)
+        assert isinstance(shown, TaskView)
         assert (shown.code, shown.mode, shown.key, shown.status) == ("mailer", "object:Mailer", "k", TaskStatus.WAITING)
         before = await everything(broker)
         broker.machine.validate()
@@ -281,14 +288,15 @@ async def test_a_snapshot_and_a_restart_keep_everything(cluster: DevCluster, uni
         )[0]
         await hands.end(by_task[second])
         found = await broker.wait_task("t", second, 20)
-        assert isinstance(found, TaskShown)
+        assert isinstance(found, TaskView)
         assert (found.status, found.attempts) == (TaskStatus.FINISHED, 1)
         await hands.leave()
 
 
 def lose_session(broker: BrokerService, hosts: str) -> None:
     """End the broker's session with ZooKeeper, as its server does when nothing is heard of it for too long."""
-    own = broker.replica._context.client.store._client
+    store: Any = broker.replica._context.client.store
+    own = store._link.client
     thief = KazooClient(hosts, client_id=own.client_id)
     thief.start()
     thief.stop()
@@ -304,12 +312,12 @@ async def test_a_broker_that_lost_its_session_follows_in_the_same_process_and_le
         await hands.serve(broker.address)
         ids = await submit(broker, *[TaskSpec("mail")] * 5)
         await hands.take(5)
-        roles: list[Role] = []
+        roles: list[ReplicaRole] = []
         broker.replica.on_role(roles.append)
         epoch = broker.replica.leader_epoch
         await asyncio.to_thread(lose_session, broker, cluster.zookeeper)
-        await until(lambda: roles[-1:] == [Role.LEADER])
-        assert Role.FOLLOWER in roles
+        await until(lambda: roles[-1:] == [ReplicaRole.LEADER])
+        assert ReplicaRole.FOLLOWER in roles
         assert broker.replica.leader_epoch > epoch
         await until(lambda: hands.lost is not None)
         await hands.serve(broker.address)
@@ -318,7 +326,7 @@ async def test_a_broker_that_lost_its_session_follows_in_the_same_process_and_le
         await hands.end(*runs)
         for task_id in ids:
             found = await broker.wait_task("t", task_id, 20)
-            assert isinstance(found, TaskShown)
+            assert isinstance(found, TaskView)
             assert (found.status, found.attempts) == (TaskStatus.FINISHED, 1)
         broker.machine.validate()
         await hands.leave()
@@ -343,7 +351,7 @@ async def test_a_command_on_its_way_when_its_leader_lost_its_session_is_applied_
         await until(lambda: len(accepted) > 50)
         epoch = broker.replica.leader_epoch
         await asyncio.to_thread(lose_session, broker, cluster.zookeeper)
-        await until(lambda: broker.replica.role is Role.LEADER and broker.replica.leader_epoch > epoch)
+        await until(lambda: broker.replica.role is ReplicaRole.LEADER and broker.replica.leader_epoch > epoch)
         count = len(accepted)
         await until(lambda: len(accepted) > count + 50)
         stop.set()

@@ -10,14 +10,14 @@ from typing import Any
 import grpc
 import pytest
 
-from broker.core.commands import TaskSpec
-from broker.core.shown import TaskShown
-from broker.core.statuses import TaskStatus
-from broker.grpc import worker_pb2 as pb
-from broker.grpc.worker_codec import WORK_METHOD
+from broker.machine.commands import TaskSpec
+from broker.machine.statuses import TaskStatus
+from broker.machine.views import TaskView
+from broker.wire import worker_pb2 as pb
+from broker.wire.worker_codec import WORK_METHOD
 from ledger.dev import DevCluster
-from rsm_spark.grpc.security import RpcChannel, Security, open_channel
-from rsm_spark.runtime import Role
+from rsm_spark.runtime import ReplicaRole
+from rsm_spark.transport.security import RpcChannel, Security, open_channel
 from tests.integration.broker_hands import Hands, broker_settings, leading, submit
 
 pytestmark = pytest.mark.asyncio
@@ -146,7 +146,7 @@ async def test_whatever_workers_say_the_broker_serves_the_others_and_its_state_s
             for task_id in ids:
                 while True:
                     shown = await broker.wait_task("t", task_id, 0.05)
-                    assert isinstance(shown, TaskShown)
+                    assert isinstance(shown, TaskView)
                     if shown.status in {TaskStatus.FINISHED, TaskStatus.ERROR, TaskStatus.CANCELLED}:
                         break
                     if good.lost is not None:
@@ -155,6 +155,6 @@ async def test_whatever_workers_say_the_broker_serves_the_others_and_its_state_s
                     if shown.status == TaskStatus.RUNNING and shown.worker_id != "good":
                         break  # A babbler has it, until its lease is over.
         broker.machine.validate()
-        assert broker.replica.role is Role.LEADER
+        assert broker.replica.role is ReplicaRole.LEADER
         assert broker.replica._context.machine_failures == 0
         await good.leave()

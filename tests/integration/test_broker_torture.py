@@ -20,7 +20,7 @@ import pytest
 
 from broker.client import AsyncBrokerClient, NewTask
 from broker.client.errors import BrokerClientError
-from broker.client.shapes import Task
+from broker.client.task import Task
 from ledger.dev import DevCluster
 from tests.integration.store_processes import Stores, stores
 from tests.integration.torture_tasks import RUNS_VARIABLE

@@ -19,6 +19,7 @@ from ledger.dev import ClusterError, DevCluster, ports
 from ledger.dev.errors import ClusterBusyError, PortTakenError, ProcessDiedError
 from ledger.dev.process import identify, is_alive
 from ledger.dev.state import cluster_lock, read_state
+from ledger.dev.supervisor import Supervisor
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def _wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -184,6 +185,7 @@ def test_up_detached_prints_one_line_and_down_ends_it(data_dir: Path) -> None:
     assert line["ready"] is True
     assert line["metadata_uri"] == f"zk+hierarchical://{line['zookeeper']}/ledgers"
     assert line["bookies"] == []
+    assert Path(line["log_key"]).stat().st_mode & 0o777 == 0o600
     ps = json.loads(_run("ps", "--data-dir", str(data_dir), "--json").stdout)
     assert ps == line
     process = identify(line["pids"]["zookeeper"])
@@ -216,15 +218,103 @@ def test_up_in_the_foreground_returns_when_down_ends_the_cluster(data_dir: Path)
     assert process.returncode == 0, err
 
 
-def test_up_in_the_foreground_tells_which_server_died(data_dir: Path) -> None:
+def test_up_in_the_foreground_starts_a_server_again_and_tells_why(data_dir: Path) -> None:
     process = _rsm("up", "--bookies", "0", "--data-dir", str(data_dir), "--json")
     assert process.stdout is not None
-    pid = json.loads(process.stdout.readline())["pids"]["zookeeper"]
-    os.kill(pid, signal.SIGKILL)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert "zookeeper" in err
-    assert f"pid {pid}" in err.replace("\n", " ")
+    pids = json.loads(process.stdout.readline())["pids"]
+    try:
+        os.kill(pids["zookeeper"], signal.SIGKILL)
+        _wait_until(lambda: DevCluster(data_dir).pids().get("zookeeper", pids["zookeeper"]) != pids["zookeeper"])
+        _wait_until(lambda: len(DevCluster(data_dir).pids()) == len(pids))
+        # What is ended on purpose stays ended.
+        _wait_until(lambda: _run("down", "--data-dir", str(data_dir)).returncode == 0)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 0, err
+    assert DevCluster(data_dir).pids() == {}
+    for name, pid in pids.items():
+        assert f"{name} (" in err
+        assert f"pid {pid}) died" in err
+        assert f"{name} runs again" in err
+
+
+def test_up_detached_leaves_a_supervisor_that_starts_a_killed_server_again(data_dir: Path) -> None:
+    up = _run("up", "--bookies", "1", "--data-dir", str(data_dir), "--json", "--detach")
+    assert up.returncode == 0, up.stderr
+    line = json.loads(up.stdout)
+    processes = [identify(pid) for pid in (*line["pids"].values(), line["supervisor"])]
+    for name in ("bookie-1", "zookeeper"):
+        os.kill(line["pids"][name], signal.SIGKILL)
+        _wait_until(lambda name=name: DevCluster(data_dir).state.owned()[name != "zookeeper"].restart_count == 1)
+    ps = json.loads(_run("ps", "--data-dir", str(data_dir), "--json").stdout)
+    assert ps["restarts"] == {"zookeeper": 1, "bookie-1": 1}
+    assert (ps["ready"], ps["supervisor"]) == (True, line["supervisor"])
+    assert all(ps["pids"][name] != pid for name, pid in line["pids"].items())
+    log = (data_dir / "logs" / "supervisor.log").read_text()
+    assert f"pid {line['pids']['bookie-1']}) died" in log
+    processes += [identify(pid) for pid in ps["pids"].values()]
+    down = _run("down", "--data-dir", str(data_dir), "--json")
+    assert json.loads(down.stdout)["ended"] == ["zookeeper", "bookie-1"]
+    assert not any(map(is_alive, processes))
+
+
+def test_up_takes_over_from_a_killed_supervisor(data_dir: Path) -> None:
+    up = ("up", "--bookies", "0", "--data-dir", str(data_dir), "--json", "--detach")
+    first = json.loads(_run(*up).stdout)
+    refused = _run(*up)
+    assert refused.returncode == 1
+    assert "runs already" in refused.stderr
+    os.kill(first["supervisor"], signal.SIGKILL)
+    _wait_until(lambda: DevCluster(data_dir).supervisor == 0)
+    assert "nobody starts again" in _run("ps", "--data-dir", str(data_dir)).stdout
+    assert json.loads(_run("ps", "--data-dir", str(data_dir), "--json").stdout)["pids"] == first["pids"]
+    second = json.loads(_run(*up).stdout)
+    assert second["pids"] == first["pids"]
+    assert second["supervisor"] not in (0, first["supervisor"])
+    # Down ends the servers also if nobody supervises them.
+    os.kill(second["supervisor"], signal.SIGKILL)
+    assert json.loads(_run("down", "--data-dir", str(data_dir), "--json").stdout)["ended"] == ["zookeeper"]
+    assert DevCluster(data_dir).pids() == {}
+
+
+def test_sigterm_for_the_supervisor_ends_the_cluster(data_dir: Path) -> None:
+    line = json.loads(_run("up", "--bookies", "0", "--data-dir", str(data_dir), "--json", "--detach").stdout)
+    supervisor = identify(line["supervisor"])
+    _wait_until(lambda: "supervises" in (data_dir / "logs" / "supervisor.log").read_text())
+    os.kill(supervisor.pid, signal.SIGTERM)
+    _wait_until(lambda: not is_alive(supervisor))
+    assert DevCluster(data_dir).pids() == {}
+
+
+def test_a_server_that_does_not_stay_is_left_alone_at_last_and_shown(
+    bookkeeper: DevCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_PAUSE_S_MIN", "_PAUSE_S_MAX", "_POLL_S"):
+        monkeypatch.setattr(f"ledger.dev.supervisor.{name}", 0.0)
+    monkeypatch.setattr("ledger.dev.supervisor.RESTARTS_MAX", 2)
+    monkeypatch.setattr("ledger.dev.zookeeper.zookeeper_command", lambda _: ["/bin/sh", "-c", "echo no >&2; sleep 0.1"])
+    said: list[str] = []
+
+    def say(words: str) -> None:
+        said.append(words)
+        if "left alone" in words:
+            raise InterruptedError
+
+    process = bookkeeper.state.zookeeper.process
+    assert process is not None
+    os.kill(process.pid, signal.SIGKILL)
+    with pytest.raises(InterruptedError):
+        Supervisor(bookkeeper, say).run()
+    assert [words.partition(";")[2].split(" in ")[0] for words in said[:2]] == [" starts again", " starts again"]
+    assert len(said) == 3
+    assert bookkeeper.died() == []
+    ps = _run("ps", "--data-dir", str(bookkeeper.data_dir), "--json")
+    assert json.loads(ps.stdout)["given_up"] == ["zookeeper"]
+    monkeypatch.undo()
+    bookkeeper.start()
+    assert not bookkeeper.state.zookeeper.is_given_up
 
 
 def test_down_without_a_cluster_says_so(data_dir: Path) -> None:
@@ -247,7 +337,7 @@ def test_three_bookies_serve_crash_and_come_back_on_their_ports(whole_cluster: D
         cluster.start_bookie(0)
         assert cluster.pids()["bookie-1"] != crashed
         host, port = cluster.bookies[0].split(":")
-        socket.create_connection((host, int(port)), timeout=5).close()
+        socket.create_connection((host, int(port)), timeout=60).close()
     finally:
         client.stop()
         client.close()

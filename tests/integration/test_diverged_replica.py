@@ -11,12 +11,12 @@ import msgspec
 import pytest
 
 from ledger.dev import DevCluster
-from rsm_spark import ReplicaSettings, Role, ServiceClient, StoreService, StoreSettings, serve
+from rsm_spark import ReplicaRole, ReplicaSettings, ServiceClient, StoreService, StoreSettings, serve
 from rsm_spark.core.machine import RowChange
 from rsm_spark.errors import StateDivergedError
-from rsm_spark.snapshots.local import MANIFEST_NAME
+from rsm_spark.server.replica_server import QUARANTINE_FOLDER, SNAPSHOTS_FOLDER
+from rsm_spark.snapshots.checks import MANIFEST_NAME
 from rsm_spark.snapshots.manifest import SnapshotManifest, decode_manifest
-from rsm_spark.store.service import QUARANTINE_FOLDER, SNAPSHOTS_FOLDER
 from rsm_spark.testing.counter_map import CounterMap, command, unpack
 
 
@@ -39,7 +39,7 @@ def _settings(log: str, folder: Path, replica_id: str) -> StoreSettings:
 
 
 async def _until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(60):
         while not holds():
             await asyncio.sleep(0.02)
 
@@ -59,7 +59,7 @@ async def _diverge(metadata_uri: str, log: str, leader: StoreService, folder: Pa
         await _until(lambda: wrong.replica.revision >= leader.replica.revision)
         await client.execute_many([command("add", "wrong", 1)] * 30)
         with pytest.raises(StateDivergedError, match="Its state is wrong"):
-            async with asyncio.timeout(40):
+            async with asyncio.timeout(60):
                 await wrong.wait_stopped()
         assert wrong.replica.status().failure.startswith("StateDivergedError")
 
@@ -70,7 +70,7 @@ def test_replica_that_differs_leaves_its_state_in_quarantine_tells_the_leader_an
     async def scenario() -> None:
         uri = cluster.metadata_uri
         async with serve(CounterMap(), _settings(unique_name, tmp_path, "a"), uri) as leader:
-            await _until(lambda: leader.replica.role is Role.LEADER)
+            await _until(lambda: leader.replica.role is ReplicaRole.LEADER)
             await _diverge(uri, unique_name, leader, tmp_path)
             (kept,) = _evidence(tmp_path / "b")
             assert f"checkpoint of revision {kept.revision}" in kept.contradiction

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from broker.core.commands import EndedRun, ReportRuns, WorkerAppeared
-from broker.core.policies import WorkerOffer
-from broker.core.replies import Changed, Done
-from broker.core.shown import TaskShown
-from broker.core.statuses import TaskStatus
-from broker.http.settings import HttpSettings
-from broker.service import BrokerService
-from broker.settings import BrokerSettings
+from broker.api.settings import HttpSettings
+from broker.machine.commands import EndedRun, ReportRuns, WorkerAppeared
+from broker.machine.policies import WorkerOffer
+from broker.machine.replies import Changed, Done
+from broker.machine.statuses import TaskStatus
+from broker.machine.views import TaskView
+from broker.server.service import BrokerService
+from broker.server.settings import BrokerSettings
 from ledger.client.client import LedgerClient
 from ledger.dev import DevCluster
-from rsm_spark.runtime import ReplicaSettings, Role
-from tests.unit.broker_http.stand import Answer, Caller, write_tokens
+from rsm_spark.runtime import ReplicaRole, ReplicaSettings
+from tests.unit.broker.api.stand import Answer, Caller, write_tokens
 
 pytestmark = pytest.mark.asyncio
 
@@ -76,14 +76,14 @@ class Api:
 
     async def finish(self, task_id: int, result: bytes = b"done", worker_id: str = "w") -> None:
         """Finish a task as the worker that runs it."""
-        shown: list[TaskShown] = []
+        shown: list[TaskView] = []
 
         async def runs() -> bool:
             fields = await self.ok("GET", f"tasks/{task_id}")
             shown[:] = [fields]
             return bool(fields["status"] == "running")
 
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not await runs():
                 await asyncio.sleep(0.01)
         fields: Any = shown[0]
@@ -94,7 +94,7 @@ class Api:
 @pytest_asyncio.fixture
 async def api(cluster: DevCluster, unique_name: str, tmp_path: Path) -> AsyncIterator[Api]:
     async with _running(cluster, unique_name, tmp_path) as broker:
-        await _until(lambda: broker.replica.role is Role.LEADER)
+        await _until(lambda: broker.replica.role is ReplicaRole.LEADER)
         yield Api(broker)
 
 
@@ -235,7 +235,7 @@ async def test_events_follow_what_happens_and_go_on_where_they_were_left(api: Ap
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(f"GET /api/v1/events{query} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         found: list[tuple[int, str]] = []
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while len(found) < count:
                 line = (await reader.readline()).decode().strip()
                 if line.startswith("data: "):
@@ -261,7 +261,7 @@ async def test_a_tenant_sees_its_own_through_the_whole_service(
 ) -> None:
     tokens_file = write_tokens(tmp_path / "tokens.toml")
     async with _running(cluster, unique_name, tmp_path, tokens_file=tokens_file) as broker:
-        await _until(lambda: broker.replica.role is Role.LEADER)
+        await _until(lambda: broker.replica.role is ReplicaRole.LEADER)
         api = Api(broker)
         own = (await api.ok("POST", "tasks", {"type": "mail"}, token="acme"))["task_id"]
         theirs = (await api.ok("POST", "tasks", {"type": "mail", "slot": "s"}, token="bolt"))["task_id"]
@@ -283,7 +283,7 @@ async def test_a_follower_answers_reads_and_sends_writers_to_the_leader(
 ) -> None:
     async with AsyncExitStack() as stack:
         leader = await stack.enter_async_context(_running(cluster, unique_name, tmp_path, "a"))
-        await _until(lambda: leader.replica.role is Role.LEADER)
+        await _until(lambda: leader.replica.role is ReplicaRole.LEADER)
         follower = await stack.enter_async_context(_running(cluster, unique_name, tmp_path, "b"))
         await _until(lambda: follower.leader_http() is not None)
         writer, reader = Api(leader), Api(follower)

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.http.settings import HttpSettings
-from broker.service import BrokerService
-from broker.settings import BrokerSettings
+from broker.api.settings import HttpSettings
+from broker.server.service import BrokerService
+from broker.server.settings import BrokerSettings
 from ledger.client.client import LedgerClient
 from ledger.dev import DevCluster
-from rsm_spark.runtime import ReplicaSettings, Role
-from tests.unit.broker_http.thread_served import OPERATIONS, serving_in_a_thread
+from rsm_spark.runtime import ReplicaRole, ReplicaSettings
+from tests.unit.broker.api.thread_served import OPERATIONS, serving_in_a_thread
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 def test_the_real_service_answers_anything_and_its_state_holds_together(
     cluster: DevCluster, unique_name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from tests.unit.broker_http.fuzzed import fuzz
+    from tests.unit.broker.api.fuzzed import fuzz
 
     @asynccontextmanager
     async def served() -> AsyncIterator[str]:
@@ -37,11 +37,11 @@ def test_the_real_service_answers_anything_and_its_state_holds_together(
         try:
             async with BrokerService(client, settings) as broker:
                 async with asyncio.timeout(60):
-                    while broker.replica.role is not Role.LEADER:
+                    while broker.replica.role is not ReplicaRole.LEADER:
                         await asyncio.sleep(0.02)
                 yield f"http://{broker.http_address}"
                 broker.machine.validate()
-                assert broker.replica.role is Role.LEADER
+                assert broker.replica.role is ReplicaRole.LEADER
         finally:
             await client.close()
 

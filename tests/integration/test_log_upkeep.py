@@ -16,9 +16,10 @@ import pytest
 from ledger.client.client import LedgerClient
 from ledger.dev import DevCluster
 from rsm_spark.core.commands import AnswerStatus, Command, OpenSession, ReportVerified
+from rsm_spark.core.records import FORMAT_LEVEL
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.runtime import Replica, ReplicaSettings
-from rsm_spark.runtime.status import Role
+from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.testing.counter_map import CounterMap, command
 from rsm_spark.testing.snapshots import MemorySnapshots
 
@@ -57,7 +58,7 @@ class _Writer:
         self._sequence = 0
 
     async def begin(self) -> None:
-        await _until(lambda: self._replica.role is Role.LEADER)
+        await _until(lambda: self._replica.role is ReplicaRole.LEADER)
         await self._replica.submit([OpenSession(SESSION)])
 
     async def add(self) -> int:
@@ -163,7 +164,7 @@ async def test_operators_have_the_leader_trim_and_are_told_what_stays_and_why(
         code, said, _ = await _rsm("log", "info", unique_name, *uri, "--json")
         assert (said["whole"], said["format_level"]) == (False, 1)
         code, said, _ = await _rsm("log", "raise-format", unique_name, *uri, "--json")
-        assert (code, said["format_level"]) == (0, 1)
+        assert (code, said["format_level"]) == (0, FORMAT_LEVEL)
         code, _, errors = await _rsm("log", "raise-format", unique_name, "--level", "9", *uri)
         assert code == 1
         assert "not every live replica knows format level 9" in errors
@@ -193,8 +194,8 @@ async def test_a_chain_of_two_thousand_ledgers_is_written_followed_and_taken_ove
         async with _replica(cluster, unique_name, "b") as heir:  # From empty: through all of them.
             await _until(lambda: heir.revision >= revision, 600)
             leader._driver.resign("the test says so")
-            await _until(lambda: heir.role is Role.LEADER, 60)
-            await _until(lambda: leader.role is Role.FOLLOWER and leader.revision == heir.revision)
+            await _until(lambda: heir.role is ReplicaRole.LEADER, 60)
+            await _until(lambda: leader.role is ReplicaRole.FOLLOWER and leader.revision == heir.revision)
             assert leader.digest == heir.digest
             chain, _ = await chains.read()
             assert len(chain.ledgers) > count

@@ -14,12 +14,13 @@ from ledger.client.client import LedgerClient
 from ledger.dev import DevCluster
 from ledger.errors import UsageError
 from rsm_spark.errors import InvalidCommandError
+from rsm_spark.map.cli.map import app
+from rsm_spark.map.client.client import MapClient
+from rsm_spark.map.commands import Compare, Increment, Put
+from rsm_spark.map.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
+from rsm_spark.map.past import rows_at
+from rsm_spark.server.replica_server import SNAPSHOTS_FOLDER
 from rsm_spark.snapshots.local import LocalSnapshots
-from rsm_spark.store.client import Compare, Increment, MapClient, Put
-from rsm_spark.store.kv.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
-from rsm_spark.store.map_cli import app
-from rsm_spark.store.past import rows_at
-from rsm_spark.store.service import SNAPSHOTS_FOLDER
 from tests.integration.store_processes import stores
 
 pytestmark = pytest.mark.asyncio
@@ -142,7 +143,7 @@ async def test_watches_miss_nothing_and_double_nothing_while_leaders_are_killed(
                 leader.kill()
                 replicas.gone(leader.replica_id)
                 count = len(written)
-                async with asyncio.timeout(40):
+                async with asyncio.timeout(60):
                     while len(written) == count:
                         await asyncio.sleep(0.05)
                 replicas.start(leader.replica_id)
@@ -157,7 +158,7 @@ async def test_watches_miss_nothing_and_double_nothing_while_leaders_are_killed(
             for replica in replicas.alive.values():
                 async with await MapClient.connect(log, uri, replica=replica.address) as other:
                     again = []
-                    async with asyncio.timeout(30):
+                    async with asyncio.timeout(60):
                         async for change in other.watch(prefix=b"k/", from_revision=begun + 1):
                             if change.key == b"k/end":
                                 break

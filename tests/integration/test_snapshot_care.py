@@ -17,10 +17,11 @@ import pytest
 from ledger.client.client import LedgerClient
 from ledger.dev import DevCluster
 from rsm_spark.log.chain_store import ChainStore
-from rsm_spark.runtime import ReplicaSettings, Role
+from rsm_spark.map import map_service
+from rsm_spark.map.client.client import MapClient
+from rsm_spark.runtime import ReplicaRole, ReplicaSettings
+from rsm_spark.server.replica_server import StoreService, StoreSettings
 from rsm_spark.snapshots.lake import LakeSnapshots, lake_place
-from rsm_spark.store.client import MapClient
-from rsm_spark.store.service import StoreService, StoreSettings
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 WAIT_S = 60.0
@@ -43,7 +44,7 @@ class Group:
     async def start(self, name: str) -> StoreService:
         self.clients[name] = await LedgerClient.connect(self.uri, session_timeout_ms=4_000)
         settings = StoreSettings(log=self.log, replica_id=name, data_dir=self.folder / name, replica=SETTINGS)
-        service = StoreService(self.clients[name], settings, lake=self.lake())
+        service = map_service(self.clients[name], settings, self.lake())
         await service.start()
         self.services[name] = service
         return service
@@ -56,7 +57,7 @@ class Group:
     @property
     def verified(self) -> dict[str, int]:
         for service in self.services.values():
-            if service.replica.role is Role.LEADER:
+            if service.replica.role is ReplicaRole.LEADER:
                 return {place: one.revision for place, one in service.replica._context.state.verified.items()}
         return {}
 
@@ -76,7 +77,7 @@ async def until(holds: Callable[[], bool]) -> None:
 async def run_cli(*arguments: str) -> tuple[int, list[Any], str]:
     """Run `rsm snapshot`; return exit code, JSON lines, and what it complained of."""
     code = (
-        "import rsm_spark.cli as cli, rsm_spark.store.snapshot_cli as of\n"
+        "import rsm_spark.cli.main as cli, rsm_spark.cli.snapshot as of\n"
         "try: of.app()\nexcept Exception as error: cli._end(error)"
     )
     process = await asyncio.create_subprocess_exec(
@@ -110,7 +111,7 @@ async def test_snapshots_are_verified_the_log_is_trimmed_and_the_lake_brings_all
         for name in ("a", "b", "c"):
             shutil.rmtree(tmp_path / name)
         service = await group.start("b")
-        await until(lambda: service.replica.role is Role.LEADER)
+        await until(lambda: service.replica.role is ReplicaRole.LEADER)
         async with await MapClient.connect(group.log, group.uri) as client:
             assert {entry.key: entry.value async for entry in client.scan()} == expected
         (tmp_path / "c").mkdir()

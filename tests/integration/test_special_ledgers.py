@@ -31,7 +31,7 @@ def test_entries_under_explicit_ids_in_any_order_are_read_in_order(client: Block
     ids = list(range(500))
     random.Random(1).shuffle(ids)
     futures = [writer.append_at(entry_id, b"entry %d" % entry_id) for entry_id in ids]
-    assert [future.result(timeout=30) for future in futures] == ids
+    assert [future.result(timeout=60) for future in futures] == ids
     with pytest.raises(UsageError, match="given once"):
         writer.append_at(7, b"again")
     assert writer.close() == 499
@@ -42,7 +42,7 @@ def test_entries_under_explicit_ids_in_any_order_are_read_in_order(client: Block
 def test_a_ledger_under_an_id_of_ones_own(client: BlockingLedgerClient, unique_name: str) -> None:
     ledger_id = 2**33 + int(unique_name.rpartition("-")[2])
     writer = client.create_adv(ledger_id=ledger_id)
-    assert writer.append_at(0, b"x").result(timeout=30) == 0
+    assert writer.append_at(0, b"x").result(timeout=60) == 0
     with pytest.raises(UsageError, match="exists"):
         client.create_adv(ledger_id=ledger_id)
     assert writer.close() == 0
@@ -55,7 +55,7 @@ def test_recovery_of_explicit_ids_ends_below_the_gap(client: BlockingLedgerClien
     writer = client.create_adv()
     below = [writer.append_at(entry_id, b"x") for entry_id in (1, 0)]
     writer.append_at(3, b"above the gap")
-    assert [future.result(timeout=30) for future in below] == [1, 0]
+    assert [future.result(timeout=60) for future in below] == [1, 0]
     assert payloads_of(client, writer.ledger_id, 1) == [b"x", b"x"]
 
 

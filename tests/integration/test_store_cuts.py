@@ -19,7 +19,7 @@ from tests.integration.namespaces import Namespaces, why_not
 from tests.integration.recorded_callers import RecordedCallers, check_calls
 from tests.integration.store_faults import PAUSE_S, SESSION_MS
 from tests.integration.store_processes import StoreProcess
-from tests.unit.bookie.test_tls import Authority
+from tests.unit.ledger.bookie.test_tls import Authority
 
 LOG = "cut"
 NAMES = ("a", "b", "c")
@@ -51,7 +51,14 @@ class CutStores:
                 LOG,
                 self._folder,
                 host,
-                *("--bind", self.networks.address(host), "--session-timeout-ms", str(SESSION_MS), *options),
+                *(
+                    "--bind",
+                    self.networks.address(host),
+                    "--session-timeout-ms",
+                    str(SESSION_MS),
+                    "--unsigned",
+                    *options,
+                ),
                 prefix=self.networks.inside(host),
                 environment=self.environment,
             )
@@ -77,7 +84,7 @@ class CutStores:
         return status
 
     def leader(self) -> str:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while (leader := self.status()["leader"]) is None:
             assert time.monotonic() < deadline, f"no leader: {self.status()}"
         return str(leader)

@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ledger.dev import DevCluster
-from rsm_spark.store.client import MapClient
+from rsm_spark.map.client.client import MapClient
 from tests.integration.store_processes import stores
 
 pytestmark = pytest.mark.asyncio
@@ -23,14 +23,14 @@ pytestmark = pytest.mark.asyncio
 
 def _fetch(address: str, path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
 
 
 async def _until_ready(address: str) -> str:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             status, text = await asyncio.to_thread(_fetch, address, "/readyz")
             if status == 200:
@@ -76,7 +76,7 @@ async def test_a_follower_that_hears_nothing_is_healthy_and_not_ready(
         assert (await _until_ready(address)).startswith("ready: follows")
         leader.kill()
         replicas.gone("a")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while (await asyncio.to_thread(_fetch, address, "/readyz"))[0] == 200:
                 await asyncio.sleep(0.2)
         assert _fetch(address, "/healthz") == (200, "ok\n")

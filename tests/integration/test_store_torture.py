@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ledger.dev import DevCluster
-from rsm_spark.store.client import MapClient
+from rsm_spark.map.client.client import MapClient
 from tests.integration.recorded_callers import RecordedCallers, check_calls
 from tests.integration.store_faults import FAULTS, PAUSE_S, SESSION_MS, StoreFaults, kind_of
 from tests.integration.store_processes import Stores, stores

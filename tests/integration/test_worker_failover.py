@@ -52,7 +52,7 @@ def test_runs_outlive_the_leader_and_no_at_most_once_task_runs_twice(
     cluster: DevCluster, unique_name: str, tmp_path: Path
 ) -> None:
     options = ("--log", unique_name, "--metadata-uri", cluster.metadata_uri, "--bookies", "3/3/2")
-    with brokers(tmp_path, "a", "b", options=options) as processes, httpx.Client(timeout=20) as client:
+    with brokers(tmp_path, "a", "b", options=options) as processes, httpx.Client(timeout=60) as client:
         first = leader(processes, client)
         (other,) = [one for one in processes if one is not first]
         given = ("--tasks", TASKS, "--threads", "4", "--executor", "process")

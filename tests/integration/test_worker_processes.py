@@ -8,29 +8,29 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.commands import CancelTasks, DeployCode, TaskSpec
-from broker.core.queries import GetTask, ListWorkers
-from broker.core.replies import Done
-from broker.core.shown import TaskShown, Workers
-from broker.core.statuses import ENDED, Outcome, TaskStatus, WorkerStatus
-from broker.service import BrokerService
+from broker.machine.commands import CancelTasks, DeployCode, TaskSpec
+from broker.machine.queries import GetTask, ListWorkers
+from broker.machine.replies import Done
+from broker.machine.statuses import ENDED, Outcome, TaskStatus, WorkerStatus
+from broker.machine.views import TaskView, Workers
+from broker.server.service import BrokerService
 from ledger.dev import DevCluster
-from rsm_spark.grpc.security import Security
-from rsm_spark.runtime import Role
+from rsm_spark.runtime import ReplicaRole
+from rsm_spark.transport.security import Security
 from tests.integration.broker_hands import broker_settings, leading, running, submit, until
 from tests.integration.worker_processes import TASKS, is_alive, lines, started
-from tests.unit.broker_worker.archives import archive
+from tests.unit.broker.worker.archives import pool
 
 pytestmark = pytest.mark.asyncio
 
 
-async def task_of(broker: BrokerService, task_id: int) -> TaskShown:
+async def task_of(broker: BrokerService, task_id: int) -> TaskView:
     found, _ = await broker.query(GetTask("t", task_id))
-    assert isinstance(found, TaskShown)
+    assert isinstance(found, TaskView)
     return found
 
 
-async def ended(broker: BrokerService, task_id: int, timeout_s: float = 60) -> TaskShown:
+async def ended(broker: BrokerService, task_id: int, timeout_s: float = 60) -> TaskView:
     """Wait until a task has ended."""
     async with asyncio.timeout(timeout_s):
         while (shown := await task_of(broker, task_id)).status not in ENDED:
@@ -202,9 +202,8 @@ async def test_code_pools_are_fetched_over_the_stream_and_two_versions_run_side_
 ) -> None:
     async with leading(cluster.metadata_uri, broker_settings(unique_name, tmp_path)) as broker:
         for version in ("1", "2"):
-            made = archive(
-                {"pool.py": f"def f(context, payload): return b'v{version} ' + payload", "filler": b"\1" * 10_000}
-            )
+            source = f"def f(context, payload): return b'v{version} ' + payload"
+            made = pool({"pool.py": source, "filler": b"\1" * 10_000}, "pool:f")
             command = DeployCode(f"pool-{version}", made, hashlib.sha256(made).hexdigest())
             assert isinstance(await broker.execute(command), Done)
         with started(tmp_path, "w", "--brokers", broker.address, "--code-dir", str(tmp_path / "code")) as worker:
@@ -235,7 +234,7 @@ async def test_a_worker_follows_the_leader_when_its_broker_is_gone(
                 is_over = True
                 await first.__aexit__(None, None, None)
                 file.with_suffix(".go").touch()
-                await until(lambda: other.replica.role is Role.LEADER)
+                await until(lambda: other.replica.role is ReplicaRole.LEADER)
                 shown = await ended(other, task_id)
                 assert (shown.status, shown.result, shown.attempts) == (TaskStatus.FINISHED, b"went", 1)
                 (later,) = await submit(other, TaskSpec("note", str(file).encode()))
@@ -309,7 +308,7 @@ async def test_a_worker_shows_the_token_and_without_it_says_what_is_missing(
     async with leading(cluster.metadata_uri, settings) as broker:
         options = ("--brokers", broker.address, "--tasks", TASKS)
         with started(tmp_path, "stranger", *options) as stranger:
-            await until(lambda: "Name the file of the cluster's token (--token-file)" in stranger.errors())
+            await until(lambda: "A worker shows who it is by --token-file" in stranger.errors())
         with started(tmp_path, "w", *options, "--token-file", str(token)) as worker:
             (task_id,) = await submit(broker, TaskSpec("note", str(tmp_path / "file").encode()))
             assert (await ended(broker, task_id)).status == TaskStatus.FINISHED
@@ -328,7 +327,7 @@ async def test_a_worker_paused_for_less_than_its_lease_keeps_what_it_runs(
                 broker, TaskSpec("wait", str(file).encode(), at_most_once=True, heartbeat_ms=9_000)
             )
             await until(lambda: lines(file))
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while (await task_of(broker, task_id)).progress != 0.5:
                     await asyncio.sleep(0.02)
             # Shorter than the lease: nothing of it is lost.

@@ -13,7 +13,7 @@ import pytest
 
 from ledger.dev import DevCluster
 from rsm_spark.bench.workloads import key_of
-from rsm_spark.store.client import MapClient
+from rsm_spark.map.client.client import MapClient
 from tests.integration.store_processes import stores
 
 pytestmark = pytest.mark.asyncio

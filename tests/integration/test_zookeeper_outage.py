@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ledger.dev import DevCluster
-from rsm_spark.store.client import MapClient
+from rsm_spark.map.client.client import MapClient
 from tests.integration.store_processes import stores
 
 pytestmark = pytest.mark.asyncio
@@ -30,8 +30,8 @@ async def test_puts_and_reads_go_on_while_zookeeper_is_frozen(
             cluster.pause_zookeeper()
             try:
                 for number in range(OUTAGE_PUTS):
-                    await client.put(b"n", b"%d" % number, timeout_s=10)
-                found = await client.get(b"n", timeout_s=10)
+                    await client.put(b"n", b"%d" % number, timeout_s=60)
+                found = await client.get(b"n", timeout_s=60)
             finally:
                 cluster.resume_zookeeper()
             assert found is not None

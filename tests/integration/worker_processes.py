@@ -82,6 +82,7 @@ class WorkerProcess:
         code = self.process.wait(timeout_s)
         assert self.process.stdout is not None
         self.process.stdout.close()
+        assert "never retrieved" not in self._errors.read_text(), self.errors()
         return code
 
 

@@ -7,21 +7,31 @@ from typing import Any
 
 import pytest
 
-from ledger.bookie import handlers, identity
+from ledger.bookie import disk_age, handlers, identity
 from ledger.bookie.collector import Collector
 from ledger.bookie.handlers import Handlers
 from ledger.bookie.writes import Writes
-from ledger.core.bookie_ledger import NO_LIMBO, BookieLedger, missing_ledger_status
-from ledger.store import entry_store, journal_format, segment_format
-from ledger.store.cold_reads import ColdReads
-from ledger.store.journal import Journal
-from ledger.store.tail import JournalPlace
+from ledger.storage import entry_store, journal_format, recovery, segment_format
+from ledger.storage import flush as conversion
+from ledger.storage.bookie_ledger import NO_LIMBO, BookieLedger, missing_ledger_status
+from ledger.storage.index_memory import MemoryIndex
+from ledger.storage.index_rows import IndexTable
+from ledger.storage.journal import Journal
+from ledger.storage.journal_format import scan_file
+from ledger.storage.read_queue import ReadQueue
+from ledger.storage.recovery import recover
+from ledger.storage.tail import JournalPlace
 from ledger.testing import SimDisk, current_process
 from ledger.wire.codes import Status
 from ledger.wire.packets import AddResponse
 
 __all__ = [
     "acknowledge_what_is_held",
+    "believe_any_age",
+    "believe_the_index",
+    "forget_what_cannot_be_read",
+    "forget_which_files_there_were",
+    "take_any_size_of_journal",
     "check_the_fence_before_a_queue",
     "ack_before_sync",
     "check_no_sums",
@@ -41,10 +51,10 @@ _QUEUE_S = 0.05
 def ack_before_sync(patch: pytest.MonkeyPatch) -> None:
     write = Journal._write
 
-    def write_without_sync(self: Journal, generation: Any, sealed: Any, items: Any) -> int:
+    def write_without_sync(self: Journal, generation: Any, sealed: Any, items: Any, now_s: float) -> int:
         disk, self._disk = self._disk, _NoSync(self._disk)
         try:
-            return write(self, generation, sealed, items)
+            return write(self, generation, sealed, items, now_s)
         finally:
             self._disk = disk
 
@@ -100,7 +110,6 @@ def go_on_after_a_failed_sync(patch: pytest.MonkeyPatch) -> None:
 
 def trust_the_page_cache(patch: pytest.MonkeyPatch) -> None:
     """A restart that takes for durable what it can read."""
-    recover = entry_store.recover
 
     def recover_without_sync(disk: Any, *arguments: Any) -> Any:
         disk.fdatasync = disk.fsync_dir = lambda _: None
@@ -120,12 +129,53 @@ def check_no_sums(patch: pytest.MonkeyPatch) -> None:
 
 def deny_what_cannot_be_read(patch: pytest.MonkeyPatch) -> None:
     """BookKeeper's #2908: a damaged file is answered with "no such entry"."""
-    read = ColdReads._read_all
+    read = ReadQueue._read_all
 
-    def read_or_deny(self: ColdReads, lookups: Any) -> Any:
+    def read_or_deny(self: ReadQueue, lookups: Any) -> Any:
         return [None if isinstance(found, Exception) else found for found in read(self, lookups)]
 
-    patch.setattr(ColdReads, "_read_all", read_or_deny)
+    patch.setattr(ReadQueue, "_read_all", read_or_deny)
+
+
+def take_any_size_of_journal(patch: pytest.MonkeyPatch) -> None:
+    """A file that was cut short is taken for one that never held more."""
+
+    def scan_any(window: Any, journal_id: int, *, has_successor: bool, **_size_and_mark: Any) -> Any:
+        return scan_file(window, journal_id, has_successor=has_successor)
+
+    patch.setattr(conversion, "scan_file", scan_any)
+
+
+def forget_which_files_there_were(patch: pytest.MonkeyPatch) -> None:
+    """Files that are there are taken for all that were."""
+    patch.setattr(recovery, "_missing", lambda *_: [])
+
+
+def believe_any_age(patch: pytest.MonkeyPatch) -> None:
+    """A data folder that is an older copy of itself is served as it is."""
+    patch.setattr(disk_age, "find_rolled_back", lambda _held, _registered: "")
+
+
+def forget_what_cannot_be_read(patch: pytest.MonkeyPatch) -> None:
+    """Places of a journal file that the device cannot read count as empty space."""
+    load = conversion.JournalFile.__init__
+
+    def load_and_forget(self: conversion.JournalFile, *arguments: Any, **options: Any) -> None:
+        load(self, *arguments, **options)
+        self.unreadable = []
+
+    patch.setattr(conversion.JournalFile, "__init__", load_and_forget)
+
+
+def believe_the_index(patch: pytest.MonkeyPatch) -> None:
+    """Rows that vanished with a page are entries that never were."""
+
+    def check_the_sums_of_rows(self: MemoryIndex) -> None:
+        for table in IndexTable:
+            for key, value in self._rows.ascend(table, b""):
+                self._open(key, value)
+
+    patch.setattr(MemoryIndex, "check", check_the_sums_of_rows)
 
 
 def limit_limbo_to_known_ledgers(patch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,7 @@
 """Bugs to plant into brokers and workers: each a function that patches one rule away."""
 
+# Longer than 400 lines: one list, of which each bug is a few lines.
+
 from __future__ import annotations
 
 import itertools
@@ -10,24 +12,29 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.core import ending, fleet, rebuilding, runs, submitting, timing
-from broker.core.commands import SubmitTasks, TaskSpec
-from broker.core.machine import BrokerMachine
-from broker.core.purging import KeptRequests
-from broker.core.scheduling import Scheduler
-from broker.core.scheduling.board import Board
-from broker.core.scheduling.dispatching import Dispatcher
-from broker.core.state import BrokerState
-from broker.core.statuses import TaskStatus
-from broker.core.tables import RecordType, Table
-from broker.core.tasks import Task, TaskFlag
-from broker.core.worker_messages import FromBroker
-from broker.testing.disk_snapshot import DiskSnapshot
-from broker.testing.sim_broker import SimBroker
-from broker.testing.sim_client import SimClient
+from broker.machine import completion as ending
+from broker.machine import payload_release as spending
+from broker.machine import rebuilding, runs, submitting, timing
+from broker.machine import worker_changes as fleet
+from broker.machine.commands import SubmitTasks, TaskSpec
+from broker.machine.holds import Author
+from broker.machine.index.purging import KeptRequests
+from broker.machine.index.tasks import TaskFlag, TaskState
+from broker.machine.machine import BrokerMachine
+from broker.machine.scheduling import Scheduler
+from broker.machine.scheduling.dispatching import Dispatcher
+from broker.machine.scheduling.model import TaskClass
+from broker.machine.scheduling.scheduler_state import SchedulerState
+from broker.machine.state import BrokerState
+from broker.machine.statuses import ENDED, TaskStatus
+from broker.machine.tables import RecordType, Table
+from broker.machine.worker_messages import FromBroker
+from broker.server.worker_registry import WorkerRegistry
 from broker.worker.core.protocol import LinkState, WorkerProtocol
-from broker.worker_desk import WorkerDesk
 from rsm_spark.core.machine import Row
+from tests.broker_sim.disk_snapshot import DiskSnapshot
+from tests.broker_sim.sim_broker import SimBroker
+from tests.broker_sim.sim_client import SimClient
 
 __all__ = [
     "acknowledges_ends_before_they_are_confirmed",
@@ -37,13 +44,19 @@ __all__ = [
     "counts_what_was_never_delivered_as_lost",
     "does_not_count_what_runs_at_a_rebuild",
     "fires_deadlines_by_another_clock",
+    "forgets_a_workers_tenants_when_it_offers_something_else",
     "forgets_holds_at_restore",
     "forgets_request_keys_at_once",
     "gives_leases_no_new_time_at_promotion",
     "gives_the_tasks_of_a_batch_what_the_first_one_asks_for",
+    "gives_workers_the_tasks_of_whoever_is_first",
     "heeds_streams_that_were_given_up_and_lower_epochs",
     "leaves_code_pools_out_of_snapshots",
     "leaves_modes_out_of_snapshots",
+    "leaves_quotas_unchecked_after_a_failover",
+    "lets_payloads_of_dead_letters_go",
+    "lets_tenants_lift_an_operators_hold",
+    "lets_workers_wait_for_tenants_for_ever",
     "logs_tasks_of_transactions_that_are_over",
     "matches_results_by_epoch",
     "matches_results_by_task_alone",
@@ -58,9 +71,56 @@ __all__ = [
 ]
 
 
+def lets_payloads_of_dead_letters_go(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(spending, "_SPENT", ENDED)
+
+
+def lets_tenants_lift_an_operators_hold(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Author, "may_lift", lambda _self, _other: True)
+
+
+def leaves_quotas_unchecked_after_a_failover(patch: pytest.MonkeyPatch) -> None:
+    original = rebuilding.rebuild
+
+    def rebuild(state: BrokerState) -> None:
+        original(state)
+        for tenant in state.tasks.tenants.values():
+            tenant.bytes = 0
+
+    patch.setattr("broker.machine.machine.rebuild", rebuild)
+    _unchecked(patch)
+
+
+def forgets_a_workers_tenants_when_it_offers_something_else(patch: pytest.MonkeyPatch) -> None:
+    original = WorkerRegistry.on_said
+
+    def on_said(self: WorkerRegistry, link: Any, said: Any) -> None:
+        seat = self._by_link.get(link)
+        if seat is not None and said.offer is not None:
+            seat.tenants = None
+        original(self, link, said)
+
+    patch.setattr(WorkerRegistry, "on_said", on_said)
+
+
+def gives_workers_the_tasks_of_whoever_is_first(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Dispatcher, "_top_of", lambda self, _tenants, task_class, *_: self._top(task_class))
+    _unchecked(patch)
+
+
+def lets_workers_wait_for_tenants_for_ever(patch: pytest.MonkeyPatch) -> None:
+    original = TaskClass.bench
+
+    def bench(self: TaskClass, worker: Any, _tenants: Any) -> None:
+        original(self, worker, ())
+
+    patch.setattr(TaskClass, "bench", bench)
+    _unchecked(patch)
+
+
 def _unchecked(patch: pytest.MonkeyPatch) -> None:
     """Have the machine not check itself: the bug is to be found from outside."""
-    patch.setattr(BrokerState, "validate", lambda _self: None)
+    patch.setattr(BrokerMachine, "validate", lambda _self: None)
 
 
 # ---- assignments: the paused leader delivers late
@@ -89,23 +149,23 @@ def heeds_streams_that_were_given_up_and_lower_epochs(patch: pytest.MonkeyPatch)
 
 
 def believes_a_hello_that_comes_late(patch: pytest.MonkeyPatch) -> None:
-    original = WorkerDesk.on_hello
+    original = WorkerRegistry.on_hello
 
-    def on_hello(self: WorkerDesk, link: Any, hello: Any) -> None:
-        original(self, link, msgspec.structs.replace(hello, stream=0))
+    def on_hello(self: WorkerRegistry, link: Any, hello: Any, tenants: Any = None) -> None:
+        original(self, link, msgspec.structs.replace(hello, stream=0), tenants)
 
-    patch.setattr(WorkerDesk, "on_hello", on_hello)
+    patch.setattr(WorkerRegistry, "on_hello", on_hello)
 
 
 def counts_what_was_never_delivered_as_lost(patch: pytest.MonkeyPatch) -> None:
-    def undelivered(state: BrokerState, task: Task, now_ms: int) -> Any:
+    def undelivered(state: BrokerState, task: TaskState, now_ms: int) -> Any:
         return ending.lost(state, task, now_ms, "worker_died", "worker came back without it")
 
     patch.setattr(fleet, "undelivered", undelivered)
 
 
 def runs_again_what_was_delivered_and_is_lost(patch: pytest.MonkeyPatch) -> None:
-    def lost(_state: BrokerState, task: Task, now_ms: int, outcome: str, error: str) -> Any:
+    def lost(_state: BrokerState, task: TaskState, now_ms: int, outcome: str, error: str) -> Any:
         return ending.requeued(task, now_ms, attempts=task.attempts, outcome=outcome, error=error)
 
     patch.setattr(fleet, "lost", lost)
@@ -113,13 +173,13 @@ def runs_again_what_was_delivered_and_is_lost(patch: pytest.MonkeyPatch) -> None
 
 
 def gives_leases_no_new_time_at_promotion(patch: pytest.MonkeyPatch) -> None:
-    original = WorkerDesk.begin
+    original = WorkerRegistry.begin
 
-    def begin(self: WorkerDesk, known: Iterable[tuple[str, str, bool]]) -> None:
+    def begin(self: WorkerRegistry, known: Iterable[tuple[str, str, bool]]) -> None:
         original(self, known)
         self._leases = OrderedDict.fromkeys(self._leases, 0.0)
 
-    patch.setattr(WorkerDesk, "begin", begin)
+    patch.setattr(WorkerRegistry, "begin", begin)
 
 
 # ---- results that are told to the next leader
@@ -133,7 +193,7 @@ def matches_results_by_epoch(patch: pytest.MonkeyPatch) -> None:
         began[id(self.machine)] = self.state.revision
         lead(self)
 
-    def is_current(state: BrokerState, worker_id: str, task_id: int, assignment_id: int) -> Task | None:
+    def is_current(state: BrokerState, worker_id: str, task_id: int, assignment_id: int) -> TaskState | None:
         if assignment_id <= began.get(id(state), 0):
             return None
         return original(state, worker_id, task_id, assignment_id)
@@ -143,22 +203,22 @@ def matches_results_by_epoch(patch: pytest.MonkeyPatch) -> None:
 
 
 def matches_results_by_task_alone(patch: pytest.MonkeyPatch) -> None:
-    def is_current(state: BrokerState, _worker_id: str, task_id: int, _assignment_id: int) -> Task | None:
-        task = state.index.tasks.get(task_id)
+    def is_current(state: BrokerState, _worker_id: str, task_id: int, _assignment_id: int) -> TaskState | None:
+        task = state.tasks.by_id.get(task_id)
         return task if task is not None and task.status == TaskStatus.RUNNING else None
 
     patch.setattr(runs, "is_current", is_current)
 
 
 def acknowledges_ends_before_they_are_confirmed(patch: pytest.MonkeyPatch) -> None:
-    original = WorkerDesk.on_said
+    original = WorkerRegistry.on_said
 
-    def on_said(self: WorkerDesk, link: Any, said: Any) -> None:
+    def on_said(self: WorkerRegistry, link: Any, said: Any) -> None:
         original(self, link, said)
         if said.ended:
             link.acknowledge([end.assignment_id for end in said.ended])
 
-    patch.setattr(WorkerDesk, "on_said", on_said)
+    patch.setattr(WorkerRegistry, "on_said", on_said)
 
 
 # ---- batches, keys, transactions
@@ -212,10 +272,10 @@ def blocked_task_uses_up_the_place_of_its_type(patch: pytest.MonkeyPatch) -> Non
     original = Dispatcher._pair
 
     def pair(self: Dispatcher, task_class: Any) -> Any:
-        for tenant in self._board.tenants.values():
+        for tenant in self._state.tenants.values():
             for line in tenant.lines.values():
                 if line.parked_on is not None and line.count and line.task_class.type is task_class.type:
-                    self._board.active.pop(task_class, None)
+                    self._state.active.pop(task_class, None)
                     return None
         return original(self, task_class)
 
@@ -224,15 +284,15 @@ def blocked_task_uses_up_the_place_of_its_type(patch: pytest.MonkeyPatch) -> Non
 
 
 def wakes_only_the_first_that_is_parked(patch: pytest.MonkeyPatch) -> None:
-    original = Board.wake
+    original = SchedulerState.wake
 
-    def wake(self: Board, gate: Any) -> None:
+    def wake(self: SchedulerState, gate: Any) -> None:
         rest = dict(itertools.islice(gate.parked.items(), 1, None))
         gate.parked = dict(itertools.islice(gate.parked.items(), 1))
         original(self, gate)
         gate.parked.update(rest)
 
-    patch.setattr(Board, "wake", wake)
+    patch.setattr(SchedulerState, "wake", wake)
     _unchecked(patch)
 
 
@@ -240,7 +300,7 @@ def releases_resources_twice(patch: pytest.MonkeyPatch) -> None:
     original = Scheduler.end
 
     def end(self: Scheduler, task_id: int, now_ms: int) -> None:
-        line = self._board.running[task_id].line
+        line = self._state.running[task_id].line
         original(self, task_id, now_ms)
         for gate, amount in (*line.uses, *line.task_class.uses):
             if gate.kind == "resource":
@@ -255,7 +315,7 @@ def does_not_count_what_runs_at_a_rebuild(patch: pytest.MonkeyPatch) -> None:
 
     def resume(self: Scheduler, demand: Any, worker_id: str, since_ms: int) -> None:
         original(self, demand, worker_id, since_ms)
-        running = self._board.running[demand.task_id]
+        running = self._state.running[demand.task_id]
         for gate, amount in (*running.line.uses, *running.line.task_class.uses):
             gate.used -= amount
 
@@ -269,7 +329,7 @@ def does_not_count_what_runs_at_a_rebuild(patch: pytest.MonkeyPatch) -> None:
 def releases_slots_when_it_tries_again(patch: pytest.MonkeyPatch) -> None:
     original = ending.failed
 
-    def failed(state: BrokerState, task: Task, now_ms: int, outcome: str, error: str) -> Any:
+    def failed(state: BrokerState, task: TaskState, now_ms: int, outcome: str, error: str) -> Any:
         records = original(state, task, now_ms, outcome, error)
         if task.flags & TaskFlag.SLOT and records[0][0] == RecordType.TASK_REQUEUED:
             slot = state.task_row(task.task_id).slot
@@ -297,7 +357,7 @@ def purges_before_the_end_is_known(patch: pytest.MonkeyPatch) -> None:
 
     def purge(state: BrokerState, now_ms: int) -> Iterator[Any]:
         yield from original(state, now_ms)
-        for task in list(state.index.tasks.values()):
+        for task in list(state.tasks.by_id.values()):
             if task.status == TaskStatus.RUNNING and now_ms - task.at_ms > state.rules.retention_ms:
                 yield RecordType.TASK_REMOVED, (task.task_id,)
 
@@ -305,14 +365,14 @@ def purges_before_the_end_is_known(patch: pytest.MonkeyPatch) -> None:
 
 
 def asks_the_wall_clock_in_apply(patch: pytest.MonkeyPatch) -> None:
-    original, ticks = BrokerState.apply, itertools.count(1)
+    original, ticks = BrokerMachine.apply, itertools.count(1)
 
-    def apply(self: BrokerState, record_type: int, fields: tuple[Any, ...], revision: int) -> Any:
+    def apply(self: BrokerMachine, record_type: int, fields: tuple[Any, ...], revision: int) -> Any:
         if record_type == RecordType.TASK_SUBMITTED:
             fields = (*fields[:4], fields[4] + next(ticks) % 7, *fields[5:])
         return original(self, record_type, fields, revision)
 
-    patch.setattr(BrokerState, "apply", apply)
+    patch.setattr(BrokerMachine, "apply", apply)
 
 
 # ---- snapshots
@@ -360,7 +420,7 @@ def forgets_holds_at_restore(patch: pytest.MonkeyPatch) -> None:
 
     def rebuild(state: BrokerState) -> None:
         original(state)
-        for hold in list(state.holds):
+        for hold in list(state.holds.ends):
             state.scheduler.set_hold(*hold, is_paused=False)
 
     patch.setattr(rebuilding, "_rebuild_policies", rebuild)

@@ -9,55 +9,37 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from broker.core.statuses import TaskStatus
-from broker.testing.witness import fail
-from broker.testing.world import BrokerWorld
+from broker.machine.statuses import TaskStatus
 from rsm_spark.core.state import ReplicatedState
 from rsm_spark.errors import RsmError
 from rsm_spark.testing.ghosts import BrokenInvariantError
+from tests.broker_sim.witness import fail
+from tests.broker_sim.world import BrokerWorld
+from tests.sim.outcome import SeedOutcome
 
-__all__ = ["Outcome", "run_seed"]
+__all__ = ["BOUND", "LOCKED", "Outcome", "run_seed"]
 
 TROUBLE_MS = 25_000
 CALM_MS_MAX = 120_000
 _ENDED_MIN = 20
+LOCKED: Mapping[str, Any] = MappingProxyType({"lift": 0.5, "tenant_bytes_max": 4_000})
+"""Work of tenants that try to lift an operator's ban, and have a quota that they reach."""
+BOUND: Mapping[str, Any] = MappingProxyType({"bound_workers": 0.8})
+"""Work for workers most of which may run the tasks of some tenants alone."""
 _AS_DRAWN: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass
-class Outcome:
-    """What one seed came to.
-
-    Attributes:
-        broken: The invariant that did not hold, with its name in front; None if all did.
-        story: The last events.
-        counts: Of tasks, runs, entries, and faults by name.
-
-    """
-
-    seed: int
-    broken: str | None = None
-    story: list[str] = field(default_factory=list)
-    signature: str = ""
-    simulated_s: float = 0.0
-    counts: Counter[str] = field(default_factory=Counter)
+class Outcome(SeedOutcome):
+    command: str = "tests.sim.broker_scenario"
 
     @property
     def is_worth_counting(self) -> bool:
-        """Whether enough was done, and enough went wrong, for silence to mean anything."""
         return self.counts["ended"] >= _ENDED_MIN and self.counts["faults"] >= 1
-
-    def report(self) -> str:
-        """Say what is broken, what came before, and how to see it again."""
-        story = "\n".join(f"    {line}" for line in self.story)
-        return (
-            f"seed {self.seed} breaks {self.broken}\n  last events, in simulated seconds:\n{story}\n"
-            f"  replay, on this commit: .venv/bin/python -m tests.sim.broker_scenario {self.seed}"
-        )
 
 
 def run_seed(

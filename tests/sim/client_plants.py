@@ -9,12 +9,13 @@ import pytest
 
 from ledger.client import answers
 from ledger.client import recovery as client_recovery
+from ledger.client.answers import read_answer
 from ledger.core.entry import Miss, MissKind
 from ledger.core.quorum import QuorumConfig
 from ledger.core.recovery import Recovery, WriteBack
 from ledger.core.writer import LedgerWriter
 from ledger.ports import ANY_VERSION
-from ledger.zk.ledgers import LedgerStore
+from ledger.zookeeper.ledgers import LedgerStore
 
 __all__ = [
     "ack_at_one",
@@ -82,10 +83,9 @@ def take_unknown_for_absent(patch: pytest.MonkeyPatch) -> None:
 
 def take_silence_for_absent(patch: pytest.MonkeyPatch) -> None:
     """A bookie that does not answer counts as one that never had the entry."""
-    read_answer = client_recovery.read_answer
 
     def credulous(*arguments: Any) -> Any:
-        answer = read_answer(*arguments)
+        answer: Any = read_answer(*arguments)
         is_unknown = isinstance(answer, Miss) and answer.kind is MissKind.UNKNOWN
         return Miss(MissKind.ABSENT, answer.reason) if is_unknown else answer
 

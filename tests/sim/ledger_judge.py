@@ -1,4 +1,7 @@
-"""The calm after the trouble: everything converges, then every ledger is closed, read and looked up on the bookies."""
+"""The calm after the trouble: everything converges, then every ledger is closed, read and looked up on the bookies.
+
+* `index-is-true`  what a bookie's index says that it holds can be found in its segments
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ from ledger.client.client import LedgerClient
 from ledger.client.read_handle import ReadHandle
 from ledger.core.metadata import LedgerMetadata
 from ledger.core.reader import replicas_of
-from ledger.errors import LedgerError, WrongPasswordError
-from ledger.store.cold_reads import Lookup
-from ledger.store.tail import JournalPlace
+from ledger.errors import CorruptStorageError, LedgerError, WrongPasswordError
+from ledger.storage.read_queue import Lookup
+from ledger.storage.tail import JournalPlace
 from ledger.testing import Nemesis, SimHost, Simulation
 from ledger.testing.cluster import SimCluster
 from tests.sim.ledger_history import History, LedgerHistory
@@ -107,14 +110,23 @@ class Judge:
         metadata = await self._client.metadata(ledger.ledger_id, sync=True)
         held: dict[str, frozenset[int]] = {}
         for name, server in self._servers():
-            await server.store.load([ledger.ledger_id])
-            held[name] = frozenset(await server.store.list_entries(ledger.ledger_id))
+            # Whoever reads finds what cannot be read, and the bookie mends it.
+            listed = await self._held(name, server, ledger)
+            held[name] = frozenset([i for i in listed if await _copy(server, ledger.ledger_id, i) is not None])
         return [
             f"entry {entry_id} of ledger {ledger.ledger_id} on {bookie_id}"
             for entry_id in range(metadata.last_entry_id + 1)
             for bookie_id in replicas_of(metadata, entry_id)
             if entry_id not in held.get(bookie_id.partition(":")[0], ())
         ]
+
+    async def _held(self, name: str, server: BookieServer, ledger: LedgerHistory) -> list[int]:
+        try:
+            await server.store.resident.load([ledger.ledger_id])
+            return await server.store.list_entries(ledger.ledger_id)
+        except (CorruptStorageError, OSError) as error:
+            self._history.fail("index-is-true", f"{name} cannot list ledger {ledger.ledger_id}: {error!r}")
+            return []
 
     async def _count_all(self) -> None:
         for ledger in await self._ledgers():
@@ -159,8 +171,7 @@ class Judge:
         end = metadata.last_entry_id
         copies: Counter[int] = Counter()
         for name, server in self._servers():
-            await server.store.load([ledger.ledger_id])
-            for entry_id in await server.store.list_entries(ledger.ledger_id):
+            for entry_id in await self._held(name, server, ledger):
                 if entry_id > end:
                     break
                 body = await _copy(server, ledger.ledger_id, entry_id)
@@ -183,5 +194,5 @@ async def _copy(server: BookieServer, ledger_id: int, entry_id: int) -> bytes | 
     found = server.store.find(ledger_id, entry_id)
     if found is not None and not isinstance(found, JournalPlace):
         return bytes(found)
-    (read,) = await server.store.read([Lookup(ledger_id, entry_id, found)])
+    (read,) = await server.store.read_queue.read([Lookup(ledger_id, entry_id, found)])
     return read if isinstance(read, bytes) else None

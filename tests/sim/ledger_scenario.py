@@ -10,7 +10,7 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -20,12 +20,13 @@ from ledger.replication.app import AutoRecovery
 from ledger.testing import Faults, Nemesis, SimHost, Simulation, SimulationError
 from ledger.testing.cluster import SIM_CLIENT, SimCluster
 from ledger.testing.faults import EVENTS
-from ledger.zk.ledgers import LedgerStore
+from ledger.zookeeper.ledgers import LedgerStore
 from tests.sim.ledger_history import BrokenInvariantError, History
 from tests.sim.ledger_judge import CALM_S_MAX, Judge
 from tests.sim.ledger_setup import Setup
 from tests.sim.ledger_witness import watch_metadata, witnessed
 from tests.sim.ledger_work import CLIENTS, Work
+from tests.sim.outcome import SeedOutcome
 
 __all__ = ["Outcome", "run_seed"]
 
@@ -35,36 +36,12 @@ _AS_DRAWN: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass
-class Outcome:
-    """What one seed came to.
-
-    Attributes:
-        broken: The invariant that did not hold, with its name in front; None if all did.
-        story: The last events.
-        counts: Acknowledged entries, reads, closes, and events by name.
-
-    """
-
-    seed: int
-    broken: str | None = None
-    story: list[str] = field(default_factory=list)
-    signature: str = ""
-    steps: int = 0
-    simulated_s: float = 0.0
-    counts: Counter[str] = field(default_factory=Counter)
+class Outcome(SeedOutcome):
+    command: str = "tests.sim.ledger_scenario"
 
     @property
     def is_worth_counting(self) -> bool:
-        """Whether enough was done, and enough went wrong, for silence to mean anything."""
         return self.counts["acked"] >= _ACKED_MIN and any(self.counts[name] for name in ("exits", *EVENTS))
-
-    def report(self) -> str:
-        """Say what is broken, what came before, and how to see it again."""
-        story = "\n".join(f"    {line}" for line in self.story)
-        return (
-            f"seed {self.seed} breaks {self.broken}\n  last events, in simulated seconds:\n{story}\n"
-            f"  replay, on this commit: .venv/bin/python -m tests.sim.ledger_scenario {self.seed}"
-        )
 
 
 def run_seed(
@@ -110,9 +87,13 @@ class _Scenario:
             collect_s=self.setup.collect_s,
             self_repair=self.setup.replication,
             store=self.setup.store,
+            takes_any_ledger=self.setup.takes_any_ledger,
         )
         watch_metadata(self.history, simulation.metadata, self.cluster.root)
-        faults = Faults() if forced is None else msgspec.structs.replace(Faults.draw(rng), **forced)
+        faults = Faults()
+        if forced is not None:
+            drawn = Faults.draw(rng).with_damages(simulation.random("damages"))
+            faults = msgspec.structs.replace(drawn, **forced)
         self.work = Work(
             simulation, self.cluster, self.history, settings=self.setup.client, is_damage_due=faults.is_damaging
         )
@@ -125,6 +106,7 @@ class _Scenario:
             servers=self.cluster.bookies,
             others=[*self.clients, *self.repairers],
         )
+        self.nemesis.disk_faults = self.cluster.disk_faults(self.nemesis.damaged, simulation.random("disk faults"))
         self.nemesis.on_event = lambda name, host: self.history.tell(f"FAULT {name} {host}")
         for host in (*self.cluster.bookies, *self.clients, *self.repairers):
             host.on_exit.append(lambda host: self.history.tell(f"{host.name} ended: {host.exits[-1]!r}"))

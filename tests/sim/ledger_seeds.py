@@ -6,16 +6,15 @@ import logging
 import multiprocessing
 import os
 import subprocess
-import time
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Protocol
 
 from tests.sim.ledger_scenario import run_seed
+from tests.sim.outcome import SeedOutcome
 
 __all__ = ["Hunt", "first_seed", "hunt"]
 
@@ -30,19 +29,6 @@ def first_seed() -> int:
     command = ["git", "rev-parse", "HEAD"]
     found = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
     return int(found.stdout[:7] or "0", 16)
-
-
-class Outcome(Protocol):
-    """What one seed came to, of whichever simulation."""
-
-    seed: int
-    broken: str | None
-    counts: Counter[str]
-
-    @property
-    def is_worth_counting(self) -> bool: ...
-
-    def report(self) -> str: ...
 
 
 @dataclass
@@ -63,9 +49,9 @@ class Hunt:
     run: int = 0
     counted: int = 0
     counts: Counter[str] = field(default_factory=Counter)
-    broken: Outcome | None = None
+    broken: SeedOutcome | None = None
 
-    def take(self, outcome: Outcome) -> None:
+    def take(self, outcome: SeedOutcome) -> None:
         """Add the outcome of the next seed."""
         self.run += 1
         self.counted += outcome.is_worth_counting
@@ -88,22 +74,19 @@ def hunt(
     first: int,
     wanted: int,
     *,
-    box_s: float = 0.0,
     what: str = "ledger",
-    run: Callable[[int], Outcome] = run_seed,
+    run: Callable[[int], SeedOutcome] = run_seed,
 ) -> Hunt:
-    """Run seeds until `wanted` of them count and `box_s` seconds have passed; stop at the first broken promise.
+    """Run seeds until `wanted` of them count; stop at the first broken promise.
 
-    A seed that does not count is replaced by the next one. How long a seed takes decides how many are run, nothing
-    else.
+    A seed that does not count is replaced by the next one. No clock decides anything: a run can be had again.
     """
     found = Hunt(first, what)
-    stop_s = time.monotonic() + box_s
     workers = os.cpu_count() or 1
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _be_quiet) as pool:
-        waiting: deque[Future[list[Outcome]]] = deque()
+        waiting: deque[Future[list[SeedOutcome]]] = deque()
         next_seed = first
-        while found.broken is None and (found.counted < wanted or time.monotonic() < stop_s):
+        while found.broken is None and found.counted < wanted:
             while len(waiting) < 2 * workers:
                 waiting.append(pool.submit(_run, run, range(next_seed, next_seed + _CHUNK)))
                 next_seed += _CHUNK
@@ -119,5 +102,5 @@ def _be_quiet() -> None:
     logging.disable(logging.CRITICAL)
 
 
-def _run(run: Callable[[int], Outcome], seeds: range) -> list[Outcome]:
+def _run(run: Callable[[int], SeedOutcome], seeds: range) -> list[SeedOutcome]:
     return [run(seed) for seed in seeds]

@@ -9,8 +9,8 @@ import msgspec
 
 from ledger.client.settings import ClientSettings
 from ledger.replication.settings import ReplicationSettings
-from ledger.store.compaction import CompactionSettings
-from ledger.store.entry_store import StoreSettings
+from ledger.storage.compaction import CompactionSettings
+from ledger.storage.settings import StorageSettings
 from ledger.testing.cluster import SIM_CLIENT, SIM_STORE
 
 __all__ = ["Setup"]
@@ -46,15 +46,17 @@ class Setup(msgspec.Struct, frozen=True):
         collect_s: How often bookies look for deleted ledgers, and compact; never, if None.
         recovery_count: How many hosts run auto-recovery.
         replication: Of those, and of the bookies' own repair; None if neither is there.
+        takes_any_ledger: Bookies do not ask the metadata for ledgers that they do not know.
 
     """
 
     bookie_count: int
     client: ClientSettings
-    store: StoreSettings
+    store: StorageSettings
     collect_s: float | None
     recovery_count: int
     replication: ReplicationSettings | None
+    takes_any_ledger: bool = False
 
     @classmethod
     def draw(cls, rng: random.Random) -> Self:

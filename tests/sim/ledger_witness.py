@@ -13,16 +13,17 @@ from typing import Any
 from unittest.mock import patch
 
 from ledger.bookie import handlers
+from ledger.bookie.responder import failed_read
 from ledger.client.deferred_handle import DeferredWriteHandle
 from ledger.client.write_handle import WriteHandle
 from ledger.core.adv_writer import AdvLedgerWriter
-from ledger.core.bookie_ledger import BookieLedger
 from ledger.core.deferred_writer import DeferredLedgerWriter
 from ledger.core.metadata import LedgerMetadata
 from ledger.core.recovery import Recovery
 from ledger.core.writer import LedgerWriter
+from ledger.storage.bookie_ledger import BookieLedger
 from ledger.testing import SimMetadata, current_process
-from ledger.testing.metadata_tree import Change
+from ledger.testing.metadata_tree import TreeWrite
 from ledger.wire import frames
 from ledger.wire.codes import Status
 from ledger.wire.metadata_format import decode_metadata
@@ -50,7 +51,7 @@ def watch_metadata(history: History, metadata: SimMetadata, root: str) -> None:
     """Tell the history what the metadata store holds of each ledger, when it is committed."""
     held: dict[int, LedgerMetadata] = {}
 
-    def on_change(change: Change) -> None:
+    def on_change(change: TreeWrite) -> None:
         ledger_id = ledger_id_of(change.path, root)
         if ledger_id is None:
             return
@@ -81,7 +82,7 @@ def witnessed(history: History) -> Iterator[None]:
 def _watch_words(history: History, stack: ExitStack) -> None:
     # (host, ledger) -> entries that its writer was told are stored there.
     stored: dict[tuple[str, int], set[int]] = defaultdict(set)
-    on_stored, failed_read = WriteHandle.on_stored, handlers.failed_read
+    on_stored = WriteHandle.on_stored
 
     def note_stored(self: WriteHandle, bookie_id: str, tokens: list[Any]) -> None:
         if not isinstance(self, DeferredWriteHandle):
@@ -93,7 +94,9 @@ def _watch_words(history: History, stack: ExitStack) -> None:
         if process is not None and status in (Status.ENOENTRY, Status.ENOLEDGER):
             held = stored.get((process.name, request.ledger_id), set())
             ledger = history.ledgers.get(request.ledger_id)
-            if request.entry_id in held and ledger is not None and not ledger.is_deleted:
+            end = history.ends.get(request.ledger_id)  # What lies behind it is nobody's entry any more.
+            is_owed = request.entry_id in held and (end is None or request.entry_id <= end)
+            if is_owed and ledger is not None and not ledger.is_deleted:
                 history.fail(
                     "unknown-is-not-absent",
                     f"{process.name} answers {status.name} for entry {request.entry_id} of ledger {request.ledger_id}, "

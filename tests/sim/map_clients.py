@@ -15,12 +15,10 @@ from typing import Any
 
 import grpc
 
+from ledger.rights import CLUSTER
 from rsm_spark.core.commands import AnswerStatus, Command, Query
 from rsm_spark.core.freshness import LINEARIZABLE, STALE, ReadKind, at_least
-from rsm_spark.grpc.watch_codec import FIRST_REVISION_KEY, WatchRequest, decode_changes, encode_watch
-from rsm_spark.grpc.watch_service import WatchService
-from rsm_spark.runtime.change_filter import TableChange
-from rsm_spark.store.kv.commands import (
+from rsm_spark.map.commands import (
     Delete,
     Granted,
     GrantLease,
@@ -31,11 +29,15 @@ from rsm_spark.store.kv.commands import (
     PutExpiring,
     RevokeLease,
 )
-from rsm_spark.store.kv.messages import decode_reply, decode_result, encode
-from rsm_spark.store.kv.queries import Found, Get
-from rsm_spark.store.kv.records import MAP_TABLE
+from rsm_spark.map.messages import decode_reply, decode_result, encode
+from rsm_spark.map.queries import Found, Get
+from rsm_spark.map.records import MAP_TABLE
+from rsm_spark.runtime.change_filter import TableChange
 from rsm_spark.testing.cluster import LOG, ReplicaCluster, UnreachableError
 from rsm_spark.testing.sessions import SessionClient
+from rsm_spark.transport import guard
+from rsm_spark.transport.watch_codec import FIRST_REVISION_KEY, WatchRequest, decode_changes, encode_watch
+from rsm_spark.transport.watch_service import WatchService
 from tests.sim.map_truth import MapTruth, TrueChange
 
 __all__ = ["MapCaller", "Watcher"]
@@ -137,6 +139,7 @@ class _Stream:
 
     async def serve(self, service: WatchService, from_revision: int) -> None:
         """Run the replica's side, in its process."""
+        guard._CALLER.set(guard._Caller(CLUSTER, lambda: CLUSTER))  # No guard stands before it here.
         try:
             await service._watch(encode_watch(WatchRequest(LOG, MAP_TABLE, from_revision=from_revision)), self)
         except _EndedError:

@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from rsm_spark.grpc.watch_service import WatchService
+from rsm_spark.map.machine import MapMachine
+from rsm_spark.map.records import MAP_DESCRIPTION
 from rsm_spark.runtime.change_feed import ChangeFeed
 from rsm_spark.runtime.replica import Replica
-from rsm_spark.store.kv.machine import MapMachine
-from rsm_spark.store.kv.records import MAP_DESCRIPTION
 from rsm_spark.testing.cluster import LOG
+from rsm_spark.transport.watch_service import WatchService
 from tests.sim.map_clients import MapCaller, Watcher
 from tests.sim.map_truth import MapTruth
 from tests.sim.replica_judge import CALM_S_MAX

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from rsm_spark.core.envelope import Envelope
 from rsm_spark.core.records import CommandHead, KernelRecord, Record, pack
-from rsm_spark.store.kv.records import (
+from rsm_spark.map.records import (
     DELETED,
     EXPIRED,
     EXPIRY_CLEARED,

@@ -16,7 +16,7 @@ from ledger.replication.questions import list_entries
 from ledger.replication.settings import ReplicationSettings
 from ledger.testing import SimHost, Simulation
 from ledger.testing.cluster import BOOKIE_PORT, SimCluster
-from ledger.zk.ledgers import LedgerStore
+from ledger.zookeeper.ledgers import LedgerStore
 
 _CLIENT = ClientSettings(connect_timeout_s=1.0, request_timeout_s=2.0, reconnect_delay_s_max=0.5)
 SETTINGS = ReplicationSettings(

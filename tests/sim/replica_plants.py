@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from ledger.errors import LedgerError
-from rsm_spark.core import batching, leadership
+from rsm_spark.core import leadership
 from rsm_spark.core.batching import Batch, Composer
 from rsm_spark.core.chain import ChainLedger, decode_chain
 from rsm_spark.core.chain_write import WriteVerdict
 from rsm_spark.core.commands import Answer, AnswerStatus, Command, Query
-from rsm_spark.core.leadership import TRANSITIONS, LeaderProtocol, Phase
+from rsm_spark.core.leadership import LeaderProtocol
 from rsm_spark.core.leadership_events import (
     AddFailed,
     AppendEntry,
@@ -30,8 +30,9 @@ from rsm_spark.core.leadership_events import (
     StepDown,
     WriteChain,
 )
+from rsm_spark.core.leadership_table import TRANSITIONS, Phase
 from rsm_spark.core.orphans import is_orphan
-from rsm_spark.core.sessions import SessionTable
+from rsm_spark.core.sessions import SessionTable, SessionVerdict
 from rsm_spark.log.commit_log import LogReader
 from rsm_spark.runtime import leading
 from rsm_spark.runtime.context import resolve
@@ -40,7 +41,7 @@ from rsm_spark.runtime.own_ledger import OwnLedger
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.taking_over import TakeOver
 from rsm_spark.testing.ledger_twin import TwinReader, TwinWriter
-from rsm_spark.testing.ledger_world import LacInfo
+from rsm_spark.testing.ledger_world import TwinLacInfo
 
 __all__ = [
     "calls_a_failed_add_not_applied",
@@ -213,7 +214,7 @@ def negative_reply_is_not_logged(patch: pytest.MonkeyPatch) -> None:
 
     def execute(self: Composer, command: Command) -> Answer | None:
         verdict, _ = self.state.sessions.judge(command.session, command.sequence, command.answered_up_to)
-        if verdict is batching.Verdict.EXECUTE:
+        if verdict is SessionVerdict.EXECUTE:
             decision = self.state.machine.decide(command.payload, self.state.revision + 1, 0)
             if not decision.records:
                 return Answer(AnswerStatus.OK, self.state.revision, decision.reply)
@@ -366,11 +367,11 @@ def one_bookie_lags(patch: pytest.MonkeyPatch) -> None:
     """Have a reader hear now and then what a bookie knows that has not heard the newest."""
     original = TwinReader._lac
 
-    def lac(self: TwinReader) -> LacInfo:
+    def lac(self: TwinReader) -> TwinLacInfo:
         told = original(self)
         if self.is_closed or self._client.world.rng.random() < 0.7:
             return told
-        return LacInfo(max(-1, told.last_add_confirmed - 1), max(-1, told.explicit_lac - 1))
+        return TwinLacInfo(max(-1, told.last_add_confirmed - 1), max(-1, told.explicit_lac - 1))
 
     patch.setattr(TwinReader, "_lac", lac)
 

@@ -12,7 +12,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -28,10 +28,11 @@ from rsm_spark.testing.counter_map import CounterMap
 from rsm_spark.testing.ghosts import BrokenInvariantError
 from rsm_spark.testing.ledger_twin import TwinClient
 from rsm_spark.testing.ledger_world import LedgerWorld
-from rsm_spark.testing.nemesis import Nemesis
+from rsm_spark.testing.nemesis import ReplicaNemesis
 from rsm_spark.testing.replica_faults import ReplicaFaults
 from rsm_spark.testing.sessions import SessionClient
 from rsm_spark.testing.snapshots import MemorySnapshots
+from tests.sim.outcome import SeedOutcome
 from tests.sim.replica_judge import CALM_S_MAX, Judge
 from tests.sim.replica_lacs import LacWatch
 from tests.sim.replica_setup import draw_settings
@@ -47,37 +48,12 @@ _AS_DRAWN: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass
-class Outcome:
-    """What one seed came to.
-
-    Attributes:
-        broken: The invariant that did not hold, with its name in front; None if all did.
-        story: The last events.
-        counts: Acknowledged commands, reads, epochs, entries, and faults by name.
-
-    """
-
-    seed: int
-    broken: str | None = None
-    story: list[str] = field(default_factory=list)
-    signature: str = ""
-    steps: int = 0
-    simulated_s: float = 0.0
-    counts: Counter[str] = field(default_factory=Counter)
+class Outcome(SeedOutcome):
     command: str = "tests.sim.replica_scenario"
 
     @property
     def is_worth_counting(self) -> bool:
-        """Whether enough was done, and enough went wrong, for silence to mean anything."""
         return self.counts["acked"] >= _ACKED_MIN and self.counts["faults"] >= 1
-
-    def report(self) -> str:
-        """Say what is broken, what came before, and how to see it again."""
-        story = "\n".join(f"    {line}" for line in self.story)
-        return (
-            f"seed {self.seed} breaks {self.broken}\n  last events, in simulated seconds:\n{story}\n"
-            f"  replay, on this commit: .venv/bin/python -m {self.command} {self.seed}"
-        )
 
 
 class Scenario:
@@ -126,7 +102,7 @@ class Scenario:
         rates = ReplicaFaults() if faults is None else msgspec.structs.replace(rates, **faults)
         bookies = self.bookies.bookies if self.bookies is not None else ()
         metadata = self.simulation.metadata
-        self.nemesis = Nemesis(self.cluster, metadata, rates, self.rng, world=self.world, bookies=bookies)
+        self.nemesis = ReplicaNemesis(self.cluster, metadata, rates, self.rng, world=self.world, bookies=bookies)
         self.nemesis.on_event = lambda name, host: self.tell(f"FAULT {name} {host}")
         self.clients = [self.make_client(random.Random(self.rng.random()), f"c{number}") for number in range(CLIENTS)]
         self.judge = Judge(self.cluster, self.clients, self.tell, self.make_client)

@@ -12,12 +12,12 @@ from rsm_spark.core import batching
 from rsm_spark.core.commands import ReportVerified
 from rsm_spark.core.freshness import LoggedTimeGauge
 from rsm_spark.core.kernel_tables import VerifiedSnapshot
-from rsm_spark.core.reports import Judgement
+from rsm_spark.core.reports import Judgement, judge_report
 from rsm_spark.core.sessions import SessionTable
 from rsm_spark.core.state import ReplicatedState
-from rsm_spark.core.trimming import TrimRules
-from rsm_spark.runtime import upkeep
-from rsm_spark.runtime.upkeep import LogUpkeep
+from rsm_spark.core.trimming import TrimRules, plan_trim
+from rsm_spark.runtime import log_maintenance as upkeep
+from rsm_spark.runtime.log_maintenance import LogMaintenance
 from rsm_spark.runtime.verifying import Verifier
 from rsm_spark.testing.counter_map import COUNTED, CounterMap
 from rsm_spark.testing.peers import SimPeers
@@ -67,10 +67,9 @@ def takes_late_entries_for_new_ones(patch: pytest.MonkeyPatch) -> None:
 
 
 def trims_with_one_copy(patch: pytest.MonkeyPatch) -> None:
-    original = upkeep.plan_trim
 
     def plan(chain: Any, verified: Any, rules: TrimRules, **options: Any) -> Any:
-        return original(chain, verified, msgspec.structs.replace(rules, is_single_copy_allowed=True), **options)
+        return plan_trim(chain, verified, msgspec.structs.replace(rules, is_single_copy_allowed=True), **options)
 
     patch.setattr(upkeep, "plan_trim", plan)
 
@@ -78,7 +77,7 @@ def trims_with_one_copy(patch: pytest.MonkeyPatch) -> None:
 def keeps_the_last_three_snapshots_whatever_is_verified(patch: pytest.MonkeyPatch) -> None:
     """Newer ones push out the one by which ledgers are trimmed (design D9), and the leader does not ask for it."""
 
-    patch.setattr(LogUpkeep, "_look_what_is_held", _ask_nobody)
+    patch.setattr(LogMaintenance, "_look_what_is_held", _ask_nobody)
     patch.setattr(MemorySnapshots, "protect", lambda _self, _revisions: None)
     patch.setattr(MemorySnapshots, "lend", lambda self, manifest: self.read(manifest, is_summed=False))
     patch.setattr(Verifier, "_check_own", _do_nothing)
@@ -89,12 +88,12 @@ def keeps_verdicts_in_the_leader_s_memory(patch: pytest.MonkeyPatch) -> None:
 
     Nor does the leader ask the places before it trims: they would say that they protect nothing.
     """
-    patch.setattr(LogUpkeep, "_look_what_is_held", _ask_nobody)
-    judge, logged = batching.judge_report, ReplicatedState.verified.fget
+    patch.setattr(LogMaintenance, "_look_what_is_held", _ask_nobody)
+    logged = vars(ReplicatedState)["verified"].fget
     assert logged is not None
 
     def remember(state: ReplicatedState, report: Any) -> Judgement:
-        judgement = judge(state, report)
+        judgement = judge_report(state, report)
         if judgement.record is None or not isinstance(report, ReportVerified):
             return judgement
         vars(state).setdefault("believed", {})[report.place] = VerifiedSnapshot(*judgement.record[1])
@@ -107,7 +106,7 @@ def keeps_verdicts_in_the_leader_s_memory(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ReplicatedState, "verified", property(verified))
 
 
-async def _ask_nobody(self: LogUpkeep) -> None:
+async def _ask_nobody(self: LogMaintenance) -> None:
     self._held = {place: proof.revision for place, proof in self._context.state.verified.items()}
 
 

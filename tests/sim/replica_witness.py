@@ -16,10 +16,10 @@ from typing import Any
 from unittest.mock import patch
 
 from ledger.testing.metadata import SimMetadata
-from ledger.testing.metadata_tree import Change
+from ledger.testing.metadata_tree import TreeWrite
 from rsm_spark.core.chain import ChainLedger, LogChain, chain_path, decode_chain
 from rsm_spark.core.leadership import LeaderProtocol
-from rsm_spark.runtime.lake_keeping import LAKE_PLACE
+from rsm_spark.runtime.lake_service import LAKE_PLACE
 from rsm_spark.testing.cluster import LOG, ReplicaCluster
 from rsm_spark.testing.ledger_world import LedgerWorld
 from rsm_spark.testing.snapshots import MemorySnapshots
@@ -59,7 +59,7 @@ class ChainWatch:
         if world is not None:
             world.listeners.append(self._on_ledger)
 
-    def _on_change(self, change: Change) -> None:
+    def _on_change(self, change: TreeWrite) -> None:
         if change.path != self._path:
             return
         fail = self._ghosts.fail

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from broker.core.commands import (
+from broker.machine.commands import (
     BrokerCommand,
     EndedRun,
+    HeldRun,
     ReportRuns,
     SetHold,
     SubmitTasks,
@@ -18,13 +19,13 @@ from broker.core.commands import (
     WorkerChanged,
     WorkerLost,
 )
-from broker.core.machine import BrokerMachine
-from broker.core.messages import decode_reply, encode
-from broker.core.policies import WorkerOffer
-from broker.core.replies import BrokerReply, Done, Refused
-from broker.core.statuses import TaskStatus
-from broker.core.worker_messages import AssignedRun, FromWorker, HeldRun, WorkerHello, WorkerWelcome
-from broker.worker_desk import WorkerDesk
+from broker.machine.machine import BrokerMachine
+from broker.machine.messages import decode_reply, encode
+from broker.machine.policies import WorkerOffer
+from broker.machine.replies import BrokerReply, Done, Refused
+from broker.machine.statuses import TaskStatus
+from broker.machine.worker_messages import AssignedRun, FromWorker, WorkerHello, WorkerWelcome
+from broker.server.worker_registry import WorkerRegistry
 
 _NOW_MS = 1_700_000_000_000
 _ME = "a" * 32
@@ -63,12 +64,12 @@ def test_what_a_stream_said_that_was_given_up_is_too_late_when_the_next_one_has_
     log.do(SubmitTasks("acme", [TaskSpec("mail", at_most_once=True)]))
     log.do(WorkerAppeared("w", _ME, "", WorkerOffer(), stream=2))
     log.due()
-    task_id, task = next(iter(log.machine.index.tasks.items()))
+    task_id, task = next(iter(log.machine.tasks.by_id.items()))
     assert task.status == TaskStatus.RUNNING
     assignment_id = task.assignment_id
     reply = log.do(WorkerAppeared("w", _ME, "", WorkerOffer(), stream=1))
     assert isinstance(reply, Refused)
-    assert log.machine.index.tasks[task_id].assignment_id == assignment_id
+    assert log.machine.tasks.by_id[task_id].assignment_id == assignment_id
 
 
 def test_a_task_whose_key_is_free_starts_though_the_one_before_it_is_held() -> None:
@@ -80,7 +81,7 @@ def test_a_task_whose_key_is_free_starts_though_the_one_before_it_is_held() -> N
     log.due()
     log.do(SubmitTasks("acme", [TaskSpec("mail")]))
     log.due()
-    held, free = log.machine.index.tasks.values()
+    held, free = log.machine.tasks.by_id.values()
     assert held.status == TaskStatus.WAITING
     assert free.status == TaskStatus.RUNNING
 
@@ -105,7 +106,7 @@ class _Link:
 
     def pong(self, number: int) -> None: ...
 
-    def end(self, *, leader: str = "", refused: str = "") -> None:  # noqa: ARG002
+    def end(self, *, leader: str = "", refused: str = "", is_replaced: bool = False) -> None:  # noqa: ARG002
         self.has_ended = True
 
 
@@ -116,7 +117,7 @@ class _Desk:
         self.commands: list[BrokerCommand] = []
         self.not_taken = not_taken
         self.now_s = 0.0
-        self.desk = WorkerDesk(
+        self.desk = WorkerRegistry(
             self._submit,
             lambda _item: None,
             lambda: self.now_s,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,13 +13,6 @@ from ledger.testing import SimHost, Simulation
 from ledger.testing.cluster import SimCluster
 from tests.sim.ledger_history import History
 from tests.sim.ledger_witness import watch_metadata, witnessed
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 class _Game:

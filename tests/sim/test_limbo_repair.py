@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ledger.core.metadata import LedgerMetadata
 from ledger.errors import FencedError, LedgerError
 from ledger.replication.self_repair import SelfRepair
-from ledger.store.limbo import Limbo, load_limbo
+from ledger.storage.limbo import Limbo, load_limbo
 from ledger.testing import SimDisk, SimHost
 from tests.sim.recovery_world import SETTINGS, RecoveryWorld, payload
 
@@ -168,6 +168,7 @@ def test_a_writer_recovered_meanwhile_stays_refused_after_limbo() -> None:
 
         async def create():
             client = await world.cluster.connect(old)
+            await world.cluster.wait_until_writable(client)
             handle = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
             await handle.append(payload(0))
             return handle
@@ -251,7 +252,7 @@ def test_a_block_that_rots_while_the_bookie_serves_is_replaced_from_the_peers() 
         world.simulation.network.heal()
         await asyncio.sleep(20)
         assert repaired
-        assert store.damages() == []
+        assert store.damages.found() == []
         for other in ("b0", "b2"):
             world.simulation.hosts[other].kill()
         assert [len(await world.read_all(ledger_id)) for ledger_id in ids] == [20, 20, 20, 20]

@@ -15,7 +15,7 @@ from ledger.replication.app import AutoRecovery
 from ledger.replication.settings import ReplicationSettings
 from ledger.testing import SimHost, Simulation
 from ledger.testing.cluster import SIM_CLIENT, SimCluster
-from ledger.zk.ledgers import LedgerStore
+from ledger.zookeeper.ledgers import LedgerStore
 
 _REPLICATION = ReplicationSettings(
     lost_bookie_delay_s=1, open_ledger_grace_s=1.0, watch_s=0.5, poll_s=0.5, check_s=0.0, retry_s_max=2.0

@@ -13,15 +13,15 @@ import asyncio
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
 from rsm_spark.errors import MissingLogError
-from rsm_spark.runtime.lake_keeping import LakeKeeper
-from rsm_spark.runtime.upkeep import LogUpkeep
+from rsm_spark.runtime.lake_service import LakeService
+from rsm_spark.runtime.log_maintenance import LogMaintenance
 from rsm_spark.testing.snapshots import MemorySnapshots, digest_of
 from tests.sim.ledger_seeds import first_seed
 from tests.sim.replica_judge import CALM_S_MAX
@@ -39,13 +39,6 @@ _SETTINGS: dict[str, Any] = {
     "retention_ms": 2_000,
     "checkpoint_records": 20,
 }
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 class _Lake(MemorySnapshots):
@@ -129,9 +122,11 @@ def test_with_every_disk_gone_the_lake_and_the_log_give_the_same_state(seed_coun
 
 def _two_disks_are_enough(patch: pytest.MonkeyPatch) -> None:
     """A lake is kept, and not waited for."""
-    rules = LogUpkeep._rules
+    rules = LogMaintenance._rules
     patch.setattr(
-        LogUpkeep, "_rules", lambda self, unverified: msgspec.structs.replace(rules(self, unverified), wanted_place="")
+        LogMaintenance,
+        "_rules",
+        lambda self, unverified: msgspec.structs.replace(rules(self, unverified), wanted_place=""),
     )
 
 
@@ -142,11 +137,11 @@ def _reads_nothing_back(patch: pytest.MonkeyPatch) -> None:
         held = list(rows)
         return MemorySnapshots.write(self, manifest, held[:-1] if manifest.revision % 2 else held)
 
-    async def believe(_self: LakeKeeper, _manifest: Any) -> None:
+    async def believe(_self: LakeService, _manifest: Any) -> None:
         await asyncio.sleep(0)
 
     patch.setattr(_Lake, "write", write_badly)
-    patch.setattr(LakeKeeper, "_read_back", believe)
+    patch.setattr(LakeService, "_read_back", believe)
 
 
 @pytest.mark.parametrize(("plant", "budget"), [(_two_disks_are_enough, 10), (_reads_nothing_back, 20)])

@@ -7,8 +7,7 @@ what the others hold. Bugs planted into the rules of trimming must be found.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from rsm_spark.core import trimming
 from rsm_spark.core.leadership import LeaderProtocol
 from rsm_spark.core.leadership_events import TrimDue
 from rsm_spark.core.trimming import SnapshotProof, TrimPlan, TrimRules, plan_trim
-from rsm_spark.runtime import upkeep
+from rsm_spark.runtime import log_maintenance as upkeep
 from tests.sim.replica_scenario import Outcome, Scenario, run_seed
 
 _TROUBLE_S = 25.0
@@ -32,13 +31,6 @@ _SETTINGS: dict[str, Any] = {
     "retention_ms": 2_000,
     "checkpoint_records": 20,
 }
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def _run(seed: int) -> Outcome:

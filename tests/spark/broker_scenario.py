@@ -10,8 +10,9 @@ from pathlib import Path
 
 from broker.client import BrokerClient, NewTask
 from broker.client.errors import BrokerClientError, SlotTakenError
-from broker.client.shapes import Event, Task
-from broker.core.policies import RetryPolicy, TenantPolicy
+from broker.client.shapes import Event
+from broker.client.task import Task
+from broker.machine.policies import RetryPolicy, TenantPolicy
 from ledger.dev import DevCluster
 from tests.integration.broker_processes import brokers
 from tests.integration.worker_processes import TASKS, started

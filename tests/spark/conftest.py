@@ -6,17 +6,16 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
-from connectors.spark.loop import LoopThread
 from ledger.client.client import LedgerClient
 from ledger.client.write_handle import WriteHandle
 from ledger.dev import DevCluster
-from rsm_spark.core.chain import ChainLedger, ClosedEnd, LogChain, chain_path, encode_chain
+from ledger.loop_thread import LoopThread
+from rsm_spark.core.chain import ChainLedger, ClosedEnd, LogChain, QuarantinedEntry, chain_path, encode_chain
 from rsm_spark.core.envelope import Envelope, encode_envelope, root_hash
 from rsm_spark.core.machine import (
     Field,
@@ -27,7 +26,9 @@ from rsm_spark.core.machine import (
     TableDescription,
     encode_description,
 )
+from rsm_spark.core.orphans import KEY_ID_OF_LEDGER
 from rsm_spark.core.records import CommandHead, KernelRecord, Record, encode_records
+from rsm_spark.core.seal import KeyRing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,13 +43,6 @@ MACHINE = MachineDescription(
         RecordDescription(17, "deleted", (_KEY,), "map", Fold.DELETE, ("key",)),
     ),
 )
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker("spark")
 
 
 @pytest.fixture(scope="session")
@@ -83,6 +77,7 @@ class WrittenLog:
         loop: LoopThread,
         client: LedgerClient,
         machine: MachineDescription = MACHINE,
+        keys: KeyRing | None = None,
     ) -> None:
         self.name = name
         self.metadata_uri = cluster.metadata_uri
@@ -94,7 +89,8 @@ class WrittenLog:
         self.entries: list[tuple[int, int, bytes]] = []
         self.sessions: dict[bytes, list[Any]] = {}
         self._loop, self._client = loop, client
-        self._chain = LogChain(self.log_id.hex(), leader_epoch=1)
+        self._keys = keys
+        self._chain = LogChain(self.log_id.hex(), leader_epoch=1, key_id=keys.newest.key_id if keys else "")
         self._version: int | None = None
         self._writer: WriteHandle | None = None
         self.roll()
@@ -113,12 +109,19 @@ class WrittenLog:
 
     async def _append(self, batches: Sequence[Sequence[Record]], *, is_shown: bool) -> None:
         assert self._writer is not None
-        payloads = []
+        payloads: list[bytes] = []
         for records in batches:
             envelope = Envelope(
-                self.log_id, 1, self.revision + 1, self.revision, 1_000 + self.revision, len(records), self.hash
-            )
+                self.log_id, 1, self.revision + 1, self.revision, 1_000 + self.revision, len(records), self.hash,
+                bytes.fromhex(self._chain.key_id),
+            )  # fmt: skip
             payload = encode_envelope(envelope, encode_records(records))
+            if self._keys is not None:
+                sealed = bytearray(payload)
+                key = self._keys.entry_key(envelope.key_id, self.log_id)
+                assert key is not None
+                key.finish(sealed, 0)
+                payload = bytes(sealed)
             self.logged_ms = envelope.logged_ms
             self.hash = hashlib.sha256(payload).digest()
             for record in records:
@@ -129,6 +132,23 @@ class WrittenLog:
         await self._writer.append_many(payloads)
         if is_shown:
             await self._writer.write_lac()
+
+    def append_foreign(self, payload: bytes) -> tuple[int, int]:
+        """Append what is no entry of this log; return its ledger and entry id."""
+        writer = self._writer
+        assert writer is not None
+
+        async def add() -> int:
+            await writer.append_many([payload])
+            return writer.last_add_pushed
+
+        return writer.ledger_id, self._loop.run(add())
+
+    def set_aside(self, ledger_id: int, entry_id: int, payload: bytes) -> None:
+        """Have readers pass over an entry, as `rsm log quarantine` does."""
+        one = QuarantinedEntry(ledger_id, entry_id, hashlib.sha256(payload).hexdigest(), len(payload), 0, "test", "")
+        self._chain = msgspec.structs.replace(self._chain, quarantined=(*self._chain.quarantined, one))
+        self._loop.run(self._write_chain(self._chain.ledgers))
 
     def _fold(self, record: Record, logged_ms: int) -> None:
         if record.type == 16:
@@ -166,8 +186,14 @@ class WrittenLog:
             if tells_end:
                 end = ClosedEnd(self._writer.last_add_confirmed, self.revision, self.logged_ms, length, self.hash.hex())
                 ledgers[-1] = msgspec.structs.replace(ledgers[-1], closed=end)
-        self._writer = await self._client.create(ensemble_size=3, write_quorum=2, ack_quorum=2)
-        ledgers.append(ChainLedger(self._writer.ledger_id, 0, 1, self.revision + 1))
+        key_id, password, custom = self._chain.key_id, b"", {}
+        if self._keys is not None:
+            password = self._keys.password(key_id, self.log_id.hex())
+            custom = {KEY_ID_OF_LEDGER: key_id.encode()}
+        self._writer = await self._client.create(
+            ensemble_size=3, write_quorum=2, ack_quorum=2, password=password, custom=custom
+        )
+        ledgers.append(ChainLedger(self._writer.ledger_id, 0, 1, self.revision + 1, key_id=key_id))
         await self._write_chain(tuple(ledgers))
 
     async def _closed(self, writer: WriteHandle) -> Any:
@@ -214,7 +240,7 @@ def loop() -> Iterator[LoopThread]:
 def client(cluster: DevCluster, loop: LoopThread) -> Iterator[LedgerClient]:
     connected = loop.run(LedgerClient.connect(cluster.metadata_uri))
     yield connected
-    loop.run(asyncio.wait_for(connected.close(), 10))
+    loop.run(asyncio.wait_for(connected.close(), 60))
 
 
 @pytest.fixture

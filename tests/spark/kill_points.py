@@ -59,21 +59,21 @@ class Point(NamedTuple):
     behind: str = ""
 
 
-_STREAM = "connectors.spark.stream:LedgerStreamReader"
+_STREAM = "connectors.source.stream:LedgerStreamReader"
 _TABLE = "connectors.delta.follower:FollowerTable"
 _FRAME = "pyspark.sql.classic.dataframe:DataFrame"
 _SYNC = "rsm_spark.snapshots.delta_sync:sync_commit"
 _SYNCED = "the commit is on the disk"
-_READ = "connectors.spark.tasks:read_partition"
+_READ = "connectors.source.tasks:read_partition"
 
 POINTS = (
     # On the way to the first micro-batch
     Point("the session has started", "connectors.session:spark_session", "after"),
-    Point("the log was looked at", "connectors.spark.look:LogLook.look", "after"),
-    Point("the description is looked up", "connectors.spark.look:LogLook.description_at", "before"),
+    Point("the log was looked at", "connectors.source.look:LogLook.look", "after"),
+    Point("the description is looked up", "connectors.source.look:LogLook.description_at", "before"),
     Point("the table was created", "connectors.delta.place:DeltaPlace.create", "after"),
-    Point("the source is looked up", "connectors.spark.source:LedgerSource.schema", "before"),
-    Point("the reader was made", "connectors.spark.source:LedgerSource.streamReader", "after", 1, DRIVER, PARQUET),
+    Point("the source is looked up", "connectors.source.source:LedgerSource.schema", "before"),
+    Point("the reader was made", "connectors.source.source:LedgerSource.streamReader", "after", 1, DRIVER, PARQUET),
     Point("the start is known", f"{_STREAM}.initialOffset", "after", 1, DRIVER, DELTA),
     Point("the target is fixed", f"{_STREAM}.prepareForTriggerAvailableNow", "after"),
     # Planning
@@ -85,9 +85,9 @@ POINTS = (
     Point("partitions are known", f"{_STREAM}.partitions", "after", 2),
     # Tasks
     Point("a task begins", _READ, "before", 1, EXECUTOR),
-    Point("a task connects", "connectors.spark.tasks:_TaskBookies._make_pool", "before", 1, EXECUTOR),
+    Point("a task connects", "connectors.source.tasks:_TaskBookies._make_pool", "before", 1, EXECUTOR),
     Point("a task asks for entries", "ledger.client.read_handle:ReadHandle.blocks", "before", 1, EXECUTOR),
-    Point("a task has checked the links of entries", "connectors.spark.link:LogLink.follow", "after", 1, EXECUTOR),
+    Point("a task has checked the links of entries", "connectors.source.link:LogLink.follow", "after", 1, EXECUTOR),
     Point("a task handed over its first batch", _READ, "item", 1, EXECUTOR),
     Point("a task handed over a batch in the middle", _READ, "item", 3, EXECUTOR),
     Point("a task handed over its last batch", _READ, "end", 1, EXECUTOR),
@@ -111,7 +111,9 @@ POINTS = (
     Point("the micro-batch is in the checkpoint", "checkpoint/commits/[0-9]*", "file", 2, DRIVER, DELTA),
     Point("the source hears of a commit", f"{_STREAM}.commit", "before", 1, DRIVER, PARQUET),
     # On the way back
-    Point("the history is checked", "connectors.spark.look:LogLook.payload_at", "before", 1, DRIVER, FOLLOWER, _SYNCED),
+    Point(
+        "the history is checked", "connectors.source.look:LogLook.payload_at", "before", 1, DRIVER, FOLLOWER, _SYNCED
+    ),
     Point("the commit is run again", f"{_TABLE}.apply", "after", 1, DRIVER, FOLLOWER, "the rows were fetched"),
     Point("the plan is read again", f"{_STREAM}.partitions", "after", 1, DRIVER, DELTA, "a copy is in Delta's log"),
     Point("a task reads again", _READ, "item", 1, DRIVER, PARQUET, "a copied file was written"),

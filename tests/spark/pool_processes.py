@@ -88,7 +88,7 @@ class PoolProcess:
 
     def wait_ended(self, timeout_s: float = 240) -> int:
         code = self.process.wait(timeout_s)
-        self._reader.join(10)
+        self._reader.join(60)
         return code
 
     def terminate(self) -> None:
@@ -98,8 +98,8 @@ class PoolProcess:
         """End the driver, and with it all that it has started."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(10)
-        self._reader.join(10)
+        self.process.wait(60)
+        self._reader.join(60)
 
 
 def _spark_home(folder: Path) -> Path:

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from deltalake import DeltaTable
 
-from broker.core.tables import BROKER_DESCRIPTION
+from broker.machine.tables import BROKER_DESCRIPTION
 from connectors.history.columns import HISTORY_TABLES, from_arrow
 from connectors.history.recorder import HistoryProgress, HistoryRecorder, HistorySummary
 from connectors.history.settings import HistorySettings

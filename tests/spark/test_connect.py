@@ -26,7 +26,7 @@ _CLIENT = """
 import json, sys, tempfile
 from pathlib import Path
 from connectors.session import spark_session
-from connectors.spark.register import register
+from connectors.register import register
 
 options, folder = json.loads(sys.argv[1]), tempfile.mkdtemp(dir=sys.argv[2])
 spark = spark_session("asks", conf={"spark.sql.session.timeZone": "UTC"})

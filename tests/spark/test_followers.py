@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from connectors.delta import wait_for
-from connectors.delta.materialize import Materializer, MaterializeSettings, Summary
+from connectors.delta.materialize import Materializer
+from connectors.delta.settings import MaterializeSettings, Summary
+from connectors.delta.wait import wait_for
 from connectors.errors import DeltaSinkError
 from jobs import materialize as job
 from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes, row_term, table_prefix
@@ -26,9 +27,9 @@ from rsm_spark.core.machine import (
 )
 from rsm_spark.core.records import KernelRecord, Record, pack
 from rsm_spark.core.state import ReplicatedState
+from rsm_spark.map.machine import MapMachine
 from rsm_spark.snapshots.lake import LakeSnapshots, lake_place
 from rsm_spark.snapshots.manifest import SnapshotManifest
-from rsm_spark.store.kv.machine import MapMachine
 from tests.spark.conftest import MACHINE
 
 if TYPE_CHECKING:

@@ -152,7 +152,7 @@ def test_a_folder_of_the_path_is_named_with_another_advice(project: Path, tmp_pa
 
 
 def test_a_session_that_got_the_package_by_py_files_registers_it(spark: SparkSession, log: Any) -> None:
-    from connectors.spark.register import register
+    from connectors.register import register
 
     register(spark)
     assert spark.read.format("ledger").options(**log.options()).load().count() == log.revision

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.core.tables import BROKER_DESCRIPTION
+from broker.machine.tables import BROKER_DESCRIPTION
 from connectors.errors import DeltaSinkError, ForeignTableError
 from connectors.history.settings import HistorySettings
 from connectors.history.start import HistoryStart, open_history
@@ -85,7 +85,7 @@ def test_tables_that_are_ahead_of_the_log_are_refused(broker_log: Any, tmp_path:
 
 def test_tables_of_another_log_are_refused(broker_log: Any, make_log: Callable[..., Any], tmp_path: Path) -> None:
     opened(broker_log, tmp_path)
-    with pytest.raises(ForeignTableError, match="choose another folder"):
+    with pytest.raises(ForeignTableError, match="choose another place"):
         opened(make_log(machine=BROKER_DESCRIPTION), tmp_path)
 
 

@@ -21,6 +21,9 @@ _NO_STORE = "zk+hierarchical://127.0.0.1:1/ledgers"
 
 # How each job is asked for a log that is not there: arguments, given the metadata URI and an empty folder.
 _OF_NO_LOG: dict[str, Callable[[str, Path], list[str]]] = {
+    "audit": lambda uri, folder: (
+        ["--metadata-uri", uri, "--log", "nobody", "--table", f"{folder}/audit", "--available-now"]
+    ),
     "broker_history": lambda uri, folder: (
         ["--metadata-uri", uri, "--log", "nobody", "--lake", f"{folder}/lake", "--available-now"]
     ),

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from connectors.delta.materialize import Materializer, MaterializeSettings
+from connectors.delta.materialize import Materializer
+from connectors.delta.settings import MaterializeSettings
 from ledger.client.client import LedgerClient
 from ledger.dev import DevCluster
 from rsm_demo.lake_act import LakeAct
@@ -19,7 +20,7 @@ from tests.spark.conftest import WrittenLog
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from connectors.spark.loop import LoopThread
+    from ledger.loop_thread import LoopThread
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_500)]
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from connectors.delta.materialize import Materializer, MaterializeSettings, Progress, Summary
+from connectors.delta.materialize import Materializer
+from connectors.delta.settings import MaterializeSettings, Progress, Summary
 from connectors.errors import DeltaSinkError, ForeignTableError
 from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes, row_term, table_prefix
 from rsm_spark.core.records import pack

@@ -45,7 +45,7 @@ import json, sys
 from collections.abc import Iterator
 import pyarrow as pa
 from connectors.session import spark_session
-from connectors.spark.register import register
+from connectors.register import register
 
 def places(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import connectors

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from connectors.errors import SessionSetupError
-from connectors.spark.listener import ProgressServer, serve_progress
+from connectors.source.listener import ProgressServer, serve_progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def scrape(server: ProgressServer) -> dict[str, float]:
-    with urllib.request.urlopen(server.url, timeout=10) as answer:  # noqa: S310 - our own http:
+    with urllib.request.urlopen(server.url, timeout=60) as answer:  # noqa: S310 - our own http:
         lines = answer.read().decode().splitlines()
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[:1] != "#")}
 

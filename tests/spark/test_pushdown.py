@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from connectors.spark.loop import LoopThread
 from ledger.client.client import LedgerClient
+from ledger.loop_thread import LoopThread
 from rsm_spark.core.machine import encode_description
 from rsm_spark.core.records import KernelRecord, Record
 from tests.spark.conftest import MACHINE

@@ -10,22 +10,23 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from connectors.delta.materialize import Materializer, MaterializeSettings
+from connectors.delta.materialize import Materializer
+from connectors.delta.settings import MaterializeSettings
 from connectors.state.snapshot import snapshot_log
 from ledger.client.client import LedgerClient
 from ledger.dev import DevCluster
 from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession
+from rsm_spark.map.machine import MapMachine
+from rsm_spark.map.messages import Delete, Put, encode
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.settings import ReplicaSettings
 from rsm_spark.snapshots.lake import LakeSnapshots, lake_place
 from rsm_spark.snapshots.local import LocalSnapshots
-from rsm_spark.store.kv.machine import MapMachine
-from rsm_spark.store.kv.messages import Delete, Put, encode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from connectors.spark.loop import LoopThread
+    from ledger.loop_thread import LoopThread
 
 SESSION = b"s" * 16
 
@@ -66,7 +67,7 @@ class Leader:
 
     def _ask(self, requests: list[Command] | list[OpenSession]) -> None:
         async def ask() -> list[Answer]:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while True:
                     answers = await self.replica.submit(requests)
                     if answers[0].status != AnswerStatus.NOT_LEADER:

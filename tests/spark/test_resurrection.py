@@ -15,7 +15,7 @@ import pytest
 from ledger.client.client import LedgerClient
 from ledger.dev import DevCluster
 from rsm_spark.log.chain_store import ChainStore
-from rsm_spark.store.client import MapClient
+from rsm_spark.map.client.client import MapClient
 from tests.bench.store_load import start_replica
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from rsm_spark.core.digest import digest_bytes
 from rsm_spark.core.records import CommandHead, KernelRecord, Record
 from rsm_spark.core.state import ReplicatedState, StateTip
 from rsm_spark.errors import ForkedLogError, LogError, MissingLogError, SnapshotError
+from rsm_spark.map.machine import MapMachine
 from rsm_spark.snapshots.lake import LakeSnapshots, lake_place
-from rsm_spark.store.kv.machine import MapMachine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.core.worker_messages import AssignedRun
+from broker.machine.worker_messages import AssignedRun
 from broker.pool.statement_tasks import statement_function
 from broker.worker.context import RunCancelledError, TaskContext, TaskError
 from broker.worker.core.effects import StopReason
@@ -87,11 +86,9 @@ def test_jobs_of_a_statement_run_in_its_tenants_pool(spark: SparkSession, run: R
 def test_a_cancelled_statement_is_broken_off(run: Run) -> None:
     one = context()
     threading.Timer(1.0, one.stop, (StopReason.CANCELLED,)).start()
-    began_s = time.monotonic()
     with pytest.raises(RunCancelledError):
-        # Its tasks look often whether they are to end: a join would keep the cores from the tests behind this one.
+        # Hours of work. Its tasks look often whether they are to end: a join would keep the cores from the next tests.
         run("SELECT sum(id % 7) FROM range(1000000000000)", one)
-    assert time.monotonic() - began_s < 60
 
 
 @pytest.mark.slow

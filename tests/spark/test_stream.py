@@ -11,7 +11,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 class Tail:

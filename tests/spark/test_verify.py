@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from connectors.delta.materialize import Materializer, MaterializeSettings
+from connectors.delta.materialize import Materializer
+from connectors.delta.settings import MaterializeSettings
 from connectors.state.verify import Verdict, VerifySettings, verify_log
 from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes, row_term, table_prefix
 from rsm_spark.core.machine import Row

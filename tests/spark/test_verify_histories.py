@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from connectors.delta.materialize import Materializer, MaterializeSettings
+from connectors.delta.materialize import Materializer
+from connectors.delta.settings import MaterializeSettings
 from connectors.state import histories
 from connectors.state.differences import Difference
 from connectors.state.verify import Verdict, VerifySettings, verify_log

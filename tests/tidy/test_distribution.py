@@ -23,6 +23,8 @@ def test_the_wheel_holds_our_packages_and_nothing_else(tmp_path: Path) -> None:
     files = [Path(name) for name in zipfile.ZipFile(wheel).namelist()]
     packaged = [file for file in files if not file.parts[0].endswith((".dist-info", ".data"))]
     assert {file.parts[0] for file in packaged} == _TOP_LEVEL
+    typed = {file.parts[0] for file in packaged if file.name == "py.typed"}
+    assert typed == _TOP_LEVEL - _SOURCES, "a type checker believes no annotation of a package without py.typed"
     shared = {"/".join(file.parts[2:]) for file in files if file.parts[0].endswith(".data")}
     jobs = {f"share/rsm-spark/jobs/{path.name}" for path in (_ROOT / "jobs").glob("*.py")}
     assert shared == {*jobs, "share/rsm-spark/conf/spark-defaults.conf"}

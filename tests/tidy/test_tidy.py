@@ -13,7 +13,9 @@ import pytest
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PACKAGES = ("ledger", "rsm_spark", "broker", "connectors", "rsm_demo")
-_FILE_LINES_MAX = 400
+_FILE_LINES_UNEXPLAINED = 400
+_FILE_LINES_MAX = 700
+_WHY_LONG = re.compile(r"^# Longer than 400 lines: \S.{20,}", re.MULTILINE)
 _FUNCTION_LINES_MAX = 60
 _GENERATED = re.compile(r"_pb2(_grpc)?\.pyi?$")
 _BANNED_NAMES = {
@@ -77,7 +79,7 @@ def _tree(path: PurePosixPath) -> ast.Module:
 
 
 def _is_pure(path: PurePosixPath) -> bool:
-    return "core" in path.parts[:-1] or path.parts[:2] == ("ledger", "wire")
+    return "core" in path.parts[:-1] or path.parts[:2] in {("ledger", "wire"), ("broker", "machine")}
 
 
 def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -87,10 +89,9 @@ def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def _body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Count the lines from the name to the end, without the docstring."""
-    documented = ast.get_docstring(function, clean=False)
-    docstring_lines = documented.count("\n") + 1 if documented else 0
-    return (function.end_lineno or function.lineno) - function.lineno + 1 - docstring_lines
+    """Count the lines of what it does: a command with forty options has forty parameters, and may do little."""
+    body = function.body[1:] if ast.get_docstring(function, clean=False) is not None else function.body
+    return (function.end_lineno or function.lineno) - body[0].lineno + 1 if body else 0
 
 
 def _has_behaviour(tree: ast.Module) -> bool:
@@ -103,24 +104,23 @@ def _has_behaviour(tree: ast.Module) -> bool:
     )
 
 
-def _exported(tree: ast.Module) -> set[str] | None:
-    """Return the names in `__all__`, or None if there is none."""
-    for node in tree.body:
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
-                return set(ast.literal_eval(node.value))
-    return None
-
-
 def _fail_with(problems: list[str]) -> None:
     if problems:
         pytest.fail("\n".join(problems), pytrace=False)
 
 
-def test_no_file_is_longer_than_four_hundred_lines() -> None:
-    counts = {path: _text(path).count("\n") for path in _python_files()}
-    _fail_with([f"{path}: {n} lines, at most {_FILE_LINES_MAX}" for path, n in counts.items() if n > _FILE_LINES_MAX])
+def test_a_file_holds_one_concept_and_says_why_where_that_is_long() -> None:
+    problems = []
+    for path in _python_files():
+        lines = _text(path).count("\n")
+        if lines > _FILE_LINES_MAX:
+            problems.append(f"{path}: {lines} lines, at most {_FILE_LINES_MAX}")
+        elif lines > _FILE_LINES_UNEXPLAINED and not _WHY_LONG.search(_text(path)):
+            problems.append(
+                f"{path}: {lines} lines; above {_FILE_LINES_UNEXPLAINED} it says why it is one concept, in a line "
+                "'# Longer than 400 lines: …'"
+            )
+    _fail_with(problems)
 
 
 def test_no_function_is_longer_than_sixty_lines() -> None:
@@ -134,6 +134,62 @@ def test_no_function_is_longer_than_sixty_lines() -> None:
     )
 
 
+def test_a_class_name_means_one_thing() -> None:
+    places: dict[str, list[str]] = {}
+    for path in _python_files(*_PACKAGES, "jobs"):
+        for node in _tree(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(f"{path}:{node.lineno}")
+    _fail_with([f"{name}: {', '.join(found)}" for name, found in sorted(places.items()) if len(found) > 1])
+
+
+def test_nouns_of_class_names_are_in_the_glossary() -> None:
+    text = (_ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    terms, _, plain = text.partition("## Plain words")
+    words = " ".join(line.split("|")[1] for line in terms.splitlines() if line.startswith("| ")) + plain
+    known = set(re.findall(r"[a-z]+", words.lower()))
+    assert len(known) > 100
+    _fail_with(
+        [
+            f"{path}:{node.lineno}: {node.name}: {noun!r} is not in docs/glossary.md; use a word that is, or add it"
+            for path in _python_files(*_PACKAGES, "jobs")
+            for node in _tree(path).body
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+            if (noun := re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z0-9]*", node.name)[-1].lower()) not in known
+        ]
+    )
+
+
+def test_loggers_have_one_name() -> None:
+    pattern = re.compile(r"^(\w+) = logging\.getLogger\(__name__\)", re.MULTILINE)
+    _fail_with(
+        [
+            f"{path}: the module's logger is {name}; call it _LOGGER"
+            for path in _python_files(*_PACKAGES, "jobs")
+            for name in pattern.findall(_text(path))
+            if name != "_LOGGER"
+        ]
+    )
+
+
+_QUESTION = re.compile(r"\s*(What|How|Which|Who|Whom|Whose|Whether|Where|When|Why|That)\b")
+
+
+def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
+    faults = [
+        f"{path}:{node.lineno}: {node.value.value.splitlines()[0]}"
+        for path in _python_files(
+            "ledger", "rsm_spark", "broker", "connectors", "rsm_demo", "jobs", "tools", "examples"
+        )
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+        and _QUESTION.match(node.value.value)
+    ]
+    assert faults == [], "say the thing's name first, or what the function returns: these begin with a question word"
+
+
 def test_no_module_has_a_name_that_says_nothing() -> None:
     _fail_with(
         [
@@ -145,30 +201,17 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
     )
 
 
-def test_every_module_lists_its_public_names() -> None:
-    lacking = [path for path in _python_files(*_PACKAGES) if _exported(_tree(path)) is None]
-    _fail_with([f"{path}: no __all__" for path in lacking if _tree(path).body[1:]])
-
-
-def test_every_public_name_has_a_docstring() -> None:
-    problems: list[str] = []
-    for path in _python_files(*_PACKAGES):
-        tree = _tree(path)
-        if ast.get_docstring(tree) is None:
-            problems.append(f"{path}: the module has no docstring")
-        public = _exported(tree) or set()
-        for node in tree.body:
-            if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) or node.name not in public:
-                continue
-            members = node.body if isinstance(node, ast.ClassDef) else []
-            named = [m for m in members if isinstance(m, ast.FunctionDef | ast.AsyncFunctionDef) and m.name[0] != "_"]
-            overloads = {m for m in named if any("overload" in ast.unparse(d) for d in m.decorator_list)}
-            overrides = {m for m in named if any("override" in ast.unparse(d) for d in m.decorator_list)}
-            setters = {m for m in named if any(".setter" in ast.unparse(d) for d in m.decorator_list)}
-            for documented in [node, *(m for m in named if m not in overloads | overrides | setters)]:
-                if ast.get_docstring(documented) is None:
-                    problems.append(f"{path}:{documented.lineno}: {documented.name} has no docstring")
-    _fail_with(problems)
+def test_names_are_listed_as_public_in_packages_alone() -> None:
+    allowed = re.compile(
+        r"(^|/)__init__\.py$|^pyspark_|(^|/)(blocking|errors|session|register|messages|views)\.py$|/(store|spark)/"
+    )
+    _fail_with(
+        [
+            f"{path}: __all__ says which names of a package are public; this is a module"
+            for path in _python_files(*_PACKAGES)
+            if re.search(r"^__all__", _text(path), re.MULTILINE) and not allowed.search(str(path))
+        ]
+    )
 
 
 def test_pure_modules_have_no_coroutines() -> None:
@@ -189,7 +232,9 @@ def test_every_core_module_has_unit_tests_of_its_name() -> None:
         [
             f"{path}: no tests/unit/**/test_{path.stem}.py"
             for path in _python_files(*_PACKAGES)
-            if "core" in path.parts[:-1] and _has_behaviour(_tree(path)) and f"test_{path.stem}.py" not in tests
+            if (_is_pure(path) and path.parts[1] != "wire")
+            and _has_behaviour(_tree(path))
+            and f"test_{path.stem}.py" not in tests
         ]
     )
 

@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from ledger.errors import NoSuchLedgerError
-from rsm_spark import cli
+from rsm_spark.cli import main as cli
 from rsm_spark.errors import NoLeaderError
 
 _HEAVY = ("grpc", "pyspark", "kazoo", "pyarrow", "asyncio", "deltalake", "lmdb", "ledger.cli", "ledger.dev.cluster")
@@ -38,7 +38,7 @@ def _raising(error: BaseException) -> object:
 def test_help_imports_no_command_and_no_heavy_library() -> None:
     script = f"""
 import sys
-from rsm_spark.cli import main
+from rsm_spark.cli.main import main
 try:
     main(["--help"])
 except SystemExit as stopped:

@@ -59,9 +59,11 @@ def test_a_missing_pyspark_is_refused_with_what_to_install(monkeypatch: pytest.M
         zookeeper.find_jars()
 
 
-def test_the_configuration_binds_the_loopback_address_only(tmp_path: Path) -> None:
+def test_the_configuration_binds_the_loopback_address_only_and_bounds_what_it_takes(tmp_path: Path) -> None:
     zookeeper.write_files(tmp_path, port=2181)
     lines = (tmp_path / "zoo.cfg").read_text().splitlines()
     assert "clientPortAddress=127.0.0.1" in lines
     assert "clientPort=2181" in lines
+    assert "4lw.commands.whitelist=srvr" in lines  # the one that `answers` sends
+    assert "maxClientCnxns=1000" in lines
     assert f"dataDir={tmp_path / 'data'}" in lines

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rsm_spark.doctor import Finding, Verdict, look_at_disk, look_at_here, look_at_log
+from rsm_spark.cli.doctor import Finding, Grade, look_at_disk, look_at_here, look_at_log
 
 REPLICA = {"replica_id": "a", "role": "leader", "failure": "", "damaged_snapshots": [], "behind": 0}
 STATUS = {"log": "orders", "leader": "a", "revision": 7, "replicas": [REPLICA, {**REPLICA, "replica_id": "b"}],
@@ -13,7 +13,7 @@ STATUS = {"log": "orders", "leader": "a", "revision": 7, "replicas": [REPLICA, {
 
 
 def _bad(status: dict[str, Any]) -> list[Finding]:
-    return [one for one in look_at_log(status) if one.verdict is Verdict.BAD]
+    return [one for one in look_at_log(status) if one.verdict is Grade.BAD]
 
 
 def _here(what: str) -> Finding:
@@ -30,7 +30,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_log_that_is_well_has_nothing_bad() -> None:
     assert _bad(STATUS) == []
-    assert {one.verdict for one in look_at_log(STATUS)} == {Verdict.GOOD}
+    assert {one.verdict for one in look_at_log(STATUS)} == {Grade.GOOD}
 
 
 @pytest.mark.parametrize(
@@ -50,20 +50,20 @@ def test_what_is_wrong_with_a_log_is_found_with_an_advice(changes: dict[str, Any
 
 def test_a_single_replica_and_damaged_snapshots_are_noted() -> None:
     replica = {**REPLICA, "damaged_snapshots": [{"place": "x", "reason": "y"}]}
-    notes = [one.seen for one in look_at_log({**STATUS, "replicas": [replica]}) if one.verdict is Verdict.NOTE]
+    notes = [one.seen for one in look_at_log({**STATUS, "replicas": [replica]}) if one.verdict is Grade.NOTE]
     assert notes == ["1 damaged snapshots", "one replica"]
 
 
 def test_packages_are_shown_with_the_place_they_come_from() -> None:
     found = _here("package ledger")
-    assert found.verdict is Verdict.GOOD
+    assert found.verdict is Grade.GOOD
     assert found.seen.endswith("__init__.py")
 
 
 def test_a_folder_that_would_hide_a_package_is_noted(elsewhere: Path) -> None:
     (elsewhere / "connectors").mkdir()
     found = _here("package connectors")
-    assert found.verdict is Verdict.NOTE
+    assert found.verdict is Grade.NOTE
     assert str(elsewhere / "connectors") in found.advice
 
 
@@ -71,7 +71,7 @@ def test_a_configuration_that_a_process_would_refuse_is_bad(elsewhere: Path) -> 
     (elsewhere / "conf").mkdir()
     (elsewhere / "conf" / "store.toml").write_text("rol_bytes = 5\n")
     found = _here("configuration of rsm store run")
-    assert found.verdict is Verdict.BAD
+    assert found.verdict is Grade.BAD
     assert "did you mean 'roll_bytes'" in found.seen
 
 
@@ -82,5 +82,5 @@ def test_secrets_of_the_environment_are_not_shown() -> None:
 
 
 def test_a_disk_that_is_not_there_is_bad(elsewhere: Path) -> None:
-    assert look_at_disk(elsewhere / "none").verdict is Verdict.BAD
+    assert look_at_disk(elsewhere / "none").verdict is Grade.BAD
     assert "MiB free" in look_at_disk(elsewhere).seen

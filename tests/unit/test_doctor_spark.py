@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rsm_spark.doctor import Finding, Verdict
-from rsm_spark.doctor_spark import look_at_spark
+from rsm_spark.cli.doctor import Finding, Grade
+from rsm_spark.cli.doctor_spark import look_at_spark
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,7 +28,7 @@ def looked(**more: str) -> dict[str, Finding]:
 def test_both_sources_are_found_by_the_interpreter_that_is_named() -> None:
     found = looked(PYSPARK_PYTHON=sys.executable)
     for what in ("PYSPARK_PYTHON", "source ledger", "source ledger_state"):
-        assert found[what].verdict is Verdict.GOOD, found[what]
+        assert found[what].verdict is Grade.GOOD, found[what]
         assert sys.executable in found[what].seen
 
 
@@ -37,16 +37,16 @@ def test_the_jars_of_delta_are_shown_as_spark_takes_them(elsewhere: Path) -> Non
     for name in ("delta-spark_4.2_2.13-4.4.0.jar", "delta-storage-4.4.0.jar"):
         (elsewhere / "jars" / name).touch()
     found = looked(RSM_CACHE_DIR=str(elsewhere))["Delta's JARs"]
-    assert found.verdict is Verdict.GOOD
+    assert found.verdict is Grade.GOOD
     assert found.seen.split(",") == [str(jar) for jar in sorted((elsewhere / "jars").glob("*.jar"))]
 
 
 def test_what_is_not_set_and_not_there_is_a_note_and_not_a_fault(elsewhere: Path) -> None:
     found = looked(RSM_CACHE_DIR=str(elsewhere))
-    assert found["PYSPARK_PYTHON"].verdict is Verdict.NOTE
+    assert found["PYSPARK_PYTHON"].verdict is Grade.NOTE
     assert found["PYSPARK_PYTHON"].advice == f"export PYSPARK_PYTHON={sys.executable}"
-    assert found["source ledger"].verdict is Verdict.GOOD
-    assert found["Delta's JARs"].verdict is Verdict.NOTE
+    assert found["source ledger"].verdict is Grade.GOOD
+    assert found["Delta's JARs"].verdict is Grade.NOTE
     assert "make setup" in found["Delta's JARs"].seen
 
 
@@ -55,19 +55,19 @@ def test_a_package_of_this_folder_that_hides_the_sources_is_told(elsewhere: Path
     (elsewhere / "connectors" / "__init__.py").touch()
     found = looked(PYSPARK_PYTHON=sys.executable)
     for name in ("ledger", "ledger_state"):
-        assert found[f"source {name}"].verdict is Verdict.BAD
+        assert found[f"source {name}"].verdict is Grade.BAD
         assert str(elsewhere / "connectors") in found[f"source {name}"].seen
 
 
 def test_another_source_that_fails_to_import_is_told_because_it_hides_all(elsewhere: Path) -> None:
     (elsewhere / "pyspark_mine.py").write_text("raise RuntimeError('not today')")
     found = looked(PYSPARK_PYTHON=sys.executable)["source mine"]
-    assert found.verdict is Verdict.BAD
+    assert found.verdict is Grade.BAD
     assert "not today" in found.seen
 
 
 def test_an_interpreter_that_cannot_be_run_is_told() -> None:
     found = looked(PYSPARK_PYTHON="/nowhere/python")["Spark's sources"]
-    assert found.verdict is Verdict.BAD
+    assert found.verdict is Grade.BAD
     assert "/nowhere/python" in found.seen
     assert found.advice == f"export PYSPARK_PYTHON={sys.executable}"

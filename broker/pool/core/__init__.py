@@ -1,1 +1,1 @@
-"""What a pool decides: values in, effects out."""
+"""Decisions of a pool: values in, effects out."""

@@ -1,12 +1,10 @@
-"""What a pool's keeper and its workers say to each other."""
+"""Messages between a pool's controller and its workers."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
 import msgspec
-
-__all__ = ["FromKeeper", "FromMember", "Hello", "Left", "Order", "Report"]
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
@@ -29,7 +27,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
 
 
 class Report(msgspec.Struct, frozen=True, tag="report"):
-    """How a worker is; said when it has changed, four times a second at most.
+    """Report of a worker on itself; sent when it has changed, four times a second at most.
 
     Attributes:
         is_served: Whether a broker serves it.
@@ -61,16 +59,14 @@ class Left(msgspec.Struct, frozen=True, tag="left"):
 
 
 class Order(StrEnum):
-    """What a worker is to do: WORK begin; DRAIN take nothing more, end what runs, and leave; STOP leave at once."""
+    """Orders to a worker: WORK begin; DRAIN take nothing more, end what runs, and leave; STOP leave at once."""
 
     WORK = "work"
     DRAIN = "drain"
     STOP = "stop"
 
 
-class FromKeeper(msgspec.Struct, frozen=True):
-    """An order."""
-
+class FromController(msgspec.Struct, frozen=True):
     order: Order
 
 

@@ -1,4 +1,4 @@
-"""How many workers a pool wants: more while tasks wait and all have enough to do, fewer when some had nothing to do.
+"""Size of a pool: more workers while tasks wait and all have enough to do, fewer when some had nothing to do.
 
 1. Tasks that wait though workers are free wait for a limit, a hold or another group: more workers would not help them.
    Three threads of four count as all: between short runs some are free at any moment.
@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["PoolBounds", "PoolLoad", "PoolSizer"]
-
 
 class PoolBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """How large a pool may be.
+    """Bounds on the size of a pool.
 
     Attributes:
         workers_min: Workers that there always are; 0 or more.
@@ -31,7 +29,7 @@ class PoolBounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PoolLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to do, and who does it.
+    """Load of a pool: the tasks to run, and the workers for them.
 
     Attributes:
         waiting: Tasks that wait and that the pool's workers could run.
@@ -70,7 +68,7 @@ class PoolSizer:
 
     @property
     def next_due_s(self) -> float | None:
-        """Return when `look` may decide otherwise though nothing has changed; None = never."""
+        """Time at which `look` may decide otherwise though nothing has changed; None = never."""
         return None if self._spare_since_s is None else self._spare_since_s + self._bounds.idle_s
 
     def look(self, now_s: float, load: PoolLoad) -> int:

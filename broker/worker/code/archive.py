@@ -3,7 +3,8 @@
 * `CodeArchiveError(RsmError)`   the archive is not unpacked, and says why
 
 Every name is looked at before anything is written, and what is written is counted: what a zip says of its sizes may be
-a lie. A wheel is a zip whose RECORD lists its files with their hashes: they have to be true.
+a lie. A wheel is a zip whose RECORD lists its files with their hashes: they have to be true. What Python runs by itself
+when it starts (`.pth` files, `sitecustomize`) has no place in an archive.
 """
 
 from __future__ import annotations
@@ -16,19 +17,22 @@ import stat
 import sys
 import unicodedata
 import zipfile
-import zlib
 from pathlib import Path
 
 import msgspec
 
+from broker.wire.code_declaration import DECLARATION_FILE, CodeDeclaration, read_declaration
+from ledger.errors import UsageError
 from rsm_spark.errors import RsmError
-
-__all__ = ["ArchiveLimits", "CodeArchiveError", "unpack"]
 
 _CHUNK_BYTES = 64 * 1024
 _NAME_LENGTH_MAX = 240
+_RECORD_BYTES_MAX = 8 * 1024 * 1024
+_METHODS = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
+"""The others may ask for gigabytes of memory to unpack a few bytes."""
+_STARTED_BY_PYTHON = frozenset({"sitecustomize", "usercustomize"})
 _OURS = frozenset({"broker", "ledger", "rsm_spark", "msgspec"})
-"""What a child process has imported already: a module of the same name would never be found."""
+"""Packages that a child process has imported already: a module of the same name would never be found."""
 
 
 class CodeArchiveError(RsmError):
@@ -47,9 +51,26 @@ class ArchiveLimits(msgspec.Struct, frozen=True):
     """
 
     files_max: int = 10_000
-    bytes_max: int = 256 * 1024 * 1024
-    ratio_max: int = 100
+    bytes_max: int = 64 * 1024 * 1024
+    ratio_max: int = 20
     depth_max: int = 32
+
+
+def measure(archive: bytes, limits: ArchiveLimits | None = None) -> int:
+    """Look at an archive without unpacking it, and return how many bytes its files have at most.
+
+    Raises:
+        CodeArchiveError: It is refused.
+
+    """
+    limits = limits if limits is not None else ArchiveLimits()
+    try:
+        with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+            return sum(entry.file_size for entry in _checked(opened.infolist(), len(archive), limits).values())
+    except CodeArchiveError:
+        raise
+    except Exception as error:
+        raise _unreadable(error) from error
 
 
 def unpack(archive: bytes, folder: Path, limits: ArchiveLimits | None = None) -> None:
@@ -70,10 +91,41 @@ def unpack(archive: bytes, folder: Path, limits: ArchiveLimits | None = None) ->
             files = _checked(opened.infolist(), len(archive), limits)
             hashes = {name: _write(opened, entry, folder / name, limits) for name, entry in files.items()}
             _check_record(folder, hashes)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
-        raise CodeArchiveError(f"the archive is no zip that can be read: {error}") from error
+    except CodeArchiveError:
+        raise
     except OSError as error:
         raise CodeArchiveError(f"the archive cannot be unpacked here: {error.strerror or error}") from error
+    except Exception as error:
+        # Its bytes decide what is raised: by zipfile, zlib, csv, and whatever those call.
+        raise _unreadable(error) from error
+
+
+def declared(folder: Path) -> CodeDeclaration:
+    """Return what an unpacked archive declares.
+
+    Raises:
+        CodeArchiveError: It declares nothing, or what is not in it.
+
+    """
+    try:
+        found = read_declaration((folder / DECLARATION_FILE).read_bytes())
+    except FileNotFoundError:
+        raise CodeArchiveError(
+            f"it declares no entries, so nothing of it can be called. Put a file {DECLARATION_FILE} into it, with "
+            'entries = ["module:function", …], or deploy it anew with rsm task deploy --entry module:function'
+        ) from None
+    except (UsageError, OSError) as error:
+        raise CodeArchiveError(str(error)) from error
+    for entry in found.entries:
+        module = folder.joinpath(*entry.partition(":")[0].split("."))
+        beside = module.parent.glob(f"{module.name}.*")  # A module may be a library too: name.cpython-311-….so
+        if not module.is_dir() and not any(one.suffix in {".py", ".so"} for one in beside):
+            raise CodeArchiveError(f"{DECLARATION_FILE} declares {entry!r}, and there is no such module in the archive")
+    return found
+
+
+def _unreadable(error: Exception) -> CodeArchiveError:
+    return CodeArchiveError(f"the archive is no zip that can be read: {type(error).__name__}: {error}")
 
 
 def _checked(entries: list[zipfile.ZipInfo], archive_bytes: int, limits: ArchiveLimits) -> dict[str, zipfile.ZipInfo]:
@@ -130,6 +182,10 @@ def _checked_name(entry: zipfile.ZipInfo, limits: ArchiveLimits) -> str:
         why = "it is a link or a special file"
     elif entry.flag_bits & 0x1:
         why = "it is encrypted"
+    elif entry.compress_type not in _METHODS:
+        why = f"it is packed by method {entry.compress_type}; only stored and deflated files are taken"
+    elif parts[-1].casefold().endswith((".pth", "._pth")):
+        why = "Python runs .pth files when it starts"
     elif entry.is_dir() and entry.file_size:
         why = "it is a folder with contents of its own"
     if why:
@@ -141,7 +197,9 @@ def _check_modules(files: dict[str, zipfile.ZipInfo]) -> None:
     for name in files:
         top = name.split("/")[0]
         module = top.partition(".")[0] if "/" not in name else top
-        is_module = "/" in name or top.endswith((".py", ".so", ".pyd"))
+        is_module = "/" in name or top.endswith((".py", ".pyc", ".so", ".pyd"))
+        if is_module and module.casefold() in _STARTED_BY_PYTHON:
+            raise CodeArchiveError(f"{name!r} of the archive: Python runs {module} when it starts; rename it")
         if is_module and (module in sys.stdlib_module_names or module in _OURS):
             owner = "this worker" if module in _OURS else "Python's standard library"
             raise CodeArchiveError(f"{name!r} of the archive has the name of a module of {owner}: rename it")
@@ -167,6 +225,8 @@ def _check_record(folder: Path, hashes: dict[str, str]) -> None:
     """Compare the files of a wheel with what its RECORD says of them."""
     records = [name for name in hashes if name.count("/") == 1 and name.endswith(".dist-info/RECORD")]
     for record in records:
+        if (folder / record).stat().st_size > _RECORD_BYTES_MAX:
+            raise CodeArchiveError(f"{record} has more than {_RECORD_BYTES_MAX:,} bytes")
         text = (folder / record).read_text(encoding="utf-8")
         for row in csv.reader(io.StringIO(text)):
             if len(row) < 2 or not row[1]:

@@ -10,8 +10,6 @@ import tempfile
 import threading
 from pathlib import Path
 
-__all__ = ["PoolFolder"]
-
 _PREFIX = "rsm-code-"
 _LOCK = "lock"
 
@@ -34,7 +32,7 @@ class PoolFolder:
         self._making = threading.Lock()
 
     def make(self) -> Path:
-        """Return a new folder that only this user reads, with `code` and `home` in it.
+        """Return a new folder that only this user reads, with `code`, `home` and `root` in it.
 
         Raises:
             OSError: It cannot be made.
@@ -47,7 +45,7 @@ class PoolFolder:
                 self._folder = self._claim()
             self._count += 1
             made = self._folder / str(self._count)
-        for folder in (made, made / "code", made / "home"):
+        for folder in (made, made / "code", made / "home", made / "root"):
             folder.mkdir(mode=0o700)
         return made
 

@@ -11,7 +11,6 @@ folder and its own processes, which see few variables of the worker's environmen
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import logging
 import os
@@ -20,28 +19,28 @@ from pathlib import Path
 
 import msgspec
 
-from broker.core.commands import EndedRun, ProgressOf
-from broker.core.limits import CODE_BYTES_MAX
-from broker.core.worker_messages import AssignedRun
-from broker.grpc.worker_stream import CodeGoneError, WorkerStream
-from broker.worker.code.archive import ArchiveLimits, CodeArchiveError, unpack
+from broker.machine.commands import EndedRun, ProgressOf
+from broker.machine.worker_messages import AssignedRun
+from broker.worker.code.archive import ArchiveLimits, CodeArchiveError, declared, measure, unpack
+from broker.worker.code.download import download
 from broker.worker.code.folder import PoolFolder
 from broker.worker.core.effects import StopReason
 from broker.worker.executors.child_messages import SetUp
 from broker.worker.executors.children import ChildLimits, Children
 from broker.worker.executors.executor import RunListener
+from broker.worker.jail.jails import Jails, JailSettings, MachineJail, look_for_jail
 from broker.worker.outcomes import failed, refused, stopped
-from rsm_spark.errors import ConnectionLostError, RsmError
-
-__all__ = ["CodePools", "PoolLimits"]
+from broker.worker.stream import CodeGoneError, WorkerStream
+from rsm_spark.errors import RsmError
 
 _LOGGER = logging.getLogger(__name__)
-_RETRY_S = 0.2
+_NAMED_ENTRIES = 20
+"""So many are named to whom asks for another one."""
 _PASSED_VARIABLES = ("PATH", "LANG", "LANGUAGE", "TZ")
 
 
 class PoolLimits(msgspec.Struct, frozen=True):
-    """How code pools are treated.
+    """Bounds on code pools at a worker.
 
     Attributes:
         fetch_s: Longest download, over broken connections too; a run whose code is not there then has failed.
@@ -49,6 +48,7 @@ class PoolLimits(msgspec.Struct, frozen=True):
         check_s: A pool that was not used for so long is compared with the broker's before it is used again.
         children: How its processes are treated.
         archive: Bounds of what is unpacked.
+        unpacked_bytes_max: All pools here together; those that nothing uses make room.
 
     """
 
@@ -57,12 +57,16 @@ class PoolLimits(msgspec.Struct, frozen=True):
     check_s: float = 2.0
     children: ChildLimits = ChildLimits()
     archive: ArchiveLimits = ArchiveLimits()
+    unpacked_bytes_max: int = 1024 * 1024 * 1024
 
 
 class _Pool:
     """One archive."""
 
-    __slots__ = ("active_count", "children", "code", "folder", "free_s", "removal", "sha256", "size", "task", "waiting")
+    __slots__ = (
+        "active_count", "children", "code", "entries", "folder", "free_s", "removal", "sha256", "size", "task",
+        "unpacked_bytes", "waiting",
+    )  # fmt: skip
 
     def __init__(self, code: str) -> None:
         self.code = code
@@ -71,6 +75,9 @@ class _Pool:
         self.waiting: list[AssignedRun] = []
         self.children: Children | None = None
         self.folder: Path | None = None
+        # What its archive declares, and how large its files are.
+        self.entries: frozenset[str] = frozenset()
+        self.unpacked_bytes = 0
         self.sha256 = ""
         self.size = 0
         # Since when nothing has run.
@@ -87,6 +94,7 @@ class CodePools:
         stream_now: Returns the stream to download over; None = there is none at present.
         folder: Where folders are made; None = in the system's place for temporary ones.
         limits: How pools are treated.
+        jail: What their code may do.
 
     Attributes:
         fetched_count: Archives downloaded.
@@ -99,14 +107,18 @@ class CodePools:
         *,
         folder: Path | None = None,
         limits: PoolLimits | None = None,
+        jail: JailSettings | None = None,
     ) -> None:
         self._stream_now = stream_now
         self._limits = limits if limits is not None else PoolLimits()
+        self._jail = jail if jail is not None else JailSettings()
+        self._looking: asyncio.Task[MachineJail] | None = None
         self._home = PoolFolder(folder)
         self._pools: dict[str, _Pool] = {}
         self._of_run: dict[int, _Pool] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._children_max = 1
+        self._unpacked_bytes = 0
         self.fetched_count = 0
 
     @property
@@ -125,6 +137,10 @@ class CodePools:
         self._listener = listener
         self._children_max = children_max
         self._loop = asyncio.get_running_loop()
+        if self._jail.is_code_trusted:
+            _LOGGER.warning("code that comes with tasks is trusted: it may do what this worker may")
+        else:
+            self._looking = self._loop.create_task(look_for_jail(self._jail), name="rsm-jail")
 
     def run(self, runs: Sequence[AssignedRun]) -> None:
         """Begin runs; the first one of a code fetches it."""
@@ -139,7 +155,7 @@ class CodePools:
             pool.active_count += 1
             is_stale = pool.active_count == 1 and self._loop.time() - pool.free_s > self._limits.check_s
             if pool.children is not None and pool.task is None and not is_stale:
-                pool.children.run([run])
+                self._begin(pool, [run])
                 continue
             pool.waiting.append(run)
             if pool.task is None:
@@ -172,6 +188,8 @@ class CodePools:
                 await pool.children.close()
         if self._ending:
             await asyncio.wait(self._ending)
+        if self._looking is not None:
+            await asyncio.wait([self._looking])
         await asyncio.to_thread(self._home.remove)
 
     # ---- RunListener of the children
@@ -197,11 +215,46 @@ class CodePools:
 
     # ---- a pool's life
 
+    async def _check_jail(self) -> None:
+        """Look whether code may run here at all.
+
+        Raises:
+            CodeArchiveError: No jail can be made, and the code is not trusted.
+
+        """
+        refusal = (await asyncio.shield(self._looking)).support.refusal if self._looking is not None else ""
+        if refusal:
+            raise CodeArchiveError(refusal)
+
+    async def _jails(self, pool: _Pool, folder: Path, *, wants_network: bool) -> Jails | None:
+        """Return what jails a pool's children; None = the code is trusted.
+
+        Raises:
+            CodeArchiveError: It asks for what it was not granted.
+
+        """
+        if self._looking is None:
+            return None
+        if wants_network and not self._jail.grants_network(pool.code):
+            raise CodeArchiveError(
+                f"it asks for the network, which this worker does not grant it (--grant-network {pool.code})"
+            )
+        jails = Jails(
+            await asyncio.shield(self._looking),
+            self._jail,
+            folder,
+            has_network=wants_network,
+            memory_bytes=self._limits.children.memory_bytes_max,
+        )
+        await asyncio.to_thread(jails.open_code)
+        return jails
+
     async def _prepare(self, pool: _Pool) -> None:
         """Fetch a pool, or look whether the one here is still the broker's; then have its runs begin."""
         try:
+            await self._check_jail()
             async with asyncio.timeout(self._limits.fetch_s):
-                archive = await self._fetch(pool)
+                archive = await download(self._stream_now, pool.code, pool.sha256, pool.size)
             if archive is not None:
                 await self._install(pool, archive)
         except TimeoutError:
@@ -212,66 +265,55 @@ class CodePools:
             self._fail(pool, f"code {pool.code!r}: {error}", is_refused=True)
         except (RsmError, OSError) as error:
             self._fail(pool, f"CodeUnavailable: code {pool.code!r}: {error}")
+        except Exception as error:
+            # Whatever it is: a run that nobody begins would be a task that runs for ever.
+            _LOGGER.exception("code %s cannot be prepared", pool.code)
+            self._fail(pool, f"CodeUnavailable: code {pool.code!r}: {type(error).__name__}: {error}")
         else:
             pool.task = None
             waiting, pool.waiting = pool.waiting, []
-            assert pool.children is not None
-            if waiting:
-                pool.children.run(waiting)
+            self._begin(pool, waiting)
             self._note_free(pool)
 
-    async def _fetch(self, pool: _Pool) -> bytes | None:
-        """Return the archive; None if the one here is the same. A download that breaks off goes on where it was."""
-        arrived = bytearray()
-        sha256 = ""
-        while True:
-            stream = self._stream_now()
-            if stream is None:
-                await asyncio.sleep(_RETRY_S)
-                continue
-            offset = len(arrived) if arrived else pool.size
-            try:
-                async with contextlib.aclosing(stream.download(pool.code, offset)) as pieces:
-                    async for piece in pieces:
-                        if sha256 and piece.sha256 != sha256:
-                            arrived.clear()  # Another archive by the same name: from the beginning.
-                        sha256 = piece.sha256
-                        if not arrived and offset:
-                            if sha256 == pool.sha256:
-                                return None
-                            pool.size = offset = 0
-                            break
-                        arrived += piece.data
-                        if max(piece.total_bytes, len(arrived)) > CODE_BYTES_MAX:
-                            raise CodeArchiveError(
-                                f"it has {piece.total_bytes:,} bytes; {CODE_BYTES_MAX:,} are allowed"
-                            )
-                        if len(arrived) >= piece.total_bytes:
-                            return _verified(bytes(arrived), sha256)
-                await asyncio.sleep(_RETRY_S)
-            except ConnectionLostError as error:
-                _LOGGER.info("download of code %s broke off at byte %d: %s", pool.code, len(arrived), error)
-                await asyncio.sleep(_RETRY_S)
-            except CodeGoneError:
-                if not pool.size:
-                    raise
-                pool.size = 0  # Another, shorter archive by the same name perhaps.
+    def _begin(self, pool: _Pool, runs: Sequence[AssignedRun]) -> None:
+        """Have children run what the archive declares; refuse the rest before any of its code is started for it."""
+        assert pool.children is not None
+        allowed = [run for run in runs if run.mode in pool.entries]
+        if allowed:
+            pool.children.run(allowed)
+        if len(allowed) < len(runs):
+            told = ", ".join(sorted(pool.entries)[:_NAMED_ENTRIES])
+            more = ", …" if len(pool.entries) > _NAMED_ENTRIES else ""
+            self.on_ended(
+                [
+                    refused(
+                        run.task_id,
+                        run.assignment_id,
+                        f"mode {run.mode[:200]!r} is not declared by code {pool.code!r}; it declares {told}{more}",
+                    )
+                    for run in runs
+                    if run.mode not in pool.entries
+                ]
+            )
 
     async def _install(self, pool: _Pool, archive: bytes) -> None:
-        old = (pool.children, pool.folder)
-        pool.children = pool.folder = None
-        self._end_later(*old)
-        folder = await asyncio.to_thread(self._home.make)
-        try:
-            await asyncio.to_thread(unpack, archive, folder / "code", self._limits.archive)
-        except CodeArchiveError:
-            await asyncio.to_thread(self._home.discard, folder)
-            raise
+        self._end_later(pool)
+        size = await asyncio.to_thread(measure, archive, self._limits.archive)
+        await self._make_room(size)
+        pool.unpacked_bytes = size
+        self._unpacked_bytes += size
+        # From here on it is the pool's, and goes with it, whatever is raised.
+        folder = pool.folder = await asyncio.to_thread(self._home.make)
+        await asyncio.to_thread(unpack, archive, folder / "code", self._limits.archive)
+        declaration = await asyncio.to_thread(declared, folder / "code")
+        pool.entries = frozenset(declaration.entries)
+        jails = await self._jails(pool, folder, wants_network=declaration.network)
         self.fetched_count += 1
-        pool.folder = folder
         pool.sha256, pool.size = hashlib.sha256(archive).hexdigest(), len(archive)
         limits = self._limits.children
         set_up = SetUp("", str(folder / "code"), limits.memory_bytes_max)
+        if jails is not None:
+            set_up = SetUp("", jails.code_inside)
         pool.children = Children(
             set_up,
             self,
@@ -279,7 +321,28 @@ class CodePools:
             limits,
             environment=_environment(folder / "home"),
             folder=str(folder / "home"),
+            jails=jails,
         )
+
+    async def _make_room(self, size: int) -> None:
+        """Remove pools that nothing uses until so many bytes may be unpacked.
+
+        Raises:
+            RsmError: Those that are used leave no room.
+
+        """
+        bytes_max = self._limits.unpacked_bytes_max
+        while self._unpacked_bytes + size > bytes_max:
+            free = [pool for pool in self._pools.values() if not pool.active_count and pool.task is None]
+            if free:
+                self._remove(min(free, key=lambda pool: pool.free_s))
+            elif not self._ending:
+                raise RsmError(
+                    f"it needs {size:,} bytes unpacked; this worker has room for {bytes_max:,}, of which code that "
+                    f"runs here takes {self._unpacked_bytes:,}"
+                )
+            if self._ending:
+                await asyncio.wait(self._ending, return_when=asyncio.FIRST_COMPLETED)
 
     def _fail(self, pool: _Pool, why: str, *, is_refused: bool = False) -> None:
         """Have the runs that wait fail; the next run of this code tries anew."""
@@ -289,7 +352,7 @@ class CodePools:
             del self._pools[pool.code]
         waiting, pool.waiting = pool.waiting, []
         end = refused if is_refused else failed
-        self._end_later(pool.children, pool.folder)
+        self._end_later(pool)
         self.on_ended([end(run.task_id, run.assignment_id, why) for run in waiting])
 
     def _note_free(self, pool: _Pool) -> None:
@@ -301,28 +364,32 @@ class CodePools:
             pool.removal = self._loop.call_later(self._limits.keep_s, self._remove, pool)
 
     def _remove(self, pool: _Pool) -> None:
-        pool.removal = None
+        if pool.removal is not None:
+            pool.removal.cancel()
+            pool.removal = None
         if pool.task is None and self._pools.get(pool.code) is pool:
             del self._pools[pool.code]
-            self._end_later(pool.children, pool.folder)
+            self._end_later(pool)
 
-    def _end_later(self, children: Children | None, folder: Path | None) -> None:
+    def _end_later(self, pool: _Pool) -> None:
+        """End the pool's children, then remove its files; the pool is empty from now on."""
+        children, folder, size = pool.children, pool.folder, pool.unpacked_bytes
+        pool.children = pool.folder = None
+        pool.unpacked_bytes = 0
+
         async def end() -> None:
-            if children is not None:
-                await children.close()
-            if folder is not None:
-                await asyncio.to_thread(self._home.discard, folder)
+            try:
+                if children is not None:
+                    await children.close()
+                if folder is not None:
+                    await asyncio.to_thread(self._home.discard, folder)
+            finally:
+                self._unpacked_bytes -= size
 
-        task = self._loop.create_task(end())
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
-
-
-def _verified(archive: bytes, sha256: str) -> bytes:
-    found = hashlib.sha256(archive).hexdigest()
-    if found != sha256:
-        raise CodeArchiveError(f"what was downloaded has SHA-256 {found}, the broker says {sha256}")
-    return archive
+        if children is not None or folder is not None or size:
+            task = self._loop.create_task(end())
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
 
 
 def _environment(home: Path) -> dict[str, str]:

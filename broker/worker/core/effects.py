@@ -1,4 +1,4 @@
-"""What a worker's protocol wants done by its shell."""
+"""Effects that a worker's protocol asks its shell to carry out."""
 
 from __future__ import annotations
 
@@ -6,22 +6,11 @@ from enum import StrEnum
 
 import msgspec
 
-from broker.core.worker_messages import AssignedRun
-
-__all__ = [
-    "AskToDrain",
-    "Effect",
-    "EndStream",
-    "FollowLeader",
-    "ServiceRefused",
-    "StartRuns",
-    "StopReason",
-    "StopRuns",
-]
+from broker.machine.worker_messages import AssignedRun
 
 
 class StopReason(StrEnum):
-    """Why a run is to be stopped before its end.
+    """Reasons to stop a run before its end.
 
     CANCELLED: the broker asked for it. LEASE: the broker may believe this worker dead and the run lost. LEAVING: the
     worker ends, and did not want to wait any longer.

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.core.commands import EndedRun, HeldRun
-
-__all__ = ["Ends"]
+from broker.machine.commands import EndedRun, HeldRun
 
 _ENDED_BYTES = 64
-"""What an end takes beside its result and its texts."""
+"""Bytes of an end beside its result and its texts."""
 
 
 class Ends:
-    """See the module."""
-
     def __init__(self) -> None:
         # By assignment id, oldest first.
         self._ends: dict[int, EndedRun] = {}
@@ -69,5 +65,4 @@ class Ends:
         return [HeldRun(self._ends[assignment_id].task_id, assignment_id) for assignment_id in self._untold]
 
     def validate(self) -> None:
-        """Check the invariants."""
         assert self._untold.keys() <= self._ends.keys(), "only what has ended is to be told"

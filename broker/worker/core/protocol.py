@@ -33,9 +33,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
-from broker.core.commands import EndedRun, HeldRun, ProgressOf
-from broker.core.policies import WorkerOffer
-from broker.core.worker_messages import AssignedRun, FromBroker, FromWorker, WorkerHello, WorkerWelcome
+from broker.machine.commands import EndedRun, HeldRun, ProgressOf
+from broker.machine.policies import WorkerOffer
+from broker.machine.worker_messages import AssignedRun, FromBroker, FromWorker, WorkerHello, WorkerWelcome
 from broker.worker.core.effects import (
     AskToDrain,
     Effect,
@@ -49,16 +49,12 @@ from broker.worker.core.effects import (
 from broker.worker.core.ends import Ends
 from broker.worker.core.protocol_limits import ProtocolLimits
 
-__all__ = ["LinkState", "ProtocolLimits", "WorkerProtocol"]
-
 NEVER_MS = 1 << 62
-REPLACED = "another process works as"
-"""How a refusal begins that is for good."""
+_REPLACED = "another process works as"
+"""Begin of a final refusal from a broker without the field, of before version 0.2."""
 
 
 class LinkState(StrEnum):
-    """See the module."""
-
     DOWN = "down"
     OPENED = "opened"
     GREETED = "greeted"
@@ -152,12 +148,12 @@ class WorkerProtocol:
         return len(self._ends)
 
     def is_served(self, stream_id: int) -> bool:
-        """Whether a leader has welcomed this stream, and it is the newest."""
+        """Return whether a leader has welcomed this stream, and it is the newest."""
         return stream_id == self._stream_id and self.state is LinkState.SERVED
 
     @property
     def has_left(self) -> bool:
-        """Whether the goodbye has been said: nothing follows."""
+        """True if the goodbye has been said: nothing follows."""
         return self.state is LinkState.LEFT
 
     def next_due_ms(self) -> int:
@@ -195,9 +191,9 @@ class WorkerProtocol:
             return []
         if message.refused:
             self.state = LinkState.DOWN
-            is_replaced = message.refused.startswith(REPLACED)
+            is_replaced = message.refused.startswith(_REPLACED) if message.is_replaced is None else message.is_replaced
             return [
-                *(self._stop(StopReason.LEASE) if is_replaced else []),
+                *(self.stop(StopReason.LEASE) if is_replaced else []),
                 ServiceRefused(message.refused, is_replaced),
             ]
         if message.leader:
@@ -256,9 +252,16 @@ class WorkerProtocol:
         """Take nothing more; leave when all that runs has ended and is acknowledged."""
         self.is_draining = True
 
-    def stop_all(self, reason: StopReason) -> list[Effect]:
-        """Stop every run that can be stopped."""
-        return self._stop(reason)
+    def stop(self, reason: StopReason, assignment_ids: Iterable[int] | None = None) -> list[Effect]:
+        """Ask for the end of runs: of these, whatever they are, or else of all that can be forced to."""
+        stopped: list[int] = []
+        for assignment_id in list(self._held) if assignment_ids is None else assignment_ids:
+            held = self._held.get(assignment_id)
+            if held is None or held.asked is reason or (assignment_ids is None and not held.is_killable):
+                continue
+            held.asked = reason
+            stopped.append(assignment_id)
+        return [StopRuns(stopped, reason)] if stopped else []
 
     def change_offer(self, offer: WorkerOffer) -> None:
         """Offer something else from now on."""
@@ -314,7 +317,7 @@ class WorkerProtocol:
             if runs:
                 effects.append(StartRuns(runs))
         if message.cancels:
-            effects += self._stop(StopReason.CANCELLED, [run.assignment_id for run in message.cancels])
+            effects += self.stop(StopReason.CANCELLED, [run.assignment_id for run in message.cancels])
         if message.is_stop and not self.is_draining:
             effects.append(AskToDrain())
         return effects
@@ -336,22 +339,11 @@ class WorkerProtocol:
             runs.append(run)
         return runs
 
-    def _stop(self, reason: StopReason, assignment_ids: Iterable[int] | None = None) -> list[Effect]:
-        """Ask for the end of runs: of these, whatever they are, or else of all that can be forced to."""
-        stopped: list[int] = []
-        for assignment_id in list(self._held) if assignment_ids is None else assignment_ids:
-            held = self._held.get(assignment_id)
-            if held is None or held.asked is reason or (assignment_ids is None and not held.is_killable):
-                continue
-            held.asked = reason
-            stopped.append(assignment_id)
-        return [StopRuns(stopped, reason)] if stopped else []
-
     def _stop_for_lease(self, now_ms: int) -> list[Effect]:
         if self.welcome is None or self._is_lease_over or now_ms < self._silent_ms():
             return []
         self._is_lease_over = True
-        return self._stop(StopReason.LEASE)
+        return self.stop(StopReason.LEASE)
 
     def _end(self, why: str) -> EndStream:
         self.state = LinkState.DOWN

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["ProtocolLimits"]
-
 
 class ProtocolLimits(msgspec.Struct, frozen=True):
     """Times and sizes of a worker.

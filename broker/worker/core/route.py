@@ -1,4 +1,4 @@
-"""Which broker a worker tries next, and how long it waits before: pure, so that a simulation may run it.
+"""Choice of the broker that a worker tries next, and the pause before: pure, so that a simulation may run it.
 
 A leader that another broker has named is tried first, at once, and once: brokers that name each other in a circle, or
 one that died, must not be asked in a tight loop. Then come the given ones in turn. Every failed attempt makes the pause
@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["BrokerRoute"]
-
 _PAUSE_MS_MIN = 50
 _PAUSE_GROWTH = 1.7
 _HINTS_IN_A_ROW_MAX = 3
 
 
 class BrokerRoute:
-    """Where to go next.
+    """Route to the next broker.
 
     Args:
         addresses: Brokers that were given, "host:port"; empty where something else finds the leader.

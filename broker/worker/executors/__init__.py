@@ -1,1 +1,1 @@
-"""What runs tasks: threads, coroutines, processes of Python, commands."""
+"""Executors of tasks: threads, coroutines, processes of Python, commands."""

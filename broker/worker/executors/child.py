@@ -7,8 +7,6 @@ that nothing outlives the worker. Only standard library, msgspec, and what the m
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import importlib
 import os
 import queue
 import resource
@@ -23,14 +21,15 @@ from typing import Any
 
 import msgspec
 
-from broker.core.commands import EndedRun, ProgressOf
-from broker.core.worker_messages import AssignedRun
+from broker.machine.commands import EndedRun, ProgressOf
+from broker.machine.worker_messages import AssignedRun
+from broker.worker.code.entries import EntryError, entry_of
 from broker.worker.context import RunCancelledError, TaskContext
 from broker.worker.core.effects import StopReason
 from broker.worker.executors.child_messages import (
     ChildMessage,
     FrameReader,
-    Loaded,
+    FunctionLoaded,
     ParentMessage,
     Ready,
     RunEnded,
@@ -40,14 +39,14 @@ from broker.worker.executors.child_messages import (
     StopRun,
     encode_frame,
 )
+from broker.worker.jail.enter import enter
+from broker.worker.jail.kernel import die_with_parent
+from broker.worker.jail.plan import JailPlan
 from broker.worker.outcomes import cut_error, error_text, failed, finished, refused, stopped
 from broker.worker.registry import Registry, load_registry
 from ledger.errors import UsageError
 
-__all__ = ["main"]
-
 _READ_BYTES = 256 * 1024
-_PR_SET_PDEATHSIG = 1
 _PROGRESS_S = 0.1
 """The newest sign of life reaches the worker so often; it sends them on more rarely still."""
 
@@ -60,6 +59,7 @@ class _Child:
         self._context: TaskContext | None = None
         self._stopped: dict[int, str] = {}
         self._registry: Registry | None = None
+        self._folder = ""
         self._entries: dict[str, Callable[..., Any]] = {}
         # The newest sign of life, until the thread that sends them has taken it.
         self._progress: deque[ProgressOf] = deque(maxlen=1)
@@ -74,7 +74,8 @@ class _Child:
             if isinstance(message, SetUp):
                 self._set_up(message)
             else:
-                self._send(RunEnded(self._run(message.run)))
+                end = self._run(message.run)
+                self._send(RunEnded(end, time.process_time()))
 
     # ---- the reader's thread
 
@@ -105,7 +106,8 @@ class _Child:
         if message.memory_bytes_max:
             resource.setrlimit(resource.RLIMIT_AS, (message.memory_bytes_max, message.memory_bytes_max))
         if message.folder:
-            sys.path.insert(_place_behind_the_standard_library(), message.folder)
+            self._folder = message.folder
+            sys.path[:] = _path_of_a_pool(message.folder)
         try:
             if message.tasks:
                 self._registry = load_registry(message.tasks)
@@ -126,9 +128,9 @@ class _Child:
             function = self._function(run)
             if function is None:
                 return refused(run.task_id, run.assignment_id, f"this worker has no function for type {run.type!r}")
-            self._send(Loaded(run.assignment_id))
+            self._send(FunctionLoaded(run.assignment_id))
             return finished(run.task_id, run.assignment_id, function(context, run.payload))
-        except _EntryError as error:
+        except EntryError as error:
             return refused(run.task_id, run.assignment_id, str(error))
         except BaseException as error:  # noqa: BLE001 - whatever a user's function raises is its end, exits included
             if context.stop_reason is not None and isinstance(error, RunCancelledError):
@@ -143,7 +145,7 @@ class _Child:
             return self._registry.find(run.type)
         entry = self._entries.get(run.mode)
         if entry is None:
-            entry = self._entries[run.mode] = _entry(run.mode, run.code)
+            entry = self._entries[run.mode] = entry_of(run.mode, run.code, self._folder)
         return entry
 
     def _on_progress(self, task_id: int, assignment_id: int, fraction: float, message: str) -> None:
@@ -163,48 +165,35 @@ class _Child:
             self._connection.sendall(encode_frame(message))
 
 
-class _EntryError(Exception):
-    """A code pool has no such entry."""
+def _path_of_a_pool(folder: str) -> list[str]:
+    """Return the path with a pool's folder right behind the standard library.
 
-
-def _entry(mode: str, code: str) -> Callable[..., Any]:
-    module_name, colon, attribute = mode.partition(":")
-    if not (module_name and colon and attribute):
-        raise _EntryError(f'mode {mode!r} of code {code}: expected module:function, as in "handlers:resize"')
-    try:
-        value: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
-            raise _EntryError(f"mode {mode!r}: there is no module {module_name!r} in code {code}") from error
-        raise
-    for name in attribute.split("."):
-        value = getattr(value, name, None)
-    if not callable(value):
-        raise _EntryError(f"mode {mode!r}: {module_name} in code {code} has no function {attribute!r}")
-    function: Callable[..., Any] = value
-    return function
-
-
-def _place_behind_the_standard_library() -> int:
-    """Return where a pool's folder goes in the path: what it calls like a module of Python's does not hide that."""
+    What it calls like a module of Python's does not hide that, and what lies where the worker was started does not hide
+    what is in the pool.
+    """
     home = os.path.dirname(os.__file__)  # noqa: PTH120 - pathlib is not needed here
-    places = [index for index, place in enumerate(sys.path) if place.startswith(home) and "site-packages" not in place]
-    return max(places, default=-1) + 1
+    standard = [place for place in sys.path if place.startswith(home) and "site-packages" not in place]
+    return [*standard, folder, *(place for place in sys.path if place not in standard)]
 
 
-def main(fd: int) -> None:
+def main(fd: int, worker: int, jail: str = "") -> None:
     """Serve a worker over this file descriptor.
 
     Args:
         fd: Of a connected stream socket.
+        worker: Its process id.
+        jail: A `JailPlan` as JSON; "" = none.
 
     """
     # The worker may be killed: nothing is left behind, though this process hang in a C function.
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    die_with_parent(worker)
     os.set_inheritable(fd, False)  # noqa: FBT003 - what the user's code starts does not hold the pipe open
     # What the user prints is for people: it must not get lost in a pipe that nobody reads.
     os.dup2(2, 1)
     # A terminal's ctrl-C is for the worker, which drains.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if jail:
+        plan = msgspec.json.decode(jail, type=JailPlan)
+        enter(plan, fd)
+        os.environ["HOME"] = os.environ["TMPDIR"] = plan.scratch_inside
     _Child(socket.socket(fileno=fd)).serve()

@@ -1,4 +1,4 @@
-"""What a worker and its child processes say to each other: msgpack arrays, each after its length in four bytes."""
+"""Messages between a worker and its child processes: msgpack arrays, each after its length in four bytes."""
 
 from __future__ import annotations
 
@@ -6,23 +6,8 @@ import struct
 
 import msgspec
 
-from broker.core.commands import EndedRun, ProgressOf
-from broker.core.worker_messages import AssignedRun
-
-__all__ = [
-    "FRAME_BYTES_MAX",
-    "ChildMessage",
-    "FrameReader",
-    "Loaded",
-    "ParentMessage",
-    "Ready",
-    "RunEnded",
-    "RunMade",
-    "RunProgress",
-    "SetUp",
-    "StopRun",
-    "encode_frame",
-]
+from broker.machine.commands import EndedRun, ProgressOf
+from broker.machine.worker_messages import AssignedRun
 
 FRAME_BYTES_MAX = 4 * 1024 * 1024
 """Above every message: a payload or a result has 1 MiB at most. Who says more is no child of ours."""
@@ -35,7 +20,7 @@ class SetUp(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """The first message to a child.
 
     Attributes:
-        tasks: What `load_registry` takes; "" = functions are named by each run's mode.
+        tasks: What `load_registry` takes; "" = functions are named by each run's mode, and lie in `folder`.
         folder: Of a code pool, to be imported from; "" = none.
         memory_bytes_max: Address space of the child; 0 = no bound.
 
@@ -72,16 +57,23 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, tag=10):
     error: str = ""
 
 
-class Loaded(msgspec.Struct, frozen=True, array_like=True, tag=11):
+class FunctionLoaded(msgspec.Struct, frozen=True, array_like=True, tag=11):
     """The function of a run is imported: it is about to be called."""
 
     assignment_id: int
 
 
 class RunEnded(msgspec.Struct, frozen=True, array_like=True, tag=12):
-    """The run has ended."""
+    """The run has ended.
+
+    Attributes:
+        end: Of the run.
+        cpu_s: Seconds of processor that this process has used since it began.
+
+    """
 
     end: EndedRun
+    cpu_s: float = 0.0
 
 
 class RunProgress(msgspec.Struct, frozen=True, array_like=True, tag=13):
@@ -91,7 +83,7 @@ class RunProgress(msgspec.Struct, frozen=True, array_like=True, tag=13):
 
 
 ParentMessage = SetUp | RunMade | StopRun
-ChildMessage = Ready | Loaded | RunEnded | RunProgress
+ChildMessage = Ready | FunctionLoaded | RunEnded | RunProgress
 
 
 def encode_frame(message: ParentMessage | ChildMessage) -> bytes:

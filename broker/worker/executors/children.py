@@ -11,6 +11,7 @@ because nothing was to do - or by itself. Its run, if it had one, is told when t
 still be doing something. Whatever it did to itself, the worker goes on with another one.
 """
 
+# Longer than 400 lines: where a run is, and for what its child ends, is one set of cases.
 from __future__ import annotations
 
 import asyncio
@@ -18,15 +19,16 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
-from broker.core.commands import EndedRun
-from broker.core.worker_messages import AssignedRun
+from broker.machine.commands import EndedRun
+from broker.machine.worker_messages import AssignedRun
 from broker.worker.core.effects import StopReason
 from broker.worker.executors.child_messages import (
     ChildMessage,
-    Loaded,
+    FunctionLoaded,
     Ready,
     RunEnded,
     RunMade,
@@ -36,10 +38,10 @@ from broker.worker.executors.child_messages import (
 )
 from broker.worker.executors.child_process import ChildProcess, exit_words
 from broker.worker.executors.executor import RunListener
-from broker.worker.executors.time_limits import TimeLimits
+from broker.worker.executors.time_limits import RunTimers
+from broker.worker.jail.jails import Jails
 from broker.worker.outcomes import failed, refused, stopped, timed_out
-
-__all__ = ["ChildLimits", "Children"]
+from ledger.options import MIB, Option
 
 _LOGGER = logging.getLogger(__name__)
 _TOLD_PER_S_MAX = 50
@@ -47,24 +49,25 @@ _TOLD_PER_S_MAX = 50
 
 
 class ChildLimits(msgspec.Struct, frozen=True):
-    """How child processes are treated.
+    """Bounds on child processes.
 
     Attributes:
-        load_s: Longest import of the user's code.
-        cancel_s: How long a run that was cancelled may take to end by itself, before its process is killed.
         idle_s: A child without work is ended after so long.
-        memory_bytes_max: Address space of a child; 0 = no bound.
 
     """
 
-    load_s: float = 60.0
-    cancel_s: float = 5.0
+    load_s: Annotated[float, Option("Longest import of task code in a child process.", ge=0.1)] = 60.0
+    cancel_s: Annotated[
+        float, Option("A cancelled run may take so long to end before its process is killed.", ge=0)
+    ] = 5.0
     idle_s: float = 60.0
-    memory_bytes_max: int = 0
+    memory_bytes_max: Annotated[
+        int, Option("Address space of a child process, in MiB; 0 = no bound.", name="memory_mb", unit=MIB, ge=0)
+    ] = 0
 
 
 class _Doom(StrEnum):
-    """Why a child was killed."""
+    """Reasons why a child was killed."""
 
     TIME_LIMIT = "time limit"
     IMPORT = "import"
@@ -81,6 +84,7 @@ class _Slot:
         "given_s",
         "is_loaded",
         "is_ready",
+        "leave",
         "number",
         "process",
         "reason",
@@ -89,9 +93,11 @@ class _Slot:
         "told_count",
     )
 
-    def __init__(self, number: int, process: ChildProcess) -> None:
+    def __init__(self, number: int, process: ChildProcess, leave: Callable[[], None]) -> None:
         self.number = number
         self.process = process
+        # Called when it is gone.
+        self.leave = leave
         self.run: AssignedRun | None = None
         self.is_ready = False
         # The function of its run is imported: it may have begun.
@@ -114,6 +120,7 @@ class Children:
         limits: How they are treated.
         environment: Of the children; None = this process's.
         folder: Their working directory; None = this process's.
+        jails: Each goes to one; None = they may do what this process may.
 
     Attributes:
         types: Task types that a child has functions for, once one is ready.
@@ -129,6 +136,7 @@ class Children:
         *,
         environment: Mapping[str, str] | None = None,
         folder: str | None = None,
+        jails: Jails | None = None,
     ) -> None:
         self.types: list[str] = []
         self._set_up = set_up
@@ -137,6 +145,7 @@ class Children:
         self._limits = limits
         self._environment = environment
         self._folder = folder
+        self._jails = jails
         self._loop = asyncio.get_running_loop()
         self._slots: dict[ChildProcess, _Slot] = {}
         self._idle: deque[_Slot] = deque()
@@ -148,14 +157,14 @@ class Children:
         self._starting: set[asyncio.Task[None]] = set()
         self._first_ready: asyncio.Future[Ready] | None = None
         self._is_closed = False
-        self._time_limits = TimeLimits(self._killer(_Doom.TIME_LIMIT))
-        self._stop_limits = TimeLimits(self._killer(_Doom.STOP))
-        self._load_limits = TimeLimits(self._on_load_over)
-        self._idle_limits = TimeLimits(self._on_idle_over)
+        self._time_limits = RunTimers(self._killer(_Doom.TIME_LIMIT))
+        self._stop_limits = RunTimers(self._killer(_Doom.STOP))
+        self._load_limits = RunTimers(self._on_load_over)
+        self._idle_limits = RunTimers(self._on_idle_over)
 
     @property
     def is_busy(self) -> bool:
-        """Whether anything runs or waits here."""
+        """True if anything runs or waits here."""
         return bool(self._runs or self._waiting)
 
     @property
@@ -223,8 +232,9 @@ class Children:
 
     def _spawn(self) -> _Slot:
         self._last_number += 1
-        process = ChildProcess(self._on_message, self._on_gone)
-        slot = self._slots[process] = _Slot(self._last_number, process)
+        plan, leave = self._jails.enter() if self._jails is not None else (None, lambda: None)
+        process = ChildProcess(self._on_message, self._on_gone, plan)
+        slot = self._slots[process] = _Slot(self._last_number, process, leave)
         process.send(self._set_up)
         self._load_limits.watch(slot.number, self._limits.load_s)
         task = self._loop.create_task(self._start(slot), name=f"rsm-child-start-{slot.number}")
@@ -293,7 +303,7 @@ class Children:
         match message:
             case Ready():
                 self._on_ready(slot, message)
-            case Loaded():
+            case FunctionLoaded():
                 if run is not None and message.assignment_id == run.assignment_id:
                     slot.is_loaded = True
                     self._load_limits.forget(slot.number)
@@ -306,6 +316,9 @@ class Children:
                     run.task_id,
                 ):
                     self._free(slot)
+                    if self._jails is not None and 0 < self._jails.cpu_s <= message.cpu_s:
+                        self._idle.remove(slot)  # What is left would not do for a whole run.
+                        self._doom(slot, _Doom.IDLE)
                     self._tell(message.end)
                     self._hand_out()
 
@@ -341,6 +354,8 @@ class Children:
 
     def _on_gone(self, process: ChildProcess) -> None:
         slot = self._slots.pop(process, None)
+        if slot is not None:
+            slot.leave()
         if slot is None or self._is_closed:
             return
         self._load_limits.forget(slot.number)

@@ -10,12 +10,10 @@ from collections.abc import Mapping, Sequence
 
 from broker.worker.executors.spawned import SpawnedProcess
 
-__all__ = ["Command"]
-
 _READ_BYTES = 64 * 1024
 
 
-class Command:
+class CommandProcess:
     """A running command; made by `start`.
 
     Args:
@@ -39,7 +37,7 @@ class Command:
         self._stderr = stderr
 
     @classmethod
-    async def start(cls, words: Sequence[str], environment: Mapping[str, str]) -> Command:
+    async def start(cls, words: Sequence[str], environment: Mapping[str, str]) -> CommandProcess:
         """Start a command.
 
         Raises:

@@ -14,21 +14,19 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from broker.core.commands import EndedRun, ProgressOf
-from broker.core.worker_messages import AssignedRun
+from broker.machine.commands import EndedRun, ProgressOf
+from broker.machine.worker_messages import AssignedRun
 from broker.worker.context import RunCancelledError, TaskContext
 from broker.worker.core.effects import StopReason
 from broker.worker.executors.executor import RunListener
-from broker.worker.executors.reports import Reports
+from broker.worker.executors.reports import RunReports
 from broker.worker.executors.threads import GRACE_S, ThreadExecutor
-from broker.worker.executors.time_limits import TimeLimits
+from broker.worker.executors.time_limits import RunTimers
 from broker.worker.outcomes import failed, finished, stopped, timed_out
 from broker.worker.registry import Registry
 
-__all__ = ["AsyncioExecutor"]
-
 _CLOSE_S = 2.0
-"""How long runs may take to end when the executor is closed."""
+"""Time that runs may take to end when the executor is closed."""
 
 
 class _Job:
@@ -83,8 +81,8 @@ class AsyncioExecutor:
         self._threads_max = threads_max
         if self._lost_max is None:
             self._lost_max = max(4, threads_max)
-        self._reports = Reports(self._on_ended, self._on_progress)
-        self._limits = TimeLimits(self._on_time_over)
+        self._reports = RunReports(self._on_ended, self._on_progress)
+        self._limits = RunTimers(self._on_time_over)
         await self._threads.start(listener, threads_max)
         self._users_loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._turn, name="rsm-task-loop", daemon=True)

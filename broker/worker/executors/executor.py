@@ -1,15 +1,13 @@
-"""What a worker needs of whatever runs its tasks."""
+"""Interface of an executor, as a worker needs it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
 
-from broker.core.commands import EndedRun, ProgressOf
-from broker.core.worker_messages import AssignedRun
+from broker.machine.commands import EndedRun, ProgressOf
+from broker.machine.worker_messages import AssignedRun
 from broker.worker.core.effects import StopReason
-
-__all__ = ["Executor", "RunListener"]
 
 
 class RunListener(Protocol):

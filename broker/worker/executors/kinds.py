@@ -11,8 +11,6 @@ from broker.worker.executors.threads import ThreadExecutor
 from broker.worker.registry import Registry, load_registry
 from ledger.errors import UsageError
 
-__all__ = ["EXECUTOR_KINDS", "check_executor", "make_executor"]
-
 EXECUTOR_KINDS = ("thread", "process", "subprocess", "asyncio")
 
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.core.worker_messages import AssignedRun
+from broker.machine.worker_messages import AssignedRun
 from broker.worker.core.effects import StopReason
 from broker.worker.executors.child_messages import SetUp
 from broker.worker.executors.children import ChildLimits, Children
 from broker.worker.executors.executor import RunListener
 from ledger.errors import UsageError
-
-__all__ = ["ProcessExecutor"]
 
 
 class ProcessExecutor:

@@ -7,12 +7,10 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from broker.core.commands import EndedRun, ProgressOf
-
-__all__ = ["Reports"]
+from broker.machine.commands import EndedRun, ProgressOf
 
 
-class Reports:
+class RunReports:
     """Gathers; every method but `collect` and `close` may be called from any thread.
 
     Args:
@@ -33,7 +31,6 @@ class Reports:
         self._is_closed = False
 
     def end(self, end: EndedRun) -> None:
-        """Report the end of a run."""
         self._ended.append(end)
         # Set before the loop is woken and cleared before it looks: what is appended meanwhile is seen or notified.
         if not self._is_notified:

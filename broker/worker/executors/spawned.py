@@ -15,8 +15,6 @@ import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 
-__all__ = ["SpawnedProcess"]
-
 
 class SpawnedProcess:
     """A process in a session and group of its own. Used on one loop; made by `start`, which blocks for a millisecond.

@@ -16,17 +16,15 @@ import signal
 from collections import deque
 from collections.abc import Sequence
 
-from broker.core.commands import EndedRun, ProgressOf
-from broker.core.limits import RESULT_BYTES_MAX
-from broker.core.worker_messages import AssignedRun
+from broker.machine.commands import EndedRun, ProgressOf
+from broker.machine.limits import RESULT_BYTES_MAX
+from broker.machine.worker_messages import AssignedRun
 from broker.worker.core.effects import StopReason
 from broker.worker.executors.child_process import exit_words
-from broker.worker.executors.command import Command
+from broker.worker.executors.command import CommandProcess
 from broker.worker.executors.executor import RunListener
 from broker.worker.outcomes import failed, finished, stopped, timed_out
 from ledger.errors import UsageError
-
-__all__ = ["SubprocessExecutor"]
 
 _ERROR_BYTES = 3_000
 _FIELDS = ("task_id", "assignment_id", "tenant", "type", "attempt", "slot", "key")
@@ -37,7 +35,7 @@ class _Job:
 
     def __init__(self, run: AssignedRun) -> None:
         self.run = run
-        self.command: Command | None = None
+        self.command: CommandProcess | None = None
         self.task: asyncio.Task[None] | None = None
         self.reason: StopReason | None = None
         self.is_timed_out = False
@@ -136,7 +134,7 @@ class SubprocessExecutor:
     async def _end_of(self, job: _Job) -> EndedRun:
         run = job.run
         words = [_filled(word, run) for word in self._words]
-        job.command = command = await Command.start(words, {**os.environ, **_variables(run)})
+        job.command = command = await CommandProcess.start(words, {**os.environ, **_variables(run)})
         if job.reason is not None:
             command.signal(signal.SIGKILL)
         timer = self._loop.call_later(run.timeout_ms / 1000, _time_over, job) if run.timeout_ms else None

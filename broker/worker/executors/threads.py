@@ -16,21 +16,19 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from broker.core.commands import EndedRun
-from broker.core.worker_messages import AssignedRun
+from broker.machine.commands import EndedRun
+from broker.machine.worker_messages import AssignedRun
 from broker.worker.context import RunCancelledError, TaskContext
 from broker.worker.core.effects import StopReason
 from broker.worker.executors.executor import RunListener
-from broker.worker.executors.reports import Reports
-from broker.worker.executors.time_limits import TimeLimits
+from broker.worker.executors.reports import RunReports
+from broker.worker.executors.time_limits import RunTimers
 from broker.worker.outcomes import failed, finished, refused, stopped, timed_out
 from broker.worker.registry import Registry
 from ledger.errors import UsageError
 
-__all__ = ["GRACE_S", "ThreadExecutor"]
-
 GRACE_S = 0.5
-"""How long a run that was told to end for its time limit may take to do so."""
+"""Time that a run may take to end after its time limit."""
 _LAG_S = 0.001
 """Runs that nobody has begun for so long are given to every thread that is free."""
 _SHORT_S = 0.0002
@@ -113,8 +111,8 @@ class ThreadExecutor:
             self._written_off_max = max(4, threads_max)
         self._listener = listener
         self._loop = asyncio.get_running_loop()
-        self._reports = Reports(self._on_ended, listener.on_progress)
-        self._limits = TimeLimits(self._on_time_over)
+        self._reports = RunReports(self._on_ended, listener.on_progress)
+        self._limits = RunTimers(self._on_time_over)
 
     def run(self, runs: Sequence[AssignedRun]) -> None:
         """Begin runs; see `Executor`."""

@@ -1,4 +1,4 @@
-"""When runs have taken too long: one timer of the loop for all of them."""
+"""Time limits of runs: one timer of the loop for all of them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import asyncio
 import heapq
 from collections.abc import Callable
 
-__all__ = ["TimeLimits"]
-
 _STALE_MAX = 256
 """Entries of runs that are over, beyond twice those that are not, before they are swept out."""
 
 
-class TimeLimits:
+class RunTimers:
     """Calls back once for each key whose time is up. Used on the loop.
 
     Args:

@@ -25,8 +25,6 @@ from ledger.core.metadata import LedgerMetadata
 from ledger.core.reader import ReadEntry, read_failure, replicas_of
 from ledger.errors import LedgerError
 
-__all__ = ["CopyEffect", "EntryCopy", "StoreEntry"]
-
 _COUNT_FIRST: Final = 8
 """Entries under way as long as their size is not known."""
 _COUNT_MAX: Final = 512
@@ -91,14 +89,14 @@ class EntryCopy:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will come of it."""
+        """True if nothing more will come of it."""
         if self.target_failure is not None:
             return True
         return not (self._has_planned or self._reading or self._storing)
 
     @property
     def is_complete(self) -> bool:
-        """Whether the target holds everything that was to be copied."""
+        """True if the target holds everything that was to be copied."""
         return self.is_over and self.target_failure is None and not self.failure_count
 
     def start(self) -> list[CopyEffect]:
@@ -136,7 +134,6 @@ class EntryCopy:
             self.target_failure = reason
 
     def validate(self) -> None:
-        """Check the invariants."""
         assert not self._reading.keys() & self._storing.keys()
         assert self._misses.keys() <= self._reading.keys()
         assert self.failure_count >= len(self.failures)

@@ -1,4 +1,4 @@
-"""Which entries belong on which bookie: a ledger's fragments, and one bookie's share of a fragment.
+"""Fragments of a ledger, and one bookie's share of a fragment: which entries belong on which bookie.
 
 A fragment is what the entries of one segment are called when they are to be copied. It is settled once nobody can
 add to it: a later segment follows, so that all its entries are confirmed, or the ledger is closed. Only settled
@@ -13,8 +13,6 @@ import msgspec
 
 from ledger.core.metadata import LedgerMetadata
 from ledger.core.quorum import QuorumConfig
-
-__all__ = ["Fragment", "Share", "fragments_of", "share_of"]
 
 
 class Fragment(msgspec.Struct, frozen=True):
@@ -51,7 +49,7 @@ class Share(msgspec.Struct, frozen=True):
     quorum: QuorumConfig
 
     def __contains__(self, entry_id: int) -> bool:
-        """Whether the position stores this entry."""
+        """Return whether the position stores this entry."""
         if not self.first_entry_id <= entry_id <= self.last_entry_id:
             return False
         return (self.position - entry_id) % self.quorum.ensemble_size < self.quorum.write_quorum

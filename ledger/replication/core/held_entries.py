@@ -1,4 +1,4 @@
-"""What a bookie says that it holds of a ledger, read from the packed form (see `ledger.core.bookie_entry_list`)."""
+"""Entries that a bookie reports of a ledger, read from the packed form (see `ledger.core.bookie_entry_list`)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import msgspec
 
 from ledger.errors import RemoteProtocolError
 from ledger.replication.core.fragments import Share
-
-__all__ = ["NOTHING_HELD", "HeldEntries", "unpack_held_entries"]
 
 _HEAD: Final = struct.Struct(">ii")
 _HEADER_BYTES: Final = 64
@@ -54,14 +52,14 @@ class HeldEntries(msgspec.Struct, frozen=True):
 
 
 def _is_whole_stripe(share: Share, first: int, size: int) -> bool:
-    """Whether a run from `first` is all that the share has between two of its gaps."""
+    """Return whether a run from `first` is all that the share has between two of its gaps."""
     size_stripe, size_run = share.quorum.ensemble_size, share.quorum.write_quorum
     held = sum((share.position - entry_id) % size_stripe < size_run for entry_id in range(first, first + size))
     return held == size_run
 
 
 NOTHING_HELD: Final = HeldEntries()
-"""Of a ledger that the bookie does not know, or of which it has lost it cannot tell what."""
+"""Entries of a ledger that the bookie does not know, or of which it lost an unknown part."""
 
 
 def unpack_held_entries(packed: bytes) -> HeldEntries:

@@ -1,4 +1,4 @@
-"""Which bookies count as lost: not registered for a grace period, so that a restart moves no data.
+"""Lost bookies: not registered for a grace period, so that a restart moves no data.
 
     registered  writable or read-only           -> nowhere
     missing     for less than the delay         -> `_missing_since`
@@ -12,11 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-__all__ = ["LostBookies"]
-
 
 class LostBookies:
-    """What one auditor knows about who is missing. Times are seconds of a monotonic clock."""
+    """Missing bookies as one auditor knows them. Times are seconds of a monotonic clock."""
 
     def __init__(self) -> None:
         self._missing_since: dict[str, float] = {}
@@ -55,5 +53,4 @@ class LostBookies:
         return min(waits, default=None)
 
     def validate(self) -> None:
-        """Check the invariants."""
         assert not self._missing_since.keys() & self._registered

@@ -1,4 +1,4 @@
-"""What a ledger lacks, and what to do about it.
+"""Plan of a ledger's repair: what it lacks, and what to do about it.
 
 Three cases, of settled fragments only (see `ledger.replication.core.fragments`):
 
@@ -21,8 +21,6 @@ from ledger.core.quorum import QuorumConfig
 from ledger.replication.core.fragments import Fragment, Share, fragments_of, share_of
 from ledger.replication.core.held_entries import HeldEntries
 
-__all__ = ["Refill", "RepairPlan", "Replace", "missing_entries", "named_bookies", "plan_repair"]
-
 
 class Replace(msgspec.Struct, frozen=True):
     """Copy what a lost bookie held to another one, which takes its position."""
@@ -32,7 +30,6 @@ class Replace(msgspec.Struct, frozen=True):
 
     @property
     def bookie_id(self) -> str:
-        """The lost bookie."""
         return self.fragment.bookies[self.position]
 
     def share(self, quorum: QuorumConfig) -> Share:
@@ -47,7 +44,7 @@ class Refill(msgspec.Struct, frozen=True):
 
 
 class RepairPlan(msgspec.Struct, frozen=True):
-    """What to do about one ledger.
+    """Steps of the repair of one ledger.
 
     Attributes:
         refills: First, for they need no new bookie.
@@ -64,7 +61,7 @@ class RepairPlan(msgspec.Struct, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left to do."""
+        """True if nothing is left to do."""
         return not (self.refills or self.replaces or self.must_settle or self.silent)
 
 

@@ -1,1 +1,1 @@
-"""The map: bytes to bytes, with revisions, compare-and-set and ordered scans. Pure: no IO, no clock, no randomness."""
+"""Deprecated name of `rsm_spark.map`, for the modules that the documentation named."""

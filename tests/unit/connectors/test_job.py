@@ -114,7 +114,7 @@ def test_a_signal_asks_a_job_that_listens_to_end(capsys: pytest.CaptureFixture[s
     def work(_arguments: Any, job: JobRun) -> dict[str, Any]:
         assert not job.should_stop()
         os.kill(os.getpid(), signal.SIGTERM)
-        assert job.wait(30)
+        assert job.wait(60)
         return {"stopped": job.should_stop()}
 
     assert run(work, "--log", "orders", is_stoppable=True) == 0
@@ -129,7 +129,7 @@ def test_a_signal_breaks_off_what_does_not_listen_and_the_second_one_breaks_off_
         for _attempt in range(1 + is_stoppable):
             os.kill(os.getpid(), signal.SIGINT)
             threading.Event().wait(0)
-        threading.Event().wait(30)
+        threading.Event().wait(60)
         return {}
 
     assert run(work, "--log", "orders", is_stoppable=is_stoppable) == 1
@@ -140,6 +140,6 @@ def test_main_may_be_called_by_any_thread(capsys: pytest.CaptureFixture[str]) ->
     codes: list[int] = []
     thread = threading.Thread(target=lambda: codes.append(run(lambda *_: {}, "--log", "orders", is_stoppable=True)))
     thread.start()
-    thread.join(30)
+    thread.join(60)
     assert codes == [0]
     assert lines(capsys)[-1]["ok"] is True

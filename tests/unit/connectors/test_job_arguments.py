@@ -21,12 +21,16 @@ def parsed(*argv: str) -> argparse.Namespace:
 
 def test_what_is_given_becomes_options_of_the_source() -> None:
     assert source_options(parsed()) == {"rsmRoot": "/rsm"}
-    given = parsed("--metadata-uri", "zk://h/ledgers", "--password-env", "SECRET", "--zk-auth-file", "/etc/login")
+    given = parsed(
+        "--metadata-uri", "zk://h/ledgers", "--password-env", "SECRET", "--zk-auth-file", "/etc/login",
+        "--zk-tls-file", "/etc/zk.toml",
+    )  # fmt: skip
     assert source_options(given) == {
         "metadataUri": "zk://h/ledgers",
         "rsmRoot": "/rsm",
         "passwordEnv": "SECRET",
         "zkAuthFile": "/etc/login",
+        "zkTlsFile": "/etc/zk.toml",
     }
 
 

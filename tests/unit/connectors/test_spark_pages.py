@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from connectors.spark.option_table import OPTION_NAMES, STORAGE_OPTION_PREFIX
-from connectors.spark.schema import KAFKA_COLUMNS, RAW_COLUMNS, RECORD_COLUMNS
+from connectors.source.option_table import OPTION_NAMES, STORAGE_OPTION_PREFIX
+from connectors.source.schema import KAFKA_COLUMNS, RAW_COLUMNS, RECORD_COLUMNS
 from connectors.state.option_table import STATE_OPTION_TABLE
 from connectors.state.options import STATE_OPTIONS
 

@@ -46,6 +46,20 @@ def test_each_blow_falls_once_and_in_order() -> None:
     assert [strike.blow for strike in Schedule(with_bookies=False).left] == [Blow.KILL_LEADER] * 2
 
 
+def test_the_load_waits_for_a_strike_that_is_due_and_a_kill_waits_for_a_leader() -> None:
+    schedule = Schedule()
+    shares = []
+    while schedule.left:
+        share = schedule.left[0].at_share
+        assert share < schedule.ceiling < 1, "the strike is due before the load stands"
+        shares.append(schedule.ceiling)
+        if schedule.left[0].blow is Blow.KILL_LEADER:
+            assert schedule.due(1.0, has_leader=False) is None
+        assert schedule.due(share) is not None
+    assert shares == sorted(shares)
+    assert schedule.ceiling == 1.0
+
+
 def test_a_row_that_one_source_lacks_is_a_difference() -> None:
     answers = Answers.of({"leader": {"a": ["x", 1, 0, 0], "b": ["y", 1, 0, 0]}, "Delta": {"a": ["x", 1, 0, 0]}})
     (difference,) = compare(answers)

@@ -14,6 +14,7 @@ from connectors.delta.packing import PackedRows
 from connectors.errors import DeltaSinkError
 from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes
 from rsm_spark.core.records import pack
+from tests.sets import examples
 from tests.unit.connectors.delta.logged import MAP, Change, Logged, follower, gone, machine, put, records, wider
 
 KEYS = st.sampled_from([b"a", b"b", b"c"])
@@ -47,7 +48,7 @@ def test_every_change_is_a_row(tmp_path: Path) -> None:
     assert rows[2]["_logged_at"] == datetime(1970, 1, 1, 0, 0, 0, 4000, tzinfo=UTC)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(4), deadline=None)
 @given(changes=CHANGES, data=st.data())
 def test_ranges_that_overlap_and_repeat_leave_each_change_once(
     changes: list[Change | None], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -15,6 +15,7 @@ from connectors.delta.follower import FollowerTable
 from connectors.delta.packing import terms_of
 from connectors.errors import DeltaSinkError, ForeignTableError, SinkConflictError, SinkGapError
 from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes
+from tests.sets import examples
 from tests.unit.connectors.delta.logged import LOG_ID, MAP, PAIRS, Change, content, follower, gone, put, records, unpack
 
 
@@ -156,7 +157,7 @@ def test_conflicts_without_end_are_an_error_in_time(tmp_path: Path, monkeypatch:
         commit(*args, **kwargs)
 
     monkeypatch.setattr(table, "_write", overtaken)
-    monkeypatch.setattr("connectors.delta.follower._CONFLICT_WAIT_S_MAX", 1.0)
+    monkeypatch.setattr("connectors.delta.commits._CONFLICT_WAIT_S_MAX", 1.0)
     with pytest.raises(SinkConflictError, match="records 2 to 2 could not be committed"):
         table.apply(records([put(b"a", b"2")], 2))
     assert content(tmp_path / "t") == {b"a": (b"1", 1)}
@@ -206,7 +207,7 @@ def test_folding_in_batches_equals_a_dict(changes: list[Change | None], data: st
     assert seen == expected
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(4), deadline=None)
 @given(changes=CHANGES, data=st.data())
 def test_the_digest_in_the_commit_is_that_of_the_rows(
     changes: list[Change | None], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -11,6 +11,7 @@ from connectors.delta.follower import FollowerTable
 from connectors.delta.followers import FollowerSet, wanted_table
 from connectors.errors import DeltaSinkError
 from rsm_spark.core.machine import TableDescription
+from tests.sets import examples
 from tests.unit.connectors.delta.logged import (
     MAP,
     PAIRS,
@@ -118,7 +119,7 @@ HISTORIES = st.lists(
 )
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(4), deadline=None)
 @given(history=HISTORIES, added_at=st.integers(0, 20), data=st.data())
 def test_broken_off_and_repeated_runs_end_as_the_dict(
     history: list[Change | In | None], added_at: int, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

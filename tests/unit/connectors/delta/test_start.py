@@ -12,8 +12,8 @@ import pytest
 from connectors.delta.settings import MaterializeSettings
 from connectors.delta.start import open_followers
 from connectors.errors import DeltaSinkError, ForeignTableError
-from connectors.spark.decode import StoredEntry
-from connectors.spark.look import Confirmed
+from connectors.source.decode import StoredEntry
+from connectors.source.look import Confirmed
 from ledger.core.metadata import DigestType, LedgerMetadata, LedgerState, Segment
 from ledger.core.quorum import QuorumConfig
 from rsm_spark.core.chain import ChainLedger, LogChain
@@ -86,7 +86,7 @@ class LogInMemory:
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> LogInMemory:
     made = LogInMemory()
-    monkeypatch.setattr("connectors.delta.start.DriverAccess", lambda _options: made)
+    monkeypatch.setattr("connectors.delta.begin.DriverAccess", lambda _options: made)
     return made
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from connectors.delta import wait_for
+from connectors.delta.wait import wait_for
 from connectors.errors import FollowerLagError, ForeignTableError
 from tests.unit.connectors.delta.logged import follower, put, records
 

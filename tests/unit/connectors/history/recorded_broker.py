@@ -8,17 +8,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from broker.core import commands as c
-from broker.core.policies import TenantPolicy, WorkerOffer
-from broker.core.replies import Begun
-from broker.core.rules import BrokerRules
-from broker.core.statuses import TaskStatus
-from broker.core.tables import BROKER_DESCRIPTION, RecordType
+from broker.machine import commands as c
+from broker.machine.policies import TenantPolicy, WorkerOffer
+from broker.machine.replies import Begun
+from broker.machine.rules import BrokerRules
+from broker.machine.statuses import TaskStatus
+from broker.machine.tables import BROKER_DESCRIPTION, RecordType
+from connectors.delta.fold import RecordRange
 from connectors.history.facts import RECORD_COLUMNS, fact_reader
 from connectors.history.layout import layout_of
 from rsm_spark.core.machine import Field, FieldType, Fold, RecordDescription, encode_description
 from rsm_spark.core.records import KernelRecord, pack
-from tests.unit.broker_core.driven_broker import DrivenBroker
+from tests.unit.broker.machine.driven_broker import DrivenBroker
 
 __all__ = ["RecordedBroker", "acted", "record_columns"]
 
@@ -61,7 +62,7 @@ class RecordedBroker(DrivenBroker):
         self.logged_ms.append(self.now_ms)
 
     def log_record(self, record_type: int, fields: tuple[Any, ...]) -> int:
-        before = self.machine.index.tasks.get(fields[0]) if fields and isinstance(fields[0], int) else None
+        before = self.machine.tasks.by_id.get(fields[0]) if fields and isinstance(fields[0], int) else None
         held = (before.assignment_id, before.worker_id) if before is not None else (0, "")
         if record_type == RecordType.TASK_ASSIGNED:
             assert before is not None
@@ -69,7 +70,7 @@ class RecordedBroker(DrivenBroker):
             # The broker counts from the time asked for, even if the transaction was committed after it.
             since_ms = max(before.at_ms, self._committed.get(before.transaction, 0))
             self.waits[self.revision + 1] = (since_ms, demand.group, demand.priority)
-            worker = self.machine.workers[fields[3]]
+            worker = self.machine.workers.by_id[fields[3]]
             self.runs[self.revision + 1] = {
                 "task_id": fields[0], "attempt": fields[2], "worker_id": fields[3], "incarnation": worker.incarnation,
                 "assigned_at": fields[5], "ended_at": None, "task_status": None,
@@ -80,7 +81,7 @@ class RecordedBroker(DrivenBroker):
             self.purged[fields[0]] = self.now_ms
         revision = super().log_record(record_type, fields)
         self.logged_ms.append(self.now_ms)
-        after = self.machine.index.tasks.get(fields[0]) if before is not None else None
+        after = self.machine.tasks.by_id.get(fields[0]) if before is not None else None
         if after is not None and held[1] and not after.worker_id:
             self.runs[held[0]] |= {"ended_at": self.now_ms, "task_status": TaskStatus(after.status).name.lower()}
         return revision
@@ -90,8 +91,12 @@ class RecordedBroker(DrivenBroker):
         for task_id in self.listed(limit=1_000):
             self.shown[task_id] = self.get(task_id)
 
-    def facts(self, first: int = 1, end: int = 0, *, payloads: bool = False, size: int = 7) -> pa.Table:
-        """Return the facts of records [first, end), as tasks of several input batches make them."""
+    def facts(self, first: int = 1, end: int = 0, *, payloads: bool = False, size: int = 7) -> RecordRange:
+        """Return records [first, end) with their facts, as tasks of several input batches make them."""
+        return RecordRange(self.fact_rows(first, end, payloads=payloads, size=size))
+
+    def fact_rows(self, first: int = 1, end: int = 0, *, payloads: bool = False, size: int = 7) -> pa.Table:
+        """Return the same as rows."""
         reader = fact_reader(layout_of(BROKER_DESCRIPTION, payloads=payloads, log="test"))
         last = end or self.revision + 1
         batches = [
@@ -114,6 +119,7 @@ def record_columns(log: list[tuple[int, int, tuple[Any, ...]]], logged_ms: list[
                 "ledger_id": 3,
                 "entry_id": revision - 1,
                 "logged_at": at_ms,
+                "type": int(kind),
                 "name": record.name,
                 "key": pack([named[name] for name in record.key]) if has_key else None,
                 "row": pack([named[name] for name in record.row]) if has_row else None,
@@ -122,8 +128,8 @@ def record_columns(log: list[tuple[int, int, tuple[Any, ...]]], logged_ms: list[
             }
         )
     types = [
-        pa.int64(), pa.int64(), pa.int64(), pa.timestamp("ms", "UTC"), pa.string(), pa.binary(), pa.binary(),
-        pa.binary(), pa.binary(),
+        pa.int64(), pa.int64(), pa.int64(), pa.timestamp("ms", "UTC"), pa.int32(), pa.string(), pa.binary(),
+        pa.binary(), pa.binary(), pa.binary(),
     ]  # fmt: skip
     arrays = [pa.array([row[name] for row in rows], kind) for name, kind in zip(RECORD_COLUMNS, types, strict=True)]
     arrays[3] = arrays[3].cast(pa.timestamp("us", "UTC"))
@@ -151,7 +157,7 @@ def acted(seed: int, steps: int = 150) -> RecordedBroker:
             broker.describe()
         rng.choice(_DEEDS)(broker, rng, workers, opened, past)
         broker.fire()
-        for task in broker.machine.index.tasks.values():
+        for task in broker.machine.tasks.by_id.values():
             if task.worker_id:
                 past.append((task.task_id, task.assignment_id, task.worker_id))
         del past[:-50]
@@ -205,7 +211,7 @@ def _appear(broker: RecordedBroker, rng: random.Random, workers: Any, _opened: A
     hands = workers[worker_id]
     if rng.random() < 0.5 or not hands.incarnation:
         hands.incarnation += 1
-    runs = [(run.task_id, run.assignment_id) for run in broker.machine.index.runs_of(worker_id)]
+    runs = [(run.task_id, run.assignment_id) for run in broker.machine.tasks.runs_of(worker_id)]
     held = [c.HeldRun(*run) for run in runs if rng.random() < 0.7]
     delivered = rng.choice([0, max((assignment for _, assignment in runs), default=0)])
     broker.appear(
@@ -224,7 +230,7 @@ def _leave(broker: RecordedBroker, rng: random.Random, workers: Any, _opened: An
 
 
 def _report(broker: RecordedBroker, rng: random.Random, workers: Any, _opened: Any, past: Any) -> None:
-    running = [(one.task_id, one.assignment_id, one.worker_id) for one in broker.machine.index.tasks.values()]
+    running = [(one.task_id, one.assignment_id, one.worker_id) for one in broker.machine.tasks.by_id.values()]
     found = [run for run in running if run[2]] + (past if rng.random() < 0.3 else [])
     if not found:
         return

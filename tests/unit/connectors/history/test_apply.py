@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
+from connectors.delta.upkeep import TableUpkeep
 from connectors.errors import ForeignTableError, SinkConflictError, SinkGapError
 from connectors.history.apply import HistoryWriter
 from connectors.history.columns import HISTORY_TABLES, from_arrow
@@ -170,15 +170,13 @@ def test_a_writer_that_always_comes_second_says_so(tmp_path: Path, monkeypatch: 
 def test_a_gap_is_refused(tmp_path: Path) -> None:
     broker = acted(3)
     writer = HistoryWriter(tables_in(tmp_path))
-    with pytest.raises(SinkGapError, match="ends with record 0, the micro-batch has records 5 to 9"):
+    with pytest.raises(SinkGapError, match="ends with record 0, the micro-batch has 5 records 5 to 9"):
         writer.apply(broker.facts(5, 10))
-    with pytest.raises(SinkGapError, match="record 8 follows record 4"):
-        writer.apply(pa.concat_tables([broker.facts(1, 5), broker.facts(8, 10)]))
 
 
 def test_tables_of_another_log_are_refused(tmp_path: Path) -> None:
     tables_in(tmp_path)
-    with pytest.raises(ForeignTableError, match="is of the log with id abab"):
+    with pytest.raises(ForeignTableError, match="follows the log with id abab"):
         HistoryTables(str(tmp_path), log="jobs", log_id="cd" * 16).position()
 
 
@@ -205,8 +203,11 @@ def test_compacting_and_deleting_old_files_leaves_the_rows(
     tables = tables_in(tmp_path)
     write(HistoryWriter(tables), broker, step=lambda: 60)
     position = tables.position()
-    assert tables.compact() > 0
-    assert tables.vacuum(0) > 0
+    upkeep = TableUpkeep(optimize_every=1, vacuum_retain_hours=0)
+    done = [upkeep.after(place) for place in tables.places.values()]
+    assert None not in done
+    assert sum(one.files_merged for one in done if one) > 0
+    assert sum(one.files_removed for one in done if one) > 0
     assert content(tmp_path) == rows
     assert tables.position() == position
     assert HistoryWriter(tables).apply(broker.facts()).revision == broker.revision

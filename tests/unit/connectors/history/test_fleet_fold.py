@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.core import commands as c
-from broker.core.policies import TenantPolicy, WorkerOffer
-from connectors.history.facts import read_facts
+from broker.machine import commands as c
+from broker.machine.policies import TenantPolicy, WorkerOffer
+from connectors.history.facts import facts_of
 from connectors.history.fleet_fold import WorkerFold, policy_row
-from connectors.history.rows import WorkerRow
+from connectors.history.rows import HistoryWorker
 from tests.unit.connectors.history.recorded_broker import RecordedBroker
 
 
-def rows_of(broker: RecordedBroker) -> dict[str, WorkerRow]:
-    batch = read_facts(broker.facts(), 0)
-    assert batch is not None
+def rows_of(broker: RecordedBroker) -> dict[str, HistoryWorker]:
+    facts = facts_of(broker.facts(), 0)
     fold = WorkerFold()
-    for fact in batch.facts:
+    for fact in facts:
         fold.apply(fact)
     return {incarnation: row for (_, incarnation), row in fold.changed.items()}
 
 
-def said(row: WorkerRow, *names: str) -> list[Any]:
+def said(row: HistoryWorker, *names: str) -> list[Any]:
     return [getattr(row, name) for name in names]
 
 
@@ -82,8 +81,7 @@ def test_policies_are_rows_of_the_records_that_set_them() -> None:
     broker.run(c.SetTenant("acme", TenantPolicy(weight=3, running_max=2, group=4, priority=5)))
     broker.pass_time(5)
     broker.run(c.RemoveTenant("acme"))
-    batch = read_facts(broker.facts(), 0)
-    assert batch is not None
-    first, second = (row for row in map(policy_row, batch.facts) if row is not None)
+    facts = facts_of(broker.facts(), 0)
+    first, second = (row for row in map(policy_row, facts) if row is not None)
     assert (first.tenant, first.weight, first.running_max, first.group, first.priority) == ("acme", 3.0, 2, 4, 5)
     assert (second.tenant, second.is_removed, second.weight, second.set_at) == ("acme", True, None, broker.now_ms)

@@ -8,10 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.core.statuses import TaskStatus
-from connectors.history.facts import read_facts
-from connectors.history.rows import AttemptRow, TaskRow, WaitRow
+from broker.machine.commands import TaskSpec
+from broker.machine.statuses import TaskStatus
+from connectors.history.facts import facts_of
+from connectors.history.rows import AttemptRow, HistoryTask, WaitRow
 from connectors.history.task_fold import TaskFold
+from connectors.history.words import FactKind
 from tests.unit.connectors.history.recorded_broker import RecordedBroker, acted
 
 
@@ -19,19 +21,18 @@ class Folded:
     """A history in memory, built range by range as the tables are: nothing but rows goes from one to the next."""
 
     def __init__(self) -> None:
-        self.tasks: dict[int, TaskRow] = {}
+        self.tasks: dict[int, HistoryTask] = {}
         self.attempts: dict[int, AttemptRow] = {}
         self.waits: dict[int, WaitRow] = {}
         self._incarnations: dict[str, str] = {}
         self._policies: dict[str, Any] = {}
 
     def add(self, broker: RecordedBroker, first: int, end: int) -> None:
-        batch = read_facts(broker.facts(first, end), first - 1)
-        assert batch is not None
+        facts = facts_of(broker.facts(first, end), first - 1)
         rows = {task_id: msgspec.structs.replace(row) for task_id, row in self.tasks.items()}
         days = {row.assignment_id: row.day for row in self.attempts.values()}
         fold = TaskFold(rows, self._incarnations, self._policies, days)
-        for fact in batch.facts:
+        for fact in facts:
             fold.apply(fact)
         self.tasks |= {row.task_id: row for row in fold.changed_tasks}
         for assignment_id, row in fold.attempts.items():
@@ -65,7 +66,7 @@ def test_the_history_is_what_the_broker_told_along_the_way(seed: int) -> None:
     check_waits(broker, history.waits)
 
 
-def check_tasks(broker: RecordedBroker, tasks: dict[int, TaskRow]) -> None:
+def check_tasks(broker: RecordedBroker, tasks: dict[int, HistoryTask]) -> None:
     assert set(broker.shown) <= set(tasks)
     assert {row.task_id: row.purged_at for row in tasks.values() if row.purged_at} == broker.purged
     for task_id, shown in broker.shown.items():
@@ -123,3 +124,22 @@ def test_the_random_broker_sees_every_kind_of_end() -> None:
     } <= outcomes  # fmt: skip
     assert {"finished", "error", "cancelled", "rolled_back", "waiting", "delayed"} <= statuses
     assert late
+
+
+def test_a_payload_that_leaves_the_broker_stays_in_the_history() -> None:
+    broker = RecordedBroker()
+    large = b"x" * 5_000
+    done, dead = broker.submit(TaskSpec("mail", large), TaskSpec("mail", large, max_attempts=1))
+    broker.appear()
+    broker.fire()
+    broker.end(done, result=b"well")
+    broker.end(dead, TaskStatus.ERROR, error="no")
+    broker.fire()
+    assert broker.get(done).payload_gone
+    facts = facts_of(broker.facts(payloads=True), 0)
+    fold = TaskFold()
+    for fact in facts:
+        fold.apply(fact)
+    assert [fold.tasks[task].payload for task in (done, dead)] == [large, large]
+    assert (fold.tasks[done].status, fold.tasks[done].result) == ("finished", b"well")
+    assert any(fact.kind == FactKind.TASK_CHANGED and fact.said.payload == b"" for fact in facts)

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from connectors.spark.decode import StoredEntry
+from connectors.source.decode import StoredEntry
 from connectors.state.checkpoints import newest_checkpoint
 from connectors.state.differences import Version, explain_digest, shown
 from rsm_spark.core.digest import DIGEST_MODULUS
 from rsm_spark.core.records import pack
 from tests.unit.connectors.state.histories import Reference
-from tests.unit.connectors.state.test_anchor import FakeLook
+from tests.unit.connectors.state.test_as_of import FakeLook
 
 BEFORE = [Version("t", b"a", 3, 1000), Version("t", b"b", 4, 50)]
 CHANGES = [

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from connectors.errors import OptionError
-from connectors.state.anchor import AsOfKind
+from connectors.state.as_of import AsOfKind
 from connectors.state.options import parse_state_options
 
 

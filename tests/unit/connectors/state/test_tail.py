@@ -5,12 +5,12 @@ import random
 import pyarrow as pa
 import pytest
 
-from connectors.state.anchor import AsOf, AsOfKind, find_stretch
+from connectors.state.as_of import AsOf, AsOfKind, find_stretch
 from connectors.state.rows import ROWS_ARROW
 from connectors.state.tail import TailEntry, fold_tail
 from rsm_spark.errors import CorruptLogError, ForkedLogError
 from tests.unit.connectors.state.histories import Reference
-from tests.unit.connectors.state.test_anchor import FakeLook
+from tests.unit.connectors.state.test_as_of import FakeLook
 from tests.unit.connectors.state.test_rows import batch_of
 
 

@@ -1,0 +1,1 @@
+"""`rsm task` and `rsm tenant`."""

@@ -1,1 +1,0 @@
-"""The gRPC edge of the broker: workers' streams."""

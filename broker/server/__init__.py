@@ -1,0 +1,1 @@
+"""A broker as a server: a replica of the task state, its workers' streams, its process."""

@@ -1,0 +1,81 @@
+"""Metrics of a broker for Prometheus, beside those of its replica: read when asked.
+
+The names are a contract with dashboards and alerts: docs/operations.md lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from broker.machine.machine import BrokerMachine
+from broker.machine.messages import decode_result, encode
+from broker.machine.queries import GetOverview
+from broker.machine.statuses import TaskStatus, WorkerStatus
+from broker.machine.views import OverviewView
+from broker.server.worker_registry import WorkerRegistry
+from broker.server.worker_service import WorkerService
+from rsm_spark.runtime import Replica
+from rsm_spark.runtime.telemetry import ReplicaTelemetry
+
+
+class BrokerTelemetry(Collector):
+    """Metrics of one broker, its replica and its process.
+
+    Args:
+        replica: The replica.
+        machine: Its state.
+        desk: Of its workers.
+        streams: Of its workers.
+
+    """
+
+    def __init__(self, replica: Replica, machine: BrokerMachine, desk: WorkerRegistry, streams: WorkerService) -> None:
+        self._machine = machine
+        self._replica = replica
+        self._desk = desk
+        self._streams = streams
+        self._all = ReplicaTelemetry(replica)
+        self._all.add(self)
+
+    def text(self) -> bytes:
+        """Return all metrics in Prometheus' text format."""
+        return self._all.text()
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics as they are now."""
+        shown = decode_result(self._machine.query(encode(GetOverview()), self._replica.revision))
+        assert isinstance(shown, OverviewView)
+        tasks = GaugeMetricFamily("rsm_broker_tasks", "Tasks by status.", labels=["status"])
+        for status in TaskStatus:
+            tasks.add_metric([status.name.lower()], shown.by_status.get(status, 0))
+        yield tasks
+        workers = GaugeMetricFamily("rsm_broker_workers", "Workers by status.", labels=["status"])
+        for known in WorkerStatus:
+            workers.add_metric([known.name.lower()], shown.workers_by_status.get(known, 0))
+        yield workers
+        yield _gauge("rsm_broker_threads", "Tasks that connected workers can run at once.", shown.threads)
+        yield _gauge("rsm_broker_tenants", "Tenants with tasks that have not ended.", shown.tenant_count)
+        oldest_s = max(0, shown.logged_ms - shown.oldest_waiting_ms) / 1000 if shown.oldest_waiting_ms else 0.0
+        yield _gauge("rsm_broker_oldest_waiting_seconds", "Age of the oldest waiting task; 0 = none.", oldest_s)
+        yield _gauge("rsm_broker_streams", "Workers' streams that are open here.", self._streams.stream_count)
+        yield _counter("rsm_broker_dispatched", "Assignments handed over by this process.", self._desk.dispatched)
+        yield _counter(
+            "rsm_broker_undelivered",
+            "Assignments whose worker had no stream when they were confirmed; they are given back.",
+            self._desk.undelivered,
+        )
+        yield _counter("rsm_broker_reports", "Commands by which workers' runs were reported.", self._desk.reports)
+        yield _counter("rsm_broker_worker_messages", "Messages of workers.", self._streams.messages)
+        yield _counter("rsm_broker_refused_streams", "Workers' calls refused for what they said.",
+                       self._streams.refused_count)  # fmt: skip
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, text, value=value)

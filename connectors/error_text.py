@@ -1,0 +1,44 @@
+"""The one sentence in what Spark raises: it wraps the error of a source in pages of traces of two languages."""
+
+from __future__ import annotations
+
+import re
+
+# What Python prints last in a trace: the class with its module, and the message, up to a frame or to what has no text.
+_RAISED = re.compile(
+    r"^(?P<name>(?:\w+\.)*\w+(?:Error|Exception|Interrupt)): "
+    r"(?P<message>.+(?:\n(?!\s*$|\s+at |Caused by|\s*File |Traceback|\w+\.).+)*)",
+    re.MULTILINE,
+)
+_OURS = ("connectors.", "ledger.", "rsm_spark.", "broker.")
+_TRACE = "Traceback (most recent call last)"
+_STATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
+_JVM_FRAME = "\n\tat "
+
+
+def own_words(error: BaseException) -> str | None:
+    """Return the message of an error of this project that Spark has wrapped, however deep; None if there is none."""
+    ours = [message for name, message in _raised(str(error)) if name.startswith(_OURS)]
+    return ours[-1] if ours else None
+
+
+def spoken_error(error: BaseException) -> str:
+    """Return what an error says, without traces.
+
+    An error of this project that Spark has wrapped speaks for all; then the last error of a Python trace; else the
+    message, without the JVM's frames. An error without a message is named by its class.
+    """
+    text = str(error).strip()
+    own = own_words(error)
+    if own is not None:
+        return own
+    found = _raised(text)
+    if _TRACE in text and found:
+        name, message = found[-1]
+        return f"{name.rpartition('.')[2]}: {message}"
+    return _STATE.sub("", text.split(_JVM_FRAME, 1)[0]) if text else type(error).__name__
+
+
+def _raised(text: str) -> list[tuple[str, str]]:
+    """Return class and message of each error that a text shows."""
+    return [(match["name"], _STATE.sub("", match["message"]).strip()) for match in _RAISED.finditer(text)]

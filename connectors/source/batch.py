@@ -1,0 +1,61 @@
+"""`spark.read.format("ledger")`: the driver's side of a batch read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from connectors.source.access import DriverAccess
+from connectors.source.inputs import read_input
+from connectors.source.options import SourceOptions
+from connectors.source.pushdown import push_filters
+from connectors.source.subjects import subject_of
+
+
+class LedgerBatchReader(DataSourceReader):
+    """Plans one read on the driver; tasks read from the bookies.
+
+    Args:
+        options: Of the query.
+
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return what the tasks read; the ends are fixed here."""
+        access = DriverAccess(self._options)
+        try:
+            subject = subject_of(self._options, access)
+            start, end = subject.bound(is_start=True), subject.bound(is_start=False)
+            return subject.partitions(start, end)
+        finally:
+            access.close()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read an input partition (in a task)."""
+        return read_input(partition)
+
+
+class LedgerPushdownReader(LedgerBatchReader):
+    """Leaves out what the query's filters do. A class of its own: by default Spark refuses one with `pushFilters`."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take the filters that bound entries; return those that are left to Spark."""
+        bounds, left = push_filters(filters, self._options)
+        self._options = msgspec.structs.replace(self._options, entry_bounds=bounds)
+        return left
+
+
+def batch_reader(options: SourceOptions) -> LedgerBatchReader:
+    """Return the reader of a batch query.
+
+    Raises:
+        OptionError: `pushdown` is set, and the session does not let filters through.
+
+    """
+    return LedgerPushdownReader(options) if options.pushdown else LedgerBatchReader(options)

@@ -1,0 +1,106 @@
+"""Entries to Arrow, by the plan of the query: which module makes which kind of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from connectors.source.kafka_rows import kafka_batch, kafka_needs
+from connectors.source.link import LogLink
+from connectors.source.options import Rows
+from connectors.source.raw_rows import raw_batches
+from connectors.source.record_rows import RecordSlice, record_batches
+from connectors.source.row_plan import RowPlan
+from connectors.source.schema import RowColumn
+from connectors.source.seals import LedgerSeals, leave_out
+from connectors.source.table_rows import table_batch, table_needs
+from ledger.core.entry_block import EntryBlock
+from rsm_spark.core.machine import MachineDescription
+
+
+class StoredEntry(NamedTuple):
+    """One entry as the bookies hold it.
+
+    Attributes:
+        entry_id: Its id.
+        length: Payload bytes of the ledger up to here.
+        payload: Its bytes.
+
+    """
+
+    entry_id: int
+    length: int
+    payload: bytes
+
+
+def needed_columns(plan: RowPlan) -> tuple[RowColumn, ...]:
+    """Return which columns of records the rows of a plan are made of."""
+    columns = tuple(RowColumn(*column) for column in plan.columns)
+    match plan.rows:
+        case Rows.KAFKA:
+            return kafka_needs(columns)
+        case Rows.TABLE:
+            return table_needs(columns)
+        case _:
+            return columns
+
+
+def shape_records(
+    records: pa.RecordBatch, plan: RowPlan, description: MachineDescription | None, place: str
+) -> pa.RecordBatch:
+    """Return the rows of a plan, of records or of the rows of a snapshot.
+
+    Args:
+        records: The columns that `needed_columns` names, in their order.
+        plan: Of the query.
+        description: Of the machine that wrote them.
+        place: Where they are, for errors.
+
+    Raises:
+        CorruptLogError: A record does not fit its description, and the plan has no place for errors.
+
+    """
+    columns = tuple(RowColumn(*column) for column in plan.columns)
+    match plan.rows:
+        case Rows.KAFKA:
+            return kafka_batch(records, columns, description)
+        case Rows.TABLE:
+            return table_batch(records, columns, plan.table, description, place)
+        case _:
+            return records
+
+
+def decode_log(
+    blocks: Iterable[EntryBlock],
+    plan: RowPlan,
+    span: RecordSlice,
+    log_id: bytes,
+    seals: LedgerSeals = LedgerSeals(),  # noqa: B008 - frozen
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a range of a log.
+
+    Args:
+        blocks: Of one ledger, ascending.
+        plan: Of the query.
+        span: What is read.
+        log_id: Id of the log.
+        seals: What is known of the ledger's entries.
+
+    Raises:
+        CorruptLogError, ForkedLogError: See `LogLink.follow`; or records cannot be read.
+
+    """
+    link = LogLink(span.log, log_id, span.ledger_id, keeps_bad=plan.keeps_bad, seals=seals)
+    if seals.aside:
+        blocks = leave_out(blocks, seals.aside, f"log {span.log}: ledger {span.ledger_id}")
+    if plan.rows == Rows.RAW:
+        yield from raw_batches(blocks, plan, ledger_id=span.ledger_id, log=span.log, link=link, bounds=span.bounds)
+        return
+    place = f"log {span.log}: ledger {span.ledger_id}"
+    found = record_batches(blocks, needed_columns(plan), span, link, keeps_bad=plan.keeps_bad)
+    for records, description in found:
+        rows = shape_records(records, plan, description, place)
+        if rows.num_rows:
+            yield rows

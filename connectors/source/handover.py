@@ -1,0 +1,51 @@
+"""Metadata that the driver has read and hands to tasks: tasks have no metadata store to ask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from connectors.source.look import LogAccess
+from ledger.core.metadata import DigestType, LedgerMetadata
+
+
+class SourceAccess(LogAccess, Protocol):
+    """Access of subjects to the cluster; `access.DriverAccess` is the real one."""
+
+    def logs(self) -> list[str]:
+        """Return the names of all logs, ascending."""
+        ...
+
+    def addresses(self, bookie_ids: frozenset[str]) -> dict[str, tuple[str, int]]:
+        """Return where bookies listen, by their ids."""
+        ...
+
+
+class Handover(msgspec.Struct, frozen=True):
+    """All that tasks need to know of some ledgers.
+
+    Attributes:
+        metadata: By ledger id; without passwords, unless they make the digests.
+        addresses: Host and port by bookie id.
+
+    """
+
+    metadata: dict[int, LedgerMetadata]
+    addresses: dict[str, tuple[str, int]]
+
+
+def handover(metadata: Mapping[int, LedgerMetadata], access: SourceAccess) -> Handover:
+    """Return what tasks need to read these ledgers."""
+    # For look-ups: the order does not matter.
+    bookies = frozenset(b for found in metadata.values() for segment in found.segments for b in segment.bookies)
+    stripped = {ledger_id: _stripped(found) for ledger_id, found in metadata.items()}
+    return Handover(stripped, access.addresses(bookies) if bookies else {})
+
+
+def _stripped(metadata: LedgerMetadata) -> LedgerMetadata:
+    """Leave out what tasks do not need: the password, unless it makes the digest."""
+    if metadata.digest_type == DigestType.HMAC:
+        return metadata
+    return msgspec.structs.replace(metadata, password=b"", custom={})

@@ -1,0 +1,129 @@
+"""`spark.readStream.format("ledger")`: the driver's side of a stream."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from connectors.source.access import DriverAccess
+from connectors.source.admission import EVERYTHING, BatchAdmission, limits_of, tighten
+from connectors.source.inputs import read_input
+from connectors.source.options import SourceOptions
+from connectors.source.plan import MicroBatchLimits
+from connectors.source.progress import report
+from connectors.source.subjects import Subject, subject_of
+
+
+class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches on the driver; tasks read them from the bookies.
+
+    Spark builds one in a long-lived driver process and others that it pickles to tasks: no state travels along.
+
+    Args:
+        options: Of the query.
+
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._access: DriverAccess | None = None
+        self._subject: Subject | None = None
+        self._target: dict[str, Any] | None = None
+        self._admission = BatchAdmission()
+        # End of the micro-batch that was planned last: what is behind it is the query's backlog.
+        self._planned: dict[str, Any] | None = None
+
+    def __reduce__(self) -> tuple[type[LedgerStreamReader], tuple[SourceOptions]]:
+        """Leave connections and the driver's state behind."""
+        return type(self), (self._options,)
+
+    def _opened(self) -> Subject:
+        if self._subject is None:
+            self._access = DriverAccess(self._options)
+            self._subject = subject_of(self._options, self._access)
+        return self._subject
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return where a new query starts."""
+        return self._opened().bound(is_start=True)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Return a limit that the options set: one of several, as Spark has no form for more; `latestOffset` adds them.
+
+        What matters is that it is not `ReadAllAvailable`, by which `latestOffset` recognises Trigger.Once.
+        """
+        limits = limits_of(self._options)
+        if limits.offsets_max is not None:
+            return ReadMaxRows(limits.offsets_max)
+        if limits.bytes_max is not None:
+            return ReadMaxBytes(limits.bytes_max)
+        if limits.offsets_min is not None:
+            return ReadMinRows(limits.offsets_min)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Fix the end of a query with Trigger.AvailableNow."""
+        self._target = self._opened().end()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return the end of the next micro-batch; `start` if there is nothing new, or not enough to go yet."""
+        subject, limits = self._opened(), self._limits(limit)
+        end = subject.following(start, limits, self._target)
+        if end != start and limits.offsets_min is not None:
+            waiting = subject.backlog(start).records
+            if not self._admission.admits(waiting, limits, time.monotonic()):
+                end = start
+        self._planned = end
+        return end
+
+    def _limits(self, limit: ReadLimit) -> MicroBatchLimits:
+        """Return what is asked for: by Spark, and by the options unless Spark wants everything."""
+        match limit:
+            case ReadAllAvailable():
+                return EVERYTHING
+            case ReadMaxRows(max_rows=count):
+                limits = tighten(limits_of(self._options), offsets_max=count)
+            case ReadMaxBytes(max_bytes=count):
+                limits = tighten(limits_of(self._options), bytes_max=count)
+            case _:
+                limits = limits_of(self._options)
+        if self._target is None:
+            return limits
+        # Trigger.AvailableNow would wait for ever for what comes after its end.
+        return msgspec.structs.replace(limits, offsets_min=None)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        """Return the end of what may be read, with how far the query is behind it; see `connectors.source.progress`."""
+        subject = self._opened()
+        backlog = None if self._planned is None else subject.backlog(self._planned)
+        return report(subject.end(), backlog, subject.losses())
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return what the tasks of a micro-batch read."""
+        return self._opened().partitions(start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read an input partition (in a task)."""
+        return read_input(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Do nothing: a reader never keeps ledgers alive."""
+
+    def stop(self) -> None:
+        """End all connections of the driver."""
+        access, self._access, self._subject = self._access, None, None
+        if access is not None:
+            access.close()

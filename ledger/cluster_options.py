@@ -1,0 +1,69 @@
+"""Options that many commands have: where the cluster is, and what every process of it takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+
+from ledger.logs import configure_logs
+from ledger.options import Option, OptionUnit
+from ledger.process_guard import STALL_S
+
+PATH: Final = OptionUnit(Path, str, Path)
+"""A path, of text."""
+PATHS: Final = OptionUnit(
+    list[Path] | None, lambda paths: tuple(map(str, paths or ())), lambda texts: list(map(Path, texts)) or None
+)
+"""An option that may be given several times, of a tuple of text."""
+
+
+Json = Annotated[bool, Option("Print JSON, one object a line.")]
+
+
+class MetadataOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of a command that only needs to find a cluster."""
+
+    metadata_uri: Annotated[
+        str | None,
+        Option(
+            "Where everything is found: zk+hierarchical://host:port;host:port/ledgers",
+            variables=("RSM_METADATA_URI",),
+            shown="zk+hierarchical://127.0.0.1:2181/ledgers",
+        ),
+    ] = None
+
+
+class ClusterOptions(MetadataOptions, frozen=True, kw_only=True):
+    """Options of a command that asks a cluster."""
+
+    json: Json = False
+
+
+class ProcessOptions(ClusterOptions, frozen=True, kw_only=True):
+    """Options of a command that runs until it is ended."""
+
+    stall_s: Annotated[
+        float,
+        Option(
+            "End this process when its event loop stands still for so long, ten times that while it starts; 0: never.",
+            ge=0,
+        ),
+    ] = STALL_S
+
+
+class LoggingOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of what a process writes to standard error."""
+
+    log_level: Annotated[str, Option("debug, info, warning, error.")] = "warning"
+    log_format: Annotated[str, Option("text, or json: one object a line.")] = "text"
+
+    def apply(self) -> None:
+        """Have it written.
+
+        Raises:
+            UsageError: There is no such level or format.
+
+        """
+        configure_logs(self.log_level, self.log_format)

@@ -1,0 +1,37 @@
+"""Objects of a user's own modules, by the name that an option gives them."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from ledger.errors import UsageError
+
+
+def load_named(name: str, *, given: str, example: str) -> Any:
+    """Return the object of a name, "package.module:object"; modules in the working directory are found too.
+
+    Args:
+        name: The name.
+        given: What it was given as, for errors: "--mapper".
+        example: A name of that kind, for errors.
+
+    Raises:
+        UsageError: There is no such module or object, or importing it fails.
+
+    """
+    module_name, colon, attribute = name.partition(":")
+    if not (module_name and colon and attribute):
+        raise UsageError(f"{given} {name!r}: expected MODULE:NAME, for example {example}")
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.append(folder)  # Behind what is installed: a folder of the user's may have the name of one of ours.
+    try:
+        found = importlib.import_module(module_name)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except Exception as error:  # whatever it is, it is the user's
+        raise UsageError(f"{given} {name}: {type(error).__name__}: {error}") from error
+    return found

@@ -1,1 +1,0 @@
-"""Storage of one bookie: journal, sorted segments, index. All file access goes through `ledger.store.disk`."""

@@ -1,0 +1,1 @@
+"""The command `rsm`, and the commands for any log, whatever machine it feeds."""

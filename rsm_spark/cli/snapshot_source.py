@@ -1,0 +1,177 @@
+"""Sources of `rsm snapshot`: a folder, a lake, or the replicas that run."""
+
+from __future__ import annotations
+
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from ledger.client.client import LedgerClient
+from ledger.errors import UsageError
+from rsm_spark.core.kernel_tables import Checkpoint, peek_checkpoint
+from rsm_spark.errors import ConnectionLostError, CorruptSnapshotError, MissingLogError, SnapshotError
+from rsm_spark.log.chain_store import ChainStore
+from rsm_spark.log.described_records import reader_from
+from rsm_spark.log.discovery import Discovery
+from rsm_spark.server.replica_server import SNAPSHOTS_FOLDER
+from rsm_spark.snapshots.local import LocalSnapshots
+from rsm_spark.snapshots.manifest import SnapshotManifest, SnapshotStore
+from rsm_spark.snapshots.pace import no_pace
+from rsm_spark.transport.peer_client import GrpcPeers
+from rsm_spark.transport.security import Security
+
+
+class Holding(NamedTuple):
+    """Snapshots of one place.
+
+    Attributes:
+        place: A folder, a lake, "replica:<replica id>".
+        manifests: Whole snapshots, newest first.
+        damaged: One line each.
+        error: Why the place could not be asked; "" = it was.
+
+    """
+
+    place: str
+    manifests: list[SnapshotManifest]
+    damaged: list[str]
+    error: str = ""
+
+
+class SnapshotSource(ABC):
+    """Snapshots of one log, in one place or at several replicas."""
+
+    @abstractmethod
+    async def holdings(self) -> list[Holding]:
+        """Return what is there, place by place."""
+
+    @abstractmethod
+    async def read_back(self, place: str, manifest: SnapshotManifest) -> None:
+        """Read every byte and every row of a snapshot.
+
+        Raises:
+            CorruptSnapshotError: They are not what the manifest says.
+            ConnectionLostError, SnapshotError: It cannot be read.
+
+        """
+
+
+class _Store(SnapshotSource):
+    def __init__(self, place: str, store: SnapshotStore) -> None:
+        self._place = place
+        self._store = store
+
+    async def holdings(self) -> list[Holding]:
+        manifests = self._store.manifests()
+        return [Holding(self._place, manifests, [f"{one.place}: {one.reason}" for one in self._store.damaged()])]
+
+    async def read_back(self, place: str, manifest: SnapshotManifest) -> None:
+        del place
+        damage = self._store.scrub(manifest)
+        if damage is not None:
+            raise CorruptSnapshotError(f"{damage.place}: {damage.reason}")
+        for _ in self._store.read(manifest):
+            pass
+
+
+class _Replicas(SnapshotSource):
+    def __init__(self, discovery: Discovery, log: str, only: str | None, folder: Path) -> None:
+        self._discovery = discovery
+        self._only = only
+        self._store = LocalSnapshots(folder, pace=lambda: no_pace)
+        self._peers = GrpcPeers(log, discovery, self._store, Security.from_environment())
+
+    async def holdings(self) -> list[Holding]:
+        members = [one for one in await self._discovery.members() if self._only in (None, one.replica_id)]
+        found: list[Holding] = []
+        for member in members:
+            place = f"replica:{member.replica_id}"
+            try:
+                said = await self._peers.list(member.replica_id)
+                found.append(Holding(place, list(said.manifests), list(said.damaged)))
+            except ConnectionLostError as error:
+                found.append(Holding(place, [], [], str(error)))
+        return found
+
+    async def read_back(self, place: str, manifest: SnapshotManifest) -> None:
+        await self._peers.download(place.removeprefix("replica:"), manifest, read_back=True)
+
+
+def open_store(data_dir: Path | None, lake: str | None, log: str | None) -> SnapshotSource:
+    """Return the snapshots in a folder or in a lake.
+
+    Args:
+        data_dir: Of a replica, or its folder of snapshots.
+        lake: Folder or URI that holds the snapshot tables of logs.
+        log: Name of the log; needed for a lake.
+
+    Raises:
+        UsageError: The folder does not exist, or no log is named.
+
+    """
+    if data_dir is not None:
+        folder = data_dir / SNAPSHOTS_FOLDER if (data_dir / SNAPSHOTS_FOLDER).is_dir() else data_dir
+        if not folder.is_dir():
+            raise UsageError(f"--data-dir {data_dir}: there is no such folder")
+        return _Store(str(folder), LocalSnapshots(folder, pace=lambda: no_pace))
+    if lake is None or log is None:
+        raise UsageError("--lake needs --log: a lake holds the snapshots of many logs")
+    from rsm_spark.snapshots.lake import LakeSnapshots, lake_place  # noqa: PLC0415 - deltalake only where it is used
+
+    return _Store(lake_place(lake, log), LakeSnapshots(lake_place(lake, log), pace=lambda: no_pace))
+
+
+@asynccontextmanager
+async def open_replicas(
+    client: LedgerClient, log: str, rsm_root: str, only: str | None
+) -> AsyncIterator[SnapshotSource]:
+    """Yield the snapshots of the replicas that run; what is read back is copied to a temporary folder meanwhile.
+
+    Args:
+        client: Connected ledger client.
+        log: Name of the log.
+        rsm_root: Where logs and services live.
+        only: One replica; None = all.
+
+    """
+    with tempfile.TemporaryDirectory(prefix="rsm-snapshot-") as folder:
+        yield _Replicas(Discovery(client.store, log, rsm_root), log, only, Path(folder))
+
+
+async def logged_checkpoint(client: LedgerClient, log: str, rsm_root: str, revision: int) -> Checkpoint | None:
+    """Return the checkpoint that the log holds for a revision; None if there is none.
+
+    Raises:
+        MissingLogError: That part of the log has been trimmed.
+        NoSuchLogError: There is no such log.
+        SnapshotError: The log does not go that far.
+
+    """
+    chains = ChainStore(client.store, log, rsm_root)
+    chain, _ = await chains.read()
+    if chain.ledgers and chain.ledgers[0].first_revision > revision + 1:
+        first = chain.ledgers[0].first_revision
+        raise MissingLogError(
+            f"log {log}: revision {revision + 1} has left the log, which begins with revision {first} now",
+            first_revision=revision + 1,
+            last_revision=first - 1,
+        )
+    reader = reader_from(client, chains, chain, revision + 1)
+    last = 0
+    try:
+        while entries := await reader.read():
+            for entry in entries:
+                if entry.envelope.first_revision > revision + 1:
+                    return None
+                checkpoint = peek_checkpoint(entry.payload)
+                if checkpoint is not None and checkpoint.revision == revision:
+                    return checkpoint
+                last = entry.envelope.last_revision
+    finally:
+        await reader.close()
+    if last < revision:
+        raise SnapshotError(f"log {log} ends with revision {last}: it never had revision {revision}")
+    return None

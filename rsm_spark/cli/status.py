@@ -1,0 +1,146 @@
+"""`rsm status`: who leads, how far each replica is, what is verified, what may be trimmed, which bookies are there."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ledger.client.client import LedgerClient
+from ledger.configuration import options_command
+from rsm_spark.cli.log import log_names
+from rsm_spark.cli.terminal import LogsOptions, print_json, run
+from rsm_spark.errors import ConnectionLostError
+from rsm_spark.log.chain_store import ChainStore
+from rsm_spark.log.discovery import Discovery
+from rsm_spark.log.member import Member
+from rsm_spark.transport.channel import ReplicaChannel
+
+_TIMEOUT_S = 2.0
+
+
+@options_command
+def status(
+    at: LogsOptions,
+    log: Annotated[
+        str | None, typer.Option("--log", envvar="RSM_LOG", help="One log.", show_default="all of them")
+    ] = None,
+) -> None:
+    """Show leader, replicas, lag, snapshots, what may be trimmed and why the rest stays, alarms, bookies.
+
+    Examples:
+        rsm status
+
+        rsm status --log orders --json
+
+    """
+
+    async def _status() -> None:
+        async with await at.connect_ledgers() as client:
+            bookies = await client.ledgers.writable_bookies()
+            names = await log_names(client, at.rsm_root) if log is None else [log]
+            if not at.json and not names:
+                typer.echo(f"no logs; bookies: {', '.join(bookies) or 'none'}")
+            for name in names:
+                found = await describe_log(client, name, at.rsm_root, bookies)
+                if at.json:
+                    print_json(found)
+                else:
+                    _print(found)
+
+    run(_status())
+
+
+async def describe_log(client: LedgerClient, log: str, rsm_root: str, bookies: list[str]) -> dict[str, Any]:
+    """Return what `rsm status --json` says of one log."""
+    chain, _ = await ChainStore(client.store, log, rsm_root).read()
+    members = await Discovery(client.store, log, rsm_root).members()
+    replicas = await asyncio.gather(*(_ask(log, member) for member in members))
+    leader = next((replica for replica in replicas if replica.get("role") == "leader"), None)
+    revision = max((replica.get("revision", 0) for replica in replicas), default=0)
+    for replica in replicas:
+        if "revision" in replica:
+            replica["behind"] = revision - replica["revision"]
+    return {
+        "log": log,
+        "log_id": chain.log_id,
+        "leader_epoch": chain.leader_epoch,
+        "leader": leader["replica_id"] if leader is not None else None,
+        "leader_address": leader["address"] if leader is not None else None,
+        "revision": revision,
+        "ledgers": len(chain.ledgers),
+        "deleting": len(chain.deleting),
+        "verified": leader["verified"] if leader is not None else {},
+        "trim": leader["trim"] if leader is not None else None,
+        "alarms": [f"{one['replica_id']}: {alarm}" for one in replicas for alarm in one.get("alarms", ())],
+        "replicas": replicas,
+        "bookies": bookies,
+    }
+
+
+async def _ask(log: str, member: Member) -> dict[str, Any]:
+    known: dict[str, Any] = {"replica_id": member.replica_id, "address": member.address}
+    if not member.address:
+        return {**known, "error": "serves no clients"}
+    async with ReplicaChannel(member.address, log) as channel:
+        try:
+            said: dict[str, Any] = msgspec.json.decode(await channel.status(_TIMEOUT_S))
+        except ConnectionLostError as error:
+            return {**known, "error": str(error)}
+    return {**said, **known}
+
+
+def _print(found: dict[str, Any]) -> None:
+    console = Console()
+    leader = found["leader"] or "nobody"
+    console.print(
+        f"log [bold]{found['log']}[/bold]: epoch {found['leader_epoch']}, led by {leader}, revision "
+        f"{found['revision']:,}, {found['ledgers']} ledgers; bookies: {', '.join(found['bookies']) or 'none'}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    table = Table(box=None)
+    for title in ("replica", "role", "address", "revision", "behind", "age", "rows", "snapshots"):
+        table.add_column(title, no_wrap=title != "snapshots", overflow="fold")
+    for replica in found["replicas"]:
+        if "error" in replica:
+            table.add_row(replica["replica_id"], "?", replica["address"], replica["error"])
+            continue
+        snapshots = ", ".join(f"{one['revision']:,}" for one in replica["snapshots"]) or "none"
+        if replica["damaged_snapshots"]:
+            snapshots += f" ({len(replica['damaged_snapshots'])} damaged)"
+        table.add_row(
+            replica["replica_id"],
+            replica["role"],
+            replica["address"],
+            f"{replica['revision']:,}",
+            f"{replica['behind']:,}",
+            f"{replica['lag_ms'] / 1000:.1f} s" if replica["logged_ms"] else "-",
+            f"{replica['row_count']:,}",
+            snapshots,
+        )
+    console.print(table)
+    for line in _upkeep_lines(found):
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def _upkeep_lines(found: dict[str, Any]) -> list[str]:
+    """Say what is verified and what may go, and what an operator has to look at."""
+    verified = ", ".join(f"{place} up to {revision:,}" for place, revision in found["verified"].items())
+    lines = [f"verified snapshots: {verified or 'none'}"]
+    trim = found["trim"]
+    if trim is not None:
+        count = len(trim["ledger_ids"])
+        lines.append(f"may be trimmed: {count} of {found['ledgers']} ledgers")
+        lines += [_stays(blocked) for blocked in trim["blocked"]]
+    return lines + [f"[bold red]alarm[/bold red] {alarm}" for alarm in found["alarms"]]
+
+
+def _stays(blocked: dict[str, Any]) -> str:
+    first, last = blocked["first_ledger_id"], blocked["last_ledger_id"]
+    ledgers = f"ledger {first} stays" if blocked["ledger_count"] == 1 else f"ledgers {first} to {last} stay"
+    return f"  {ledgers}: {blocked['text']}"

@@ -1,0 +1,86 @@
+"""Bytes on the command line of logs and maps, and the options that say where to look."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import sys
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import msgspec
+import typer
+
+from ledger.cluster_options import ClusterOptions
+from ledger.options import Option
+from rsm_spark.core.chain import DEFAULT_RSM_ROOT
+
+if TYPE_CHECKING:
+    # Loaded when a command connects: what only prints help must not wait for it.
+    from ledger.client.client import LedgerClient
+
+Result = TypeVar("Result")
+
+KeyArgument = Annotated[str, typer.Argument(help="The key, as text.")]
+LogArgument = Annotated[str, typer.Argument(help="Name of the log.", envvar="RSM_LOG")]
+
+
+class LogsOptions(ClusterOptions, frozen=True, kw_only=True):
+    """Options of a command for logs."""
+
+    rsm_root: Annotated[str, Option("Root of the logs in ZooKeeper.")] = DEFAULT_RSM_ROOT
+
+    async def connect_ledgers(self) -> LedgerClient:
+        """Return a client of the ledgers there."""
+        from ledger.client.client import LedgerClient  # noqa: PLC0415 - not every command asks for ledgers
+
+        return await LedgerClient.connect(self.metadata_uri)
+
+
+def key_bytes(text: str) -> bytes:
+    """Return the bytes of an argument as they were typed."""
+    return text.encode(errors="surrogateescape")
+
+
+def shown(value: Any) -> Any:
+    """Return a value as JSON shows it: bytes as text where they are UTF-8, else as ``{"base64": ...}``."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, dict):
+        return {shown(key) if isinstance(key, bytes) else key: shown(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [shown(item) for item in value]
+    return value
+
+
+def printable(value: object) -> str:
+    """Return text for a terminal: what somebody else typed moves no cursor and sets no colour."""
+    return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in str(value))
+
+
+def print_json(value: Any) -> None:
+    """Print one line of JSON; a reader that has gone ends the program quietly."""
+    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    sys.stdout.flush()
+
+
+def print_result(as_json: bool, document: Any, text: str) -> None:
+    """Print what a command found: as JSON where that is asked for, else as text."""
+    if as_json:
+        print_json(document)
+    else:
+        typer.echo(text)
+
+
+def run(work: Coroutine[Any, Any, Result]) -> Result:
+    """Run a command's work; ctrl-C ends it with exit code 130, a closed pipe quietly."""
+    try:
+        return asyncio.run(work)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    except BrokenPipeError:
+        sys.stderr.close()
+        raise typer.Exit(0) from None

@@ -1,0 +1,373 @@
+"""The connection of one client to the replicas of one log: sends what `CommandStream` says, and follows the leader.
+
+Commands, and reads that must be linearizable, go to the leader. Other reads go there too, or with `read_from="any"` to
+the followers in turn; whatever one of those cannot answer, another replica is asked.
+
+One task finds the leader and stays with it; the stream to it is shared by the clients of the process, which it asks for
+what they have to send. Operations that are submitted while it is busy travel in one message. What is to be sent, and
+what an answer means, is decided in `rsm_spark.client.command_stream`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
+
+from ledger.errors import UsageError
+from rsm_spark.client.command_stream import CommandStream
+from rsm_spark.client.follower_reads import FollowerReads
+from rsm_spark.client.leader_finder import FollowerFinder, LeaderFinder
+from rsm_spark.core.commands import AnswerStatus
+from rsm_spark.core.freshness import LINEARIZABLE, STALE, Freshness, ReadKind
+from rsm_spark.core.operation import Ending, Message, Operation, SeenRevision, StreamLimits
+from rsm_spark.core.outcome_errors import AskedReplica, error_of_operation
+from rsm_spark.errors import AccessDeniedError, ConnectionLostError, NoLeaderError, OverloadedError
+from rsm_spark.transport.codec import SESSION_BYTES, ReceivedAnswers
+from rsm_spark.transport.replica_stream import ReplicaStream, attach
+from rsm_spark.transport.security import Security
+
+ReadFrom = Literal["leader", "any"]
+"""Replicas that answer reads which need not be linearizable."""
+
+_PAUSE_FIRST_S = 0.02
+_PAUSE_GROWTH = 1.6
+_PAUSE_MAX_S = 0.5
+_REFUSALS_TRUSTED = 2
+"""After so many refusals in a row by the replica that the metadata store names, its word on who leads is followed."""
+_TICK_MAX_S = 1.0
+_TICK_MIN_S = 0.01
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class _Group:
+    """Operations that one caller waits for together."""
+
+    __slots__ = ("future", "left", "operations")
+
+    def __init__(self, future: asyncio.Future[list[Operation]]) -> None:
+        self.future = future
+        self.operations: list[Operation] = []
+        self.left = 0
+
+
+class ReplicaConnection:
+    """One client's connections to the replicas of one log. For one event loop.
+
+    Args:
+        finder: Names the replica to send to.
+        log: Name of the log.
+        is_one_replica: The finder always names the same replica, which need not lead: its refusals are final, and
+            reads are stale unless they say otherwise.
+        followers: Names the replicas that answer reads which need not be linearizable; None = the leader does.
+        limits: Of messages, and of what may wait.
+        security: TLS and token; None = as the environment says.
+
+    Raises:
+        UsageError: A file of `security` cannot be used.
+
+    """
+
+    def __init__(
+        self,
+        finder: LeaderFinder,
+        log: str,
+        *,
+        is_one_replica: bool = False,
+        followers: FollowerFinder | None = None,
+        limits: StreamLimits | None = None,
+        security: Security | None = None,
+    ) -> None:
+        self._security = security if security is not None else Security.from_environment()
+        self._security.check_caller()
+        self._seen = SeenRevision()
+        self._freshness = STALE if is_one_replica else LINEARIZABLE
+        self._stream = CommandStream(_new_session, limits, follows_leader=not is_one_replica, seen=self._seen)
+        self._finder = finder
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        # Set when there may be something to send, or a reason to look for the leader again.
+        self._wake = asyncio.Event()
+        self._exchange: ReplicaStream | None = None
+        # Done when the replica in use is to be used no more.
+        self._served: asyncio.Future[None] = self._loop.create_future()
+        # Who leads, by the word of a replica that refused; "" once that has been followed.
+        self._hint = ""
+        # Who leads, by the word of the replica that refused last; for error messages.
+        self._leader_hint = ""
+        # Replica that the metadata store has replaced while it was in use: not to be gone back to by a hint.
+        self._left = ""
+        # Replica that could not be reached last: who has just claimed the log may still name it, his predecessor.
+        self._lost = ""
+        self._has_answered = False
+        self._is_closed = False
+        self._tick: asyncio.TimerHandle | None = None
+        self._tick_s = _TICK_MAX_S
+        self._trouble = ""
+        self._task = self._loop.create_task(self._run(), name=f"rsm-replica-connection-{log}")
+        # Where reads go that need not be linearizable; None = to the leader too.
+        self._lanes: FollowerReads | None = None
+        if followers is not None:
+            self._lanes = FollowerReads(
+                followers,
+                log,
+                security=self._security,
+                seen=self._seen,
+                limits=limits,
+                on_ended=self._resolve,
+                on_left_over=self._take_over,
+            )
+
+    @property
+    def address(self) -> str:
+        """Address of the replica that commands go to; "" while not connected."""
+        return self._exchange.address if self._exchange is not None else ""
+
+    @property
+    def follower_reads(self) -> int:
+        """Reads that followers have answered."""
+        return self._lanes.answered if self._lanes is not None else 0
+
+    @property
+    def revision(self) -> int:
+        """Highest revision that any answer has named: what a session read is at least as new as."""
+        return self._seen.revision
+
+    async def close(self) -> None:
+        """Give up what has no answer yet, and disconnect."""
+        if self._lanes is not None:
+            await self._lanes.close()
+        self._is_closed = True
+        self._resolve(self._stream.close())
+        if self._tick is not None:
+            self._tick.cancel()
+        exchange = self._exchange
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        if exchange is not None:
+            await exchange.wait_closed()
+
+    def submit(
+        self, payload: bytes, timeout_s: float, *, is_query: bool, freshness: Freshness | None = None
+    ) -> asyncio.Future[Operation]:
+        """Queue one operation; the future gets it when it has ended: then `check` it.
+
+        Raises:
+            NoLeaderError: This client is closed.
+            OverloadedError: Too many operations wait.
+
+        """
+        future: asyncio.Future[Operation] = self._loop.create_future()
+        deadline_s = self._begin(timeout_s, 1)
+        read = freshness if freshness is not None and is_query else self._freshness
+        operation = Operation(payload, deadline_s, future, is_query=is_query, freshness=read)
+        if self._lanes is None or read.kind is ReadKind.LINEARIZABLE or not self._lanes.submit(operation):
+            self._stream.submit(operation)
+        return future
+
+    def submit_many(
+        self, payloads: Sequence[bytes], timeout_s: float, *, is_query: bool, freshness: Freshness | None = None
+    ) -> asyncio.Future[list[Operation]]:
+        """Queue operations in order; one future gets all of them when the last has ended.
+
+        Raises:
+            NoLeaderError: This client is closed.
+            OverloadedError: Too many operations wait.
+
+        """
+        future: asyncio.Future[list[Operation]] = self._loop.create_future()
+        if not payloads:
+            future.set_result([])
+            return future
+        deadline_s = self._begin(timeout_s, len(payloads))
+        group = _Group(future)
+        read = freshness if freshness is not None and is_query else self._freshness
+        group.operations = [
+            Operation(payload, deadline_s, group, is_query=is_query, freshness=read) for payload in payloads
+        ]
+        group.left = len(group.operations)
+        lanes = self._lanes if read.kind is not ReadKind.LINEARIZABLE else None
+        for operation in group.operations:
+            if lanes is None or not lanes.submit(operation):
+                self._stream.submit(operation)
+        return future
+
+    def check(self, operation: Operation) -> None:
+        """Raise what the end of an operation without an answer means; see `rsm_spark.errors`."""
+        if operation.outcome is not Ending.ANSWERED:
+            trouble = self._trouble or self._finder.trouble
+            raise error_of_operation(operation, AskedReplica(log=self._log, leader=self._leader_hint, trouble=trouble))
+
+    def _take_over(self, operations: Iterable[Operation]) -> None:
+        """Ask the leader what followers did not answer."""
+        for operation in operations:
+            self._stream.submit(operation)
+        self._wake_up()
+
+    def _begin(self, timeout_s: float, count: int) -> float:
+        if self._is_closed:
+            raise NoLeaderError(f"log {self._log}: this client is closed")
+        if not self._stream.has_room(count):
+            raise OverloadedError(
+                f"log {self._log}: too many operations wait for an answer already to take {count:,} more; none of them "
+                "was sent: wait for earlier calls before making new ones"
+            )
+        self._tick_s = min(self._tick_s, max(_TICK_MIN_S, timeout_s / 20))
+        if self._tick is None:
+            self._tick = self._loop.call_later(self._tick_s, self._on_tick)
+        self._wake_up()
+        return self._loop.time() + timeout_s
+
+    def _wake_up(self) -> None:
+        if self._exchange is not None:
+            self._exchange.ready(self)
+        else:
+            self._wake.set()
+
+    def _on_tick(self) -> None:
+        self._tick = None
+        now_s = self._loop.time()
+        self._resolve(self._stream.expire(now_s))
+        if self._lanes is not None:
+            self._resolve(self._lanes.expire(now_s))
+        if self._stream.has_work or (self._lanes is not None and self._lanes.has_work):
+            self._tick = self._loop.call_later(self._tick_s, self._on_tick)
+
+    @staticmethod
+    def _resolve(ended: Iterable[Operation]) -> None:
+        """Tell those who wait for these operations."""
+        for operation in ended:
+            ticket = operation.ticket
+            if isinstance(ticket, _Group):
+                ticket.left -= 1
+                if not ticket.left and not ticket.future.done():
+                    ticket.future.set_result(ticket.operations)
+            elif not ticket.done():
+                ticket.set_result(operation)
+
+    async def _run(self) -> None:
+        pause_s = _PAUSE_FIRST_S
+        last = ""
+        refusal_count = 0
+        while True:
+            await self._work()
+            moved = asyncio.Event()
+            address = await self._finder.find(self._watcher(moved))
+            refusal_count = refusal_count + 1 if address == last and not self._has_answered else 0
+            self._has_answered = False
+            if address is not None and address != last:
+                pause_s = _PAUSE_FIRST_S  # Another one claims the log: it leads within some hundredths of a second.
+            last = address or ""
+            is_hint_new = self._hint not in {"", self._left, self._lost}
+            if is_hint_new and (address is None or refusal_count >= _REFUSALS_TRUSTED):
+                # Who claims the log is named by the metadata store first; its replicas may still name the one before.
+                address = self._hint
+                refusal_count = 0
+            self._hint = ""
+            if address is not None:
+                try:
+                    await self._serve(address, moved)
+                except AccessDeniedError as error:
+                    # Refused before anything was read: nothing of this attempt was executed.
+                    self._trouble = str(error)
+                    self._stream.on_denied()
+                    self._resolve(self._stream.deny())
+                except (ConnectionLostError, UsageError) as error:
+                    self._trouble = str(error)
+                    self._lost = address
+                    _LOGGER.info("lost the replica: %s", error, extra={"log": self._log})
+                finally:
+                    self._stream.on_lost()
+            self._resolve(self._stream.resume())
+            if self._has_answered or moved.is_set():
+                pause_s = _PAUSE_FIRST_S
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await moved.wait()
+            pause_s = min(pause_s * _PAUSE_GROWTH, _PAUSE_MAX_S)
+
+    async def _work(self) -> None:
+        while not self._stream.has_work:
+            self._wake.clear()
+            await self._wake.wait()
+
+    def _watcher(self, moved: asyncio.Event) -> Callable[[], None]:
+        def _on_change() -> None:
+            moved.set()
+            self._wake.set()
+
+        return _on_change
+
+    async def _serve(self, address: str, moved: asyncio.Event) -> None:
+        """Exchange messages with one replica until it refuses, breaks off, or another one leads."""
+        ended = self._served = self._loop.create_future()
+        exchange = self._exchange = attach(self, address, self._log, self._security)
+        look = self._loop.create_task(self._look(address, moved))
+        try:
+            exchange.ready(self)
+            await ended
+        finally:
+            self._exchange = None
+            exchange.detach(self)
+            look.cancel()
+            # Not `await look`: who catches its CancelledError may catch that of `close`, and go on for ever.
+            await asyncio.wait([look])
+
+    def compose(self) -> Message | None:
+        """See `ExchangeUser`."""
+        return self._stream.compose()
+
+    def on_answers(self, received: ReceivedAnswers) -> None:
+        """See `ExchangeUser`."""
+        stream, exchange = self._stream, self._exchange
+        if exchange is None:
+            return
+        try:
+            ended = stream.on_answers(received.message_id, received.statuses, received.revisions, received.payloads)
+        except ValueError as error:
+            self.on_lost(ConnectionLostError(f"{exchange.address}: {error}"))
+            return
+        if received.leader_address and received.leader_address != exchange.address:
+            self._hint = self._leader_hint = received.leader_address
+        if ended:
+            self._has_answered = True
+            self._trouble = self._left = ""
+            self._resolve(ended)
+        if stream.refusal is not None and not stream.is_in_flight and not self._deal_with_refusal():
+            if not self._served.done():
+                self._served.set_result(None)
+        elif stream.has_unsent:
+            exchange.ready(self)
+
+    def on_lost(self, error: ConnectionLostError) -> None:
+        """See `ExchangeUser`."""
+        if not self._served.done():
+            self._served.set_exception(error)
+
+    def _deal_with_refusal(self) -> bool:
+        """Return whether to go on with this replica."""
+        refusal = self._stream.refusal
+        if refusal == AnswerStatus.SESSION_EXPIRED:
+            self._resolve(self._stream.resume())
+            return True
+        self._trouble = f"the replica answers {refusal.name}" if refusal is not None else ""
+        return False
+
+    async def _look(self, address: str, moved: asyncio.Event) -> None:
+        """Break off when the metadata store names another leader."""
+        while True:
+            await moved.wait()
+            moved.clear()
+            found = await self._finder.find(self._watcher(moved))
+            if found is not None and found != address:
+                self._left = address
+                self.on_lost(ConnectionLostError(f"{address}: broken off: {found} leads now"))
+                return
+
+
+def _new_session() -> bytes:
+    return os.urandom(SESSION_BYTES)

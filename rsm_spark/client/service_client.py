@@ -1,0 +1,121 @@
+"""The asyncio client of any service on a replicated log: commands and queries as bytes.
+
+    async with await ServiceClient.connect("counters") as counters:
+        reply = await counters.execute(b"visits")       # once, whatever fails meanwhile
+        answer = await counters.query(b"visits")        # linearizable, unless `read=` asks for less
+
+The client finds the leader through ZooKeeper, follows it through failovers and sends a command again, with the same
+number in its session, until it has the answer. Calls that are made together travel together. A call ends after
+`timeout_s` at the latest, then with one of
+
+    NoLeaderError         certainly not applied
+    OutcomeUnknownError   perhaps applied: read before you write again
+    OverloadedError       not applied: the queues are full
+    InvalidCommandError   its records do not fit one entry of the log
+    NotLeaderError        a command to one replica (`replica=`) that does not lead; it names the leader
+    TooStaleError, NotReadyError   the replica that was asked is not fresh enough for this read
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, Self
+
+from rsm_spark.client.leader_finder import FixedReplica, FoundReplica
+from rsm_spark.client.replica_connection import ReadFrom, ReplicaConnection
+from rsm_spark.client.service_calls import TIMEOUT_S, ServiceCalls
+from rsm_spark.core.chain import DEFAULT_RSM_ROOT
+from rsm_spark.core.freshness import Freshness
+from rsm_spark.core.operation import Operation, StreamLimits
+from rsm_spark.log.discovery import Discovery
+from rsm_spark.transport.security import Security
+
+
+class Reply(NamedTuple):
+    """Reply of a service, and the revision of the state that it shows."""
+
+    payload: bytes
+    revision: int
+
+
+class ServiceClient(ServiceCalls):
+    """A client of one service; see the module. For one event loop; any number of tasks may use it at once.
+
+    Args:
+        link: Its connections; closed with it.
+        timeout_s: Time limit of a call that names none.
+        store: Closed with it; None = somebody else's.
+
+    """
+
+    @classmethod
+    async def connect(
+        cls,
+        log: str,
+        metadata_uri: str | None = None,
+        *,
+        replica: str | None = None,
+        read_from: ReadFrom = "leader",
+        rsm_root: str = DEFAULT_RSM_ROOT,
+        timeout_s: float = TIMEOUT_S,
+        limits: StreamLimits | None = None,
+        security: Security | None = None,
+    ) -> Self:
+        """Return a client of the service whose log has this name.
+
+        Args:
+            log: Name of the log.
+            metadata_uri: Where everything is found; default `RSM_METADATA_URI`, else the local ZooKeeper.
+            replica: "host:port" of one replica to use instead of the leader; reads are then as of its own revision.
+            read_from: "any": reads that need not be linearizable are spread over the followers.
+            rsm_root: Root of the logs in ZooKeeper.
+            timeout_s: Time limit of every call that names none.
+            limits: Of messages.
+            security: TLS and token; None = as the environment says.
+
+        Raises:
+            UsageError: A file of `security` cannot be used.
+            MetadataUnavailableError: ZooKeeper does not answer.
+
+        """
+        if replica is not None:
+            link = ReplicaConnection(FixedReplica(replica), log, is_one_replica=True, limits=limits, security=security)
+            return cls(link, timeout_s=timeout_s)
+        from ledger.zookeeper.session import connect  # noqa: PLC0415 - kazoo only where it is used
+        from ledger.zookeeper.uri import MetadataUri  # noqa: PLC0415
+
+        store = await connect(MetadataUri.of(metadata_uri).hosts)
+        try:
+            finder = FoundReplica(Discovery(store, log, rsm_root))
+            followers = finder if read_from == "any" else None
+            link = ReplicaConnection(finder, log, followers=followers, limits=limits, security=security)
+        except BaseException:
+            await store.close()
+            raise
+        return cls(link, timeout_s=timeout_s, store=store)
+
+    @property
+    def revision(self) -> int:
+        """Highest revision that any answer has named: what a session read is at least as new as."""
+        return self._link.revision
+
+    async def execute(self, command: bytes, *, timeout_s: float | None = None) -> Reply:
+        """Execute a command, once; return what the machine replied."""
+        return self._reply(await self._link.submit(command, self._limit_s(timeout_s), is_query=False))
+
+    async def execute_many(self, commands: Iterable[bytes], *, timeout_s: float | None = None) -> list[Reply]:
+        """Execute commands in this order, pipelined; each is a command of its own.
+
+        If it fails, some may have been applied: those before the first that was not, and possibly others.
+        """
+        operations = await self._link.submit_many(list(commands), self._limit_s(timeout_s), is_query=False)
+        return [self._reply(operation) for operation in operations]
+
+    async def query(self, query: bytes, *, read: Freshness | None = None, timeout_s: float | None = None) -> Reply:
+        """Return the answer to a read; linearizable unless `read` is content with less."""
+        operation = await self._link.submit(query, self._limit_s(timeout_s), is_query=True, freshness=read)
+        return self._reply(operation)
+
+    def _reply(self, operation: Operation) -> Reply:
+        self._link.check(operation)
+        return Reply(operation.payload, operation.revision)

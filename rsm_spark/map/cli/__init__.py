@@ -1,0 +1,1 @@
+"""`rsm map` and `rsm store run`."""

@@ -1,0 +1,1 @@
+"""The map's clients: for asyncio and for threads."""

@@ -1,0 +1,221 @@
+"""Watching the map: every change of a range of keys from a revision on, each once, in order, none missing.
+
+    async for change in client.watch(prefix=b"order/"):
+        print(change.revision, change.kind, change.key, change.value)
+
+To begin with what is there: read first, then watch from the revision behind it.
+
+    async for page in client.scan_pages(prefix=b"order/"):
+        ...
+    watch = client.watch(prefix=b"order/", from_revision=page.revision + 1)
+
+A watch goes on over lost connections, failovers and restarts of replicas. Only confirmed changes are told. To go on in
+another process, keep `watch.revision` and begin at the one behind it, as long as the log holds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import Literal, NamedTuple, Self
+
+import msgspec
+
+from rsm_spark.client.leader_finder import FollowerFinder, FoundReplica, LeaderFinder
+from rsm_spark.errors import ConnectionLostError, InvalidCommandError, NoLeaderError
+from rsm_spark.map.client.calls import MapCalls, scan_range
+from rsm_spark.map.records import EXPIRED, MAP_TABLE, PUT
+from rsm_spark.map.rows import value_of
+from rsm_spark.runtime.change_filter import TableChange
+from rsm_spark.transport.security import Security
+from rsm_spark.transport.watch_client import watch_replica
+from rsm_spark.transport.watch_codec import ReceivedChanges, WatchRequest
+
+PROGRESS_MS = 2_000
+_SILENCE_PROGRESSES = 4
+_SILENCE_S_MIN = 3.0
+_PAUSE_FIRST_S = 0.05
+_PAUSE_GROWTH = 1.6
+_PAUSE_MAX_S = 1.0
+
+ChangeKind = Literal["put", "deleted", "expired"]
+
+
+class MapChange(NamedTuple):
+    """A key was written or removed.
+
+    Attributes:
+        key: The key.
+        value: What it holds now; None = it is gone.
+        revision: Of the record: the mod revision of a key that was put.
+        kind: "put"; "deleted" by a command; "expired": by time, or with its lease.
+        logged_ms: Logged time, ms since 1970.
+
+    """
+
+    key: bytes
+    value: bytes | None
+    revision: int
+    kind: ChangeKind
+    logged_ms: int
+
+
+class WatchedReplicas:
+    """Replicas that watches may use.
+
+    Args:
+        finder: Names the leader.
+        followers: Names replicas to prefer over it; None = the leader is preferred.
+        security: TLS and token.
+
+    """
+
+    def __init__(self, finder: LeaderFinder, followers: FollowerFinder | None, security: Security) -> None:
+        self._finder = finder
+        self._followers = followers
+        self.security = security
+
+    @property
+    def trouble(self) -> str:
+        """Reason why no replica was found last."""
+        return self._finder.trouble
+
+    async def pick(self, attempt: int) -> str | None:
+        """Return the address of a replica to try, another one at each attempt; None if none is known."""
+        leader = await self._finder.find(_ignore)
+        others: list[str] = []
+        if self._followers is not None:
+            others = await self._followers.find_followers(_ignore)
+        elif attempt and isinstance(self._finder, FoundReplica):
+            others = await self._finder.find_followers(_ignore)
+        found = [] if leader is None else [leader]
+        found = others + found if self._followers is not None else found + others
+        return found[attempt % len(found)] if found else None
+
+
+class MapWatch:
+    """A watch under way: iterate over it, once. Made by `MapWatches.watch`.
+
+    Attributes:
+        revision: All changes up to here have been given, the one in hand included; 0 before the first word of a
+            replica.
+        address: Of the replica that tells; "" while there is none.
+        connections: Streams opened so far.
+
+    """
+
+    def __init__(
+        self,
+        replicas: WatchedReplicas,
+        request: WatchRequest,
+        patience_s: float | None,
+        value: Callable[[bytes, bytes], bytes],
+    ) -> None:
+        self._replicas = replicas
+        self._request = request
+        self._patience_s = patience_s
+        self._value = value
+        self.revision = max(0, request.from_revision - 1)
+        self.address = ""
+        self.connections = 0
+        self._changes = self._run()
+
+    def __aiter__(self) -> Self:
+        """Return the watch."""
+        return self
+
+    async def __anext__(self) -> MapChange:
+        """Wait for the next change.
+
+        Raises:
+            MissingLogError: The log does not hold the next revision any more: its `last_revision` + 1 is the first
+                that is there.
+            NoLeaderError: No replica has said anything for `patience_s`.
+
+        """
+        return await anext(self._changes)
+
+    async def aclose(self) -> None:
+        """End the watch."""
+        await self._changes.aclose()
+
+    async def _run(self) -> AsyncGenerator[MapChange, None]:
+        loop = asyncio.get_running_loop()
+        begins_now = self._request.from_revision == 0
+        attempt, pause_s, trouble = 0, _PAUSE_FIRST_S, ""
+        heard_at = loop.time()
+        while True:
+            address = await self._replicas.pick(attempt)
+            if address is not None:
+                try:
+                    async for received in self._stream(address, 0 if begins_now else self.revision + 1):
+                        heard_at, pause_s, attempt = loop.time(), _PAUSE_FIRST_S, 0
+                        for change in received.changes:
+                            if change.revision > self.revision:
+                                begins_now, self.revision = False, change.revision
+                                yield self._told(change)
+                        begins_now, self.revision = False, max(self.revision, received.up_to)
+                except ConnectionLostError as error:
+                    trouble = str(error)
+                finally:
+                    self.address = ""
+            if self._patience_s is not None and loop.time() - heard_at > self._patience_s:
+                why = trouble or self._replicas.trouble or "no replica is known"
+                raise NoLeaderError(f"log {self._request.log}: no replica tells of changes ({why})")
+            attempt += 1
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * _PAUSE_GROWTH, _PAUSE_MAX_S)
+
+    def _told(self, change: TableChange) -> MapChange:
+        key = value_of(change.key)
+        value = None if change.row is None else self._value(key, value_of(change.row))
+        kind: ChangeKind = "put" if change.type == PUT else "expired" if change.type == EXPIRED else "deleted"
+        return MapChange(key, value, change.revision, kind, change.logged_ms)
+
+    def _stream(self, address: str, from_revision: int) -> AsyncIterator[ReceivedChanges]:
+        self.address = address
+        self.connections += 1
+        request = msgspec.structs.replace(self._request, from_revision=from_revision)
+        silence_s = max(_SILENCE_S_MIN, _SILENCE_PROGRESSES * request.progress_ms / 1000)
+        return watch_replica(address, request, self._replicas.security, silence_s_max=silence_s)
+
+
+class MapWatches(MapCalls):
+    """The call that begins a watch."""
+
+    _watched: WatchedReplicas
+
+    def watch(
+        self,
+        *,
+        prefix: bytes = b"",
+        start: bytes | None = None,
+        end: bytes | None = None,
+        from_revision: int | None = None,
+        progress_ms: int = PROGRESS_MS,
+        patience_s: float | None = None,
+    ) -> MapWatch:
+        """Return the changes of a range of keys, for ever.
+
+            async for change in client.watch(prefix=b"order/"):
+                print(change.revision, change.key, change.value)
+
+        Args:
+            prefix: Only keys that begin with it.
+            start: First key, inclusive; not with `prefix`.
+            end: Exclusive; not with `prefix`.
+            from_revision: First revision wanted, inclusive; it may be long ago, as long as the log holds it, or yet to
+                come. None = what comes after the replica's present one.
+            progress_ms: How often `MapWatch.revision` moves on though nothing in the range changes.
+            patience_s: Give up when no replica has said anything for so long; None = never.
+
+        """
+        first, behind = scan_range(prefix, start, end)
+        if from_revision is not None and from_revision < 1:
+            raise InvalidCommandError(f"from_revision {from_revision}: the first revision of a log is 1")
+        request = WatchRequest(self._log, MAP_TABLE, first, behind, from_revision or 0, progress_ms)
+        return MapWatch(self._watched, request, patience_s, self._value)
+
+
+def _ignore() -> None:
+    """Look again when the stream ends, not before."""

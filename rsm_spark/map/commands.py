@@ -1,0 +1,216 @@
+"""Commands of the map's clients, and their replies; `rsm_spark.map.messages` has the bytes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class Put(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1):
+    """Write the value of a key, whether it exists or not; it then lives until it is deleted."""
+
+    key: bytes
+    value: bytes
+
+
+class Delete(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2):
+    key: bytes
+
+
+class CompareAndSet(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=3):
+    """Write or delete a key only if it is as expected.
+
+    Attributes:
+        key: The key.
+        expected: Its value, or its mod revision, or None: it does not exist.
+        value: The new value; None deletes.
+
+    """
+
+    key: bytes
+    expected: bytes | int | None
+    value: bytes | None
+
+
+class Increment(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=5):
+    """Add to the integer of a key (decimal digits, 64 bits); a key that does not exist counts as 0.
+
+    How long the key lives stays as it is.
+    """
+
+    key: bytes
+    amount: int = 1
+
+
+class GrantLease(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=6):
+    """Begin a lease: keys attached to it go when nobody has kept it for `ttl_ms`."""
+
+    ttl_ms: int
+
+
+class KeepLease(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=7):
+    """Give a lease its full time again."""
+
+    lease: int
+
+
+class RevokeLease(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=8):
+    """End a lease now, and remove the keys attached to it."""
+
+    lease: int
+
+
+class PutExpiring(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=9):
+    """Write a key that goes by itself.
+
+    Attributes:
+        key: The key.
+        value: Its value.
+        ttl_ms: Logged time that it lives; 0 = as long as the lease.
+        lease: That it is attached to; 0 = none. One of the two is given.
+
+    """
+
+    key: bytes
+    value: bytes
+    ttl_ms: int
+    lease: int = 0
+
+
+class DeleteRange(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=10):
+    """Remove all keys with start <= key < end; an end of None is behind the last."""
+
+    start: bytes
+    end: bytes | None
+
+
+class Read(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=11):
+    """Within a transaction: tell the value of a key, as the operations before have left it."""
+
+    key: bytes
+
+
+class Compare(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A condition of a transaction.
+
+    Attributes:
+        key: The key.
+        what: Its `value`, its mod `revision` (0 = it does not exist), or whether it `exists`.
+        relation: That must hold between it and the operand; values are compared as bytes. A key that does not exist
+            has no value: no relation holds for it.
+        operand: bytes, int or bool.
+
+    """
+
+    key: bytes
+    what: Literal["value", "revision", "exists"]
+    relation: Literal["=", "!=", "<", ">"]
+    operand: bool | int | bytes
+
+    @property
+    def fault(self) -> str | None:
+        """Fault of the command in words, or None."""
+        wanted: type = {"value": bytes, "revision": int, "exists": bool}[self.what]
+        if type(self.operand) is not wanted:
+            return f"a comparison of {self.what} needs {wanted.__name__}, not {type(self.operand).__name__}"
+        if self.what == "exists" and self.relation not in {"=", "!="}:
+            return f"that a key exists is compared by = or !=, not by {self.relation}"
+        return None
+
+
+Operation = Put | PutExpiring | Delete | DeleteRange | Increment | Read
+"""Operations that a transaction may contain."""
+
+
+class MapTransaction(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=4):
+    """If all comparisons hold, do the one thing, else the other; all of it or nothing, with nothing in between.
+
+    Attributes:
+        compares: All must hold; none holds always.
+        then: Operations if they do, in order; each sees what those before it did.
+        orelse: Operations if they do not.
+
+    """
+
+    compares: list[Compare]
+    then: list[Operation]
+    orelse: list[Operation]
+
+
+class Written(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=0):
+    """The command was carried out by the record of this revision; 0 if it changed nothing, as expected."""
+
+    revision: int
+
+
+class NotFound(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1):
+    """There is no such key, or no such lease."""
+
+
+class Mismatched(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2):
+    """The key is not as expected; its mod revision, 0 if there is no such key."""
+
+    revision: int
+
+
+class MapRefused(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=3):
+    """The request breaks a rule of the map, or is none of its requests."""
+
+    reason: str
+
+
+class Incremented(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=5):
+    """The key holds this integer now, written by the record of this revision."""
+
+    value: int
+    revision: int
+
+
+class Granted(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=6):
+    """The number of the new lease: the revision that granted it."""
+
+    lease: int
+
+
+class Kept(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=7):
+    """The lease has its full time again."""
+
+    ttl_ms: int
+
+
+class Removed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=8):
+    """So many keys were removed; the last one by the record of this revision (0 if there were none)."""
+
+    count: int
+    revision: int
+
+
+class Seen(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=9):
+    """Row that a `Read` found."""
+
+    value: bytes
+    revision: int
+
+
+OperationResult = Written | NotFound | Removed | Incremented | Seen
+
+
+class Executed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=4):
+    """Result of a transaction, as the reply holds it.
+
+    Attributes:
+        succeeded: All comparisons held: `then` was done, else `orelse`.
+        results: Of each operation, in order.
+
+    """
+
+    succeeded: bool
+    results: list[OperationResult]
+
+
+MapCommand = (
+    Put | Delete | CompareAndSet | MapTransaction | Increment | GrantLease | KeepLease | RevokeLease | PutExpiring
+    | DeleteRange
+)  # fmt: skip
+MapReply = Written | NotFound | Mismatched | MapRefused | Executed | Incremented | Granted | Kept | Removed

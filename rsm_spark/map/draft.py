@@ -1,0 +1,216 @@
+"""Draft of a command: the records of its operations, each deciding on the result of those before it.
+
+Nothing is changed: a draft reads the map and remembers what it has written itself. So a command of many operations is
+decided as a whole, and dropped as a whole if one of them cannot be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import merge
+from typing import Any
+
+from rsm_spark.errors import InvalidCommandError
+from rsm_spark.map.commands import (
+    Compare,
+    Delete,
+    DeleteRange,
+    GrantLease,
+    Increment,
+    Incremented,
+    NotFound,
+    Operation,
+    OperationResult,
+    Put,
+    PutExpiring,
+    Read,
+    Removed,
+    Seen,
+    Written,
+)
+from rsm_spark.map.expiries import Expiries
+from rsm_spark.map.limits import (
+    INTEGER_MAX,
+    INTEGER_MIN,
+    RECORD_BYTES_MAX,
+    RECORD_COUNT_MAX,
+    integer_of,
+    key_fault,
+    ttl_fault,
+    value_fault,
+)
+from rsm_spark.map.ordered_rows import OrderedRows
+from rsm_spark.map.records import DELETED, EXPIRY_CLEARED, EXPIRY_SET, PUT
+from rsm_spark.map.rows import MapEntry, value_of
+
+_RELATIONS: dict[str, tuple[bool, bool, bool]] = {
+    "=": (False, True, False),
+    "!=": (True, False, True),
+    "<": (True, False, False),
+    ">": (False, False, True),
+}
+"""Truth of each relation if the left side is smaller, equal, greater."""
+
+
+class Draft:
+    """Records of one command.
+
+    Args:
+        rows: The map.
+        expiries: What expires in it.
+        revision: What the first record will get.
+        now_ms: Logged time.
+
+    Attributes:
+        records: So far.
+
+    """
+
+    def __init__(self, rows: OrderedRows[MapEntry], expiries: Expiries, revision: int, now_ms: int) -> None:
+        self.records: list[tuple[int, tuple[Any, ...]]] = []
+        self._rows = rows
+        self._expiries = expiries
+        self._revision = revision
+        self._now_ms = now_ms
+        # What the records so far have made of keys; None = gone.
+        self._written: dict[bytes, Seen | None] = {}
+        self._expires: dict[bytes, bool] = {}
+        self._bytes = 0
+
+    def holds(self, compare: Compare) -> bool:
+        """Return whether a condition holds."""
+        found = self._look(compare.key)
+        left: Any
+        match compare.what:
+            case "exists":
+                left = found is not None
+            case "revision":
+                left = 0 if found is None else found.revision
+            case _:
+                if found is None:
+                    return False
+                left = found.value
+        right: Any = compare.operand
+        return _RELATIONS[compare.relation][1 + (left > right) - (left < right)]
+
+    def run(self, operation: Operation) -> OperationResult:
+        """Do one operation; its records are added.
+
+        Raises:
+            InvalidCommandError: It cannot be done: the command is refused.
+
+        """
+        match operation:
+            case Put(key, value):
+                return Written(self.put(key, value))
+            case PutExpiring(key, value, ttl_ms, lease):
+                revision = self.put(key, value, keeps_expiry=True)
+                self._expire(key, ttl_ms, lease)
+                return Written(revision)
+            case Delete(key):
+                return NotFound() if self._look(key) is None else Written(self.delete(key))
+            case DeleteRange(start, end):
+                return self._delete_range(start, end)
+            case Increment(key, amount):
+                return self._increment(key, amount)
+            case Read(key):
+                found = self._look(key)
+                return NotFound() if found is None else found
+
+    def put(self, key: bytes, value: bytes, *, keeps_expiry: bool = False) -> int:
+        """Write a key; return the revision of the record."""
+        revision = self._add(PUT, (key, value), len(key) + len(value))
+        self._written[key] = Seen(value, revision)
+        if not keeps_expiry:
+            self._clear(key)
+        return revision
+
+    def delete(self, key: bytes) -> int:
+        """Remove a key that exists; return the revision of the record."""
+        revision = self._add(DELETED, (key,), len(key))
+        self._written[key] = None
+        self._clear(key)
+        return revision
+
+    def _look(self, key: bytes) -> Seen | None:
+        if key in self._written:
+            return self._written[key]
+        found = self._rows.entries.get(key)
+        return None if found is None else Seen(value_of(found.row), found.revision)
+
+    def _add(self, record_type: int, fields: tuple[Any, ...], size: int) -> int:
+        self._bytes += size
+        if len(self.records) >= RECORD_COUNT_MAX or self._bytes > RECORD_BYTES_MAX:
+            raise InvalidCommandError(
+                f"the command needs more than {RECORD_COUNT_MAX} records or {RECORD_BYTES_MAX} bytes, which are more "
+                "than one entry of the log holds: do it in several commands, ranges in parts"
+            )
+        self.records.append((record_type, fields))
+        return self._revision + len(self.records) - 1
+
+    def _clear(self, key: bytes) -> None:
+        """Let a key live until it is deleted, or be gone with how long it lived."""
+        if self._expires.get(key, key in self._expiries.keys.entries):
+            self._add(EXPIRY_CLEARED, (key,), len(key))
+            self._expires[key] = False
+
+    def _expire(self, key: bytes, ttl_ms: int, lease: int) -> None:
+        if lease and lease not in self._expiries.leases:
+            raise InvalidCommandError(f"there is no lease {lease}: it has ended, or was never granted")
+        since_ms = 0 if lease else self._now_ms
+        self._add(EXPIRY_SET, (key, lease, ttl_ms, since_ms), len(key))
+        self._expires[key] = True
+
+    def _delete_range(self, start: bytes, end: bytes | None) -> Removed:
+        count = revision = 0
+        for key in self._range(start, end):
+            revision = self.delete(key)
+            count += 1
+        return Removed(count, revision)
+
+    def _range(self, start: bytes, end: bytes | None) -> Iterator[bytes]:
+        """Yield the keys of a range as the records so far leave them."""
+        added = sorted(key for key, found in self._written.items() if found is not None and key >= start)
+        gone = {key for key, found in self._written.items() if found is None}
+        last = None
+        for key in merge(self._rows.since(start), added):
+            if end is not None and key >= end:
+                return
+            if key != last and key not in gone:
+                yield key
+            last = key
+
+    def _increment(self, key: bytes, amount: int) -> Incremented:
+        found = self._look(key)
+        number = 0 if found is None else integer_of(found.value)
+        if number is None:
+            raise InvalidCommandError(
+                f"key {key!r} holds no integer: increments need decimal digits of a 64-bit number"
+            )
+        number += amount
+        if not INTEGER_MIN <= number <= INTEGER_MAX:
+            raise InvalidCommandError(f"key {key!r}: the sum, {number}, does not fit 64 bits")
+        return Incremented(number, self.put(key, b"%d" % number, keeps_expiry=found is not None))
+
+
+def operation_fault(operation: Operation | GrantLease) -> str | None:
+    """Return what is wrong with an operation, or None."""
+    match operation:
+        case Put(key, value):
+            return key_fault(key) or value_fault(value)
+        case PutExpiring(key, value, ttl_ms, lease):
+            if lease and ttl_ms:
+                return "a key has a time to live of its own, or a lease, not both"
+            if lease < 0:
+                return f"a lease is a number above 0, this one is {lease}"
+            return key_fault(key) or value_fault(value) or (None if lease else ttl_fault(ttl_ms))
+        case Delete(key) | Read(key):
+            return key_fault(key)
+        case Increment(key, amount):
+            if not INTEGER_MIN <= amount <= INTEGER_MAX:
+                return f"an amount has 64 bits, {amount} has more"
+            return key_fault(key)
+        case GrantLease(ttl_ms):
+            return ttl_fault(ttl_ms)
+        case _:
+            return None

@@ -1,0 +1,354 @@
+"""The map as a replicated state machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from rsm_spark.core.machine import Decision, MachineDescription, Row, RowChange
+from rsm_spark.core.records import FORMAT_LEVEL, REPLY_BYTES_MAX, pack
+from rsm_spark.errors import CorruptLogError, CorruptSnapshotError, InvalidCommandError
+from rsm_spark.map.commands import (
+    CompareAndSet,
+    Executed,
+    Granted,
+    GrantLease,
+    KeepLease,
+    Kept,
+    MapCommand,
+    MapRefused,
+    MapTransaction,
+    Mismatched,
+    NotFound,
+    Put,
+    Removed,
+    RevokeLease,
+    Written,
+)
+from rsm_spark.map.draft import Draft, operation_fault
+from rsm_spark.map.expiries import Expiries
+from rsm_spark.map.limits import (
+    COMPARES_MAX,
+    KEY_BYTES_MAX,
+    OPERATIONS_MAX,
+    RECORD_COUNT_MAX,
+    VALUE_BYTES_MAX,
+    key_fault,
+    value_fault,
+)
+from rsm_spark.map.messages import decode_command, decode_query, encode
+from rsm_spark.map.ordered_rows import OrderedRows
+from rsm_spark.map.queries import (
+    ExpiryShown,
+    Found,
+    Get,
+    Leases,
+    LeaseShown,
+    ListLeases,
+    MapResult,
+    Scan,
+    ShowExpiry,
+    ShowLease,
+)
+from rsm_spark.map.records import (
+    DELETED,
+    EXPIRED,
+    EXPIRIES_TABLE,
+    EXPIRY_CLEARED,
+    EXPIRY_SET,
+    LEASE_ENDED,
+    LEASE_KEPT,
+    LEASES_TABLE,
+    MAP_DESCRIPTION,
+    MAP_TABLE,
+    PUT,
+)
+from rsm_spark.map.rows import MapEntry, value_of
+from rsm_spark.map.scanning import scan
+
+_LEASES_MAX = 1_000
+_ROW_BYTES = 300
+"""Memory that a row needs beside its bytes, about."""
+_FULL = (
+    "the memory of the leader, or of a replica that follows it, is nearly used up: deletes and what makes the map "
+    "smaller are taken, but no puts that make it larger (memory-full). Nothing was changed: delete something, or come "
+    "again later"
+)
+_NOT_FOUND = encode(NotFound())
+
+
+class MapMachine:
+    """State of the map. Keys have 1 to 4,096 bytes, values up to 1 MiB; refusals are replies, not errors."""
+
+    def __init__(self) -> None:
+        self.format_level = FORMAT_LEVEL
+        self.is_full = False
+        self._rows: OrderedRows[MapEntry] = OrderedRows()
+        self._expiries = Expiries()
+
+    def __len__(self) -> int:
+        """Return the number of keys."""
+        return len(self._rows.entries)
+
+    @property
+    def description(self) -> MachineDescription:
+        return MAP_DESCRIPTION
+
+    def keys_of_lease(self, lease: int) -> Iterable[bytes]:
+        """Return the keys that are attached to a lease, as they are now."""
+        return self._expiries.keys_of(lease)
+
+    # ---- deciding
+
+    def decide(self, command: bytes, revision: int, now_ms: int) -> Decision:
+        """Decide a command: see `rsm_spark.map.messages` for its bytes and its replies."""
+        try:
+            decoded = decode_command(command)
+            if type(decoded) is Put:  # Most commands are, and most keys do not expire: the rest may take its time.
+                key, value = decoded.key, decoded.value
+                is_sound = 0 < len(key) <= KEY_BYTES_MAX and len(value) <= VALUE_BYTES_MAX
+                if is_sound and not self.is_full and key not in self._expiries.keys.entries:
+                    return Decision(((PUT, (key, value)),), encode(Written(revision)))
+            fault = _fault(decoded)
+            if fault is not None:
+                return _refused(fault)
+            decision = self._decide(decoded, revision, now_ms)
+            return _refused(_FULL) if self.is_full and self._grows(decision) else decision
+        except InvalidCommandError as error:
+            return _refused(str(error))
+
+    def _decide(self, command: MapCommand, revision: int, now_ms: int) -> Decision:
+        if isinstance(command, CompareAndSet):
+            return self._compare_and_set(command, revision, now_ms)
+        if isinstance(command, MapTransaction):
+            return self._transact(command, revision, now_ms)
+        if isinstance(command, GrantLease):
+            return Decision(((LEASE_KEPT, (revision, command.ttl_ms, now_ms)),), encode(Granted(revision)))
+        if isinstance(command, KeepLease):
+            return self._keep(command.lease, now_ms)
+        if isinstance(command, RevokeLease):
+            return self._revoke(command.lease, revision)
+        draft = self._draft(revision, now_ms)
+        return Decision(draft.records, encode(draft.run(command)))
+
+    def _grows(self, decision: Decision) -> bool:
+        """Return whether what was decided makes the map larger: a new key or lease, or longer values."""
+        more = 0
+        for record_type, fields in decision.records:
+            if record_type == PUT:
+                key, value = fields
+                found = self._rows.entries.get(key)
+                more += len(pack((value,))) - len(found.row) if found is not None else _ROW_BYTES + len(value)
+            elif record_type == LEASE_KEPT:
+                lease, _, _ = fields
+                more += 0 if lease in self._expiries.leases else _ROW_BYTES
+            elif record_type == DELETED:
+                (key,) = fields
+                found = self._rows.entries.get(key)
+                more -= 0 if found is None else _ROW_BYTES + len(found.row)
+        return more > 0
+
+    def _draft(self, revision: int, now_ms: int) -> Draft:
+        return Draft(self._rows, self._expiries, revision, now_ms)
+
+    def _compare_and_set(self, command: CompareAndSet, revision: int, now_ms: int) -> Decision:
+        found = self._rows.entries.get(command.key)
+        expected = command.expected
+        if found is None:
+            matches = expected is None
+        elif isinstance(expected, int):
+            matches = found.revision == expected
+        else:
+            matches = expected is not None and found.row == pack((expected,))
+        if not matches:
+            return Decision((), encode(Mismatched(0 if found is None else found.revision)))
+        draft = self._draft(revision, now_ms)
+        if command.value is not None:
+            draft.put(command.key, command.value)
+        elif found is not None:
+            draft.delete(command.key)
+        else:
+            revision = 0
+        return Decision(draft.records, encode(Written(revision)))
+
+    def _transact(self, command: MapTransaction, revision: int, now_ms: int) -> Decision:
+        draft = self._draft(revision, now_ms)
+        succeeded = all(draft.holds(compare) for compare in command.compares)
+        results = [draft.run(operation) for operation in (command.then if succeeded else command.orelse)]
+        reply = encode(Executed(succeeded, results))
+        if len(reply) > REPLY_BYTES_MAX:
+            return _refused(
+                f"the transaction would answer {len(reply)} bytes, a reply has at most {REPLY_BYTES_MAX}: it was not "
+                "carried out. Read large values by queries, and compare their mod revisions in the transaction"
+            )
+        return Decision(draft.records, reply)
+
+    def _keep(self, lease: int, now_ms: int) -> Decision:
+        found = self._expiries.leases.get(lease)
+        if found is None:
+            return Decision((), _NOT_FOUND)
+        return Decision(((LEASE_KEPT, (lease, found.ttl_ms, now_ms)),), encode(Kept(found.ttl_ms)))
+
+    def _revoke(self, lease: int, revision: int) -> Decision:
+        """End a lease. Of very many keys some go with the entries behind: the lease is at its end from here on."""
+        if lease not in self._expiries.leases:
+            return Decision((), _NOT_FOUND)
+        records: list[tuple[int, tuple[Any, ...]]] = [(LEASE_ENDED, (lease,))]
+        records += self._expiries.ending(lease, self._rows.entries, RECORD_COUNT_MAX - 1)
+        return Decision(records, encode(Removed(self._expiries.key_count(lease), revision)))
+
+    # ---- time
+
+    def due(self, now_ms: int, promoted_ms: int, limit: int) -> Sequence[tuple[int, tuple[Any, ...]]]:
+        """Return the records that time makes due, oldest first; see `rsm_spark.core.machine.TimedMachine`."""
+        return self._expiries.due(now_ms, promoted_ms, self._rows.entries, limit)
+
+    def next_due_ms(self, promoted_ms: int) -> int | None:
+        """Return the logged time at which something will be due, or None."""
+        return self._expiries.next_due_ms(promoted_ms)
+
+    # ---- folding
+
+    def apply(self, record_type: int, fields: tuple[Any, ...], revision: int) -> RowChange:
+        """Fold one record into the map.
+
+        Raises:
+            CorruptLogError: It is no record of the map.
+
+        """
+        try:
+            if record_type == PUT:
+                key, value = fields
+                row = pack((value,))
+                old = self._rows.put(key, MapEntry(row, revision))
+                return RowChange(MAP_TABLE, pack((key,)), None if old is None else old.row, row)
+            if record_type in {DELETED, EXPIRED}:
+                (key,) = fields
+                gone = self._rows.remove(key)
+                return RowChange(MAP_TABLE, pack((key,)), None if gone is None else gone.row, None)
+            if record_type == EXPIRY_SET:
+                key, lease, ttl_ms, since_ms = fields
+                return self._expiries.set_key(key, lease, ttl_ms, since_ms, revision)
+            if record_type == EXPIRY_CLEARED:
+                (key,) = fields
+                return self._expiries.clear_key(key)
+            if record_type == LEASE_KEPT:
+                lease, ttl_ms, since_ms = fields
+                return self._expiries.keep_lease(lease, ttl_ms, since_ms, revision)
+            if record_type == LEASE_ENDED:
+                (lease,) = fields
+                return self._expiries.end_lease(lease)
+        except (TypeError, ValueError) as error:
+            raise CorruptLogError(
+                f"revision {revision}: record type {record_type} of the map has the fields {fields!r}"
+            ) from error
+        raise CorruptLogError(
+            f"revision {revision}: the map (version {MAP_DESCRIPTION.version}) has no record type {record_type}: "
+            "a newer version wrote this log, or it is not a map's"
+        )
+
+    # ---- answering
+
+    def query(self, query: bytes, revision: int) -> bytes:
+        """Answer a query: see `rsm_spark.map.messages`."""
+        try:
+            decoded = decode_query(query)
+        except InvalidCommandError as error:
+            return encode(MapRefused(str(error)))
+        if isinstance(decoded, Get):
+            found = self._rows.entries.get(decoded.key)
+            if found is None:
+                return _NOT_FOUND
+            return encode(Found(value_of(found.row), found.revision))
+        if isinstance(decoded, Scan):
+            if decoded.limit < 1:
+                return encode(MapRefused(f"a scan's limit is at least 1, this one is {decoded.limit}"))
+            return encode(scan(self._rows, decoded, revision))
+        return encode(self._show(decoded))
+
+    def _show(self, query: ShowLease | ShowExpiry | ListLeases) -> MapResult:
+        expiries = self._expiries
+        if isinstance(query, ShowLease):
+            return self._lease(query.lease) if query.lease in expiries.leases else NotFound()
+        if isinstance(query, ListLeases):
+            numbers = sorted(number for number in expiries.leases if number > query.after)
+            return Leases([self._lease(number) for number in islice(numbers, max(0, min(query.limit, _LEASES_MAX)))])
+        if query.key not in self._rows.entries:
+            return NotFound()
+        expiry = expiries.keys.entries.get(query.key)
+        if expiry is None:
+            return ExpiryShown(0, 0, 0)
+        if not expiry.lease:
+            return ExpiryShown(expiry.ttl_ms, expiry.since_ms, 0)
+        lease = expiries.leases.get(expiry.lease)
+        # Of a lease that has ended the key is on its way out.
+        return ExpiryShown(1, 0, expiry.lease) if lease is None else ExpiryShown(*lease[:2], expiry.lease)
+
+    def _lease(self, number: int) -> LeaseShown:
+        lease = self._expiries.leases[number]
+        return LeaseShown(number, lease.ttl_ms, lease.since_ms, self._expiries.key_count(number))
+
+    # ---- snapshots
+
+    def rows(self) -> Iterator[Row]:
+        """Iterate over all rows as they are at this call; any thread may consume, however slowly."""
+        entries, expiries = self._rows.freeze(), self._expiries.rows()
+
+        def _rows() -> Iterator[Row]:
+            for key, entry in entries:
+                yield Row(MAP_TABLE, pack((key,)), entry.row, entry.revision)
+            yield from expiries
+
+        return _rows()
+
+    def restore(self, rows: Iterable[Row]) -> None:
+        """Replace the state.
+
+        Raises:
+            CorruptSnapshotError: A row is none of the map; the state is then empty.
+
+        """
+        entries: dict[bytes, MapEntry] = {}
+        others: list[Row] = []
+        self._rows.load({})
+        self._expiries.restore(())
+        try:
+            for row in rows:
+                if row.table == MAP_TABLE:
+                    value_of(row.row)
+                    entries[value_of(row.key)] = MapEntry(row.row, row.revision)
+                elif row.table in {EXPIRIES_TABLE, LEASES_TABLE}:
+                    others.append(row)
+                else:
+                    raise CorruptSnapshotError(f"snapshot row of table {row.table!r}: the map has no such table")
+            self._expiries.restore(others)
+        except msgspec.MsgspecError as error:
+            raise CorruptSnapshotError(f"the snapshot has a row that the map cannot hold: {error}") from error
+        self._rows.load(entries)
+
+    def validate(self) -> None:
+        self._rows.validate()
+        self._expiries.validate()
+
+
+def _refused(reason: str) -> Decision:
+    return Decision((), encode(MapRefused(reason)))
+
+
+def _fault(command: MapCommand) -> str | None:
+    if isinstance(command, CompareAndSet):
+        return key_fault(command.key) or (None if command.value is None else value_fault(command.value))
+    if isinstance(command, MapTransaction):
+        if len(command.compares) > COMPARES_MAX or max(len(command.then), len(command.orelse)) > OPERATIONS_MAX:
+            return f"a transaction has at most {COMPARES_MAX} comparisons and {OPERATIONS_MAX} operations on each side"
+        for compare in command.compares:
+            fault = key_fault(compare.key) or compare.fault
+            if fault is not None:
+                return fault
+        return next((fault for one in command.then + command.orelse if (fault := operation_fault(one))), None)
+    if isinstance(command, KeepLease | RevokeLease):
+        return None
+    return operation_fault(command)

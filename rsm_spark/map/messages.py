@@ -1,0 +1,203 @@
+"""Messages of the map's clients and their replies: msgpack arrays whose first element is the kind.
+
+    commands   put              ``[1, key, value]``
+               delete           ``[2, key]``
+               compare-and-set  ``[3, key, expected, value | nil]``; expected is the value (bin), the mod revision
+                                (int) or nil for "no such key"; a new value of nil deletes
+               transaction      ``[4, [[key, what, relation, operand], ...], [operation, ...], [operation, ...]]``;
+                                an operation is one of 1, 2, 5, 9, 10 or ``[11, key]``: read
+               increment        ``[5, key, amount]``
+               grant lease      ``[6, ttl_ms]``        keep lease ``[7, lease]``        revoke lease ``[8, lease]``
+               put, expiring    ``[9, key, value, ttl_ms, lease]``; one of the last two is 0
+               delete range     ``[10, start, end | nil]``
+    replies    written          ``[0, mod_revision]``
+               not found        ``[1]``                    there was nothing to delete, or no such lease
+               mismatched       ``[2, mod_revision]``      of the key as it is; 0 = no such key
+               refused          ``[3, reason]``            the command breaks a rule of the map
+               executed         ``[4, succeeded, [result, ...]]``; a result is one of 0, 1, 5, 8 or
+                                ``[9, value, mod_revision]``: seen
+               incremented      ``[5, value, mod_revision]``
+               granted          ``[6, lease]``             kept ``[7, ttl_ms]``
+               removed          ``[8, count, revision]``   by a range delete, or with a lease
+    queries    get              ``[1, key]``
+               scan             ``[2, start, end | nil, limit, at_revision, keeps]``; start inclusive, end exclusive;
+                                nil = to the end; the last two may be left out
+               show lease       ``[3, lease]``       show expiry ``[4, key]``       list leases ``[5, after, limit]``
+    results    found            ``[0, value, mod_revision]``
+               not found        ``[1]``
+               refused          ``[3, reason]``
+               page             ``[4, [[key, value, mod_revision], ...], next_start | nil]``
+               lease            ``[5, lease, ttl_ms, since_ms, key_count]``             leases ``[7, [lease, ...]]``
+               expiry           ``[6, ttl_ms, since_ms, lease]``
+               forgotten        ``[8]``                    the revision of the scan is not remembered
+
+The *mod revision* of a key is the revision of the record that last wrote it. It is in the reply, so that a command that
+is sent again hears the same.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from rsm_spark.errors import InvalidCommandError
+from rsm_spark.map.commands import (
+    Compare,
+    CompareAndSet,
+    Delete,
+    DeleteRange,
+    Executed,
+    Granted,
+    GrantLease,
+    Increment,
+    Incremented,
+    KeepLease,
+    Kept,
+    MapCommand,
+    MapRefused,
+    MapReply,
+    MapTransaction,
+    Mismatched,
+    NotFound,
+    Operation,
+    OperationResult,
+    Put,
+    PutExpiring,
+    Read,
+    Removed,
+    RevokeLease,
+    Seen,
+    Written,
+)
+from rsm_spark.map.limits import (
+    COMPARES_MAX,
+    KEY_BYTES_MAX,
+    OPERATIONS_MAX,
+    SCAN_BYTES_MAX,
+    SCAN_LIMIT_MAX,
+    TTL_MS_MAX,
+    VALUE_BYTES_MAX,
+    key_fault,
+    prefix_end,
+    ttl_fault,
+    value_fault,
+)
+from rsm_spark.map.queries import (
+    ExpiryShown,
+    Forgotten,
+    Found,
+    Get,
+    KeyValue,
+    Leases,
+    LeaseShown,
+    ListLeases,
+    MapQuery,
+    MapResult,
+    Page,
+    Scan,
+    ShowExpiry,
+    ShowLease,
+)
+
+__all__ = [
+    "COMPARES_MAX",
+    "KEY_BYTES_MAX",
+    "OPERATIONS_MAX",
+    "SCAN_BYTES_MAX",
+    "SCAN_LIMIT_MAX",
+    "TTL_MS_MAX",
+    "VALUE_BYTES_MAX",
+    "Compare",
+    "CompareAndSet",
+    "Delete",
+    "DeleteRange",
+    "Executed",
+    "ExpiryShown",
+    "Forgotten",
+    "Found",
+    "Get",
+    "GrantLease",
+    "Granted",
+    "Increment",
+    "Incremented",
+    "KeepLease",
+    "Kept",
+    "KeyValue",
+    "LeaseShown",
+    "Leases",
+    "ListLeases",
+    "MapCommand",
+    "MapQuery",
+    "MapReply",
+    "MapResult",
+    "Mismatched",
+    "NotFound",
+    "Operation",
+    "OperationResult",
+    "Page",
+    "Put",
+    "PutExpiring",
+    "Read",
+    "MapRefused",
+    "Removed",
+    "RevokeLease",
+    "Scan",
+    "Seen",
+    "ShowExpiry",
+    "ShowLease",
+    "MapTransaction",
+    "Written",
+    "decode_command",
+    "decode_query",
+    "decode_reply",
+    "decode_result",
+    "encode",
+    "key_fault",
+    "prefix_end",
+    "ttl_fault",
+    "value_fault",
+]
+
+_ENCODER = msgspec.msgpack.Encoder()
+encode = _ENCODER.encode
+"""Return the bytes of any message of this module."""
+
+_COMMANDS: msgspec.msgpack.Decoder[MapCommand] = msgspec.msgpack.Decoder(MapCommand)
+_REPLIES: msgspec.msgpack.Decoder[MapReply] = msgspec.msgpack.Decoder(MapReply)
+_QUERIES: msgspec.msgpack.Decoder[MapQuery] = msgspec.msgpack.Decoder(MapQuery)
+_RESULTS: msgspec.msgpack.Decoder[MapResult] = msgspec.msgpack.Decoder(MapResult)
+
+
+def decode_command(text: bytes) -> MapCommand:
+    """Read a command.
+
+    Raises:
+        InvalidCommandError: The bytes are none.
+
+    """
+    try:
+        return _COMMANDS.decode(text)
+    except msgspec.MsgspecError as error:
+        raise InvalidCommandError(f"not a command of the map: {error}") from error
+
+
+def decode_query(text: bytes) -> MapQuery:
+    """Read a query.
+
+    Raises:
+        InvalidCommandError: The bytes are none.
+
+    """
+    try:
+        return _QUERIES.decode(text)
+    except msgspec.MsgspecError as error:
+        raise InvalidCommandError(f"not a query of the map: {error}") from error
+
+
+def decode_reply(text: bytes) -> MapReply:
+    """Read the reply to a command."""
+    return _REPLIES.decode(text)
+
+
+def decode_result(text: bytes) -> MapResult:
+    """Read the result of a query."""
+    return _RESULTS.decode(text)

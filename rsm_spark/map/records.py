@@ -1,0 +1,73 @@
+"""The map's tables and record types, as its log describes them.
+
+    map        key -> value
+    expiries   key -> how long it lives: for a time of its own, or as long as a lease. No row: until it is deleted
+    leases     number -> its full time, and since when it counts
+
+What expires is in tables of its own, so that `map` is what clients put, and nothing else.
+"""
+
+from __future__ import annotations
+
+from rsm_spark.core.machine import Field, FieldType, Fold, MachineDescription, RecordDescription, TableDescription
+from rsm_spark.core.records import MACHINE_TYPE_FIRST
+
+MAP_TABLE = "map"
+EXPIRIES_TABLE = "expiries"
+LEASES_TABLE = "leases"
+
+PUT = MACHINE_TYPE_FIRST
+"""Record ``[key, value]``."""
+DELETED = MACHINE_TYPE_FIRST + 1
+"""Record ``[key]``: by a command."""
+EXPIRED = MACHINE_TYPE_FIRST + 2
+"""Record ``[key]``: deleted by time, or with its lease."""
+EXPIRY_SET = MACHINE_TYPE_FIRST + 3
+"""Record ``[key, lease, ttl_ms, since_ms]``: either a lease, or a time and the logged time from which it counts."""
+EXPIRY_CLEARED = MACHINE_TYPE_FIRST + 4
+"""Record ``[key]``: it is gone, or lives until it is deleted."""
+LEASE_KEPT = MACHINE_TYPE_FIRST + 5
+"""Record ``[lease, ttl_ms, since_ms]``: granted or kept, at this logged time."""
+LEASE_ENDED = MACHINE_TYPE_FIRST + 6
+"""Record ``[lease]``: revoked or expired; its keys go with the records behind this one."""
+
+_KEY = Field("key", FieldType.BYTES)
+_VALUE = Field("value", FieldType.BYTES)
+_LEASE = Field("lease", FieldType.INT)
+_TTL = Field("ttl_ms", FieldType.INT)
+_SINCE = Field("since_ms", FieldType.INT)
+
+MAP_DESCRIPTION = MachineDescription(
+    name="map",
+    version=2,
+    tables=(
+        TableDescription(MAP_TABLE, (_KEY,), (_VALUE,)),
+        TableDescription(EXPIRIES_TABLE, (_KEY,), (_LEASE, _TTL, _SINCE)),
+        TableDescription(LEASES_TABLE, (_LEASE,), (_TTL, _SINCE)),
+    ),
+    records=(
+        RecordDescription(PUT, "put", (_KEY, _VALUE), MAP_TABLE, Fold.UPSERT, ("key",), ("value",)),
+        RecordDescription(DELETED, "deleted", (_KEY,), MAP_TABLE, Fold.DELETE, ("key",)),
+        RecordDescription(EXPIRED, "expired", (_KEY,), MAP_TABLE, Fold.DELETE, ("key",)),
+        RecordDescription(
+            EXPIRY_SET,
+            "expiry_set",
+            (_KEY, _LEASE, _TTL, _SINCE),
+            EXPIRIES_TABLE,
+            Fold.UPSERT,
+            ("key",),
+            ("lease", "ttl_ms", "since_ms"),
+        ),
+        RecordDescription(EXPIRY_CLEARED, "expiry_cleared", (_KEY,), EXPIRIES_TABLE, Fold.DELETE, ("key",)),
+        RecordDescription(
+            LEASE_KEPT,
+            "lease_kept",
+            (_LEASE, _TTL, _SINCE),
+            LEASES_TABLE,
+            Fold.UPSERT,
+            ("lease",),
+            ("ttl_ms", "since_ms"),
+        ),
+        RecordDescription(LEASE_ENDED, "lease_ended", (_LEASE,), LEASES_TABLE, Fold.DELETE, ("lease",)),
+    ),
+)

@@ -1,0 +1,1 @@
+"""A replica as a server: its ports, its probes, its process."""

@@ -1,0 +1,245 @@
+"""The store's gRPC messages as what the kernel and the clients use; the only place that knows the generated code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from rsm_spark.core.commands import Answer, Command, OpenSession, Query, Request
+from rsm_spark.core.freshness import LINEARIZABLE, STALE, Freshness, ReadKind
+from rsm_spark.core.operation import Message
+from rsm_spark.errors import InvalidCommandError
+from rsm_spark.transport import store_pb2
+from rsm_spark.transport.parsing import parsed
+
+SERVICE = "rsm.store.v1.Replica"
+EXCHANGE_METHOD = f"/{SERVICE}/Exchange"
+CALL_METHOD = f"/{SERVICE}/Call"
+STATUS_METHOD = f"/{SERVICE}/Status"
+
+SESSION_BYTES = 16
+ANSWERS_BYTES_MAX = 4 * 1024 * 1024
+"""Payload bytes of one piece of answers, before the last of them; a single one is a scan's page, 3 MiB, at most."""
+
+_PLAIN_READS: dict[int, Freshness] = {int(plain.kind): plain for plain in (LINEARIZABLE, STALE)}
+_TAG_OF_FIELD_1 = b"\x0a"
+_SMALL_VARINTS = [bytes((number,)) for number in range(0x80)]
+
+
+class ReceivedRequests(msgspec.Struct, frozen=True, gc=False):
+    """A client's message.
+
+    Attributes:
+        message_id: To be echoed.
+        log: Name of the log that the client means.
+        requests: In the order in which they are answered.
+        freshness: Of the queries.
+        payload_bytes: Of all requests.
+
+    """
+
+    message_id: int
+    log: str
+    requests: list[Request]
+    freshness: Freshness
+    payload_bytes: int
+
+
+class ReceivedAnswers(msgspec.Struct, gc=False):
+    """A replica's message; the lists are parallel, `statuses` may be empty (all OK)."""
+
+    message_id: int
+    statuses: list[int]
+    revisions: list[int]
+    payloads: list[bytes]
+    leader_address: str
+    more: bool
+
+
+def join_messages(texts: Sequence[bytes]) -> bytes:
+    """Return a RequestBatch of encoded Requests, or an AnswerBatch of encoded Answers: both have one repeated field."""
+    pieces: list[bytes] = []
+    for text in texts:
+        pieces += (_TAG_OF_FIELD_1, _varint(len(text)), text)
+    return b"".join(pieces)
+
+
+def _varint(number: int) -> bytes:
+    if number < 0x80:
+        return _SMALL_VARINTS[number]
+    text = bytearray()
+    while number >= 0x80:
+        text.append(number & 0x7F | 0x80)
+        number >>= 7
+    text.append(number)
+    return bytes(text)
+
+
+def decode_request_batch(text: bytes) -> list[ReceivedRequests]:
+    """Read what a stream of clients sent.
+
+    Raises:
+        InvalidCommandError: It breaks the contract of `store.proto`.
+
+    """
+    return [_read_requests(message) for message in parsed(store_pb2.RequestBatch, text, InvalidCommandError).messages]
+
+
+def decode_requests(text: bytes) -> ReceivedRequests:
+    """Read a client's message.
+
+    Raises:
+        InvalidCommandError: It breaks the contract of `store.proto`.
+
+    """
+    return _read_requests(parsed(store_pb2.Requests, text, InvalidCommandError))
+
+
+def _read_requests(message: store_pb2.Requests) -> ReceivedRequests:
+    sequences, commands, session = message.sequences, message.commands, message.session
+    if len(sequences) != len(commands):
+        raise InvalidCommandError(f"{len(commands)} commands with {len(sequences)} sequences: one each is needed")
+    if (commands or message.open_session) and len(session) != SESSION_BYTES:
+        raise InvalidCommandError(f"session of {len(session)} bytes: {SESSION_BYTES} random bytes are needed")
+    requests: list[Request] = [OpenSession(session)] if message.open_session else []
+    answered_up_to = message.answered_up_to
+    requests += [
+        Command(session, sequence, answered_up_to, payload)
+        for sequence, payload in zip(sequences, commands, strict=True)
+    ]
+    queries = message.queries
+    requests += [Query(payload) for payload in queries]
+    payload_bytes = sum(map(len, commands)) + sum(map(len, queries))
+    freshness = _PLAIN_READS.get(int(message.read)) or _decode_freshness(message)
+    return ReceivedRequests(message.message_id, message.log, requests, freshness, payload_bytes)
+
+
+def _decode_freshness(message: store_pb2.Requests) -> Freshness:
+    try:
+        kind = ReadKind(message.read)
+    except ValueError as error:
+        raise InvalidCommandError(f"reads of kind {message.read}: this replica is older than the client") from error
+    return Freshness(
+        kind,
+        message.min_revision,
+        message.max_lag_ms if message.HasField("max_lag_ms") else None,
+        message.max_lag_revisions if message.HasField("max_lag_revisions") else None,
+    )
+
+
+def encode_answers(message_id: int, answers: Sequence[Answer], leader_address: str | None) -> list[bytes]:
+    """Return a replica's answers to one message: one message, or several if they are very large.
+
+    Args:
+        message_id: Of the client's message.
+        answers: One or more.
+        leader_address: Goes along when it is of use.
+
+    """
+    texts: list[bytes] = []
+    first = 0
+    held = 0
+    for index, answer in enumerate(answers):
+        held += len(answer.payload)
+        if held > ANSWERS_BYTES_MAX and index > first:
+            texts.append(_encode_piece(message_id, answers[first:index], leader_address, more=True))
+            first, held = index, len(answer.payload)
+    texts.append(_encode_piece(message_id, answers[first:] if first else answers, leader_address, more=False))
+    return texts
+
+
+def _encode_piece(message_id: int, answers: Sequence[Answer], leader_address: str | None, *, more: bool) -> bytes:
+    statuses = [int(answer.status) for answer in answers]
+    is_refused = any(statuses)
+    message = store_pb2.Answers(
+        message_id=message_id,
+        revisions=[answer.revision for answer in answers],
+        payloads=[answer.payload for answer in answers],
+        more=more,
+    )
+    if is_refused:
+        message.statuses.extend(statuses)  # type: ignore[arg-type]  # the stub wants the generated enum
+        message.leader_address = leader_address or ""
+    return message.SerializeToString()
+
+
+def encode_message(message: Message, log: str, message_id: int | None = None) -> bytes:
+    """Return a client's message, as `message_id` if that is given."""
+    freshness = message.freshness
+    return store_pb2.Requests(
+        message_id=message.message_id if message_id is None else message_id,
+        log=log,
+        session=message.session if message.commands or message.opens_session else b"",
+        open_session=message.opens_session,
+        answered_up_to=message.answered_up_to,
+        sequences=[operation.sequence for operation in message.commands],
+        commands=[operation.payload for operation in message.commands],
+        queries=[operation.payload for operation in message.queries],
+        read=int(freshness.kind),  # type: ignore[arg-type]  # the stub wants the generated enum
+        min_revision=freshness.min_revision,
+        max_lag_ms=freshness.max_lag_ms,
+        max_lag_revisions=freshness.max_lag_revisions,
+    ).SerializeToString()
+
+
+def decode_answer_batch(text: bytes) -> list[ReceivedAnswers]:
+    """Read what a replica sent on a stream.
+
+    Raises:
+        ValueError: It is no AnswerBatch.
+
+    """
+    return [_read_answers(message) for message in parsed(store_pb2.AnswerBatch, text, ValueError).messages]
+
+
+def decode_answers(text: bytes) -> ReceivedAnswers:
+    """Read a replica's message.
+
+    Raises:
+        ValueError: It is none.
+
+    """
+    return _read_answers(parsed(store_pb2.Answers, text, ValueError))
+
+
+def _read_answers(message: store_pb2.Answers) -> ReceivedAnswers:
+    # Lists, once: indexing a repeated field crosses into C for every element.
+    return ReceivedAnswers(
+        message.message_id,
+        list(message.statuses),
+        list(message.revisions),
+        list(message.payloads),
+        message.leader_address,
+        message.more,
+    )
+
+
+def join_answers(pieces: Sequence[ReceivedAnswers]) -> ReceivedAnswers:
+    """Return the answers to one message that came in pieces."""
+    statuses: list[int] = []
+    if any(piece.statuses for piece in pieces):
+        for piece in pieces:
+            statuses += piece.statuses or [0] * len(piece.payloads)
+    return ReceivedAnswers(
+        pieces[0].message_id,
+        statuses,
+        [revision for piece in pieces for revision in piece.revisions],
+        [payload for piece in pieces for payload in piece.payloads],
+        pieces[-1].leader_address,
+        more=False,
+    )
+
+
+def encode_status_request() -> bytes:
+    """Return the question for a replica's status."""
+    return store_pb2.StatusRequest().SerializeToString()
+
+
+def encode_status(json: bytes) -> bytes:
+    return store_pb2.StatusAnswer(json=json.decode()).SerializeToString()
+
+
+def decode_status(text: bytes) -> bytes:
+    """Return the JSON of a replica's status."""
+    return store_pb2.StatusAnswer.FromString(text).json.encode()

@@ -1,0 +1,302 @@
+"""Guard of gRPC methods: who calls, and whether that principal may. Default deny, before a call's content is read.
+
+    a token in the metadata -> its principal; a wrong one is nobody's, whatever certificate comes with it
+    no token, a client's certificate -> the principal of its names
+    neither -> refused, unless nothing is demanded here (a port on loopback without token and principals)
+
+A stream is looked at again once a second: it ends when its principal has expired, is gone, or has other rights now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from ledger.rights import CLUSTER, Principal, Right, Role, may
+from ledger.rights.file import PrincipalsFile, bearer_token
+from rsm_spark.transport.security import AUTHORIZATION, Security, TokenFile
+
+_CALLER: ContextVar[_Caller | None] = ContextVar("rsm_grpc_caller", default=None)
+_NAMES_KEY: Final = "x509_subject_alternative_name"
+
+
+def calling_principal() -> Principal:
+    """Return who calls; in a handler that a `Guard` has wrapped."""
+    caller = _CALLER.get()
+    assert caller is not None, "no guard has let this call through"
+    return caller.principal
+
+
+class _Caller:
+    """A principal, and how it is found again."""
+
+    __slots__ = ("again", "principal")
+
+    def __init__(self, principal: Principal, again: Callable[[], Principal | None]) -> None:
+        self.principal = principal
+        self.again = again
+
+
+class _OpenStream:
+    __slots__ = ("caller", "is_cut", "task")
+
+    def __init__(self, caller: _Caller, task: asyncio.Task[Any]) -> None:
+        self.caller = caller
+        self.task = task
+        self.is_cut = False
+
+
+class Guard(grpc.aio.ServerInterceptor):
+    """See the module.
+
+    Args:
+        security: Of the server.
+        clock_s: Monotonic.
+        wall_s: Wall clock.
+
+    Attributes:
+        refused_calls: Calls that were not let through, and what was refused behind this door for its scope.
+        on_refused: Told of each of them: who (None = nobody that is known here), the method ("" = one that is not
+            served), the name of the connection's other end, why.
+        on_admitted: Told of each call that was, by the name of the connection's other end, and whose it is (None = of
+            somebody who may have any number of connections); returns whether that one may have this connection.
+
+    Raises:
+        UsageError: A file cannot be used.
+
+    """
+
+    def __init__(
+        self,
+        security: Security,
+        *,
+        clock_s: Callable[[], float] = time.monotonic,
+        wall_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._clock_s = clock_s
+        self._wall_s = wall_s
+        self._principals: PrincipalsFile | None = None
+        self._tokens: TokenFile | None = None
+        if security.principals is not None:
+            self._principals = PrincipalsFile(security.principals, now_s=clock_s())
+        elif security.token_file is not None:
+            self._tokens = TokenFile(security.token_file, now_s=clock_s())
+        self._has_certificates = security.tls_client_ca is not None
+        self._rights: dict[str, Right | None] = {}
+        self._streams: dict[_OpenStream, None] = {}
+        self._anybody = _Caller(CLUSTER, lambda: CLUSTER)
+        self.refused_calls = 0
+        self.on_refused: Callable[[Principal | None, str, str, str], object] = _nobody_counts
+        self.on_admitted: Callable[[str, str | None], bool] = _nobody_asks
+
+    @property
+    def is_open(self) -> bool:
+        """True if nothing is demanded."""
+        return self._principals is None and self._tokens is None
+
+    @property
+    def rights(self) -> Mapping[str, Right | None]:
+        """Right that each served method needs; None = it is for nobody."""
+        return self._rights
+
+    def principal_of(self, token: bytes) -> Principal | None:
+        """Return whose token this is; None = nobody's."""
+        if self.is_open:
+            return CLUSTER
+        if self._principals is not None:
+            self._principals.look(self._clock_s())
+            return self._principals.of_token(token, self._wall_s())
+        assert self._tokens is not None
+        self._tokens.look(self._clock_s())
+        # All of them are compared, whichever fits: the time tells nothing.
+        is_known = sum(hmac.compare_digest(token, known) for known in self._tokens.known)
+        return CLUSTER if is_known else None
+
+    def principal_by(self, token: bytes, names: Sequence[str]) -> Principal | None:
+        """Return whose token this is, or without one whose certificate has these names; None = nobody's."""
+        if token or self._principals is None:
+            return self.principal_of(token)
+        self._principals.look(self._clock_s())
+        return self._principals.of_certificate(names, self._wall_s())
+
+    def wrap(
+        self, service: str, handlers: Mapping[str, grpc.RpcMethodHandler[Any, Any]], rights: Mapping[str, Right]
+    ) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+        """Return handlers of a service that this guard stands before.
+
+        Args:
+            service: Its name.
+            handlers: By method name.
+            rights: What each method needs; one without is refused for everybody.
+
+        """
+        wrapped: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
+        for name, handler in handlers.items():
+            method = f"/{service}/{name}"
+            self._rights[method] = rights.get(name)
+            wrapped[name] = self._wrapped(method, handler)
+        return wrapped
+
+    def refused(self, principal: Principal | None, method: str, peer: str, why: str) -> None:
+        """Take note of a refusal: of this guard, or of a handler behind it that looked further into what was asked."""
+        self.refused_calls += 1
+        # A stranger names methods as it likes: they are all one.
+        self.on_refused(principal, method if method in self._rights else "", peer, why)
+
+    def sweep(self) -> None:
+        """End the streams of those who may not have them any more; called once a second."""
+        for file in (self._principals, self._tokens):
+            if file is not None:
+                file.look(self._clock_s())
+        for stream in list(self._streams):
+            if not stream.is_cut and stream.caller.again() != stream.caller.principal:
+                stream.is_cut = True
+                stream.task.cancel()
+
+    # ---- one call
+
+    async def intercept_service(
+        self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], handler_call_details: Any
+    ) -> Any:
+        """Let a call through, or refuse it before anything of it is read."""
+        token = _token(handler_call_details.invocation_metadata)
+        if token is None and self._has_certificates and not self.is_open:
+            _CALLER.set(None)  # The connection's certificate decides: see `_admit`.
+            return await continuation(handler_call_details)
+        principal = self.principal_of(token or b"")
+        if principal is None:
+            return self._refusal(None, handler_call_details.method, self._stranger())
+        fault = self._fault(handler_call_details.method, principal)
+        if fault:
+            return self._refusal(principal, handler_call_details.method, fault)
+        kept = token or b""
+        _CALLER.set(_Caller(principal, lambda: self.principal_of(kept)))
+        return await continuation(handler_call_details)
+
+    async def _admit(self, method: str, context: Any) -> _Caller:
+        caller = self._anybody if self.is_open else _CALLER.get()
+        if caller is None:
+            names = [name.decode(errors="replace") for name in context.auth_context().get(_NAMES_KEY, ())]
+            principal = self._of_names(names)
+            if principal is None:
+                await self._abort(context, None, method, self._stranger())
+            assert principal is not None
+            caller = _Caller(principal, lambda: self._of_names(names))
+        fault = self._fault(method, caller.principal)
+        if fault:
+            await self._abort(context, caller.principal, method, fault)
+        if not self.on_admitted(context.peer(), _bounded(caller.principal)):
+            why = f"{caller.principal} has its part of this port's connections already: close some, or share them"
+            self.refused(caller.principal, method, context.peer(), why)
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
+        _CALLER.set(caller)
+        return caller
+
+    def _of_names(self, names: list[str]) -> Principal | None:
+        return None if self._principals is None else self._principals.of_certificate(names, self._wall_s())
+
+    def _fault(self, method: str, principal: Principal) -> str:
+        right = self._rights.get(method)
+        if right is None:
+            return f"{method} is for nobody"
+        return "" if may(principal, right) else f"{method} needs the right to {right.value}: {principal} has it not"
+
+    def _stranger(self) -> str:
+        if self._principals is None:
+            return "this replica needs the cluster's token: name its file (RSM_STORE__TOKEN_FILE)"
+        return (
+            "this replica does not know the caller: its token or certificate is no principal's here, or has expired. "
+            "Name the file of a token (RSM_STORE__TOKEN_FILE, --token-file), or a certificate"
+        )
+
+    async def _abort(self, context: Any, principal: Principal | None, method: str, reason: str) -> None:
+        self.refused(principal, method, context.peer(), reason)
+        is_known = principal is not None
+        code = grpc.StatusCode.PERMISSION_DENIED if is_known else grpc.StatusCode.UNAUTHENTICATED
+        await context.abort(code, reason)
+
+    def _refusal(self, principal: Principal | None, method: str, reason: str) -> Any:
+        async def refuse(_requests: Any, context: Any) -> None:
+            await self._abort(context, principal, method, reason)
+
+        # A stream: refused before anything is read. What the caller sees is the same for every kind of call.
+        handler: Any = grpc.stream_stream_rpc_method_handler
+        return handler(refuse)
+
+    # ---- handlers
+
+    def _wrapped(self, method: str, handler: grpc.RpcMethodHandler[Any, Any]) -> grpc.RpcMethodHandler[Any, Any]:
+        given: Any = handler
+        kind = f"{_word(given.request_streaming)}_{_word(given.response_streaming)}"
+        inner = getattr(given, kind)
+        make: Any = getattr(grpc, f"{kind}_rpc_method_handler")
+        if not given.request_streaming and not given.response_streaming:
+
+            async def call(request: Any, context: Any) -> Any:
+                await self._admit(method, context)
+                return await inner(request, context)
+
+            wrapped = make(call, given.request_deserializer, given.response_serializer)
+        else:
+
+            async def stream(request: Any, context: Any) -> Any:
+                caller = await self._admit(method, context)
+                return await self._hold(caller, inner, request, context)
+
+            wrapped = make(stream, given.request_deserializer, given.response_serializer)
+        result: grpc.RpcMethodHandler[Any, Any] = wrapped
+        return result
+
+    async def _hold(self, caller: _Caller, inner: Any, request: Any, context: Any) -> Any:
+        """Serve a stream for as long as its caller may have it."""
+        task = asyncio.current_task()
+        assert task is not None
+        held = _OpenStream(caller, task)
+        self._streams[held] = None
+        try:
+            if not inspect.isasyncgenfunction(inner):
+                return await inner(request, context)
+            async for message in inner(request, context):
+                await context.write(message)
+        except asyncio.CancelledError:
+            if not held.is_cut:
+                raise
+            task.uncancel()
+            await context.abort(
+                grpc.StatusCode.ABORTED, f"{caller.principal} is not in force here any more, or has other rights now"
+            )
+        finally:
+            del self._streams[held]
+
+
+def _nobody_counts(_principal: Principal | None, _method: str, _peer: str, _why: str) -> None:
+    """Nobody keeps an audit here."""
+
+
+def _nobody_asks(_peer: str, _owner: str | None) -> bool:
+    """Nobody looks after connections here."""
+    return True
+
+
+def _bounded(principal: Principal) -> str | None:
+    """Return whose connections are counted; None = the cluster itself and who administers it are never kept out."""
+    return None if principal.role in (Role.REPLICA, Role.OPERATOR) else principal.name
+
+
+def _word(is_streaming: bool) -> str:
+    return "stream" if is_streaming else "unary"
+
+
+def _token(metadata: Any) -> bytes | None:
+    for key, value in metadata or ():
+        if key == AUTHORIZATION:
+            return bearer_token(value if isinstance(value, bytes) else value.encode())
+    return None

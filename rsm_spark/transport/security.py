@@ -1,0 +1,338 @@
+"""TLS and tokens of gRPC connections: how a caller shows who it is, and how it knows that a replica is one.
+
+A token travels in the metadata of each call, `authorization: Bearer <token>`, and only inside TLS or on loopback. A
+certificate tells a caller that it speaks with the replica that the address names. What a caller may do is decided by
+`rsm_spark.transport.guard`: with a file of principals by that, else whoever knows the cluster's one token may do
+everything.
+
+All files are read again when they have changed: a server shows its new certificate to the next connection, a caller
+sends its new token with the next call.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import string
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import grpc
+import grpc.aio
+import msgspec
+
+from ledger.errors import UsageError
+from ledger.options import Option
+from ledger.private_files import refuse_loose
+from ledger.rereads import Reread, reread
+from ledger.rights.file import stamp_of
+from ledger.tls import TlsSettings, certificate_reread, client_context, is_loopback, server_context
+
+_LOGGER = logging.getLogger(__name__)
+MESSAGE_BYTES_MAX = 8 * 1024 * 1024
+"""Bytes of a message, either way: well above a client's message (1 MiB, or a large command) and a piece of answers."""
+TOKEN_LENGTH_MIN = 16
+_TOKEN_LENGTH_MAX = 1_024
+_TOKEN_LETTERS = frozenset(string.ascii_letters + string.digits + "-._~+/=")
+_TOKENS_MAX = 8
+_LOOK_S = 1.0
+AUTHORIZATION = "authorization"
+"""Name of the metadata that carries a token."""
+
+_CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    # A server that was stopped or cut off answers nothing: it is noticed within seconds also when nothing else tells.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    # Reconnecting is our own decision, with the next leader's address; gRPC's subchannels of one address are shared
+    # by all channels of the process, and with them their back-off, unless told otherwise.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_retries", 0),
+)
+
+
+class Security(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Files of keys, certificates (PEM) and the token; a replica uses the same ones when it calls another replica.
+
+    Attributes:
+        tls_ca: Certificates of the authorities that may sign the certificate of a replica that is called; any of
+            `tls_ca` and `tls_cert` makes a caller's connections encrypted.
+        tls_cert: The own certificate, followed by those that lead to its authority. A server encrypts with it; a
+            caller shows it where the server asks.
+        tls_key: Private key of `tls_cert`; not encrypted.
+        tls_client_ca: Authorities that may sign callers' certificates: a server with it serves no caller without one.
+        token_file: Holds a token in one line, 16 letters or more: a caller sends it. A server without `principals`
+            serves only calls that carry it. More lines are tokens that a server takes too while one takes the place of
+            another.
+        principals: File of who may do what: see `ledger.rights.entries`. A server with it serves only those.
+
+    """
+
+    tls_ca: Annotated[
+        str | None, Option("Who signs other replicas' certificates.", metavar="PEM", variables=("RSM_STORE__TLS_CA",))
+    ] = None
+    tls_cert: Annotated[
+        str | None, Option("Certificate to serve with.", metavar="PEM", variables=("RSM_STORE__TLS_CERT",))
+    ] = None
+    tls_key: Annotated[str | None, Option("Its private key.", metavar="PEM", variables=("RSM_STORE__TLS_KEY",))] = None
+    tls_client_ca: Annotated[
+        str | None, Option("Serve only callers it has signed.", metavar="PEM", variables=("RSM_STORE__TLS_CLIENT_CA",))
+    ] = None
+    token_file: Annotated[
+        str | None,
+        Option(
+            "The token that this replica shows to others; without --principals, callers have to know it too.",
+            metavar="FILE",
+            variables=("RSM_STORE__TOKEN_FILE",),
+        ),
+    ] = None
+    principals: Annotated[
+        str | None,
+        Option("Who may do what: principals with roles, tokens, certificates. Nobody else is served.", metavar="TOML"),
+    ] = None
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
+        """Return what the environment names.
+
+        Args:
+            environment: `RSM_STORE__TLS_CA`, `RSM_STORE__TLS_CERT`, `RSM_STORE__TLS_KEY`, `RSM_STORE__TLS_CLIENT_CA`,
+                `RSM_STORE__TOKEN_FILE`, `RSM_STORE__PRINCIPALS`; each the path of a file.
+
+        """
+        return cls(**{name: environment.get(f"RSM_STORE__{name.upper()}") or None for name in cls.__struct_fields__})
+
+    @property
+    def calls_encrypted(self) -> bool:
+        """True if a caller's connections are encrypted."""
+        return self.tls_ca is not None or self.tls_cert is not None
+
+    def check_caller(self) -> None:
+        """Look at the files that a caller needs.
+
+        Raises:
+            UsageError: One cannot be used.
+
+        """
+        self.token()
+        if self.calls_encrypted:
+            client_context(TlsSettings(ca=self.tls_ca, cert=self.tls_cert, key=self.tls_key))
+
+    def token(self) -> str | None:
+        """Read the token that a caller sends; None if none is named.
+
+        Raises:
+            UsageError: The file cannot be read, or holds no token. Its contents are not told.
+
+        """
+        return None if self.token_file is None else _read_tokens(self.token_file)[0]
+
+
+class TokenFile:
+    """The tokens of a file, read again when it has changed; one that cannot be read any more changes nothing.
+
+    Args:
+        path: Of the file.
+        now_s: Monotonic time.
+
+    Attributes:
+        known: The tokens, the one to send first.
+
+    Raises:
+        UsageError: The file cannot be read, or holds no token. Its contents are not told.
+
+    """
+
+    def __init__(self, path: str, *, now_s: float) -> None:
+        self._path = path
+        self._looked_s = now_s
+        self._seen = stamp_of(Path(path))
+        self.known: list[bytes] = [token.encode() for token in _read_tokens(path)]
+
+    def look(self, now_s: float) -> None:
+        """Read the file again if it has changed; looks once a second at most."""
+        if now_s - self._looked_s < _LOOK_S:
+            return
+        self._looked_s = now_s
+        stamp = stamp_of(Path(self._path))
+        if stamp == self._seen:
+            return
+        self._seen = stamp
+        before = self.known
+        try:
+            self.known = [token.encode() for token in _read_tokens(self._path)]
+        except UsageError as error:
+            _LOGGER.error("%s; the token read before stays in force", error)
+            reread(Reread("tokens", self._path, "", str(error)), stamp)
+            return
+        if self.known != before:
+            came, went = len(set(self.known) - set(before)), len(set(before) - set(self.known))
+            first = ", another one is sent" if self.known[0] != before[0] else ""
+            reread(Reread("tokens", self._path, f"tokens +{came} -{went}{first}"), stamp)
+
+
+def _read_tokens(path: str) -> list[str]:
+    refuse_loose(path, "the token")
+    try:
+        lines = [line.strip() for line in Path(path).read_text(encoding="ascii").strip().splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        why = "it does not exist" if isinstance(error, FileNotFoundError) else type(error).__name__
+        raise UsageError(f"cannot read the token from {path}: {why}") from None
+    lengths = range(TOKEN_LENGTH_MIN, _TOKEN_LENGTH_MAX + 1)
+    is_right = all(len(one) in lengths and _TOKEN_LETTERS.issuperset(one) for one in lines)
+    if not 0 < len(lines) <= _TOKENS_MAX or not is_right:
+        raise UsageError(
+            f"{path}: expected one line of {TOKEN_LENGTH_MIN} to {_TOKEN_LENGTH_MAX} letters, digits or -._~+/=; "
+            "`openssl rand -hex 32` makes a good one"
+        )
+    return lines
+
+
+class RpcChannel:
+    """A connection to one replica, for any of its services; made by `open_channel`.
+
+    Messages are bytes; encode and decode them yourself. Each call carries the token.
+
+    Args:
+        channel: gRPC's own.
+        token: To send with every call; None = there is none.
+
+    """
+
+    def __init__(self, channel: grpc.aio.Channel, token: TokenFile | None) -> None:
+        self._channel = channel
+        self._token = token
+
+    def unary_unary(self, method: str) -> Any:
+        """Return what calls `method` ("/service/Method") with one message for one answer."""
+        return self._with_token(self._channel.unary_unary(method))
+
+    def unary_stream(self, method: str) -> Any:
+        """Return what calls `method` with one message for a stream of answers."""
+        return self._with_token(self._channel.unary_stream(method))
+
+    def stream_stream(self, method: str) -> Any:
+        """Return what opens a stream both ways."""
+        return self._with_token(self._channel.stream_stream(method))
+
+    async def close(self) -> None:
+        """Break off every call, and disconnect."""
+        await self._channel.close()
+
+    def _with_token(self, call: Any) -> Any:
+        token = self._token
+        if token is None:
+            return call
+
+        def with_token(*requests: Any, **options: Any) -> Any:
+            token.look(time.monotonic())
+            return call(*requests, metadata=((AUTHORIZATION, f"Bearer {token.known[0].decode()}"),), **options)
+
+        return with_token
+
+
+def open_channel(address: str, security: Security) -> RpcChannel:
+    """Return a channel to a replica; it connects with the first call.
+
+    Args:
+        address: "host:port".
+        security: Of the caller.
+
+    Raises:
+        UsageError: A file cannot be used, or the token would travel in plain text beyond loopback.
+
+    """
+    token = None if security.token_file is None else TokenFile(security.token_file, now_s=time.monotonic())
+    if not security.calls_encrypted:
+        if token is not None and not is_loopback(address.rpartition(":")[0].strip("[]")):
+            raise UsageError(
+                f"the token would travel to {address} in plain text: name the authority of its certificate too "
+                "(RSM_STORE__TLS_CA)"
+            )
+        return RpcChannel(grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS), token)
+    security.check_caller()  # gRPC tells of damaged files in no words.
+    credentials = grpc.ssl_channel_credentials(
+        root_certificates=_read(security.tls_ca),
+        private_key=_read(security.tls_key or security.tls_cert),
+        certificate_chain=_read(security.tls_cert),
+    )
+    return RpcChannel(grpc.aio.secure_channel(address, credentials, options=_CHANNEL_OPTIONS), token)
+
+
+def server_port(server: grpc.aio.Server, bind: str, port: int, security: Security) -> int:
+    """Let a server listen; return the port.
+
+    Args:
+        server: Not started.
+        bind: Address to listen on; beyond loopback only with a certificate and a token.
+        port: 0 = the system chooses.
+        security: Of the server.
+
+    Raises:
+        UsageError: TLS or token is missing where it is needed, or a file cannot be used.
+        RuntimeError: The port is taken or not allowed.
+
+    """
+    missing = [
+        name
+        for name, value in (("a certificate (--tls-cert, --tls-key)", security.tls_cert),
+                            ("a token (--token-file, or --principals)", security.principals or security.token_file))
+        if value is None
+    ]  # fmt: skip
+    if missing and not is_loopback(bind):
+        raise UsageError(
+            f"cannot serve on {bind} without {' and '.join(missing)}: beyond loopback a replica needs TLS and a token. "
+            "Give them, or use --bind 127.0.0.1"
+        )
+    host = f"[{bind}]:{port}" if ":" in bind else f"{bind}:{port}"
+    if security.tls_cert is None:
+        if security.tls_client_ca is not None or security.tls_key is not None:
+            raise UsageError("TLS: a replica that encrypts needs a certificate: set tls_cert (and tls_key)")
+        return server.add_insecure_port(host)
+    certificate = _ServedCertificate(security)
+    credentials = grpc.dynamic_ssl_server_credentials(
+        certificate.configuration, certificate.newer, require_client_authentication=security.tls_client_ca is not None
+    )
+    return server.add_secure_port(host, credentials)
+
+
+class _ServedCertificate:
+    """Certificate, key and clients' authorities of a server; gRPC asks for newer ones with every handshake."""
+
+    def __init__(self, security: Security) -> None:
+        assert security.tls_cert is not None
+        self._settings = TlsSettings(cert=security.tls_cert, key=security.tls_key, ca=security.tls_client_ca)
+        self._paths = [Path(path) for path in (security.tls_cert, security.tls_key, security.tls_client_ca) if path]
+        self._seen = [stamp_of(path) for path in self._paths]
+        self.configuration = self._read()
+
+    def newer(self) -> Any:
+        """Return the configuration if it has changed; called by gRPC's threads."""
+        seen = [stamp_of(path) for path in self._paths]
+        if seen == self._seen:
+            return None
+        self._seen = seen
+        try:
+            self.configuration = self._read()
+        except (UsageError, OSError) as error:
+            _LOGGER.error("%s; the certificate read before is served on", error)
+            certificate_reread(self._paths, seen, str(error))
+            return None
+        certificate_reread(self._paths, seen)
+        return self.configuration
+
+    def _read(self) -> Any:
+        settings = self._settings
+        server_context(settings)  # gRPC tells of damaged files in no words.
+        assert settings.cert is not None
+        return grpc.ssl_server_certificate_configuration(
+            [(Path(settings.key or settings.cert).read_bytes(), Path(settings.cert).read_bytes())],
+            root_certificates=_read(settings.ca),
+        )
+
+
+def _read(path: str | None) -> bytes | None:
+    return None if path is None else Path(path).read_bytes()

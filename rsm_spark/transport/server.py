@@ -1,0 +1,238 @@
+"""The gRPC server of a replica: its own service, and what others add to the port."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from ledger.rights import ANYBODY, CLUSTER, Right
+from rsm_spark.errors import RsmError
+from rsm_spark.transport.codec import ANSWERS_BYTES_MAX, SERVICE, decode_requests, encode_answers, encode_status
+from rsm_spark.transport.connections import Connections, peer_key
+from rsm_spark.transport.guard import Guard, calling_principal
+from rsm_spark.transport.reach import AuditWords, KeyScopes, Reach, fault_of, reach_of
+from rsm_spark.transport.request_admission import Backend, RequestAdmission, status_code_of
+from rsm_spark.transport.request_stream import RequestStream
+from rsm_spark.transport.security import MESSAGE_BYTES_MAX, Security, server_port
+
+_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    # Of a connection; a process has one, so many watches, too. The core drops calls of anybody when too many wait.
+    ("grpc.max_concurrent_streams", 256),
+    ("grpc.server.max_pending_requests", 4_000),
+    ("grpc.server.max_pending_requests_hard_limit", 8_000),
+    ("grpc.so_reuseport", 0),  # A second server on the port is an error, not a sharer.
+    # A client that is gone without a word is noticed within half a minute; one that pings like mad is cut off.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 4_000),
+    ("grpc.http2.max_ping_strikes", 3),
+    # Who connects and says nothing, or less than a greeting, is cut; see `rsm_spark.transport.connections` for the
+    # rest.
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.http2.settings_timeout", 10_000),
+    # So much is read of a connection at once, and kept.
+    ("grpc.experimental.tcp_max_read_chunk_size", 256 * 1024),
+)
+
+CONNECTIONS_MAX = 4_000
+_STRANGER_BYTES_MAX = 2 * MESSAGE_BYTES_MAX
+_LOOK_S = 1.0
+_EXCHANGE = f"/{SERVICE}/Exchange"
+_CALL = f"/{SERVICE}/Call"
+_RIGHTS = {"Exchange": Right.STATE_READ, "Call": Right.STATE_READ, "Status": Right.STATUS}
+"""Rights for the methods of the replica's own service; `rsm_spark.transport.reach` looks into their messages."""
+
+
+class ReplicaServer:
+    """Serves one replica on one port. The port is bound first: the replica advertises it.
+
+    Args:
+        log: Name of the replica's log; messages meant for another are refused.
+        bind: Address to listen on; beyond loopback only with TLS and a token.
+        port: 0 = the system chooses.
+        security: TLS, token, principals.
+        keys: Looks into what clients ask whose scope is a part of the state; None = no client is served.
+        audit_words: Tells commands that are audited; None = none is.
+        connections_max: At once, as far as the limit of open files allows.
+
+    Attributes:
+        address: "host:port".
+        guard: Who may call.
+        connections: Who holds how many.
+        keys: The same.
+
+    Raises:
+        UsageError: TLS or token is missing where it is needed, or a file of theirs cannot be used.
+        RsmError: The port is taken. There must be a running event loop.
+
+    """
+
+    def __init__(
+        self,
+        log: str,
+        *,
+        bind: str = "127.0.0.1",
+        port: int = 0,
+        security: Security | None = None,
+        keys: KeyScopes | None = None,
+        audit_words: AuditWords | None = None,
+        connections_max: int = CONNECTIONS_MAX,
+    ) -> None:
+        self._log = log
+        security = security if security is not None else Security()
+        self.guard = Guard(security)
+        self.keys = keys
+        self._audit_words = audit_words
+        self._looking: asyncio.TimerHandle | None = None
+        self._meeting: asyncio.TimerHandle | None = None
+        self.connections = Connections(connections_max, stranger_bytes_max=_STRANGER_BYTES_MAX)
+        self.guard.on_admitted = self.connections.admitted
+        options = (*_OPTIONS, ("grpc.max_allowed_incoming_connections", self.connections.limit))
+        self._server = grpc.aio.server(options=options, interceptors=None if self.guard.is_open else [self.guard])
+        host = f"[{bind}]" if ":" in bind else bind
+        try:
+            bound = server_port(self._server, bind, port, security)
+        except RuntimeError as error:
+            raise RsmError(
+                f"cannot serve log {log} on {host}:{port}: the port is taken or not allowed; --port 0 finds a free one"
+            ) from error
+        self.address = f"{host}:{bound}"
+        self.connections.serve(bound)
+        self._intake: RequestAdmission | None = None
+        self._streams: dict[RequestStream, None] = {}
+        self._is_draining = False
+        self._status_json: Callable[[], bytes]
+
+    @property
+    def bytes_in_work(self) -> int:
+        """Payload bytes of messages without an answer."""
+        return self._intake.bytes_in_work if self._intake is not None else 0
+
+    @property
+    def leader_address(self) -> str | None:
+        """Address of the leader, for clients that asked the wrong one: as far as known, also while this one stops."""
+        return self._intake.leader_address if self._intake is not None else None
+
+    @property
+    def refused_calls(self) -> int:
+        """Calls of nobody, of those who may not, and what went beyond its caller's scope."""
+        return self.guard.refused_calls
+
+    def add_service(
+        self, name: str, handlers: Mapping[str, grpc.RpcMethodHandler[Any, Any]], rights: Mapping[str, Right]
+    ) -> None:
+        """Serve further methods on the same port, behind the same TLS and guard; before `start`.
+
+        Args:
+            name: Of the service, with its package: "rsm.peer.v1.Peer".
+            handlers: By method name, made by `grpc.unary_stream_rpc_method_handler` and its like; without
+                serializers they get and return bytes. Messages have at most `MESSAGE_BYTES_MAX` bytes.
+            rights: What each method needs; one without is refused for everybody.
+
+        """
+        guarded = self.guard.wrap(name, handlers, rights)
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, guarded),))
+
+    async def start(self, backend: Backend, status_json: Callable[[], bytes]) -> None:
+        """Take calls.
+
+        Args:
+            backend: The replica.
+            status_json: Returns what the Status call answers.
+
+        """
+        self._intake = RequestAdmission(self._log, self.address, backend)
+        self._status_json = status_json
+        handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
+            "Exchange": grpc.stream_stream_rpc_method_handler(self._exchange),
+            "Call": grpc.unary_unary_rpc_method_handler(self._call),
+            "Status": grpc.unary_unary_rpc_method_handler(self._status),
+        }
+        self.add_service(SERVICE, handlers, _RIGHTS)
+        await self._server.start()
+        self._look()
+        self._meet()
+
+    def _look(self) -> None:
+        """End streams whose principals are gone, once a second."""
+        self._looking = asyncio.get_running_loop().call_later(_LOOK_S, self._look)
+        self.guard.sweep()
+
+    def _meet(self) -> None:
+        """Look after the port's connections."""
+        loop = asyncio.get_running_loop()
+        self._meeting = loop.call_later(self.connections.look(loop.time()), self._meet)
+
+    def name_successor(self, address: str) -> None:
+        """Tell those who are turned away from now on who leads instead of this replica."""
+        if self._intake is not None:
+            self._intake.successor = address
+
+    async def stop(self, grace_s: float) -> None:
+        """Take nothing more in, end the streams when what they brought is answered; cut what runs after `grace_s`."""
+        self._is_draining = True
+        for timer in (self._looking, self._meeting):
+            if timer is not None:
+                timer.cancel()
+        for stream in list(self._streams):
+            stream.drain()
+        await self._server.stop(grace_s)
+
+    async def _exchange(self, _requests: Any, context: Any) -> None:
+        assert self._intake is not None
+        reach = await self._reach(_EXCHANGE, context)
+        stream = RequestStream(context, self._intake, reach, _owner(context))
+        self._streams[stream] = None
+        try:
+            if not self._is_draining:
+                await stream.run()
+        finally:
+            del self._streams[stream]
+
+    async def _call(self, text: bytes, context: Any) -> bytes:
+        assert self._intake is not None
+        reach = await self._reach(_CALL, context)
+        try:
+            received = decode_requests(text)
+            answered = self._intake.submit(received, reach, _owner(context))
+        except RsmError as error:
+            await context.abort(status_code_of(error), str(error))
+            raise
+        texts = encode_answers(received.message_id, await answered, self._intake.leader_address)
+        if len(texts) > 1:
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"the answers have more than {ANSWERS_BYTES_MAX} bytes: ask for less at once, or use Exchange",
+            )
+        return texts[0]
+
+    async def _reach(self, method: str, context: Any) -> Reach | None:
+        """Return what is to be looked at in the messages of who calls; None = nothing."""
+        principal = calling_principal()
+        fault = fault_of(principal, self._log, self.keys)
+        peer = str(context.peer())
+        if fault:
+            self.guard.refused(principal, method, peer, fault)
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, fault)
+        on_refused = functools.partial(self.guard.refused, principal, method, peer)
+        return reach_of(principal, self.keys, self._audit_words, peer, on_refused)
+
+    async def _status(self, _text: bytes, _context: Any) -> bytes:
+        return encode_status(self._status_json())
+
+
+def _owner(context: Any) -> str:
+    """Return who takes turns with others: the principal that calls, or its address where nobody says who it is."""
+    principal = calling_principal()
+    if principal.name and principal not in (ANYBODY, CLUSTER):
+        return f"principal {principal.name}"
+    peer = peer_key(str(context.peer()))
+    return "" if peer is None else f"address {peer[0]}"

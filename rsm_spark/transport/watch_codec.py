@@ -1,0 +1,86 @@
+"""Messages of `watch.proto` as what the feed and the clients use; the only place that knows their generated code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from rsm_spark.errors import InvalidCommandError
+from rsm_spark.runtime.change_filter import TableChange
+from rsm_spark.transport import watch_pb2
+from rsm_spark.transport.parsing import parsed
+
+WATCH_SERVICE = "rsm.watch.v1.Watches"
+WATCH_METHOD = f"/{WATCH_SERVICE}/Watch"
+FIRST_REVISION_KEY = "rsm-first-revision"
+"""Trailing metadata of a watch that asks for what has left the log: the first revision that is there."""
+
+
+class WatchRequest(msgspec.Struct, frozen=True):
+    """Request of a client to watch a table; see `watch.proto`."""
+
+    log: str
+    table: str
+    start: bytes = b""
+    end: bytes | None = None
+    from_revision: int = 0
+    progress_ms: int = 0
+
+
+class ReceivedChanges(msgspec.Struct, frozen=True):
+    """Changes that a replica has sent.
+
+    Attributes:
+        changes: Ascending by revision.
+        up_to: There are no others up to this revision, inclusive.
+
+    """
+
+    changes: list[TableChange]
+    up_to: int
+
+
+def encode_watch(request: WatchRequest) -> bytes:
+    """Return a client's request."""
+    return watch_pb2.WatchRequest(**msgspec.structs.asdict(request)).SerializeToString()
+
+
+def decode_watch(text: bytes) -> WatchRequest:
+    """Read a client's request.
+
+    Raises:
+        InvalidCommandError: It is none.
+
+    """
+    message = parsed(watch_pb2.WatchRequest, text, InvalidCommandError)
+    end = message.end if message.HasField("end") else None
+    return WatchRequest(message.log, message.table, message.start, end, message.from_revision, message.progress_ms)
+
+
+def encode_changes(changes: Sequence[TableChange], up_to: int) -> bytes:
+    """Return a replica's message."""
+    return watch_pb2.Changes(
+        revisions=[change.revision for change in changes],
+        types=[change.type for change in changes],
+        keys=[change.key for change in changes],
+        rows=[change.row or b"" for change in changes],
+        logged_ms=[change.logged_ms for change in changes],
+        up_to=up_to,
+    ).SerializeToString()
+
+
+def decode_changes(text: bytes) -> ReceivedChanges:
+    """Read a replica's message.
+
+    Raises:
+        ValueError: It is none.
+
+    """
+    message = parsed(watch_pb2.Changes, text, ValueError)
+    columns = (message.revisions, message.types, message.keys, message.rows, message.logged_ms)
+    changes = [
+        TableChange(revision, kind, key, row or None, logged_ms)
+        for revision, kind, key, row, logged_ms in zip(*columns, strict=True)
+    ]
+    return ReceivedChanges(changes, message.up_to)

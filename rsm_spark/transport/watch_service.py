@@ -1,0 +1,169 @@
+"""Watch service of a replica: each client its own stream, as fast as it takes it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from ledger.errors import LedgerError
+from ledger.rights import Principal, Right
+from rsm_spark.core.machine import MachineDescription
+from rsm_spark.errors import ConnectionLostError, InvalidCommandError, MissingLogError, RsmError
+from rsm_spark.runtime.change_feed import ChangeFeed, FeedCursor
+from rsm_spark.runtime.change_filter import ChangeFilter, TableChange
+from rsm_spark.transport.guard import calling_principal
+from rsm_spark.transport.reach import KeyScopes, watch_fault
+from rsm_spark.transport.server import ReplicaServer
+from rsm_spark.transport.watch_codec import (
+    FIRST_REVISION_KEY,
+    WATCH_SERVICE,
+    WatchRequest,
+    decode_watch,
+    encode_changes,
+)
+
+WATCHERS_MAX = 2_000
+PROGRESS_S = 2.0
+_PROGRESS_MS_MIN = 100
+_MESSAGE_BYTES = 256 * 1024
+"""Keys and rows of one message, before the last of them: what a watcher that stands still holds of a replica."""
+_CHANGE_BYTES = 24
+
+
+class WatchService:
+    """Serves the changes that one replica applies, whatever its role.
+
+    Args:
+        log: Name of the replica's log; calls meant for another are refused.
+        description: Of its machine.
+        feed: Of its records.
+
+    Attributes:
+        watcher_count: Streams open.
+        changes_sent: Since the process began.
+        refused_count: Streams refused because there were too many.
+
+    """
+
+    def __init__(self, log: str, description: MachineDescription, feed: ChangeFeed) -> None:
+        self._log = log
+        self._description = description
+        self._feed = feed
+        self._keys: KeyScopes | None = None
+        self._on_refused: Callable[[Principal, str, str, str], object] = lambda *_: None
+        self.watcher_count = 0
+        self.changes_sent = 0
+        self.refused_count = 0
+
+    def close(self) -> None:
+        """End all streams: their clients go on elsewhere."""
+        self._feed.close()
+
+    def add_to(self, server: ReplicaServer) -> None:
+        """Have a server that has not started yet serve this too."""
+        self._keys = server.keys
+        self._on_refused = server.guard.refused
+        server.add_service(
+            WATCH_SERVICE, {"Watch": grpc.unary_stream_rpc_method_handler(self._watch)}, {"Watch": Right.STATE_READ}
+        )
+
+    async def _watch(self, text: bytes, context: Any) -> None:
+        try:
+            request = decode_watch(text)
+            self._check(request)
+            principal = calling_principal()
+            fault = watch_fault(principal, self._log, self._keys, request)
+            if fault:
+                self._on_refused(principal, f"/{WATCH_SERVICE}/Watch", str(context.peer()), fault)
+                raise _RefusedError(grpc.StatusCode.PERMISSION_DENIED, fault)  # noqa: TRY301
+            chosen = ChangeFilter(self._description, request.table, request.start, request.end)
+        except InvalidCommandError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except _RefusedError as error:
+            await context.abort(error.code, str(error))
+        self.watcher_count += 1
+        cursor = self._feed.cursor(request.from_revision or self._feed.revision + 1)
+        try:
+            await self._send(request, chosen, cursor, context)
+        except MissingLogError as error:
+            first = (error.last_revision or 0) + 1
+            await context.abort(
+                grpc.StatusCode.OUT_OF_RANGE, str(error), trailing_metadata=((FIRST_REVISION_KEY, str(first)),)
+            )
+        except ConnectionLostError as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        except (RsmError, LedgerError) as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"the log cannot be read: {error}")
+        finally:
+            self.watcher_count -= 1
+            await cursor.close()
+
+    def _check(self, request: WatchRequest) -> None:
+        if request.log != self._log:
+            raise _RefusedError(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"this replica serves the log {self._log!r}, the watch is meant for {request.log!r}",
+            )
+        if self.watcher_count >= WATCHERS_MAX:
+            self.refused_count += 1
+            raise _RefusedError(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"{self.watcher_count} watches are open on this replica: use another one, or come again later",
+            )
+
+    async def _send(self, request: WatchRequest, chosen: ChangeFilter, cursor: FeedCursor, context: Any) -> None:
+        """Send what comes, until the client has gone."""
+        clock = asyncio.get_running_loop().time
+        progress_s = max(request.progress_ms, _PROGRESS_MS_MIN) / 1000 if request.progress_ms else PROGRESS_S
+        told = cursor.next_revision - 1
+        await context.write(encode_changes((), told))
+        told_at = clock()
+        while True:
+            first = cursor.next_revision
+            entries = await cursor.read(max(0.0, told_at + progress_s - clock()))
+            if self._feed.is_closed:
+                raise ConnectionLostError("this replica stops")
+            changes: list[TableChange] = []
+            for entry in entries:
+                changes += chosen.take(entry, first)
+            for piece, up_to in _pieces(changes, cursor.next_revision - 1):
+                await context.write(encode_changes(piece, up_to))
+                self.changes_sent += len(piece)
+                told, told_at = up_to, clock()
+            if clock() >= told_at + progress_s:
+                # A replica that hears nothing new keeps silent, so that its watchers look for another one.
+                if cursor.next_revision - 1 > told or self._feed.is_fresh:
+                    told = cursor.next_revision - 1
+                    await context.write(encode_changes((), told))
+                told_at = clock()
+
+
+class _RefusedError(RsmError):
+    """A watch that this replica does not serve.
+
+    * `RsmError`
+        * `_RefusedError`   never leaves this module
+    """
+
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def _pieces(changes: list[TableChange], up_to: int) -> Iterator[tuple[list[TableChange], int]]:
+    """Yield messages' worth of changes, each with the revision up to which all has then been sent."""
+    piece: list[TableChange] = []
+    held = 0
+    for change in changes:
+        size = len(change.key) + len(change.row or b"") + _CHANGE_BYTES
+        if piece and held + size > _MESSAGE_BYTES:
+            yield piece, piece[-1].revision
+            piece, held = [], 0
+        piece.append(change)
+        held += size
+    if piece:
+        yield piece, up_to

@@ -1,0 +1,74 @@
+"""The sets of tests: none is in no set, shards take each file once, and what is named exists."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from tests import sets
+
+
+def _files() -> list[str]:
+    return sorted(path.relative_to(sets.TESTS).as_posix() for path in sets.TESTS.rglob("test_*.py"))
+
+
+def test_every_folder_of_tests_is_in_a_set() -> None:
+    assert {name.partition("/")[0] for name in _files()} == {*sets.QUICK, *sets.REAL, "compat"}
+
+
+@pytest.mark.parametrize("test", sets.SMOKE)
+def test_each_smoke_test_exists_and_is_run_by_make_test(test: str) -> None:
+    name, _, function = test.partition("::")
+    defined = [
+        node
+        for node in ast.walk(ast.parse((sets.TESTS / name).read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == function
+    ]
+    assert len(defined) == 1
+    assert name.partition("/")[0] in sets.REAL
+    marks = [ast.unparse(mark) for mark in defined[0].decorator_list]
+    assert not [mark for mark in marks if mark.startswith(("pytest.mark.slow", "pytest.mark.skip"))]
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 7])
+def test_shards_take_each_file_of_real_things_once(count: int) -> None:
+    taken = sorted(name for number in range(1, count + 1) for name in sets.shard_files("real", f"{number}/{count}"))
+    assert taken == [name for name in _files() if name.partition("/")[0] in sets.REAL]
+
+
+def test_no_shard_of_four_is_much_longer_than_another() -> None:
+    def seconds(number: int, *, is_spark: bool) -> int:
+        files = sets.shard_files("real", f"{number}/4")
+        return sum(sets.seconds(name) for name in files if name.startswith("spark/") is is_spark)
+
+    for is_spark in (True, False):
+        loads = [seconds(number, is_spark=is_spark) for number in range(1, 5)]
+        longest_file = max(sets.seconds(name) for name in _files() if name.startswith("spark/") is is_spark)
+        assert max(loads) - min(loads) <= longest_file
+
+
+def test_every_file_whose_time_is_known_exists() -> None:
+    assert set(sets.SECONDS) <= set(_files())
+
+
+@pytest.mark.parametrize("shard", ["0/4", "5/4", "1", "a/b", "-1/4"])
+def test_a_shard_that_is_none_is_refused(shard: str) -> None:
+    with pytest.raises(pytest.UsageError, match=f"--shard {shard}: must be K/N"):
+        sets.shard_files("real", shard)
+
+
+@pytest.mark.parametrize(("effort", "count"), [("", 30), ("1", 30), ("10", 300)])
+def test_the_effort_says_how_many_examples_there_are(effort: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RSM_EFFORT", effort)
+    assert sets.examples(30) == count
+
+
+@pytest.mark.parametrize(("effort", "count"), [("1", 2), ("5", 10), ("10", 12)])
+def test_some_of_many_points_are_different_ones_and_all_of_them_in_the_end(
+    effort: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RSM_EFFORT", effort)
+    chosen = sets.some_of(range(12), 2)
+    assert len(set(chosen)) == len(chosen) == count
+    assert set(chosen) <= set(range(12))

@@ -1,0 +1,337 @@
+"""The client's decisions, with no network: each command once, whatever breaks, and never a wrong "not applied"."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from rsm_spark.client.command_stream import CommandStream
+from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, Query
+from rsm_spark.core.operation import Ending, Message, Operation, StreamLimits
+from rsm_spark.map import messages as m
+from tests.unit.rsm_spark.client.replica_double import Group
+
+
+def stream(limits: StreamLimits | None = None, **options: bool) -> CommandStream:
+    """Return a client whose session is open."""
+    rng = random.Random(1)
+    client = CommandStream(lambda: rng.randbytes(16), limits, **options)
+    client.submit(put(0))
+    message = client.compose()
+    assert message is not None
+    client.on_answers(message.message_id, [], [1], [b""])
+    first = client.compose()
+    assert first is not None
+    client.on_answers(first.message_id, [], [1], [b""])
+    return client
+
+
+def put(number: int, deadline_s: float = 100.0) -> Operation:
+    return Operation(m.encode(m.Put(b"k%d" % number, b"%d" % number)), deadline_s, number)
+
+
+def composed(client: CommandStream) -> Message:
+    message = client.compose()
+    assert message is not None
+    client.validate()
+    return message
+
+
+def answer(client: CommandStream, message: Message, status: AnswerStatus = AnswerStatus.OK) -> list[Operation]:
+    count = message.opens_session + len(message.commands) + len(message.queries)
+    ended = client.on_answers(message.message_id, [int(status)] * count, [1] * count, [b"r"] * count)
+    client.validate()
+    return ended
+
+
+def test_a_session_is_opened_before_its_first_command_and_commands_that_waited_go_together() -> None:
+    rng = random.Random(1)
+    client = CommandStream(lambda: rng.randbytes(16))
+    for number in range(3):
+        client.submit(put(number))
+    opening = composed(client)
+    assert (opening.opens_session, opening.commands) == (True, [])
+    assert client.compose() is None
+    client.on_lost()
+    client.resume()
+    answer(client, composed(client))
+    message = composed(client)
+    assert message.session == opening.session
+    assert [operation.sequence for operation in message.commands] == [1, 2, 3]
+    ended = answer(client, message)
+    assert [operation.outcome for operation in ended] == [Ending.ANSWERED] * 3
+    client.submit(put(4))
+    following = composed(client)
+    assert (following.opens_session, following.answered_up_to) == (False, 3)
+
+
+def test_no_more_messages_are_in_flight_than_allowed() -> None:
+    client = stream(StreamLimits(message_operations_max=1))
+    for number in range(3):
+        client.submit(put(number))
+    first = composed(client)
+    composed(client)
+    assert client.compose() is None
+    answer(client, first)
+    assert composed(client).commands[0].sequence == 4
+
+
+def test_a_lost_connection_sends_the_same_sequences_again_in_order() -> None:
+    client = stream(StreamLimits(message_operations_max=2))
+    for number in range(5):
+        client.submit(put(number))
+    session = composed(client).session
+    composed(client)
+    client.on_lost()
+    client.validate()
+    client.resume()
+    again = composed(client)
+    assert [operation.sequence for operation in again.commands] == [2, 3]
+    assert again.session == session
+    assert [operation.sequence for operation in composed(client).commands] == [4, 5]
+
+
+@pytest.mark.parametrize(
+    ("status", "is_unsure"),
+    [
+        (AnswerStatus.NOT_LEADER, False),
+        (AnswerStatus.OVERLOADED, False),
+        (AnswerStatus.SEQUENCE_GAP, False),
+        (AnswerStatus.OUTCOME_UNKNOWN, True),
+    ],
+)
+def test_a_refused_command_pauses_sending_and_its_end_depends_on_whether_it_may_have_run(
+    status: AnswerStatus, is_unsure: bool
+) -> None:
+    client = stream()
+    client.submit(put(1, deadline_s=10))
+    assert answer(client, composed(client), status) == []
+    assert client.refusal == status
+    assert client.compose() is None
+    (ended,) = client.expire(10)
+    assert ended.outcome is (Ending.UNKNOWN if is_unsure else Ending.NEVER_APPLIED)
+
+
+def test_not_leader_after_a_lost_attempt_is_no_proof_that_it_was_not_applied() -> None:
+    client = stream()
+    client.submit(put(1, deadline_s=10))
+    composed(client)
+    client.on_lost()
+    client.resume()
+    answer(client, composed(client), AnswerStatus.NOT_LEADER)
+    (ended,) = client.expire(10)
+    assert ended.outcome is Ending.UNKNOWN
+
+
+def test_a_command_given_up_is_named_before_a_later_one_is_sent() -> None:
+    client = stream(StreamLimits(message_operations_max=1))
+    client.submit(put(1))
+    client.submit(put(2, deadline_s=5))
+    first, _second = composed(client), composed(client)
+    client.expire(5)
+    client.validate()
+    client.on_lost()
+    client.resume()
+    client.submit(put(3))
+    again = composed(client)
+    assert [operation.sequence for operation in again.commands] == [2]
+    assert client.compose() is None, "4 must not be sent while 3 is missing and 2 is not answered"
+    answer(client, again)
+    last = composed(client)
+    assert (last.commands[0].sequence, last.answered_up_to) == (4, 3)
+    assert first.message_id != again.message_id
+
+
+def test_an_expired_session_moves_what_never_ran_and_ends_what_may_have() -> None:
+    client = stream(StreamLimits(message_operations_max=1))
+    client.submit(put(1))
+    lost = composed(client)
+    client.on_lost()
+    client.resume()
+    client.submit(put(2))
+    unsure, sure = composed(client), composed(client)
+    assert unsure.commands == lost.commands
+    assert answer(client, unsure, AnswerStatus.SESSION_EXPIRED) == []
+    assert answer(client, sure, AnswerStatus.SESSION_EXPIRED) == []
+    (ended,) = client.resume()
+    assert (ended.ticket, ended.outcome) == (1, Ending.UNKNOWN)
+    opening = composed(client)
+    assert opening.session != lost.session
+    answer(client, opening)
+    moved = composed(client)
+    assert [operation.sequence for operation in moved.commands] == [1]
+    assert moved.commands[0].ticket == 2
+
+
+def test_too_large_is_final_and_the_next_goes_on() -> None:
+    client = stream()
+    client.submit(put(1))
+    (ended,) = answer(client, composed(client), AnswerStatus.TOO_LARGE)
+    assert ended.outcome is Ending.TOO_LARGE
+    assert client.refusal is None
+
+
+def test_one_replica_that_does_not_lead_ends_a_command_at_once() -> None:
+    client = stream(follows_leader=False)
+    client.submit(put(1))
+    message = composed(client)
+    answer(client, message, AnswerStatus.NOT_LEADER)
+    assert message.commands[0].outcome is Ending.NOT_LEADER
+
+
+def test_one_replica_that_does_not_lead_ends_commands_before_they_are_sent() -> None:
+    client = CommandStream(lambda: bytes(16), follows_leader=False)
+    client.submit(put(1))
+    (ended,) = answer(client, composed(client), AnswerStatus.NOT_LEADER)
+    assert ended.outcome is Ending.NOT_LEADER
+    assert not client.has_work
+
+
+@pytest.mark.parametrize(
+    ("message_id", "statuses", "payload_count"), [(9, [], 2), (3, [], 1), (3, [0], 2), (3, [0, 99], 2)]
+)
+def test_answers_that_fit_no_message_change_nothing(message_id: int, statuses: list[int], payload_count: int) -> None:
+    client = stream()
+    client.submit(put(1))
+    client.submit(put(2))
+    composed(client)
+    with pytest.raises(ValueError):
+        client.on_answers(message_id, statuses, [0] * payload_count, [b""] * payload_count)
+    assert client.is_in_flight
+
+
+class World:
+    """A client, a leader that may change, and a network that may break, all from one seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.group = Group()
+        self.client = CommandStream(
+            lambda: self.rng.randbytes(16), StreamLimits(message_operations_max=self.rng.choice([1, 3, 50]))
+        )
+        self.now_s = 0.0
+        self.network: list[Message] = []
+        self.operations: list[Operation] = []
+        self.ended: list[Operation] = []
+
+    def step(self) -> None:
+        choice = self.rng.random()
+        self.now_s += self.rng.random() * 0.2
+        if choice < 0.35:
+            self.submit()
+        elif choice < 0.7:
+            message = self.client.compose()
+            if message is not None:
+                self.network.append(message)
+        elif choice < 0.9:
+            self.deliver()
+        elif choice < 0.95:
+            self.lose()
+        elif choice < 0.97 and self.group.executed:
+            session = self.group.executed[-1][0]
+            if self.group.sessions.get(session) is not None:
+                self.group.sessions.expire(session, self.group.revision)
+        else:
+            self.ended += self.client.expire(self.now_s)
+        if self.client.refusal is not None and not self.client.is_in_flight:
+            self.ended += self.client.resume()
+        self.client.validate()
+
+    def submit(self) -> None:
+        number = len(self.operations)
+        is_query = self.rng.random() < 0.2
+        payload = m.encode(m.Get(b"k")) if is_query else m.encode(m.Put(b"k%d" % number, b""))
+        operation = Operation(payload, self.now_s + self.rng.choice([1.0, 5.0, 50.0]), payload, is_query=is_query)
+        self.operations.append(operation)
+        self.client.submit(operation)
+
+    def deliver(self) -> None:
+        if not self.network:
+            return
+        message = self.network.pop(0)
+        refusal = self.rng.choice([None] * 6 + [AnswerStatus.NOT_LEADER, AnswerStatus.OVERLOADED])
+        answers = self.execute(message, refusal)
+        if self.rng.random() < 0.15:
+            self.network.insert(0, message)
+            self.lose()  # Executed, and the answer was lost.
+            return
+        statuses = [int(answer.status) for answer in answers]
+        self.ended += self.client.on_answers(
+            message.message_id,
+            statuses if any(statuses) else [],
+            [answer.revision for answer in answers],
+            [answer.payload for answer in answers],
+        )
+
+    def execute(self, message: Message, refusal: AnswerStatus | None) -> list[Answer]:
+        requests: list[OpenSession | Command | Query] = [OpenSession(message.session)] if message.opens_session else []
+        requests += [Command(message.session, o.sequence, message.answered_up_to, o.ticket) for o in message.commands]
+        requests += [Query(o.ticket) for o in message.queries]
+        if refusal is not None:
+            return [Answer(refusal, 0, b"") for _ in requests]
+        return [
+            Answer(AnswerStatus.OUTCOME_UNKNOWN, 0, b"") if self.rng.random() < 0.03 else self.group.execute(request)
+            for request in requests
+        ]
+
+    def lose(self) -> None:
+        """Break the connection; part of what was on its way arrives first."""
+        for message in self.network:
+            if self.rng.random() < 0.5:
+                self.execute(message, None)
+            else:
+                break
+        self.network.clear()
+        self.client.on_lost()
+
+    def finish(self) -> None:
+        for _ in range(400):
+            message = self.client.compose()
+            if message is not None:
+                answers = self.execute(message, None)
+                self.ended += self.client.on_answers(
+                    message.message_id,
+                    [int(answer.status) for answer in answers],
+                    [answer.revision for answer in answers],
+                    [answer.payload for answer in answers],
+                )
+            elif self.client.refusal is not None:
+                self.ended += self.client.resume()
+            self.client.validate()
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_every_command_is_applied_once_or_reported_as_it_was(seed: int) -> None:
+    world = World(seed)
+    for _ in range(300):
+        world.step()
+    world.lose()
+    world.ended += world.client.resume()
+    world.finish()
+    assert not world.client.has_work, "an operation never ended"
+    assert sorted(map(id, world.ended)) == sorted(map(id, world.operations)), "not ended exactly once"
+    applied: dict[bytes, int] = {}
+    for _, _, payload in world.group.executed:
+        applied[payload] = applied.get(payload, 0) + 1
+    assert set(applied.values()) <= {1}, "applied twice"
+    for operation in world.operations:
+        if not operation.is_query and operation.outcome is Ending.ANSWERED:
+            assert applied[operation.ticket] == 1, "answered, and not applied"
+        if not operation.is_query and operation.outcome is Ending.NEVER_APPLIED:
+            assert operation.ticket not in applied, "said not applied, and it was"
+
+
+def test_what_was_certainly_not_applied_ends_when_its_replica_is_deposed_and_the_rest_is_asked_again() -> None:
+    client = stream(follows_leader=False)
+    for number in range(1, 3):
+        client.submit(put(number))
+    first = composed(client)
+    client.submit(put(3))
+    assert answer(client, first, AnswerStatus.OUTCOME_UNKNOWN) == []
+    assert [(one.ticket, one.outcome) for one in client.turn_away()] == [(3, Ending.NOT_LEADER)]
+    client.validate()
+    assert client.resume() == []
+    again = composed(client)
+    assert [one.ticket for one in again.commands] == [1, 2]
+    assert [one.outcome for one in answer(client, again)] == [Ending.ANSWERED] * 2

@@ -1,0 +1,312 @@
+"""Watches through real gRPC servers, whose replicas are fed by the test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rsm_spark.client.leader_finder import FixedReplica
+from rsm_spark.core.envelope import Envelope, decode_envelope, encode_envelope
+from rsm_spark.core.records import KernelRecord, Record, encode_records
+from rsm_spark.errors import InvalidCommandError, MissingLogError, NoLeaderError
+from rsm_spark.map.client import watch as map_watch
+from rsm_spark.map.client.blocking import BlockingMapClient
+from rsm_spark.map.client.client import MapClient
+from rsm_spark.map.client.watch import MapChange, MapWatch
+from rsm_spark.map.records import DELETED, EXPIRED, EXPIRY_CLEARED, MAP_DESCRIPTION, PUT
+from rsm_spark.runtime import change_feed
+from rsm_spark.runtime.change_feed import ChangeFeed
+from rsm_spark.transport import watch_service
+from rsm_spark.transport.server import ReplicaServer
+from rsm_spark.transport.watch_service import WatchService
+from tests.unit.rsm_spark.client.replica_double import Finder, Group, ReplicaDouble
+
+pytestmark = pytest.mark.asyncio
+
+Fields = tuple[int, tuple[Any, ...]]
+
+
+class Log:
+    """Entries in memory, and replicas that have applied some of them."""
+
+    def __init__(self) -> None:
+        self.payloads: list[bytes] = []
+        self.revision = 0
+
+    def append(self, *records: Fields) -> int:
+        envelope = Envelope(b"l" * 16, 1, self.revision + 1, self.revision, 5_000, len(records), b"h" * 32)
+        self.payloads.append(encode_envelope(envelope, encode_records([Record(t, None, f) for t, f in records])))
+        self.revision += len(records)
+        return self.revision
+
+    def put(self, key: bytes, value: bytes = b"") -> int:
+        return self.append((PUT, (key, value)))
+
+
+class Watched:
+    """A replica's server with a feed, and how far it has applied the log."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.context: Any = SimpleNamespace(payload_listeners=[], tip=SimpleNamespace(revision=0))
+        self.feed = ChangeFeed(self.context)
+        self.service = WatchService("orders", MAP_DESCRIPTION, self.feed)
+        self.server = ReplicaServer("orders")
+        self.service.add_to(self.server)
+        self.applied = 0
+
+    async def start(self) -> None:
+        await self.server.start(ReplicaDouble(Group()), lambda: b"{}")
+
+    def catch_up(self) -> None:
+        for payload in self.log.payloads[self.applied :]:
+            for listener in self.context.payload_listeners:
+                listener(payload)
+        self.applied = len(self.log.payloads)
+
+    def trim(self, first: int) -> None:
+        async def _gone(_reader: Any, revision: int) -> Any:
+            raise MissingLogError("gone", first_revision=revision, last_revision=first - 1)
+
+        self.feed._entries = []
+        self.feed.read_log = _gone  # type: ignore[method-assign]
+
+
+@asynccontextmanager
+async def replicas(count: int = 1) -> AsyncIterator[tuple[Log, list[Watched], Finder, MapClient]]:
+    log = Log()
+    watched = [Watched(log) for _ in range(count)]
+    for one in watched:
+        await one.start()
+    finder = Finder(watched[0].server.address)
+    client = MapClient(finder, "orders", timeout_s=60)
+    try:
+        yield log, watched, finder, client
+    finally:
+        await client.close()
+        for one in watched:
+            one.service.close()
+            await one.server.stop(0)
+
+
+async def first(watch: MapWatch, count: int) -> list[MapChange]:
+    async with asyncio.timeout(60):
+        return [await anext(watch) for _ in range(count)]
+
+
+async def test_changes_come_with_key_value_revision_and_kind() -> None:
+    async with replicas() as (log, (one,), _, client):
+        log.append((KernelRecord.LEADER_STARTED, ("a", "b")), (PUT, (b"a", b"1")))
+        log.append((DELETED, (b"a",)), (PUT, (b"b", b"2")), (EXPIRED, (b"b",)), (EXPIRY_CLEARED, (b"b",)))
+        one.catch_up()
+        watch = client.watch(from_revision=1)
+        assert await first(watch, 4) == [
+            MapChange(b"a", b"1", 2, "put", 5_000),
+            MapChange(b"a", None, 3, "deleted", 5_000),
+            MapChange(b"b", b"2", 4, "put", 5_000),
+            MapChange(b"b", None, 5, "expired", 5_000),
+        ]
+        assert watch.revision == 5
+        await watch.aclose()
+
+
+async def test_only_the_range_is_told_and_quiet_watchers_learn_how_far_it_went() -> None:
+    async with replicas() as (log, (one,), _, client):
+        watch = client.watch(prefix=b"k/", from_revision=1, progress_ms=100)
+        log.put(b"j")
+        log.put(b"k/1")
+        log.put(b"k0")
+        one.catch_up()
+        assert [change.key for change in await first(watch, 1)] == [b"k/1"]
+        waiting = asyncio.create_task(anext(watch))
+        for n in range(20):
+            log.put(b"x%d" % n)
+            one.catch_up()
+        async with asyncio.timeout(60):
+            while watch.revision < log.revision:
+                await asyncio.sleep(0.02)
+        log.put(b"k/2")
+        one.catch_up()
+        assert (await waiting).revision == log.revision
+        assert one.service.changes_sent == 2, "the server filters"
+        bounded = client.watch(start=b"k/2", end=b"k0", from_revision=1)
+        assert [change.key for change in await first(bounded, 1)] == [b"k/2"]
+        await watch.aclose()
+        await bounded.aclose()
+
+
+async def test_a_watch_without_a_revision_begins_behind_the_present() -> None:
+    async with replicas() as (log, (one,), _, client):
+        log.put(b"before")
+        one.catch_up()
+        watch = client.watch()
+        waiting = asyncio.create_task(anext(watch))
+        async with asyncio.timeout(60):
+            while watch.revision != 1:
+                await asyncio.sleep(0.01)
+        log.put(b"after")
+        one.catch_up()
+        assert (await waiting).key == b"after"
+        await watch.aclose()
+
+
+async def test_a_watch_goes_on_at_another_replica_without_gap_or_double() -> None:
+    async with replicas(2) as (log, (one, two), finder, client):
+        for n in range(10):
+            log.append((PUT, (b"%d" % n, b"")), (PUT, (b"%d" % n, b"+")))
+        one.catch_up()
+        watch = client.watch(from_revision=1)
+        seen = await first(watch, 7)  # In the middle of an entry.
+        finder.move(two.server.address)
+        one.service.close()
+        await one.server.stop(0)
+        for n in range(10):
+            log.put(b"late%d" % n)
+        rest = asyncio.create_task(first(watch, 23))
+        await asyncio.sleep(0.05)
+        two.catch_up()
+        seen += await rest
+        assert [change.revision for change in seen] == list(range(1, 31))
+        assert watch.connections >= 2
+        assert watch.address == two.server.address
+        await watch.aclose()
+
+
+async def test_a_replica_that_lags_makes_a_watch_wait_not_go_back() -> None:
+    async with replicas() as (log, (one,), _, client):
+        watch = client.watch(from_revision=3)
+        waiting = asyncio.create_task(anext(watch))
+        for key in (b"1", b"2"):
+            log.put(key)
+            one.catch_up()
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        log.put(b"3")
+        one.catch_up()
+        assert (await waiting).key == b"3"
+        await watch.aclose()
+
+
+async def test_a_revision_that_was_trimmed_is_one_error_with_the_first_that_is_there() -> None:
+    async with replicas() as (log, (one,), _, client):
+        for n in range(5):
+            log.put(b"%d" % n)
+        one.catch_up()
+        one.trim(4)
+        with pytest.raises(MissingLogError) as raised:
+            await anext(client.watch(from_revision=2))
+        assert (raised.value.first_revision, raised.value.last_revision) == (2, 3)
+
+
+async def test_a_watcher_that_stands_still_is_sent_little_and_loses_nothing() -> None:
+    async with replicas() as (log, (one,), _, client):
+        watch = client.watch(from_revision=1)
+        log.put(b"first")
+        one.catch_up()
+        assert len(await first(watch, 1)) == 1
+        value = b"v" * 100_000
+        for n in range(400):
+            log.put(b"%d" % n, value)
+            if n % 40 == 0:
+                one.catch_up()
+                await asyncio.sleep(0.01)
+        one.catch_up()
+        await asyncio.sleep(0.3)
+        assert one.service.changes_sent < 300, "the server sent 30 MB to somebody who does not read"
+
+        async def _from_log(reader: Any, revision: int) -> Any:
+            entries = []
+            for payload in log.payloads[max(0, revision - 1) : revision + 3]:
+                entries.append(SimpleNamespace(payload=payload, envelope=decode_envelope(payload)))
+            return reader or SimpleNamespace(close=_nothing, wait=_nothing), entries
+
+        one.feed.read_log = _from_log  # type: ignore[method-assign]
+        assert [change.revision for change in await first(watch, 400)] == list(range(2, 402))
+        await watch.aclose()
+
+
+async def _nothing(*_: Any) -> None:
+    return None
+
+
+async def test_a_silent_replica_is_left_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(map_watch, "_SILENCE_S_MIN", 0.3)
+    monkeypatch.setattr(change_feed, "FRESH_S", 0.1)
+    async with replicas(2) as (log, (one, two), finder, client):
+        log.put(b"a")
+        one.catch_up()
+        watch = client.watch(from_revision=1, progress_ms=100)
+        assert len(await first(watch, 1)) == 1
+        log.put(b"b")
+        two.catch_up()
+        finder.move(two.server.address)
+        assert (await first(watch, 1))[0].key == b"b"
+        await watch.aclose()
+
+
+async def test_nobody_there_ends_a_watch_whose_patience_is_bounded() -> None:
+    client = MapClient(FixedReplica("127.0.0.1:1"), "orders")
+    try:
+        with pytest.raises(NoLeaderError, match="no replica tells of changes"):
+            await anext(client.watch(patience_s=0.2))
+    finally:
+        await client.close()
+
+
+async def test_a_watch_that_makes_no_sense_is_refused() -> None:
+    async with replicas() as (_, _, _, client):
+        with pytest.raises(InvalidCommandError, match="first revision"):
+            client.watch(from_revision=0)
+        with pytest.raises(InvalidCommandError, match="not both"):
+            client.watch(prefix=b"a", end=b"b")
+        watch = client.watch()
+        watch._request = type(watch._request)("orders", "no such table")
+        with pytest.raises(InvalidCommandError, match="no table 'no such table'"):
+            await anext(watch)
+
+
+async def test_too_many_watches_are_refused_and_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_service, "WATCHERS_MAX", 1)
+    async with replicas() as (log, (one,), _, client):
+        log.put(b"a")
+        one.catch_up()
+        held = client.watch(from_revision=1)
+        assert len(await first(held, 1)) == 1
+        other = client.watch(from_revision=1)
+        waiting = asyncio.create_task(anext(other))
+        async with asyncio.timeout(60):
+            while not one.service.refused_count:
+                await asyncio.sleep(0.01)
+        await held.aclose()
+        async with asyncio.timeout(60):
+            assert (await waiting).key == b"a"
+        await other.aclose()
+        async with asyncio.timeout(60):
+            while one.service.watcher_count:
+                await asyncio.sleep(0.01)
+
+
+async def test_the_blocking_client_watches_too() -> None:
+    async with replicas() as (log, (one,), _, client):
+        for n in range(3):
+            log.put(b"%d" % n)
+        one.catch_up()
+
+        async def _make() -> MapClient:
+            return MapClient(FixedReplica(one.server.address), "orders")
+
+        def _work() -> list[bytes]:
+            blocking = BlockingMapClient(_make)
+            try:
+                changes = blocking.watch(from_revision=1)
+                return [next(changes).key for _ in range(3)]
+            finally:
+                blocking.close()
+
+        assert await asyncio.to_thread(_work) == [b"0", b"1", b"2"]
+        del client

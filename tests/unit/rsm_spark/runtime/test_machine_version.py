@@ -1,0 +1,196 @@
+"""A service is upgraded while it runs: version 1, 2, 3 of a user's machine, replica by replica, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, ClassVar
+
+from rsm_spark.core.commands import Answer, AnswerStatus, Command
+from rsm_spark.core.envelope import HEADER_BYTES
+from rsm_spark.core.machine import Decision, Field, FieldType, MachineDescription, TableDescription, decode_description
+from rsm_spark.core.records import KernelRecord, decode_records
+from rsm_spark.core.table_machine import TableMachine, upsert
+from rsm_spark.log.admin_requests import AdminRequests, RaiseVersionRequest
+from rsm_spark.runtime.status import ReplicaRole
+from rsm_spark.testing.cluster import LOG
+from tests.unit.rsm_spark.runtime.log_world import SESSION, LogWorld, run
+
+STR, INT = FieldType.STR, FieldType.INT
+_COLUMNS = (
+    (Field("balance", INT),),
+    (Field("balance", INT), Field("email", STR, nullable=True)),
+    (Field("balance", INT), Field("mail", STR, nullable=True, was=("email",)), Field("limit", INT, default=0)),
+)
+SET = 16
+
+
+def _described(version: int) -> MachineDescription:
+    table = TableDescription("accounts", (Field("name", STR),), _COLUMNS[version - 1])
+    return MachineDescription("bank", version, (table,), (upsert(SET, "set", table),))
+
+
+class Bank(TableMachine):
+    """Command: name, or name=mail. Adds one to the balance."""
+
+    description: ClassVar[MachineDescription]
+
+    def decide(self, command: bytes, revision: int, now_ms: int) -> Decision:
+        name, _, mail = command.decode().partition("=")
+        row = list(self.get("accounts", name) or (0, *(f.default for f in self.description.tables[0].row[1:])))
+        row[0] += 1
+        if mail:
+            row[1] = mail
+        return Decision([(SET, (name, *row))], b"%d" % row[0])
+
+
+class Bank1(Bank):
+    description = _described(1)
+
+
+class Bank2(Bank):
+    description = _described(2)
+
+
+class Bank3(Bank):
+    description = _described(3)
+
+
+class _Roll:
+    """Which version each next process runs."""
+
+    def __init__(self) -> None:
+        self.version: type[Bank] = Bank1
+
+    def machine(self) -> Bank:
+        return self.version()
+
+
+class _Load:
+    """Commands of one session."""
+
+    def __init__(self, world: LogWorld) -> None:
+        self._world = world
+        self._sequence = 0
+
+    async def ask(self, text: str) -> Answer:
+        self._sequence += 1
+        one = Command(SESSION, self._sequence, self._sequence - 1, text.encode())
+        (answer,) = await self._world.leader.submit([one])
+        return answer
+
+    async def add(self, text: str) -> None:
+        answer = await self.ask(text)
+        assert answer.status is AnswerStatus.OK, answer
+
+
+async def _restart(world: LogWorld, roll: _Roll, number: int, version: type[Bank]) -> None:
+    """Kill a replica and start it with a version; return when it follows or leads again."""
+    roll.version = version
+    host = world.cluster.hosts[number]
+    before = world.cluster.replicas[host.name]
+    host.kill()
+    await world.until(lambda: world.cluster.replicas.get(host.name) not in (before, None))
+    await world.until(lambda: world.cluster.leader is not None)
+
+
+def _versions(world: LogWorld) -> list[int]:
+    """The versions that the log has been described with, one a description."""
+    return [
+        decode_description(record.fields[0]).version
+        for ledger_id in sorted(world.ledgers.ledgers)
+        for entry in world.ledgers.ledgers[ledger_id].entries
+        for record in decode_records(entry.payload[HEADER_BYTES:])
+        if record.type == KernelRecord.MACHINE_DESCRIBED
+    ]
+
+
+async def _until_version(world: LogWorld, version: int) -> None:
+    def is_there() -> bool:
+        described = [one._context.state.description for one in world.cluster.replicas.values()]
+        return all(one is not None and one.version == version for one in described)
+
+    await world.until(is_there, limit_s=120)
+
+
+def _machines(world: LogWorld) -> list[Any]:
+    return [replica._context.machine for replica in world.cluster.replicas.values()]
+
+
+def test_a_log_is_raised_when_the_last_replica_runs_the_new_version_and_not_before() -> None:
+    roll = _Roll()
+
+    async def scenario(world: LogWorld) -> None:
+        load = _Load(world)
+        await load.add("ann")
+        for version, (first, now) in ((Bank2, (1, 2)), (Bank3, (2, 3))):
+            for number in (0, 1):
+                await _restart(world, roll, number, version)
+                await load.add("ann")
+                await asyncio.sleep(5)
+                assert set(_versions(world)) <= set(range(1, now)), "a live replica does not run it yet"
+            assert world.leader._context.state.description.version == first  # type: ignore[union-attr]
+            await _restart(world, roll, 2, version)
+            await _until_version(world, now)
+            await load.add("ann=a@x")
+        assert _versions(world) == sorted(_versions(world)), "a version once raised is never lowered"
+        await load.add("bob")
+        revision = world.leader.revision
+        await world.until(lambda: all(one.revision >= revision for one in world.cluster.replicas.values()))
+        assert {one.digest for one in world.cluster.replicas.values()} == {world.leader.digest}
+        for machine in _machines(world):
+            assert machine.get("accounts", "ann")[1:] == ("a@x", 0)
+        assert not world.cluster.stopped or all(isinstance(why, str) for _, why in world.cluster.stopped)
+
+    run(scenario, machine=roll.machine)
+
+
+def test_until_then_what_the_log_cannot_hold_is_refused_and_one_may_go_back() -> None:
+    roll = _Roll()
+
+    async def scenario(world: LogWorld) -> None:
+        load = _Load(world)
+        await load.add("ann")
+        for number in range(3):
+            await _restart(world, roll, number, Bank2)
+        await load.add("ann")
+        refused = await load.ask("ann=a@x")
+        assert refused.status is not AnswerStatus.OK
+        for number in range(3):
+            await _restart(world, roll, number, Bank1)
+            await load.add("bob")
+        assert set(_versions(world)) == {1}
+        assert all(machine.get("accounts", "ann") == (2,) for machine in _machines(world)[:1])
+
+    run(scenario, machine=roll.machine, raise_version=False)
+
+
+def test_an_operator_raises_it_and_a_replica_of_before_follows_but_never_leads() -> None:
+    roll = _Roll()
+
+    async def scenario(world: LogWorld) -> None:
+        load = _Load(world)
+        await load.add("ann")
+        for number in (0, 1):
+            await _restart(world, roll, number, Bank2)
+        while world.cluster.leader == "replica-2":
+            await _restart(world, roll, 2, Bank1)
+        desk = AdminRequests(world.store, LOG)
+        refused = await desk.place(RaiseVersionRequest(), timeout_s=60)
+        assert "replica-2" in refused.refusal
+        answer = await desk.place(RaiseVersionRequest(force=True), timeout_s=60)
+        assert answer.outcome == {"version": 2}
+        await _until_version(world, 2)
+        await load.add("ann=a@x")
+        old = world.cluster.replicas["replica-2"]
+        await world.until(lambda: old.revision == world.leader.revision)
+        assert old.digest == world.leader.digest
+        roll.version = Bank2
+        for number in (0, 1):
+            world.cluster.hosts[number].kill()
+        await world.until(lambda: world.cluster.leader in ("replica-0", "replica-1"), limit_s=120)
+        assert world.cluster.replicas["replica-2"] is old, "it lives"
+        assert old.role is ReplicaRole.FOLLOWER
+        assert "does not lead" in old._context.alarms["version"]
+        await load.add("ann")
+
+    run(scenario, machine=roll.machine, raise_version=False)

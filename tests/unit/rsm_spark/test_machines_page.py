@@ -1,0 +1,47 @@
+"""docs/machines.md: its code runs, its versions follow each other, its error is the one that is told."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rsm_spark.core.evolution import check_evolution
+from rsm_spark.core.records import pack
+from rsm_spark.errors import InvalidDescriptionError
+
+_PAGE = (Path(__file__).resolve().parents[3] / "docs" / "machines.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def page() -> dict[str, Any]:
+    (code,) = re.findall(r"```python\n(.*?)```", _PAGE, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(code, "docs/machines.md", "exec"), names)  # noqa: S102 - the page's own code
+    return names
+
+
+def test_its_versions_follow_each_other_and_rows_of_the_first_are_read_by_the_last(page: dict[str, Any]) -> None:
+    bank = page["Bank"]()
+    versions = [page[f"V{number}"] for number in (1, 2, 3)]
+    records = [("ann", 5), ("bob", 6, "b@x", 100), ("cid", 7, None, 8)]
+    for revision, (description, fields) in enumerate(zip(versions, records, strict=True), 1):
+        bank.follow(description)
+        bank.apply(16, fields, revision)
+    assert dict(bank.items("accounts")) == {("ann",): (5, None, 0), ("bob",): (6, None, 100), ("cid",): (7, None, 8)}
+    assert [row.row for row in bank.rows()] == [pack(fields[1:]) for fields in records]
+    (record,) = bank.decide(b"ann", 4, 0).records
+    assert bank.loggable([record]) == [(16, ("ann", 6, None, 0))]
+    with pytest.raises(InvalidDescriptionError):
+        check_evolution(versions[2], versions[0])
+
+
+def test_until_the_version_is_raised_a_command_that_needs_it_is_refused_as_the_page_says(page: dict[str, Any]) -> None:
+    bank = type("Second", (page["Bank"],), {"description": page["V2"]})()
+    bank.follow(page["V1"])
+    assert bank.loggable([(16, ("ann", 6, None, 0))]) == [(16, ("ann", 6))]
+    (said,) = re.findall(r"refused: `(field.*?)`", " ".join(_PAGE.split()))
+    with pytest.raises(InvalidDescriptionError, match=re.escape(said)):
+        bank.loggable([(16, ("ann", 6, "a@x", 0))])

@@ -1,0 +1,19 @@
+"""docs/testing.md: its tests run, and pass."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+_PAGE = Path(__file__).resolve().parents[4] / "docs" / "testing.md"
+
+
+def test_every_test_of_the_page_passes() -> None:
+    code = "\n".join(re.findall(r"```python\n(.*?)```", _PAGE.read_text(encoding="utf-8"), re.DOTALL))
+    names: dict[str, Any] = {}
+    exec(compile(code, "docs/testing.md", "exec"), names)  # noqa: S102 - the page's own code
+    tests = [name for name in names if name.startswith("test_")]
+    assert len(tests) == 3
+    for name in tests:
+        names[name]()

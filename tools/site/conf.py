@@ -1,0 +1,136 @@
+"""Settings of Sphinx for the site of the documents: `make docs`.
+
+The pages are the Markdown files as they are, beginning with README.md; the reference comes from the docstrings of the
+public packages, which are written in Markdown too.
+"""
+
+# ruff: noqa: INP001 - a script
+
+from __future__ import annotations
+
+import re
+import shutil
+import tomllib
+from pathlib import Path
+from typing import Any
+
+_ROOT = Path(__file__).resolve().parents[2]
+_CONTENTS = """
+
+```{toctree}
+:hidden:
+:maxdepth: 1
+:caption: Use
+
+docs/store
+docs/machines
+docs/testing
+docs/broker
+docs/http-api
+docs/ledger
+docs/spark
+docs/spark-options
+docs/process-options
+docs/guides/from-kafka
+docs/worker-pools
+docs/broker-history
+docs/payloads
+```
+
+```{toctree}
+:hidden:
+:maxdepth: 1
+:caption: Operate
+
+docs/guarantees
+docs/operations
+docs/security
+docs/figures
+CHANGELOG
+```
+
+```{toctree}
+:hidden:
+:maxdepth: 1
+:caption: Reference
+
+docs/api/ledger
+docs/api/rsm_spark
+docs/api/broker
+docs/api/connectors
+docs/glossary
+```
+
+```{toctree}
+:hidden:
+:maxdepth: 1
+:caption: Take part
+
+docs/architecture
+docs/decisions/README
+CONTRIBUTING
+SECURITY
+CODE_OF_CONDUCT
+```
+"""
+_DECISIONS = """
+
+```{toctree}
+:hidden:
+:glob:
+
+0*
+```
+"""
+
+project = "rsm-spark"
+release = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+root_doc = "README"
+include_patterns = ["*.md", "docs/**.md"]
+exclude_patterns = [".*", "dist", "build", "tests", "spark-warehouse"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+myst_heading_anchors = 4
+html_theme = "alabaster"
+html_theme_options = {"description": "Services made highly available by a replicated log", "fixed_sidebar": True}
+html_copy_source = False
+html_show_copyright = False
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+napoleon_use_ivar = True
+python_use_unqualified_type_names = True
+
+
+def _prepare(_app: Any, page: str, source: list[str]) -> None:
+    """Take links to folders out, which a site has no page for; put the lists of pages below."""
+    here = (_ROOT / page).parent
+
+    def plain(link: re.Match[str]) -> str:
+        return link[1] if (here / link[2]).is_dir() else link[0]
+
+    source[0] = re.sub(r"\[([^\]]+)\]\(([^)#:]+)\)", plain, source[0])
+    source[0] += {root_doc: _CONTENTS, "docs/decisions/README": _DECISIONS}.get(page, "")
+
+
+def _translate(_app: Any, _what: str, _name: str, _object: Any, _options: Any, lines: list[str]) -> None:
+    """Turn marks of Markdown into those of reStructuredText, which autodoc reads: `code`, and indented code."""
+    before = ""
+    for number, line in enumerate(lines):
+        if line.startswith("    ") and not lines[number - 1] and before[:1] not in {"", " ", "*", "-"}:
+            lines[number - 1] = "\n::\n"
+        else:
+            lines[number] = re.sub(r"(?<![`\\:])`([^`\n]+)`(?!`)", r"``\1``", line)
+        before = line or before
+    lines[:] = "\n".join(lines).split("\n")
+
+
+def _write_index(app: Any, error: Exception | None) -> None:
+    if error is None and app.builder.format == "html":
+        shutil.copyfile(Path(app.outdir) / f"{root_doc}.html", Path(app.outdir) / "index.html")
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Connect what this site does on top of Sphinx."""
+    app.connect("source-read", _prepare)
+    app.connect("autodoc-process-docstring", _translate, priority=400)  # before napoleon, which is at 500
+    app.connect("build-finished", _write_index)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
