@@ -14,6 +14,8 @@ from typing import Final
 
 import msgspec
 
+from ledger.decoding import json_decoder
+
 READINESS_FILE: Final = "ready.json"
 AGE_S_MAX: Final = 5.0
 """An older file says nothing any more."""
@@ -45,7 +47,7 @@ def read_readiness(folder: Path, now_s: float) -> Readiness:
 
     """
     try:
-        said = msgspec.json.decode((folder / READINESS_FILE).read_bytes(), type=Readiness)
+        said = json_decoder(Readiness).decode((folder / READINESS_FILE).read_bytes())
     except FileNotFoundError:
         return Readiness(is_ready=False, words="it does not serve: it has not started, or has ended in good order")
     except (OSError, msgspec.DecodeError) as error:

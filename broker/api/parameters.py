@@ -10,6 +10,7 @@ import msgspec
 
 from broker.api.problems import HttpProblem
 from broker.api.strict_json import nearest
+from ledger.decoding import convert
 
 _PAIRS_MAX = 32
 
@@ -50,7 +51,7 @@ def decode_query(text: bytes, kind: type[msgspec.Struct]) -> Any:
                 raise _invalid(f"parameter {name!r} is there twice")
             values[name] = _text(raw_value, f"parameter {name!r}")
     try:
-        return msgspec.convert(values, kind, strict=False)
+        return convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
         raise _invalid(f"the query does not fit: {error}") from None
 

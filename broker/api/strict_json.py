@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from broker.api.problems import HttpProblem
+from ledger.decoding import json_decoder
 
 DEPTH_MAX = 64
 STRINGS_MAX = 300_000
@@ -38,7 +39,7 @@ class StrictDecoder:
     """
 
     def __init__(self, type: type[msgspec.Struct]) -> None:  # noqa: A002
-        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(type)
+        self._decoder: msgspec.json.Decoder[Any] = json_decoder(type)
         self._names = sorted(_field_names(type, set()))
 
     def decode(self, body: bytes) -> Any:

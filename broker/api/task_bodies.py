@@ -20,6 +20,7 @@ from broker.machine.limits import (
 )
 from broker.machine.policies import RetryPolicy
 from broker.machine.replies import Refusal
+from ledger.decoding import json_decoder
 
 _YEARS_S = 100 * 365 * 86_400
 _LAST_MS = 253_402_300_799_999  # The end of the year 9999.
@@ -214,7 +215,7 @@ def _retry(retry: RetryPolicy | str, where: str) -> str:
         return msgspec.json.encode(retry).decode()
     if retry:
         try:
-            msgspec.json.decode(retry, type=RetryPolicy)
+            json_decoder(RetryPolicy).decode(retry)
         except msgspec.MsgspecError as error:
             raise _invalid(f"{where}.retry: {error}") from None
     return retry

@@ -16,6 +16,7 @@ from broker.cli.terminal import TenantOptions
 from broker.client.blocking import BlockingTransaction, BrokerClient
 from broker.client.task import NewTask, TaskOptions, chunks_of
 from ledger.configuration import options_command
+from ledger.decoding import convert, json_decoder
 from ledger.errors import UsageError
 from rsm_spark.cli.terminal import print_json
 
@@ -65,7 +66,7 @@ def _tasks(lines: BinaryIO, file: str) -> Iterator[NewTask]:
         if not line.strip():
             continue
         try:
-            yield _task(msgspec.json.decode(line, type=dict[str, Any]))
+            yield _task(json_decoder(dict[str, Any]).decode(line))
         except (msgspec.MsgspecError, ValueError) as error:
             raise UsageError(f"{file}, line {number}: {error}") from None
 
@@ -86,7 +87,7 @@ def _task(fields: dict[str, Any]) -> NewTask:
     task_type = fields.pop("type", None)
     if not isinstance(task_type, str) or not task_type or not isinstance(payload, bytes | str):
         raise ValueError("a task has a type, and its payload is text")
-    return NewTask(task_type, payload, **msgspec.convert(fields, TaskOptions))
+    return NewTask(task_type, payload, **convert(fields, TaskOptions))
 
 
 def _submit(

@@ -22,6 +22,7 @@ from broker.client.shapes import (
     WorkerSummary,
 )
 from broker.machine.policies import TenantPolicy
+from ledger.decoding import convert
 from ledger.errors import UsageError
 
 
@@ -142,7 +143,7 @@ class AdminCalls:
         except NotFoundError:
             policy = TenantPolicy()
         try:
-            changed = msgspec.convert({**msgspec.to_builtins(policy), **changes}, TenantPolicy)
+            changed = convert({**msgspec.to_builtins(policy), **changes}, TenantPolicy)
         except msgspec.ValidationError as error:
             raise UsageError(f"policy of tenant {tenant}: {error}") from None
         await self.set_tenant(tenant, changed)

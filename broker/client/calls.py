@@ -23,6 +23,7 @@ from broker.client.http_connections import HttpConnectionPool, NotSentError, Res
 from broker.client.http_wire import Head, Origin, parse_origin
 from broker.client.shapes import Problem
 from broker.client.token_file import ShownToken
+from ledger.decoding import json_decoder
 from ledger.errors import UsageError
 from ledger.tls import is_loopback
 from rsm_spark.errors import OutcomeUnknownError
@@ -132,7 +133,7 @@ class BrokerCalls:
         """
         response = await self.response(request, timeout_s=timeout_s)
         try:
-            return msgspec.json.decode(response.body or b"{}", type=kind)
+            return json_decoder(kind).decode(response.body or b"{}")
         except msgspec.MsgspecError as error:
             raise BadAnswerError(f"{request.method} {request.path} at {self.url}: {error}") from None
 
@@ -335,7 +336,7 @@ class BrokerCalls:
 
 def _problem(response: Response) -> Problem:
     try:
-        return msgspec.json.decode(response.body, type=Problem)
+        return json_decoder(Problem).decode(response.body)
     except msgspec.MsgspecError:
         return Problem(title=response.body[:200].decode(errors="replace"))
 

@@ -9,6 +9,7 @@ import msgspec
 
 from broker.client.errors import BadAnswerError
 from broker.client.shapes import Event
+from ledger.decoding import json_decoder
 
 _EVENT_BYTES_MAX = 4 * 1024 * 1024
 
@@ -60,7 +61,7 @@ class EventParser:
         if not data and not name:
             return None
         try:
-            fields: dict[str, Any] = msgspec.json.decode(data, type=dict[str, Any]) if data else {}
+            fields: dict[str, Any] = json_decoder(dict[str, Any]).decode(data) if data else {}
             return Event(int(self._id or 0), name, fields)
         except (msgspec.MsgspecError, ValueError) as error:
             raise BadAnswerError(f"not an event of a broker: {error}") from None

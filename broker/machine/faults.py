@@ -19,6 +19,7 @@ from broker.machine.limits import (
     THREADS_MAX,
 )
 from broker.machine.policies import RetryPolicy, TenantPolicy, WorkerOffer
+from ledger.decoding import json_decoder
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]").search
 _SAFE_CHARS = NAME_BYTES_MAX // 4
@@ -82,7 +83,7 @@ def retry_fault(text: str) -> str:
     if len(text) > RETRY_BYTES_MAX:
         return f"retry has more than {RETRY_BYTES_MAX} characters of JSON"
     try:
-        policy = msgspec.json.decode(text, type=RetryPolicy)
+        policy = json_decoder(RetryPolicy).decode(text)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         return f"retry is no JSON of a retry policy: {error}"
     return _retry_fault(policy)

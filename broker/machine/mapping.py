@@ -9,6 +9,7 @@ import msgspec
 from broker.machine.commands import TaskSpec
 from broker.machine.faults import number_fault, resources_fault
 from broker.machine.limits import GROUP_MAX, PRIORITY_MAX
+from ledger.decoding import convert
 
 
 class Mapped(msgspec.Struct, frozen=True):
@@ -32,7 +33,7 @@ def map_task(mapper: Mapper, tenant: str, spec: TaskSpec) -> tuple[int | None, i
         mapped = mapper(tenant, spec.type, spec)
         if mapped is None:
             return spec.group, spec.priority, spec.resources
-        mapped = msgspec.convert(mapped, Mapped, from_attributes=True)
+        mapped = convert(mapped, Mapped, from_attributes=True)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - it is the user's
         return f"{type(error).__name__}: {error}"
     group = spec.group if mapped.group is None else mapped.group

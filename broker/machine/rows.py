@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from broker.machine.policies import TenantPolicy
+from ledger.decoding import convert, msgpack_decoder
 
 Content = TypeVar("Content", bytes, msgspec.Raw)
 """Bytes in a record; packed in a row that is read."""
@@ -154,7 +155,7 @@ class CodeRow(msgspec.Struct, frozen=True, array_like=True):
 
 def unpacked(content: msgspec.Raw) -> bytes:
     """Return a payload or a result of a row that was read."""
-    return msgspec.msgpack.decode(content, type=bytes)
+    return msgpack_decoder(bytes).decode(content)
 
 
 def row_fields(key: tuple[Any, ...], row: msgspec.Struct) -> tuple[Any, ...]:
@@ -211,4 +212,4 @@ def policy_of(row: TenantRow) -> TenantPolicy:
     """Return the policy of a row of `tenants`."""
     fields = msgspec.json.decode(row.policy)
     fields.update(weight=row.weight, running_max=row.running_max, waiting_max=row.waiting_max)
-    return msgspec.convert(fields, TenantPolicy)
+    return convert(fields, TenantPolicy)

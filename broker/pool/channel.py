@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from broker.pool.core.messages import FromController, FromMember
+from ledger.decoding import json_decoder
 from rsm_spark.errors import RsmError
 
 LINE_BYTES_MAX = 64 * 1024
@@ -145,7 +146,7 @@ async def connect(host: str, port: int, secret: bytes) -> MemberEnd:
 
 def _decoded(body: bytes, kind: Any) -> Any:
     try:
-        return msgspec.json.decode(body, type=kind)
+        return json_decoder(kind).decode(body)
     except msgspec.MsgspecError as error:
         raise ChannelError(f"a line cannot be understood, is the other side of another version? {error}") from None
 

@@ -17,6 +17,7 @@ import msgspec
 
 from broker.machine.limits import RESULT_BYTES_MAX
 from broker.worker.context import RunCancelledError, TaskContext, TaskError
+from ledger.decoding import json_decoder
 
 SPARK_SQL = "spark_sql"
 ROWS_MAX = 100_000
@@ -84,7 +85,7 @@ def read_statement(payload: bytes) -> StatementPayload:
 
     """
     try:
-        statement = msgspec.json.decode(payload, type=StatementPayload)
+        statement = json_decoder(StatementPayload).decode(payload)
     except msgspec.MsgspecError as error:
         raise TaskError(f'spark_sql: the payload is no statement, such as {{"sql": "SELECT 1"}}: {error}') from None
     if not statement.sql.strip():

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from ledger.decoding import convert
 from ledger.errors import UsageError
 
 DECLARATION_FILE = "rsm-pool.toml"
@@ -73,7 +74,7 @@ def read_declaration(text: bytes) -> CodeDeclaration:
     if len(text) > _BYTES_MAX:
         raise UsageError(f"{DECLARATION_FILE} has {len(text):,} bytes, at most {_BYTES_MAX:,}")
     try:
-        found = msgspec.convert(tomllib.loads(text.decode()), CodeDeclaration)
+        found = convert(tomllib.loads(text.decode()), CodeDeclaration)
     except (ValueError, RecursionError, msgspec.ValidationError) as error:
         raise UsageError(
             f'{DECLARATION_FILE} cannot be used: {error}. Expected: entries = ["module:function", …] and, if the code '

@@ -26,6 +26,7 @@ from connectors.delta.position import (
     encode_position,
 )
 from connectors.errors import DeltaSinkError, ForeignTableError
+from ledger.decoding import json_decoder
 from rsm_spark.core.machine import TableDescription
 
 MERGE_MODE = "merge"
@@ -198,7 +199,7 @@ class DeltaPlace(LoggedPlace):
                 f"{self.place}: this table was made in mode {mode}, mode {self.mode} was asked for: choose another "
                 f"place, or go on with --mode {mode}"
             )
-        described = msgspec.json.decode(properties.get(DESCRIPTION_PROPERTY, ""), type=TableDescription)
+        described = json_decoder(TableDescription).decode(properties.get(DESCRIPTION_PROPERTY, ""))
         fields: list[dict[str, Any]] = msgspec.json.decode(handle.schema().to_json())["fields"]
         followed = FollowedTable.stored(described, fields)
         return LoadedTable(handle, find_position(handle, self.place, revision), revision, followed)

@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from connectors.errors import ForeignTableError
+from ledger.decoding import json_decoder
 
 POSITION_KEY = "rsm_position"
 """Key of the position in the commit metadata of each commit of ours."""
@@ -81,7 +82,7 @@ def decode_position(text: str, *, place: str, kind: type[_Position]) -> _Positio
 
     """
     try:
-        position = msgspec.json.decode(text, type=kind)
+        position = json_decoder(kind).decode(text)
     except msgspec.MsgspecError as error:
         raise ForeignTableError(f"{place}: its last commit has no position of ours: {error}") from error
     if position.format != POSITION_FORMAT:

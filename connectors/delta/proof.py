@@ -15,6 +15,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from connectors.delta.position import POSITION_KEY, TablePosition, decode_position
 from connectors.errors import ForeignTableError
+from ledger.decoding import json_decoder
 from rsm_spark.core.machine import TableDescription
 from rsm_spark.core.records import pack
 
@@ -118,7 +119,7 @@ def follower_evidence(place: str, storage_options: Mapping[str, str] | None = No
     text = properties.get("rsm.table")
     if text is None:
         raise ForeignTableError(f"{place}: this Delta table follows no log: it was not made by jobs/materialize.py")
-    described = msgspec.json.decode(text, type=TableDescription)
+    described = json_decoder(TableDescription).decode(text)
     key = tuple(field.name for field in described.key)
     fields: list[dict[str, Any]] = msgspec.json.decode(table.schema().to_json())["fields"]
     row = tuple(

@@ -24,6 +24,7 @@ from connectors.delta.place import LoggedPlace
 from connectors.delta.settings import StreamSettings
 from connectors.delta.stream import RecordStream
 from connectors.errors import ForeignTableError
+from ledger.decoding import msgpack_decoder
 from rsm_spark.core.records import KernelRecord
 from rsm_spark.snapshots.delta_sync import sync_commit
 
@@ -223,6 +224,6 @@ def _rows(records: list[dict[str, Any]]) -> pa.Table:
     """Return the rows of `AUDIT_SCHEMA`, in order of the log."""
     rows = []
     for record in sorted(records, key=lambda record: int(record["revision"])):
-        texts = msgspec.msgpack.decode(record.pop("fields"), type=list[str])
+        texts = msgpack_decoder(list[str]).decode(record.pop("fields"))
         rows.append({**record, **dict(zip(_TEXTS, texts, strict=True))})
     return pa.Table.from_pylist(rows, schema=AUDIT_SCHEMA)

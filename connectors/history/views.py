@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 from pyspark.sql import SparkSession
 
 from connectors.delta.columns import FOLD_COLUMN, LOGGED_AT_COLUMN, REVISION_COLUMN
 from connectors.delta.place import APPEND_MODE, DESCRIPTION_PROPERTY, LOG_ID_PROPERTY, MODE_PROPERTY
 from connectors.errors import ForeignTableError
+from ledger.decoding import json_decoder
 from rsm_spark.core.machine import Fold, TableDescription
 
 UNTIL_REVISION_COLUMN = "_until_revision"
@@ -52,7 +52,7 @@ def history_views(spark: SparkSession, folder: str, *, prefix: str = "", permane
         if properties.get(MODE_PROPERTY) != APPEND_MODE:
             views[prefix + name] = _select("*", _table(place))
             continue
-        described = msgspec.json.decode(properties[DESCRIPTION_PROPERTY], type=TableDescription)
+        described = json_decoder(TableDescription).decode(properties[DESCRIPTION_PROPERTY])
         versions = _versions(_table(place), [field.name for field in described.key])
         views[f"{prefix}{name}_changes"] = _select("*", _table(place))
         views[f"{prefix}{name}_versions"] = versions

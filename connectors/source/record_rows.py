@@ -23,6 +23,7 @@ from connectors.source.raw_rows import BATCH_BYTES_MAX, BATCH_ROWS_MAX
 from connectors.source.record_plans import UNKNOWN_PLAN, RawRecord, RecordPlan, join_all, join_fields, record_plans
 from connectors.source.schema import ERROR_COLUMN, RowColumn
 from ledger.core.entry_block import EntryBlock
+from ledger.decoding import msgpack_decoder
 from rsm_spark.core.envelope import body_of
 from rsm_spark.core.machine import MachineDescription, decode_description
 from rsm_spark.core.records import CommandHead, KernelRecord
@@ -159,7 +160,7 @@ def _described(records: list[RawRecord], place: str) -> MachineDescription:
     """Return the description that an entry holds."""
     described = next(record for record in records if record.type == KernelRecord.MACHINE_DESCRIBED)
     try:
-        return decode_description(msgspec.msgpack.decode(described.fields[0], type=bytes))
+        return decode_description(msgpack_decoder(bytes).decode(described.fields[0]))
     except (msgspec.MsgspecError, IndexError) as error:
         raise CorruptLogError(f"{place}: the machine's description cannot be read: {error}") from error
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from connectors.state.parts import SessionPart, session_key
+from ledger.decoding import msgpack_decoder
 from rsm_spark.core.digest import row_term, table_prefix
 from rsm_spark.core.envelope import Envelope, body_of
 from rsm_spark.core.kernel_tables import KERNEL_RECORDS
@@ -216,12 +217,12 @@ class LogFold:
         """Fold a record that is no change of a described table."""
         kind = record.type
         if kind == KernelRecord.SESSION_OPENED:
-            session = msgspec.msgpack.decode(record.fields[0], type=bytes)
+            session = msgpack_decoder(bytes).decode(record.fields[0])
             self._sessions[session] = SessionPart(logged_ms, logged_ms, revision)
         elif kind == KernelRecord.SESSION_EXPIRED:
-            self._sessions[msgspec.msgpack.decode(record.fields[0], type=bytes)] = revision
+            self._sessions[msgpack_decoder(bytes).decode(record.fields[0])] = revision
         elif kind == KernelRecord.MACHINE_DESCRIBED:
-            self._describe(decode_description(msgspec.msgpack.decode(record.fields[0], type=bytes)))
+            self._describe(decode_description(msgpack_decoder(bytes).decode(record.fields[0])))
         elif kind not in _KERNEL_TYPES:
             raise CorruptLogError(
                 f"revision {revision} is a record of type {kind}, which nothing describes: "

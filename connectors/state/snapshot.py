@@ -25,6 +25,7 @@ from connectors.state.frame import RangeFrames, lake_of, look_at, rows_frame, su
 from connectors.state.links import LinkEnd, Run, link_runs
 from connectors.state.steps import CHANGE, CHECKPOINT, RUN
 from connectors.state.sums import RowSum, StateSums
+from ledger.decoding import msgpack_decoder
 from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes, row_term, table_prefix
 from rsm_spark.core.envelope import decode_envelope
 from rsm_spark.errors import LogError, MissingLogError, SnapshotError
@@ -176,7 +177,7 @@ def _make(
 
 def _linked(steps: DataFrame, stretch: LogRange) -> tuple[LinkEnd, list[tuple[int, RowSum]]]:
     others = steps.where(F.col("kind") != CHANGE).collect()
-    runs = [msgspec.msgpack.decode(bytes(row.row), type=Run) for row in others if row.kind == RUN]
+    runs = [msgpack_decoder(Run).decode(bytes(row.row)) for row in others if row.kind == RUN]
     end = link_runs(runs, stretch.ledger_ids, stretch.before, stretch.first_revision, stretch.last)
     checkpoints = [
         (row.revision, RowSum(bytes(row.key).hex(), row.row_count))

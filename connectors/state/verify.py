@@ -28,6 +28,7 @@ from connectors.state.histories import HistoryProof, HistorySums
 from connectors.state.links import LinkEnd, Run, link_runs
 from connectors.state.steps import CHANGE, CHECKPOINT, PLACE, RUN
 from connectors.state.sums import RowSum, StateSums
+from ledger.decoding import msgpack_decoder
 from rsm_spark.snapshots.manifest import SnapshotManifest
 
 Say = Callable[..., None]
@@ -239,7 +240,7 @@ class _Proof:
         try:
             others = steps.where(F.col("kind") != CHANGE).collect()
             linked = link_runs(
-                [msgspec.msgpack.decode(bytes(row.row), type=Run) for row in others if row.kind == RUN],
+                [msgpack_decoder(Run).decode(bytes(row.row)) for row in others if row.kind == RUN],
                 self._stretch.ledger_ids,
                 self._stretch.before,
                 self._stretch.first_revision,

@@ -23,6 +23,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from ledger.decoding import json_decoder
 from ledger.errors import (
     BadVersionError,
     CookieMismatchError,
@@ -164,7 +165,7 @@ class DiskAge:
         await self._store.sync(self._path)
         try:
             value, self._version = await self._store.get(self._path)
-            return msgspec.json.decode(value, type=Age) if value else Age()
+            return json_decoder(Age).decode(value) if value else Age()
         except NoNodeError:
             self._version = -1
             return Age()

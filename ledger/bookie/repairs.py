@@ -15,6 +15,7 @@ import msgspec
 from ledger.client.client import LedgerClient
 from ledger.client.pool import ConnectionPool
 from ledger.client.settings import ClientSettings
+from ledger.decoding import json_decoder
 from ledger.errors import LedgerError
 from ledger.replication.app import AutoRecovery
 from ledger.replication.self_repair import RepairProgress, SelfRepair
@@ -29,7 +30,7 @@ _FILE_NAME: Final = "repair.json"
 def read_repair_file(folder: Path) -> RepairProgress | None:
     """Return how far the last repair of a bookie's own data was when it last told; None if there was none."""
     try:
-        return msgspec.json.decode((folder / _FILE_NAME).read_bytes(), type=RepairProgress)
+        return json_decoder(RepairProgress).decode((folder / _FILE_NAME).read_bytes())
     except (OSError, msgspec.DecodeError):
         return None
 

@@ -22,6 +22,7 @@ from typing import Self
 
 import msgspec
 
+from ledger.decoding import json_decoder
 from ledger.dev import ports, zookeeper
 from ledger.dev.errors import ClusterError, PortTakenError, ProcessDiedError
 from ledger.dev.process import end_all, identify, is_alive, send_signal, spawn, wait_frozen
@@ -401,7 +402,7 @@ class DevCluster:
     def _is_ready(self, bookie: ServerState) -> bool:
         try:
             line, newline, _ = self._out_path(bookie).read_bytes().partition(b"\n")
-            return bool(newline) and msgspec.json.decode(line, type=_Ready).ready
+            return bool(newline) and json_decoder(_Ready).decode(line).ready
         except (OSError, msgspec.DecodeError):
             return False
 

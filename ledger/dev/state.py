@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from ledger.decoding import json_decoder
 from ledger.dev.errors import ClusterBusyError, ClusterError
 from ledger.dev.process import ProcessId
 
@@ -88,7 +89,7 @@ def read_state(data_dir: Path) -> ClusterState | None:
     """
     path = data_dir / _FILE
     try:
-        state = msgspec.json.decode(path.read_bytes(), type=ClusterState)
+        state = json_decoder(ClusterState).decode(path.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError) as error:

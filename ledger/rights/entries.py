@@ -29,6 +29,7 @@ from typing import Any
 
 import msgspec
 
+from ledger.decoding import convert
 from ledger.errors import UsageError
 from ledger.rights.principal import ClientAccess, Principal, Role, Scope
 
@@ -225,7 +226,7 @@ def read_entries(values: Mapping[str, Any], where: str) -> tuple[Principals, lis
 
     """
     try:
-        file = msgspec.convert(values, RightsFile)
+        file = convert(values, RightsFile)
     except msgspec.ValidationError as error:
         raise UsageError(f"{where}: {error}") from None
     principals = Principals()

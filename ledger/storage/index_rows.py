@@ -18,6 +18,7 @@ from typing import Protocol
 import crc32c
 import msgspec
 
+from ledger.decoding import msgpack_decoder
 from ledger.storage.index import BlockRow, CorruptIndexError, LedgerRow, SegmentRow, merge_ledger_rows
 from ledger.storage.segment_format import BLOCK_SPAN_MAX, segment_file_name
 
@@ -120,8 +121,8 @@ class KeyValueIndex:
         self._maps = maps
         self._where = where
         self._encode = msgspec.msgpack.Encoder().encode
-        self._decode_ledger = msgspec.msgpack.Decoder(LedgerRow).decode
-        self._decode_segment = msgspec.msgpack.Decoder(SegmentRow).decode
+        self._decode_ledger = msgpack_decoder(LedgerRow).decode
+        self._decode_segment = msgpack_decoder(SegmentRow).decode
 
     def count_ledgers(self) -> None:
         """Count the rows of ledgers if that was never done: in an empty index, or one from before there were totals."""

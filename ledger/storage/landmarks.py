@@ -23,6 +23,7 @@ from collections.abc import Iterable, Sequence
 import crc32c
 import msgspec
 
+from ledger.decoding import msgpack_decoder
 from ledger.storage.disk import Disk, read_file, write_atomically
 from ledger.storage.unreadable import is_unreadable
 
@@ -222,6 +223,6 @@ def _decode(slot: bytes) -> Landmark | None:
     if crc32c.crc32c(rest) != int.from_bytes(slot[4:8], "little"):
         return None
     try:
-        return msgspec.msgpack.decode(rest[4:], type=Landmark)
+        return msgpack_decoder(Landmark).decode(rest[4:])
     except msgspec.DecodeError:
         return None

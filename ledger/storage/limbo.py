@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ledger.decoding import json_decoder
 from ledger.storage.bookie_ledger import NO_LIMBO
 from ledger.storage.disk import Disk, read_file, write_atomically
 from ledger.storage.unreadable import is_unreadable
@@ -87,7 +88,7 @@ def load_limbo(disk: Disk, folder: str) -> Limbo:
     if not disk.exists(path):
         return Limbo()
     try:
-        return msgspec.json.decode(bytes(read_file(disk, path)), type=Limbo)
+        return json_decoder(Limbo).decode(bytes(read_file(disk, path)))
     except (msgspec.DecodeError, OSError) as error:
         if isinstance(error, OSError) and not is_unreadable(error):
             raise

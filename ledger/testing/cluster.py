@@ -8,8 +8,6 @@ import random
 from collections.abc import Callable
 from functools import partial
 
-import msgspec
-
 from ledger.bookie.births import key_finder
 from ledger.bookie.collector import Collector
 from ledger.bookie.disk_age import DiskAge
@@ -18,6 +16,7 @@ from ledger.bookie.server import BookieServer
 from ledger.client.client import LedgerClient
 from ledger.client.pool import ConnectionPool
 from ledger.client.settings import ClientSettings
+from ledger.decoding import json_decoder
 from ledger.errors import CookieMismatchError, NoNodeError
 from ledger.ports import ANY_VERSION
 from ledger.replication.self_repair import SelfRepair
@@ -141,7 +140,7 @@ class SimCluster:
 
         def registered_age() -> int:
             node = self._simulation.metadata.leader.nodes.get(path)
-            return msgspec.json.decode(node.value, type=Age).count if node is not None and node.value else 0
+            return json_decoder(Age).decode(node.value).count if node is not None and node.value else 0
 
         return DiskFaults(host, rng, self._store.ledger_dir, registered_age)
 

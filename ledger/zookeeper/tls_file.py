@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from ledger.configuration import read_file
+from ledger.decoding import convert
 from ledger.errors import UsageError
 from ledger.tls import TlsSettings
 
@@ -38,7 +39,7 @@ def tls_of(tls_file: str | None = None) -> TlsSettings | None:
     path = Path(name)
     values = read_file(path, TlsSettings.__struct_fields__)
     try:
-        found = msgspec.convert(values, TlsSettings)
+        found = convert(values, TlsSettings)
     except msgspec.ValidationError as error:
         raise UsageError(f"{path}: {error}") from error
     files = {key: str(path.parent / file) for key in ("ca", "cert", "key") if (file := getattr(found, key))}

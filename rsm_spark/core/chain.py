@@ -9,6 +9,7 @@ import zlib
 
 import msgspec
 
+from ledger.decoding import json_decoder
 from rsm_spark.errors import CorruptLogError, LogError
 
 CHAIN_FORMAT = 1
@@ -190,7 +191,7 @@ def decode_chain(value: bytes, *, log_name: str) -> LogChain:
     """
     try:
         plain = value if value.startswith(b"{") else _inflated(value, log_name)
-        chain = msgspec.json.decode(plain, type=LogChain)
+        chain = json_decoder(LogChain).decode(plain)
     except (msgspec.MsgspecError, zlib.error) as error:
         raise CorruptLogError(f"log {log_name}: its znode holds no chain: {error}") from error
     if chain.format != CHAIN_FORMAT:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ledger.decoding import convert, msgpack_decoder
 from rsm_spark.core.envelope import body_of, decode_envelope
 from rsm_spark.core.machine import Field, FieldType, Fold, RecordDescription, Row, RowChange, TableDescription
 from rsm_spark.core.records import SESSIONS_TABLE, VERIFIED_TABLE, KernelRecord, decode_records, pack
@@ -154,7 +155,7 @@ class VerifiedTable:
                 (place,) = fields
                 gone = self._rows.pop(place, None)
                 return RowChange(VERIFIED_TABLE, pack((place,)), None if gone is None else gone.packed, None)
-            verified = msgspec.convert(fields, VerifiedSnapshot)
+            verified = convert(fields, VerifiedSnapshot)
         except (TypeError, ValueError, msgspec.MsgspecError) as error:
             raise CorruptLogError(f"revision {revision}: snapshot record with the fields {fields!r}") from error
         place, row = verified.place, pack(fields[1:])
@@ -178,8 +179,8 @@ class VerifiedTable:
         self._rows = {}
         for row in rows:
             try:
-                (place,) = msgspec.msgpack.decode(row.key, type=tuple[str])
-                verified = msgspec.convert([place, *msgspec.msgpack.decode(row.row)], VerifiedSnapshot)
+                (place,) = msgpack_decoder(tuple[str]).decode(row.key)
+                verified = convert([place, *msgspec.msgpack.decode(row.row)], VerifiedSnapshot)
             except (msgspec.MsgspecError, TypeError) as error:
                 raise CorruptSnapshotError(f"row of {VERIFIED_TABLE} is no verified snapshot: {error}") from error
             self._rows[place] = _VerifiedRow(verified, row.row, row.revision)

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
+from ledger.decoding import json_decoder
+
 
 class FieldType(StrEnum):
     """Type of a column: what msgpack holds, and what Spark makes of it."""
@@ -117,7 +119,7 @@ def encode_description(description: MachineDescription) -> bytes:
 
 def decode_description(text: bytes) -> MachineDescription:
     """Read a description back; fields that a later version added are passed over."""
-    return msgspec.json.decode(text, type=MachineDescription)
+    return json_decoder(MachineDescription).decode(text)
 
 
 class Row(NamedTuple):

@@ -16,9 +16,12 @@ from itertools import takewhile
 
 import msgspec
 
+from ledger.decoding import msgpack_decoder
 from rsm_spark.core.machine import Row
 from rsm_spark.core.records import SESSIONS_TABLE, CommandHead, pack
 from rsm_spark.errors import CorruptLogError, CorruptSnapshotError
+
+_ROW = msgspec.msgpack.Decoder(tuple[int, int, int, int, list[tuple[int, bytes]]])
 
 REPLIES_MAX = 16_384
 """Replies kept for one session: several times what a client has under way. They are in the state, in every snapshot,
@@ -227,10 +230,8 @@ class SessionTable:
         digested: dict[bytes, tuple[bytes, int]] = {}
         for row in rows:
             try:
-                (session,) = msgspec.msgpack.decode(row.key, type=tuple[bytes])
-                opened, last, answered, sequence, replies = msgspec.msgpack.decode(
-                    row.row, type=tuple[int, int, int, int, list[tuple[int, bytes]]]
-                )
+                (session,) = msgpack_decoder(tuple[bytes]).decode(row.key)
+                opened, last, answered, sequence, replies = _ROW.decode(row.row)
             except msgspec.MsgspecError as error:
                 raise CorruptSnapshotError(f"row of {SESSIONS_TABLE} is no session: {error}") from error
             known = ClientSession(opened, last, answered, sequence)

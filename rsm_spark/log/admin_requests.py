@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ledger.decoding import json_decoder
 from ledger.errors import BadVersionError, NodeExistsError, NoNodeError
 from ledger.operators import Operator
 from ledger.ports import MetadataStore, Watcher
@@ -129,7 +130,7 @@ class AdminRequests:
             async with asyncio.timeout(timeout_s):
                 while True:
                     changed = asyncio.Event()
-                    node = msgspec.json.decode((await store.get(path, watch=changed.set)).value, type=_Node)
+                    node = json_decoder(_Node).decode((await store.get(path, watch=changed.set)).value)
                     if node.answer is not None:
                         return node.answer
                     with contextlib.suppress(TimeoutError):
@@ -158,7 +159,7 @@ class AdminRequests:
         for name in await self._store.children(self._path, watch=watch):
             path = f"{self._path}/{name}"
             with contextlib.suppress(NoNodeError, msgspec.MsgspecError):  # Taken back; or of a version to come.
-                node = msgspec.json.decode((await self._store.get(path)).value, type=_Node)
+                node = json_decoder(_Node).decode((await self._store.get(path)).value)
                 if node.answer is None:
                     found.append(PlacedOrder(path, node.order, node.by))
         return found

@@ -25,6 +25,7 @@ from typing import Self
 
 import msgspec
 
+from ledger.decoding import json_decoder
 from ledger.errors import UsageError
 from ledger.rereads import Reread, names_changed, reread
 from rsm_spark.core.seal import SECRET_BYTES, KeyRing, LogKey, key_id_of
@@ -141,7 +142,7 @@ def read_key_file(path: Path) -> tuple[KeyLine, ...]:
     if mode & 0o077:
         raise UsageError(f"key file {path}: mode {mode:04o} lets others read it: chmod 600 {path}")
     try:
-        found = msgspec.json.decode(text, type=_File)
+        found = json_decoder(_File).decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UsageError(f"key file {path}: {error}. rsm log key new makes such a file") from None
     if found.format != _FORMAT:
@@ -210,7 +211,7 @@ def read_public_keys(path: Path) -> dict[str, bytes]:
 
     """
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=_PublicFile)
+        found = json_decoder(_PublicFile).decode(path.read_bytes())
     except OSError as error:
         raise UsageError(f"public keys {path}: {error.strerror}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

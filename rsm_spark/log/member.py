@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from ledger.decoding import json_decoder
+
 
 class Member(msgspec.Struct, frozen=True):
     """A live replica.
@@ -48,6 +50,6 @@ def encode_member(member: Member) -> bytes:
 def decode_member(value: bytes) -> Member | None:
     """Return the member, or None if the bytes are none (a foreign or half-written node)."""
     try:
-        return msgspec.json.decode(value, type=Member)
+        return json_decoder(Member).decode(value)
     except msgspec.MsgspecError:
         return None

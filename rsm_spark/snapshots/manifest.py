@@ -13,6 +13,7 @@ from typing import Protocol
 
 import msgspec
 
+from ledger.decoding import json_decoder
 from rsm_spark.core.machine import MachineDescription, Row
 from rsm_spark.errors import CorruptSnapshotError
 
@@ -170,7 +171,7 @@ def decode_manifest(text: bytes, *, place: str) -> SnapshotManifest:
 
     """
     try:
-        manifest = msgspec.json.decode(text, type=SnapshotManifest)
+        manifest = json_decoder(SnapshotManifest).decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CorruptSnapshotError(f"{place}: no snapshot manifest: {error}") from error
     if manifest.format != MANIFEST_FORMAT:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
+from ledger.decoding import json_decoder
 from rsm_spark.core.envelope import body_of
 from rsm_spark.core.machine import Fold, MachineDescription, StateMachine, evolving
 from rsm_spark.core.records import MACHINE_TYPE_FIRST, decode_records, pack
@@ -135,7 +134,7 @@ def _description_is_true(harness: MachineHarness) -> None:
     for payload in harness.entries:
         for record in decode_records(body_of(payload)):
             if record.type == 0:
-                description = msgspec.json.decode(record.fields[0], type=MachineDescription)
+                description = json_decoder(MachineDescription).decode(record.fields[0])
             elif record.type >= MACHINE_TYPE_FIRST:
                 assert description is not None
                 _fold(rows, description, record.type, record.fields)

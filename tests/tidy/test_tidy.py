@@ -201,6 +201,28 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
     )
 
 
+def test_decoders_are_made_by_one_thread() -> None:
+    """msgspec ends the process where two threads look into the same type for the first time: `ledger/decoding.py`."""
+    _fail_with(
+        [
+            f"{path}:{call.lineno}: use ledger.decoding, or make the decoder when the module is imported"
+            for path in _python_files("ledger", "rsm_spark", "broker", "connectors", "jobs")
+            if path.name != "decoding.py"
+            for function in ast.walk(_tree(path))
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+            for call in ast.walk(function)
+            if isinstance(call, ast.Call) and _looks_into_a_type(call)
+        ]
+    )
+
+
+def _looks_into_a_type(call: ast.Call) -> bool:
+    name = ast.unparse(call.func)
+    if re.fullmatch(r"(msgspec\.)?(json|msgpack)\.decode", name):
+        return any(keyword.arg == "type" for keyword in call.keywords)
+    return name == "msgspec.convert" or (name.startswith("msgspec.") and name.endswith(".Decoder") and bool(call.args))
+
+
 def test_names_are_listed_as_public_in_packages_alone() -> None:
     allowed = re.compile(
         r"(^|/)__init__\.py$|^pyspark_|(^|/)(blocking|errors|session|register|messages|views)\.py$|/(store|spark)/"

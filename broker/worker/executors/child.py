@@ -44,8 +44,10 @@ from broker.worker.jail.kernel import die_with_parent
 from broker.worker.jail.plan import JailPlan
 from broker.worker.outcomes import cut_error, error_text, failed, finished, refused, stopped
 from broker.worker.registry import Registry, load_registry
+from ledger.decoding import json_decoder
 from ledger.errors import UsageError
 
+_MESSAGES: msgspec.msgpack.Decoder[ParentMessage] = msgspec.msgpack.Decoder(ParentMessage)
 _READ_BYTES = 256 * 1024
 _PROGRESS_S = 0.1
 """The newest sign of life reaches the worker so often; it sends them on more rarely still."""
@@ -80,12 +82,11 @@ class _Child:
     # ---- the reader's thread
 
     def _read(self) -> None:
-        decoder: msgspec.msgpack.Decoder[ParentMessage] = msgspec.msgpack.Decoder(ParentMessage)
         frames = FrameReader()
         with contextlib.suppress(OSError):
             while chunk := self._connection.recv(_READ_BYTES):
                 for text in frames.feed(chunk):
-                    message = decoder.decode(text)
+                    message = _MESSAGES.decode(text)
                     if isinstance(message, StopRun):
                         self._stop(message)
                     else:
@@ -193,7 +194,7 @@ def main(fd: int, worker: int, jail: str = "") -> None:
     # A terminal's ctrl-C is for the worker, which drains.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if jail:
-        plan = msgspec.json.decode(jail, type=JailPlan)
+        plan = json_decoder(JailPlan).decode(jail)
         enter(plan, fd)
         os.environ["HOME"] = os.environ["TMPDIR"] = plan.scratch_inside
     _Child(socket.socket(fileno=fd)).serve()

@@ -29,6 +29,7 @@ _HINTS = {
     "SIGKILL": "; if nobody did it, the system may have been short of memory",
     "SIGXCPU": "; it has used up its seconds of processor (--code-cpu-s of the worker)",
 }
+_MESSAGES: msgspec.msgpack.Decoder[ChildMessage] = msgspec.msgpack.Decoder(ChildMessage)
 _ENDING_S = 1.0
 """Time that a jail may take to end after the process in it has hung up."""
 _LAST_WORDS_S = 1.0
@@ -61,7 +62,6 @@ class ChildProcess(asyncio.Protocol):
         self._on_gone = on_gone
         self._jail = jail
         self._frames = FrameReader()
-        self._decoder: msgspec.msgpack.Decoder[ChildMessage] = msgspec.msgpack.Decoder(ChildMessage)
         self._transport: asyncio.WriteTransport | None = None
         self._process: SpawnedProcess | None = None
         self._reaper: asyncio.Task[None] | None = None
@@ -153,7 +153,7 @@ class ChildProcess(asyncio.Protocol):
         """Hand on what the child says; one that says nonsense is killed."""
         try:
             for text in self._frames.feed(data):
-                self._on_message(self, self._decoder.decode(text))
+                self._on_message(self, _MESSAGES.decode(text))
         except (ValueError, msgspec.MsgspecError):
             self.kill()
 
