@@ -146,7 +146,7 @@ class ProcessGuard:
             # A longer step is one in which this thread was stopped too, or waited for a processor.
             step_s = min(now - before, 2 * _STEP_S)
             before = now
-            if self._stall_s and not self._has_left:
+            if not self._has_left:
                 self._look_at_loop(step_s)
             if self._signal and self._stop_s is not None:
                 self._ending_s += step_s
@@ -154,6 +154,7 @@ class ProcessGuard:
                     self._end_late()
 
     def _look_at_loop(self, step_s: float) -> None:
+        # Asked without a limit too: a signal that comes just before the loop begins to wait is heard when it wakes up.
         if not self._is_asked:
             self._goes_on()
             self._is_asked = True
@@ -161,6 +162,8 @@ class ProcessGuard:
                 self._loop.call_soon_threadsafe(self._answer)
             except RuntimeError:  # The loop has been closed.
                 self._has_left = True
+            return
+        if not self._stall_s:
             return
         self._stood_s += step_s
         limit_s = self._stall_s * (1 if self._is_ready else _STARTING_FACTOR)

@@ -111,6 +111,13 @@ def test_work_is_cancelled_by_the_first_signal() -> None:
     assert Program("assert await guard.unless_stopped(asyncio.sleep(0, 'done')) == 'done'").ended() == (0, "")
 
 
+def test_a_signal_that_does_not_interrupt_the_wait_of_the_loop_is_heard() -> None:
+    """It was taken by another thread; one that comes just before the loop begins to wait has the same effect."""
+    kill = "lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM)"
+    body = f"import signal; threading.Timer(0.5, {kill}).start(); await guard.stopped.wait()"
+    assert Program(body).ended() == (0, "")
+
+
 def test_a_limit_below_zero_is_refused() -> None:
     with pytest.raises(UsageError, match="--stall-s"):
         ProcessGuard("server", stall_s=-1)
