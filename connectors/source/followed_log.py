@@ -355,7 +355,7 @@ class FollowedLog:
                 given.addresses,
                 str(self._options.rows),
                 self._log,
-                self._look.log_id,
+                self._look.written_as(part.ledger_id),
                 described[part.ledger_id],
                 row_plan(self._options),
                 bounds,

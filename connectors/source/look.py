@@ -22,7 +22,7 @@ from connectors.source.plan import EntryHead, LogSpan, LogView
 from connectors.source.seals import LedgerSeals
 from ledger.core.metadata import LedgerMetadata
 from ledger.errors import NoSuchLedgerError
-from rsm_spark.core.chain import ChainLedger, LogChain
+from rsm_spark.core.chain import Ancestry, ChainLedger, LogChain
 from rsm_spark.core.envelope import Envelope, body_of, decode_envelope
 from rsm_spark.core.machine import MachineDescription, decode_description
 from rsm_spark.core.records import KernelRecord, decode_records
@@ -32,6 +32,7 @@ from rsm_spark.errors import CorruptLogError
 _ENVELOPES_KEPT_MAX = 10_000
 _LEFT_OVER_MAX = 1  # A leader has one entry in flight.
 _LOOKS_MAX = 3
+_NEVER = 1 << 63  # Beyond every revision.
 
 
 class Confirmed(NamedTuple):
@@ -94,6 +95,7 @@ class LogLook:
         self.log = log
         self._access = access
         self._log_id: str | None = None
+        self._ancestry = Ancestry(b"")
         # Spans of CLOSED ledgers: final.
         self._closed: dict[int, LogSpan] = {}
         # Readable ends of ledgers that were not CLOSED: they only grow. (last entry, its last revision, length)
@@ -127,7 +129,7 @@ class LogLook:
                     f"log {self.log}: its id was {self._log_id} and is now {chain.log_id}: it was made anew; start a "
                     "new query with a new checkpoint location"
                 )
-            self._log_id = chain.log_id
+            self._log_id, self._ancestry = chain.log_id, chain.ancestry
             self._aside = {}
             for aside in chain.quarantined:
                 self._aside.setdefault(aside.ledger_id, {})[aside.entry_id] = aside.sha256
@@ -197,7 +199,17 @@ class LogLook:
     def seals(self, ledger_id: int) -> LedgerSeals:
         """Return what a task has to know of a ledger's entries; keys only if the options name a key file."""
         aside = self._aside.get(ledger_id, {})
-        return LedgerSeals.of(self._key_ids.get(ledger_id, ""), aside, self._access.log_keys(), self.log_id)
+        log_id = self.written_as(ledger_id)
+        return LedgerSeals.of(self._key_ids.get(ledger_id, ""), aside, self._access.log_keys(), log_id)
+
+    def written_as(self, ledger_id: int) -> bytes:
+        """Return the log id that the entries of a ledger bear: that of the log, or of one that it goes on from."""
+        return self._ancestry.at(self._first_revisions.get(ledger_id, _NEVER))
+
+    @property
+    def ancestry(self) -> Ancestry:
+        """Ids that the log's entries bear, known after the first look."""
+        return self._ancestry
 
     def last_revision_at(self, ledger_id: int, entry_id: int) -> int:
         """Return the revision of an entry's last record (`plan.RevisionAt`)."""
@@ -235,7 +247,7 @@ class LogLook:
             before = self._envelope(ledger_id, entry_id - 1)[0]
             return msgspec.structs.replace(before, first_revision=before.last_revision + 1, record_count=0)
         first = self._first_revisions[ledger_id]
-        return Envelope(self.log_id, self._epochs[ledger_id], first, first - 1, 0, 0, bytes(32))
+        return Envelope(self.written_as(ledger_id), self._epochs[ledger_id], first, first - 1, 0, 0, bytes(32))
 
     def _read_one(self, ledger_id: int, entry_id: int) -> StoredEntry:
         return self._access.read(ledger_id, entry_id, entry_id)[0]
@@ -246,8 +258,9 @@ class LogLook:
             envelope = decode_envelope(entry.payload)
         except CorruptLogError as error:
             raise CorruptLogError(f"{place}: {error}") from error
-        if envelope.log_id != self.log_id:
-            raise CorruptLogError(f"{place} belongs to log {envelope.log_id.hex()}, not to {self._log_id}")
+        log_id = self.written_as(ledger_id)
+        if envelope.log_id != log_id:
+            raise CorruptLogError(f"{place} belongs to log {envelope.log_id.hex()}, not to {log_id.hex()}")
         return envelope
 
     def payload_at(self, ledger_id: int, entry_id: int) -> bytes:

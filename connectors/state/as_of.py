@@ -16,6 +16,7 @@ import msgspec
 
 from connectors.errors import OptionError
 from connectors.source.plan import EntryHead, LogView, locate_revision
+from rsm_spark.core.chain import Ancestry
 from rsm_spark.core.envelope import decode_envelope, root_hash
 from rsm_spark.core.machine import MachineDescription
 from rsm_spark.errors import CorruptLogError, ForkedLogError, LogError, MissingLogError
@@ -58,6 +59,11 @@ class AsOfReader(Protocol):
         """Id of the log, known after the first look."""
         ...
 
+    @property
+    def ancestry(self) -> Ancestry:
+        """Ids that the log's entries bear, known after the first look."""
+        ...
+
     def look(self) -> LogView:
         """Return what may be read now."""
         ...
@@ -81,6 +87,7 @@ class LogRange(msgspec.Struct, frozen=True):
     Attributes:
         log: Name of the log.
         log_id: Its id, 16 bytes.
+        ancestry: Ids that its entries bear.
         base: Snapshot to begin with; None = the empty state.
         ledger_ids: Ledgers of the log, in the order of the chain.
         first: Ledger and entry of the first entry to read.
@@ -96,6 +103,7 @@ class LogRange(msgspec.Struct, frozen=True):
 
     log: str
     log_id: bytes
+    ancestry: Ancestry
     base: SnapshotManifest | None
     ledger_ids: tuple[int, ...]
     first: tuple[int, int]
@@ -342,13 +350,14 @@ def _stretch(
     return LogRange(
         log,
         look.log_id,
+        look.ancestry,
         base,
         tuple(span.ledger_id for span in view.spans),
         first,
         last,
         1 if base is None else base.revision + 1,
         revision,
-        root_hash(look.log_id) if base is None else bytes.fromhex(base.prefix_hash),
+        root_hash(look.ancestry.root) if base is None else bytes.fromhex(base.prefix_hash),
         machine,
         known,
         _payload_bytes(look, view, first, last),

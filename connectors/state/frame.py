@@ -68,7 +68,7 @@ class RangeFrames:
     ) -> DataFrame:
         """Return the steps of base and entries; see `connectors.state.steps`."""
         plan = StepPlan(
-            self.stretch.log_id,
+            self.stretch.ancestry,
             {ledger_id: encode_description(one) for ledger_id, one in self.stretch.descriptions.items()},
             self.stretch.first_revision,
             self.stretch.revision,

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from connectors.state.fold import LogFold, RangeRecord, TableChanges, decode_entry
 from connectors.state.links import Run
+from rsm_spark.core.chain import Ancestry
 from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes, table_prefix
 from rsm_spark.core.envelope import Envelope, decode_envelope
 from rsm_spark.core.machine import decode_description
@@ -53,7 +54,7 @@ class StepPlan(msgspec.Struct, frozen=True):
     """Plan of the steps that tasks make.
 
     Attributes:
-        log_id: 16 bytes.
+        ancestry: Ids that the log's entries bear.
         descriptions: The machine (JSON) at the first entry of each ledger, where it is known.
         first_revision: Records before it are left out.
         last_revision: Records after it are left out.
@@ -64,7 +65,7 @@ class StepPlan(msgspec.Struct, frozen=True):
 
     """
 
-    log_id: bytes
+    ancestry: Ancestry
     descriptions: dict[int, bytes]
     first_revision: int
     last_revision: int
@@ -91,8 +92,9 @@ def read_steps(batches: Iterable[pa.RecordBatch], plan: StepPlan) -> Iterator[pa
         for ledger_id, entry_id, payload in zip(*columns, strict=True):
             place = f"ledger {ledger_id} entry {entry_id}"
             envelope = decode_envelope(payload)
-            if envelope.log_id != plan.log_id:
-                raise CorruptLogError(f"{place} belongs to log {envelope.log_id.hex()}, not to {plan.log_id.hex()}")
+            log_id = plan.ancestry.at(envelope.first_revision)
+            if envelope.log_id != log_id:
+                raise CorruptLogError(f"{place} belongs to log {envelope.log_id.hex()}, not to {log_id.hex()}")
             if stretch is None or not stretch.run.goes_on(ledger_id, entry_id, envelope):
                 if stretch is not None:
                     yield from stretch.finish()

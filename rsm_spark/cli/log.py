@@ -81,6 +81,7 @@ def _summary(name: str, chain: LogChain) -> dict[str, Any]:
         "deleting": list(chain.deleting),
         "key_id": chain.key_id,
         "quarantined": [msgspec.to_builtins(entry) for entry in chain.quarantined],
+        "origins": [msgspec.to_builtins(origin) for origin in chain.origins],
         "first_revision": chain.ledgers[0].first_revision if chain.ledgers else None,
     }
 
@@ -113,7 +114,7 @@ def info(log: LogArgument, at: LogsOptions) -> None:
                 "chain_bytes": len(encode_chain(chain)),
                 "ledgers": ledgers,
             }
-            described["whole"] = bool(chain.ledgers) and chain.ledgers[0].ledger_id == chain.first_ledger_id
+            described["whole"] = bool(chain.ledgers) and chain.is_whole
             if at.json:
                 print_json(described)
             else:
@@ -126,6 +127,9 @@ def _print_info(described: dict[str, Any]) -> None:
     typer.echo(f"log {described['log']}, id {described['log_id']}")
     typer.echo(f"epoch {described['leader_epoch']}, led by {described['leader'] or 'nobody'}")
     typer.echo(f"sealed with key {described['key_id']}" if described["key_id"] else "without a key: nothing is sealed")
+    for origin in described["origins"]:
+        whose = f"log {origin['log']} with id {origin['log_id']}"
+        typer.echo(f"up to revision {origin['revision']} it is {whose}, taken from {origin['source']}")
     for entry in described["quarantined"]:
         typer.echo(f"ledger {entry['ledger_id']} entry {entry['entry_id']} is set aside: {entry['reason']}")
     if described["ledgers"] and not described["whole"]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import zlib
+from typing import NamedTuple
 
 import msgspec
 
@@ -76,12 +77,52 @@ class Leadership(msgspec.Struct, frozen=True):
     incarnation: str
 
 
-class ForkBase(msgspec.Struct, frozen=True):
-    """Place where a forked log leaves its parent: it holds nothing before."""
+class LogOrigin(msgspec.Struct, frozen=True):
+    """Another log that a log goes on from: its entries up to a revision are that log's, byte for byte.
 
+    Attributes:
+        log: Name of that log, as it was.
+        log_id: Its uuid, 32 hex digits: the entries up to `revision` bear it, and their seals are made with it.
+        revision: Of the last record that is taken over. Always the end of an entry, and of a ledger of this chain.
+        prefix_hash: Hash after that entry, hex.
+        made_ms: Wall clock when this log was made of it.
+        by: Who made it.
+        source: Where the entries came from, such as the place of a backup.
+
+    """
+
+    log: str
     log_id: str
     revision: int
     prefix_hash: str
+    made_ms: int
+    by: str
+    source: str
+
+
+class Ancestry(NamedTuple):
+    """Ids of a log and of the logs that it goes on from.
+
+    Attributes:
+        log_id: Of the log itself, 16 bytes.
+        origins: (last revision, log id) of each log before it, oldest first.
+
+    """
+
+    log_id: bytes
+    origins: tuple[tuple[int, bytes], ...] = ()
+
+    def at(self, first_revision: int) -> bytes:
+        """Return the id that an entry bears, given the revision that it begins with."""
+        for last_revision, log_id in self.origins:
+            if first_revision <= last_revision:
+                return log_id
+        return self.log_id
+
+    @property
+    def root(self) -> bytes:
+        """Id from which the hash of the first entry begins."""
+        return self.at(1)
 
 
 class QuarantinedEntry(msgspec.Struct, frozen=True):
@@ -126,7 +167,7 @@ class LogChain(msgspec.Struct, frozen=True):
         format_level: Highest record format that writers may use.
         password_mark: Tells whether a ledger password is that of this log, not what it is (see
             `rsm_spark.core.admission`); "" until the first leader has claimed the log.
-        base: Set for a fork.
+        origins: Logs that this one goes on from, oldest first.
         key_id: Of the key that the next ledger is of; "" = the log has no key.
         quarantined: Entries that are passed over.
 
@@ -141,9 +182,20 @@ class LogChain(msgspec.Struct, frozen=True):
     format: int = CHAIN_FORMAT
     format_level: int = 1
     password_mark: str = ""
-    base: ForkBase | None = None
+    origins: tuple[LogOrigin, ...] = ()
     key_id: str = ""
     quarantined: tuple[QuarantinedEntry, ...] = ()
+
+    @property
+    def ancestry(self) -> Ancestry:
+        """The ids that its entries bear."""
+        origins = tuple((one.revision, bytes.fromhex(one.log_id)) for one in self.origins)
+        return Ancestry(bytes.fromhex(self.log_id), origins)
+
+    @property
+    def is_whole(self) -> bool:
+        """True if it can be read from the first record on: it still begins with its first ledger."""
+        return not self.ledgers or self.ledgers[0].ledger_id == self.first_ledger_id
 
 
 def encode_chain(chain: LogChain) -> bytes:

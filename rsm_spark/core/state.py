@@ -5,6 +5,8 @@
 3. The digest counts a row once per `settle`, however often it changed meanwhile.
 """
 
+# Longer than 400 lines: rows of the machine and tables of the kernel change together, under one digest and one place.
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from rsm_spark.core.chain import Ancestry
 from rsm_spark.core.digest import StateDigest, digest_bytes, row_term, table_prefix
 from rsm_spark.core.envelope import Envelope, body_of, decode_envelope, entry_hash, root_hash
 from rsm_spark.core.kernel_tables import Checkpoint, Checkpoints, VerifiedSnapshot, VerifiedTable
@@ -95,14 +98,15 @@ class ReplicatedState:
 
     """
 
-    def __init__(self, machine: StateMachine, log_id: bytes) -> None:
+    def __init__(self, machine: StateMachine, log_id: bytes, origins: tuple[tuple[int, bytes], ...] = ()) -> None:
         self.machine = machine
         self.log_id = log_id
+        self._ancestry = Ancestry(log_id, origins)
         self.sessions = SessionTable()
         self.checkpoints = Checkpoints()
         self.revision = NO_REVISION
         self.entry_revision = NO_REVISION
-        self.prefix_hash = root_hash(log_id)
+        self.prefix_hash = root_hash(self._ancestry.root)
         self.leader_epoch = 0
         self.logged_ms = 0
         self.is_sealed = False
@@ -192,8 +196,9 @@ class ReplicatedState:
 
     def _check(self, envelope: Envelope) -> None:
         at = f"entry at revision {envelope.first_revision} of epoch {envelope.leader_epoch}"
-        if envelope.log_id != self.log_id:
-            raise ForkedLogError(f"{at} is of log {envelope.log_id.hex()}, this state of log {self.log_id.hex()}")
+        log_id = self._ancestry.at(envelope.first_revision)
+        if envelope.log_id != log_id:
+            raise ForkedLogError(f"{at} is of log {envelope.log_id.hex()}, this state of log {log_id.hex()}")
         if envelope.first_revision != self.revision + 1:
             raise CorruptLogError(f"{at} was read where revision {self.revision + 1} must follow")
         if envelope.prefix_hash != self.prefix_hash:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from ledger.client.client import LedgerClient
+from rsm_spark.core.chain import Ancestry
 from rsm_spark.core.envelope import body_of, entry_hash, root_hash
 from rsm_spark.core.position import LogPosition
 from rsm_spark.core.records import KernelRecord, Record, decode_records
@@ -113,19 +114,18 @@ async def verify_authorship(
     if not chain.ledgers:
         return found
     first = chain.ledgers[0]
-    is_whole = first.ledger_id == chain.first_ledger_id and chain.base is None
     found.first_revision, found.last_revision = first.first_revision, first.first_revision - 1
     reader = LogReader(
         client, chains, password=None, keys=keys,
         position=LogPosition(first.ledger_id, -1), revision=first.first_revision - 1,
     )  # fmt: skip
-    log_id = bytes.fromhex(chain.log_id)
-    before = root_hash(log_id) if is_whole else None
+    ancestry = chain.ancestry
+    before = root_hash(ancestry.root) if chain.is_whole else None
     try:
         while True:
             entries = await reader.read()
             for entry in entries:
-                before = _follow(found, entry, before, log_id, public_keys)
+                before = _follow(found, entry, before, ancestry, public_keys)
             if not entries and reader.ledgers_ahead == 0:
                 return found
     finally:
@@ -133,9 +133,10 @@ async def verify_authorship(
 
 
 def _follow(
-    found: Authorship, entry: LogEntry, before: bytes | None, log_id: bytes, public_keys: Mapping[str, bytes]
+    found: Authorship, entry: LogEntry, before: bytes | None, ancestry: Ancestry, public_keys: Mapping[str, bytes]
 ) -> bytes:
     envelope, place = entry.envelope, f"log {found.log}: {shown_place(entry.position)}"
+    log_id = ancestry.at(envelope.first_revision)
     if envelope.log_id != log_id:
         raise ForkedLogError(f"{place} is of log {envelope.log_id.hex()}")
     if before is not None and envelope.prefix_hash != before:

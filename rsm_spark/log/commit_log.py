@@ -269,7 +269,7 @@ class LogReader:
             return self.position.ledger_id, self.position.entry_id + 1
         if not ledgers:
             return None
-        if ledgers[0].ledger_id != self.chain.first_ledger_id or self.chain.base is not None:
+        if not self.chain.is_whole:
             raise self._missing()
         return ledgers[0].ledger_id, 0
 
@@ -363,7 +363,7 @@ class LogReader:
             raise ForeignEntryError(
                 f"it was sealed in epoch {envelope.leader_epoch}, its ledger is of epoch {ledger.leader_epoch}"
             )
-        log_id = bytes.fromhex(chain.log_id)
+        log_id = chain.ancestry.at(envelope.first_revision)
         try:
             prefix_hash = check_seal(payload, envelope, keys, log_id)
         except UnknownKeyError:

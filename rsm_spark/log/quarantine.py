@@ -146,10 +146,7 @@ def _hash_before(chain: LogChain, index: int) -> bytes | None:
     if index > 0:
         closed = chain.ledgers[index - 1].closed
         return None if closed is None else bytes.fromhex(closed.prefix_hash)
-    if chain.base is not None:
-        return bytes.fromhex(chain.base.prefix_hash)
-    is_first = chain.ledgers[0].ledger_id == chain.first_ledger_id
-    return root_hash(bytes.fromhex(chain.log_id)) if is_first else None
+    return root_hash(chain.ancestry.root) if chain.is_whole else None
 
 
 def _judge(
@@ -177,7 +174,7 @@ def _judge(
         return str(error)
     if len(records) != envelope.record_count:
         return f"it names {envelope.record_count} records and holds {len(records)}"
-    if envelope.log_id.hex() != chain.log_id:
+    if envelope.log_id != chain.ancestry.at(envelope.first_revision):
         return f"it is of log {envelope.log_id.hex()}"
     if before.prefix_hash is not None and envelope.prefix_hash != before.prefix_hash:
         return f"it continues prefix hash {envelope.prefix_hash.hex()}, before it is {before.prefix_hash.hex()}"

@@ -119,7 +119,7 @@ class _Past:
 
         """
         ledgers = chain.ledgers
-        if chain.base is not None or (ledgers and ledgers[0].ledger_id != chain.first_ledger_id):
+        if not chain.is_whole:
             first = ledgers[0].first_revision if ledgers else None
             raise MissingLogError(
                 f"log {log}: revision {self._wanted} cannot be reached: the log begins with revision {first} now, and "
@@ -129,7 +129,7 @@ class _Past:
                 last_revision=None if first is None else first - 1,
             )
         self.rows, self.revision = {}, 0
-        self._prefix_hash = root_hash(bytes.fromhex(chain.log_id))
+        self._prefix_hash = root_hash(chain.ancestry.root)
 
     def load(self, store: SnapshotStore, manifest: SnapshotManifest) -> None:
         """Begin with a snapshot; blocks.

@@ -230,7 +230,7 @@ class _Search:
     async def _adopt(self, manifest: SnapshotManifest, store: SnapshotStore, name: str) -> bool:
         """Take the snapshot's state; False if its files are not what its manifest says."""
         context = self._context
-        state = ReplicatedState(context.machine, bytes.fromhex(manifest.log_id))
+        state = ReplicatedState(context.machine, *self._chain.ancestry)
         try:
             await context.run_blocking(lambda: _load(state, store, manifest))
         except SnapshotError as error:
@@ -250,7 +250,7 @@ class _Search:
         """
         context, chain = self._context, self._chain
         ledgers = chain.ledgers
-        if (ledgers and ledgers[0].ledger_id != chain.first_ledger_id) or chain.base is not None:
+        if not chain.is_whole:
             first = self._newest + 1
             last = ledgers[0].first_revision - 1 if ledgers else None
             if last is not None and first > last:
@@ -264,7 +264,7 @@ class _Search:
                 last_revision=last,
             )
         context.machine.restore(())
-        context.adopt(ReplicatedState(context.machine, bytes.fromhex(chain.log_id)), None)
+        context.adopt(ReplicatedState(context.machine, *chain.ancestry), None)
 
 
 def _load(state: ReplicatedState, store: SnapshotStore, manifest: SnapshotManifest) -> None:

@@ -93,8 +93,7 @@ def _ledger_of(chain: LogChain, revision: int, log_name: str) -> tuple[int | Non
     if found is None:
         return None, 0
     first = chain.ledgers[0]
-    is_whole = first.ledger_id == chain.first_ledger_id and chain.base is None
-    if found.first_revision > revision and not is_whole:
+    if found.first_revision > revision and not chain.is_whole:
         raise MissingLogError(
             f"log {log_name}: revision {revision} has left the log; the first that is there is {first.first_revision}",
             first_revision=revision,

@@ -45,7 +45,7 @@ async def unproven(context: ReplicaContext, chain: LogChain, manifest: SnapshotM
     due_s = asyncio.get_running_loop().time() + _PATIENCE_S
     while True:
         try:
-            return await _judge(context, manifest)
+            return await _judge(context, chain, manifest)
         except LedgerError as error:
             if asyncio.get_running_loop().time() >= due_s:
                 return f"the log cannot be asked whether it is right: {error}"
@@ -54,7 +54,7 @@ async def unproven(context: ReplicaContext, chain: LogChain, manifest: SnapshotM
         await asyncio.sleep(context.settings.retry_s)
 
 
-async def _judge(context: ReplicaContext, manifest: SnapshotManifest) -> str:
+async def _judge(context: ReplicaContext, chain: LogChain, manifest: SnapshotManifest) -> str:
     place = LogPosition(manifest.ledger_id, manifest.entry_id)
     settings = context.settings
     reader = LogReader(
@@ -69,7 +69,9 @@ async def _judge(context: ReplicaContext, manifest: SnapshotManifest) -> str:
     entries = _read_on(reader)
     try:
         last = await anext(entries, None)
-        wrong = "the log does not hold the entry that it ends with" if last is None else _end(last, place, manifest)
+        if last is None:
+            return "the log does not hold the entry that it ends with"
+        wrong = _end(last, place, chain, manifest)
         if wrong:
             return wrong
         after = await anext(entries, None)
@@ -91,12 +93,13 @@ async def _read_on(reader: LogReader) -> AsyncGenerator[LogEntry]:
             yield entry
 
 
-def _end(entry: LogEntry, place: LogPosition, manifest: SnapshotManifest) -> str:
+def _end(entry: LogEntry, place: LogPosition, chain: LogChain, manifest: SnapshotManifest) -> str:
     """Return in what the entry that a snapshot ends with is not what its manifest says, or ""."""
     envelope = entry.envelope
     found = (entry.position, _hash_after(entry).hex(), envelope.log_id.hex(), envelope.last_revision,
              envelope.leader_epoch, envelope.logged_ms, bool(envelope.key_id))  # fmt: skip
-    said = (place, manifest.prefix_hash, manifest.log_id, manifest.revision,
+    log_id = chain.ancestry.at(envelope.first_revision).hex() if manifest.log_id == chain.log_id else manifest.log_id
+    said = (place, manifest.prefix_hash, log_id, manifest.revision,
             manifest.leader_epoch, manifest.logged_ms, manifest.sealed)  # fmt: skip
     names = ("place", "prefix hash", "log", "revision", "epoch", "logged time", "seal")
     wrong = [name for name, is_, should in zip(names, said, found, strict=True) if is_ != should]

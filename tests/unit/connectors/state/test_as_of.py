@@ -8,6 +8,7 @@ import pytest
 from connectors.errors import OptionError
 from connectors.source.plan import EntryHead, LogSpan, LogView
 from connectors.state.as_of import AsOf, AsOfKind, find_stretch, parse_as_of
+from rsm_spark.core.chain import Ancestry
 from rsm_spark.core.envelope import decode_envelope, entry_hash, root_hash
 from rsm_spark.core.machine import MachineDescription
 from rsm_spark.errors import ForkedLogError, LogError, MissingLogError
@@ -26,6 +27,10 @@ class FakeLook:
     @property
     def log_id(self) -> bytes:
         return self.reference.log_id
+
+    @property
+    def ancestry(self) -> Ancestry:
+        return Ancestry(self.log_id)
 
     def look(self) -> LogView:
         spans = []

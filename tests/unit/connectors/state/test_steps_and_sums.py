@@ -13,6 +13,7 @@ from connectors.state.parts import merge_parts
 from connectors.state.rows import ROWS_ARROW
 from connectors.state.steps import CHANGE, CHECKPOINT, PLACE, RUN, StepPlan, read_steps, row_steps
 from connectors.state.sums import StateSums, read_sums
+from rsm_spark.core.chain import Ancestry
 from rsm_spark.core.envelope import root_hash
 from rsm_spark.core.machine import encode_description
 from rsm_spark.core.records import SESSIONS_TABLE
@@ -24,7 +25,7 @@ def plan_of(reference: Reference, *, first: int = 1, last: int = 10**9, **more: 
     ledgers = {ledger_id for ledger_id, _, _ in reference.entries}
     description = encode_description(Shop.description)
     more = {"cuts": (), "places": frozenset(), "is_summed": False, **more}
-    return StepPlan(reference.log_id, dict.fromkeys(ledgers, description), first, last, **more)
+    return StepPlan(Ancestry(reference.log_id), dict.fromkeys(ledgers, description), first, last, **more)
 
 
 def steps_of(reference: Reference, plan: StepPlan, borders: Sequence[int] = ()) -> pa.Table:
