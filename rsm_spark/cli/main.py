@@ -52,6 +52,7 @@ _SUMMARIES = {
     "log": "List, describe and print replicated logs.",
     "audit": "Show who changed rights, code, holds or a log, from the log itself.",
     "snapshot": "List, describe and verify snapshots.",
+    "backup": "Copy logs elsewhere, verify the copies, make a log of one again.",
     "status": "Show leader, replicas and lag.",
     "doctor": "Look at this installation and the cluster, and say what to do.",
     "config": "Show what a process would run with, and from where.",

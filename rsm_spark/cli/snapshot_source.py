@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from ledger.client.client import LedgerClient
 from ledger.errors import UsageError
@@ -17,6 +20,7 @@ from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.described_records import reader_from
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.server.replica_server import SNAPSHOTS_FOLDER
+from rsm_spark.snapshots.checks import snapshot_name
 from rsm_spark.snapshots.local import LocalSnapshots
 from rsm_spark.snapshots.manifest import SnapshotManifest, SnapshotStore
 from rsm_spark.snapshots.pace import no_pace
@@ -58,6 +62,15 @@ class SnapshotSource(ABC):
 
         """
 
+    @abstractmethod
+    async def copy(self, place: str, manifest: SnapshotManifest, folder: Path) -> tuple[SnapshotManifest, Path]:
+        """Copy a snapshot into a folder, read back; return its manifest with its files, and where they lie.
+
+        Raises:
+            As `read_back`.
+
+        """
+
 
 class _Store(SnapshotSource):
     def __init__(self, place: str, store: SnapshotStore) -> None:
@@ -76,11 +89,19 @@ class _Store(SnapshotSource):
         for _ in self._store.read(manifest):
             pass
 
+    async def copy(self, place: str, manifest: SnapshotManifest, folder: Path) -> tuple[SnapshotManifest, Path]:
+        del place
+        copies = LocalSnapshots(folder, pace=lambda: no_pace)
+        bare = msgspec.structs.replace(manifest, files=())
+        whole = await asyncio.to_thread(lambda: copies.write(bare, self._store.read(manifest)))
+        return whole, folder / snapshot_name(whole)
+
 
 class _Replicas(SnapshotSource):
     def __init__(self, discovery: Discovery, log: str, only: str | None, folder: Path) -> None:
         self._discovery = discovery
         self._only = only
+        self._folder = folder
         self._store = LocalSnapshots(folder, pace=lambda: no_pace)
         self._peers = GrpcPeers(log, discovery, self._store, Security.from_environment())
 
@@ -98,6 +119,11 @@ class _Replicas(SnapshotSource):
 
     async def read_back(self, place: str, manifest: SnapshotManifest) -> None:
         await self._peers.download(place.removeprefix("replica:"), manifest, read_back=True)
+
+    async def copy(self, place: str, manifest: SnapshotManifest, folder: Path) -> tuple[SnapshotManifest, Path]:
+        del folder  # The own one ends with this source.
+        whole = await self._peers.download(place.removeprefix("replica:"), manifest, read_back=True)
+        return whole, self._folder / snapshot_name(whole)
 
 
 def open_store(data_dir: Path | None, lake: str | None, log: str | None) -> SnapshotSource:

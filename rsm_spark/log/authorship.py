@@ -125,16 +125,30 @@ async def verify_authorship(
         while True:
             entries = await reader.read()
             for entry in entries:
-                before = _follow(found, entry, before, ancestry, public_keys)
+                before = follow_entry(found, entry, before, ancestry, public_keys)
             if not entries and reader.ledgers_ahead == 0:
                 return found
     finally:
         await reader.close()
 
 
-def _follow(
+def follow_entry(
     found: Authorship, entry: LogEntry, before: bytes | None, ancestry: Ancestry, public_keys: Mapping[str, bytes]
 ) -> bytes:
+    """Note the next entry of a log, once it is found to continue the one before it; return the hash after it.
+
+    Args:
+        found: What was found up to the entry before.
+        entry: The next one.
+        before: Hash of the log before it; None = not known.
+        ancestry: Ids that the log's entries bear.
+        public_keys: By key id.
+
+    Raises:
+        ForkedLogError, CorruptLogError: It does not continue the log.
+        ForeignEntryError: Its signature is not that of the key that it names.
+
+    """
     envelope, place = entry.envelope, f"log {found.log}: {shown_place(entry.position)}"
     log_id = ancestry.at(envelope.first_revision)
     if envelope.log_id != log_id:

@@ -6,8 +6,16 @@ import contextlib
 
 from ledger.errors import NodeExistsError, NoNodeError
 from ledger.ports import MetadataStore, Watcher
-from rsm_spark.core.chain import DEFAULT_RSM_ROOT, LogChain, chain_path, decode_chain, encode_chain
-from rsm_spark.errors import NoSuchLogError
+from rsm_spark.core.chain import (
+    CHAIN_BYTES_MAX,
+    DEFAULT_RSM_ROOT,
+    LogChain,
+    chain_path,
+    check_chain_size,
+    decode_chain,
+    encode_chain,
+)
+from rsm_spark.errors import LogError, NoSuchLogError
 
 
 class ChainStore:
@@ -40,6 +48,21 @@ class ChainStore:
             with contextlib.suppress(NodeExistsError):  # Another replica was faster: its log id counts.
                 await self._store.create(self._path, encode_chain(LogChain(log_id)), parents=True)
         return (await self.read())[0]
+
+    async def create(self, chain: LogChain) -> None:
+        """Begin a log with the chain of one that was made elsewhere.
+
+        Raises:
+            LogError: There is a log of this name; or its chain is longer than the metadata store takes.
+            MetadataError: The metadata store cannot be asked.
+
+        """
+        value = encode_chain(chain)
+        check_chain_size(value, len(chain.ledgers), CHAIN_BYTES_MAX, log_name=self.log_name)
+        try:
+            await self._store.create(self._path, value, parents=True)
+        except NodeExistsError as error:
+            raise LogError(f"log {self.log_name}: there is one already: choose another name") from error
 
     async def read(self, *, watch: Watcher | None = None, sync: bool = True) -> tuple[LogChain, int]:
         """Return the chain and its version.

@@ -64,13 +64,13 @@ class ReplicaOptions(ProcessOptions, frozen=True, kw_only=True):
             UsageError: A value is none, or a file cannot be used.
 
         """
-        ensemble_size, write_quorum, ack_quorum = _quorum(self.bookies)
+        ensemble_size, write_quorum, ack_quorum = quorum_of(self.bookies)
         replica = msgspec.structs.replace(
             settings.replica,
             ensemble_size=ensemble_size,
             write_quorum=write_quorum,
             ack_quorum=ack_quorum,
-            ledger_password=_password(self.password_file),
+            ledger_password=password_of(self.password_file),
             log_keys=None if self.log_key is None else KeyFile.read(self.log_key),
         )
         return msgspec.structs.replace(settings, replica=replica)
@@ -80,14 +80,20 @@ class ReplicaOptions(ProcessOptions, frozen=True, kw_only=True):
         return None if self.lake is None else lake_snapshots(self.lake, log)
 
 
-def _quorum(text: str) -> tuple[int, int, int]:
+def quorum_of(text: str) -> tuple[int, int, int]:
+    """Read ensemble, write quorum and ack quorum.
+
+    Raises:
+        UsageError: They are none.
+
+    """
     parts = text.split("/")
     if len(parts) != 3 or not all(part.isdigit() for part in parts):
         raise UsageError(f"--bookies {text!r}: expected ensemble/write quorum/ack quorum, for example 3/3/2")
     return int(parts[0]), int(parts[1]), int(parts[2])
 
 
-def _password(path: Path | None) -> bytes:
+def password_of(path: Path | None) -> bytes:
     """Read the ledgers' password; what the file holds is told nobody."""
     if path is None:
         return b""

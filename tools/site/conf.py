@@ -44,6 +44,7 @@ docs/payloads
 
 docs/guarantees
 docs/operations
+docs/backup
 docs/security
 docs/figures
 CHANGELOG

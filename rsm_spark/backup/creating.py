@@ -1,0 +1,240 @@
+"""Makes a backup of a log while it is served: what is new is read as any follower reads it, and kept."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from ledger.client.client import LedgerClient
+from rsm_spark.backup.catalog import find_backups, keep_backup
+from rsm_spark.backup.manifest import (
+    BackupError,
+    BackupLedger,
+    BackupManifest,
+    BackupSegment,
+    segment_path,
+    snapshot_path,
+)
+from rsm_spark.backup.place import BackupPlace
+from rsm_spark.backup.plan import BackupPlan, is_reached, kept_snapshots, plan_backup
+from rsm_spark.backup.segments import EntryFileWriter
+from rsm_spark.core.chain import LogChain
+from rsm_spark.core.envelope import entry_hash
+from rsm_spark.core.position import LogPosition
+from rsm_spark.core.seal import KeyRing
+from rsm_spark.errors import ForkedLogError
+from rsm_spark.log.chain_store import ChainStore
+from rsm_spark.log.commit_log import LogEntry, LogReader
+from rsm_spark.snapshots.checks import snapshot_name
+from rsm_spark.snapshots.manifest import SnapshotManifest
+
+_SEGMENT_BYTES = 64 << 20
+_ENTRIES_MAX = 64
+_SNAPSHOTS_KEPT = 3
+
+
+class SnapshotAccess(Protocol):
+    """Access to the snapshots that a backup can take."""
+
+    async def manifests(self) -> list[SnapshotManifest]:
+        """Return the whole snapshots of the log that can be had now."""
+        ...
+
+    async def copy(self, manifest: SnapshotManifest, folder: Path) -> tuple[SnapshotManifest, Path]:
+        """Copy one into a folder, read back; return its manifest with its files, and where they lie."""
+        ...
+
+
+class BackupOutcome(msgspec.Struct, frozen=True):
+    """Outcome of a backup.
+
+    Attributes:
+        manifest: The backup that there is now.
+        new_entries, new_bytes: Copied by this one; 0 entries = there was nothing new.
+        new_snapshot: Revision of the snapshot that was copied; 0 = none.
+
+    """
+
+    manifest: BackupManifest
+    new_entries: int
+    new_bytes: int
+    new_snapshot: int
+
+
+class LogBackup:
+    """One backup of one log.
+
+    Args:
+        client: Connected ledger client.
+        log: Name of the log.
+        rsm_root: Root of the logs.
+        place: Where to.
+        supply: Snapshots; None = none is taken.
+        keys: Of the log: seals are checked while entries are read; None = they are copied as they are.
+        rate: Bytes a second at most; 0 = no limit.
+        by: Who makes it.
+        progress: Told now and then how far it is: revision, bytes copied.
+
+    """
+
+    def __init__(
+        self,
+        client: LedgerClient,
+        log: str,
+        *,
+        rsm_root: str,
+        place: BackupPlace,
+        supply: SnapshotAccess | None,
+        keys: KeyRing | None = None,
+        rate: int = 0,
+        by: str = "",
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self._client = client
+        self._log = log
+        self._place = place
+        self._supply = supply
+        self._keys = keys
+        self._rate = rate
+        self._by = by
+        self._progress = progress
+        self._chains = ChainStore(client.store, log, rsm_root)
+        self._segments: list[BackupSegment] = []
+        self._entries = self._bytes = 0
+        self._hash = ""
+        self._folder = ""
+        self._began_s = time.monotonic()
+
+    async def make(self) -> BackupOutcome:
+        """Copy what is new, then write the manifest.
+
+        Raises:
+            BackupError: The place cannot be written; or the log's beginning has been trimmed, and there is no snapshot.
+            ForkedLogError: The log is not the one that the backup before was made of.
+            MissingLogError: It was trimmed meanwhile: begin again.
+            LedgerError, MetadataError: Bookies or metadata store cannot be asked.
+
+        """
+        made_ms = time.time_ns() // 1_000_000
+        chain, _ = await self._chains.read()
+        found = await asyncio.to_thread(find_backups, self._place, self._log, chain.log_id)
+        before = found.whole[0] if found.whole else None
+        self._folder = f"{self._log}/{chain.log_id}"
+        sizes = await asyncio.to_thread(self._place.sizes, self._folder)
+        plan = plan_backup(chain, before, sizes)
+        self._segments, self._hash = list(plan.segments), plan.prefix_hash
+        chain = await self._copy_entries(chain, plan, made_ms)
+        manifest = BackupManifest(
+            self._log, chain.log_id, made_ms, self._by, chain, _joined(plan, chain), tuple(self._segments)
+        )
+        taken = await self._take_snapshot(manifest, plan)
+        snapshots = kept_snapshots([*plan.snapshots, *([taken] if taken is not None else [])], _SNAPSHOTS_KEPT)
+        manifest = msgspec.structs.replace(manifest, snapshots=snapshots)
+        if manifest.first_revision > 1 and not snapshots:
+            raise BackupError(
+                f"log {self._log}: it begins with revision {manifest.first_revision} now, and no snapshot was found: "
+                "nothing could be restored. Name the lake (--lake), a replica's folder (--data-dir), or start a replica"
+            )
+        if before is not None and not self._entries and taken is None and plan.segments == before.segments:
+            return BackupOutcome(before, 0, 0, 0)
+        await asyncio.to_thread(keep_backup, self._place, manifest)
+        return BackupOutcome(manifest, self._entries, self._bytes, 0 if taken is None else taken.revision)
+
+    async def _copy_entries(self, chain: LogChain, plan: BackupPlan, made_ms: int) -> LogChain:
+        """Copy the entries behind the plan's place; return the chain as read last."""
+        if not chain.ledgers:
+            return chain
+        reader = LogReader(
+            self._client,
+            self._chains,
+            password=None,
+            keys=self._keys,
+            position=plan.position or LogPosition(chain.ledgers[0].ledger_id, -1),
+            revision=plan.revision,
+            entries_max=_ENTRIES_MAX,
+        )
+        try:
+            is_more = True
+            while is_more:
+                is_more = await self._copy_segment(reader, made_ms)
+        finally:
+            await reader.close()
+        return reader.chain or chain
+
+    async def _copy_segment(self, reader: LogReader, made_ms: int) -> bool:
+        """Copy entries into one file; return whether there are more behind them."""
+        is_more = True
+        with tempfile.NamedTemporaryFile(prefix="rsm-backup-") as draft:
+            writer = EntryFileWriter(draft)
+            while writer.bytes < _SEGMENT_BYTES:
+                entries = await reader.read()
+                for entry in entries:
+                    self._follow(entry)
+                    writer.add(entry)
+                await self._hold_back(sum(len(entry.payload) for entry in entries))
+                # What comes while it is copied is the next backup's: it would never end.
+                is_late = bool(entries) and entries[-1].envelope.logged_ms > made_ms
+                if is_late or (not entries and reader.ledgers_ahead == 0):
+                    is_more = False
+                    break
+            if writer.has_records:
+                segment = writer.finish()
+                path = f"{self._folder}/{segment_path(segment)}"
+                await asyncio.to_thread(self._place.copy_in, Path(draft.name), path)
+                self._segments.append(segment)
+                self._entries += segment.entries
+                if self._progress is not None:
+                    self._progress(segment.last_revision, self._bytes)
+        return is_more
+
+    def _follow(self, entry: LogEntry) -> None:
+        if self._hash and entry.envelope.prefix_hash.hex() != self._hash:
+            raise ForkedLogError(
+                f"log {self._log}: the entry of revision {entry.envelope.first_revision} does not continue what the "
+                f"backup in {self._place.shown} holds: the log was changed, or the backup was. Take a new one into "
+                "another place, then find out which"
+            )
+        self._hash = (entry.prefix_hash or entry_hash(entry.payload)).hex()
+
+    async def _hold_back(self, count: int) -> None:
+        """Count what was copied; wait if that was more than the rate allows."""
+        self._bytes += count
+        if self._rate:
+            due_s = self._began_s + self._bytes / self._rate
+            await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+
+    async def _take_snapshot(self, manifest: BackupManifest, plan: BackupPlan) -> SnapshotManifest | None:
+        """Copy the newest snapshot that the entries reach, unless it is there."""
+        if self._supply is None or not manifest.segments:
+            return None
+        usable = [
+            one
+            for one in await self._supply.manifests()
+            if one.log_id == manifest.log_id
+            and not one.contradiction
+            and manifest.first_revision <= one.revision
+            and is_reached(one, manifest.segments[-1])
+        ]
+        newest = max(usable, key=lambda one: one.revision, default=None)
+        if newest is None or any(snapshot_name(one) == snapshot_name(newest) for one in plan.snapshots):
+            return None
+        with tempfile.TemporaryDirectory(prefix="rsm-backup-") as folder:
+            whole, files = await self._supply.copy(newest, Path(folder))
+            for file in whole.files:
+                path = f"{self._folder}/{snapshot_path(whole, file.name)}"
+                await asyncio.to_thread(self._place.copy_in, files / file.name, path)
+                await self._hold_back(file.bytes)
+        return whole
+
+
+def _joined(plan: BackupPlan, chain: LogChain) -> tuple[BackupLedger, ...]:
+    known = {one.ledger_id: one for one in plan.ledgers}
+    for one in chain.ledgers:
+        known[one.ledger_id] = BackupLedger(one.ledger_id, one.leader_epoch, one.key_id)
+    return tuple(known[ledger_id] for ledger_id in sorted(known))

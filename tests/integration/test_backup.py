@@ -1,0 +1,199 @@
+"""Backups of logs that are served, and logs made of them: real ZooKeeper, bookies and replicas, commands as typed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from ledger.dev import DevCluster
+from rsm_spark.map.client.client import MapClient
+from tests.integration.backed_up_log import BackupCommand, rows_of
+from tests.integration.store_processes import StoreProcess
+
+pytestmark = pytest.mark.asyncio
+
+QUICK = ("--roll-records", "200", "--snapshot-s", "1", "--checkpoint-records", "50")
+
+
+@asynccontextmanager
+async def served(uri: str, log: str, folder: Path, *options: str) -> AsyncIterator[StoreProcess]:
+    folder.mkdir(exist_ok=True)
+    store = await asyncio.to_thread(StoreProcess, uri, log, folder, "a", *QUICK, *options)
+    try:
+        yield store
+    finally:
+        await asyncio.to_thread(store.stop)
+
+
+class Load:
+    """Puts and deletes for as long as it lasts; the state after each revision is known."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = random.Random(seed)
+        self.number = 0
+        self.changes: list[tuple[int, bytes, bytes | None]] = []
+
+    async def run(self, log: str, uri: str, count: int) -> None:
+        async with await MapClient.connect(log, uri) as client:
+            for _ in range(count):
+                key = b"k%d" % self._rng.randrange(200)
+                if self._rng.random() < 0.2:
+                    await client.delete(key)
+                    continue
+                self.number += 1
+                value = b"v%d" % self.number
+                self.changes.append((await client.put(key, value), key, value))
+
+
+def state_at(records: list[dict], revision: int) -> dict[bytes, bytes]:  # type: ignore[type-arg]
+    """Return the map at a revision, folded by hand from the records of the log."""
+    rows: dict[bytes, bytes] = {}
+    for record in records:
+        if record["revision"] > revision:
+            break
+        fields = record["fields"]
+        if record["type"] == "put":
+            rows[fields["key"].encode()] = fields["value"].encode()
+        elif record["type"] in {"deleted", "expired"}:
+            rows.pop(fields["key"].encode(), None)
+    return rows
+
+
+async def check_restored(
+    commands: BackupCommand,
+    log: str,
+    new: str,
+    revision: int,
+    records: list[dict],
+    folder: Path,  # type: ignore[type-arg]
+) -> None:
+    """Restore at a revision, and compare records and served rows with the reference."""
+    data = folder / f"{new}-data"
+    said = await commands.restore(log, new, "--at-revision", str(revision), "--data-dir", str(data / "a"))
+    assert said["revision"] <= revision
+    restored = await commands.cat(new)
+    expected = [record for record in records if record["revision"] <= said["revision"]]
+    assert restored == expected, "every record is the same, its revision, time and epoch too"
+    async with served(commands.metadata_uri, new, data):
+        assert await rows_of(new, commands.metadata_uri) == state_at(records, said["revision"])
+        async with await MapClient.connect(new, commands.metadata_uri) as client:
+            assert await client.put(b"new", b"here") > said["revision"]
+
+
+async def _back_up_under_load(commands: BackupCommand, log: str, folder: Path, rounds: int) -> list[dict]:  # type: ignore[type-arg]
+    """Back up several times while the log is written; return its records."""
+    load = Load(rounds)
+    async with served(commands.metadata_uri, log, folder):
+        for _ in range(rounds):
+            writing = asyncio.create_task(load.run(log, commands.metadata_uri, 300))
+            await commands.create(log)
+            await writing
+        await commands.create(log)
+    last = await commands.create(log, "--no-snapshot")
+    assert last["last_revision"] >= load.changes[-1][0]
+    return await commands.cat(log)
+
+
+async def test_a_log_is_backed_up_while_it_is_written_and_restored_at_a_revision(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    commands = BackupCommand(cluster.metadata_uri, tmp_path / "backups")
+    records = await _back_up_under_load(commands, unique_name, tmp_path / "live", 2)
+    proof = await commands.verify(unique_name)
+    assert proof["ok"]
+    assert proof["last_revision"] == records[-1]["revision"]
+    again = await commands.create(unique_name, "--no-snapshot")
+    assert (again["new_entries"], again["new_bytes"]) == (0, 0), "nothing is copied twice"
+    rng = random.Random(5)
+    for number in range(2):
+        revision = rng.randrange(100, records[-1]["revision"])
+        await check_restored(commands, unique_name, f"{unique_name}-{number}", revision, records, tmp_path)
+    refusal = await commands.refused(
+        "restore", unique_name, "--as", unique_name, "--metadata-uri", cluster.metadata_uri
+    )
+    assert "there is one already" in refusal
+    info = await commands.done("log", "info", f"{unique_name}-0", "--metadata-uri", cluster.metadata_uri, "--json")
+    assert [one["log"] for one in info["origins"]] == [unique_name]
+
+
+async def test_only_what_is_new_is_copied_and_retention_keeps_what_is_named(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    commands = BackupCommand(cluster.metadata_uri, tmp_path / "backups")
+    load = Load(7)
+    async with served(cluster.metadata_uri, unique_name, tmp_path / "live"):
+        await load.run(unique_name, cluster.metadata_uri, 400)
+        first = await commands.create(unique_name)
+        files = {path: path.stat().st_mtime_ns for path in (tmp_path / "backups").rglob("*.entries")}
+        await load.run(unique_name, cluster.metadata_uri, 20)
+        second = await commands.create(unique_name, "--no-snapshot")
+        assert second["first_revision"] == first["first_revision"] == 1
+        assert 0 < second["new_bytes"] < first["new_bytes"] / 4
+        assert {path: path.stat().st_mtime_ns for path in files} == files
+        await load.run(unique_name, cluster.metadata_uri, 20)
+        third = await commands.create(unique_name, "--keep", "1")
+    assert third["removed"] == [second["backup"], first["backup"]]
+    assert (await commands.verify(unique_name))["ok"]
+
+
+async def test_a_sealed_log_needs_its_key_and_keeps_its_proofs(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    commands = BackupCommand(cluster.metadata_uri, tmp_path / "backups")
+    key = str(tmp_path / "log.key")
+    await commands.done("log", "key", "new", "--file", key, "--json")
+    load = Load(3)
+    async with served(cluster.metadata_uri, unique_name, tmp_path / "live", "--log-key", key):
+        await load.run(unique_name, cluster.metadata_uri, 300)
+        await commands.create(unique_name)
+        await load.run(unique_name, cluster.metadata_uri, 100)
+        await commands.create(unique_name)
+    public = tmp_path / "log.pub"
+    process = await asyncio.create_subprocess_exec(
+        "sh", "-c", f"exec '{sys.executable}' -m rsm_spark log key show-public --file '{key}' > '{public}'"
+    )
+    assert await process.wait() == 0
+    proof = await commands.verify(unique_name, "--public-key", str(public), "--log-key", key)
+    assert proof["signatures"] > 0
+    assert proof["seals"] == "right"
+    stored = b"".join(path.read_bytes() for path in (tmp_path / "backups").rglob("*.json"))
+    assert b"secret" not in stored
+    new = f"{unique_name}-new"
+    where = ("--as", new, "--metadata-uri", cluster.metadata_uri)
+    assert f"sealed with key {proof['key_ids'][0]}" in await commands.refused("restore", unique_name, *where)
+    await commands.restore(unique_name, new, "--log-key", key, "--data-dir", str(tmp_path / "new" / "a"))
+    async with served(cluster.metadata_uri, new, tmp_path / "new", "--log-key", key):
+        await load.run(new, cluster.metadata_uri, 120)
+        proven = await commands.done(
+            "log", "verify", new, "--public-key", str(public), "--log-key", key,
+            "--metadata-uri", cluster.metadata_uri, "--json",
+        )  # fmt: skip
+    assert proven["first_revision"] == 1
+    assert proven["proven_revision"] > proof["last_revision"], "signed across the border"
+
+
+async def test_a_log_comes_back_where_zookeeper_and_all_bookies_are_new(
+    cluster: DevCluster, start_cluster: Callable[..., DevCluster], unique_name: str, tmp_path: Path
+) -> None:
+    commands = BackupCommand(cluster.metadata_uri, tmp_path / "backups")
+    records = await _back_up_under_load(commands, unique_name, tmp_path / "live", 1)
+    elsewhere = BackupCommand(start_cluster(bookie_count=2).metadata_uri, tmp_path / "backups")
+    await check_restored(elsewhere, unique_name, unique_name, records[-1]["revision"], records, tmp_path / "live")
+
+
+@pytest.mark.slow
+async def test_twenty_restores_at_random_revisions_equal_the_reference(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    commands = BackupCommand(cluster.metadata_uri, tmp_path / "backups")
+    records = await _back_up_under_load(commands, unique_name, tmp_path / "live", 5)
+    rng = random.Random(20)
+    for number in range(20):
+        revision = rng.randrange(1 + records[0]["revision"] + 20, records[-1]["revision"] + 1)
+        await check_restored(commands, unique_name, f"{unique_name}-{number}", revision, records, tmp_path)

@@ -1,0 +1,145 @@
+"""What a backup copies, what a restore takes, what retention removes; manifests and files on a disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ledger.errors import UsageError
+from rsm_spark.backup.catalog import find_backups, keep_backup, remove_expired
+from rsm_spark.backup.manifest import BackupError, decode_backup, encode_backup, origins_at, segment_path
+from rsm_spark.backup.place import BackupPlace
+from rsm_spark.backup.plan import expired, kept_snapshots, plan_backup, plan_restore, unused_files
+from rsm_spark.backup.verifying import verify_backup
+from rsm_spark.cli.backup import ms_of
+from rsm_spark.cli.backup_create import seconds_of
+from rsm_spark.core.chain import LogOrigin
+from rsm_spark.snapshots.manifest import SnapshotManifest
+from tests.unit.connectors.state.histories import Shop
+from tests.unit.rsm_spark.backup.made_backup import LOG, MadeBackup, whole_backup
+
+_EXAMPLE = SnapshotManifest(LOG, "ab" * 16, 1, 1, 1, "00" * 32, "00" * 16, 0, 1, 1, 1, Shop.description)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> MadeBackup:
+    return whole_backup(tmp_path)
+
+
+def test_a_backup_is_read_as_it_was_written_and_is_whole(made: MadeBackup) -> None:
+    manifest = made.chosen()
+    assert decode_backup(encode_backup(manifest), log=LOG, log_id=made.log_id, name=manifest.name) == manifest
+    found = verify_backup(made.place, manifest)
+    assert (found.entries, found.first_revision, found.last_revision) == (40, 1, made.reference.state.revision)
+    assert found.prefix_hash == made.reference.state.prefix_hash.hex()
+
+
+def test_what_is_there_is_not_copied_again(made: MadeBackup) -> None:
+    manifest = made.chosen()
+    plan = plan_backup(made.chain(), manifest, manifest.files)
+    assert (plan.segments, plan.snapshots) == (manifest.segments, manifest.snapshots)
+    assert plan.position == made.entries[-1].position
+    assert (plan.revision, plan.prefix_hash) == (manifest.last_revision, made.reference.state.prefix_hash.hex())
+
+
+def test_behind_a_lost_file_everything_is_copied_again(made: MadeBackup) -> None:
+    manifest = made.chosen()
+    sizes = {**manifest.files, segment_path(manifest.segments[1]): 3}
+    plan = plan_backup(made.chain(), manifest, sizes)
+    assert plan.segments == manifest.segments[:1]
+    assert plan.revision == manifest.segments[0].last_revision
+    assert plan.snapshots == (), "it lies behind"
+    assert plan_backup(made.chain(), manifest, {}).position is None
+
+
+def test_where_the_log_was_trimmed_beyond_the_backup_a_new_one_begins(made: MadeBackup) -> None:
+    chain = made.chain()
+    trimmed = msgspec.structs.replace(
+        chain, ledgers=(msgspec.structs.replace(chain.ledgers[-1], ledger_id=999, first_revision=500),)
+    )
+    plan = plan_backup(trimmed, made.chosen(), made.chosen().files)
+    assert (plan.segments, plan.position, plan.revision, plan.prefix_hash) == ((), None, 499, "")
+
+
+def test_a_restore_reads_as_far_as_the_end_that_is_wanted(made: MadeBackup) -> None:
+    manifest = made.chosen()
+    first, second, third = manifest.segments
+    snapshot = manifest.snapshots[0].revision
+    assert plan_restore(manifest, None, None).segments == (first, second, third)
+    assert plan_restore(manifest, first.last_revision, None).segments == (first,)
+    assert plan_restore(manifest, second.first_revision, None).segments == (first, second)
+    assert plan_restore(manifest, snapshot, None).snapshots == manifest.snapshots
+    assert plan_restore(manifest, snapshot - 1, None).snapshots == ()
+    assert plan_restore(manifest, None, first.last_ms).segments == (first, second)
+    assert plan_restore(manifest, None, first.last_ms - 1).segments == (first,)
+    with pytest.raises(BackupError, match="it holds revisions 1 to"):
+        plan_restore(manifest, third.last_revision + 1, None)
+
+
+def test_retention_removes_what_no_backup_that_stays_names(made: MadeBackup) -> None:
+    first = made.chosen()
+    second = msgspec.structs.replace(first, made_ms=2_000, segments=first.segments[:2])
+    keep_backup(made.place, second)
+    assert expired([first, second], 1) == [first]
+    assert unused_files([first], [second]) == [segment_path(first.segments[2])]
+    assert remove_expired(made.place, LOG, made.log_id, 1) == [first.name]
+    assert find_backups(made.place).whole == [second]
+    verify_backup(made.place, second)
+    assert remove_expired(made.place, LOG, made.log_id, 1) == []
+
+
+@given(st.lists(st.integers(1, 1_000), unique=True), st.integers(1, 5))
+def test_the_newest_snapshots_stay_and_the_oldest(revisions: list[int], keep: int) -> None:
+
+    made = [msgspec.structs.replace(_EXAMPLE, revision=revision) for revision in revisions]
+    kept = [one.revision for one in kept_snapshots(made, keep)]
+    ordered = sorted(revisions)
+    assert kept == sorted({*ordered[:1], *ordered[-keep:]})
+
+
+def test_the_origins_of_a_restored_log_end_where_it_was_cut(made: MadeBackup) -> None:
+    def origin(name: str, revision: int) -> LogOrigin:
+        return LogOrigin(name, name[:1] * 32, revision, "00" * 32, 1, "ops", "x")
+
+    chain = msgspec.structs.replace(made.chain(), origins=(origin("a", 10), origin("b", 20)))
+    manifest = made.manifest(chain=chain)
+
+    def cut(revision: int) -> list[tuple[str, str, int]]:
+        return [(one.log, one.log_id[0], one.revision) for one in origins_at(manifest, origin("c", revision))]
+
+    assert cut(30) == [("a", "a", 10), ("b", "b", 20), ("c", "c", 30)]
+    assert cut(15) == [("a", "a", 10), ("b", "b", 15)]
+    assert cut(10) == [("a", "a", 10)]
+
+
+def test_a_place_tells_no_secret_of_its_address() -> None:
+    place = BackupPlace("s3://key:secret@bucket/folder?region=eu-west-1")
+    assert place.shown == "s3://bucket/folder"
+
+
+def test_durations_and_times_are_read_and_what_is_none_is_refused() -> None:
+    assert [seconds_of(text) for text in ("30s", "15m", "1h", "2d")] == [30, 900, 3_600, 172_800]
+    assert ms_of("2026-11-23T14:00:00Z") == ms_of("2026-11-23T15:00:00+01:00") == ms_of("1795442400000")
+    for text in ("1", "0h", "h", "-1h"):
+        with pytest.raises(UsageError, match="expected a number"):
+            seconds_of(text)
+    with pytest.raises(UsageError, match="time zone"):
+        ms_of("2026-11-23T14:00:00")
+
+
+def test_a_writer_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    place = BackupPlace(str(tmp_path / "place"))
+
+    def write() -> None:
+        with place.create("log/file") as file:
+            file.write(b"half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write()
+    assert place.sizes("") == {}
+    assert list((tmp_path / "place" / "log").iterdir()) == []
