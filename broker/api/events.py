@@ -162,15 +162,15 @@ class _Stream:
             self._abort()
 
     async def _chunks(self, entries: list[FeedEntry], wanted: int) -> list[bytes]:
-        desk = self._call.shared.desk
+        hub = self._call.shared.hub
         if self._is_summary:
             counts: Counter[str] = Counter()
             for entry in entries:
-                counts.update(await desk.counts(entry, self._tenant, wanted))
+                counts.update(await hub.counts(entry, self._tenant, wanted))
             return [_summary(counts, entries[-1])] if counts else []
         texts: list[bytes] = []
         for entry in entries:
-            texts += await desk.events(entry, self._tenant, wanted)
+            texts += await hub.events(entry, self._tenant, wanted)
         return list(_chunked(texts))
 
     async def _write(self, text: bytes) -> None:

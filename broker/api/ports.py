@@ -21,7 +21,7 @@ class StatusSource(Protocol):
         """Return what is shown of it."""
 
 
-class AuditDesk(Protocol):
+class AuditSink(Protocol):
     """Audit of changes and their authors; `rsm_spark.runtime.auditing.AuditTrail` is one."""
 
     async def asked(self, audited: Audited) -> None:
@@ -41,7 +41,7 @@ class AuditDesk(Protocol):
 
 class Broker(Protocol):
     @property
-    def audit(self) -> AuditDesk:
+    def audit(self) -> AuditSink:
         """Audit of the broker's log."""
 
     @property

@@ -14,7 +14,7 @@ from broker.api.problems import HttpProblem, retry_after
 from broker.api.rates import TokenBucket
 from broker.api.settings import HttpSettings
 from broker.api.tokens import ADMINISTRATOR, Caller, Tokens
-from broker.api.turn_desk import TurnDesk
+from broker.api.turn_queue import TurnQueue
 from rsm_spark.transport.connection_slots import ConnectionSlots, address_key
 
 _CHALLENGE = ((b"www-authenticate", b'Bearer realm="rsm broker"'),)
@@ -34,7 +34,7 @@ class SharedState:
         streams: Streams of events.
         bodies: Bytes of bodies that are not whole yet.
         seats: Connections.
-        desk: Makes the events.
+        hub: Makes the events.
         turns: Where requests wait until it is their tenant's turn.
 
     """
@@ -64,8 +64,8 @@ class SharedState:
         self.seats = ConnectionSlots(
             seats, of_owner=settings.of_token(seats), of_address=settings.of_address(seats), shared=self._proxies
         )
-        self.desk = EventHub(broker)
-        self.turns = TurnDesk(bodies // 2, broker.weight_of)
+        self.hub = EventHub(broker)
+        self.turns = TurnQueue(bodies // 2, broker.weight_of)
 
     @property
     def closing(self) -> asyncio.Future[None]:

@@ -9,7 +9,7 @@ that the loop is free for the others for their part; among those that wait, who 
 it all. What keeps the loop busy for long at one go is charged more than the same work in parts: everybody else waits
 for all of it, so it has to be rare.
 
-No clock and no IO of its own: `broker.api.turn_desk` waits.
+No clock and no IO of its own: `broker.api.turn_queue` waits.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Work:
         return self.cost_s >= HEAVY_S
 
 
-class _Line:
+class _TenantQueue:
     """Requests of one key that wait or are under way, and its debt."""
 
     __slots__ = ("asked_s", "bytes", "free_at_s", "heavy", "light", "waiting_heavy", "waiting_light", "weight")
@@ -104,103 +104,105 @@ class FairTurns:
         self._weight_of = weight_of
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._lines: dict[str, _Line] = {}
+        self._queues: dict[str, _TenantQueue] = {}
         self._light = 0
         self._heavy = 0
 
     def has_room(self, key: str, size: int) -> bool:
         """Return whether one more may wait that holds so many bytes."""
-        line = self._lines.get(key)
-        held = 0 if line is None else line.bytes
+        queue = self._queues.get(key)
+        held = 0 if queue is None else queue.bytes
         return not held or (held + size <= self._bytes_max // 4 and self._bytes + size <= self._bytes_max)
 
     def ask(self, work: Work, now_s: float) -> bool:
         """Take a request, or have it wait; return whether it was taken."""
-        line = self._line(work.key, now_s)
-        line.asked_s = now_s
-        line.weight = self._weight_of(work.key)
-        waiting = line.waiting_heavy if work.is_heavy else line.waiting_light
-        if not waiting and self._may(work.key, line, now_s, is_heavy=work.is_heavy):
-            self._take(work, line, now_s)
+        queue = self._queue(work.key, now_s)
+        queue.asked_s = now_s
+        queue.weight = self._weight_of(work.key)
+        waiting = queue.waiting_heavy if work.is_heavy else queue.waiting_light
+        if not waiting and self._may(work.key, queue, now_s, is_heavy=work.is_heavy):
+            self._take(work, queue, now_s)
             return True
         waiting.append(work)
-        line.bytes += work.bytes
+        queue.bytes += work.bytes
         self._bytes += work.bytes
         self.waiting += 1
         return False
 
     def end(self, work: Work, now_s: float, *, cost_s: float | None = None) -> None:
         """Note that a request is over; `cost_s`: what it has cost after all."""
-        line = self._lines[work.key]
+        queue = self._queues[work.key]
         if work.is_heavy:
-            line.heavy -= 1
+            queue.heavy -= 1
             self._heavy -= 1
         else:
-            line.light -= 1
+            queue.light -= 1
             self._light -= 1
-        if cost_s is not None and line.free_at_s:
-            more_s = (_charge_s(cost_s) - _charge_s(work.cost_s)) * self._times(line, now_s)
-            owed_s = max(0.0, line.free_at_s - now_s) + more_s
-            line.free_at_s = now_s + min(_DEBT_S_MAX, max(0.0, owed_s))
+        if cost_s is not None and queue.free_at_s:
+            more_s = (_charge_s(cost_s) - _charge_s(work.cost_s)) * self._times(queue, now_s)
+            owed_s = max(0.0, queue.free_at_s - now_s) + more_s
+            queue.free_at_s = now_s + min(_DEBT_S_MAX, max(0.0, owed_s))
 
     def next(self, now_s: float) -> list[Work]:
         """Return what waited and is taken now: light work first, then of those who had least."""
         if not self.waiting:
             return []
         taken: list[Work] = []
-        lines = sorted(self._lines.items(), key=lambda one: one[1].free_at_s)
+        queues = sorted(self._queues.items(), key=lambda one: one[1].free_at_s)
         is_more = True
         while is_more:
             is_more = False
-            for key, line in lines:
-                for waiting, is_heavy in ((line.waiting_light, False), (line.waiting_heavy, True)):
-                    if waiting and self._may(key, line, now_s, is_heavy=is_heavy):
+            for key, queue in queues:
+                for waiting, is_heavy in ((queue.waiting_light, False), (queue.waiting_heavy, True)):
+                    if waiting and self._may(key, queue, now_s, is_heavy=is_heavy):
                         work = waiting.popleft()
                         self.waiting -= 1
-                        line.bytes -= work.bytes
+                        queue.bytes -= work.bytes
                         self._bytes -= work.bytes
-                        self._take(work, line, now_s)
+                        self._take(work, queue, now_s)
                         taken.append(work)
                         is_more = True
         return taken
 
     def next_s(self, now_s: float) -> float | None:
         """Return when a debt ends for which something waits, perhaps just now; None = nothing waits for that."""
-        waiting = [line for line in self._lines.values() if line.waiting_heavy and not line.heavy]
-        return min((max(now_s, line.free_at_s) for line in waiting), default=None)
+        waiting = [queue for queue in self._queues.values() if queue.waiting_heavy and not queue.heavy]
+        return min((max(now_s, queue.free_at_s) for queue in waiting), default=None)
 
     # ---- by itself
 
-    def _line(self, key: str, now_s: float) -> _Line:
-        line = self._lines.get(key)
-        if line is None:
-            if len(self._lines) >= _KEYS_MAX:
-                for old in [name for name, one in self._lines.items() if one.is_idle and one.free_at_s <= now_s]:
-                    del self._lines[old]
-            line = self._lines[key] = _Line()
-        return line
+    def _queue(self, key: str, now_s: float) -> _TenantQueue:
+        queue = self._queues.get(key)
+        if queue is None:
+            if len(self._queues) >= _KEYS_MAX:
+                for old in [name for name, one in self._queues.items() if one.is_idle and one.free_at_s <= now_s]:
+                    del self._queues[old]
+            queue = self._queues[key] = _TenantQueue()
+        return queue
 
     def _active(self, now_s: float) -> list[float]:
         """Return the weights of those that are there."""
-        return [line.weight for line in self._lines.values() if now_s - line.asked_s < _ACTIVE_S or not line.is_idle]
+        return [
+            queue.weight for queue in self._queues.values() if now_s - queue.asked_s < _ACTIVE_S or not queue.is_idle
+        ]
 
-    def _times(self, line: _Line, now_s: float) -> float:
+    def _times(self, queue: _TenantQueue, now_s: float) -> float:
         """Return how many times its seconds somebody owes: 1 over its share."""
-        return max(1.0, sum(self._active(now_s)) / line.weight)
+        return max(1.0, sum(self._active(now_s)) / queue.weight)
 
-    def _may(self, key: str, line: _Line, now_s: float, *, is_heavy: bool) -> bool:
+    def _may(self, key: str, queue: _TenantQueue, now_s: float, *, is_heavy: bool) -> bool:
         if not is_heavy:
             return self._light < _LIGHT_MAX
         if len(self._active(now_s)) <= 1:
             return self._heavy < _HEAVY_MAX
-        return not line.heavy and (not key or line.free_at_s <= now_s)
+        return not queue.heavy and (not key or queue.free_at_s <= now_s)
 
-    def _take(self, work: Work, line: _Line, now_s: float) -> None:
+    def _take(self, work: Work, queue: _TenantQueue, now_s: float) -> None:
         if work.is_heavy:
-            line.heavy += 1
+            queue.heavy += 1
             self._heavy += 1
-            owed_s = max(0.0, line.free_at_s - now_s) + _charge_s(work.cost_s) * self._times(line, now_s)
-            line.free_at_s = now_s + min(_DEBT_S_MAX, owed_s)
+            owed_s = max(0.0, queue.free_at_s - now_s) + _charge_s(work.cost_s) * self._times(queue, now_s)
+            queue.free_at_s = now_s + min(_DEBT_S_MAX, owed_s)
         else:
-            line.light += 1
+            queue.light += 1
             self._light += 1

@@ -78,11 +78,11 @@ class BrokerService:
         self.replica.on_entry(self._waits.on_entry)
         self.workers = WorkerRole(self.machine, self._commands, self._store, settings)
         streams = WorkerService(
-            self.workers.desk, self.workers, self._read_code, self._runs_code, ping_s=settings.worker_ping_s
+            self.workers.registry, self.workers, self._read_code, self._runs_code, ping_s=settings.worker_ping_s
         )
         streams.add_to(self._store.server)
         self.workers.on_tick = streams.cut_silent
-        self.telemetry = BrokerTelemetry(self.replica, self.machine, self.workers.desk, streams)
+        self.telemetry = BrokerTelemetry(self.replica, self.machine, self.workers.registry, streams)
         self._http = None if settings.http is None else _http_server(self, settings)
         self.http_address = "" if self._http is None else self._http.address
         self.replica.http = self.http_address
@@ -238,9 +238,9 @@ class BrokerService:
         return self._store.status_json()
 
     def _describe(self) -> dict[str, Any]:
-        desk = self.workers.desk
-        said = {"http_address": self.http_address, "workers": desk.served_count, "dispatched": desk.dispatched}
-        return {"broker": {**said, "undelivered": desk.undelivered}}
+        registry = self.workers.registry
+        said = {"http_address": self.http_address, "workers": registry.served_count, "dispatched": registry.dispatched}
+        return {"broker": {**said, "undelivered": registry.undelivered}}
 
     def metrics(self) -> bytes:
         """Return metrics in Prometheus' text format."""

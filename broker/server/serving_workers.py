@@ -32,7 +32,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class WorkerRole:
-    """Follows the replica's role and what it confirms, and has the desk do the rest.
+    """Follows the replica's role and what it confirms, and has the registry do the rest.
 
     Args:
         machine: The state.
@@ -41,7 +41,7 @@ class WorkerRole:
         settings: Of the broker.
 
     Attributes:
-        desk: See `WorkerRegistry`.
+        registry: See `WorkerRegistry`.
 
     """
 
@@ -58,7 +58,7 @@ class WorkerRole:
         self._timer: asyncio.TimerHandle | None = None
         self._dismissing: asyncio.Task[None] | None = None
         self.on_tick: Callable[[], None] = _nothing
-        self.desk = WorkerRegistry(
+        self.registry = WorkerRegistry(
             self._submit,
             self._read_run,
             self._loop.time,
@@ -95,12 +95,12 @@ class WorkerRole:
             self._timer.cancel()
         if self._dismissing is not None:
             self._dismissing.cancel()
-        self.desk.cease(self.leader_address or "")
+        self.registry.cease(self.leader_address or "")
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(self._tick_s, self._tick)
-        if self.desk.leads:
-            self.desk.tick()
+        if self.registry.leads:
+            self.registry.tick()
         self.on_tick()
 
     def _on_role(self, role: ReplicaRole) -> None:
@@ -111,14 +111,14 @@ class WorkerRole:
             self._begin()
             return
         self._machine.outbox.close()
-        if self.desk.leads:
-            self.desk.suspend()
+        if self.registry.leads:
+            self.registry.suspend()
             self._dismissing = self._loop.create_task(self._dismiss())
 
     def _begin(self) -> None:
         """Begin with every worker anew: streams that there are end, and they say what they have."""
-        self.desk.cease("")
-        self.desk.begin(
+        self.registry.cease("")
+        self.registry.begin(
             (worker_id, row.incarnation, row.status != WorkerStatus.DISCONNECTED)
             for worker_id, row in list(self._machine.workers.by_id.items())
             if row.status != WorkerStatus.DEAD
@@ -130,7 +130,7 @@ class WorkerRole:
         while True:
             leader = self.leader_address
             if leader or self._loop.time() >= due_s:
-                self.desk.cease(leader or "")
+                self.registry.cease(leader or "")
                 return
             await asyncio.sleep(_SUCCESSOR_POLL_S)
 
@@ -142,7 +142,7 @@ class WorkerRole:
         if not outbox:
             return
         try:
-            self.desk.deliver(outbox.take(revision))
+            self.registry.deliver(outbox.take(revision))
         except Exception:
             # A mistake of this module is not to stop the replica; what was not handed over is given back to the queue.
             _LOGGER.exception("assignments could not be handed over: all workers are to come again")

@@ -27,15 +27,17 @@ class BrokerTelemetry(Collector):
     Args:
         replica: The replica.
         machine: Its state.
-        desk: Of its workers.
+        registry: Of its workers.
         streams: Of its workers.
 
     """
 
-    def __init__(self, replica: Replica, machine: BrokerMachine, desk: WorkerRegistry, streams: WorkerService) -> None:
+    def __init__(
+        self, replica: Replica, machine: BrokerMachine, registry: WorkerRegistry, streams: WorkerService
+    ) -> None:
         self._machine = machine
         self._replica = replica
-        self._desk = desk
+        self._registry = registry
         self._streams = streams
         self._all = ReplicaTelemetry(replica)
         self._all.add(self)
@@ -61,13 +63,13 @@ class BrokerTelemetry(Collector):
         oldest_s = max(0, shown.logged_ms - shown.oldest_waiting_ms) / 1000 if shown.oldest_waiting_ms else 0.0
         yield _gauge("rsm_broker_oldest_waiting_seconds", "Age of the oldest waiting task; 0 = none.", oldest_s)
         yield _gauge("rsm_broker_streams", "Workers' streams that are open here.", self._streams.stream_count)
-        yield _counter("rsm_broker_dispatched", "Assignments handed over by this process.", self._desk.dispatched)
+        yield _counter("rsm_broker_dispatched", "Assignments handed over by this process.", self._registry.dispatched)
         yield _counter(
             "rsm_broker_undelivered",
             "Assignments whose worker had no stream when they were confirmed; they are given back.",
-            self._desk.undelivered,
+            self._registry.undelivered,
         )
-        yield _counter("rsm_broker_reports", "Commands by which workers' runs were reported.", self._desk.reports)
+        yield _counter("rsm_broker_reports", "Commands by which workers' runs were reported.", self._registry.reports)
         yield _counter("rsm_broker_worker_messages", "Messages of workers.", self._streams.messages)
         yield _counter("rsm_broker_refused_streams", "Workers' calls refused for what they said.",
                        self._streams.refused_count)  # fmt: skip

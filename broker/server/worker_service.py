@@ -73,7 +73,7 @@ class WorkerService:
     """Serves workers while this broker leads; names the leader while it does not.
 
     Args:
-        desk: Decides.
+        registry: Decides.
         view: Of the replica.
         read_code: Returns an archive by its name, or None.
         runs_code: Tells whether a principal's workers run a task of a code now.
@@ -87,14 +87,14 @@ class WorkerService:
 
     def __init__(
         self,
-        desk: WorkerRegistry,
+        registry: WorkerRegistry,
         view: LeaderView,
         read_code: Callable[[str], Awaitable[CodeArchive | None]],
         runs_code: Callable[[Principal, str], bool],
         *,
         ping_s: float,
     ) -> None:
-        self._desk = desk
+        self._registry = registry
         self._view = view
         self._read_code = read_code
         self._runs_code = runs_code
@@ -144,7 +144,7 @@ class WorkerService:
         if fault:  # Before anything is done in the name that it gives: whoever has that name by right goes on.
             self._on_refused(principal, WORK_METHOD, str(context.peer()), fault)
             await self._abort(context, grpc.StatusCode.PERMISSION_DENIED, fault)
-        if not self._desk.leads or hello.leader_epoch > self._view.leader_epoch:
+        if not self._registry.leads or hello.leader_epoch > self._view.leader_epoch:
             await self._name_leader(context)
             return
         if len(self._streams) >= WORKERS_MAX:
@@ -160,7 +160,7 @@ class WorkerService:
 
         stream = ServedWorker(context, self._epoch, self._on_said, self._on_closed, strange)
         self._streams[stream] = None
-        self._desk.on_hello(stream, hello, principal.tenants)
+        self._registry.on_hello(stream, hello, principal.tenants)
         try:
             await stream.run()
         finally:
@@ -168,7 +168,7 @@ class WorkerService:
 
     def _on_closed(self, stream: ServedWorker) -> None:
         self._streams.pop(stream, None)
-        self._desk.on_closed(stream)
+        self._registry.on_closed(stream)
 
     async def _hello(self, context: Any) -> WorkerHello:
         try:
@@ -187,7 +187,7 @@ class WorkerService:
         return said.hello
 
     async def _name_leader(self, context: Any) -> None:
-        leader = None if self._desk.leads else self._view.leader_address
+        leader = None if self._registry.leads else self._view.leader_address
         if not leader:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "this broker does not lead, and knows of none that does")
         await context.write(encode_from_broker(FromBroker(self._epoch(), leader=leader or "")))
@@ -197,14 +197,14 @@ class WorkerService:
 
     def _on_said(self, stream: ServedWorker, said: FromWorker) -> None:
         self.messages += 1
-        self._desk.on_said(stream, said)
+        self._registry.on_said(stream, said)
         if not self._is_flush_due:
             self._is_flush_due = True
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         self._is_flush_due = False
-        self._desk.flush()
+        self._registry.flush()
 
     # ---- code
 
@@ -215,7 +215,7 @@ class WorkerService:
             await self._abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
         principal = calling_principal()
         if principal.role is Role.WORKER:
-            if not self._desk.leads:  # What runs where is known for certain by who leads.
+            if not self._registry.leads:  # What runs where is known for certain by who leads.
                 await self._abort(context, grpc.StatusCode.UNAVAILABLE, "this broker does not lead")
             if not self._runs_code(principal, name):
                 why = f"{principal} runs no task of code {name!r} now: a worker may get the code of its own runs alone"

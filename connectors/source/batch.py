@@ -12,7 +12,7 @@ from connectors.source.access import DriverAccess
 from connectors.source.inputs import read_input
 from connectors.source.options import SourceOptions
 from connectors.source.pushdown import push_filters
-from connectors.source.subjects import subject_of
+from connectors.source.query_source import source_of
 
 
 class LedgerBatchReader(DataSourceReader):
@@ -30,9 +30,9 @@ class LedgerBatchReader(DataSourceReader):
         """Return what the tasks read; the ends are fixed here."""
         access = DriverAccess(self._options)
         try:
-            subject = subject_of(self._options, access)
-            start, end = subject.bound(is_start=True), subject.bound(is_start=False)
-            return subject.partitions(start, end)
+            source = source_of(self._options, access)
+            start, end = source.bound(is_start=True), source.bound(is_start=False)
+            return source.partitions(start, end)
         finally:
             access.close()
 

@@ -15,7 +15,6 @@ from pyspark.sql.datasource import InputPartition
 
 from connectors.errors import SparkOffsetError, StartGoneError
 from connectors.source.bounds import Bound, BoundKind
-from connectors.source.handover import SourceAccess, handover
 from connectors.source.locate import locate_bound, round_up
 from connectors.source.look import LogLook
 from connectors.source.loss import Loss, Losses, gap_before, trimmed_text
@@ -28,6 +27,7 @@ from connectors.source.row_plan import row_plan
 from connectors.source.snapshot_phase import LakePort, SnapshotPhase, find_phase, no_snapshot, present_phase
 from connectors.source.snapshot_rows import SnapshotPartition
 from connectors.source.split import split_log
+from connectors.source.task_metadata import SourceAccess, task_metadata
 from connectors.source.tasks import LedgerPartition
 from rsm_spark.core.machine import encode_description
 from rsm_spark.errors import CorruptLogError
@@ -342,7 +342,7 @@ class FollowedLog:
         if bounds is not None:
             ranges = narrow_ranges(ranges, bounds, self._look.epochs(view))
         ledger_ids = sorted({part.ledger_id for part in ranges})
-        given = handover({ledger_id: self._access.metadata(ledger_id) for ledger_id in ledger_ids}, self._access)
+        given = task_metadata({ledger_id: self._access.metadata(ledger_id) for ledger_id in ledger_ids}, self._access)
         described = {ledger_id: self._description(view, ledger_id) for ledger_id in ledger_ids}
         return [
             LedgerPartition(

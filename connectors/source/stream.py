@@ -24,7 +24,7 @@ from connectors.source.inputs import read_input
 from connectors.source.options import SourceOptions
 from connectors.source.plan import MicroBatchLimits
 from connectors.source.progress import report
-from connectors.source.subjects import Subject, subject_of
+from connectors.source.query_source import QuerySource, source_of
 
 
 class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -40,7 +40,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._access: DriverAccess | None = None
-        self._subject: Subject | None = None
+        self._source: QuerySource | None = None
         self._target: dict[str, Any] | None = None
         self._admission = BatchAdmission()
         # End of the micro-batch that was planned last: what is behind it is the query's backlog.
@@ -50,11 +50,11 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Leave connections and the driver's state behind."""
         return type(self), (self._options,)
 
-    def _opened(self) -> Subject:
-        if self._subject is None:
+    def _opened(self) -> QuerySource:
+        if self._source is None:
             self._access = DriverAccess(self._options)
-            self._subject = subject_of(self._options, self._access)
-        return self._subject
+            self._source = source_of(self._options, self._access)
+        return self._source
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return where a new query starts."""
@@ -80,10 +80,10 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the end of the next micro-batch; `start` if there is nothing new, or not enough to go yet."""
-        subject, limits = self._opened(), self._limits(limit)
-        end = subject.following(start, limits, self._target)
+        source, limits = self._opened(), self._limits(limit)
+        end = source.following(start, limits, self._target)
         if end != start and limits.offsets_min is not None:
-            waiting = subject.backlog(start).records
+            waiting = source.backlog(start).records
             if not self._admission.admits(waiting, limits, time.monotonic()):
                 end = start
         self._planned = end
@@ -107,9 +107,9 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """Return the end of what may be read, with how far the query is behind it; see `connectors.source.progress`."""
-        subject = self._opened()
-        backlog = None if self._planned is None else subject.backlog(self._planned)
-        return report(subject.end(), backlog, subject.losses())
+        source = self._opened()
+        backlog = None if self._planned is None else source.backlog(self._planned)
+        return report(source.end(), backlog, source.losses())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return what the tasks of a micro-batch read."""
@@ -124,6 +124,6 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """End all connections of the driver."""
-        access, self._access, self._subject = self._access, None, None
+        access, self._access, self._source = self._access, None, None
         if access is not None:
             access.close()

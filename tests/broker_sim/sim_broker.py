@@ -1,4 +1,4 @@
-"""A broker process: the real state, composer and desk around a simulated log, network and disk.
+"""A broker process: the real state, composer and registry around a simulated log, network and disk.
 
 It follows the log, or leads it under an epoch that it has claimed, and steps down when it is fenced: what it applied
 and was not confirmed is undone by a rebuild from its snapshot and the log. What `broker.server.serving_workers` and
@@ -73,7 +73,7 @@ class SimBroker(SimProcess):
 
     state: ReplicatedState
     machine: BrokerMachine
-    desk: WorkerRegistry
+    registry: WorkerRegistry
 
     def __init__(self, world: BrokerWorld, name: str) -> None:
         super().__init__(world.time, name)
@@ -96,7 +96,7 @@ class SimBroker(SimProcess):
         self.role = SimRole.FOLLOWER
         self.batch = None
         self.machine = self._world.make_machine()
-        self.desk = WorkerRegistry(
+        self.registry = WorkerRegistry(
             self._submit_own,
             self._read_run,
             lambda: self.time.now_ms / 1000,
@@ -157,13 +157,13 @@ class SimBroker(SimProcess):
 
     def _tick(self) -> None:
         self.after(_TICK_MS, self._tick)
-        if self.desk.leads:
-            self.desk.tick()
+        if self.registry.leads:
+            self.registry.tick()
         silent_ms = self._world.ping_s * 1000 * _SILENT_PINGS
         for stream in list(self._streams):
             if stream.heard_ms + silent_ms < self.time.now_ms:
                 stream.end()
-        self.desk.validate()
+        self.registry.validate()
 
     # ---- leading
 
@@ -272,7 +272,7 @@ class SimBroker(SimProcess):
         self.applied += 1
         self.witness.on_state(self.name, self.state)
         if self.role is SimRole.LEADER and self.machine.outbox:
-            self.desk.deliver(self.machine.outbox.take(self.state.revision))
+            self.registry.deliver(self.machine.outbox.take(self.state.revision))
         answered = [(submission.ticket, submission.answers) for submission in batch.confirm()]
         for ticket, answers in answered:
             self._answers.append(partial(ticket, answers[0]))
@@ -291,9 +291,9 @@ class SimBroker(SimProcess):
         self.role = SimRole.LEADER
         self.witness.promotions += 1
         self._queue.add(Submission([OpenSession(self._session)], lambda _answer: None))
-        self.desk.cease("")
+        self.registry.cease("")
         self.machine.outbox.open()
-        self.desk.begin(
+        self.registry.begin(
             (worker_id, row.incarnation, row.status != WorkerStatus.DISCONNECTED)
             for worker_id, row in self.machine.workers.by_id.items()
             if row.status != WorkerStatus.DEAD
@@ -311,8 +311,8 @@ class SimBroker(SimProcess):
             self._answers.append(partial(one.ticket, answer))
         self.after(0, self._answer)
         self.machine.outbox.close()
-        if self.desk.leads:
-            self.desk.suspend()
+        if self.registry.leads:
+            self.registry.suspend()
             self.after(self._rng.uniform(0, 500), self._dismiss)
         if batch is not None:
             self._boot()  # What was applied and is not confirmed is in the state.
@@ -321,7 +321,7 @@ class SimBroker(SimProcess):
 
     def _dismiss(self) -> None:
         if self.role is not SimRole.LEADER:
-            self.desk.cease(self._world.leader_address(self))
+            self.registry.cease(self._world.leader_address(self))
 
     # ---- requests
 
@@ -372,27 +372,27 @@ class SimBroker(SimProcess):
     def on_worker_said(self, stream: SimStream, said: FromWorker) -> None:
         """Take a message of a worker: its hello first."""
         if said.hello is None:
-            if stream in self._streams and self.desk.leads:
-                self.desk.on_said(stream, said)
+            if stream in self._streams and self.registry.leads:
+                self.registry.on_said(stream, said)
                 if not self._is_flush_due:
                     self._is_flush_due = True
                     self.after(0, self._flush)
             return
-        if not self.desk.leads or said.hello.leader_epoch > self.epoch:
+        if not self.registry.leads or said.hello.leader_epoch > self.epoch:
             stream.epoch = max(self.epoch, self.state.leader_epoch)
             stream.end(leader=self._world.leader_address(self))
             return
         stream.epoch = self.epoch
         self._streams[stream] = None
-        self.desk.on_hello(stream, said.hello, stream.tenants)
+        self.registry.on_hello(stream, said.hello, stream.tenants)
 
     def _flush(self) -> None:
         self._is_flush_due = False
-        if self.desk.leads:
-            self.desk.flush()
+        if self.registry.leads:
+            self.registry.flush()
 
     def on_stream_closed(self, stream: SimStream) -> None:
         """Notice that a stream has ended."""
         if stream in self._streams:
             del self._streams[stream]
-            self.desk.on_closed(stream)
+            self.registry.on_closed(stream)

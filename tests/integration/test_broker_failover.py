@@ -267,7 +267,7 @@ async def test_a_snapshot_and_a_restart_keep_everything(cluster: DevCluster, uni
         # Some of it is in the snapshot, some only in the log.
         (held,) = await submit(broker, TaskSpec("held", code="mailer", mode="object:Mailer", key="k"))
         await hands.leave()
-        await until(lambda: broker.workers.desk.served_count == 0)
+        await until(lambda: broker.workers.registry.served_count == 0)
         await asyncio.sleep(0)
     async with leading(uri, settings) as broker:
         shown, _ = await broker.query(GetTask("t", held))

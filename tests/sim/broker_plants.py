@@ -67,7 +67,7 @@ __all__ = [
     "repeats_batches_that_have_no_key",
     "runs_again_what_was_delivered_and_is_lost",
     "sends_assignments_before_they_are_confirmed",
-    "wakes_only_the_first_that_is_parked",
+    "wakes_only_the_first_that_is_blocked",
 ]
 
 
@@ -131,7 +131,7 @@ def sends_assignments_before_they_are_confirmed(patch: pytest.MonkeyPatch) -> No
 
     def send(self: SimBroker, batch: Any) -> None:
         original(self, batch)
-        self.desk.deliver(self.machine.outbox.take(self.state.revision))
+        self.registry.deliver(self.machine.outbox.take(self.state.revision))
 
     patch.setattr(SimBroker, "_send", send)
 
@@ -273,8 +273,8 @@ def blocked_task_uses_up_the_place_of_its_type(patch: pytest.MonkeyPatch) -> Non
 
     def pair(self: Dispatcher, task_class: Any) -> Any:
         for tenant in self._state.tenants.values():
-            for line in tenant.lines.values():
-                if line.parked_on is not None and line.count and line.task_class.type is task_class.type:
+            for queue in tenant.queues.values():
+                if queue.blocked_on is not None and queue.count and queue.task_class.type is task_class.type:
                     self._state.active.pop(task_class, None)
                     return None
         return original(self, task_class)
@@ -283,14 +283,14 @@ def blocked_task_uses_up_the_place_of_its_type(patch: pytest.MonkeyPatch) -> Non
     _unchecked(patch)
 
 
-def wakes_only_the_first_that_is_parked(patch: pytest.MonkeyPatch) -> None:
+def wakes_only_the_first_that_is_blocked(patch: pytest.MonkeyPatch) -> None:
     original = SchedulerState.wake
 
-    def wake(self: SchedulerState, gate: Any) -> None:
-        rest = dict(itertools.islice(gate.parked.items(), 1, None))
-        gate.parked = dict(itertools.islice(gate.parked.items(), 1))
-        original(self, gate)
-        gate.parked.update(rest)
+    def wake(self: SchedulerState, limit: Any) -> None:
+        rest = dict(itertools.islice(limit.blocked.items(), 1, None))
+        limit.blocked = dict(itertools.islice(limit.blocked.items(), 1))
+        original(self, limit)
+        limit.blocked.update(rest)
 
     patch.setattr(SchedulerState, "wake", wake)
     _unchecked(patch)
@@ -300,11 +300,11 @@ def releases_resources_twice(patch: pytest.MonkeyPatch) -> None:
     original = Scheduler.end
 
     def end(self: Scheduler, task_id: int, now_ms: int) -> None:
-        line = self._state.running[task_id].line
+        queue = self._state.running[task_id].queue
         original(self, task_id, now_ms)
-        for gate, amount in (*line.uses, *line.task_class.uses):
-            if gate.kind == "resource":
-                gate.used = max(0, gate.used - amount)
+        for limit, amount in (*queue.uses, *queue.task_class.uses):
+            if limit.kind == "resource":
+                limit.used = max(0, limit.used - amount)
 
     patch.setattr(Scheduler, "end", end)
     _unchecked(patch)
@@ -316,8 +316,8 @@ def does_not_count_what_runs_at_a_rebuild(patch: pytest.MonkeyPatch) -> None:
     def resume(self: Scheduler, demand: Any, worker_id: str, since_ms: int) -> None:
         original(self, demand, worker_id, since_ms)
         running = self._state.running[demand.task_id]
-        for gate, amount in (*running.line.uses, *running.line.task_class.uses):
-            gate.used -= amount
+        for limit, amount in (*running.queue.uses, *running.queue.task_class.uses):
+            limit.used -= amount
 
     patch.setattr(Scheduler, "resume", resume)
     _unchecked(patch)

@@ -62,7 +62,7 @@ HUNTS: dict[Plant, _Hunt] = {
     plants.gives_the_tasks_of_a_batch_what_the_first_one_asks_for: _Hunt(5, "no-phantom"),
     plants.logs_tasks_of_transactions_that_are_over: _Hunt(20, known=9),
     plants.blocked_task_uses_up_the_place_of_its_type: _Hunt(30, "work-conserving"),
-    plants.wakes_only_the_first_that_is_parked: _Hunt(40, "work-conserving", known=3),
+    plants.wakes_only_the_first_that_is_blocked: _Hunt(40, "work-conserving", known=3),
     plants.releases_resources_twice: _Hunt(20, "limits", {}, _SCARCE, known=2),
     plants.does_not_count_what_runs_at_a_rebuild: _Hunt(40, "limits", _FAILOVERS, _SCARCE, known=14),
     plants.releases_slots_when_it_tries_again: _Hunt(10, "slot-exclusive"),

@@ -111,13 +111,13 @@ class _Link:
 
 
 class _Desk:
-    """A desk whose commands are taken, but for one kind, which is not."""
+    """A registry whose commands are taken, but for one kind, which is not."""
 
     def __init__(self, not_taken: type | None = None) -> None:
         self.commands: list[BrokerCommand] = []
         self.not_taken = not_taken
         self.now_s = 0.0
-        self.desk = WorkerRegistry(
+        self.registry = WorkerRegistry(
             self._submit,
             lambda _item: None,
             lambda: self.now_s,
@@ -126,9 +126,9 @@ class _Desk:
             ping_s=1.0,
             was_replaced=lambda _worker_id, incarnation: incarnation == _GONE,
         )
-        self.desk.begin([])
+        self.registry.begin([])
         self.link = _Link()
-        self.desk.on_hello(self.link, WorkerHello("w", _ME, "", WorkerOffer(), stream=1))
+        self.registry.on_hello(self.link, WorkerHello("w", _ME, "", WorkerOffer(), stream=1))
 
     def _submit(self, command: BrokerCommand, on_reply: Any) -> None:
         self.commands.append(command)
@@ -150,8 +150,8 @@ def test_what_a_worker_said_and_the_log_did_not_take_is_asked_for_again_by_the_e
 ) -> None:
     """Else it is never told again while the stream lasts: the task would run for ever, the worker never leave."""
     broker = _Desk(not_taken)
-    broker.desk.on_said(broker.link, said)
-    broker.desk.flush()
+    broker.registry.on_said(broker.link, said)
+    broker.registry.flush()
     assert broker.link.has_ended
     assert not broker.link.acknowledged
 
@@ -159,11 +159,11 @@ def test_what_a_worker_said_and_the_log_did_not_take_is_asked_for_again_by_the_e
 def test_the_leave_of_a_worker_that_the_log_did_not_take_is_told_again() -> None:
     """Else the log has it connected for ever, and gives it tasks."""
     broker = _Desk(WorkerLost)
-    broker.desk.on_said(broker.link, FromWorker(is_draining=True, is_leaving=True))
-    broker.desk.on_closed(broker.link)
+    broker.registry.on_said(broker.link, FromWorker(is_draining=True, is_leaving=True))
+    broker.registry.on_closed(broker.link)
     broker.not_taken = None
     broker.now_s = 11.0
-    broker.desk.tick()
+    broker.registry.tick()
     assert broker.commands[-2:] == [WorkerLost("w", _ME, is_dead=True)] * 2
 
 
@@ -171,7 +171,7 @@ def test_a_late_hello_of_a_process_that_was_replaced_does_not_drive_out_the_one_
     """Else that one leaves, and all that it runs is lost: it is told that another process has its name."""
     broker = _Desk()
     late = _Link()
-    broker.desk.on_hello(late, WorkerHello("w", _GONE, "", WorkerOffer(), stream=7))
+    broker.registry.on_hello(late, WorkerHello("w", _GONE, "", WorkerOffer(), stream=7))
     assert late.has_ended
     assert not broker.link.has_ended
-    assert broker.desk.served_count == 1
+    assert broker.registry.served_count == 1

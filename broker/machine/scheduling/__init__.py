@@ -1,14 +1,14 @@
 """Scheduling: which worker runs which task, and at which time.
 
 class      tasks of one group, type and set of resources: alike to every worker
-line       the waiting tasks of one tenant and class, by priority and id; held keys are set aside
-gate       a limit beyond one worker (resource, cap, hold); what meets a closed one is parked on it, and woken by it
-account    the service a tenant has had, as virtual time: the least is served first
+queue      the waiting tasks of one tenant and class, by priority and id; tasks of held keys are left out
+limit      of what is used beyond one worker (resource, cap, hold); it keeps what is blocked on it, and wakes it
+share      the service a tenant has had, as virtual time: the least is served first
 worker     an offer, and what runs there; a class that finds no room on it looks again when something there ends
 
-A step costs the classes that are neither empty nor parked, and log n of their tenants; never what waits or is parked,
+A step costs the classes that are neither empty nor blocked, and log n of their tenants; never what waits or is blocked,
 and never the workers that are full. What keeps a task waiting is always one of the above, so it can be told. Which of
-several closed gates a line or class meets does not matter: woken, it is looked at again, and parks on the next one.
+several closed limits a queue or class meets does not matter: woken, it is looked at again, and the next one blocks it.
 
 Tenants share by virtual time:
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush, heapreplace
 from math import inf
 
-from broker.machine.scheduling.model import ID_MASK, Fit, Line, TaskClass, WorkerState
+from broker.machine.scheduling.model import ID_MASK, Fit, TaskClass, TaskQueue, WorkerState
 from broker.machine.scheduling.scheduler_state import SchedulerState
 
 CHUNK_TASKS = 32
@@ -29,7 +29,7 @@ class Dispatcher:
 
     def __init__(self, state: SchedulerState) -> None:
         self._state = state
-        # Rises with every call; within one, a line whose account has not changed need not be looked at twice.
+        # Rises with every call; within one, a queue whose share has not changed need not be looked at twice.
         self._round = 0
 
     def next_assignments(self, now_ms: int) -> Iterator[tuple[int, str]]:
@@ -47,10 +47,10 @@ class Dispatcher:
             if found is None:
                 dirty.pop(task_class, None)
                 continue
-            line, worker = found
+            queue, worker = found
             is_filled = task_class.waiting > CHUNK_TASKS
             while True:
-                task_id = line.first & ID_MASK
+                task_id = queue.first & ID_MASK
                 yield task_id, worker.worker_id
                 assert task_id not in waiting, f"task {task_id} was yielded and not started"
                 if not is_filled:
@@ -58,7 +58,7 @@ class Dispatcher:
                 best = self._best(worker)
                 if best is None:
                     break
-                line = best
+                queue = best
 
     def _advance(self, now_ms: int) -> None:
         """Let virtual times go on.
@@ -74,10 +74,10 @@ class Dispatcher:
         step = entries // _STALE_TENANTS + 1
         state.clock_ms = max(state.clock_ms, now_ms - now_ms % step)
 
-    # ---- lines
+    # ---- queues
 
-    def _top(self, task_class: TaskClass, time_max: float = inf) -> Line | None:
-        """Return the line of a class that is served next, as far as no worker decides.
+    def _top(self, task_class: TaskClass, time_max: float = inf) -> TaskQueue | None:
+        """Return the queue of a class that is served next, as far as no worker decides.
 
         Returns:
             None if there is none, or none whose virtual time is this at most.
@@ -85,94 +85,96 @@ class Dispatcher:
         """
         state = self._state
         heap = task_class.heap
-        gate = task_class.closed_gate(state.version)
-        if gate is not None:
-            task_class.parked_on = gate
-            gate.parked[task_class] = None
+        limit = task_class.closed_limit(state.version)
+        if limit is not None:
+            task_class.blocked_on = limit
+            limit.blocked[task_class] = None
             return None
         clock_ms = state.clock_ms
         while heap:
             entry = heap[0]
-            noted_time, noted_running, _, _, line = entry
+            noted_time, noted_running, _, _, queue = entry
             if noted_time > time_max:
                 return None  # Entries are lower bounds.
-            if line.entry is not entry:
+            if queue.entry is not entry:
                 heappop(heap)
                 continue
-            account = line.account
-            if line.checked_version == account.version and line.checked_round == self._round:
-                return line
-            virtual_time = account.virtual_time(clock_ms)
-            if virtual_time != noted_time or account.running != noted_running:
-                line.entry = (virtual_time, account.running, account.tenant, line.serial, line)
-                heapreplace(heap, line.entry)
+            share = queue.share
+            if queue.checked_version == share.version and queue.checked_round == self._round:
+                return queue
+            virtual_time = share.virtual_time(clock_ms)
+            if virtual_time != noted_time or share.running != noted_running:
+                queue.entry = (virtual_time, share.running, share.tenant, queue.serial, queue)
+                heapreplace(heap, queue.entry)
                 continue
-            if self._is_ready(line):
-                return line
+            if self._is_ready(queue):
+                return queue
         return None
 
-    def _is_ready(self, line: Line) -> bool:
-        """Tell whether a queued line has a task that may start; one that has none is queued no more."""
+    def _is_ready(self, queue: TaskQueue) -> bool:
+        """Tell whether a ready queue has a task that may start; one that has none is ready no more."""
         state = self._state
-        first = line.head(state.waiting)
-        gate = line.closed_gate()
-        if first is not None and gate is None:
-            line.first = first
-            line.checked_round, line.checked_version = self._round, line.account.version
+        first = queue.head(state.waiting)
+        limit = queue.closed_limit()
+        if first is not None and limit is None:
+            queue.first = first
+            queue.checked_round, queue.checked_version = self._round, queue.share.version
             return True
-        state.line_leaves(line)
-        if first is not None and gate is not None:
-            line.parked_on = gate
-            gate.parked[line] = None
+        state.queue_leaves(queue)
+        if first is not None and limit is not None:
+            queue.blocked_on = limit
+            limit.blocked[queue] = None
         return False
 
-    def _top_on(self, task_class: TaskClass, worker: WorkerState, seat: Fit, time_max: float) -> Line | None:
-        """Return the line of a class that is served next on a worker that has room for the class; see `_top`."""
-        line = self._top(task_class, time_max)
+    def _top_on(self, task_class: TaskClass, worker: WorkerState, seat: Fit, time_max: float) -> TaskQueue | None:
+        """Return the queue of a class that is served next on a worker that has room for the class; see `_top`."""
+        queue = self._top(task_class, time_max)
         tenants = worker.profile.tenants if worker.profile is not None else None
         if tenants is not None:
-            return None if line is None else self._top_of(tenants, task_class, worker, seat)
+            return None if queue is None else self._top_of(tenants, task_class, worker, seat)
         if not seat.tenant_threads:
-            return line
+            return queue
         task_type = task_class.type.name
-        aside = []
-        while line is not None and not worker.has_share(seat, line.account.tenant, task_type):
-            aside.append(heappop(task_class.heap))
-            line = self._top(task_class, time_max)
-        for entry in aside:
+        passed_over = []
+        while queue is not None and not worker.has_share(seat, queue.share.tenant, task_type):
+            passed_over.append(heappop(task_class.heap))
+            queue = self._top(task_class, time_max)
+        for entry in passed_over:
             heappush(task_class.heap, entry)
-        return line
+        return queue
 
-    def _top_of(self, tenants: Iterable[str], task_class: TaskClass, worker: WorkerState, seat: Fit) -> Line | None:
-        """Return the line of a class that is served next among those of some tenants, each of which is looked at."""
+    def _top_of(
+        self, tenants: Iterable[str], task_class: TaskClass, worker: WorkerState, seat: Fit
+    ) -> TaskQueue | None:
+        """Return the queue of a class that is served next among those of some tenants, each of which is looked at."""
         state = self._state
         task_type = task_class.type.name
-        best: Line | None = None
+        best: TaskQueue | None = None
         best_place = (inf, 0, "", 0)
         for name in tenants:
             tenant = state.tenants.get(name)
-            line = tenant.lines.get(task_class.kind) if tenant is not None else None
-            if line is None or line.entry is None or not worker.has_share(seat, name, task_type):
+            queue = tenant.queues.get(task_class.kind) if tenant is not None else None
+            if queue is None or queue.entry is None or not worker.has_share(seat, name, task_type):
                 continue
-            if not self._is_ready(line):
+            if not self._is_ready(queue):
                 continue
-            account = line.account
-            place = (account.virtual_time(state.clock_ms), account.running, account.tenant, line.serial)
-            if place != line.entry[:4]:
-                line.entry = (*place, line)
-                heappush(task_class.heap, line.entry)
+            share = queue.share
+            place = (share.virtual_time(state.clock_ms), share.running, share.tenant, queue.serial)
+            if place != queue.entry[:4]:
+                queue.entry = (*place, queue)
+                heappush(task_class.heap, queue.entry)
                 task_class.compact()
             if place < best_place:
-                best, best_place = line, place
+                best, best_place = queue, place
         return best
 
-    def _best(self, worker: WorkerState) -> Line | None:
-        """Return the line that is served next on a worker; None = it has no room for any."""
+    def _best(self, worker: WorkerState) -> TaskQueue | None:
+        """Return the queue that is served next on a worker; None = it has no room for any."""
         state = self._state
         profile = worker.profile
         if profile is None or worker.running >= profile.threads:
             return None
-        best: Line | None = None
+        best: TaskQueue | None = None
         best_rank = _NO_RANK
         best_place = (inf, 0, "", 0)
         idle = []
@@ -187,16 +189,16 @@ class Dispatcher:
                 continue  # Entries are lower bounds.
             if not worker.has_room(seat, task_class.type.name):
                 continue
-            line = self._top_on(task_class, worker, seat, best_place[0] if rank == best_rank else inf)
-            if line is None:
-                if task_class.parked_on is not None or not task_class.heap:
+            queue = self._top_on(task_class, worker, seat, best_place[0] if rank == best_rank else inf)
+            if queue is None:
+                if task_class.blocked_on is not None or not task_class.heap:
                     idle.append(task_class)
                 continue
-            assert line.entry is not None
-            virtual_time, running, tenant, _, _ = line.entry
-            place = (virtual_time, running, tenant, line.first)
+            assert queue.entry is not None
+            virtual_time, running, tenant, _, _ = queue.entry
+            place = (virtual_time, running, tenant, queue.first)
             if rank < best_rank or place < best_place:
-                best, best_rank, best_place = line, rank, place
+                best, best_rank, best_place = queue, rank, place
         for task_class in idle:
             state.active.pop(task_class, None)
             state.dirty.pop(task_class, None)
@@ -204,20 +206,20 @@ class Dispatcher:
 
     # ---- workers
 
-    def _pair(self, task_class: TaskClass) -> tuple[Line, WorkerState] | None:
+    def _pair(self, task_class: TaskClass) -> tuple[TaskQueue, WorkerState] | None:
         """Return a worker that has room for a class, and what is served next on it: of that class or a better one."""
         if self._top(task_class) is None:
             self._state.active.pop(task_class, None)
             return None
-        aside = []
+        passed_over = []
         found = None
         while found is None:
             worker = self._roomy(task_class)
             if worker is None:
                 break
-            line = self._best(worker)
-            if line is not None:
-                found = line, worker
+            queue = self._best(worker)
+            if queue is not None:
+                found = queue, worker
                 continue
             # It has room, but for none of the tenants that wait: they have their share of it, or it may not run theirs.
             entry = heappop(task_class.room)
@@ -225,8 +227,8 @@ class Dispatcher:
             if worker.profile is not None and worker.profile.tenants is not None:
                 task_class.bench(worker, worker.profile.tenants)
             else:
-                aside.append(entry)
-        for entry in aside:
+                passed_over.append(entry)
+        for entry in passed_over:
             heappush(task_class.room, entry)
         return found
 

@@ -1,7 +1,7 @@
-"""The objects of the scheduler: limits, accounts, classes, lines, tenants and workers, each linked to others.
+"""The objects of the scheduler: limits, shares, classes, queues, tenants and workers, each linked to others.
 
-A line belongs to a tenant, a class and an account. A class keeps a heap of its lines, and a heap of the workers that
-may have room. A limit keeps the lines and classes that are parked on it.
+A queue belongs to a tenant, a class and a share. A class keeps a heap of its queues, and a heap of the workers that
+may have room. A limit keeps the queues and classes that are blocked on it.
 """
 
 # Longer than 400 lines: each of these objects refers to the others; apart, their files would import one another.
@@ -18,12 +18,12 @@ import msgspec
 
 from broker.machine.policies import TenantPolicy, WorkerOffer
 
-GateKind = Literal["tenant-limit", "tenant-type-limit", "resource", "held"]
+LimitKind = Literal["tenant-limit", "tenant-type-limit", "resource", "held"]
 
 DEFAULT_POLICY = TenantPolicy()
 
 CREDIT_MS_MAX = 60_000
-"""Virtual time by which an account may lag behind the clock's floor when it is served."""
+"""Virtual time by which a share may lag behind the clock's floor when it is served."""
 QUANTUM_MS = 1
 """Charged per dispatch: tasks that take no time are shared out by count."""
 WAITS_KEPT = 128
@@ -44,37 +44,37 @@ class Limit:
 
     Attributes:
         kind: The word of `Explanation.reason` for what waits here.
-        resource: Its name, for a gate of that kind.
+        resource: Its name, for a limit of that kind.
         tenant: Only this tenant's use counts; "" = any.
         type: Only this type's use counts; "" = any.
-        limit: Most in use at once; None = none. A hold is a limit of 0 of which nothing is ever in use.
+        used_max: Most in use at once; None = none. A hold is a limit of 0 of which nothing is ever in use.
         used: In use. Invariant: the sum over what runs, never below 0; it exceeds the limit only if that was lowered.
-        parked: What waits for it to open, in the order of its coming. A line or class is in one gate's `parked` at
-            most: that of its `parked_on`.
+        blocked: What waits for it to open, in the order of its coming. A queue or class is in one limit's `blocked` at
+            most: that of its `blocked_on`.
 
     """
 
-    __slots__ = ("kind", "limit", "parked", "resource", "tenant", "type", "used")
+    __slots__ = ("blocked", "kind", "resource", "tenant", "type", "used", "used_max")
 
-    def __init__(self, kind: GateKind, *, resource: str = "", tenant: str = "", task_type: str = "") -> None:
-        self.kind: GateKind = kind
+    def __init__(self, kind: LimitKind, *, resource: str = "", tenant: str = "", task_type: str = "") -> None:
+        self.kind: LimitKind = kind
         self.resource = resource
         self.tenant = tenant
         self.type = task_type
-        self.limit: int | None = None
+        self.used_max: int | None = None
         self.used = 0
-        self.parked: dict[Line | TaskClass, None] = {}
+        self.blocked: dict[TaskQueue | TaskClass, None] = {}
 
     def admits(self, amount: int) -> bool:
         """Tell whether so much more may be in use."""
-        return self.limit is None or self.used + amount <= self.limit
+        return self.used_max is None or self.used + amount <= self.used_max
 
 
 class VirtualClock:
     """System virtual time, as in fair queueing: of all tenants over all workers, wherever one is served.
 
     Attributes:
-        floor: Virtual time of the account served last; it never falls. Newcomers start here.
+        floor: Virtual time of the share served last; it never falls. Newcomers start here.
 
     """
 
@@ -84,7 +84,7 @@ class VirtualClock:
         self.floor = 0.0
 
 
-class Account:
+class FairShare:
     """Service of one tenant by one virtual clock; the package says how it is counted.
 
     Attributes:
@@ -96,14 +96,14 @@ class Account:
         expected_ms: Sum of the durations expected of them.
         started_ms: Sum of their starts.
         waiting: Tasks that wait, whether they may run or not.
-        queued: Lines that have an entry in their class. Invariant: the number of `lines` with one.
-        lines: Lines of the tenant.
+        ready: Queues that have an entry in their class. Invariant: the number of `queues` with one.
+        queues: Queues of the tenant.
         durations: Expected duration by task type.
 
     """
 
     __slots__ = (
-        "at_ms", "durations", "expected_ms", "lines", "queued", "running", "settled", "started_ms", "tenant",
+        "at_ms", "durations", "expected_ms", "queues", "ready", "running", "settled", "started_ms", "tenant",
         "version", "virtual_clock", "waiting", "weight",
     )  # fmt: skip
 
@@ -118,8 +118,8 @@ class Account:
         self.expected_ms = 0
         self.started_ms = 0
         self.waiting = 0
-        self.queued = 0
-        self.lines: dict[Line, None] = {}
+        self.ready = 0
+        self.queues: dict[TaskQueue, None] = {}
         self.durations: dict[str, float] = {}
 
     def virtual_time(self, now_ms: int) -> float:
@@ -210,26 +210,26 @@ class TaskClass:
     """Tasks of one group, type and set of resources: alike to every worker, whoever submitted them.
 
     Attributes:
-        gates: (gate, amount) that every task of it has to pass.
-        uses: (gate, amount) of these that a running task of it uses.
-        heap: Entries (virtual time, running, tenant, serial, line) of its lines that have tasks and are not parked:
-            the line served next is at the top. Entries are lower bounds, put right at the top; one that is not
-            its line's `entry` is void.
-        line_count: Lines that exist.
-        waiting: Tasks that wait in its lines.
+        limits: (limit, amount) that every task of it has to pass.
+        uses: (limit, amount) of these that a running task of it uses.
+        heap: Entries (virtual time, running, tenant, serial, queue) of its queues that have tasks and are not blocked:
+            the queue served next is at the top. Entries are lower bounds, put right at the top; one that is not
+            its queue's `entry` is void.
+        queue_count: Queues that exist.
+        waiting: Tasks that wait in its queues.
         running: Tasks of it that run.
-        parked_on: The gate on whose opening it waits, or None.
+        blocked_on: The limit on whose opening it waits, or None.
         room: Entries (load, last use, worker) of workers that may have room for one more of it, least loaded first;
             loads are put right at the top, an entry that is not the worker's in `room_entries` is void. A worker
             found to have none is taken out, and brought back by its `missed` when something on it ends.
         benched: Workers that have room but may run the tasks of some tenants alone, none of whom had anything here, by
-            each of those tenants: taken out of `room`, and brought back when a line of one of them is ready.
+            each of those tenants: taken out of `room`, and brought back when a queue of one of them is ready.
 
     """
 
     __slots__ = (
-        "benched", "gates", "group", "heap", "limits", "line_count", "parked_on", "resources", "room", "room_entries",
-        "running", "type", "uses", "version", "virtual_clock", "waiting",
+        "benched", "blocked_on", "group", "heap", "limits", "queue_count", "resources", "room", "room_entries",
+        "running", "set_limits", "type", "uses", "version", "virtual_clock", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -239,33 +239,33 @@ class TaskClass:
         self.type = task_type
         self.resources = resources
         self.virtual_clock = virtual_clock
-        self.gates: list[tuple[Limit, int]] = []
-        self.uses: list[tuple[Limit, int]] = []
-        # Those of `gates` that have a limit, as of the state's `version`.
         self.limits: list[tuple[Limit, int]] = []
+        self.uses: list[tuple[Limit, int]] = []
+        # Those of `limits` that have a limit, as of the state's `version`.
+        self.set_limits: list[tuple[Limit, int]] = []
         self.version = -1
-        self.heap: list[tuple[float, int, str, int, Line]] = []
-        self.line_count = 0
+        self.heap: list[tuple[float, int, str, int, TaskQueue]] = []
+        self.queue_count = 0
         self.waiting = 0
         self.running = 0
-        self.parked_on: Limit | None = None
+        self.blocked_on: Limit | None = None
         self.room: list[tuple[float, int, WorkerState]] = []
         self.room_entries: dict[WorkerState, tuple[float, int, WorkerState]] = {}
         self.benched: dict[str, dict[WorkerState, None]] = {}
 
-    def closed_gate(self, version: int) -> Limit | None:
-        """Return a gate that lets none of its tasks pass now; `version` is the state's."""
+    def closed_limit(self, version: int) -> Limit | None:
+        """Return a limit that lets none of its tasks pass now; `version` is the state's."""
         if self.version != version:
             self.version = version
-            self.limits = [(gate, amount) for gate, amount in self.gates if gate.limit is not None]
-        for gate, amount in self.limits:
-            if not gate.admits(amount):
-                return gate
+            self.set_limits = [(limit, amount) for limit, amount in self.limits if limit.used_max is not None]
+        for limit, amount in self.set_limits:
+            if not limit.admits(amount):
+                return limit
         return None
 
     @property
     def kind(self) -> tuple[str, int, tuple[tuple[str, int], ...]]:
-        """Name of the class among the lines of a tenant."""
+        """Name of the class among the queues of a tenant."""
         return self.type.name, self.group, self.resources
 
     def bench(self, worker: WorkerState, tenants: Iterable[str]) -> None:
@@ -285,7 +285,7 @@ class TaskClass:
 
     def compact(self) -> None:
         """Drop void entries if there are too many."""
-        if len(self.heap) > 2 * self.line_count + _SLACK:
+        if len(self.heap) > 2 * self.queue_count + _SLACK:
             self.heap = [entry for entry in self.heap if entry[4].entry is entry]
             heapify(self.heap)
 
@@ -302,49 +302,49 @@ def order_of(task_id: int, priority: int) -> int:
 
 
 class Waiting(msgspec.Struct, gc=False):
-    """A waiting task. The collector does not follow it: nothing that a line reaches may lead back to here."""
+    """A waiting task. The collector does not follow it: nothing that a queue reaches may lead back to here."""
 
-    line: Line
+    queue: TaskQueue
     order: int
     since_ms: int
     key: str
 
 
-class Line:
+class TaskQueue:
     """Waiting tasks of one tenant and class, in order of priority and id.
 
     Tasks leave by being forgotten in `waiting`, the state's dictionary by id; what they leave behind in the queues is
     dropped when it comes to the front, or when there is too much of it.
 
     Attributes:
-        gates: (gate, amount) that every task of it has to pass, beside those of its class.
-        uses: (gate, amount) of these that a running task of it uses.
+        limits: (limit, amount) that every task of it has to pass, beside those of its class.
+        uses: (limit, amount) of these that a running task of it uses.
         count: Tasks that wait in it.
-        entry: Its entry in the heap of its class, or None. Invariant: None while it is parked.
-        parked_on: The gate on whose opening it waits, or None.
+        entry: Its entry in the heap of its class, or None. Invariant: None while it is blocked.
+        blocked_on: The limit on whose opening it waits, or None.
 
     """
 
     __slots__ = (
-        "account", "aside", "checked_round", "checked_version", "count", "entry", "fifo", "first", "gates", "heads",
-        "held", "keyed", "keyed_size", "late", "limits", "parked_on", "serial", "task_class", "tenant", "uses",
-        "version",
+        "blocked_keys", "blocked_on", "checked_round", "checked_version", "count", "entry", "fifo", "first",
+        "heads", "held", "keyed", "keyed_size", "late", "limits", "serial", "set_limits", "share", "task_class",
+        "tenant", "uses", "version",
     )  # fmt: skip
 
-    def __init__(self, tenant: TenantState, task_class: TaskClass, account: Account, serial: int) -> None:
+    def __init__(self, tenant: TenantState, task_class: TaskClass, share: FairShare, serial: int) -> None:
         self.tenant = tenant
         self.task_class = task_class
-        self.account = account
+        self.share = share
         self.serial = serial
-        self.gates: list[tuple[Limit, int]] = []
-        self.uses: list[tuple[Limit, int]] = []
-        # Those of `gates` that have a limit, as of the tenant's `version`.
         self.limits: list[tuple[Limit, int]] = []
+        self.uses: list[tuple[Limit, int]] = []
+        # Those of `limits` that have a limit, as of the tenant's `version`.
+        self.set_limits: list[tuple[Limit, int]] = []
         self.version = -1
         self.count = 0
-        self.entry: tuple[float, int, str, int, Line] | None = None
-        self.parked_on: Limit | None = None
-        # The order of its first task, as found in this round of the dispatcher with this `version` of the account.
+        self.entry: tuple[float, int, str, int, TaskQueue] | None = None
+        self.blocked_on: Limit | None = None
+        # The order of its first task, as found in this round of the dispatcher with this `version` of the share.
         self.first = 0
         self.checked_round = 0
         self.checked_version = 0
@@ -352,22 +352,22 @@ class Line:
         self.fifo: deque[int] = deque()
         self.late: list[int] = []
         # Orders of tasks with a key: a heap per key, and in `heads` (lowest order, key) of the keys that are not held.
-        # Held keys whose tasks came to the front are in `aside` instead: they cost nothing until they are let go.
+        # Held keys whose tasks came to the front are in `blocked_keys` instead: they cost nothing until then.
         self.keyed: dict[str, list[int]] = {}
         self.keyed_size = 0
         self.heads: list[tuple[int, str]] = []
         self.held: set[str] = set()
-        self.aside: dict[str, None] = {}
+        self.blocked_keys: dict[str, None] = {}
 
-    def closed_gate(self) -> Limit | None:
-        """Return a gate that lets none of its tasks pass now."""
+    def closed_limit(self) -> Limit | None:
+        """Return a limit that lets none of its tasks pass now."""
         tenant = self.tenant
         if self.version != tenant.version:
             self.version = tenant.version
-            self.limits = [(gate, amount) for gate, amount in self.gates if gate.limit is not None]
-        for gate, amount in self.limits:
-            if not gate.admits(amount):
-                return gate
+            self.set_limits = [(limit, amount) for limit, amount in self.limits if limit.used_max is not None]
+        for limit, amount in self.set_limits:
+            if not limit.admits(amount):
+                return limit
         return None
 
     # ---- tasks
@@ -376,10 +376,10 @@ class Line:
         """Have a task wait in it."""
         self.count += 1
         if key:
-            queue = self.keyed.setdefault(key, [])
-            heappush(queue, order)
+            heap = self.keyed.setdefault(key, [])
+            heappush(heap, order)
             self.keyed_size += 1
-            if queue[0] == order and key not in self.aside:
+            if heap[0] == order and key not in self.blocked_keys:
                 heappush(self.heads, (order, key))
             return
         fifo = self.fifo
@@ -404,7 +404,7 @@ class Line:
         while fifo:
             best = fifo[0]
             task = waiting.get(best & ID_MASK)
-            if task is not None and task.order == best and task.line is self:
+            if task is not None and task.order == best and task.queue is self:
                 break
             fifo.popleft()
             best = None
@@ -421,30 +421,30 @@ class Line:
 
     def _waits(self, order: int, waiting: dict[int, Waiting]) -> bool:
         task = waiting.get(order & ID_MASK)
-        return task is not None and task.order == order and task.line is self
+        return task is not None and task.order == order and task.queue is self
 
     def _keyed_head(self, waiting: dict[int, Waiting]) -> int | None:
         heads = self.heads
         while heads:
             order, key = heads[0]
-            queue = self.keyed.get(key, [])
-            while queue and not self._waits(queue[0], waiting):
-                heappop(queue)
+            heap = self.keyed.get(key, [])
+            while heap and not self._waits(heap[0], waiting):
+                heappop(heap)
                 self.keyed_size -= 1
-            if not queue:
+            if not heap:
                 self.keyed.pop(key, None)
                 heappop(heads)
             elif key in self.held:
                 heappop(heads)
-                self.aside[key] = None
-            elif queue[0] != order:
-                heapreplace(heads, (queue[0], key))
+                self.blocked_keys[key] = None
+            elif heap[0] != order:
+                heapreplace(heads, (heap[0], key))
             else:
                 return order
         return None
 
     def hold(self, key: str, is_held: bool) -> bool:
-        """Set the tasks of a key aside, or let them go.
+        """Leave the tasks of a key out, or take them in again.
 
         Returns:
             Whether tasks may have come back.
@@ -454,13 +454,13 @@ class Line:
             self.held.add(key)
             return False
         self.held.discard(key)
-        if key not in self.aside:
+        if key not in self.blocked_keys:
             return False
-        del self.aside[key]
-        queue = self.keyed.get(key)
-        if queue:
-            heappush(self.heads, (queue[0], key))
-        return bool(queue)
+        del self.blocked_keys[key]
+        heap = self.keyed.get(key)
+        if heap:
+            heappush(self.heads, (heap[0], key))
+        return bool(heap)
 
     @property
     def size(self) -> int:
@@ -474,19 +474,19 @@ class Line:
         seen = set(self.fifo)
         self.late = [order for order in set(self.late) - seen if self._waits(order, waiting)]
         heapify(self.late)
-        keyed = {key: sorted({o for o in queue if self._waits(o, waiting)}) for key, queue in self.keyed.items()}
-        self.keyed = {key: queue for key, queue in keyed.items() if queue}
+        keyed = {key: sorted({o for o in heap if self._waits(o, waiting)}) for key, heap in self.keyed.items()}
+        self.keyed = {key: heap for key, heap in keyed.items() if heap}
         self.keyed_size = sum(map(len, self.keyed.values()))
-        self.aside = {key: None for key in self.aside if key in self.keyed}
-        self.heads = [(queue[0], key) for key, queue in self.keyed.items() if key not in self.aside]
+        self.blocked_keys = {key: None for key in self.blocked_keys if key in self.keyed}
+        self.heads = [(heap[0], key) for key, heap in self.keyed.items() if key not in self.blocked_keys]
         heapify(self.heads)
 
     def orders(self) -> Iterator[int]:
         """Iterate over what waits in it, in no particular order; some of it may be gone."""
         yield from self.fifo
         yield from self.late
-        for queue in self.keyed.values():
-            yield from queue
+        for heap in self.keyed.values():
+            yield from heap
 
 
 class TenantState:
@@ -494,25 +494,25 @@ class TenantState:
 
     Attributes:
         policy: In force.
-        version: Rises when a limit of this tenant is set: its lines then look at their gates anew.
+        version: Rises when a limit of this tenant is set: its queues then look at their limits anew.
         hold: Closed while the tenant is held.
         cap: Its `running_max`; in use: its running tasks.
         type_holds: Closed while the tenant's tasks of a type are held.
         type_caps: Its `running_max_by_type`; in use: its running tasks of that type.
         held_keys: (type or "", key) that are held.
-        lines: By class.
+        queues: By class.
         dispatched: Tasks started, since the scheduler exists.
 
     """
 
     __slots__ = (
-        "account", "cap", "dispatched", "held_keys", "hold", "lines", "name", "policy", "type_caps", "type_holds",
+        "cap", "dispatched", "held_keys", "hold", "name", "policy", "queues", "share", "type_caps", "type_holds",
         "version", "waits",
     )  # fmt: skip
 
-    def __init__(self, name: str, account: Account) -> None:
+    def __init__(self, name: str, share: FairShare) -> None:
         self.name = name
-        self.account = account
+        self.share = share
         self.policy = DEFAULT_POLICY
         self.version = 0
         self.hold = Limit("held", tenant=name)
@@ -520,24 +520,24 @@ class TenantState:
         self.type_holds: dict[str, Limit] = {}
         self.type_caps: dict[str, Limit] = {}
         self.held_keys: set[tuple[str, str]] = set()
-        self.lines: dict[tuple[str, int, tuple[tuple[str, int], ...]], Line] = {}
+        self.queues: dict[tuple[str, int, tuple[tuple[str, int], ...]], TaskQueue] = {}
         self.dispatched = 0
         self.waits: array[int] | None = None
 
     def type_hold(self, task_type: str) -> Limit:
-        """Return the gate of a type's hold."""
-        gate = self.type_holds.get(task_type)
-        if gate is None:
-            gate = self.type_holds[task_type] = Limit("held", tenant=self.name, task_type=task_type)
-        return gate
+        """Return the limit of a type's hold."""
+        limit = self.type_holds.get(task_type)
+        if limit is None:
+            limit = self.type_holds[task_type] = Limit("held", tenant=self.name, task_type=task_type)
+        return limit
 
     def type_cap(self, task_type: str) -> Limit:
-        """Return the gate of a type's cap."""
-        gate = self.type_caps.get(task_type)
-        if gate is None:
-            gate = self.type_caps[task_type] = Limit("tenant-type-limit", tenant=self.name, task_type=task_type)
-            gate.limit = self.policy.running_max_by_type.get(task_type) or None
-        return gate
+        """Return the limit of a type's cap."""
+        limit = self.type_caps.get(task_type)
+        if limit is None:
+            limit = self.type_caps[task_type] = Limit("tenant-type-limit", tenant=self.name, task_type=task_type)
+            limit.used_max = self.policy.running_max_by_type.get(task_type) or None
+        return limit
 
     def note_wait(self, wait_ms: int) -> None:
         """Remember how long a task waited that starts now."""

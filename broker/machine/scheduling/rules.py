@@ -1,6 +1,6 @@
 """Rules: what tenants and workers are entitled to, changed while tasks wait and run.
 
-A change costs what it changes: a weight the lines of one tenant, a limit what is parked on it, an offer the classes.
+A change costs what it changes: a weight the queues of one tenant, a limit what is blocked on it, an offer the classes.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ _PROFILES_SPARE = 64
 """Offers that are remembered although nobody makes them, beside as many as there are workers."""
 
 
-def _set_gate(state: SchedulerState, gate: Limit, limit: int | None) -> None:
+def _set_limit(state: SchedulerState, limit: Limit, used_max: int | None) -> None:
     """Set a limit, and wake what waits for a higher one."""
-    if gate.limit == limit:
+    if limit.used_max == used_max:
         return
-    gate.limit = limit
-    if gate.tenant:
-        tenant = state.tenant(gate.tenant)
+    limit.used_max = used_max
+    if limit.tenant:
+        tenant = state.tenant(limit.tenant)
         tenant.version += 1
-        tenant.account.version += 1
+        tenant.share.version += 1
     else:
         state.version += 1
-    if gate.parked and gate.admits(1):
-        state.wake(gate)
+    if limit.blocked and limit.admits(1):
+        state.wake(limit)
 
 
 def set_tenant(state: SchedulerState, name: str, policy: TenantPolicy | None) -> None:
@@ -35,12 +35,12 @@ def set_tenant(state: SchedulerState, name: str, policy: TenantPolicy | None) ->
     policy = policy or DEFAULT_POLICY
     tenant = state.tenant(name)
     tenant.policy = policy
-    if tenant.account.weight != policy.weight:
-        tenant.account.set_weight(policy.weight, state.now_ms)
-        state.refresh(tenant.account)
-    _set_gate(state, tenant.cap, policy.running_max or None)
-    for task_type, gate in tenant.type_caps.items():
-        _set_gate(state, gate, policy.running_max_by_type.get(task_type) or None)
+    if tenant.share.weight != policy.weight:
+        tenant.share.set_weight(policy.weight, state.now_ms)
+        state.refresh(tenant.share)
+    _set_limit(state, tenant.cap, policy.running_max or None)
+    for task_type, limit in tenant.type_caps.items():
+        _set_limit(state, limit, policy.running_max_by_type.get(task_type) or None)
 
 
 def set_hold(state: SchedulerState, tenant: str, task_type: str, key: str, is_paused: bool) -> None:
@@ -50,32 +50,32 @@ def set_hold(state: SchedulerState, tenant: str, task_type: str, key: str, is_pa
         _set_key(state, tenant, task_type, key, is_paused)
         return
     if tenant and task_type:
-        gate = state.tenant(tenant).type_hold(task_type)
+        limit = state.tenant(tenant).type_hold(task_type)
     elif tenant:
-        gate = state.tenant(tenant).hold
+        limit = state.tenant(tenant).hold
     elif task_type:
-        gate = state.task_type(task_type).hold
+        limit = state.task_type(task_type).hold
     else:
-        gate = state.hold
-    _set_gate(state, gate, 0 if is_paused else None)
+        limit = state.hold
+    _set_limit(state, limit, 0 if is_paused else None)
 
 
 def _set_key(state: SchedulerState, name: str, task_type: str, key: str, is_paused: bool) -> None:
     tenant = state.tenant(name)
     (tenant.held_keys.add if is_paused else tenant.held_keys.discard)((task_type, key))
-    tenant.account.version += 1
-    for line in tenant.lines.values():
-        line_type = line.task_class.type.name
-        if task_type not in {"", line_type}:
+    tenant.share.version += 1
+    for queue in tenant.queues.values():
+        queue_type = queue.task_class.type.name
+        if task_type not in {"", queue_type}:
             continue
-        is_held = ("", key) in tenant.held_keys or (line_type, key) in tenant.held_keys
-        if line.hold(key, is_held) and line.parked_on is None:
-            state.line_ready(line)
+        is_held = ("", key) in tenant.held_keys or (queue_type, key) in tenant.held_keys
+        if queue.hold(key, is_held) and queue.blocked_on is None:
+            state.queue_ready(queue)
 
 
 def set_limit(state: SchedulerState, resource: str, tenant: str, task_type: str, amount_max: int | None) -> None:
     """Limit a resource of all workers together, also of one tenant or type; None = no limit."""
-    _set_gate(state, state.gate(resource, tenant, task_type), amount_max)
+    _set_limit(state, state.limit(resource, tenant, task_type), amount_max)
 
 
 def set_worker(state: SchedulerState, worker_id: str, offer: WorkerOffer | None) -> None:
@@ -108,7 +108,7 @@ def set_worker(state: SchedulerState, worker_id: str, offer: WorkerOffer | None)
         worker.by_tenant = by_tenant
         for running in state.running.values():
             if running.worker is worker:
-                who = (running.line.account.tenant, running.line.task_class.type.name)
+                who = (running.queue.share.tenant, running.queue.task_class.type.name)
                 by_tenant[who] = by_tenant.get(who, 0) + 1
     for task_class in state.classes.values():
         state.offer_room(worker, task_class)

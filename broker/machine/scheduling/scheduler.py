@@ -15,8 +15,8 @@ from broker.machine.scheduling.sweeping import sweep
 from broker.machine.scheduling.validation import validate
 from broker.machine.views import ExplanationView
 
-_LINES_MAX = 16_384
-"""Lines from which on those that are empty are swept; then whenever there are twice as many as were left."""
+_QUEUES_MAX = 16_384
+"""Queues from which on those that are empty are swept; then whenever there are twice as many as were left."""
 
 
 class Scheduler:
@@ -30,7 +30,7 @@ class Scheduler:
     def __init__(self) -> None:
         self._state = SchedulerState()
         self._dispatcher = Dispatcher(self._state)
-        self._lines_max = _LINES_MAX
+        self._queues_max = _QUEUES_MAX
 
     # ---- tasks
 
@@ -40,33 +40,33 @@ class Scheduler:
         task_id = demand.task_id
         assert task_id not in state.waiting, f"task {task_id} waits already"
         assert task_id not in state.running, f"task {task_id} runs"
-        if state.line_count > self._lines_max:
+        if state.queue_count > self._queues_max:
             sweep(state)
-            self._lines_max = max(_LINES_MAX, 2 * state.line_count)
-        line = state.line(demand)
+            self._queues_max = max(_QUEUES_MAX, 2 * state.queue_count)
+        queue = state.queue(demand)
         order = order_of(task_id, demand.priority)
-        state.waiting[task_id] = Waiting(line, order, demand.since_ms, demand.key)
-        line.add(order, demand.key)
-        line.task_class.waiting += 1
-        account = line.account
-        account.version += 1
-        account.waiting += 1
-        # A line without an entry has nothing that could start, however many of its tasks wait: their keys are held.
-        if (line.count == 1 or demand.key or line.entry is None) and line.parked_on is None:
-            if account.waiting == 1:
-                state.start_at_floor(line)
-            state.line_ready(line)
+        state.waiting[task_id] = Waiting(queue, order, demand.since_ms, demand.key)
+        queue.add(order, demand.key)
+        queue.task_class.waiting += 1
+        share = queue.share
+        share.version += 1
+        share.waiting += 1
+        # A queue without an entry has nothing that could start, however many of its tasks wait: their keys are held.
+        if (queue.count == 1 or demand.key or queue.entry is None) and queue.blocked_on is None:
+            if share.waiting == 1:
+                state.start_at_floor(queue)
+            state.queue_ready(queue)
 
     def withdraw(self, task_id: int) -> None:
         """Have a task wait no more, without having been started; nothing happens if it does not wait."""
         state = self._state
         task = state.waiting.pop(task_id, None)
         if task is not None:
-            line = task.line
-            line.forget(task.order, state.waiting)
-            line.task_class.waiting -= 1
-            line.account.version += 1
-            line.account.waiting -= 1
+            queue = task.queue
+            queue.forget(task.order, state.waiting)
+            queue.task_class.waiting -= 1
+            queue.share.version += 1
+            queue.share.waiting -= 1
 
     def change(self, demand: Demand) -> None:
         """Change what a waiting task asks for."""
@@ -78,23 +78,23 @@ class Scheduler:
         """Count a waiting task as running."""
         state = self._state
         task = state.waiting.pop(task_id)
-        line = task.line
-        task_class = line.task_class
-        line.forget(task.order, state.waiting)
+        queue = task.queue
+        task_class = queue.task_class
+        queue.forget(task.order, state.waiting)
         task_class.waiting -= 1
-        account = line.account
-        account.waiting -= 1
-        expected = account.durations.get(task_class.type.name, task_class.type.duration)
+        share = queue.share
+        share.waiting -= 1
+        expected = share.durations.get(task_class.type.name, task_class.type.duration)
         expected_ms = int(expected) if expected > 0 else 0
-        virtual_clock = account.virtual_clock
-        virtual_time = account.virtual_time(state.clock_ms)
+        virtual_clock = share.virtual_clock
+        virtual_time = share.virtual_time(state.clock_ms)
         if virtual_time > virtual_clock.floor:
             virtual_clock.floor = virtual_time
         elif virtual_time < virtual_clock.floor - CREDIT_MS_MAX:
-            account.raise_to(virtual_clock.floor - CREDIT_MS_MAX, state.clock_ms)
-        account.start(expected_ms, now_ms)
-        line.tenant.note_wait(now_ms - task.since_ms)
-        self._run(task_id, Running(line, state.workers.get(worker_id) or state.worker(worker_id), now_ms, expected_ms))
+            share.raise_to(virtual_clock.floor - CREDIT_MS_MAX, state.clock_ms)
+        share.start(expected_ms, now_ms)
+        queue.tenant.note_wait(now_ms - task.since_ms)
+        self._run(task_id, Running(queue, state.workers.get(worker_id) or state.worker(worker_id), now_ms, expected_ms))
         state.now_ms = max(state.now_ms, now_ms)
 
     def resume(self, demand: Demand, worker_id: str, since_ms: int) -> None:
@@ -102,51 +102,51 @@ class Scheduler:
         state = self._state
         assert demand.task_id not in state.waiting, f"task {demand.task_id} waits"
         assert demand.task_id not in state.running, f"task {demand.task_id} runs already"
-        line = state.line(demand)
-        line.account.resume(since_ms)
-        self._run(demand.task_id, Running(line, state.worker(worker_id), since_ms, 0))
+        queue = state.queue(demand)
+        queue.share.resume(since_ms)
+        self._run(demand.task_id, Running(queue, state.worker(worker_id), since_ms, 0))
 
     def _run(self, task_id: int, running: Running) -> None:
         """Count what a task uses."""
         state = self._state
         state.running[task_id] = running
-        line = running.line
-        task_class = line.task_class
+        queue = running.queue
+        task_class = queue.task_class
         task_class.type.running += 1
         task_class.running += 1
-        for gate, amount in line.uses:
-            gate.used += amount
-        for gate, amount in task_class.uses:
-            gate.used += amount
-        running.worker.start(line.account.tenant, task_class, state.next_serial())
+        for limit, amount in queue.uses:
+            limit.used += amount
+        for limit, amount in task_class.uses:
+            limit.used += amount
+        running.worker.start(queue.share.tenant, task_class, state.next_serial())
 
     def end(self, task_id: int, now_ms: int) -> None:
         """Count a running task as running no more."""
         state = self._state
         running = state.running.pop(task_id)
-        line, worker = running.line, running.worker
-        task_class = line.task_class
+        queue, worker = running.queue, running.worker
+        task_class = queue.task_class
         task_class.type.running -= 1
         task_class.running -= 1
-        for gate, amount in line.uses:
-            gate.used -= amount
-            if gate.parked:
-                state.wake(gate)
-        for gate, amount in task_class.uses:
-            gate.used -= amount
-            if gate.parked:
-                state.wake(gate)
-        account = line.account
-        worker.end(account.tenant, task_class)
+        for limit, amount in queue.uses:
+            limit.used -= amount
+            if limit.blocked:
+                state.wake(limit)
+        for limit, amount in task_class.uses:
+            limit.used -= amount
+            if limit.blocked:
+                state.wake(limit)
+        share = queue.share
+        worker.end(share.tenant, task_class)
         if worker.profile is not None:
             worker.missed[task_class] = None
             state.freed[worker] = None
         elif not worker.running:
             state.workers.pop(worker.worker_id, None)
         task_class.type.learn(max(now_ms - running.since_ms, 0))
-        account.end(task_class.type.name, running.expected_ms, running.since_ms, now_ms)
-        if account.queued:
-            state.refresh(account)
+        share.end(task_class.type.name, running.expected_ms, running.since_ms, now_ms)
+        if share.ready:
+            state.refresh(share)
         state.now_ms = max(state.now_ms, now_ms)
 
     # ---- rules
@@ -186,13 +186,13 @@ class Scheduler:
 
     def used(self, resource: str, tenant: str = "", type: str = "") -> int:  # noqa: A002 - as in the tables
         """Return how much of a resource what runs has, in all or of one tenant or type or both; "" = any."""
-        gate = self._state.gates.get((resource, tenant, type))
-        return 0 if gate is None else gate.used
+        limit = self._state.limits.get((resource, tenant, type))
+        return 0 if limit is None else limit.used
 
     def resources_in_use(self) -> list[tuple[str, int]]:
         """Return (resource, amount) of what runs, by name."""
-        gates = self._state.gates.items()
-        return sorted((resource, gate.used) for (resource, *rest), gate in gates if gate.used and not any(rest))
+        limits = self._state.limits.items()
+        return sorted((resource, limit.used) for (resource, *rest), limit in limits if limit.used and not any(rest))
 
     def waits(self, tenant: str) -> tuple[int, list[int]]:
         """Return how many tasks of a tenant were started, and how long the last ones waited in ms, ascending."""
@@ -213,15 +213,15 @@ class Scheduler:
         state = self._state
         waiting: dict[int, tuple[object, ...]] = {}
         for task_id, task in state.waiting.items():
-            kind = task.line.task_class
+            kind = task.queue.task_class
             waiting[task_id] = (
-                task.line.tenant.name, kind.type.name, kind.group, kind.resources, task.order, task.key
+                task.queue.tenant.name, kind.type.name, kind.group, kind.resources, task.order, task.key
             )  # fmt: skip
         running: dict[int, tuple[object, ...]] = {}
         for task_id, run in state.running.items():
-            kind = run.line.task_class
-            running[task_id] = (run.line.tenant.name, kind.type.name, kind.resources, run.worker.worker_id)
-        return waiting, running, {key: gate.used for key, gate in state.gates.items() if gate.used}
+            kind = run.queue.task_class
+            running[task_id] = (run.queue.tenant.name, kind.type.name, kind.resources, run.worker.worker_id)
+        return waiting, running, {key: limit.used for key, limit in state.limits.items() if limit.used}
 
     def validate(self) -> None:
         """Check every invariant.

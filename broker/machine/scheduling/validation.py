@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from broker.machine.scheduling.model import ID_MASK, Line, TaskClass, WorkerState
+from broker.machine.scheduling.model import ID_MASK, TaskClass, TaskQueue, WorkerState
 from broker.machine.scheduling.scheduler_state import SchedulerState
 
 
@@ -17,74 +17,74 @@ def validate(state: SchedulerState) -> None:
     """
     assert not state.waiting.keys() & state.running.keys(), "a task waits and runs"
     _check_waiting(state)
-    _check_gates(state)
+    _check_limits(state)
     _check_workers(state)
     _check_accounts(state)
     _check_parked(state)
     _check_feasible(state)
 
 
-def _lines(state: SchedulerState) -> list[Line]:
-    return [line for tenant in state.tenants.values() for line in tenant.lines.values()]
+def _queues(state: SchedulerState) -> list[TaskQueue]:
+    return [queue for tenant in state.tenants.values() for queue in tenant.queues.values()]
 
 
 def _check_waiting(state: SchedulerState) -> None:
-    by_line: dict[Line, set[int]] = {}
+    by_queue: dict[TaskQueue, set[int]] = {}
     for task_id, task in state.waiting.items():
         assert task.order & ID_MASK == task_id, f"order of task {task_id}"
-        by_line.setdefault(task.line, set()).add(task.order)
-    lines = _lines(state)
-    assert by_line.keys() <= set(lines), "tasks wait in a line that is gone"
-    for line in lines:
-        orders = by_line.get(line, set())
-        assert line.count == len(orders), f"{line.count} tasks counted, {len(orders)} wait"
-        assert orders <= set(line.orders()), "a task is in no queue of its line"
-        keyed = {key: queue for key, queue in line.keyed.items() if orders & set(queue)}
-        assert keyed.keys() <= {key for _, key in line.heads} | line.aside.keys(), "a key is forgotten"
-    line_count = Counter(line.task_class for line in lines)
+        by_queue.setdefault(task.queue, set()).add(task.order)
+    queues = _queues(state)
+    assert by_queue.keys() <= set(queues), "tasks wait in a queue that is gone"
+    for queue in queues:
+        orders = by_queue.get(queue, set())
+        assert queue.count == len(orders), f"{queue.count} tasks counted, {len(orders)} wait"
+        assert orders <= set(queue.orders()), "a task is in no heap of its queue"
+        keyed = {key: heap for key, heap in queue.keyed.items() if orders & set(heap)}
+        assert keyed.keys() <= {key for _, key in queue.heads} | queue.blocked_keys.keys(), "a key is forgotten"
+    queue_count = Counter(queue.task_class for queue in queues)
     waiting: Counter[TaskClass] = Counter()
-    for line in lines:
-        waiting[line.task_class] += line.count
-    running = Counter(task.line.task_class for task in state.running.values())
+    for queue in queues:
+        waiting[queue.task_class] += queue.count
+    running = Counter(task.queue.task_class for task in state.running.values())
     for task_class in state.classes.values():
-        assert task_class.line_count == line_count[task_class], "lines of a class"
+        assert task_class.queue_count == queue_count[task_class], "queues of a class"
         assert task_class.waiting == waiting[task_class], "waiting tasks of a class"
         assert task_class.running == running[task_class], "running tasks of a class"
-    assert state.line_count == len(lines), "lines"
+    assert state.queue_count == len(queues), "queues"
 
 
-def _check_gates(state: SchedulerState) -> None:
+def _check_limits(state: SchedulerState) -> None:
     used: Counter[int] = Counter()
     by_type: Counter[str] = Counter()
     for running in state.running.values():
-        by_type[running.line.task_class.type.name] += 1
-        for gate, amount in (*running.line.uses, *running.line.task_class.uses):
-            used[id(gate)] += amount
-    gates = list(state.gates.values())
+        by_type[running.queue.task_class.type.name] += 1
+        for limit, amount in (*running.queue.uses, *running.queue.task_class.uses):
+            used[id(limit)] += amount
+    limits = list(state.limits.values())
     for tenant in state.tenants.values():
-        gates += [tenant.cap, tenant.hold, *tenant.type_caps.values(), *tenant.type_holds.values()]
-    gates += [state.hold, *(task_type.hold for task_type in state.types.values())]
-    for gate in gates:
-        assert gate.used == used[id(gate)], (
-            f"{gate.kind} {gate.resource} {gate.tenant} {gate.type}: {gate.used} counted"
+        limits += [tenant.cap, tenant.hold, *tenant.type_caps.values(), *tenant.type_holds.values()]
+    limits += [state.hold, *(task_type.hold for task_type in state.types.values())]
+    for limit in limits:
+        assert limit.used == used[id(limit)], (
+            f"{limit.kind} {limit.resource} {limit.tenant} {limit.type}: {limit.used} counted"
         )
     for name, task_type in state.types.items():
         assert task_type.running == by_type[name], f"type {name}"
 
 
 def _check_workers(state: SchedulerState) -> None:
-    by_worker: dict[WorkerState, list[Line]] = {worker: [] for worker in state.workers.values()}
+    by_worker: dict[WorkerState, list[TaskQueue]] = {worker: [] for worker in state.workers.values()}
     for running in state.running.values():
-        by_worker[running.worker].append(running.line)
-    for worker, lines in by_worker.items():
-        assert worker.running == len(lines), f"{worker.worker_id}: {worker.running} counted, {len(lines)} run"
-        assert worker.by_type == Counter(line.task_class.type.name for line in lines), worker.worker_id
+        by_worker[running.worker].append(running.queue)
+    for worker, queues in by_worker.items():
+        assert worker.running == len(queues), f"{worker.worker_id}: {worker.running} counted, {len(queues)} run"
+        assert worker.by_type == Counter(queue.task_class.type.name for queue in queues), worker.worker_id
         amounts: Counter[str] = Counter()
-        for line in lines:
-            amounts.update(dict(line.task_class.resources))
+        for queue in queues:
+            amounts.update(dict(queue.task_class.resources))
         assert worker.amounts == amounts, worker.worker_id
         if worker.by_tenant is not None:
-            assert worker.by_tenant == Counter((line.tenant.name, line.task_class.type.name) for line in lines)
+            assert worker.by_tenant == Counter((queue.tenant.name, queue.task_class.type.name) for queue in queues)
     known = set(by_worker)
     for task_class in state.classes.values():
         for tenant, benched in task_class.benched.items():
@@ -94,47 +94,47 @@ def _check_workers(state: SchedulerState) -> None:
 
 
 def _check_accounts(state: SchedulerState) -> None:
-    accounts = {id(line.account): line.account for line in _lines(state)}
+    shares = {id(queue.share): queue.share for queue in _queues(state)}
     running: Counter[int] = Counter()
     expected: Counter[int] = Counter()
     started: Counter[int] = Counter()
     for task in state.running.values():
-        whose = id(task.line.account)
+        whose = id(task.queue.share)
         running[whose] += 1
         expected[whose] += task.expected_ms
         started[whose] += task.since_ms
-    for whose, account in accounts.items():
-        assert account.running == running[whose], account.tenant
-        assert account.expected_ms == expected[whose], account.tenant
-        assert account.started_ms == started[whose], account.tenant
-        assert account.waiting == sum(line.count for line in account.lines), account.tenant
-        assert account.queued == sum(line.entry is not None for line in account.lines), account.tenant
+    for whose, share in shares.items():
+        assert share.running == running[whose], share.tenant
+        assert share.expected_ms == expected[whose], share.tenant
+        assert share.started_ms == started[whose], share.tenant
+        assert share.waiting == sum(queue.count for queue in share.queues), share.tenant
+        assert share.ready == sum(queue.entry is not None for queue in share.queues), share.tenant
 
 
 def _check_parked(state: SchedulerState) -> None:
     queued = {id(entry) for task_class in state.classes.values() for entry in task_class.heap}
-    for line in _lines(state):
-        if line.parked_on is not None:
-            assert line.entry is None, "a parked line is queued"
-            assert line in line.parked_on.parked, "a line is parked where nobody finds it"
-        if line.entry is not None:
-            assert id(line.entry) in queued, "an entry is lost"
+    for queue in _queues(state):
+        if queue.blocked_on is not None:
+            assert queue.entry is None, "a blocked queue is queued"
+            assert queue in queue.blocked_on.blocked, "a queue is blocked where nobody finds it"
+        if queue.entry is not None:
+            assert id(queue.entry) in queued, "an entry is lost"
     for task_class in state.classes.values():
-        if task_class.parked_on is not None:
-            assert task_class not in state.active, "a parked class is active"
-            assert task_class in task_class.parked_on.parked, "a class is parked where nobody finds it"
+        if task_class.blocked_on is not None:
+            assert task_class not in state.active, "a blocked class is active"
+            assert task_class in task_class.blocked_on.blocked, "a class is blocked where nobody finds it"
         elif any(entry[4].entry is entry for entry in task_class.heap):
-            assert task_class in state.active, "a class with queued lines is not active"
+            assert task_class in state.active, "a class with queued queues is not active"
     assert state.dirty.keys() <= state.active.keys(), "a class is dirty and not active"
 
 
 def _check_feasible(state: SchedulerState) -> None:
     """Check that every feasible pair is noted; see `broker.machine.scheduling.scheduler_state`."""
-    for line in _lines(state):
-        task_class = line.task_class
+    for queue in _queues(state):
+        task_class = queue.task_class
         if (
-            line.head(state.waiting) is None
-            or any(not gate.admits(amount) for gate, amount in (*line.gates, *task_class.gates))
+            queue.head(state.waiting) is None
+            or any(not limit.admits(amount) for limit, amount in (*queue.limits, *task_class.limits))
             or task_class in state.dirty
         ):
             continue
@@ -143,7 +143,7 @@ def _check_feasible(state: SchedulerState) -> None:
             if seat is None or worker in state.freed:
                 continue
             task_type = task_class.type.name
-            tenant = line.tenant.name
+            tenant = queue.tenant.name
             is_feasible = worker.may_run(tenant) and worker.has_room(seat, task_type)
             is_feasible = is_feasible and worker.has_share(seat, tenant, task_type)
             assert not is_feasible, f"{tenant} could run on {worker.worker_id}"

@@ -197,10 +197,10 @@ def test_every_record_that_is_told_can_be() -> None:
         cursor = feed.cursor(1)
         feed.log(*[_record(number) for number in _RECORDS])
         (entry,) = await cursor.read(0)
-        desk = EventHub(StandIn())
-        assert len(await desk.events(entry, "", 1)) == len(_RECORDS) - 2
-        assert len(await desk.events(entry, "", len(_RECORDS))) == 1
-        assert set(await desk.counts(entry, "", 1)) == {
+        hub = EventHub(StandIn())
+        assert len(await hub.events(entry, "", 1)) == len(_RECORDS) - 2
+        assert len(await hub.events(entry, "", len(_RECORDS))) == 1
+        assert set(await hub.counts(entry, "", 1)) == {
             record.name for record in _RECORDS.values() if not record.name.startswith("request_")
         }
 

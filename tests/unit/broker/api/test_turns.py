@@ -8,7 +8,7 @@ import json
 import pytest
 
 from broker.api.problems import HttpProblem
-from broker.api.turn_desk import TurnDesk
+from broker.api.turn_queue import TurnQueue
 from broker.api.turns import HEAVY_S, FairTurns, Work, cost_of_body
 
 _MIB = 1024 * 1024
@@ -146,11 +146,11 @@ def test_what_waits_holds_a_bounded_number_of_bytes() -> None:
 
 def test_who_went_while_he_waited_holds_nobody_up() -> None:
     async def scenario() -> None:
-        desk = TurnDesk(_MIB)
+        queue = TurnQueue(_MIB)
         order: list[str] = []
 
         async def have(name: str, seconds: float) -> None:
-            async with desk.turn("acme", 0.01, 10):
+            async with queue.turn("acme", 0.01, 10):
                 order.append(name)
                 await asyncio.sleep(seconds)
 
@@ -158,23 +158,23 @@ def test_who_went_while_he_waited_holds_nobody_up() -> None:
         await asyncio.sleep(0.01)
         gone, last = asyncio.create_task(have("gone", 0)), asyncio.create_task(have("last", 0))
         await asyncio.sleep(0.01)
-        assert desk.waiting == 2
+        assert queue.waiting == 2
         gone.cancel()
         async with asyncio.timeout(60):
             await asyncio.gather(*first, last)
         assert order[-1] == "last"
         assert "gone" not in order
-        assert desk.waiting == 0
+        assert queue.waiting == 0
 
     asyncio.run(scenario())
 
 
 def test_a_body_too_many_is_refused_and_does_not_wait() -> None:
     async def scenario() -> None:
-        desk = TurnDesk(_MIB)
+        queue = TurnQueue(_MIB)
 
         async def have(seconds: float, size: int) -> None:
-            async with desk.turn("acme", 0.01, size):
+            async with queue.turn("acme", 0.01, size):
                 await asyncio.sleep(seconds)
 
         having = [asyncio.create_task(have(0.1, 0)) for _ in range(3)]

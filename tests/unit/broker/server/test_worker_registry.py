@@ -1,4 +1,4 @@
-"""The desk: who is served, what is handed over, when, and who is gone."""
+"""The registry: who is served, what is handed over, when, and who is gone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from broker.machine.policies import WorkerOffer
 from broker.machine.replies import Refused
 from broker.machine.statuses import TaskStatus
 from broker.machine.worker_messages import FromWorker, WorkerHello, WorkerWelcome
-from tests.unit.broker.server.desk_bench import Bench, Link, incarnation
+from tests.unit.broker.server.registry_bench import Bench, Link, incarnation
 
 
 def ended(assignment_id: int, result: bytes = b"") -> EndedRun:
@@ -52,7 +52,7 @@ def test_an_assignment_of_the_entry_in_which_the_worker_appeared_follows_the_wel
 def test_a_cancel_that_was_asked_while_the_worker_was_away_follows_the_welcome() -> None:
     bench = Bench()
     link = bench.hello(held=[HeldRun(7, 3)])
-    bench.desk.deliver([OutboxItem(1, OutboxKind.CANCEL, "w", 7, 3)])
+    bench.registry.deliver([OutboxItem(1, OutboxKind.CANCEL, "w", 7, 3)])
     bench.confirm()
     assert link.told[1:] == [HeldRun(7, 3)]
 
@@ -68,29 +68,29 @@ def test_an_assignment_that_is_over_when_it_would_leave_is_not_handed_over() -> 
 def test_what_is_assigned_to_a_worker_without_a_stream_is_counted() -> None:
     bench = Bench()
     link = bench.serve()
-    bench.desk.on_closed(link)
+    bench.registry.on_closed(link)
     bench.assign()
-    assert bench.desk.undelivered == 1
+    assert bench.registry.undelivered == 1
     assert link.assigned == []
 
 
 def test_what_a_worker_says_in_one_turn_is_one_command() -> None:
     bench = Bench()
     link = bench.serve()
-    bench.desk.on_said(link, FromWorker(ended=[ended(1)], progress=[ProgressOf(9, 2, 0.1)]))
-    bench.desk.on_said(link, FromWorker(ended=[ended(3)], progress=[ProgressOf(9, 2, 0.2)]))
+    bench.registry.on_said(link, FromWorker(ended=[ended(1)], progress=[ProgressOf(9, 2, 0.1)]))
+    bench.registry.on_said(link, FromWorker(ended=[ended(3)], progress=[ProgressOf(9, 2, 0.2)]))
     assert bench.of_kind(ReportRuns) == []
-    bench.desk.flush()
+    bench.registry.flush()
     assert bench.of_kind(ReportRuns) == [ReportRuns("w", incarnation(), [ended(1), ended(3)], [ProgressOf(9, 2, 0.2)])]
-    bench.desk.flush()
+    bench.registry.flush()
     assert len(bench.of_kind(ReportRuns)) == 1
 
 
 def test_ends_are_acknowledged_when_they_are_confirmed() -> None:
     bench = Bench()
     link = bench.serve()
-    bench.desk.on_said(link, FromWorker(ended=[ended(1)]))
-    bench.desk.flush()
+    bench.registry.on_said(link, FromWorker(ended=[ended(1)]))
+    bench.registry.flush()
     assert link.told[1:] == []
     assert link.work > 0
     bench.confirm()
@@ -101,8 +101,8 @@ def test_ends_are_acknowledged_when_they_are_confirmed() -> None:
 def test_ends_of_which_nothing_is_known_are_not_acknowledged() -> None:
     bench = Bench()
     link = bench.serve()
-    bench.desk.on_said(link, FromWorker(ended=[ended(1)]))
-    bench.desk.flush()
+    bench.registry.on_said(link, FromWorker(ended=[ended(1)]))
+    bench.registry.flush()
     bench.fail()
     assert link.told[1:] == []
 
@@ -110,8 +110,8 @@ def test_ends_of_which_nothing_is_known_are_not_acknowledged() -> None:
 def test_large_results_are_reported_in_commands_that_fit_an_entry() -> None:
     bench = Bench()
     link = bench.serve()
-    bench.desk.on_said(link, FromWorker(ended=[ended(one, bytes(700_000)) for one in range(1, 5)]))
-    bench.desk.flush()
+    bench.registry.on_said(link, FromWorker(ended=[ended(one, bytes(700_000)) for one in range(1, 5)]))
+    bench.registry.flush()
     assert [[one.assignment_id for one in report.ended] for report in bench.of_kind(ReportRuns)] == [[1], [2], [3], [4]]
     for _ in range(4):
         bench.confirm()
@@ -142,7 +142,7 @@ def test_another_process_of_the_same_name_takes_the_place_of_the_former() -> Non
     assert first.ended is not None
     assert "another process works as 'w'" in first.ended[1]
     assert first.is_replaced
-    bench.desk.on_closed(first)
+    bench.registry.on_closed(first)
     assert bench.of_kind(WorkerLost) == []
     bench.assign()
     assert (first.assigned, len(second.assigned)) == ([], 1)
@@ -151,13 +151,13 @@ def test_another_process_of_the_same_name_takes_the_place_of_the_former() -> Non
 def test_a_new_stream_of_the_same_process_ends_the_old_one_without_a_word() -> None:
     bench = Bench()
     first = bench.serve()
-    bench.desk.on_said(first, FromWorker(ended=[ended(1)]))
+    bench.registry.on_said(first, FromWorker(ended=[ended(1)]))
     bench.hello()
     assert first.ended == ("", "")
     kinds = [type(one) for one in bench.commands]
     assert kinds == [WorkerAppeared, ReportRuns, WorkerAppeared]
-    bench.desk.on_said(first, FromWorker(ended=[ended(2)]))
-    bench.desk.flush()
+    bench.registry.on_said(first, FromWorker(ended=[ended(2)]))
+    bench.registry.flush()
     assert len(bench.commands) == 3
 
 
@@ -199,35 +199,35 @@ def test_a_hello_of_a_process_that_was_replaced_is_refused_at_once() -> None:
 def test_a_worker_whose_stream_is_down_keeps_its_runs_until_its_lease_is_over() -> None:
     bench = Bench()
     link = bench.serve()
-    bench.desk.on_closed(link)
+    bench.registry.on_closed(link)
     assert bench.of_kind(WorkerLost) == [WorkerLost("w", incarnation())]
     bench.now_s = 29.9
-    bench.desk.tick()
+    bench.registry.tick()
     assert len(bench.of_kind(WorkerLost)) == 1
     bench.now_s = 30.0
-    bench.desk.tick()
+    bench.registry.tick()
     assert bench.of_kind(WorkerLost)[1] == WorkerLost("w", incarnation(), is_dead=True)
-    bench.desk.validate()
+    bench.registry.validate()
 
 
 def test_a_worker_that_comes_back_in_time_stays_alive() -> None:
     bench = Bench()
-    bench.desk.on_closed(bench.serve())
+    bench.registry.on_closed(bench.serve())
     bench.now_s = 20.0
     bench.hello()
     bench.now_s = 100.0
-    bench.desk.tick()
+    bench.registry.tick()
     assert not any(one.is_dead for one in bench.of_kind(WorkerLost))
 
 
 def test_a_worker_that_said_that_it_leaves_is_dead_at_once() -> None:
     bench = Bench()
     link = bench.serve()
-    bench.desk.on_said(link, FromWorker(ended=[ended(1)], is_leaving=True))
-    bench.desk.on_closed(link)
+    bench.registry.on_said(link, FromWorker(ended=[ended(1)], is_leaving=True))
+    bench.registry.on_closed(link)
     assert [type(one) for one in bench.commands] == [WorkerAppeared, ReportRuns, WorkerLost]
     assert bench.of_kind(WorkerLost) == [WorkerLost("w", incarnation(), is_dead=True)]
-    bench.desk.validate()
+    bench.registry.validate()
 
 
 def test_a_new_leader_gives_every_worker_its_whole_lease_and_assigns_to_none_that_has_not_come() -> None:
@@ -236,7 +236,7 @@ def test_a_new_leader_gives_every_worker_its_whole_lease_and_assigns_to_none_tha
     bench.now_s = 29.0
     link = bench.hello("w", 2)
     bench.now_s = 30.0
-    bench.desk.tick()
+    bench.registry.tick()
     assert bench.of_kind(WorkerLost)[1:] == [WorkerLost("v", incarnation(1), is_dead=True)]
     assert link.ended is None
 
@@ -244,30 +244,30 @@ def test_a_new_leader_gives_every_worker_its_whole_lease_and_assigns_to_none_tha
 def test_a_death_that_could_not_be_logged_is_tried_again() -> None:
     bench = Bench(known=[("v", incarnation(1), False)])
     bench.now_s = 30.0
-    bench.desk.tick()
+    bench.registry.tick()
     bench.fail()
     bench.now_s = 60.0
-    bench.desk.tick()
+    bench.registry.tick()
     assert len(bench.of_kind(WorkerLost)) == 2
 
 
 def test_who_leads_no_more_names_who_does_and_reports_nothing() -> None:
     bench = Bench()
     link = bench.serve()
-    bench.desk.on_said(link, FromWorker(ended=[ended(1)]))
-    bench.desk.suspend()
-    bench.desk.cease("b:1")
-    bench.desk.flush()
+    bench.registry.on_said(link, FromWorker(ended=[ended(1)]))
+    bench.registry.suspend()
+    bench.registry.cease("b:1")
+    bench.registry.flush()
     assert link.ended == ("b:1", "")
-    bench.desk.on_closed(link)
+    bench.registry.on_closed(link)
     assert bench.of_kind(ReportRuns) + bench.of_kind(WorkerLost) == []
 
 
 def test_an_answer_that_comes_after_a_new_beginning_changes_nothing() -> None:
     bench = Bench()
     link = bench.hello()
-    bench.desk.cease("")
-    bench.desk.begin([])
+    bench.registry.cease("")
+    bench.registry.begin([])
     bench.confirm()
     assert link.told == []
 
@@ -275,8 +275,8 @@ def test_an_answer_that_comes_after_a_new_beginning_changes_nothing() -> None:
 def test_a_changed_offer_goes_behind_what_was_said_before_it() -> None:
     bench = Bench()
     link = bench.serve()
-    bench.desk.on_said(link, FromWorker(ended=[ended(1)]))
-    bench.desk.on_said(link, FromWorker(offer=WorkerOffer(2), is_draining=True))
+    bench.registry.on_said(link, FromWorker(ended=[ended(1)]))
+    bench.registry.on_said(link, FromWorker(offer=WorkerOffer(2), is_draining=True))
     assert [type(one) for one in bench.commands[1:]] == [ReportRuns, WorkerChanged]
     assert bench.of_kind(WorkerChanged) == [WorkerChanged("w", incarnation(), WorkerOffer(2), True)]
 
@@ -284,7 +284,7 @@ def test_a_changed_offer_goes_behind_what_was_said_before_it() -> None:
 def test_a_ping_is_answered_at_once() -> None:
     bench = Bench()
     link = bench.serve()
-    bench.desk.on_said(link, FromWorker(ping=7))
+    bench.registry.on_said(link, FromWorker(ping=7))
     assert link.told[1:] == [("pong", 7)]
 
 
@@ -293,9 +293,9 @@ def test_whose_tasks_a_worker_may_run_is_said_by_its_credential_not_by_itself() 
     for tenants in (("acme",), None):
         lying = WorkerHello("w", incarnation(1), "host", WorkerOffer(8, tenants=("everybody",)))
         link = Link()
-        bench.desk.on_hello(link, lying, tenants)
+        bench.registry.on_hello(link, lying, tenants)
         bench.confirm()
-        bench.desk.on_said(link, FromWorker(offer=WorkerOffer(9, tenants=("everybody",))))
+        bench.registry.on_said(link, FromWorker(offer=WorkerOffer(9, tenants=("everybody",))))
         bench.confirm()
         appeared, changed = bench.commands[-2:]
         assert isinstance(appeared, WorkerAppeared)

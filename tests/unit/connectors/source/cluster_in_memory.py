@@ -18,7 +18,7 @@ from rsm_spark.errors import NoSuchLogError
 
 
 class ClusterInMemory:
-    """Implements `connectors.source.handover.SourceAccess`; ids of ledgers are never used again."""
+    """Implements `connectors.source.task_metadata.SourceAccess`; ids of ledgers are never used again."""
 
     def __init__(self) -> None:
         self.chains: dict[str, LogChain] = {}

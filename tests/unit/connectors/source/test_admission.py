@@ -48,7 +48,7 @@ def test_the_tighter_of_two_limits_wins() -> None:
 
 
 class OneLog:
-    """What a stream asks of its subject: a log of so many records, one byte each."""
+    """What a stream asks of its source: a log of so many records, one byte each."""
 
     def __init__(self) -> None:
         self.end_at = 0
@@ -88,7 +88,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def reader_of(log: OneLog, **options: str) -> LedgerStreamReader:
     reader = LedgerStreamReader(parse_options({"log": "orders", **options}, is_stream=True))
-    reader._subject = log  # type: ignore[assignment]
+    reader._source = log  # type: ignore[assignment]
     return reader
 
 
@@ -191,6 +191,6 @@ def test_a_reader_is_pickled_without_what_the_driver_holds() -> None:
     reader = reader_of(log, maxOffsetsPerTrigger="30")
     reader.latestOffset({"at": 0}, ReadMaxRows(30))
     copy = pickle.loads(pickle.dumps(reader))  # noqa: S301 - of our own
-    assert copy._subject is None
+    assert copy._source is None
     assert copy._planned is None
     assert limits_of(copy._options) == limits_of(reader._options)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from connectors.errors import SparkOffsetError, StartGoneError
-from connectors.source.logs_subject import LogsSubject
+from connectors.source.logs_source import LogsSource
 from connectors.source.options import parse_options
 from connectors.source.plan import MicroBatchLimits
 from connectors.source.snapshot_phase import SnapshotPart, SnapshotPhase, SnapshotTask
@@ -95,9 +95,9 @@ def lake(cluster: ClusterInMemory, log: LogInMemory) -> LakeInMemory:
     return made
 
 
-def subject(cluster: ClusterInMemory, lake: LakeInMemory, *, is_stream: bool = True, **options: str) -> LogsSubject:
+def source(cluster: ClusterInMemory, lake: LakeInMemory, *, is_stream: bool = True, **options: str) -> LogsSource:
     given = {"log": "orders", "startingOffsets": "snapshot", "lake": "/lake", **options}
-    return LogsSubject(parse_options(given, is_stream=is_stream), cluster, lambda _: lake)
+    return LogsSource(parse_options(given, is_stream=is_stream), cluster, lambda _: lake)
 
 
 def in_snapshot(version: int, revision: int, row: int) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def in_log(ledger_id: int, entry_id: int, revision: int) -> dict[str, Any]:
 def test_a_stream_begins_with_the_newest_snapshot_and_goes_on_right_behind_it(
     cluster: ClusterInMemory, lake: LakeInMemory
 ) -> None:
-    reader = subject(cluster, lake)
+    reader = source(cluster, lake)
     start = reader.bound(is_start=True)
     assert start == in_snapshot(1, 120, 0)
     assert lake.scrubbed == [120], "every row of it was read and its digest compared"
@@ -131,7 +131,7 @@ def test_limits_hold_in_a_snapshot_by_row_groups(cluster: ClusterInMemory, lake:
         (MicroBatchLimits(bytes_max=101), [20, None]),
         (MicroBatchLimits(offsets_max=1, bytes_max=1_000), [10, 20, None]),
     ):
-        reader = subject(cluster, lake)
+        reader = source(cluster, lake)
         position, found = reader.bound(is_start=True), []
         while "snapshot" in position["log"]["orders"]:
             before, position = position, reader.following(position, limits, None)
@@ -144,7 +144,7 @@ def test_a_restarted_query_goes_on_inside_its_snapshot_though_there_is_a_newer_o
     cluster: ClusterInMemory, log: LogInMemory, lake: LakeInMemory
 ) -> None:
     lake.add(cluster, log, 4, 5)
-    reader = subject(cluster, lake)
+    reader = source(cluster, lake)
     (part,) = reader.partitions(in_snapshot(1, 120, 10), in_snapshot(1, 120, 20))
     assert isinstance(part, SnapshotPartition)
     assert (part.file, part.groups, part.revision) == ("a", (1,), 120)
@@ -155,15 +155,15 @@ def test_a_snapshot_that_vanished_is_an_error_that_names_it(cluster: ClusterInMe
     del lake.found[0]
     for flag in ("true", "false"):
         with pytest.raises(StartGoneError, match=r"row 10 of the snapshot at revision 120 .*there are: 50"):
-            subject(cluster, lake, failOnDataLoss=flag).following(in_snapshot(1, 120, 10), ALL, None)
+            source(cluster, lake, failOnDataLoss=flag).following(in_snapshot(1, 120, 10), ALL, None)
     given = {"log": "orders", "startingOffsets": "latest"}
-    without = LogsSubject(parse_options(given, is_stream=True), cluster)
+    without = LogsSource(parse_options(given, is_stream=True), cluster)
     with pytest.raises(SparkOffsetError, match="option lake must say where it lies"):
         without.following(in_snapshot(1, 120, 10), ALL, None)
 
 
 def test_a_batch_reads_the_rows_and_the_tail_at_once(cluster: ClusterInMemory, lake: LakeInMemory) -> None:
-    reader = subject(cluster, lake, is_stream=False)
+    reader = source(cluster, lake, is_stream=False)
     parts = reader.partitions(reader.bound(is_start=True), reader.bound(is_start=False))
     rows = [(part.file, part.groups) for part in parts if isinstance(part, SnapshotPartition)]
     assert rows == [("a", (0, 1)), ("b", (0,))]
@@ -172,9 +172,9 @@ def test_a_batch_reads_the_rows_and_the_tail_at_once(cluster: ClusterInMemory, l
 
 
 def test_a_batch_begins_with_a_snapshot_before_its_end(cluster: ClusterInMemory, lake: LakeInMemory) -> None:
-    reader = subject(cluster, lake, is_stream=False, endingOffsets='{"orders": 101}')
+    reader = source(cluster, lake, is_stream=False, endingOffsets='{"orders": 101}')
     assert reader.bound(is_start=True) == in_snapshot(0, 50, 0)
-    at_its_end = subject(cluster, lake, is_stream=False, endingOffsets='{"orders": 121}')
+    at_its_end = source(cluster, lake, is_stream=False, endingOffsets='{"orders": 121}')
     start, end = at_its_end.bound(is_start=True), at_its_end.bound(is_start=False)
     assert start == in_snapshot(1, 120, 0)
     assert all(isinstance(part, SnapshotPartition) for part in at_its_end.partitions(start, end))
@@ -194,16 +194,16 @@ def test_a_snapshot_that_does_not_fit_is_left_for_an_older_one(
 ) -> None:
     version, manifest = lake.found[0]
     lake.found[0] = (version, msgspec.structs.replace(manifest, **wrong))
-    assert subject(cluster, lake).bound(is_start=True) == in_snapshot(0, 50, 0)
+    assert source(cluster, lake).bound(is_start=True) == in_snapshot(0, 50, 0)
 
 
 def test_a_snapshot_with_wrong_rows_is_left_for_an_older_one(cluster: ClusterInMemory, lake: LakeInMemory) -> None:
     lake.damage[120] = "has another digest"
-    assert subject(cluster, lake).bound(is_start=True) == in_snapshot(0, 50, 0)
+    assert source(cluster, lake).bound(is_start=True) == in_snapshot(0, 50, 0)
 
 
 def test_without_a_snapshot_a_whole_log_is_read_from_its_first_record(cluster: ClusterInMemory) -> None:
-    assert subject(cluster, LakeInMemory()).bound(is_start=True) == in_log(3, 0, 1)
+    assert source(cluster, LakeInMemory()).bound(is_start=True) == in_log(3, 0, 1)
 
 
 def test_a_trimmed_log_needs_a_snapshot_behind_the_gap(
@@ -212,11 +212,11 @@ def test_a_trimmed_log_needs_a_snapshot_behind_the_gap(
     newest = lake.found.pop(0)
     log.trim(1)
     with pytest.raises(SnapshotError, match=r"revision 50: records 51 to 100 behind it have been trimmed"):
-        subject(cluster, lake).bound(is_start=True)
+        source(cluster, lake).bound(is_start=True)
     with pytest.raises(SnapshotError, match=r"there is none.*begins with record 101"):
-        subject(cluster, LakeInMemory()).bound(is_start=True)
+        source(cluster, LakeInMemory()).bound(is_start=True)
     lake.found.insert(0, newest)
-    assert subject(cluster, lake).bound(is_start=True) == in_snapshot(1, 120, 0)
+    assert source(cluster, lake).bound(is_start=True) == in_snapshot(1, 120, 0)
 
 
 def test_a_snapshot_at_the_end_of_a_trimmed_ledger_is_followed_by_the_next_one(
@@ -225,7 +225,7 @@ def test_a_snapshot_at_the_end_of_a_trimmed_ledger_is_followed_by_the_next_one(
     lake = LakeInMemory()
     lake.add(cluster, log, 3, 9)
     log.trim(1)
-    reader = subject(cluster, lake)
+    reader = source(cluster, lake)
     middle = reader.following(reader.bound(is_start=True), ALL, None)
     assert middle == in_log(3, 10, 101)
     end = reader.following(middle, ALL, None)
@@ -237,7 +237,7 @@ def test_a_tail_that_is_trimmed_while_the_snapshot_is_read_is_a_loss(
     cluster: ClusterInMemory, log: LogInMemory, lake: LakeInMemory
 ) -> None:
     del lake.found[0]
-    reader = subject(cluster, lake, failOnDataLoss="false")
+    reader = source(cluster, lake, failOnDataLoss="false")
     middle = reader.following(reader.bound(is_start=True), ALL, None)
     log.trim(1)
     assert reader.following(middle, ALL, None) == in_log(4, 10, 201)
@@ -245,7 +245,7 @@ def test_a_tail_that_is_trimmed_while_the_snapshot_is_read_is_a_loss(
 
 
 def test_available_now_reads_the_snapshot_and_what_was_there(cluster: ClusterInMemory, lake: LakeInMemory) -> None:
-    reader = subject(cluster, lake)
+    reader = source(cluster, lake)
     position, target = reader.bound(is_start=True), reader.end()
     found = []
     while (end := reader.following(position, MicroBatchLimits(offsets_max=50), target)) != position:

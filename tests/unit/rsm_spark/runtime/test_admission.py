@@ -52,22 +52,22 @@ def test_a_rolling_upgrade_raises_the_level_when_the_last_replica_knows_it(monke
     versions.levels["replica-0"] = 1
 
     async def scenario(world: LogWorld) -> None:
-        desk = AdminRequests(world.store, LOG)
-        refused = await desk.place(RaiseFormatRequest(2), timeout_s=30)
+        orders = AdminRequests(world.store, LOG)
+        refused = await orders.place(RaiseFormatRequest(2), timeout_s=30)
         assert refused.refusal
         await world.add()
         assert (await world.chain()).format_level == 1
         versions.levels["replica-0"] = 2
         world.cluster.hosts[0].kill()
         await world.until_led()
-        answer = await desk.place(RaiseFormatRequest(), timeout_s=60)
+        answer = await orders.place(RaiseFormatRequest(), timeout_s=60)
         while answer.refusal:  # Until the session of the old process has ended.
             await asyncio.sleep(0.5)
-            answer = await desk.place(RaiseFormatRequest(), timeout_s=60)
+            answer = await orders.place(RaiseFormatRequest(), timeout_s=60)
         assert answer.outcome == {"format_level": 2}
         assert (await world.chain()).format_level == 2
         assert _raised_levels(world) == [2]
-        again = await desk.place(RaiseFormatRequest(), timeout_s=60)
+        again = await orders.place(RaiseFormatRequest(), timeout_s=60)
         assert again.outcome == {"format_level": 2}
         assert _raised_levels(world) == [2]
 

@@ -202,14 +202,14 @@ def test_a_log_of_before_is_given_a_key_while_it_runs() -> None:
     async def scenario(world: LogWorld) -> None:
         await world.add()
         cluster = world.cluster
-        desk = AdminRequests(world.store, LOG)
-        assert "was given no key" in (await desk.place(AdoptKeyRequest(), timeout_s=30)).refusal
+        orders = AdminRequests(world.store, LOG)
+        assert "was given no key" in (await orders.place(AdoptKeyRequest(), timeout_s=30)).refusal
         cluster.settings = msgspec.structs.replace(cluster.settings, log_keys=ring)
         first = world.leader_host
         first.kill()
         await world.until_led()
         await world.until(lambda: len(cluster.replicas) == 3)
-        refusal = (await desk.place(AdoptKeyRequest(), timeout_s=30)).refusal
+        refusal = (await orders.place(AdoptKeyRequest(), timeout_s=30)).refusal
         assert refusal
         for host in cluster.hosts:
             if host is not first:
@@ -218,7 +218,7 @@ def test_a_log_of_before_is_given_a_key_while_it_runs() -> None:
         await world.until(lambda: len(cluster.replicas) == 3)
         unsealed = await world.add()
         assert not (await world.chain()).key_id
-        answer = await desk.place(AdoptKeyRequest(), timeout_s=30)
+        answer = await orders.place(AdoptKeyRequest(), timeout_s=30)
         assert answer.outcome == {"key_id": ring.newest.key_id}, answer
         sealed = await world.add()
         await world.until(lambda: all(replica.revision >= sealed for replica in cluster.replicas.values()))

@@ -112,19 +112,19 @@ def test_ledgers_that_were_created_and_never_chained_are_deleted_by_a_later_lead
 
 def test_an_order_to_trim_is_answered_by_the_leader_with_what_went_and_why_the_rest_stays() -> None:
     async def scenario(world: LogWorld) -> None:
-        desk = AdminRequests(world.store, LOG)
+        orders = AdminRequests(world.store, LOG)
         first = (await world.chain()).ledgers[0].ledger_id
         await world.roll()
         await asyncio.sleep(2)
-        answer = await desk.place(TrimRequest(), timeout_s=30)
+        answer = await orders.place(TrimRequest(), timeout_s=30)
         assert answer.by == world.cluster.leader
         assert answer.outcome["ledger_ids"] == []
         assert answer.outcome["blocked"][0]["reason"] == "not covered"
         await world.leader.snapshot()
-        rehearsed = await desk.place(TrimRequest(accept_unverified=True, is_dry_run=True), timeout_s=30)
+        rehearsed = await orders.place(TrimRequest(accept_unverified=True, is_dry_run=True), timeout_s=30)
         assert first in rehearsed.outcome["ledger_ids"]
         assert first in [ledger.ledger_id for ledger in (await world.chain()).ledgers]
-        done = await desk.place(TrimRequest(accept_unverified=True), timeout_s=30)
+        done = await orders.place(TrimRequest(accept_unverified=True), timeout_s=30)
         assert done.outcome["ledger_ids"] == rehearsed.outcome["ledger_ids"]
         assert first not in [ledger.ledger_id for ledger in (await world.chain()).ledgers]
         assert await world.store.children("/rsm/services/counters/orders") == []
@@ -147,12 +147,12 @@ def test_an_order_that_nobody_answers_is_taken_back() -> None:
 
 def test_format_is_raised_only_when_every_live_replica_knows_the_level() -> None:
     async def scenario(world: LogWorld) -> None:
-        desk = AdminRequests(world.store, LOG)
+        orders = AdminRequests(world.store, LOG)
         world.leader._driver.protocol.format_level = FORMAT_LEVEL + 1  # type: ignore[union-attr]
-        refused = await desk.place(RaiseFormatRequest(), timeout_s=30)
+        refused = await orders.place(RaiseFormatRequest(), timeout_s=30)
         assert f"not every live replica knows format level {FORMAT_LEVEL + 1}: replica-" in refused.refusal
         assert (await world.chain()).format_level == 1
-        beyond = await desk.place(RaiseFormatRequest(FORMAT_LEVEL + 2), timeout_s=30)
+        beyond = await orders.place(RaiseFormatRequest(FORMAT_LEVEL + 2), timeout_s=30)
         assert f"(level {FORMAT_LEVEL})" in beyond.refusal
 
     run(scenario)
@@ -208,11 +208,11 @@ def test_an_order_and_what_came_of_it_are_in_the_log_with_who_placed_it_and_a_dr
     async def scenario(world: LogWorld) -> None:
         entries: list[bytes] = []
         world.leader.on_entry(entries.append)
-        desk = AdminRequests(world.store, LOG)
+        orders = AdminRequests(world.store, LOG)
         ann = Operator("ann@host", "digest:ops", "disk is full")
-        assert not (await desk.place(RaiseFormatRequest(AUDIT_LEVEL), timeout_s=30, by=ann)).refusal
+        assert not (await orders.place(RaiseFormatRequest(AUDIT_LEVEL), timeout_s=30, by=ann)).refusal
         for order in (TrimRequest(is_dry_run=True), TrimRequest(), RaiseFormatRequest(AUDIT_LEVEL + 1)):
-            await desk.place(order, timeout_s=30, by=ann)
+            await orders.place(order, timeout_s=30, by=ann)
         await world.add()
         raised, asked, done, asked_more, refused = _audited(entries)
         for principal, role, source, _, target, _ in (raised, asked, done, asked_more, refused):
@@ -229,8 +229,8 @@ def test_an_order_of_a_version_that_names_nobody_is_obeyed_and_audited_without_a
     async def scenario(world: LogWorld) -> None:
         entries: list[bytes] = []
         world.leader.on_entry(entries.append)
-        desk = AdminRequests(world.store, LOG)
-        await desk.place(RaiseFormatRequest(AUDIT_LEVEL), timeout_s=30)
+        orders = AdminRequests(world.store, LOG)
+        await orders.place(RaiseFormatRequest(AUDIT_LEVEL), timeout_s=30)
         path = await world.store.create(
             f"{orders_path(LOG)}/order-", b'{"order":{"type":"trim"}}', ephemeral=True, sequential=True
         )

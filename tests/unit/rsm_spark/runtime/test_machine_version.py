@@ -174,10 +174,10 @@ def test_an_operator_raises_it_and_a_replica_of_before_follows_but_never_leads()
             await _restart(world, roll, number, Bank2)
         while world.cluster.leader == "replica-2":
             await _restart(world, roll, 2, Bank1)
-        desk = AdminRequests(world.store, LOG)
-        refused = await desk.place(RaiseVersionRequest(), timeout_s=60)
+        orders = AdminRequests(world.store, LOG)
+        refused = await orders.place(RaiseVersionRequest(), timeout_s=60)
         assert "replica-2" in refused.refusal
-        answer = await desk.place(RaiseVersionRequest(force=True), timeout_s=60)
+        answer = await orders.place(RaiseVersionRequest(force=True), timeout_s=60)
         assert answer.outcome == {"version": 2}
         await _until_version(world, 2)
         await load.add("ann=a@x")

@@ -77,9 +77,9 @@ async def all_services(security: Security, backend: Any, **options: Any) -> Asyn
     PeerService(LOG, "a", snapshots, report=lambda _: asyncio.sleep(0, [])).add_to(server)
     feed: Any = SimpleNamespace(revision=0)
     WatchService(LOG, MAP_DESCRIPTION, feed).add_to(server)
-    desk: Any = SimpleNamespace(leads=False)
+    registry: Any = SimpleNamespace(leads=False)
     view: Any = SimpleNamespace(leader_epoch=0, leader_address=None)
-    WorkerService(desk, view, lambda _: asyncio.sleep(0), lambda _, _code: False, ping_s=1.0).add_to(server)
+    WorkerService(registry, view, lambda _: asyncio.sleep(0), lambda _, _code: False, ping_s=1.0).add_to(server)
     await server.start(backend, lambda: b"{}")
     try:
         yield server

@@ -151,6 +151,6 @@ def test_a_replica_that_only_follows_keeps_nothing_of_what_is_gone(count):
             crowd.scheduler.start(task_id - 20, "w", NOW_MS)
             crowd.scheduler.end(task_id - 20, NOW_MS + task_id)
     state = crowd.scheduler._state
-    assert sum(line.size for tenant in state.tenants.values() for line in tenant.lines.values()) <= 20 + 64
+    assert sum(queue.size for tenant in state.tenants.values() for queue in tenant.queues.values()) <= 20 + 64
     assert sum(len(task_class.heap) + len(task_class.room) for task_class in state.classes.values()) < 300
     crowd.scheduler.validate()

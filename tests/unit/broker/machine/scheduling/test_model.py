@@ -11,12 +11,12 @@ from broker.machine.scheduling.model import (
     ID_MASK,
     QUANTUM_MS,
     WAITS_KEPT,
-    Account,
+    FairShare,
     Fit,
     Limit,
-    Line,
     Profile,
     TaskClass,
+    TaskQueue,
     TaskType,
     TenantState,
     VirtualClock,
@@ -26,16 +26,16 @@ from broker.machine.scheduling.model import (
 )
 from tests.unit.broker.machine.scheduling.brute_force import Checked
 
-# ---- Gates: what they admit
+# ---- Limits: what they admit
 
 
-@pytest.mark.parametrize(("limit", "used", "amount", "is_open"), [
+@pytest.mark.parametrize(("used_max", "used", "amount", "is_open"), [
     (None, 99, 5, True), (3, 2, 1, True), (3, 2, 2, False), (0, 0, 1, False), (2, 5, 1, False),
 ])  # fmt: skip
-def test_a_gate_admits_what_its_limit_leaves(limit, used, amount, is_open):
-    gate = Limit("resource", resource="db")
-    gate.limit, gate.used = limit, used
-    assert gate.admits(amount) == is_open
+def test_a_limit_admits_what_its_limit_leaves(used_max, used, amount, is_open):
+    limit = Limit("resource", resource="db")
+    limit.used_max, limit.used = used_max, used
+    assert limit.admits(amount) == is_open
 
 
 # ---- Virtual time: what is charged, when, and from where a newcomer starts
@@ -44,69 +44,69 @@ NOW_MS = 1_700_000_000_000
 
 
 @pytest.fixture
-def account():
-    return Account("a", 1.0, VirtualClock())
+def share():
+    return FairShare("a", 1.0, VirtualClock())
 
 
-def test_a_running_task_is_charged_as_time_goes_on(account):
-    account.start(0, NOW_MS)
-    assert account.virtual_time(NOW_MS) == QUANTUM_MS
-    assert account.virtual_time(NOW_MS + 100) == QUANTUM_MS + 100
+def test_a_running_task_is_charged_as_time_goes_on(share):
+    share.start(0, NOW_MS)
+    assert share.virtual_time(NOW_MS) == QUANTUM_MS
+    assert share.virtual_time(NOW_MS + 100) == QUANTUM_MS + 100
 
 
-def test_what_is_expected_is_charged_ahead_and_what_runs_longer_after_it(account):
-    account.start(500, NOW_MS)
-    assert account.virtual_time(NOW_MS) == account.virtual_time(NOW_MS + 500) == QUANTUM_MS + 500
-    assert account.virtual_time(NOW_MS + 700) == QUANTUM_MS + 700
+def test_what_is_expected_is_charged_ahead_and_what_runs_longer_after_it(share):
+    share.start(500, NOW_MS)
+    assert share.virtual_time(NOW_MS) == share.virtual_time(NOW_MS + 500) == QUANTUM_MS + 500
+    assert share.virtual_time(NOW_MS + 700) == QUANTUM_MS + 700
 
 
 @pytest.mark.parametrize("took_ms", [0, 200, 500, 900])
-def test_an_end_settles_what_the_task_really_took(account, took_ms):
-    account.start(500, NOW_MS)
-    account.end("t", 500, NOW_MS, NOW_MS + took_ms)
-    assert account.virtual_time(NOW_MS + 10_000) == QUANTUM_MS + took_ms
-    assert (account.running, account.expected_ms, account.started_ms) == (0, 0, 0)
+def test_an_end_settles_what_the_task_really_took(share, took_ms):
+    share.start(500, NOW_MS)
+    share.end("t", 500, NOW_MS, NOW_MS + took_ms)
+    assert share.virtual_time(NOW_MS + 10_000) == QUANTUM_MS + took_ms
+    assert (share.running, share.expected_ms, share.started_ms) == (0, 0, 0)
 
 
-def test_service_counts_by_the_weight_at_its_time(account):
-    account.start(0, NOW_MS)
-    account.set_weight(4.0, NOW_MS + 100)
-    assert account.virtual_time(NOW_MS + 500) == QUANTUM_MS + 100 + 400 / 4
+def test_service_counts_by_the_weight_at_its_time(share):
+    share.start(0, NOW_MS)
+    share.set_weight(4.0, NOW_MS + 100)
+    assert share.virtual_time(NOW_MS + 500) == QUANTUM_MS + 100 + 400 / 4
 
 
-def test_two_tasks_are_charged_twice(account):
-    account.start(0, NOW_MS)
-    account.start(0, NOW_MS + 50)
-    assert account.virtual_time(NOW_MS + 100) == 2 * QUANTUM_MS + 100 + 50
+def test_two_tasks_are_charged_twice(share):
+    share.start(0, NOW_MS)
+    share.start(0, NOW_MS + 50)
+    assert share.virtual_time(NOW_MS + 100) == 2 * QUANTUM_MS + 100 + 50
 
 
-def test_a_newcomer_is_raised_and_never_lowered(account):
-    account.raise_to(1_000, NOW_MS)
-    assert account.virtual_time(NOW_MS) == 1_000
-    account.raise_to(10, NOW_MS)
-    assert account.virtual_time(NOW_MS) == 1_000
+def test_a_newcomer_is_raised_and_never_lowered(share):
+    share.raise_to(1_000, NOW_MS)
+    assert share.virtual_time(NOW_MS) == 1_000
+    share.raise_to(10, NOW_MS)
+    assert share.virtual_time(NOW_MS) == 1_000
 
 
-def test_what_is_resumed_is_charged_from_the_next_event_on(account):
-    account.resume(NOW_MS - 3_600_000)
-    assert account.virtual_time(NOW_MS) == 0
-    account.start(0, NOW_MS)
-    assert account.virtual_time(NOW_MS + 100) == QUANTUM_MS + 200
+def test_what_is_resumed_is_charged_from_the_next_event_on(share):
+    share.resume(NOW_MS - 3_600_000)
+    assert share.virtual_time(NOW_MS) == 0
+    share.start(0, NOW_MS)
+    assert share.virtual_time(NOW_MS + 100) == QUANTUM_MS + 200
 
 
-def test_expected_is_the_mean_of_the_last_durations(account):
+def test_expected_is_the_mean_of_the_last_durations(share):
     for took_ms in (1_000, *[100] * 60):
-        account.start(0, NOW_MS)
-        account.end("t", 0, NOW_MS, NOW_MS + took_ms)
-    assert account.durations["t"] == pytest.approx(100, rel=0.05)
+        share.start(0, NOW_MS)
+        share.end("t", 0, NOW_MS, NOW_MS + took_ms)
+    assert share.durations["t"] == pytest.approx(100, rel=0.05)
 
 
-def test_a_clock_that_stands_still_or_goes_back_charges_nothing(account):
-    account.start(0, NOW_MS)
-    account.settle(NOW_MS - 500)
-    assert account.virtual_time(NOW_MS - 500) == QUANTUM_MS
-    account.end("t", 0, NOW_MS, NOW_MS - 100)
-    assert account.virtual_time(NOW_MS) == QUANTUM_MS
+def test_a_clock_that_stands_still_or_goes_back_charges_nothing(share):
+    share.start(0, NOW_MS)
+    share.settle(NOW_MS - 500)
+    assert share.virtual_time(NOW_MS - 500) == QUANTUM_MS
+    share.end("t", 0, NOW_MS, NOW_MS - 100)
+    assert share.virtual_time(NOW_MS) == QUANTUM_MS
 
 
 # ---- Classes: entries that are void do not pile up
@@ -122,7 +122,7 @@ def test_the_expected_duration_of_a_type_follows_its_tasks():
     assert task_type.duration == pytest.approx(0, abs=1)
 
 
-def test_void_entries_of_lines_and_workers_do_not_pile_up():
+def test_void_entries_of_queues_and_workers_do_not_pile_up():
     checked = Checked()
     for n in range(3):
         checked.worker(f"w{n}", WorkerOffer(threads_max=4))
@@ -152,28 +152,28 @@ def test_workers_that_come_and_go_leave_nothing_in_a_class():
     assert not checked.scheduler._state.workers
 
 
-# ---- Lines: order, keys that are held, and what is left behind
+# ---- Queues: order, keys that are held, and what is left behind
 
 
-class Queue:
-    """A line and what waits in it."""
+class Tasks:
+    """A queue and what waits in it."""
 
     def __init__(self) -> None:
         virtual_clock = VirtualClock()
-        account = Account("a", 1.0, virtual_clock)
-        self.line = Line(TenantState("a", account), TaskClass(1, TaskType("t"), (), virtual_clock), account, 1)
+        share = FairShare("a", 1.0, virtual_clock)
+        self.queue = TaskQueue(TenantState("a", share), TaskClass(1, TaskType("t"), (), virtual_clock), share, 1)
         self.waiting: dict[int, Waiting] = {}
 
     def add(self, task_id: int, priority: int = 0, key: str = "") -> None:
         order = order_of(task_id, priority)
-        self.waiting[task_id] = Waiting(self.line, order, 0, key)
-        self.line.add(order, key)
+        self.waiting[task_id] = Waiting(self.queue, order, 0, key)
+        self.queue.add(order, key)
 
     def remove(self, task_id: int) -> None:
-        self.line.forget(self.waiting.pop(task_id).order, self.waiting)
+        self.queue.forget(self.waiting.pop(task_id).order, self.waiting)
 
     def head(self) -> int | None:
-        order = self.line.head(self.waiting)
+        order = self.queue.head(self.waiting)
         return None if order is None else order & ID_MASK
 
     def drain(self) -> list[int]:
@@ -185,8 +185,8 @@ class Queue:
 
 
 @pytest.fixture
-def queue():
-    return Queue()
+def tasks():
+    return Tasks()
 
 
 @pytest.mark.parametrize("priority", [-1_000_000, -1, 0, 1, 1_000_000])
@@ -199,59 +199,59 @@ def test_an_order_names_its_task(priority):
 @pytest.mark.parametrize("seed", range(20))
 def test_tasks_leave_by_priority_and_id_however_they_came(seed):
     rng = random.Random(seed)
-    queue = Queue()
+    tasks = Tasks()
     priorities = {task_id: rng.choice([-1, 0, 0, 0, 2]) for task_id in rng.sample(range(1, 500), 200)}
     for task_id, priority in priorities.items():
-        queue.add(task_id, priority, rng.choice(["", "", "k", "l"]))
+        tasks.add(task_id, priority, rng.choice(["", "", "k", "l"]))
     for task_id in rng.sample(list(priorities), 60):
-        queue.remove(task_id)
+        tasks.remove(task_id)
         if rng.random() < 0.5:
             priorities[task_id] = rng.choice([0, 1])
-            queue.add(task_id, priorities[task_id])
+            tasks.add(task_id, priorities[task_id])
         else:
             del priorities[task_id]
-    assert queue.drain() == sorted(priorities, key=lambda task_id: (-priorities[task_id], task_id))
-    assert queue.line.size == 0
+    assert tasks.drain() == sorted(priorities, key=lambda task_id: (-priorities[task_id], task_id))
+    assert tasks.queue.size == 0
 
 
-def test_held_keys_are_passed_over_and_come_back_to_their_place(queue):
+def test_held_keys_are_passed_over_and_come_back_to_their_place(tasks):
     for task_id, key in enumerate(["k", "", "k", "l"], start=1):
-        queue.add(task_id, key=key)
-    queue.line.hold("k", is_held=True)
-    assert queue.head() == 2
-    assert queue.line.hold("k", is_held=False)
-    assert queue.drain() == [1, 2, 3, 4]
+        tasks.add(task_id, key=key)
+    tasks.queue.hold("k", is_held=True)
+    assert tasks.head() == 2
+    assert tasks.queue.hold("k", is_held=False)
+    assert tasks.drain() == [1, 2, 3, 4]
 
 
-def test_a_line_of_held_keys_alone_has_nothing_to_give(queue):
-    queue.add(1, key="k")
-    queue.line.hold("k", is_held=True)
-    assert queue.head() is None
-    queue.add(2, key="k")
-    assert queue.head() is None
-    assert queue.line.hold("k", is_held=False)
-    assert queue.drain() == [1, 2]
+def test_a_queue_of_held_keys_alone_has_nothing_to_give(tasks):
+    tasks.add(1, key="k")
+    tasks.queue.hold("k", is_held=True)
+    assert tasks.head() is None
+    tasks.add(2, key="k")
+    assert tasks.head() is None
+    assert tasks.queue.hold("k", is_held=False)
+    assert tasks.drain() == [1, 2]
 
 
-def test_letting_go_of_a_key_without_tasks_brings_nothing_back(queue):
-    queue.line.hold("k", is_held=True)
-    assert not queue.line.hold("k", is_held=False)
+def test_letting_go_of_a_key_without_tasks_brings_nothing_back(tasks):
+    tasks.queue.hold("k", is_held=True)
+    assert not tasks.queue.hold("k", is_held=False)
 
 
-def test_what_is_gone_is_dropped_when_there_is_too_much_of_it(queue):
+def test_what_is_gone_is_dropped_when_there_is_too_much_of_it(tasks):
     for task_id in range(1, 1_001):
-        queue.add(task_id, key="k" if task_id % 2 else "")
+        tasks.add(task_id, key="k" if task_id % 2 else "")
     for task_id in range(1_000, 1, -1):
-        queue.remove(task_id)
-    assert queue.line.size < 200
-    assert queue.drain() == [1]
+        tasks.remove(task_id)
+    assert tasks.queue.size < 200
+    assert tasks.drain() == [1]
 
 
-# ---- Tenants: their gates, and the waits that are remembered
+# ---- Tenants: their limits, and the waits that are remembered
 
 
 def made() -> TenantState:
-    return TenantState("a", Account("a", 1.0, VirtualClock()))
+    return TenantState("a", FairShare("a", 1.0, VirtualClock()))
 
 
 def test_the_last_waits_are_remembered_in_ascending_order():
@@ -269,9 +269,9 @@ def test_the_last_waits_are_remembered_in_ascending_order():
 def test_the_cap_of_a_type_is_that_of_the_policy_whenever_the_type_is_first_seen():
     tenant = made()
     tenant.policy = TenantPolicy(running_max_by_type={"mail": 3, "free": 0})
-    assert tenant.type_cap("mail").limit == 3
-    assert tenant.type_cap("free").limit is None
-    assert tenant.type_cap("other").limit is None
+    assert tenant.type_cap("mail").used_max == 3
+    assert tenant.type_cap("free").used_max is None
+    assert tenant.type_cap("other").used_max is None
     assert tenant.type_cap("mail") is tenant.type_cap("mail")
     assert tenant.type_hold("mail") is tenant.type_hold("mail")
 

@@ -18,7 +18,7 @@ def crowded() -> Checked:
     return checked
 
 
-def test_more_tasks_of_a_line_that_waits_are_nothing_new():
+def test_more_tasks_of_a_queue_that_waits_are_nothing_new():
     checked = crowded()
     checked.submit(count=3)
     assert not checked.scheduler._state.dirty
@@ -37,7 +37,7 @@ def test_an_end_makes_its_worker_worth_a_look():
     assert [worker.worker_id for worker in checked.scheduler._state.freed] == ["w"]
 
 
-def test_a_parked_class_is_woken_by_its_gate_alone():
+def test_a_blocked_class_is_woken_by_its_limit_alone():
     checked = Checked()
     checked.limit("db", "", "", 1)
     checked.worker("w", WorkerOffer(threads_max=9))
@@ -63,10 +63,10 @@ def test_a_scheduler_that_is_dropped_is_freed_with_all_that_waits_and_runs():
         checked.submit(tenant, count=5, key="k")
     checked.dispatch()
     kept = [weakref.ref(scheduler)]
-    lines = sum(type(thing).__name__ == "Line" for thing in gc.get_objects())
-    assert lines >= 3
+    queues = sum(type(thing).__name__ == "TaskQueue" for thing in gc.get_objects())
+    assert queues >= 3
     del scheduler
     checked.scheduler = Scheduler()
     gc.collect()
     assert kept[0]() is None
-    assert sum(type(thing).__name__ == "Line" for thing in gc.get_objects()) <= lines - 3
+    assert sum(type(thing).__name__ == "TaskQueue" for thing in gc.get_objects()) <= queues - 3

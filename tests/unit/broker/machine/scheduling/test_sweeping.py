@@ -9,7 +9,7 @@ from tests.unit.broker.machine.scheduling.test_costs import NOW_MS, Crowd
 
 
 def test_what_is_named_once_is_forgotten(monkeypatch):
-    monkeypatch.setattr("broker.machine.scheduling.scheduler._LINES_MAX", 500)
+    monkeypatch.setattr("broker.machine.scheduling.scheduler._QUEUES_MAX", 500)
     crowd = Crowd(threads=100)
     for n in range(2_000):
         crowd.submit(f"tenant-{n}", resources=[("r", n + 1)])
@@ -18,7 +18,7 @@ def test_what_is_named_once_is_forgotten(monkeypatch):
     state = crowd.scheduler._state
     assert len(state.classes) < 600
     assert len(state.tenants) < 600
-    assert len(state.gates) < 4 * 600
+    assert len(state.limits) < 4 * 600
     crowd.scheduler.validate()
 
 
@@ -36,7 +36,7 @@ def test_what_waits_runs_or_is_ruled_survives():
     sweep(state)
     assert set(state.tenants) == {"ruled", "held", "runs", "waits"}
     assert checked.scheduler.used("gpu") == 2
-    assert state.gates["db", "", ""].limit == 7
+    assert state.limits["db", "", ""].used_max == 7
     checked.end(1)
     checked.check_limits()
     assert len(checked.dispatch()) == 1

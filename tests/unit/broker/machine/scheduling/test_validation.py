@@ -17,13 +17,13 @@ def _lose_a_wake_up(state: SchedulerState) -> None:
 
 
 PLANTED: dict[str, Callable[[SchedulerState], object]] = {
-    "a gate counts wrong": lambda state: setattr(state.tenants["a"].cap, "used", 7),
-    "a resource counts wrong": lambda state: setattr(state.gates["db", "", ""], "used", 0),
+    "a limit counts wrong": lambda state: setattr(state.tenants["a"].cap, "used", 7),
+    "a resource counts wrong": lambda state: setattr(state.limits["db", "", ""], "used", 0),
     "a worker counts wrong": lambda state: setattr(state.workers["w"], "running", 2),
     "a worker's type counts wrong": lambda state: state.workers["w"].by_type.update(t=5),
-    "an account counts wrong": lambda state: setattr(state.tenants["a"].account, "waiting", 0),
-    "a line counts wrong": lambda state: setattr(next(iter(state.tenants["a"].lines.values())), "count", 9),
-    "a task is in no queue": lambda state: next(iter(state.tenants["a"].lines.values())).fifo.clear(),
+    "a share counts wrong": lambda state: setattr(state.tenants["a"].share, "waiting", 0),
+    "a queue counts wrong": lambda state: setattr(next(iter(state.tenants["a"].queues.values())), "count", 9),
+    "a task is in no queue": lambda state: next(iter(state.tenants["a"].queues.values())).fifo.clear(),
     "a wake-up is lost": _lose_a_wake_up,
     "a task waits and runs": lambda state: state.waiting.update({1: next(iter(state.waiting.values()))}),
 }

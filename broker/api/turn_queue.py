@@ -13,30 +13,30 @@ class _Turn:
     """Waits for one's turn, and has it while the block runs; `Work.cost_s` may be set to what was seen.
 
     Args:
-        desk: Where it waits.
+        queue: Where it waits.
         work: What is done in it.
 
     """
 
-    __slots__ = ("_desk", "_estimate_s", "_work")
+    __slots__ = ("_estimate_s", "_queue", "_work")
 
-    def __init__(self, desk: TurnDesk, work: Work) -> None:
-        self._desk = desk
+    def __init__(self, queue: TurnQueue, work: Work) -> None:
+        self._queue = queue
         self._work = work
         self._estimate_s = work.cost_s
 
     async def __aenter__(self) -> Work:
-        """Wait for it; raises what `TurnDesk.begin` raises."""
-        await self._desk.begin(self._work)
+        """Wait for it; raises what `TurnQueue.begin` raises."""
+        await self._queue.begin(self._work)
         return self._work
 
     async def __aexit__(self, *_: object) -> None:
         work, seen_s = self._work, self._work.cost_s
         work.cost_s = self._estimate_s
-        self._desk.end(work, None if seen_s == self._estimate_s else seen_s)
+        self._queue.end(work, None if seen_s == self._estimate_s else seen_s)
 
 
-class TurnDesk:
+class TurnQueue:
     """See the module. For one event loop.
 
     Args:

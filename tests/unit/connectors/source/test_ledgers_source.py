@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from connectors.errors import SparkOffsetError, StartGoneError
-from connectors.source.ledgers_subject import LedgersSubject
+from connectors.source.ledgers_source import LedgersSource
 from connectors.source.options import parse_options
 from connectors.source.plan import MicroBatchLimits
 from tests.unit.connectors.source.cluster_in_memory import ClusterInMemory
@@ -23,8 +23,8 @@ def cluster() -> ClusterInMemory:
     return made
 
 
-def subject(cluster: ClusterInMemory, *, is_stream: bool = True, **options: str) -> LedgersSubject:
-    return LedgersSubject(parse_options({"ledgers": "3,4", **options}, is_stream=is_stream), cluster)
+def source(cluster: ClusterInMemory, *, is_stream: bool = True, **options: str) -> LedgersSource:
+    return LedgersSource(parse_options({"ledgers": "3,4", **options}, is_stream=is_stream), cluster)
 
 
 def offset(**entries: int) -> dict[str, Any]:
@@ -43,20 +43,20 @@ def test_numbers_words_and_entries_start_ledgers(cluster: ClusterInMemory) -> No
         ('{"3": -2, "4": -1}', offset(l3=0, l4=10)),
         ('{"3": 7, "4": "latest-100"}', offset(l3=7, l4=0)),
     ):
-        assert subject(cluster, startingOffsets=text).bound(is_start=True) == start
+        assert source(cluster, startingOffsets=text).bound(is_start=True) == start
     with pytest.raises(SparkOffsetError, match="ledger 3 can be read up to entry 9, not 11"):
-        subject(cluster, startingOffsets='{"3": 11, "4": 0}').bound(is_start=True)
+        source(cluster, startingOffsets='{"3": 11, "4": 0}').bound(is_start=True)
 
 
 def test_ledgers_share_a_limit_in_entries_and_in_bytes(cluster: ClusterInMemory) -> None:
-    reader = subject(cluster)
+    reader = source(cluster)
     assert reader.following(offset(l3=0, l4=8), MicroBatchLimits(offsets_max=6), None) == offset(l3=5, l4=9)
     assert reader.following(offset(l3=0, l4=8), MicroBatchLimits(bytes_max=600), None) == offset(l3=5, l4=9)
     assert reader.backlog(offset(l3=4, l4=8)) == (8, 800, None)
 
 
 def test_a_deleted_ledger_is_an_error_that_says_how_far_it_went(cluster: ClusterInMemory) -> None:
-    reader = subject(cluster)
+    reader = source(cluster)
     reader.end()
     cluster.delete(3)
     with pytest.raises(StartGoneError, match=r"ledger 3 does not exist .*up to entry 9.*failOnDataLoss=false"):
@@ -64,7 +64,7 @@ def test_a_deleted_ledger_is_an_error_that_says_how_far_it_went(cluster: Cluster
 
 
 def test_a_deleted_ledger_is_passed_over_and_told(cluster: ClusterInMemory) -> None:
-    reader = subject(cluster, failOnDataLoss="false")
+    reader = source(cluster, failOnDataLoss="false")
     reader.end()
     cluster.delete(3)
     start = offset(l3=4, l4=8)
@@ -77,11 +77,11 @@ def test_a_deleted_ledger_is_passed_over_and_told(cluster: ClusterInMemory) -> N
 
 def test_a_ledger_that_was_read_whole_may_be_deleted(cluster: ClusterInMemory) -> None:
     cluster.is_closed[3] = True
-    reader = subject(cluster)
+    reader = source(cluster)
     reader.end()
     cluster.delete(3)
     assert reader.following(offset(l3=10, l4=8), ALL, None) == offset(l3=10, l4=10)
-    lax = subject(cluster, failOnDataLoss="false")
+    lax = source(cluster, failOnDataLoss="false")
     lax.following(offset(l3=10, l4=10), ALL, None)
     assert lax.losses() == [{"ledger": 3, "from": 10, "to": None, "count": None}], "a new process cannot know"
 
@@ -89,17 +89,17 @@ def test_a_ledger_that_was_read_whole_may_be_deleted(cluster: ClusterInMemory) -
 def test_a_planned_batch_of_a_deleted_ledger_is_read_without_it(cluster: ClusterInMemory) -> None:
     cluster.delete(3)
     start, end = offset(l3=4, l4=8), offset(l3=7, l4=10)
-    reader = subject(cluster, failOnDataLoss="false")
+    reader = source(cluster, failOnDataLoss="false")
     assert ranges(reader.partitions(start, end)) == [(4, 8, 9)]
     assert reader.following(end, ALL, None) == end
     assert reader.losses() == [{"ledger": 3, "from": 4, "to": None, "count": None}]
     with pytest.raises(StartGoneError, match="ledger 3 does not exist"):
-        subject(cluster).partitions(start, end)
+        source(cluster).partitions(start, end)
 
 
 def test_a_start_in_a_deleted_ledger_is_told(cluster: ClusterInMemory) -> None:
     cluster.delete(3)
-    reader = subject(cluster, is_stream=False, failOnDataLoss="false")
+    reader = source(cluster, is_stream=False, failOnDataLoss="false")
     start, end = reader.bound(is_start=True), reader.bound(is_start=False)
     assert ranges(reader.partitions(start, end)) == [(4, 0, 9)]
     assert reader.losses() == [{"ledger": 3, "from": 0, "to": None, "count": None}]
@@ -107,4 +107,4 @@ def test_a_start_in_a_deleted_ledger_is_told(cluster: ClusterInMemory) -> None:
 
 def test_a_checkpoint_of_other_ledgers_is_refused(cluster: ClusterInMemory) -> None:
     with pytest.raises(SparkOffsetError, match="the checkpoint reads ledgers 9, option ledgers does not name them"):
-        subject(cluster).following({"version": 1, "ledgers": {"9": 0}}, ALL, None)
+        source(cluster).following({"version": 1, "ledgers": {"9": 0}}, ALL, None)

@@ -21,20 +21,20 @@ from pyspark.sql.datasource import InputPartition
 
 from connectors.errors import SparkOffsetError, StartGoneError
 from connectors.source.followed_log import FollowedLog, OpenLake
-from connectors.source.handover import SourceAccess
 from connectors.source.loss import Loss, Losses
 from connectors.source.offsets import LogOffset, LogPosition, decode_log_offsets, encode_log_offsets
 from connectors.source.options import SourceOptions
 from connectors.source.plan import MicroBatchLimits, share
 from connectors.source.progress import SourceLag, sum_backlogs
 from connectors.source.snapshot_phase import LakePort
+from connectors.source.task_metadata import SourceAccess
 from rsm_spark.errors import NoSuchLogError
 
 _LOGGER = logging.getLogger(__name__)
 _NAMES_FRESH_S = 0.05
 
 
-class LogsSubject:
+class LogsSource:
     """One log, or those that match a pattern.
 
     Args:
@@ -107,7 +107,7 @@ class LogsSubject:
     def following(
         self, start: dict[str, Any], limits: MicroBatchLimits, target: dict[str, Any] | None
     ) -> dict[str, Any]:
-        """Return the end of the next micro-batch; see `subjects.Subject`."""
+        """Return the end of the next micro-batch; see `query_source.QuerySource`."""
         positions = self._decode(start)
         targets = None if target is None else self._decode(target)
         starts: dict[str, LogPosition] = {}
@@ -165,7 +165,7 @@ class LogsSubject:
         return dict(ends) | cut
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return the input partitions of [start, end), log by log; see `subjects.Subject`."""
+        """Return the input partitions of [start, end), log by log; see `query_source.QuerySource`."""
         first, last = self._decode(start), self._decode(end)
         # A log that has just been written into the offsets has nothing in this micro-batch.
         logs = [log for log in last if log in first and last[log] != first[log]]

@@ -23,7 +23,7 @@ class SourceAccess(LogAccess, Protocol):
         ...
 
 
-class Handover(msgspec.Struct, frozen=True):
+class TaskMetadata(msgspec.Struct, frozen=True):
     """All that tasks need to know of some ledgers.
 
     Attributes:
@@ -36,12 +36,12 @@ class Handover(msgspec.Struct, frozen=True):
     addresses: dict[str, tuple[str, int]]
 
 
-def handover(metadata: Mapping[int, LedgerMetadata], access: SourceAccess) -> Handover:
+def task_metadata(metadata: Mapping[int, LedgerMetadata], access: SourceAccess) -> TaskMetadata:
     """Return what tasks need to read these ledgers."""
     # For look-ups: the order does not matter.
     bookies = frozenset(b for found in metadata.values() for segment in found.segments for b in segment.bookies)
     stripped = {ledger_id: _stripped(found) for ledger_id, found in metadata.items()}
-    return Handover(stripped, access.addresses(bookies) if bookies else {})
+    return TaskMetadata(stripped, access.addresses(bookies) if bookies else {})
 
 
 def _stripped(metadata: LedgerMetadata) -> LedgerMetadata:

@@ -1,4 +1,4 @@
-"""Subject of a query, logs or plain ledgers: bounds become offsets, offsets become input partitions. Driver only."""
+"""Source of a query, logs or plain ledgers: bounds become offsets, offsets become input partitions. Driver only."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any, Protocol
 
 from pyspark.sql.datasource import InputPartition
 
-from connectors.source.handover import SourceAccess
-from connectors.source.ledgers_subject import LedgersSubject
-from connectors.source.logs_subject import LogsSubject
+from connectors.source.ledgers_source import LedgersSource
+from connectors.source.logs_source import LogsSource
 from connectors.source.options import SourceOptions
 from connectors.source.plan import MicroBatchLimits
 from connectors.source.progress import SourceLag
+from connectors.source.task_metadata import SourceAccess
 
 Offset = dict[str, Any]
 
 
-class Subject(Protocol):
-    """Subject of a query. All calls may block and use the network."""
+class QuerySource(Protocol):
+    """QuerySource of a query. All calls may block and use the network."""
 
     def bound(self, *, is_start: bool) -> Offset:
         """Return the offset that the starting or ending option means now."""
@@ -63,6 +63,6 @@ class Subject(Protocol):
         ...
 
 
-def subject_of(options: SourceOptions, access: SourceAccess) -> Subject:
+def source_of(options: SourceOptions, access: SourceAccess) -> QuerySource:
     """Return what the options name."""
-    return LogsSubject(options, access) if options.is_logs else LedgersSubject(options, access)
+    return LogsSource(options, access) if options.is_logs else LedgersSource(options, access)

@@ -1,4 +1,4 @@
-"""A desk with everything around it in the test's hands."""
+"""A registry with everything around it in the test's hands."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ class Bench:
         self._waiting: list[Callable[[BrokerReply | None, int], None]] = []
         self.gone: set[int] = set()
         self.replaced: set[str] = set()
-        self.desk = WorkerRegistry(
+        self.registry = WorkerRegistry(
             self._submit, self._read, lambda: self.now_s, broker_id="a", lease_s=30.0, ping_s=10.0,
             was_replaced=lambda _worker_id, incarnation: incarnation in self.replaced,
         )  # fmt: skip
         if leads:
-            self.desk.begin(known)
+            self.registry.begin(known)
 
     def _submit(self, command: BrokerCommand, on_reply: Callable[[BrokerReply | None, int], None]) -> None:
         self.commands.append(command)
@@ -89,19 +89,19 @@ class Bench:
         """Answer the oldest command; return the revision behind it."""
         self.revision += 1
         self._waiting.pop(0)(reply or Done(self.revision), self.revision)
-        self.desk.validate()
+        self.registry.validate()
         return self.revision
 
     def fail(self) -> None:
         """Say of the oldest command that nothing is known of it."""
         self._waiting.pop(0)(None, 0)
-        self.desk.validate()
+        self.registry.validate()
 
     def hello(self, worker_id: str = "w", number: int = 1, **fields: Any) -> Link:
         """Say hello over a new stream."""
         link = Link()
-        self.desk.on_hello(link, WorkerHello(worker_id, incarnation(number), "host", WorkerOffer(8), **fields))
-        self.desk.validate()
+        self.registry.on_hello(link, WorkerHello(worker_id, incarnation(number), "host", WorkerOffer(8), **fields))
+        self.registry.validate()
         return link
 
     def serve(self, worker_id: str = "w", number: int = 1) -> Link:
@@ -114,10 +114,10 @@ class Bench:
         """Confirm an assignment; return its id."""
         self.revision += 1
         assignment_id = self.revision if at is None else at
-        self.desk.deliver(
+        self.registry.deliver(
             [OutboxItem(assignment_id, OutboxKind.ASSIGN, worker_id, 1000 + assignment_id, assignment_id)]
         )
-        self.desk.validate()
+        self.registry.validate()
         return assignment_id
 
     def of_kind(self, kind: type[Kind]) -> list[Kind]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from connectors.errors import SparkOffsetError, StartGoneError
-from connectors.source.logs_subject import LogsSubject
+from connectors.source.logs_source import LogsSource
 from connectors.source.options import parse_options
 from connectors.source.plan import MicroBatchLimits
 from connectors.source.tasks import LedgerPartition
@@ -22,14 +22,14 @@ def cluster() -> ClusterInMemory:
 
 @pytest.fixture(autouse=True)
 def always_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in ("followed_log._LOOK_FRESH_S", "logs_subject._NAMES_FRESH_S"):
+    for place in ("followed_log._LOOK_FRESH_S", "logs_source._NAMES_FRESH_S"):
         monkeypatch.setattr(f"connectors.source.{place}", -1.0)
 
 
-def subject(cluster: ClusterInMemory, *, is_stream: bool = True, **options: str) -> LogsSubject:
+def source(cluster: ClusterInMemory, *, is_stream: bool = True, **options: str) -> LogsSource:
     if "logPattern" not in options:
         options["log"] = "orders"
-    return LogsSubject(parse_options(options, is_stream=is_stream), cluster)
+    return LogsSource(parse_options(options, is_stream=is_stream), cluster)
 
 
 def offset(**positions: tuple[int, int, int]) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def ranges(parts: list[Any]) -> list[tuple[str | None, int, int, int]]:
     return [(part.log, part.ledger_id, part.first_entry_id, part.last_entry_id) for part in parts]
 
 
-def drained(reader: LogsSubject, start: dict[str, Any], limits: MicroBatchLimits = ALL) -> list[dict[str, Any]]:
+def drained(reader: LogsSource, start: dict[str, Any], limits: MicroBatchLimits = ALL) -> list[dict[str, Any]]:
     """Offsets of all micro-batches until nothing is new."""
     found = []
     while (end := reader.following(start, limits, None)) != start:
@@ -56,7 +56,7 @@ def drained(reader: LogsSubject, start: dict[str, Any], limits: MicroBatchLimits
 def test_a_pattern_reads_all_logs_that_match_whole_names(cluster: ClusterInMemory) -> None:
     for name in ("orders-1", "orders-2", "old-orders-1"):
         cluster.make_log(name).fill(2)
-    reader = subject(cluster, logPattern="orders-.*", startingOffsets="earliest")
+    reader = source(cluster, logPattern="orders-.*", startingOffsets="earliest")
     start = reader.bound(is_start=True)
     assert start == offset(**{"orders-1": (3, 0, 1), "orders-2": (4, 0, 1)})
     end = reader.following(start, ALL, None)
@@ -68,7 +68,7 @@ def test_a_pattern_reads_all_logs_that_match_whole_names(cluster: ClusterInMemor
 
 def test_a_log_that_appears_is_written_into_the_offsets_before_it_is_read(cluster: ClusterInMemory) -> None:
     cluster.make_log("a").fill(1)
-    reader = subject(cluster, logPattern="[ab]", startingOffsets="latest")
+    reader = source(cluster, logPattern="[ab]", startingOffsets="latest")
     start = reader.bound(is_start=True)
     cluster.make_log("b").fill(3)
     first, second = drained(reader, start)
@@ -80,7 +80,7 @@ def test_a_log_that_appears_is_written_into_the_offsets_before_it_is_read(cluste
 
 def test_available_now_takes_no_log_that_came_later(cluster: ClusterInMemory) -> None:
     cluster.make_log("a").fill(1)
-    reader = subject(cluster, logPattern="[ab]", startingOffsets="earliest")
+    reader = source(cluster, logPattern="[ab]", startingOffsets="earliest")
     start, target = reader.bound(is_start=True), reader.end()
     cluster.make_log("b").fill(1)
     end = reader.following(start, ALL, target)
@@ -90,11 +90,11 @@ def test_available_now_takes_no_log_that_came_later(cluster: ClusterInMemory) ->
 
 def test_a_stream_may_begin_with_no_log_at_all_a_batch_may_not(cluster: ClusterInMemory) -> None:
     cluster.make_log("orders")
-    reader = subject(cluster, logPattern="bills.*")
+    reader = source(cluster, logPattern="bills.*")
     start = reader.bound(is_start=True)
     assert start == {"version": 1, "log": {}}
     assert reader.following(start, ALL, None) is start
-    batch = subject(cluster, is_stream=False, logPattern="bills.*")
+    batch = source(cluster, is_stream=False, logPattern="bills.*")
     batch.bound(is_start=True)
     with pytest.raises(NoSuchLogError, match=r"no log matches logPattern 'bills\.\*' \(known: orders\)"):
         batch.bound(is_start=False)
@@ -103,7 +103,7 @@ def test_a_stream_may_begin_with_no_log_at_all_a_batch_may_not(cluster: ClusterI
 def test_logs_share_a_limit_by_what_each_has_waiting(cluster: ClusterInMemory) -> None:
     cluster.make_log("a").fill(90)
     cluster.make_log("b").fill(10)
-    reader = subject(cluster, logPattern="[ab]", startingOffsets="earliest")
+    reader = source(cluster, logPattern="[ab]", startingOffsets="earliest")
     start = reader.bound(is_start=True)
     assert reader.following(start, MicroBatchLimits(offsets_max=100), None) == offset(a=(3, 9, 91), b=(4, 1, 11))
     size = cluster.entries[3][0].length
@@ -117,10 +117,10 @@ def test_logs_share_a_limit_by_what_each_has_waiting(cluster: ClusterInMemory) -
 def test_json_starts_some_logs_of_a_pattern_elsewhere(cluster: ClusterInMemory) -> None:
     cluster.make_log("a").fill(3)
     cluster.make_log("b").fill(3)
-    reader = subject(cluster, logPattern="[ab]", startingOffsets='{"a": 15}')
+    reader = source(cluster, logPattern="[ab]", startingOffsets='{"a": 15}')
     assert reader.bound(is_start=True) == offset(a=(3, 1, 15), b=(4, 3, 31))
     with pytest.raises(NoSuchLogError):
-        subject(cluster, logPattern="[abc]", startingOffsets='{"c": 1}').bound(is_start=True)
+        source(cluster, logPattern="[abc]", startingOffsets='{"c": 1}').bound(is_start=True)
 
 
 def test_a_time_starts_each_log_where_it_was_then(cluster: ClusterInMemory) -> None:
@@ -128,25 +128,25 @@ def test_a_time_starts_each_log_where_it_was_then(cluster: ClusterInMemory) -> N
         log = cluster.make_log(name)
         log.now_ms = at_ms
         log.fill(3)
-    reader = subject(cluster, logPattern="[ab]", startingTimestamp="1015")
+    reader = source(cluster, logPattern="[ab]", startingTimestamp="1015")
     assert reader.bound(is_start=True) == offset(a=(3, 2, 21), b=(4, 0, 1))
 
 
 def test_a_time_that_has_not_come_is_an_error_or_the_latest(cluster: ClusterInMemory) -> None:
     cluster.make_log("orders").fill(3)
     with pytest.raises(SparkOffsetError, match=r"at or after startingTimestamp 5000 .*newest entry is of 1020.*latest"):
-        subject(cluster, startingTimestamp="5000").bound(is_start=True)
-    reader = subject(cluster, startingTimestamp="5000", startingOffsetsByTimestampStrategy="latest")
+        source(cluster, startingTimestamp="5000").bound(is_start=True)
+    reader = source(cluster, startingTimestamp="5000", startingOffsetsByTimestampStrategy="latest")
     assert reader.bound(is_start=True) == offset(orders=(3, 3, 31))
 
 
 def test_a_batch_ends_before_a_time_and_inside_an_entry(cluster: ClusterInMemory) -> None:
     cluster.make_log("orders").fill(5)
-    batch = subject(cluster, is_stream=False, endingTimestamp="1015")
+    batch = source(cluster, is_stream=False, endingTimestamp="1015")
     assert batch.bound(is_start=False) == offset(orders=(3, 2, 21))
-    batch = subject(cluster, is_stream=False, endingTimestamp="9999")
+    batch = source(cluster, is_stream=False, endingTimestamp="9999")
     assert batch.bound(is_start=False) == offset(orders=(3, 5, 51))
-    batch = subject(cluster, is_stream=False, endingOffsets='{"orders": 25}')
+    batch = source(cluster, is_stream=False, endingOffsets='{"orders": 25}')
     assert batch.bound(is_start=False) == offset(orders=(3, 3, 25))
 
 
@@ -157,7 +157,7 @@ def test_a_trimmed_position_is_an_error_with_the_range_and_the_choices(cluster: 
     log.fill(2)
     start = offset(orders=(3, 1, 11))
     log.trim(1)
-    reader = subject(cluster)
+    reader = source(cluster)
     for attempt in (lambda: reader.following(start, ALL, None), lambda: reader.partitions(start, reader.end())):
         with pytest.raises(
             StartGoneError, match="records 11 to 30 have been trimmed; the first that is left is 31"
@@ -174,7 +174,7 @@ def test_a_trimmed_position_is_passed_over_and_told(cluster: ClusterInMemory) ->
     log.fill(2)
     start = offset(orders=(3, 1, 11))
     log.trim(1)
-    reader = subject(cluster, failOnDataLoss="false")
+    reader = source(cluster, failOnDataLoss="false")
     end = reader.following(start, ALL, None)
     assert ranges(reader.partitions(start, end)) == [("orders", 4, 0, 1)]
     assert reader.following(end, ALL, None) is end
@@ -188,7 +188,7 @@ def test_a_limited_batch_behind_a_gap_counts_from_what_is_left(cluster: ClusterI
     log.roll()
     log.fill(5)
     log.trim(1)
-    reader = subject(cluster, failOnDataLoss="false")
+    reader = source(cluster, failOnDataLoss="false")
     assert reader.following(offset(orders=(3, 1, 11)), MicroBatchLimits(offsets_max=20), None) == offset(
         orders=(4, 2, 51)
     )
@@ -199,7 +199,7 @@ def test_a_gap_before_nothing_is_told_once(cluster: ClusterInMemory) -> None:
     log.fill(3)
     log.roll()
     log.trim(1)
-    reader = subject(cluster, failOnDataLoss="false")
+    reader = source(cluster, failOnDataLoss="false")
     start = offset(orders=(3, 1, 11))
     (end,) = drained(reader, start)
     assert end == offset(orders=(4, 0, 31))
@@ -213,7 +213,7 @@ def test_a_planned_batch_whose_range_is_gone_is_empty(cluster: ClusterInMemory) 
     log.roll()
     log.fill(3)
     log.trim(1)
-    reader = subject(cluster, failOnDataLoss="false")
+    reader = source(cluster, failOnDataLoss="false")
     assert reader.partitions(offset(orders=(3, 1, 11)), offset(orders=(3, 2, 21))) == []
     assert ranges(reader.partitions(offset(orders=(3, 1, 11)), offset(orders=(4, 1, 41)))) == [("orders", 4, 0, 0)]
 
@@ -229,11 +229,11 @@ def test_a_start_that_was_trimmed_is_an_error_or_the_first_that_is_left(cluster:
         ('{"orders": {"ledger": 3, "entry": 1}}', {"log": "orders", "from": None, "to": 30, "count": None}),
     ):
         with pytest.raises(StartGoneError, match="trimmed"):
-            subject(cluster, startingOffsets=start).bound(is_start=True)
-        reader = subject(cluster, startingOffsets=start, failOnDataLoss="false")
+            source(cluster, startingOffsets=start).bound(is_start=True)
+        reader = source(cluster, startingOffsets=start, failOnDataLoss="false")
         assert reader.bound(is_start=True) == offset(orders=(4, 0, 31))
         assert reader.losses() == [told]
-    batch = subject(cluster, is_stream=False, endingOffsets='{"orders": 20}', failOnDataLoss="false")
+    batch = source(cluster, is_stream=False, endingOffsets='{"orders": 20}', failOnDataLoss="false")
     assert batch.partitions(batch.bound(is_start=True), batch.bound(is_start=False)) == []
 
 
@@ -242,8 +242,8 @@ def test_a_position_that_the_log_never_had_is_one_of_another_log(cluster: Cluste
     cluster.make_log("orders").fill(9)
     start = offset(orders=(3, 4, 41))
     with pytest.raises(StartGoneError, match="records from 41 on: the log was deleted and made anew"):
-        subject(cluster).following(start, ALL, None)
-    reader = subject(cluster, failOnDataLoss="false")
+        source(cluster).following(start, ALL, None)
+    reader = source(cluster, failOnDataLoss="false")
     assert reader.following(start, ALL, None) == offset(orders=(4, 9, 91))
     assert reader.losses() == [{"log": "orders", "from": 41, "to": None, "count": None}]
 
@@ -252,7 +252,7 @@ def test_a_log_made_anew_while_a_query_runs_is_an_error_or_read_from_its_begin(c
     for flag in ("true", "false"):
         log = cluster.make_log("orders")
         log.fill(5)
-        reader = subject(cluster, startingOffsets="earliest", failOnDataLoss=flag)
+        reader = source(cluster, startingOffsets="earliest", failOnDataLoss=flag)
         start = reader.bound(is_start=True)
         middle = reader.following(start, MicroBatchLimits(offsets_max=20), None)
         log.delete()
@@ -276,8 +276,8 @@ def test_a_log_made_anew_while_a_query_runs_is_an_error_or_read_from_its_begin(c
 def test_a_log_that_vanishes_is_an_error_or_leaves_the_offsets_of_a_pattern(cluster: ClusterInMemory) -> None:
     for name in ("a", "b"):
         cluster.make_log(name).fill(4)
-    strict = subject(cluster, logPattern="[ab]", startingOffsets="earliest")
-    lax = subject(cluster, logPattern="[ab]", startingOffsets="earliest", failOnDataLoss="false")
+    strict = source(cluster, logPattern="[ab]", startingOffsets="earliest")
+    lax = source(cluster, logPattern="[ab]", startingOffsets="earliest", failOnDataLoss="false")
     start = strict.bound(is_start=True)
     lax.bound(is_start=True)
     del cluster.chains["b"]
@@ -294,7 +294,7 @@ def test_a_log_that_vanishes_is_an_error_or_leaves_the_offsets_of_a_pattern(clus
 def test_the_only_log_may_vanish_and_come_again(cluster: ClusterInMemory) -> None:
     log = cluster.make_log("orders")
     log.fill(4)
-    reader = subject(cluster, startingOffsets="earliest", failOnDataLoss="false")
+    reader = source(cluster, startingOffsets="earliest", failOnDataLoss="false")
     (end,) = drained(reader, reader.bound(is_start=True))
     log.delete()
     assert reader.following(end, ALL, None) is end
@@ -307,22 +307,22 @@ def test_the_only_log_may_vanish_and_come_again(cluster: ClusterInMemory) -> Non
 def test_a_checkpoint_of_something_else_is_refused(cluster: ClusterInMemory) -> None:
     cluster.make_log("orders").fill(1)
     with pytest.raises(SparkOffsetError, match="the checkpoint reads logs bills, the query log orders"):
-        subject(cluster).following(offset(bills=(3, 0, 1)), ALL, None)
+        source(cluster).following(offset(bills=(3, 0, 1)), ALL, None)
     with pytest.raises(SparkOffsetError, match=r"the checkpoint reads logs bills, the query logPattern 'o\.\*'"):
-        subject(cluster, logPattern="o.*").following(offset(bills=(3, 0, 1), orders=(3, 0, 1)), ALL, None)
+        source(cluster, logPattern="o.*").following(offset(bills=(3, 0, 1), orders=(3, 0, 1)), ALL, None)
     with pytest.raises(SparkOffsetError, match="the query reads logs"):
-        subject(cluster).following({"version": 1, "ledgers": {"3": 0}}, ALL, None)
+        source(cluster).following({"version": 1, "ledgers": {"3": 0}}, ALL, None)
 
 
 def test_a_query_of_one_log_goes_on_as_one_of_a_pattern(cluster: ClusterInMemory) -> None:
     cluster.make_log("orders").fill(2)
-    end = subject(cluster).bound(is_start=True)
-    assert subject(cluster, logPattern="ord.*").following(end, ALL, None) is end
+    end = source(cluster).bound(is_start=True)
+    assert source(cluster, logPattern="ord.*").following(end, ALL, None) is end
 
 
 def test_tasks_get_no_password(cluster: ClusterInMemory) -> None:
     cluster.make_log("orders").fill(1)
-    reader = subject(cluster, startingOffsets="earliest")
+    reader = source(cluster, startingOffsets="earliest")
     (part,) = reader.partitions(reader.bound(is_start=True), reader.end())
     assert isinstance(part, LedgerPartition)
     assert part.metadata.password == b""

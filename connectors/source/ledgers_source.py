@@ -11,7 +11,6 @@ from typing import Any
 
 from connectors.errors import SparkOffsetError, StartGoneError
 from connectors.source.bounds import Bound, BoundKind
-from connectors.source.handover import SourceAccess, handover
 from connectors.source.loss import Loss, Losses
 from connectors.source.narrow import narrow_ranges
 from connectors.source.offsets import decode_ledger_offsets, encode_ledger_offsets
@@ -20,6 +19,7 @@ from connectors.source.plan import MicroBatchLimits, cut_ledgers
 from connectors.source.progress import SourceLag
 from connectors.source.row_plan import row_plan
 from connectors.source.split import split_ledgers
+from connectors.source.task_metadata import SourceAccess, task_metadata
 from connectors.source.tasks import LedgerPartition
 from ledger.core.metadata import LedgerMetadata
 from ledger.errors import NoSuchLedgerError
@@ -27,7 +27,7 @@ from ledger.errors import NoSuchLedgerError
 _LOGGER = logging.getLogger(__name__)
 
 
-class LedgersSubject:
+class LedgersSource:
     """Plain ledgers; they need not be closed.
 
     Args:
@@ -103,7 +103,7 @@ class LedgersSubject:
     def following(
         self, start: dict[str, Any], limits: MicroBatchLimits, target: dict[str, Any] | None
     ) -> dict[str, Any]:
-        """Return the end of the next micro-batch; see `subjects.Subject`."""
+        """Return the end of the next micro-batch; see `query_source.QuerySource`."""
         position = self._decode(start)
         ends = self._look()
         if target is not None:
@@ -122,7 +122,7 @@ class LedgersSubject:
         return self._access.read(ledger_id, entry_id, entry_id)[0].length
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[LedgerPartition]:
-        """Return the input partitions of [start, end); see `subjects.Subject`."""
+        """Return the input partitions of [start, end); see `query_source.QuerySource`."""
         first, last = self._decode(start), self._decode(end)
         for i in [i for i in last if first.get(i, 0) < last[i] and i not in self._metadata]:
             # After a restart the micro-batch that was planned last is read again before anything is looked at.
@@ -138,7 +138,7 @@ class LedgersSubject:
         ranges = split_ledgers(first, last, sizes, self._options.partition_count_min)
         if bounds is not None:
             ranges = narrow_ranges(ranges, bounds, {})
-        given = handover({part.ledger_id: self._metadata[part.ledger_id] for part in ranges}, self._access)
+        given = task_metadata({part.ledger_id: self._metadata[part.ledger_id] for part in ranges}, self._access)
         return [
             LedgerPartition(
                 part.ledger_id,
