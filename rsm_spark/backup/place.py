@@ -106,7 +106,7 @@ class BackupPlace:
         with self._told("written", path):
             if self._folder is None:
                 # An object appears when its stream is closed; one that is broken off is never completed.
-                file = self._files.open_output_stream(f"{self._root}/{path}", compression=None)
+                file = self._begin_object(f"{self._root}/{path}")
                 yield file
                 file.close()
                 return
@@ -123,6 +123,13 @@ class BackupPlace:
                 draft.unlink(missing_ok=True)
             for folder in (target.parent, *target.parent.relative_to(self._folder).parents):
                 _sync_folder(self._folder / folder)
+
+    def _begin_object(self, path: str) -> Any:
+        try:
+            return self._files.open_output_stream(path, compression=None)
+        except FileNotFoundError:  # One with real folders, such as HDFS.
+            self._files.create_dir(path.rpartition("/")[0], recursive=True)
+            return self._files.open_output_stream(path, compression=None)
 
     def delete(self, path: str) -> None:
         """Remove a file; one that is not there is no error.

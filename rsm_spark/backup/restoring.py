@@ -180,6 +180,10 @@ class LogRestore:
             raise BackupError(
                 f"log {target.name}: there is one already, with id {chain.log_id}: restore as another name (--as)"
             )
+        if target.lake is not None:
+            held: list[SnapshotManifest] = await asyncio.to_thread(target.lake.manifests)
+            if held:
+                raise BackupError(f"log {target.name}: the lake holds snapshots of a log of this name")
         lacking = lacking_keys(self._manifest, target.keys)
         if lacking:
             raise BackupError(

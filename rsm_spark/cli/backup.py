@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from datetime import datetime
 from pathlib import Path
@@ -212,7 +213,12 @@ def restore(
             return await LogRestore(client, at, manifest, target, CopyProgress(f"log {name}", how.json)).make()
 
     with audited_command(audit.audit_file, "rsm backup restore", f"log {name} of backup {manifest.name}", by):
-        outcome = run(_restore())
+        try:
+            outcome = run(_restore())
+        except BaseException:
+            if how.data_dir is not None:  # It was empty: what is in it came from here, and is of no log.
+                shutil.rmtree(how.data_dir / SNAPSHOTS_FOLDER, ignore_errors=True)
+            raise
     took_s = time.monotonic() - began_s
     if how.json:
         print_json({**msgspec.to_builtins(outcome), "backup": manifest.name, "seconds": round(took_s, 3)})

@@ -10,7 +10,7 @@ from typing import Any
 
 from rsm_spark.map.client.client import MapClient
 
-WAIT_S = 120.0
+WAIT_S = 600.0
 
 
 class BackupCommand:

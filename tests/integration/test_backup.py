@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -185,6 +186,112 @@ async def test_a_log_comes_back_where_zookeeper_and_all_bookies_are_new(
     records = await _back_up_under_load(commands, unique_name, tmp_path / "live", 1)
     elsewhere = BackupCommand(start_cluster(bookie_count=2).metadata_uri, tmp_path / "backups")
     await check_restored(elsewhere, unique_name, unique_name, records[-1]["revision"], records, tmp_path / "live")
+
+
+async def test_a_log_whose_beginning_is_trimmed_is_restored_with_a_snapshot(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    commands = BackupCommand(cluster.metadata_uri, tmp_path / "backups")
+    at = ("--metadata-uri", cluster.metadata_uri)
+    key = str(tmp_path / "log.key")
+    await commands.done("log", "key", "new", "--file", key, "--json")
+    load = Load(9)
+    async with served(cluster.metadata_uri, unique_name, tmp_path / "live", "--retention-s", "0", "--log-key", key):
+        trimmed: list[int] = []
+        for _ in range(20):
+            await load.run(unique_name, cluster.metadata_uri, 250)
+            answer = await commands.done("log", "trim", unique_name, "--accept-unverified", *at, "--json")
+            trimmed += answer["ledger_ids"]
+            if len(trimmed) > 1:
+                break
+        assert trimmed, answer
+        refusal = await commands.refused("create", unique_name, "--no-snapshot", *at)
+        assert "no snapshot was found" in refusal
+        await load.run(unique_name, cluster.metadata_uri, 150)
+        made = await commands.create(unique_name)
+        expected = await rows_of(unique_name, cluster.metadata_uri)
+    made = await commands.create(unique_name, "--data-dir", str(tmp_path / "live" / "a"))
+    assert made["first_revision"] > 1
+    assert made["snapshots"]
+    assert (await commands.verify(unique_name, "--log-key", key))["ok"]
+    for number, option in enumerate(("--data-dir", "--lake")):
+        new, folder = f"{unique_name}-{number}", tmp_path / f"new-{number}"
+        where = ("--as", new, *at, "--log-key", key)
+        assert "replicas need a snapshot" in await commands.refused("restore", unique_name, *where)
+        place = folder / "a" if option == "--data-dir" else tmp_path / "lake"
+        said = await commands.restore(unique_name, new, option, str(place), "--log-key", key)
+        assert said["snapshot_revision"] in made["snapshots"]
+        lake = ("--lake", str(place)) if option == "--lake" else ()
+        async with served(cluster.metadata_uri, new, folder, "--log-key", key, *lake):
+            assert await rows_of(new, cluster.metadata_uri) == expected
+            await load.run(new, cluster.metadata_uri, 20)
+            again = await commands.create(new, *(("--lake", str(place)) if lake else ()))
+    proof = await commands.verify(new, "--log-key", key)
+    assert proof["last_revision"] == again["last_revision"] > said["revision"], "a backup of a restored log"
+
+
+async def test_all_logs_are_backed_up_again_and_again(cluster: DevCluster, unique_name: str, tmp_path: Path) -> None:
+    commands = BackupCommand(cluster.metadata_uri, tmp_path / "backups")
+    root = ("--rsm-root", f"/{unique_name}")
+    load = Load(4)
+    async with served(cluster.metadata_uri, unique_name, tmp_path / "live"):
+        await load.run(unique_name, cluster.metadata_uri, 50)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "rsm_spark", "backup", "create", unique_name, "no-such-log",
+            "--every", "1s", "--keep", "2", "--json", "--metadata-uri",
+            cluster.metadata_uri, "--place", str(tmp_path / "backups"),
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            lines = []
+            for _ in range(4):
+                lines.append(json.loads(await asyncio.wait_for(process.stdout.readline(), 60)))
+                await load.run(unique_name, cluster.metadata_uri, 20)
+            complaint = (await asyncio.wait_for(process.stderr.readline(), 60)).decode()
+        finally:
+            process.kill()
+            await process.communicate()
+    assert "log no-such-log: no backup" in complaint, "told, and the others go on"
+    ends = [line["last_revision"] for line in lines]
+    assert ends == sorted(set(ends)), "each has what came meanwhile"
+    assert any(line["removed"] for line in lines)
+    assert (await commands.verify(unique_name))["ok"]
+    code, found, _ = await commands.run(
+        "backup", "create", "--all", *root, "--place", str(tmp_path / "none"), "--metadata-uri", cluster.metadata_uri
+    )
+    assert (code, found) == (0, []), "no logs there"
+
+
+@pytest.mark.slow
+async def test_five_gigabytes_are_backed_up_while_they_are_written(
+    start_cluster: Callable[..., DevCluster], unique_name: str, tmp_path: Path
+) -> None:
+    uri = start_cluster(bookie_count=2).metadata_uri
+    commands = BackupCommand(uri, tmp_path / "backups")
+    value = random.Random(1).randbytes(500_000)
+
+    async def write(last: int) -> None:
+        async with await MapClient.connect(unique_name, uri) as client:
+            for first in range(0, last, 8):
+                await asyncio.gather(
+                    *(client.put(b"k%d" % (n % 64), b"%d" % n + value) for n in range(first, first + 8))
+                )
+
+    (tmp_path / "live").mkdir()
+    store = await asyncio.to_thread(StoreProcess, uri, unique_name, tmp_path / "live", "a")
+    try:
+        await write(9_000)
+        writing = asyncio.create_task(write(1_200))
+        made = await commands.create(unique_name, "--no-snapshot")
+        await writing
+        last = await commands.create(unique_name, "--no-snapshot")
+    finally:
+        await asyncio.to_thread(store.stop)
+    assert made["new_bytes"] > 4.5e9
+    assert last["bytes"] > 5e9
+    assert (await commands.verify(unique_name))["last_revision"] == last["last_revision"]
 
 
 @pytest.mark.slow

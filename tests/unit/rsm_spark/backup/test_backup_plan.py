@@ -143,3 +143,18 @@ def test_a_writer_that_fails_leaves_nothing(tmp_path: Path) -> None:
         write()
     assert place.sizes("") == {}
     assert list((tmp_path / "place" / "log").iterdir()) == []
+
+
+def test_an_object_store_holds_the_same(made: MadeBackup) -> None:
+    """Arrow's own stand-in for one: what is written appears when its stream is closed."""
+    store = BackupPlace("mock:///bucket")
+    manifest = made.chosen()
+    for path in manifest.files:
+        store.copy_in(made.root / path, f"{manifest.folder}/{path}")
+    keep_backup(store, manifest)
+    assert find_backups(store).whole == [manifest]
+    assert store.sizes(manifest.folder)[segment_path(manifest.segments[0])] == manifest.segments[0].bytes
+    assert verify_backup(store, manifest).entries == 40
+    store.delete(f"{manifest.folder}/{segment_path(manifest.segments[0])}")
+    with pytest.raises(BackupError, match="it is not there"):
+        verify_backup(store, manifest)
