@@ -8,10 +8,10 @@
 
 Where a worker is, while this replica leads:
 
-    appearing   it has said hello, the log does not know yet      `_Seat.link`, not `is_served`
-    served      it gets assignments                               `_Seat.link`, `is_served`
+    appearing   it has said hello, the log does not know yet      `_WorkerSession.link`, not `is_served`
+    served      it gets assignments                               `_WorkerSession.link`, `is_served`
     away        its stream is down, or has not come yet           no `link`; its lease is in `_leases`
-    gone        dead, or never heard of                           no seat
+    gone        dead, or never heard of                           no session
 
 Synchronous and single-threaded; the clock is the caller's.
 """
@@ -53,7 +53,7 @@ Submit = Callable[[BrokerCommand, Callable[[BrokerReply | None, int], None]], No
 None if this replica cannot say (any more), perhaps at once."""
 
 
-class _Seat:
+class _WorkerSession:
     """State of one worker; see the module."""
 
     __slots__ = (
@@ -123,8 +123,8 @@ class WorkerRegistry:
         self.dispatched = 0
         self.undelivered = 0
         self.reports = 0
-        self._seats: dict[str, _Seat] = {}
-        self._by_link: dict[WorkerLink, _Seat] = {}
+        self._sessions: dict[str, _WorkerSession] = {}
+        self._by_link: dict[WorkerLink, _WorkerSession] = {}
         # Workers away, by when their lease runs out: all leases are equally long, so the order is that of their begin.
         self._leases: OrderedDict[str, float] = OrderedDict()
         self._touched: dict[str, None] = {}
@@ -145,7 +145,7 @@ class WorkerRegistry:
         """
         self.leads = True
         for worker_id, incarnation, is_connected in known:
-            self._put_away(_Seat(worker_id, incarnation, None))
+            self._put_away(_WorkerSession(worker_id, incarnation, None))
             if is_connected:  # It has no stream to this leader: nothing is to be assigned to it until it has.
                 self._submit(WorkerLost(worker_id, incarnation), _ignore)
 
@@ -162,7 +162,7 @@ class WorkerRegistry:
         """
         self.leads = False
         links = list(self._by_link)
-        self._seats.clear()
+        self._sessions.clear()
         self._by_link.clear()
         self._leases.clear()
         self._touched.clear()
@@ -179,7 +179,7 @@ class WorkerRegistry:
             # Before it drives out the one that is right, if it is late.
             link.end(refused=_replaced(worker_id), is_replaced=True)
             return
-        former = self._seats.get(worker_id)
+        former = self._sessions.get(worker_id)
         if former is not None and former.incarnation == incarnation and hello.stream < former.stream:
             link.end()  # Of a stream that was given up since: it was long on its way.
             return
@@ -188,10 +188,10 @@ class WorkerRegistry:
             is_same = former.incarnation == incarnation
             self._by_link.pop(former.link, None)
             former.link.end(refused="" if is_same else _replaced(worker_id), is_replaced=not is_same)
-        seat = self._seats[worker_id] = _Seat(worker_id, incarnation, link, hello.stream)
-        seat.tenants = tenants
-        offer = seat.bound(hello.offer)
-        self._by_link[link] = seat
+        session = self._sessions[worker_id] = _WorkerSession(worker_id, incarnation, link, hello.stream)
+        session.tenants = tenants
+        offer = session.bound(hello.offer)
+        self._by_link[link] = session
         self._leases.pop(worker_id, None)
         self._touched.pop(worker_id, None)
         told, rest = _fitting(hello.ended)
@@ -200,133 +200,139 @@ class WorkerRegistry:
             WorkerAppeared(
                 worker_id, incarnation, hello.location, offer, hello.delivered_up_to, held, told, hello.stream
             ),
-            lambda reply, revision: self._on_appeared(seat, reply, revision, told),
+            lambda reply, revision: self._on_appeared(session, reply, revision, told),
         )
         if rest:
-            seat.ended += rest
-            self._report(seat)
+            session.ended += rest
+            self._report(session)
 
-    def _on_appeared(self, seat: _Seat, reply: BrokerReply | None, appeared_at: int, told: list[EndedRun]) -> None:
-        link = seat.link
-        if link is None or self._by_link.get(link) is not seat or seat.is_over:
+    def _on_appeared(
+        self, session: _WorkerSession, reply: BrokerReply | None, appeared_at: int, told: list[EndedRun]
+    ) -> None:
+        link = session.link
+        if link is None or self._by_link.get(link) is not session or session.is_over:
             return
         if reply is None or isinstance(reply, Refused):
-            self._refuse(seat, link, reply)
+            self._refuse(session, link, reply)
             return
-        seat.is_served = True
+        session.is_served = True
         link.welcome(self._welcome)
         link.acknowledge([one.assignment_id for one in told])
-        for revision, what in seat.waiting:
+        for revision, what in session.waiting:
             if revision >= appeared_at:
                 self._hand_over(link, what)
-        seat.waiting.clear()
+        session.waiting.clear()
 
     def on_said(self, link: WorkerLink, said: FromWorker) -> None:
         """Take in what a worker says after its hello; `flush` reports it."""
-        seat = self._by_link.get(link)
-        if seat is None or seat.is_over:
+        session = self._by_link.get(link)
+        if session is None or session.is_over:
             return
         if said.ended or said.progress:
-            seat.ended += said.ended
+            session.ended += said.ended
             for one in said.progress:
-                seat.progress[one.assignment_id] = one  # Of several in a turn the last one counts.
+                session.progress[one.assignment_id] = one  # Of several in a turn the last one counts.
             size = sum(len(one.result) + _RUN_BYTES for one in said.ended) + _RUN_BYTES * len(said.progress)
-            seat.size += size
+            session.size += size
             link.change_work(size)
-            self._touched[seat.worker_id] = None
+            self._touched[session.worker_id] = None
         if said.offer is not None or said.is_draining:
-            self._report(seat)
-            offer = None if said.offer is None else seat.bound(said.offer)
+            self._report(session)
+            offer = None if said.offer is None else session.bound(said.offer)
             self._submit(
-                WorkerChanged(seat.worker_id, seat.incarnation, offer, said.is_draining),
-                lambda reply, _revision: self._on_changed(seat, link, reply),
+                WorkerChanged(session.worker_id, session.incarnation, offer, said.is_draining),
+                lambda reply, _revision: self._on_changed(session, link, reply),
             )
         if said.is_leaving:
-            seat.is_leaving = True
+            session.is_leaving = True
         if said.ping:
             link.pong(said.ping)
 
-    def _on_changed(self, seat: _Seat, link: WorkerLink, reply: BrokerReply | None) -> None:
-        if reply is None and self._by_link.get(link) is seat and not seat.is_over:
-            self._refuse(seat, link, None)  # It says so again, on the next stream.
+    def _on_changed(self, session: _WorkerSession, link: WorkerLink, reply: BrokerReply | None) -> None:
+        if reply is None and self._by_link.get(link) is session and not session.is_over:
+            self._refuse(session, link, None)  # It says so again, on the next stream.
 
     def flush(self) -> None:
         """Report what workers have said since the last call: one command a worker."""
         touched, self._touched = self._touched, {}
         for worker_id in touched:
-            seat = self._seats.get(worker_id)
-            if seat is not None:
-                self._report(seat)
+            session = self._sessions.get(worker_id)
+            if session is not None:
+                self._report(session)
 
-    def _report(self, seat: _Seat) -> None:
-        ended, progress, size = seat.ended, list(seat.progress.values()), seat.size
+    def _report(self, session: _WorkerSession) -> None:
+        ended, progress, size = session.ended, list(session.progress.values()), session.size
         if not ended and not progress:
             return
-        seat.ended, seat.progress, seat.size = [], {}, 0
+        session.ended, session.progress, session.size = [], {}, 0
         while True:
             told, ended = _fitting(ended)
             # What was said together is dealt with together.
-            self._send_report(seat, told, progress, 0 if ended else size)
+            self._send_report(session, told, progress, 0 if ended else size)
             progress = []
             if not ended:
                 return
 
-    def _send_report(self, seat: _Seat, ended: list[EndedRun], progress: list[ProgressOf], size: int) -> None:
-        link = seat.link
+    def _send_report(
+        self, session: _WorkerSession, ended: list[EndedRun], progress: list[ProgressOf], size: int
+    ) -> None:
+        link = session.link
         self.reports += 1
 
         def _on_reply(reply: BrokerReply | None, _revision: int) -> None:
-            if link is None or self._by_link.get(link) is not seat or seat.is_over:
+            if link is None or self._by_link.get(link) is not session or session.is_over:
                 return
             link.change_work(-size)
             if reply is None or isinstance(reply, Refused):
                 # Not known to be in the log: it is told again, on the next stream.
-                self._refuse(seat, link, reply)
+                self._refuse(session, link, reply)
             elif ended:
                 link.acknowledge([one.assignment_id for one in ended])
 
-        self._submit(ReportRuns(seat.worker_id, seat.incarnation, ended, progress), _on_reply)
+        self._submit(ReportRuns(session.worker_id, session.incarnation, ended, progress), _on_reply)
 
-    def _refuse(self, seat: _Seat, link: WorkerLink, reply: Refused | None) -> None:
+    def _refuse(self, session: _WorkerSession, link: WorkerLink, reply: Refused | None) -> None:
         """Serve a worker no more; it is away once its stream is down."""
-        seat.is_over = True
-        seat.is_served = False
-        seat.waiting.clear()
+        session.is_over = True
+        session.is_served = False
+        session.waiting.clear()
         if reply is None:
             link.end()
             return
         # A worker that the log does not know any more is stale too, and may come back.
-        is_replaced = reply.refusal == Refusal.STALE_WORKER and self._was_replaced(seat.worker_id, seat.incarnation)
+        is_replaced = reply.refusal == Refusal.STALE_WORKER and self._was_replaced(
+            session.worker_id, session.incarnation
+        )
         link.end(refused=reply.reason, is_replaced=is_replaced)
 
     def on_closed(self, link: WorkerLink) -> None:
         """Take note that a stream is down."""
-        seat = self._by_link.pop(link, None)
-        if seat is None:
+        session = self._by_link.pop(link, None)
+        if session is None:
             return
-        self._report(seat)
-        away = _Seat(seat.worker_id, seat.incarnation, None, seat.stream)
-        if seat.is_leaving:
-            del self._seats[seat.worker_id]
+        self._report(session)
+        away = _WorkerSession(session.worker_id, session.incarnation, None, session.stream)
+        if session.is_leaving:
+            del self._sessions[session.worker_id]
             self._end(away)
         else:
             self._put_away(away)
-            self._submit(WorkerLost(seat.worker_id, seat.incarnation), _ignore)
+            self._submit(WorkerLost(session.worker_id, session.incarnation), _ignore)
 
-    def _put_away(self, seat: _Seat) -> None:
+    def _put_away(self, session: _WorkerSession) -> None:
         """Begin the lease of a worker without a stream."""
-        self._seats[seat.worker_id] = seat
-        self._leases[seat.worker_id] = self._clock_s() + self._lease_s
-        self._leases.move_to_end(seat.worker_id)
+        self._sessions[session.worker_id] = session
+        self._leases[session.worker_id] = self._clock_s() + self._lease_s
+        self._leases.move_to_end(session.worker_id)
 
     # ---- what the log says
 
     def deliver(self, items: Iterable[OutboxItem]) -> None:
         """Hand over what has been confirmed, in order."""
         for item in items:
-            seat = self._seats.get(item.worker_id)
-            link = seat.link if seat is not None else None
-            if seat is None or link is None or seat.is_over:
+            session = self._sessions.get(item.worker_id)
+            link = session.link if session is not None else None
+            if session is None or link is None or session.is_over:
                 self.undelivered += item.kind is OutboxKind.ASSIGN
                 continue
             what: AssignedRun | HeldRun | None
@@ -335,10 +341,10 @@ class WorkerRegistry:
                 what = self._read_run(item)
             if what is None:
                 continue
-            if seat.is_served:
+            if session.is_served:
                 self._hand_over(link, what)
             else:
-                seat.waiting.append((item.revision, what))
+                session.waiting.append((item.revision, what))
 
     def _hand_over(self, link: WorkerLink, what: AssignedRun | HeldRun) -> None:
         if isinstance(what, AssignedRun):
@@ -362,28 +368,28 @@ class WorkerRegistry:
             if due_s > now_s:
                 return
             del self._leases[worker_id]
-            self._declare_dead(self._seats.pop(worker_id))
+            self._declare_dead(self._sessions.pop(worker_id))
 
-    def _declare_dead(self, seat: _Seat) -> None:
-        _LOGGER.warning("worker %s is lost: its lease has run out", seat.worker_id)
-        self._end(seat)
+    def _declare_dead(self, session: _WorkerSession) -> None:
+        _LOGGER.warning("worker %s is lost: its lease has run out", session.worker_id)
+        self._end(session)
 
-    def _end(self, seat: _Seat) -> None:
+    def _end(self, session: _WorkerSession) -> None:
         """Have the log say that a worker is dead: it has left, or is lost."""
 
         def _on_reply(reply: BrokerReply | None, _revision: int) -> None:
-            if reply is None and self.leads and seat.worker_id not in self._seats:
-                self._put_away(seat)  # Too much to do: once more, later.
+            if reply is None and self.leads and session.worker_id not in self._sessions:
+                self._put_away(session)  # Too much to do: once more, later.
 
-        self._submit(WorkerLost(seat.worker_id, seat.incarnation, is_dead=True), _on_reply)
+        self._submit(WorkerLost(session.worker_id, session.incarnation, is_dead=True), _on_reply)
 
     def validate(self) -> None:
         """Check the invariants; tests call this after every event."""
-        for worker_id, seat in self._seats.items():
-            assert (seat.link is None) == (worker_id in self._leases), worker_id
-            assert seat.link is None or self._by_link[seat.link] is seat
-            assert not (seat.is_served and seat.waiting)
-        assert len(self._by_link) == sum(seat.link is not None for seat in self._seats.values())
+        for worker_id, session in self._sessions.items():
+            assert (session.link is None) == (worker_id in self._leases), worker_id
+            assert session.link is None or self._by_link[session.link] is session
+            assert not (session.is_served and session.waiting)
+        assert len(self._by_link) == sum(session.link is not None for session in self._sessions.values())
         dues = list(self._leases.values())
         assert dues == sorted(dues)
 

@@ -95,9 +95,9 @@ def forgets_a_workers_tenants_when_it_offers_something_else(patch: pytest.Monkey
     original = WorkerRegistry.on_said
 
     def on_said(self: WorkerRegistry, link: Any, said: Any) -> None:
-        seat = self._by_link.get(link)
-        if seat is not None and said.offer is not None:
-            seat.tenants = None
+        fit = self._by_link.get(link)
+        if fit is not None and said.offer is not None:
+            fit.tenants = None
         original(self, link, said)
 
     patch.setattr(WorkerRegistry, "on_said", on_said)

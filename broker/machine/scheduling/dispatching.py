@@ -126,26 +126,24 @@ class Dispatcher:
             limit.blocked[queue] = None
         return False
 
-    def _top_on(self, task_class: TaskClass, worker: WorkerState, seat: Fit, time_max: float) -> TaskQueue | None:
+    def _top_on(self, task_class: TaskClass, worker: WorkerState, fit: Fit, time_max: float) -> TaskQueue | None:
         """Return the queue of a class that is served next on a worker that has room for the class; see `_top`."""
         queue = self._top(task_class, time_max)
         tenants = worker.profile.tenants if worker.profile is not None else None
         if tenants is not None:
-            return None if queue is None else self._top_of(tenants, task_class, worker, seat)
-        if not seat.tenant_threads:
+            return None if queue is None else self._top_of(tenants, task_class, worker, fit)
+        if not fit.tenant_threads:
             return queue
         task_type = task_class.type.name
         passed_over = []
-        while queue is not None and not worker.has_share(seat, queue.share.tenant, task_type):
+        while queue is not None and not worker.has_share(fit, queue.share.tenant, task_type):
             passed_over.append(heappop(task_class.heap))
             queue = self._top(task_class, time_max)
         for entry in passed_over:
             heappush(task_class.heap, entry)
         return queue
 
-    def _top_of(
-        self, tenants: Iterable[str], task_class: TaskClass, worker: WorkerState, seat: Fit
-    ) -> TaskQueue | None:
+    def _top_of(self, tenants: Iterable[str], task_class: TaskClass, worker: WorkerState, fit: Fit) -> TaskQueue | None:
         """Return the queue of a class that is served next among those of some tenants, each of which is looked at."""
         state = self._state
         task_type = task_class.type.name
@@ -154,7 +152,7 @@ class Dispatcher:
         for name in tenants:
             tenant = state.tenants.get(name)
             queue = tenant.queues.get(task_class.kind) if tenant is not None else None
-            if queue is None or queue.entry is None or not worker.has_share(seat, name, task_type):
+            if queue is None or queue.entry is None or not worker.has_share(fit, name, task_type):
                 continue
             if not self._is_ready(queue):
                 continue
@@ -180,16 +178,16 @@ class Dispatcher:
         idle = []
         for task_class in state.active:
             # Kept by profile: workers of equal offers share the answer. The call is spared, for this is the inner loop.
-            seat = profile.seats[task_class] if task_class in profile.seats else profile.seat(task_class)
-            if seat is None:
+            fit = profile.fits[task_class] if task_class in profile.fits else profile.fit(task_class)
+            if fit is None:
                 continue
-            rank = seat.rank
+            rank = fit.rank
             heap = task_class.heap
             if rank > best_rank or (rank == best_rank and heap and heap[0][0] > best_place[0]):
                 continue  # Entries are lower bounds.
-            if not worker.has_room(seat, task_class.type.name):
+            if not worker.has_room(fit, task_class.type.name):
                 continue
-            queue = self._top_on(task_class, worker, seat, best_place[0] if rank == best_rank else inf)
+            queue = self._top_on(task_class, worker, fit, best_place[0] if rank == best_rank else inf)
             if queue is None:
                 if task_class.blocked_on is not None or not task_class.heap:
                     idle.append(task_class)
@@ -242,11 +240,11 @@ class Dispatcher:
             if entries.get(worker) is not entry:
                 heappop(room)
                 continue
-            seat = worker.seat(task_class)
-            if seat is None or not worker.has_room(seat, task_type):
+            fit = worker.fit(task_class)
+            if fit is None or not worker.has_room(fit, task_type):
                 heappop(room)
                 del entries[worker]
-                if seat is not None:
+                if fit is not None:
                     worker.missed[task_class] = None
                 continue
             load = worker.load

@@ -104,7 +104,7 @@ def _users(state: SchedulerState, limit: Limit) -> list[str]:
 def _unplaceable(state: SchedulerState, queue: TaskQueue) -> tuple[str, str] | None:
     """Return why no worker can take a task of a queue now, or None if one can."""
     task_class = queue.task_class
-    serving = [worker for worker in state.workers.values() if worker.seat(task_class) is not None]
+    serving = [worker for worker in state.workers.values() if worker.fit(task_class) is not None]
     if not serving:
         return "no-worker", _nobody(state, queue)
     serving = [worker for worker in serving if worker.may_run(queue.tenant.name)]
@@ -119,10 +119,10 @@ def _unplaceable(state: SchedulerState, queue: TaskQueue) -> tuple[str, str] | N
     which = f"the {len(serving)} workers that serve it" if len(serving) > 1 else "the worker that serves it"
     task_type = task_class.type.name
     if reason == "workers-full":
-        seats = [(worker, worker.seat(task_class)) for worker in serving]
+        fits = [(worker, worker.fit(task_class)) for worker in serving]
         free = sum(worker.profile.threads - worker.running for worker in serving if worker.profile)
         if free > 0:
-            threads = sum(seat.threads for _, seat in seats if seat)
+            threads = sum(fit.threads for _, fit in fits if fit)
             return reason, f"all {threads} threads for type {task_type} of {which} are busy"
         threads = sum(worker.profile.threads for worker in serving if worker.profile)
         return reason, f"all {threads} threads of {which} are busy"
@@ -136,21 +136,21 @@ def _obstacle(worker: WorkerState, queue: TaskQueue) -> str:
     """Return what keeps a worker that serves a class from taking a task of a queue now; "" = nothing."""
     task_class = queue.task_class
     task_type = task_class.type.name
-    seat = worker.seat(task_class)
+    fit = worker.fit(task_class)
     profile = worker.profile
-    assert seat is not None
+    assert fit is not None
     assert profile is not None
-    if worker.running >= profile.threads or worker.by_type.get(task_type, 0) >= seat.threads:
+    if worker.running >= profile.threads or worker.by_type.get(task_type, 0) >= fit.threads:
         return "workers-full"
-    if not worker.has_room(seat, task_type):
+    if not worker.has_room(fit, task_type):
         return "worker-resource"
-    return "" if worker.has_share(seat, queue.tenant.name, task_type) else "tenant-share"
+    return "" if worker.has_share(fit, queue.tenant.name, task_type) else "tenant-share"
 
 
 def _local_needs(serving: list[WorkerState], queue: TaskQueue) -> Iterator[str]:
     for worker in serving:
-        seat = worker.seat(queue.task_class)
-        for name, amount, most in seat.amounts if seat else ():
+        fit = worker.fit(queue.task_class)
+        for name, amount, most in fit.amounts if fit else ():
             if worker.amounts.get(name, 0) + amount > most:
                 yield f"resource {name}, of which this task needs {amount} on one worker"
 
@@ -171,13 +171,13 @@ def _others(state: SchedulerState, queue: TaskQueue) -> str:
     serving = [
         profile
         for profile in profiles.values()
-        if profile.seat(queue.task_class) is not None and profile.may_run(queue.tenant.name)
+        if profile.fit(queue.task_class) is not None and profile.may_run(queue.tenant.name)
     ]
     tenants: set[str] = set()
     tasks = 0
     for task_class in state.active:
         if task_class.closed_limit(state.version) is None and (
-            rivals := [profile for profile in serving if profile.seat(task_class) is not None]
+            rivals := [profile for profile in serving if profile.fit(task_class) is not None]
         ):
             for entry in task_class.heap:
                 other = entry[4]

@@ -572,28 +572,28 @@ class Fit(NamedTuple):
 class Profile:
     """An offer that any number of workers make."""
 
-    __slots__ = ("offer", "seats", "tenants", "threads")
+    __slots__ = ("fits", "offer", "tenants", "threads")
 
     def __init__(self, offer: WorkerOffer) -> None:
         self.offer = offer
         # Whose tasks alone are run here, in the offer's order; None = of all.
         self.tenants = None if offer.tenants is None else dict.fromkeys(offer.tenants)
         self.threads = offer.threads_max
-        self.seats: dict[TaskClass, Fit | None] = {}
+        self.fits: dict[TaskClass, Fit | None] = {}
 
-    def seat(self, task_class: TaskClass) -> Fit | None:
+    def fit(self, task_class: TaskClass) -> Fit | None:
         """Return what a class finds here; None = it is not served."""
         try:
-            return self.seats[task_class]
+            return self.fits[task_class]
         except KeyError:
-            seat = self.seats[task_class] = self._seat(task_class)
-            return seat
+            fit = self.fits[task_class] = self._fit(task_class)
+            return fit
 
     def may_run(self, tenant: str) -> bool:
         """Tell whether a tenant's tasks may run here at all."""
         return self.tenants is None or tenant in self.tenants
 
-    def _seat(self, task_class: TaskClass) -> Fit | None:
+    def _fit(self, task_class: TaskClass) -> Fit | None:
         offer = self.offer
         rank = offer.rank_of(task_class.group)
         threads = offer.threads_for(task_class.type.name)
@@ -639,18 +639,18 @@ class WorkerState:
         profile = self.profile
         return self.running / profile.threads if profile is not None and profile.threads > 0 else 1.0
 
-    def seat(self, task_class: TaskClass) -> Fit | None:
+    def fit(self, task_class: TaskClass) -> Fit | None:
         """Return what a class finds here; None = it is not served."""
-        return None if self.profile is None else self.profile.seat(task_class)
+        return None if self.profile is None else self.profile.fit(task_class)
 
-    def has_room(self, seat: Fit, task_type: str) -> bool:
+    def has_room(self, fit: Fit, task_type: str) -> bool:
         """Tell whether one more task may start, whoever's it is."""
         profile = self.profile
         if profile is None or self.running >= profile.threads:
             return False
-        if seat.threads < profile.threads and self.by_type.get(task_type, 0) >= seat.threads:
+        if fit.threads < profile.threads and self.by_type.get(task_type, 0) >= fit.threads:
             return False
-        for name, amount, most in seat.amounts:  # noqa: SIM110 - several times as fast as a generator
+        for name, amount, most in fit.amounts:  # noqa: SIM110 - several times as fast as a generator
             if self.amounts.get(name, 0) + amount > most:
                 return False
         return True
@@ -659,11 +659,11 @@ class WorkerState:
         """Tell whether a tenant's tasks may run here at all."""
         return self.profile is not None and self.profile.may_run(tenant)
 
-    def has_share(self, seat: Fit, tenant: str, task_type: str) -> bool:
+    def has_share(self, fit: Fit, tenant: str, task_type: str) -> bool:
         """Tell whether one more task of a tenant that it may run may start, as far as its share is concerned."""
-        if not seat.tenant_threads or self.by_tenant is None:
+        if not fit.tenant_threads or self.by_tenant is None:
             return True
-        return self.by_tenant.get((tenant, task_type), 0) < seat.tenant_threads
+        return self.by_tenant.get((tenant, task_type), 0) < fit.tenant_threads
 
     def start(self, tenant: str, task_class: TaskClass, last_use: int) -> None:
         """Count a task that starts on it."""

@@ -208,10 +208,10 @@ class SchedulerState:
 
     def offer_room(self, worker: WorkerState, task_class: TaskClass) -> None:
         """Note that a worker has room for a class, if it has; else that the class has missed it."""
-        seat = worker.seat(task_class)
-        if seat is None:
+        fit = worker.fit(task_class)
+        if fit is None:
             return
-        if not worker.has_room(seat, task_class.type.name):
+        if not worker.has_room(fit, task_class.type.name):
             worker.missed[task_class] = None
             return
         load = worker.load

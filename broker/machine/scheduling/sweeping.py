@@ -56,7 +56,7 @@ def _sweep_classes(state: SchedulerState) -> None:
         if task_class.blocked_on is not None:
             del task_class.blocked_on.blocked[task_class]
         for profile in state.profiles.values():
-            profile.seats.pop(task_class, None)
+            profile.fits.pop(task_class, None)
         for worker in state.workers.values():
             worker.missed.pop(task_class, None)
 

@@ -139,11 +139,11 @@ def _check_feasible(state: SchedulerState) -> None:
         ):
             continue
         for worker in state.workers.values():
-            seat = worker.seat(task_class)
-            if seat is None or worker in state.freed:
+            fit = worker.fit(task_class)
+            if fit is None or worker in state.freed:
                 continue
             task_type = task_class.type.name
             tenant = queue.tenant.name
-            is_feasible = worker.may_run(tenant) and worker.has_room(seat, task_type)
-            is_feasible = is_feasible and worker.has_share(seat, tenant, task_type)
+            is_feasible = worker.may_run(tenant) and worker.has_room(fit, task_type)
+            is_feasible = is_feasible and worker.has_share(fit, tenant, task_type)
             assert not is_feasible, f"{tenant} could run on {worker.worker_id}"

@@ -9,10 +9,10 @@
 
 Where a worker is:
 
-    launched   started, nothing heard of it (any more)    `_Seat.link` is None
+    launched   started, nothing heard of it (any more)    `_Slot.link` is None
     heard      connected, perhaps not served by a broker  `link`, `report`
     leaving    was told to drain or to stop               `is_leaving`
-    gone       its start is over                          no seat
+    gone       its start is over                          no slot
 
 Synchronous; the clock is the caller's.
 """
@@ -66,7 +66,7 @@ class Fail(msgspec.Struct, frozen=True):
 Effect = Launch | Cancel | Tell | Fail
 
 
-class _Seat:
+class _Slot:
     __slots__ = ("attempt", "cancelled_at_s", "index", "is_leaving", "launch", "leave_by_s", "left", "link", "member",
                  "report")  # fmt: skip
 
@@ -106,8 +106,8 @@ class PoolMembership:
         self._wanted = 0
         self._is_stopping = False
         # By place, in order of their starts; a place is here until its start is over.
-        self._seats: dict[int, _Seat] = {}
-        self._links: dict[Link, _Seat] = {}
+        self._slots: dict[int, _Slot] = {}
+        self._links: dict[Link, _Slot] = {}
         # Failures in a row by place, since any worker has worked: many may be lost at once, and all come again.
         self._failures: dict[int, int] = {}
         self._not_before_s = 0.0
@@ -121,37 +121,37 @@ class PoolMembership:
     @property
     def is_empty(self) -> bool:
         """True if every start is over."""
-        return not self._seats
+        return not self._slots
 
     @property
     def running(self) -> int:
         """Tasks that run."""
-        return sum(seat.report.running for seat in self._seats.values() if seat.link is not None)
+        return sum(slot.report.running for slot in self._slots.values() if slot.link is not None)
 
     @property
     def running_to_stay(self) -> int:
         """Tasks that run on workers that are to stay."""
-        return sum(seat.report.running for seat in self._seats.values() if seat.link and not seat.is_leaving)
+        return sum(slot.report.running for slot in self._slots.values() if slot.link and not slot.is_leaving)
 
     @property
     def served(self) -> int:
         """Workers that a broker serves and that are to stay."""
-        return sum(seat.report.is_served and not seat.is_leaving for seat in self._seats.values())
+        return sum(slot.report.is_served and not slot.is_leaving for slot in self._slots.values())
 
     @property
     def starting(self) -> int:
         """Workers that are to stay, and that no broker serves yet (any more)."""
-        return sum(not seat.is_leaving for seat in self._seats.values()) - self.served
+        return sum(not slot.is_leaving for slot in self._slots.values()) - self.served
 
     @property
     def leaving(self) -> int:
         """Workers that are about to end."""
-        return sum(seat.is_leaving for seat in self._seats.values())
+        return sum(slot.is_leaving for slot in self._slots.values())
 
     @property
     def types(self) -> list[str] | None:
         """Task types that the workers run; None = any, or not known yet."""
-        known = [seat.report.types for seat in self._seats.values() if seat.report.is_served]
+        known = [slot.report.types for slot in self._slots.values() if slot.report.is_served]
         if not known or any(types is None for types in known):
             return None
         return sorted({name for types in known for name in types or ()})
@@ -159,12 +159,12 @@ class PoolMembership:
     @property
     def trouble(self) -> str:
         """Reason why a worker does not work, in words; "" = none that is known."""
-        return next((seat.report.trouble for seat in self._seats.values() if seat.link and seat.report.trouble), "")
+        return next((slot.report.trouble for slot in self._slots.values() if slot.link and slot.report.trouble), "")
 
     @property
     def next_due_s(self) -> float | None:
         """Time at which `plan` has something to do though nothing has happened."""
-        times = [seat.leave_by_s for seat in self._seats.values() if not seat.is_cancelled]
+        times = [slot.leave_by_s for slot in self._slots.values() if not slot.is_cancelled]
         if self._missing:
             times.append(self._not_before_s)
         soonest = min(times, default=float("inf"))
@@ -172,11 +172,11 @@ class PoolMembership:
 
     @property
     def _missing(self) -> int:
-        return max(0, self._wanted - sum(not seat.is_leaving for seat in self._seats.values()))
+        return max(0, self._wanted - sum(not slot.is_leaving for slot in self._slots.values()))
 
     def cancelled_for_s(self, now_s: float) -> float:
         """Return for how long nobody has been left but who was cancelled; 0 = there is somebody else, or nobody."""
-        times = [seat.cancelled_at_s for seat in self._seats.values()]
+        times = [slot.cancelled_at_s for slot in self._slots.values()]
         if not times or None in times:
             return 0.0
         return now_s - max(at_s for at_s in times if at_s is not None)
@@ -195,110 +195,110 @@ class PoolMembership:
 
     def hurry(self, now_s: float) -> None:
         """Wait for nobody any longer."""
-        for seat in self._seats.values():
-            seat.leave_by_s = min(seat.leave_by_s, now_s)
+        for slot in self._slots.values():
+            slot.leave_by_s = min(slot.leave_by_s, now_s)
 
     def plan(self, now_s: float) -> list[Effect]:
         """Return what is to be done now."""
         effects: list[Effect] = []
-        surplus = -self._wanted + sum(not seat.is_leaving for seat in self._seats.values())
+        surplus = -self._wanted + sum(not slot.is_leaving for slot in self._slots.values())
         if surplus > 0:
-            for seat in self._by_use()[:surplus]:
-                effects += self._let_go(seat, now_s)
+            for slot in self._by_use()[:surplus]:
+                effects += self._let_go(slot, now_s)
         if self._missing and now_s >= self._not_before_s:
-            free = (index for index in range(len(self._seats) + self._missing) if index not in self._seats)
+            free = (index for index in range(len(self._slots) + self._missing) if index not in self._slots)
             for index in [next(free) for _ in range(self._missing)]:
                 self.launched_count += 1
-                self._seats[index] = _Seat(index, self.launched_count)
+                self._slots[index] = _Slot(index, self.launched_count)
                 effects.append(Launch(index, self.launched_count))
-        for seat in self._seats.values():
-            if now_s >= seat.leave_by_s and not seat.is_cancelled:
-                effects += self._cancel(seat, now_s)
+        for slot in self._slots.values():
+            if now_s >= slot.leave_by_s and not slot.is_cancelled:
+                effects += self._cancel(slot, now_s)
         return effects
 
-    def _by_use(self) -> list[_Seat]:
-        staying = [seat for seat in self._seats.values() if not seat.is_leaving]
-        return sorted(staying, key=lambda seat: (seat.link is not None, seat.report.running, -seat.index))
+    def _by_use(self) -> list[_Slot]:
+        staying = [slot for slot in self._slots.values() if not slot.is_leaving]
+        return sorted(staying, key=lambda slot: (slot.link is not None, slot.report.running, -slot.index))
 
-    def _let_go(self, seat: _Seat, now_s: float) -> list[Effect]:
-        seat.is_leaving = True
-        if seat.link is None:
-            return self._cancel(seat, now_s, is_late=False)
-        seat.leave_by_s = now_s + self._drain_s + _MARGIN_S
-        return [Tell(seat.link, Order.DRAIN)]
+    def _let_go(self, slot: _Slot, now_s: float) -> list[Effect]:
+        slot.is_leaving = True
+        if slot.link is None:
+            return self._cancel(slot, now_s, is_late=False)
+        slot.leave_by_s = now_s + self._drain_s + _MARGIN_S
+        return [Tell(slot.link, Order.DRAIN)]
 
-    def _cancel(self, seat: _Seat, now_s: float, *, is_late: bool = True) -> list[Effect]:
-        seat.is_leaving = True
-        seat.cancelled_at_s = now_s
+    def _cancel(self, slot: _Slot, now_s: float, *, is_late: bool = True) -> list[Effect]:
+        slot.is_leaving = True
+        slot.cancelled_at_s = now_s
         self.cancelled_count += is_late
-        effects: list[Effect] = [] if seat.link is None else [Tell(seat.link, Order.STOP)]
-        return [*effects, Cancel(seat.index, seat.launch)]
+        effects: list[Effect] = [] if slot.link is None else [Tell(slot.link, Order.STOP)]
+        return [*effects, Cancel(slot.index, slot.launch)]
 
     # ---- what is heard
 
     def heard(self, link: Link, hello: Hello) -> list[Effect]:
         """Take a worker in, or send it away."""
-        seat = self._seats.get(hello.index)
-        if seat is None or seat.launch != hello.launch or seat.is_cancelled:
+        slot = self._slots.get(hello.index)
+        if slot is None or slot.launch != hello.launch or slot.is_cancelled:
             return [Tell(link, Order.STOP)]
-        is_same = seat.member == hello.member
-        if not is_same and hello.attempt <= seat.attempt:
+        is_same = slot.member == hello.member
+        if not is_same and hello.attempt <= slot.attempt:
             return [Tell(link, Order.STOP)]  # Of an attempt that was given up: it lives on for a while.
         effects: list[Effect] = []
-        if seat.link is not None:
-            self._links.pop(seat.link, None)
-            effects.append(Tell(seat.link, Order.STOP))
-        if not is_same and seat.attempt >= 0:
-            self._fail(seat.index)
-            seat.report = Report()
-        seat.attempt, seat.member, seat.link, seat.left = hello.attempt, hello.member, link, None
-        self._links[link] = seat
-        if seat.is_leaving:
+        if slot.link is not None:
+            self._links.pop(slot.link, None)
+            effects.append(Tell(slot.link, Order.STOP))
+        if not is_same and slot.attempt >= 0:
+            self._fail(slot.index)
+            slot.report = Report()
+        slot.attempt, slot.member, slot.link, slot.left = hello.attempt, hello.member, link, None
+        self._links[link] = slot
+        if slot.is_leaving:
             return [*effects, Tell(link, Order.DRAIN if is_same else Order.STOP)]
-        if self._failures.get(seat.index, 0) > FAILURES_MAX:
-            return [*effects, Fail(f"worker {seat.index} was lost again and again before any worker could work")]
+        if self._failures.get(slot.index, 0) > FAILURES_MAX:
+            return [*effects, Fail(f"worker {slot.index} was lost again and again before any worker could work")]
         return [*effects, Tell(link, Order.WORK)]
 
     def reported(self, link: Link, report: Report) -> None:
         """Take note of how a worker is."""
-        seat = self._links.get(link)
-        if seat is None:
+        slot = self._links.get(link)
+        if slot is None:
             return
-        self.ended_count += max(0, report.ended - seat.report.ended)
-        seat.report = report
+        self.ended_count += max(0, report.ended - slot.report.ended)
+        slot.report = report
         if report.is_served:
             self._failures.clear()
 
     def left(self, link: Link, left: Left) -> list[Effect]:
         """Take note that a worker leaves."""
-        seat = self._links.get(link)
-        if seat is None:
+        slot = self._links.get(link)
+        if slot is None:
             return []
-        seat.left = left
-        seat.report = msgspec.structs.replace(seat.report, is_served=False, running=0)
-        return [Fail(left.why)] if left.is_fault and not seat.is_leaving else []
+        slot.left = left
+        slot.report = msgspec.structs.replace(slot.report, is_served=False, running=0)
+        return [Fail(left.why)] if left.is_fault and not slot.is_leaving else []
 
     def lost(self, link: Link) -> None:
         """Take note that a connection is down: the worker, or Spark with another one, may come again."""
-        seat = self._links.pop(link, None)
-        if seat is not None:
-            seat.link = None
-            seat.report = msgspec.structs.replace(seat.report, is_served=False, running=0)
+        slot = self._links.pop(link, None)
+        if slot is not None:
+            slot.link = None
+            slot.report = msgspec.structs.replace(slot.report, is_served=False, running=0)
 
     def over(self, index: int, launch: int, error: str, now_s: float) -> list[Effect]:
         """Take note that a start is over; `error` says why if not in good order."""
-        seat = self._seats.get(index)
-        if seat is None or seat.launch != launch:
+        slot = self._slots.get(index)
+        if slot is None or slot.launch != launch:
             return []
-        del self._seats[index]
-        if seat.link is not None:
-            self._links.pop(seat.link, None)
-        if seat.is_leaving:
+        del self._slots[index]
+        if slot.link is not None:
+            self._links.pop(slot.link, None)
+        if slot.is_leaving:
             return []
         failures = self._fail(index)
         pause_s = min(_PAUSE_S[0] * 2 ** (failures - 1), _PAUSE_S[1])
         self._not_before_s = now_s + pause_s
-        why = (seat.left.why if seat.left is not None else "") or error or "it ended"
+        why = (slot.left.why if slot.left is not None else "") or error or "it ended"
         if failures > FAILURES_MAX:
             return [Fail(f"worker {index} ended {failures} times before any worker could work; the last time: {why}")]
         return []
@@ -311,11 +311,11 @@ class PoolMembership:
 
     def validate(self) -> None:
         """Check the invariants; tests call this after every event."""
-        for index, seat in self._seats.items():
-            assert seat.index == index, "a seat is at its place"
-            assert seat.link is None or self._links[seat.link] is seat, "a connection belongs to its seat"
-            assert not seat.is_cancelled or seat.is_leaving, "who is cancelled leaves"
-        assert all(seat.link == link for link, seat in self._links.items()), "a seat has one connection"
-        staying = sum(not seat.is_leaving for seat in self._seats.values())
+        for index, slot in self._slots.items():
+            assert slot.index == index, "a slot is at its place"
+            assert slot.link is None or self._links[slot.link] is slot, "a connection belongs to its slot"
+            assert not slot.is_cancelled or slot.is_leaving, "who is cancelled leaves"
+        assert all(slot.link == link for link, slot in self._links.items()), "a slot has one connection"
+        staying = sum(not slot.is_leaving for slot in self._slots.values())
         assert not self._is_stopping or self._wanted == 0, "a pool that stops wants nobody"
         assert staying + self._missing >= self._wanted, "who is missing is known"

@@ -276,7 +276,7 @@ def test_the_cap_of_a_type_is_that_of_the_policy_whenever_the_type_is_first_seen
     assert tenant.type_hold("mail") is tenant.type_hold("mail")
 
 
-# ---- Workers: which classes find a seat on them, and when there is room
+# ---- Workers: which classes find a fit on them, and when there is room
 
 
 def task_class(group: int = 1, kind: str = "mail", **resources: int) -> TaskClass:
@@ -284,7 +284,7 @@ def task_class(group: int = 1, kind: str = "mail", **resources: int) -> TaskClas
 
 
 @pytest.mark.parametrize(
-    ("offer", "seat"),
+    ("offer", "fit"),
     [
         (WorkerOffer(threads_max=8), Fit(0, 8, (), 0)),
         (WorkerOffer(threads_max=8, threads_by_type={"mail": 3}), Fit(0, 3, (), 0)),
@@ -300,20 +300,20 @@ def task_class(group: int = 1, kind: str = "mail", **resources: int) -> TaskClas
         (WorkerOffer(threads_max=8, tenant_share_percent=1), Fit(0, 8, (), 1)),
     ],
 )
-def test_a_seat_is_what_an_offer_says_of_a_class(offer, seat):
-    assert Profile(offer).seat(task_class(gpu=1)) == seat
+def test_a_fit_is_what_an_offer_says_of_a_class(offer, fit):
+    assert Profile(offer).fit(task_class(gpu=1)) == fit
 
 
 def test_a_worker_counts_what_runs_on_it():
     worker = WorkerState("w", 1)
     worker.profile = Profile(WorkerOffer(threads_max=4, threads_by_type={"mail": 2}, resources={"gpu": 3}))
     kind = task_class(gpu=2)
-    seat = worker.seat(kind)
-    assert seat is not None
-    assert worker.has_room(seat, "mail")
+    fit = worker.fit(kind)
+    assert fit is not None
+    assert worker.has_room(fit, "mail")
     worker.start("a", kind, 2)
     assert (worker.load, worker.last_use, worker.by_type, worker.amounts) == (0.25, 2, {"mail": 1}, {"gpu": 2})
-    assert not worker.has_room(seat, "mail")
+    assert not worker.has_room(fit, "mail")
     worker.end("a", kind)
     assert (worker.load, worker.by_type, worker.amounts) == (0.0, {}, {})
 
@@ -323,18 +323,18 @@ def test_a_tenant_has_its_share_of_a_type_and_others_theirs():
     worker.profile = Profile(WorkerOffer(threads_max=4, tenant_share_percent=25))
     worker.by_tenant = {}
     kind = task_class()
-    seat = worker.seat(kind)
-    assert seat is not None
+    fit = worker.fit(kind)
+    assert fit is not None
     worker.start("a", kind, 2)
-    assert not worker.has_share(seat, "a", "mail")
-    assert worker.has_share(seat, "b", "mail")
+    assert not worker.has_share(fit, "a", "mail")
+    assert worker.has_share(fit, "b", "mail")
     worker.end("a", kind)
-    assert worker.has_share(seat, "a", "mail")
+    assert worker.has_share(fit, "a", "mail")
 
 
-def test_a_worker_without_an_offer_has_neither_seats_nor_room():
+def test_a_worker_without_an_offer_has_neither_fits_nor_room():
     worker = WorkerState("w", 1)
-    assert worker.seat(task_class()) is None
+    assert worker.fit(task_class()) is None
     assert not worker.has_room(Fit(0, 4, (), 0), "mail")
     assert worker.load == 1.0
 
