@@ -38,6 +38,7 @@ class BackupHistory:
 
     Attributes:
         found: What was proven so far.
+        is_sealed: An entry read had a seal: every one after it must have one.
         snapshots: What the entries say of the revisions of the backup's snapshots, by revision.
 
     """
@@ -58,7 +59,7 @@ class BackupHistory:
         self._wanted = {(one.revision, one.prefix_hash) for one in manifest.snapshots}
         self._sealed = {one.ledger_id: bool(one.key_id) for one in manifest.ledgers}
         self._epochs = {one.ledger_id: one.leader_epoch for one in manifest.ledgers}
-        self._is_sealed = False
+        self.is_sealed = False
         self.snapshots: dict[int, SnapshotPlace] = {}
         first = manifest.first_revision
         self.found = Authorship(manifest.log, manifest.log_id, first_revision=first, last_revision=first - 1)
@@ -96,10 +97,10 @@ class BackupHistory:
         if ledger_id not in self._sealed:
             raise CorruptLogError(f"an entry lay in ledger {ledger_id}, of which the manifest says nothing")
         if not envelope.key_id:
-            if self._sealed[ledger_id] or self._is_sealed:
+            if self._sealed[ledger_id] or self.is_sealed:
                 raise ForeignEntryError("an entry has no seal, as those of its ledger or before it have")
             return
-        self._is_sealed = True
+        self.is_sealed = True
         if self._keys is None:
             return
         if envelope.leader_epoch != self._epochs[ledger_id]:

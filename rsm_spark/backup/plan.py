@@ -99,6 +99,20 @@ def is_reached(snapshot: SnapshotManifest, last: BackupSegment) -> bool:
     return snapshot.revision < last.last_revision or snapshot.prefix_hash == last.after
 
 
+def is_believed(*, has_key: bool, is_named: bool, is_named_in_log: bool, is_for_lake: bool) -> bool:
+    """Return whether a restore may use a snapshot whose hash is right.
+
+    Args:
+        has_key: The log has one. Without it anybody could have written all of the backup.
+        is_named: A checkpoint of the backup names the digest of its rows: in a log with a key, a sealed one.
+        is_named_in_log: So does one that the new log holds.
+        is_for_lake: Replicas take it from the lake, and ask the log whether it is right; of their own folder they do
+            not ask.
+
+    """
+    return not has_key or (is_named and (is_named_in_log or not is_for_lake))
+
+
 def plan_restore(manifest: BackupManifest, revision: int | None, time_ms: int | None) -> RestorePlan:
     """Decide which files a restore reads.
 

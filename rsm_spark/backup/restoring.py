@@ -4,6 +4,8 @@ Nothing of the log is seen before all that it takes from the backup is found rig
 written is deleted if it comes to nothing; a process that is killed leaves ledgers that no log names.
 """
 
+# Longer than 400 lines: one restore decides what it writes, what its chain says, and what goes if it fails.
+
 from __future__ import annotations
 
 import asyncio
@@ -19,9 +21,9 @@ from ledger.client.client import LedgerClient
 from ledger.client.write_handle import WriteHandle
 from ledger.errors import LedgerError, NotEnoughBookiesError
 from rsm_spark.backup.history import BackupHistory
-from rsm_spark.backup.manifest import BackupError, BackupLedger, BackupManifest, origins_at
+from rsm_spark.backup.manifest import BackupError, BackupLedger, BackupManifest, CorruptBackupError, origins_at
 from rsm_spark.backup.place import BackupPlace
-from rsm_spark.backup.plan import RestorePlan, plan_restore
+from rsm_spark.backup.plan import RestorePlan, is_believed, plan_restore
 from rsm_spark.backup.verifying import copied_snapshot, install_snapshot, lacking_keys
 from rsm_spark.core.admission import password_mark
 from rsm_spark.core.chain import ChainLedger, ClosedEnd, LogChain, LogOrigin
@@ -153,6 +155,7 @@ class LogRestore:
             await self._end_ledger()
             last = self._ended().envelope
             chain = self._chain()
+            self._check_sealed(chain)
             snapshot = self._choose_snapshot(history, plan, chain)
             if snapshot is not None:
                 await asyncio.to_thread(self._put_snapshot, snapshot)
@@ -194,6 +197,16 @@ class LogRestore:
             raise BackupError(
                 f"backup {folder}: it begins with revision {self._manifest.first_revision}, so that replicas need a "
                 "snapshot to begin with: name the folder of the first replica (--data-dir), or a lake (--lake)"
+            )
+
+    def _check_sealed(self, chain: LogChain) -> None:
+        """Refuse a history without a key where one was given: somebody may have written it anew."""
+        target = self._target
+        is_all = target.revision is None and target.time_ms is None
+        if target.keys is not None and not chain.key_id and (is_all or not self._manifest.key_ids):
+            raise CorruptBackupError(
+                f"backup {self._manifest.folder}: a key was given, but the last entry has no seal: somebody has "
+                "changed the backup, or the log had no key yet; then leave --log-key out"
             )
 
     # ---- entries
@@ -334,15 +347,21 @@ class LogRestore:
         for snapshot in plan.snapshots:
             if snapshot.prefix_hash not in self._places:
                 continue
-            known = history.check_snapshot(snapshot)
-            if target.lake is not None and chain.key_id and known.checkpoint is None:
-                continue  # Nobody would believe it: nothing in the log says that it is right.
-            return snapshot
+            checkpoint = history.check_snapshot(snapshot).checkpoint
+            is_in_log = snapshot.revision < self._ended().envelope.last_revision
+            if is_believed(
+                has_key=bool(chain.key_id),
+                is_named=checkpoint is not None,
+                is_named_in_log=is_in_log,
+                is_for_lake=target.lake is not None,
+            ):
+                return snapshot
         if plan.is_whole:
             return None
+        last = self._ended().envelope.last_revision
         raise BackupError(
-            f"backup {self._manifest.folder}: it has no snapshot at or below revision {chain.ledgers[-1].closed}, and "
-            "does not begin with the first record: choose a later revision"
+            f"backup {self._manifest.folder}: it has no snapshot at or below revision {last} "
+            "that the log says is right, and does not begin with the first record: choose a later revision"
         )
 
     def _put_snapshot(self, snapshot: SnapshotManifest) -> None:

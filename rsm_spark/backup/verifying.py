@@ -30,7 +30,7 @@ def verify_backup(
     *,
     keys: KeyRing | None = None,
     public_keys: Mapping[str, bytes] | None = None,
-) -> Authorship:
+) -> tuple[Authorship, list[int]]:
     """Check every file of a backup. Blocks; holds one entry and one row group at a time.
 
     Args:
@@ -39,19 +39,29 @@ def verify_backup(
         keys: Of the log: seals are checked.
         public_keys: Signed checkpoints are checked, by key id.
 
+    Returns:
+        What was proven; and the revisions of snapshots whose digest no checkpoint of the backup names.
+
     Raises:
         CorruptBackupError: It is not what it must be; nothing of it should be restored.
         BackupError: The place cannot be read.
 
     """
     history = BackupHistory(place, manifest, keys=keys, public_keys=public_keys)
+    unnamed: list[int] = []
     for _ in history.entries(manifest.segments):
         pass
     for snapshot in manifest.snapshots:
-        history.check_snapshot(snapshot)
+        if history.check_snapshot(snapshot).checkpoint is None:
+            unnamed.append(snapshot.revision)
         with copied_snapshot(place, manifest, snapshot):
             pass
-    return history.found
+    if keys is not None and not history.is_sealed:
+        raise CorruptBackupError(
+            f"backup {manifest.folder}/backups/{manifest.name}: a key was given, but no entry has a seal: somebody has "
+            "changed the backup, or the log had no key yet; then leave --log-key out"
+        )
+    return history.found, unnamed
 
 
 @contextmanager

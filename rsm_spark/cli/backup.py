@@ -142,7 +142,7 @@ def verify(
             f"backup {manifest.name} of log {log} ends with revision {manifest.last_revision}, it should reach "
             f"{at_least}: a newer one is missing, or was replaced by an older one"
         )
-    found = verify_backup(at, manifest, keys=keys, public_keys=public_keys)
+    found, unnamed = verify_backup(at, manifest, keys=keys, public_keys=public_keys)
     if public_keys and not found.signatures:
         raise CorruptBackupError(f"backup {manifest.name} of log {log}: no checkpoint is signed by the given keys")
     lacking = lacking_keys(manifest, keys)
@@ -151,13 +151,16 @@ def verify(
         print_json({
             **summary_of(manifest), "ok": True, "entries": found.entries, "prefix_hash": found.prefix_hash,
             "signatures": found.signatures, "proven_revision": found.proven_revision, "seals": seals,
+            "unnamed_snapshots": unnamed,
         })  # fmt: skip
         return
     typer.echo(
         f"log {log}: backup {manifest.name} is whole: revisions {found.first_revision:,} to {found.last_revision:,}, "
-        f"{found.entries:,} entries continue each other, {len(manifest.snapshots)} snapshots have the digest that the "
-        f"log names; seals: {seals}"
+        f"{found.entries:,} entries continue each other, {len(manifest.snapshots) - len(unnamed)} snapshots have the "
+        f"digest that the log names; seals: {seals}"
     )
+    for revision in unnamed:
+        typer.echo(f"  snapshot of revision {revision:,} is whole, but no checkpoint in the backup names its digest")
     if found.signatures:
         typer.echo(f"  {found.signatures} checkpoints are signed, up to revision {found.proven_revision:,}")
     if lacking and keys is None:

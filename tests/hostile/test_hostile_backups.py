@@ -238,6 +238,7 @@ def test_a_history_that_somebody_rewrote_has_no_seals(made: MadeBackup) -> None:
         for ledger in document["ledgers"]:
             ledger["key_id"] = keys.newest.key_id
 
+    refuse(made, "a key was given, but no entry has a seal", keys=keys)
     made.rewrite(change)
     refuse(made, "has no seal", keys=keys)
     refuse(made, "has no seal")

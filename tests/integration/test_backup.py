@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ledger.client.client import LedgerClient
 from ledger.dev import DevCluster
 from rsm_spark.map.client.client import MapClient
 from tests.integration.backed_up_log import BackupCommand, rows_of
@@ -228,6 +229,63 @@ async def test_a_log_whose_beginning_is_trimmed_is_restored_with_a_snapshot(
             again = await commands.create(new, *(("--lake", str(place)) if lake else ()))
     proof = await commands.verify(new, "--log-key", key)
     assert proof["last_revision"] == again["last_revision"] > said["revision"], "a backup of a restored log"
+
+
+async def test_a_changed_backup_makes_no_log_and_leaves_nothing(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    commands = BackupCommand(cluster.metadata_uri, tmp_path / "backups")
+    load = Load(11)
+    async with served(cluster.metadata_uri, unique_name, tmp_path / "live"):
+        await load.run(unique_name, cluster.metadata_uri, 300)
+        await commands.create(unique_name)
+        await load.run(unique_name, cluster.metadata_uri, 50)
+        made = await commands.create(unique_name)
+    assert made["snapshots"]
+    at = ("--metadata-uri", cluster.metadata_uri)
+    new, data = f"{unique_name}-new", tmp_path / "new" / "a"
+    before = await _ledgers(cluster.metadata_uri)
+    last = max((tmp_path / "backups").rglob("*.entries"))
+    (table,) = [
+        path for path in (tmp_path / "backups").rglob("map.parquet") if f"{made['snapshots'][-1]:020d}" in str(path)
+    ]
+    for path in (last, table):
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
+        refusal = await commands.refused("restore", unique_name, "--as", new, "--data-dir", str(data), *at)
+        assert "sha256" in refusal
+        path.write_bytes(whole)
+        assert await _ledgers(cluster.metadata_uri) == before, "what was written is deleted"
+        assert "there is no node" in (await commands.run("log", "info", new, *at, "--json"))[2]
+    said = await commands.restore(unique_name, new, "--data-dir", str(data))
+    assert said["revision"] == made["last_revision"], "the same folder serves the next attempt"
+    refusal = await commands.refused("restore", unique_name, "--as", "x", "--data-dir", str(data), *at)
+    assert "it is not empty" in refusal
+
+
+async def _ledgers(uri: str) -> set[int]:
+    async with await LedgerClient.connect(uri) as client:
+        return set(await client.list())
+
+
+async def test_a_backup_that_is_killed_is_none_and_the_next_one_is_whole(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    commands = BackupCommand(cluster.metadata_uri, tmp_path / "backups")
+    load = Load(12)
+    async with served(cluster.metadata_uri, unique_name, tmp_path / "live"):
+        await load.run(unique_name, cluster.metadata_uri, 200)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "rsm_spark", "backup", "create", unique_name, "--rate-mb", "0.001",
+            "--place", str(tmp_path / "backups"), "--metadata-uri", cluster.metadata_uri,
+        )  # fmt: skip
+        await asyncio.sleep(3)  # Long before its end, wherever it is.
+        process.kill()
+        await process.wait()
+        code, found, _ = await commands.run("backup", "list", "--place", str(tmp_path / "backups"), "--json")
+        assert (code, found) == (0, [])
+        made = await commands.create(unique_name)
+    assert (await commands.verify(unique_name))["last_revision"] == made["last_revision"]
 
 
 async def test_all_logs_are_backed_up_again_and_again(cluster: DevCluster, unique_name: str, tmp_path: Path) -> None:

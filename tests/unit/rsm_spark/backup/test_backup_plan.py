@@ -13,14 +13,14 @@ from ledger.errors import UsageError
 from rsm_spark.backup.catalog import find_backups, keep_backup, remove_expired
 from rsm_spark.backup.manifest import BackupError, decode_backup, encode_backup, origins_at, segment_path
 from rsm_spark.backup.place import BackupPlace
-from rsm_spark.backup.plan import expired, kept_snapshots, plan_backup, plan_restore, unused_files
+from rsm_spark.backup.plan import expired, is_believed, kept_snapshots, plan_backup, plan_restore, unused_files
 from rsm_spark.backup.verifying import verify_backup
 from rsm_spark.cli.backup import ms_of
 from rsm_spark.cli.backup_create import seconds_of
 from rsm_spark.core.chain import LogOrigin
 from rsm_spark.snapshots.manifest import SnapshotManifest
 from tests.unit.connectors.state.histories import Shop
-from tests.unit.rsm_spark.backup.made_backup import LOG, MadeBackup, whole_backup
+from tests.unit.rsm_spark.backup.made_backup import CHECKED, LOG, MadeBackup, whole_backup
 
 _EXAMPLE = SnapshotManifest(LOG, "ab" * 16, 1, 1, 1, "00" * 32, "00" * 16, 0, 1, 1, 1, Shop.description)
 
@@ -33,7 +33,8 @@ def made(tmp_path: Path) -> MadeBackup:
 def test_a_backup_is_read_as_it_was_written_and_is_whole(made: MadeBackup) -> None:
     manifest = made.chosen()
     assert decode_backup(encode_backup(manifest), log=LOG, log_id=made.log_id, name=manifest.name) == manifest
-    found = verify_backup(made.place, manifest)
+    found, unnamed = verify_backup(made.place, manifest)
+    assert unnamed == []
     assert (found.entries, found.first_revision, found.last_revision) == (40, 1, made.reference.state.revision)
     assert found.prefix_hash == made.reference.state.prefix_hash.hex()
 
@@ -78,6 +79,24 @@ def test_a_restore_reads_as_far_as_the_end_that_is_wanted(made: MadeBackup) -> N
     assert plan_restore(manifest, None, first.last_ms - 1).segments == (first,)
     with pytest.raises(BackupError, match="it holds revisions 1 to"):
         plan_restore(manifest, third.last_revision + 1, None)
+
+
+def test_a_snapshot_without_a_checkpoint_is_told(tmp_path: Path) -> None:
+    made = MadeBackup(tmp_path)
+    made.add_segment(0, 40)
+    snapshot = made.add_snapshot(CHECKED + 2)
+    assert verify_backup(made.place, made.keep())[1] == [snapshot.revision]
+
+
+@pytest.mark.parametrize("is_for_lake", [False, True])
+def test_in_a_log_with_a_key_only_what_a_sealed_checkpoint_names_is_used(is_for_lake: bool) -> None:
+    def believed(has_key: bool, is_named: bool, is_named_in_log: bool) -> bool:
+        return is_believed(has_key=has_key, is_named=is_named, is_named_in_log=is_named_in_log, is_for_lake=is_for_lake)
+
+    assert believed(False, False, False)
+    assert not believed(True, False, False)
+    assert believed(True, True, True)
+    assert believed(True, True, False) is not is_for_lake
 
 
 def test_retention_removes_what_no_backup_that_stays_names(made: MadeBackup) -> None:
@@ -154,7 +173,7 @@ def test_an_object_store_holds_the_same(made: MadeBackup) -> None:
     keep_backup(store, manifest)
     assert find_backups(store).whole == [manifest]
     assert store.sizes(manifest.folder)[segment_path(manifest.segments[0])] == manifest.segments[0].bytes
-    assert verify_backup(store, manifest).entries == 40
+    assert verify_backup(store, manifest)[0].entries == 40
     store.delete(f"{manifest.folder}/{segment_path(manifest.segments[0])}")
     with pytest.raises(BackupError, match="it is not there"):
         verify_backup(store, manifest)
