@@ -110,7 +110,7 @@ class _Link:
         self.has_ended = True
 
 
-class _Desk:
+class _PickyRegistry:
     """A registry whose commands are taken, but for one kind, which is not."""
 
     def __init__(self, not_taken: type | None = None) -> None:
@@ -149,7 +149,7 @@ def test_what_a_worker_said_and_the_log_did_not_take_is_asked_for_again_by_the_e
     not_taken: type, said: FromWorker
 ) -> None:
     """Else it is never told again while the stream lasts: the task would run for ever, the worker never leave."""
-    broker = _Desk(not_taken)
+    broker = _PickyRegistry(not_taken)
     broker.registry.on_said(broker.link, said)
     broker.registry.flush()
     assert broker.link.has_ended
@@ -158,7 +158,7 @@ def test_what_a_worker_said_and_the_log_did_not_take_is_asked_for_again_by_the_e
 
 def test_the_leave_of_a_worker_that_the_log_did_not_take_is_told_again() -> None:
     """Else the log has it connected for ever, and gives it tasks."""
-    broker = _Desk(WorkerLost)
+    broker = _PickyRegistry(WorkerLost)
     broker.registry.on_said(broker.link, FromWorker(is_draining=True, is_leaving=True))
     broker.registry.on_closed(broker.link)
     broker.not_taken = None
@@ -169,7 +169,7 @@ def test_the_leave_of_a_worker_that_the_log_did_not_take_is_told_again() -> None
 
 def test_a_late_hello_of_a_process_that_was_replaced_does_not_drive_out_the_one_that_replaced_it() -> None:
     """Else that one leaves, and all that it runs is lost: it is told that another process has its name."""
-    broker = _Desk()
+    broker = _PickyRegistry()
     late = _Link()
     broker.registry.on_hello(late, WorkerHello("w", _GONE, "", WorkerOffer(), stream=7))
     assert late.has_ended

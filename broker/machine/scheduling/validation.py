@@ -20,7 +20,7 @@ def validate(state: SchedulerState) -> None:
     _check_limits(state)
     _check_workers(state)
     _check_accounts(state)
-    _check_parked(state)
+    _check_blocked(state)
     _check_feasible(state)
 
 
@@ -111,7 +111,7 @@ def _check_accounts(state: SchedulerState) -> None:
         assert share.ready == sum(queue.entry is not None for queue in share.queues), share.tenant
 
 
-def _check_parked(state: SchedulerState) -> None:
+def _check_blocked(state: SchedulerState) -> None:
     queued = {id(entry) for task_class in state.classes.values() for entry in task_class.heap}
     for queue in _queues(state):
         if queue.blocked_on is not None:
