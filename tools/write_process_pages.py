@@ -12,14 +12,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rsm_spark.cli.config import PROCESSES, ProcessOption, example_file, options_of
+from rsm_spark.cli.config import PROCESSES, ProcessOption, example_file, options_of, run_words
 
 _ROOT = Path(__file__).resolve().parents[1]
 _HEAD = """\
 # Options of the processes
 
 Written by `make conf` from the settings in the code. A key of `PROCESS.toml` is also the flag `--key`, with `-` for
-`_`, of `rsm PROCESS run`, and the variable `RSM_PROCESS__KEY`. How they go before each other is told in
+`_`, of the command that runs the process, and the variable `RSM_PROCESS__KEY`. How they go before each other is told in
 [operations](operations.md#configuration).
 """
 
@@ -30,7 +30,7 @@ def options_page() -> str:
 
 
 def _section(process: str) -> Iterator[str]:
-    yield f"\n## `rsm {process} run`\n\n| key | default | values | meaning |\n| --- | --- | --- | --- |\n"
+    yield f"\n## `{run_words(process)}`\n\n| key | default | values | meaning |\n| --- | --- | --- | --- |\n"
     for option in options_of(process):
         cells = (f"`{option.name}`", _default(option), option.values, option.text)
         yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"

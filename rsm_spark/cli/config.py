@@ -14,8 +14,8 @@ import typer
 from ledger.configuration import CONF_PARAMETER, check_variables, find_file, read_file, variable_prefix
 from ledger.errors import UsageError
 
-PROCESSES = ("autorecovery", "bookie", "broker", "store", "worker")
-"""Processes that a file `<process>.toml` configures; each is run by `rsm <process> run`."""
+PROCESSES = ("autorecovery", "bookie", "broker", "serve", "store", "worker")
+"""Processes that a file `<process>.toml` configures; `run_words` says what runs each."""
 
 _ORIGINS = {"COMMANDLINE": "flag", "ENVIRONMENT": "environment", "DEFAULT_MAP": "file", "DEFAULT": "default"}
 _COMMENT_COLUMNS = 116
@@ -53,7 +53,17 @@ def _command(process: str) -> Any:
     if process not in PROCESSES:
         raise UsageError(f"there is no process {process!r}: use one of {', '.join(PROCESSES)}")
     (entry_point,) = entry_points(group="rsm_spark.commands", name=process)
-    return typer.main.get_group(entry_point.load()).commands["run"]
+    found = entry_point.load()
+    if isinstance(found, typer.Typer):
+        return typer.main.get_group(found).commands["run"]
+    alone = typer.Typer(add_completion=False)
+    alone.command(process)(found)
+    return typer.main.get_command(alone)
+
+
+def run_words(process: str) -> str:
+    """Return the command that runs a process."""
+    return "rsm serve MODULE:CLASS" if process == "serve" else f"rsm {process} run"
 
 
 def settings_of(process: str, conf: Path | None) -> list[Setting]:
@@ -168,6 +178,8 @@ def options_of(process: str) -> list[ProcessOption]:
 
 
 def _values(option: Any) -> str:
+    if option.param_type_name == "argument":
+        return option.metavar or ""
     bounds = [f"{word} {value:,}" for word, value in (("from", option.min), ("to", option.max)) if value is not None]
     return "true, false" if option.is_flag else " ".join(bounds) or option.metavar or ""
 
@@ -176,7 +188,8 @@ def example_file(process: str) -> str:
     """Return the text of a commented file with every option of a process."""
     prefix, options = f"{variable_prefix(process)}_", options_of(process)
     lines = [
-        f"# `rsm {process} run`: every option with its default. Flags go before variables, variables before this file.",
+        f"# `{run_words(process)}`: every option with its default. Flags go before variables, and",
+        "# variables before this file.",
         f"# Variables are named {prefix}<KEY>, for example {prefix}{options[0].name.upper()}.",
         "",
     ]

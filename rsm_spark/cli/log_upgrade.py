@@ -10,11 +10,9 @@ import msgspec
 import typer
 
 from ledger.configuration import options_command
-from ledger.errors import UsageError
-from ledger.named_object import load_named
 from ledger.options import Option
+from rsm_spark.cli.named_machine import load_machine
 from rsm_spark.cli.terminal import LogsOptions, print_json, run
-from rsm_spark.core.machine import StateMachine
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.log.key_file import KeyFile
 from rsm_spark.runtime import ReplicaSettings
@@ -52,10 +50,7 @@ def check_upgrade_command(
         rsm log check-upgrade bank:Bank --log bank
 
     """
-    made = load_named(machine, given="MODULE:CLASS", example="bank:Bank")
-    next_version = made() if isinstance(made, type) else made
-    if not isinstance(next_version, StateMachine):
-        raise UsageError(f"{machine} is no state machine, but a {type(next_version).__name__}")
+    next_version = load_machine(machine)
 
     async def _check() -> UpgradeCheck:
         keys = None if at.log_key is None else KeyFile.read(at.log_key)

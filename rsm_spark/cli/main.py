@@ -44,6 +44,8 @@ _SUMMARIES = {
     "bookie": "Run a bookie, a server that stores ledgers.",
     "autorecovery": "Keep all copies of ledgers complete when bookies are lost.",
     "store": "Run a replica of the state store.",
+    "serve": "Run a replica of a state machine of your own.",
+    "call": "Have a service execute a command, or answer a query.",
     "broker": "Run a task broker.",
     "worker": "Run a worker: a process that runs tasks of the broker.",
     "map": "Put, get, scan: the replicated map.",

@@ -20,6 +20,7 @@ from rsm_spark.runtime.folder_lock import locked
 from rsm_spark.runtime.short_pauses import short_pauses
 from rsm_spark.server.replica_server import StoreService, StoreSettings
 from rsm_spark.snapshots import SnapshotStore
+from rsm_spark.transport.reach import WHOLE_LOG
 
 SESSION_TIMEOUT_MS = 2_000
 """Time for which ZooKeeper waits for a silent replica before another may lead: most of a failover's time. The server
@@ -56,7 +57,7 @@ async def serve(
     with locked(settings.data_dir):
         client = await LedgerClient.connect(metadata_uri, session_timeout_ms=session_timeout_ms)
         try:
-            async with StoreService(client, settings, lake=lake, machine=machine) as service:
+            async with StoreService(client, settings, lake=lake, machine=machine, keys=WHOLE_LOG) as service:
                 with short_pauses():
                     yield service
         finally:

@@ -57,6 +57,24 @@ class AuditWords(NamedTuple):
     of_reply: Callable[[bytes], str]
 
 
+class _WholeLog:
+    """Scopes of a machine whose state has no keys: a client may touch all of its log, or nothing of it."""
+
+    nothing = b""
+
+    def command_fault(self, command: bytes, principal: Principal) -> str:  # noqa: ARG002 - as `KeyScopes` has it
+        return _NO_KEYS.format(principal)
+
+    def query_fault(self, query: bytes, principal: Principal) -> str:  # noqa: ARG002
+        return _NO_KEYS.format(principal)
+
+    def watch_fault(self, table: str, start: bytes, end: bytes | None, principal: Principal) -> str:  # noqa: ARG002
+        return _NO_KEYS.format(principal)
+
+
+_NO_KEYS = "the state of this log has no keys: {} has a prefix of keys, and may not touch it"
+WHOLE_LOG: KeyScopes = _WholeLog()
+
 _UNLOGGED = frozenset({AnswerStatus.NOT_LEADER, AnswerStatus.OUTCOME_UNKNOWN})
 
 
@@ -74,6 +92,8 @@ def fault_of(principal: Principal, log: str, keys: KeyScopes | None) -> str:
         return ""
     if not principal.may_log(log):
         return f"{principal} may not touch the log {log!r}"
+    if keys is WHOLE_LOG and principal.prefix:
+        return _NO_KEYS.format(principal)
     return "" if keys is not None else f"the log {log!r} has no keys that a client could be given: {principal} is one"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import selectors
 import subprocess
 import sys
@@ -85,3 +86,24 @@ def test_the_counter_counts_on_when_its_leader_is_killed(cluster: DevCluster, co
             assert (await client.query(b"visits", read=at_least(answer.revision))).payload == b"4"
 
     asyncio.run(count())
+
+
+def test_the_commands_of_the_page_serve_and_call_it(start_cluster, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    cluster: DevCluster = start_cluster(bookie_count=2)
+    block = next(
+        block
+        for block in re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "store.md").read_text(), re.DOTALL)
+        if "rsm serve" in block
+    )
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "RSM_METADATA_URI": cluster.metadata_uri,
+    }
+    script = block.replace("dev/", f"{tmp_path}/") + "kill %1 %2; wait\n"
+    done = subprocess.run(
+        ["bash", "-mc", script], env=environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+    )
+    said = [line for line in done.stdout.splitlines() if "ctrl-C ends it" not in line]
+    assert said == ["1", "1"], f"{done.stdout}{done.stderr}"
+    assert "Traceback" not in done.stderr

@@ -18,16 +18,17 @@ from typing import Any
 from rsm_spark.errors import ConnectionLostError
 from rsm_spark.transport.channel import ReplicaChannel
 
+STORE = ("rsm_spark.map", "run")
 _READY_S = 60.0
 
 
 class StoreProcess:
-    """One `rsm store run`.
+    """One `rsm store run`, or another replica.
 
     Args:
         prefix: Put before the command, to run it elsewhere.
         environment: Instead of this process's.
-        module: What `python -m` runs: another version of the store.
+        command: What `python -m` runs: another version of the store, or another service.
 
     Attributes:
         ready: Its ready line.
@@ -43,16 +44,16 @@ class StoreProcess:
         *options: str,
         prefix: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
-        module: str = "rsm_spark.map",
+        command: Sequence[str] = STORE,
     ) -> None:
         self.log = log
         self.replica_id = replica_id
         self._errors = folder / f"{replica_id}.log"
-        command = [sys.executable, "-m", module, "run", "--log", log, "--metadata-uri", metadata_uri]
-        command += ["--data-dir", str(folder / replica_id), "--replica-id", replica_id, "--json", "--log-level", "info"]
+        run = [sys.executable, "-m", *command, "--log", log, "--metadata-uri", metadata_uri]
+        run += ["--data-dir", str(folder / replica_id), "--replica-id", replica_id, "--json", "--log-level", "info"]
         with self._errors.open("ab") as errors:
             self.process = subprocess.Popen(
-                [*prefix, *command, *options],
+                [*prefix, *run, *options],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd=Path(__file__).parents[2],
@@ -116,9 +117,9 @@ class Stores:
         self.folder = folder
         self.alive: dict[str, StoreProcess] = {}
 
-    def start(self, replica_id: str, *options: str, module: str = "rsm_spark.map") -> StoreProcess:
+    def start(self, replica_id: str, *options: str, command: Sequence[str] = STORE) -> StoreProcess:
         store = self.alive[replica_id] = StoreProcess(
-            self.metadata_uri, self.log, self.folder, replica_id, *options, module=module
+            self.metadata_uri, self.log, self.folder, replica_id, *options, command=command
         )
         return store
 

@@ -48,7 +48,7 @@ async def http_client() -> AsyncIterator[httpx.AsyncClient]:
 
 
 def start(brokers: Stores, name: str) -> StoreProcess:
-    return brokers.start(name, *_OPTIONS, module="broker")
+    return brokers.start(name, *_OPTIONS, command=("broker", "run"))
 
 
 async def submit_over_http(client: httpx.AsyncClient, broker: StoreProcess, count: int, key: str) -> list[int]:

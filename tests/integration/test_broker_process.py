@@ -33,7 +33,7 @@ def test_a_broker_says_when_it_is_ready_answers_probes_and_ends_when_it_is_told_
     cluster: DevCluster, unique_name: str, tmp_path: Path
 ) -> None:
     with stores(cluster.metadata_uri, unique_name, tmp_path) as brokers:
-        broker = brokers.start("a", "--bookies", "3/3/2", module="broker")
+        broker = brokers.start("a", "--bookies", "3/3/2", command=("broker", "run"))
         assert {"ready": True, "log": unique_name, "replica_id": "a"}.items() <= broker.ready.items()
         site = f"http://{broker.ready['http_address']}"
         with httpx.Client(base_url=site, timeout=60) as client:
@@ -56,7 +56,7 @@ def test_a_folder_that_another_broker_has_is_refused_in_one_line(
     cluster: DevCluster, unique_name: str, tmp_path: Path
 ) -> None:
     with stores(cluster.metadata_uri, unique_name, tmp_path) as brokers:
-        brokers.start("a", "--bookies", "3/3/2", "--no-http", module="broker")
+        brokers.start("a", "--bookies", "3/3/2", "--no-http", command=("broker", "run"))
         command = [sys.executable, "-m", "rsm_spark", "broker", "run", "--log", unique_name, "--metadata-uri"]
         second = subprocess.run(
             [*command, cluster.metadata_uri, "--data-dir", str(tmp_path / "a")],

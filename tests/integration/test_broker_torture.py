@@ -73,7 +73,7 @@ class Site:
                 await self.workers[name].wait_ready()
 
     async def _start_broker(self, name: str) -> None:
-        await asyncio.to_thread(lambda: self._brokers.start(name, *_OPTIONS, module="broker"))
+        await asyncio.to_thread(lambda: self._brokers.start(name, *_OPTIONS, command=("broker", "run")))
 
     def _start_worker(self, name: str) -> None:
         self.workers[name] = WorkerProcess(

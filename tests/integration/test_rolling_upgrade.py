@@ -51,7 +51,7 @@ async def _raise_format(replicas: Stores, *options: str) -> tuple[int, dict[str,
 async def _restart(replicas: Stores, callers: RecordedCallers, name: str, module: str) -> None:
     """Replace one replica's process by one of another version; go on when calls are answered again and it is there."""
     assert await asyncio.to_thread(replicas.gone(name).stop) == 0
-    await asyncio.to_thread(replicas.start, name, *OPTIONS, module=module)
+    await asyncio.to_thread(replicas.start, name, *OPTIONS, command=(module, "run"))
     leader = await replicas.leader()
     await asyncio.to_thread(callers.wait_for_more, 50)
     wanted = (await leader.status())["revision"]
@@ -112,7 +112,7 @@ async def test_replicas_of_two_versions_work_together_until_the_last_old_one_is_
         check_calls(calls, callers.path)
         async with await MapClient.connect(unique_name, cluster.metadata_uri, timeout_s=60) as client:
             revision = await client.put(b"end", b"")
-        await asyncio.to_thread(replicas.start, "fresh", *OPTIONS, "--follow-only", module=NEW)
+        await asyncio.to_thread(replicas.start, "fresh", *OPTIONS, "--follow-only", command=(NEW, "run"))
         said = await replicas.agree(revision, timeout_s=60)
         assert len({one["digest"] for one in said}) == 1, said
         types = await _types_up_to(replicas, revision)

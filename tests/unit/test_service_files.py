@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from rsm_spark.cli.config import run_words
+
 _ROOT = Path(__file__).parents[2]
 _FOLDER = _ROOT / "examples" / "systemd"
-_KINDS = ("autorecovery", "bookie", "broker", "store", "worker")
+_KINDS = ("autorecovery", "bookie", "broker", "serve", "store", "worker")
 
 
 def _unit(kind: str) -> configparser.ConfigParser:
@@ -29,8 +31,9 @@ def test_every_kind_of_server_has_one() -> None:
 def test_a_server_is_started_again_and_shut_in(kind: str) -> None:
     unit = _unit(kind)
     service = unit["Service"]
+    command = run_words(kind).removeprefix("rsm ").removesuffix(" MODULE:CLASS")
     assert unit["Unit"]["StartLimitIntervalSec"] == "0"
-    assert service["ExecStart"] == f"/opt/rsm-spark/bin/rsm {kind} run --conf /etc/rsm-spark/{kind}.toml"
+    assert service["ExecStart"] == f"/opt/rsm-spark/bin/rsm {command} --conf /etc/rsm-spark/{kind}.toml"
     assert (_ROOT / "conf" / f"{kind}.toml").exists()
     assert service["Restart"] == "always"
     assert service["UMask"] == "0077"

@@ -1,0 +1,24 @@
+"""A state machine of a user's own, by the name that a command is given."""
+
+from __future__ import annotations
+
+from ledger.errors import UsageError
+from ledger.named_object import load_named
+from rsm_spark.core.machine import StateMachine
+
+
+def load_machine(name: str) -> StateMachine:
+    """Return the machine of "module:Class", empty; modules in the working directory are found too.
+
+    Raises:
+        UsageError: There is none of this name, importing or making it fails, or it is no state machine.
+
+    """
+    found = load_named(name, given="MODULE:CLASS", example="bank:Bank")
+    try:
+        machine = found() if isinstance(found, type) else found
+    except Exception as error:  # whatever it is, it is the user's
+        raise UsageError(f"MODULE:CLASS {name}: {type(error).__name__}: {error}") from error
+    if not isinstance(machine, StateMachine):
+        raise UsageError(f"MODULE:CLASS {name}: this is no state machine, but a {type(machine).__name__}")
+    return machine

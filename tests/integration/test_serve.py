@@ -1,0 +1,70 @@
+"""`rsm serve`: a state machine of a user's own, served by a command, called by another one, handed over."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from ledger.dev import DevCluster
+from tests.integration.store_processes import stores
+from tests.integration.test_store_cluster import run_cli
+
+pytestmark = pytest.mark.asyncio
+COUNTERS = ("rsm_spark", "serve", "examples.counter:Counters")
+
+
+async def test_a_machine_of_ones_own_is_served_called_and_handed_over(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    uri, log = cluster.metadata_uri, unique_name
+    with stores(uri, log, tmp_path) as replicas:
+        for name in "ab":
+            replicas.start(name, "--http-port", "0", "--audit-file", str(tmp_path / "audit"), command=COUNTERS)
+        leader = await replicas.leader()
+        code, (first,) = run_cli(uri, "call", "visits", "--log", log)
+        assert (code, first["reply"]) == (0, "1")
+        async with httpx.AsyncClient(base_url=f"http://{leader.ready['http_address']}") as http:
+            assert (await http.get("/readyz")).status_code == 200
+            assert (await http.get("/status")).json()["log"] == log
+            assert "rsm_" in (await http.get("/metrics")).text
+        leader.kill()
+        replicas.gone(leader.replica_id)
+        code, (said,) = run_cli(uri, "call", "visits", "--log", log)
+        assert (code, said["reply"]) == (0, "2")
+        assert said["revision"] > first["revision"]
+        code, (asked,) = run_cli(uri, "call", "visits", "--log", log, "--query")
+        assert (code, asked["reply"]) == (0, "2")
+        assert asked["revision"] >= said["revision"]
+        (left,) = replicas.alive.values()
+        code, (status,) = run_cli(uri, "status", "--log", log)
+        assert code == 0
+        assert left.replica_id in json.dumps(status)
+        assert left.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("machine", "fault"),
+    [
+        ("examples.counter", "expected MODULE:NAME, for example bank:Bank"),
+        ("examples.nowhere:Counters", "ModuleNotFoundError: No module named 'examples.nowhere'"),
+        ("examples.counter:main", "this is no state machine, but a function"),
+        ("broken:Machine", "RuntimeError: it cannot be made"),
+    ],
+)
+async def test_what_is_no_machine_is_refused_in_one_line(machine: str, fault: str, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text(
+        "class Machine:\n    def __init__(self):\n        raise RuntimeError('it cannot be made')\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-m", "rsm_spark", "serve", machine, "--log", "l", "--data-dir", str(tmp_path / "d")],
+        capture_output=True, text=True, timeout=60, check=False,
+        cwd=tmp_path if machine.startswith("broken") else Path(__file__).parents[2],
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert len(ended.stderr.splitlines()) == 1
+    assert fault in ended.stderr
