@@ -1,4 +1,4 @@
-"""`rsm log list | info | cat | trim | raise-format | key | verify | quarantine`: replicated logs from the command line.
+"""`rsm log …`: replicated logs from the command line.
 
 What is shown is read from ZooKeeper and the bookies alone; what changes a log is asked of its leader.
 """
@@ -14,6 +14,7 @@ import typer
 from ledger.client.client import LedgerClient
 from ledger.configuration import options_command
 from ledger.errors import NoNodeError
+from rsm_spark.cli.log_delete import delete
 from rsm_spark.cli.log_key import app as key_app
 from rsm_spark.cli.log_proof import quarantine, verify
 from rsm_spark.cli.log_requests import OrderOptions, give_order
@@ -34,6 +35,7 @@ app = typer.Typer(
 app.add_typer(key_app, name="key")
 app.command()(verify)
 app.command()(quarantine)
+app.command()(delete)
 app.command("check-upgrade")(check_upgrade_command)
 
 

@@ -1,0 +1,156 @@
+"""Deletion of a log: its name first, then its ledgers, then what is left of its replicas.
+
+A note with the chain stands under `<root>/deleting/<log id>` from before the log leaves its name until its last ledger
+is gone. So a deletion that is cut off anywhere is finished by the next one, and a log of the same name that is made
+meanwhile is another log, which nothing of this touches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import msgspec
+
+from ledger.client.client import LedgerClient
+from ledger.decoding import json_decoder
+from ledger.errors import BadVersionError, NodeExistsError, NoNodeError, NoSuchLedgerError
+from ledger.ports import MetadataStore
+from rsm_spark.core.chain import DEFAULT_RSM_ROOT, LogChain, chain_path, service_path
+from rsm_spark.errors import ChainConflictError, LogError, NoSuchLogError
+from rsm_spark.log.chain_store import ChainStore
+from rsm_spark.log.discovery import Discovery
+
+
+class DeletedLog(msgspec.Struct, frozen=True):
+    """Outcome of a deletion.
+
+    Attributes:
+        log: Name that it had.
+        log_id: Its uuid, 32 hex digits.
+        ledger_ids: Ledgers that were deleted now, ascending.
+        was_begun: An earlier deletion had begun with it.
+
+    """
+
+    log: str
+    log_id: str
+    ledger_ids: list[int]
+    was_begun: bool
+
+
+class _Note(msgspec.Struct, frozen=True):
+    log: str
+    log_id: str
+    ledger_ids: list[int]
+
+
+async def delete_log(
+    client: LedgerClient,
+    log: str,
+    rsm_root: str = DEFAULT_RSM_ROOT,
+    *,
+    on_progress: Callable[[int, int], None] = lambda _done, _all: None,
+) -> list[DeletedLog]:
+    """Delete a log, and finish what deletions of this name have left behind.
+
+    Args:
+        client: Connected ledger client.
+        log: Name of the log.
+        rsm_root: Where logs live.
+        on_progress: Called after each ledger: how many are done, of how many.
+
+    Returns:
+        What was deleted: the log, behind what was left of deletions before.
+
+    Raises:
+        NoSuchLogError: There is no log of this name, nor a note of a deletion.
+        LogError: A replica of it is alive.
+        ChainConflictError: The log was changed meanwhile; nothing was deleted.
+        MetadataError: The metadata store cannot be asked. What was begun is finished by the next call.
+
+    """
+    store = client.store
+    notes = [(note, True) for note in await _notes(store, log, rsm_root)]
+    try:
+        chain, version = await ChainStore(store, log, rsm_root).read()
+    except NoSuchLogError:
+        if not notes:
+            raise
+    else:
+        await _refuse_alive(store, log, rsm_root)
+        notes = [one for one in notes if one[0].log_id != chain.log_id]
+        notes.append((await _unname(store, log, rsm_root, chain, version), False))
+    done = []
+    for note, was_begun in notes:
+        done.append(await _finish(client, note, rsm_root, on_progress, was_begun=was_begun))
+    return done
+
+
+async def _notes(store: MetadataStore, log: str, rsm_root: str) -> list[_Note]:
+    try:
+        names = await store.children(f"{rsm_root}/deleting")
+    except NoNodeError:
+        return []
+    found = []
+    for name in names:
+        with contextlib.suppress(NoNodeError):  # Another deletion has just finished it.
+            note = json_decoder(_Note).decode((await store.get(f"{rsm_root}/deleting/{name}")).value)
+            if note.log == log:
+                found.append(note)
+    return found
+
+
+async def _refuse_alive(store: MetadataStore, log: str, rsm_root: str) -> None:
+    alive = [member.replica_id for member in await Discovery(store, log, rsm_root).members()]
+    if alive:
+        raise LogError(
+            f"log {log}: its replica{'s' if len(alive) > 1 else ''} {', '.join(alive)} still "
+            f"{'run' if len(alive) > 1 else 'runs'}: stop every replica first; nothing was deleted"
+        )
+
+
+async def _unname(store: MetadataStore, log: str, rsm_root: str, chain: LogChain, version: int) -> _Note:
+    """Note what is to be deleted, then take the log's name away."""
+    ledger_ids = sorted({ledger.ledger_id for ledger in chain.ledgers} | set(chain.deleting))
+    note = _Note(log, chain.log_id, ledger_ids)
+    path, value = f"{rsm_root}/deleting/{chain.log_id}", msgspec.json.encode(note)
+    try:
+        await store.create(path, value, parents=True)
+    except NodeExistsError:  # Of a deletion that was cut off before the name was gone.
+        await store.set(path, value, (await store.get(path)).version)
+    try:
+        await store.delete(chain_path(log, rsm_root), version)
+    except (BadVersionError, NoNodeError) as error:
+        with contextlib.suppress(NoNodeError):
+            await store.delete(path)
+        raise ChainConflictError(
+            f"log {log}: somebody has changed it meanwhile, perhaps a replica that has just started: nothing was "
+            "deleted; stop every replica, then try again"
+        ) from error
+    return note
+
+
+async def _finish(
+    client: LedgerClient, note: _Note, rsm_root: str, on_progress: Callable[[int, int], None], *, was_begun: bool
+) -> DeletedLog:
+    deleted = []
+    for number, ledger_id in enumerate(note.ledger_ids, start=1):
+        with contextlib.suppress(NoSuchLedgerError):  # By a deletion before.
+            await client.delete(ledger_id)
+            deleted.append(ledger_id)
+        on_progress(number, len(note.ledger_ids))
+    store = client.store
+    if await store.exists(chain_path(note.log, rsm_root)) is None:  # Else they are of another log of this name.
+        await _delete_tree(store, service_path(note.log, rsm_root))
+    with contextlib.suppress(NoNodeError):
+        await store.delete(f"{rsm_root}/deleting/{note.log_id}")
+    return DeletedLog(note.log, note.log_id, deleted, was_begun)
+
+
+async def _delete_tree(store: MetadataStore, path: str) -> None:
+    """Delete a node and all below it, as far as nobody adds to it meanwhile."""
+    with contextlib.suppress(NoNodeError, NodeExistsError):
+        for name in await store.children(path):
+            await _delete_tree(store, f"{path}/{name}")
+        await store.delete(path)

@@ -1,0 +1,180 @@
+"""A log is deleted, cut off at any write and finished by the next try; another log of its name is not touched."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ledger.errors import (
+    BadVersionError,
+    MetadataUnavailableError,
+    NodeExistsError,
+    NoNodeError,
+    NoSuchLedgerError,
+)
+from ledger.ports import ANY_VERSION, Versioned
+from rsm_spark.core.chain import ChainLedger, LogChain, encode_chain
+from rsm_spark.errors import ChainConflictError, LogError, NoSuchLogError
+from rsm_spark.log.deletion import delete_log
+from rsm_spark.log.member import Member, encode_member
+
+_LOG = "/rsm/logs/orders"
+_SERVICE = "/rsm/services/orders"
+
+
+class Nodes:
+    """A tree of nodes in a dictionary, which fails at a chosen write."""
+
+    def __init__(self, fails_at: int = -1) -> None:
+        self.nodes: dict[str, Versioned] = {}
+        self.writes_left = fails_at
+        self.on_write: Any = lambda _path: None
+
+    def _write(self, path: str) -> None:
+        self.on_write(path)
+        self.writes_left -= 1
+        if self.writes_left == -1:
+            raise MetadataUnavailableError("the network is cut")
+
+    async def get(self, path: str, *, watch: Any = None) -> Versioned:
+        if path not in self.nodes:
+            raise NoNodeError(path)
+        return self.nodes[path]
+
+    async def exists(self, path: str, *, watch: Any = None) -> int | None:
+        found = self.nodes.get(path)
+        return None if found is None else found.version
+
+    async def children(self, path: str, *, watch: Any = None) -> list[str]:
+        found = sorted(
+            {one.removeprefix(f"{path}/").partition("/")[0] for one in self.nodes if one.startswith(f"{path}/")}
+        )
+        if not found and path not in self.nodes:
+            raise NoNodeError(path)
+        return found
+
+    async def create(self, path: str, value: bytes = b"", *, parents: bool = False, **_: Any) -> None:
+        self._write(path)
+        if path in self.nodes:
+            raise NodeExistsError(path)
+        self.nodes[path] = Versioned(value, 0)
+
+    async def set(self, path: str, value: bytes, version: int) -> int:
+        self._write(path)
+        self.nodes[path] = Versioned(value, version + 1)
+        return version + 1
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        self._write(path)
+        if path not in self.nodes:
+            raise NoNodeError(path)
+        if version not in (ANY_VERSION, self.nodes[path].version):
+            raise BadVersionError(path)
+        if any(one.startswith(f"{path}/") for one in self.nodes):
+            raise NodeExistsError(path)
+        del self.nodes[path]
+
+    async def sync(self, path: str) -> None:
+        pass
+
+
+class Ledgers:
+    """What is asked of a ledger client."""
+
+    def __init__(self, store: Nodes, ledger_ids: set[int]) -> None:
+        self.store = store
+        self.ledger_ids = ledger_ids
+
+    async def delete(self, ledger_id: int) -> None:
+        self.store._write(f"/ledgers/{ledger_id}")
+        if ledger_id not in self.ledger_ids:
+            raise NoSuchLedgerError(f"ledger {ledger_id}")
+        self.ledger_ids.remove(ledger_id)
+
+
+def chain(log_id: str = "ab" * 16, *ledger_ids: int, deleting: tuple[int, ...] = ()) -> bytes:
+    ledgers = tuple(ChainLedger(ledger_id, 1, 1, 1) for ledger_id in ledger_ids)
+    return encode_chain(LogChain(log_id, ledgers=ledgers, deleting=deleting))
+
+
+def world(fails_at: int = -1) -> Any:
+    store = Nodes()
+    store.nodes[_LOG] = Versioned(chain("ab" * 16, 3, 5, deleting=(1,)), 7)
+    store.nodes[_SERVICE] = Versioned(b"", 0)
+    store.nodes[f"{_SERVICE}/members"] = Versioned(b"", 0)
+    store.nodes[f"{_SERVICE}/requests"] = Versioned(b"", 0)
+    store.nodes[f"{_SERVICE}/requests/0001"] = Versioned(b"{}", 0)
+    store.writes_left = fails_at
+    return Ledgers(store, {1, 3, 5, 8})
+
+
+def test_nothing_of_a_log_is_left_but_other_ledgers() -> None:
+    client = world()
+    told: list[tuple[int, int]] = []
+    (done,) = asyncio.run(delete_log(client, "orders", on_progress=lambda *one: told.append(one)))
+    assert (done.log_id, done.ledger_ids, done.was_begun) == ("ab" * 16, [1, 3, 5], False)
+    assert told == [(1, 3), (2, 3), (3, 3)]
+    assert client.ledger_ids == {8}
+    assert client.store.nodes == {}
+    with pytest.raises(NoSuchLogError):
+        asyncio.run(delete_log(client, "orders"))
+
+
+def test_a_deletion_cut_off_at_any_write_is_finished_by_the_next() -> None:
+    cuts = 0
+    while True:
+        client = world(fails_at=cuts)
+        try:
+            asyncio.run(delete_log(client, "orders"))
+        except MetadataUnavailableError:
+            client.store.writes_left = -1
+            done = asyncio.run(delete_log(client, "orders")) if client.store.nodes else []
+            assert len(done) <= 1, "one log was deleted as two"
+        else:
+            break
+        assert client.ledger_ids == {8}, f"cut at write {cuts}"
+        assert client.store.nodes == {}, f"cut at write {cuts}"
+        cuts += 1
+    assert cuts > 7
+
+
+def test_a_log_that_took_the_name_meanwhile_is_another_one() -> None:
+    client = world(fails_at=2)  # The note stands, the name is gone.
+    with pytest.raises(MetadataUnavailableError):
+        asyncio.run(delete_log(client, "orders"))
+    assert _LOG not in client.store.nodes
+    client.store.writes_left = -1
+    client.store.nodes[_LOG] = Versioned(chain("cd" * 16, 8), 0)
+    first, second = asyncio.run(delete_log(client, "orders"))
+    assert (first.log_id, first.was_begun, first.ledger_ids) == ("ab" * 16, True, [1, 3, 5])
+    assert (second.log_id, second.was_begun, second.ledger_ids) == ("cd" * 16, False, [8])
+
+
+def test_a_log_with_a_living_replica_stays() -> None:
+    client = world()
+    member = encode_member(Member(replica_id="a", incarnation="1" * 32, address="h:1"))
+    client.store.nodes[f"{_SERVICE}/members/a"] = Versioned(member, 0)
+    before = dict(client.store.nodes)
+    with pytest.raises(LogError, match="its replica a still runs: stop every replica first; nothing was deleted"):
+        asyncio.run(delete_log(client, "orders"))
+    assert client.store.nodes == before
+    assert client.ledger_ids == {1, 3, 5, 8}
+
+
+def test_a_log_that_a_starting_replica_claims_meanwhile_stays() -> None:
+    client = world()
+    state = SimpleNamespace(claimed=False)
+
+    def claim(path: str) -> None:
+        if path == _LOG and not state.claimed:
+            state.claimed = True
+            client.store.nodes[_LOG] = Versioned(chain("ab" * 16, 3, 5, 9), 8)
+
+    client.store.on_write = claim
+    with pytest.raises(ChainConflictError, match="nothing was deleted"):
+        asyncio.run(delete_log(client, "orders"))
+    assert client.ledger_ids == {1, 3, 5, 8}
+    assert [path for path in client.store.nodes if "deleting" in path] == []
