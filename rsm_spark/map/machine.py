@@ -42,6 +42,8 @@ from rsm_spark.map.limits import (
 from rsm_spark.map.messages import decode_command, decode_query, encode
 from rsm_spark.map.ordered_rows import OrderedRows
 from rsm_spark.map.queries import (
+    Count,
+    Counted,
     ExpiryShown,
     Found,
     Get,
@@ -267,6 +269,8 @@ class MapMachine:
             if decoded.limit < 1:
                 return encode(MapRefused(f"a scan's limit is at least 1, this one is {decoded.limit}"))
             return encode(scan(self._rows, decoded, revision))
+        if isinstance(decoded, Count):
+            return encode(Counted(self._rows.count(decoded.start, decoded.end)))
         return encode(self._show(decoded))
 
     def _show(self, query: ShowLease | ShowExpiry | ListLeases) -> MapResult:

@@ -20,8 +20,9 @@
                granted          ``[6, lease]``             kept ``[7, ttl_ms]``
                removed          ``[8, count, revision]``   by a range delete, or with a lease
     queries    get              ``[1, key]``
-               scan             ``[2, start, end | nil, limit, at_revision, keeps]``; start inclusive, end exclusive;
-                                nil = to the end; the last two may be left out
+               scan             ``[2, start, end | nil, limit, at_revision, keeps, keys_only]``; start inclusive, end
+                                exclusive; nil = to the end; the last three may be left out
+               count            ``[6, start, end | nil]``
                show lease       ``[3, lease]``       show expiry ``[4, key]``       list leases ``[5, after, limit]``
     results    found            ``[0, value, mod_revision]``
                not found        ``[1]``
@@ -30,6 +31,7 @@
                lease            ``[5, lease, ttl_ms, since_ms, key_count]``             leases ``[7, [lease, ...]]``
                expiry           ``[6, ttl_ms, since_ms, lease]``
                forgotten        ``[8]``                    the revision of the scan is not remembered
+               counted          ``[9, count]``
 
 The *mod revision* of a key is the revision of the record that last wrote it. It is in the reply, so that a command that
 is sent again hears the same.
@@ -82,6 +84,8 @@ from rsm_spark.map.limits import (
     value_fault,
 )
 from rsm_spark.map.queries import (
+    Count,
+    Counted,
     ExpiryShown,
     Forgotten,
     Found,
@@ -108,6 +112,8 @@ __all__ = [
     "VALUE_BYTES_MAX",
     "Compare",
     "CompareAndSet",
+    "Count",
+    "Counted",
     "Delete",
     "DeleteRange",
     "Executed",

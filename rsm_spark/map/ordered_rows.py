@@ -135,6 +135,10 @@ class OrderedRows(Generic[Entry]):
         """Iterate over the keys >= start, in order; nothing may change meanwhile."""
         return self._order.since(start)
 
+    def count(self, start: bytes, end: bytes | None) -> int:
+        """Return how many keys there are with start <= key < end; None = to the last."""
+        return self._order.count(start, end)
+
     # ---- as they were
 
     def freeze(self) -> FrozenOrderedRows[Entry]:

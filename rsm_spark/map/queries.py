@@ -22,6 +22,7 @@ class Scan(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2):
         limit: Most keys wanted; a page also ends at `SCAN_LIMIT_MAX` keys or `SCAN_BYTES_MAX` bytes.
         at_revision: Show the map as it was at the first page of this scan; 0 = as it is.
         keeps: More pages of the same revision will be asked for: this replica remembers what is overwritten.
+        keys_only: Rows come without their values. Replicas of version 0.1 send the values all the same.
 
     """
 
@@ -30,6 +31,7 @@ class Scan(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2):
     limit: int
     at_revision: int = 0
     keeps: bool = False
+    keys_only: bool = False
 
 
 class ShowLease(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=3):
@@ -47,6 +49,13 @@ class ListLeases(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=5):
 
     after: int
     limit: int
+
+
+class Count(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=6):
+    """Count keys with start <= key < end; an end of None = to the last."""
+
+    start: bytes
+    end: bytes | None
 
 
 class Found(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=0):
@@ -119,5 +128,11 @@ class Forgotten(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=8):
     """The replica does not remember the map at that revision any more, or never did."""
 
 
-MapQuery = Get | Scan | ShowLease | ShowExpiry | ListLeases
-MapResult = Found | NotFound | MapRefused | Page | LeaseShown | ExpiryShown | Leases | Forgotten
+class Counted(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=9):
+    """Number of keys in a range."""
+
+    count: int
+
+
+MapQuery = Get | Scan | ShowLease | ShowExpiry | ListLeases | Count
+MapResult = Found | NotFound | MapRefused | Page | LeaseShown | ExpiryShown | Leases | Forgotten | Counted

@@ -26,9 +26,10 @@ def scan(rows: OrderedRows[MapEntry], query: Scan, revision: int) -> Page | Forg
     if query.at_revision:
         if query.at_revision not in rows.pinned:
             return Forgotten()
-        page = _page(rows.since_at(query.at_revision, query.start), query.end, limit)
+        found = rows.since_at(query.at_revision, query.start)
     else:
-        page = _page(_live(rows, query.start), query.end, limit)
+        found = _live(rows, query.start)
+    page = _page(found, query.end, limit, keys_only=query.keys_only)
     goes_on = query.keeps and page.next_start is not None and (len(page.entries) < limit or limit == SCAN_LIMIT_MAX)
     if goes_on and not query.at_revision:
         rows.pin(revision)
@@ -43,15 +44,15 @@ def _live(rows: OrderedRows[MapEntry], start: bytes) -> Iterator[tuple[bytes, Ma
         yield key, entries[key]
 
 
-def _page(found: Iterator[tuple[bytes, MapEntry]], end: bytes | None, limit: int) -> Page:
+def _page(found: Iterator[tuple[bytes, MapEntry]], end: bytes | None, limit: int, *, keys_only: bool) -> Page:
     entries: list[KeyValue] = []
     room = SCAN_BYTES_MAX
     for key, entry in found:
         if end is not None and key >= end:
             break
-        room -= len(key) + len(entry.row)
+        room -= len(key) + (0 if keys_only else len(entry.row))
         # The first row is always given, or a page could be empty and have a successor.
         if entries and (len(entries) == limit or room < 0):
             return Page(entries, key)
-        entries.append(KeyValue(key, value_of(entry.row), entry.revision))
+        entries.append(KeyValue(key, b"" if keys_only else value_of(entry.row), entry.revision))
     return Page(entries, None)

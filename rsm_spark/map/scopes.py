@@ -23,7 +23,7 @@ from rsm_spark.map.commands import (
     RevokeLease,
 )
 from rsm_spark.map.messages import decode_command, decode_query, encode
-from rsm_spark.map.queries import ListLeases, Scan, ShowLease
+from rsm_spark.map.queries import Count, ListLeases, Scan, ShowLease
 from rsm_spark.map.records import MAP_TABLE
 
 _LEASE_KEYS_MAX = 10_000
@@ -59,7 +59,7 @@ class MapScopes:
             decoded = decode_query(query)
         except InvalidCommandError as error:
             return str(error)
-        if isinstance(decoded, Scan):
+        if isinstance(decoded, Scan | Count):
             return _range_fault(principal, decoded.start, decoded.end)
         if isinstance(decoded, ShowLease):
             return self._lease_fault(principal, decoded.lease)

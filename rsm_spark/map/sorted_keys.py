@@ -71,6 +71,17 @@ class SortedKeys:
         for index in range(at + 1, len(self._chunks)):
             yield from self._chunks[index]
 
+    def count(self, start: bytes, end: bytes | None) -> int:
+        """Return how many keys there are with start <= key < end (None = to the last); costs a step a chunk."""
+        self._place()
+        return max(0, self._rank(end) - self._rank(start))
+
+    def _rank(self, key: bytes | None) -> int:
+        """Return how many keys are below one; None = all."""
+        at = len(self._chunks) if key is None else bisect_left(self._lasts, key)
+        before = sum(map(len, islice(self._chunks, at)))
+        return before if key is None or at == len(self._chunks) else before + bisect_left(self._chunks[at], key)
+
     def _place(self) -> None:
         for key in self._noted:
             at = bisect_left(self._lasts, key)

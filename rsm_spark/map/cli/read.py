@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from ledger.configuration import options_command
-from rsm_spark.cli.terminal import KeyArgument, key_bytes, print_json, run, shown
+from ledger.errors import UsageError
+from rsm_spark.cli.terminal import KeyArgument, key_bytes, print_json, print_result, run, shown
 from rsm_spark.core.freshness import STALE, Freshness, bounded
 from rsm_spark.map.cli.connection import MapOptions, MapReadOptions
 from rsm_spark.map.client.calls import scan_range
@@ -85,6 +86,8 @@ def scan(
     start: Annotated[str | None, typer.Option("--start", help="First key.")] = None,
     end: Annotated[str | None, typer.Option("--end", help="Behind the last key.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Most rows.")] = None,
+    keys_only: Annotated[bool, typer.Option("--keys-only", help="Print no values.")] = False,
+    count: Annotated[bool, typer.Option("--count", help="Print how many keys there are, and no row.")] = False,
     at_revision: _AtRevision = None,
     data_dir: _DataDir = None,
     lake: _Lake = None,
@@ -96,7 +99,11 @@ def scan(
 
         rsm map scan --log orders --json
 
+        rsm map scan --log orders --prefix order/ --count
+
     """
+    if count and (limit is not None or keys_only):
+        raise UsageError("--count prints no rows: leave --limit and --keys-only out")
     first = None if start is None else key_bytes(start)
     last = None if end is None else key_bytes(end)
 
@@ -104,12 +111,19 @@ def scan(
         if at_revision is not None:
             bounds = scan_range(key_bytes(prefix), first, last)
             rows = await _past(at, at_revision, *bounds, data_dir, lake)
-            for row in rows[:limit]:
-                _show(row, json=at.json)
+            if count:
+                print_result(at.json, {"count": len(rows)}, str(len(rows)))
+            for row in [] if count else rows[:limit]:
+                _show(row, json=at.json, keys_only=keys_only)
             return
         async with await at.connect() as client:
-            async for row in client.scan(prefix=key_bytes(prefix), start=first, end=last, limit=limit):
-                _show(row, json=at.json)
+            if count:
+                found = await client.count(prefix=key_bytes(prefix), start=first, end=last)
+                print_result(at.json, {"count": found}, str(found))
+                return
+            asked = client.scan(prefix=key_bytes(prefix), start=first, end=last, limit=limit, keys_only=keys_only)
+            async for row in asked:
+                _show(row, json=at.json, keys_only=keys_only)
 
     run(_scan())
     sys.stdout.flush()
@@ -149,9 +163,12 @@ def _freshness(*, stale: bool, max_lag_ms: int | None) -> Freshness | None:
     return STALE if stale else None
 
 
-def _show(row: KeyValue, *, json: bool) -> None:
+def _show(row: KeyValue, *, json: bool, keys_only: bool) -> None:
     if json:
-        print_json({"key": shown(row.key), "value": shown(row.value), "revision": row.revision})
+        value = {} if keys_only else {"value": shown(row.value)}
+        print_json({"key": shown(row.key), **value, "revision": row.revision})
+    elif keys_only:
+        sys.stdout.buffer.write(row.key + b"\n")
     else:
         sys.stdout.buffer.write(row.key + b"\t" + row.value + b"\n")
 

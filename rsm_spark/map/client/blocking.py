@@ -193,11 +193,31 @@ class BlockingMapClient(BlockingMapBase):
         end: bytes | None = None,
         *,
         limit: int = m.SCAN_LIMIT_MAX,
+        keys_only: bool = False,
         timeout_s: float | None = None,
         read: Freshness | None = None,
     ) -> MapPage:
-        """Return rows with start <= key < end, all as of one revision: as many as fit a page, at most `limit`."""
-        return self.thread.run(self.asynchronous.scan_page(start, end, limit=limit, timeout_s=timeout_s, read=read))
+        """Return rows with start <= key < end, all as of one revision: as many as fit a page, at most `limit`.
+
+        See `MapClient.scan_page`.
+        """
+        return self.thread.run(
+            self.asynchronous.scan_page(start, end, limit=limit, keys_only=keys_only, timeout_s=timeout_s, read=read)
+        )
+
+    def count(
+        self,
+        *,
+        prefix: bytes = b"",
+        start: bytes | None = None,
+        end: bytes | None = None,
+        timeout_s: float | None = None,
+        read: Freshness | None = None,
+    ) -> int:
+        """Return how many keys a range has; it is counted where the keys are. See `MapClient.count`."""
+        return self.thread.run(
+            self.asynchronous.count(prefix=prefix, start=start, end=end, timeout_s=timeout_s, read=read)
+        )
 
     def watch(
         self,

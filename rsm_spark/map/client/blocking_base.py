@@ -25,13 +25,14 @@ class BlockingMapBase(BlockingClient[MapClient]):
         start: bytes | None = None,
         end: bytes | None = None,
         limit: int | None = None,
+        keys_only: bool = False,
         timeout_s: float | None = None,
         read: Freshness | None = None,
     ) -> Iterator[KeyValue]:
         """Iterate over rows in order of their keys, all as of one revision; see `MapClient.scan`."""
         # Page by page: a hop to the other thread costs more than a row.
         pages = self.asynchronous.scan_pages(
-            prefix=prefix, start=start, end=end, limit=limit, timeout_s=timeout_s, read=read
+            prefix=prefix, start=start, end=end, limit=limit, keys_only=keys_only, timeout_s=timeout_s, read=read
         )
         for page in self.thread.iterate(pages):
             yield from page.rows

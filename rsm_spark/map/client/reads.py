@@ -38,15 +38,39 @@ class MapReads(MapCalls):
         end: bytes | None = None,
         *,
         limit: int = m.SCAN_LIMIT_MAX,
+        keys_only: bool = False,
         timeout_s: float | None = None,
         read: Freshness | None = None,
     ) -> MapPage:
-        """Return rows with start <= key < end, all as of one revision: as many as fit a page, at most `limit`."""
+        """Return rows with start <= key < end, all as of one revision: as many as fit a page, at most `limit`.
+
+        With `keys_only` their values are empty, and do not travel.
+        """
         if limit < 1:
             raise InvalidCommandError(f"limit {limit}: a scan returns at least one row")
-        result, revision = await self._query(m.Scan(start, end, min(limit, m.SCAN_LIMIT_MAX)), timeout_s, read)
+        wanted = m.Scan(start, end, min(limit, m.SCAN_LIMIT_MAX), keys_only=keys_only)
+        result, revision = await self._query(wanted, timeout_s, read)
         assert isinstance(result, m.Page)
-        return MapPage(self._rows(result.entries), revision, result.next_start)
+        return MapPage(self._rows(result.entries, keys_only=keys_only), revision, result.next_start)
+
+    async def count(
+        self,
+        *,
+        prefix: bytes = b"",
+        start: bytes | None = None,
+        end: bytes | None = None,
+        timeout_s: float | None = None,
+        read: Freshness | None = None,
+    ) -> int:
+        """Return how many keys a range has; it is counted where the keys are.
+
+        Raises:
+            InvalidCommandError: The replica runs version 0.1, which cannot count.
+
+        """
+        result, _ = await self._query(m.Count(*scan_range(prefix, start, end)), timeout_s, read)
+        assert isinstance(result, m.Counted)
+        return result.count
 
     async def scan(
         self,
@@ -55,6 +79,7 @@ class MapReads(MapCalls):
         start: bytes | None = None,
         end: bytes | None = None,
         limit: int | None = None,
+        keys_only: bool = False,
         timeout_s: float | None = None,
         read: Freshness | None = None,
     ) -> AsyncIterator[m.KeyValue]:
@@ -65,6 +90,7 @@ class MapReads(MapCalls):
             start: First key, inclusive; not with `prefix`.
             end: Exclusive; not with `prefix`.
             limit: Most rows wanted.
+            keys_only: Values are empty, and do not travel.
             timeout_s: Time limit of each page (10,000 rows or 2 MiB).
             read: How new the first page must be. A client that spreads its reads (`read_from="any"`) scans at the
                 leader all the same: the pages of a scan come from one replica.
@@ -75,7 +101,7 @@ class MapReads(MapCalls):
 
         """
         async for page in self.scan_pages(
-            prefix=prefix, start=start, end=end, limit=limit, timeout_s=timeout_s, read=read
+            prefix=prefix, start=start, end=end, limit=limit, keys_only=keys_only, timeout_s=timeout_s, read=read
         ):
             for row in page.rows:
                 yield row
@@ -87,6 +113,7 @@ class MapReads(MapCalls):
         start: bytes | None = None,
         end: bytes | None = None,
         limit: int | None = None,
+        keys_only: bool = False,
         timeout_s: float | None = None,
         read: Freshness | None = None,
     ) -> AsyncIterator[MapPage]:
@@ -96,7 +123,8 @@ class MapReads(MapCalls):
         read = LINEARIZABLE if self._spreads_reads else read
         while left != 0:
             wanted = m.SCAN_LIMIT_MAX if left is None else min(left, m.SCAN_LIMIT_MAX)
-            page = await self._page_of(m.Scan(at, behind, wanted, revision, keeps=True), timeout_s, read)
+            scan = m.Scan(at, behind, wanted, revision, keeps=True, keys_only=keys_only)
+            page = await self._page_of(scan, timeout_s, read)
             yield page
             if page.next_start is None:
                 return
@@ -115,10 +143,13 @@ class MapReads(MapCalls):
                 next_start=scan.start,
             )
         assert isinstance(result, m.Page)
-        return MapPage(self._rows(result.entries), scan.at_revision or revision, result.next_start)
+        rows = self._rows(result.entries, keys_only=scan.keys_only)
+        return MapPage(rows, scan.at_revision or revision, result.next_start)
 
     def _found(self, key: bytes, result: m.MapResult) -> MapValue | None:
         return MapValue(self._value(key, result.value), result.revision) if isinstance(result, m.Found) else None
 
-    def _rows(self, rows: list[m.KeyValue]) -> list[m.KeyValue]:
+    def _rows(self, rows: list[m.KeyValue], *, keys_only: bool) -> list[m.KeyValue]:
+        if keys_only:  # A replica of version 0.1 sends the values all the same.
+            return [row._replace(value=b"") if row.value else row for row in rows]
         return rows if self._codec is None else [row._replace(value=self._value(row.key, row.value)) for row in rows]

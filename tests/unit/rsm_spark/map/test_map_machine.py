@@ -139,6 +139,20 @@ def test_a_scan_ends_at_its_limit_and_says_where_it_goes_on() -> None:
     assert driven.ask(m.Scan(b"b", b"c", 9)) == m.Page([m.KeyValue(b"b", b"b", 1)], None)
 
 
+def test_keys_are_counted_and_listed_without_their_values() -> None:
+    driven = Driven()
+    for name in (b"a", b"b", b"c"):
+        driven.run(m.Put(name, b"v" * 1024 * 1024))
+    driven.run(m.Delete(b"b"))
+    assert driven.ask(m.Count(b"", None)) == m.Counted(2)
+    assert driven.ask(m.Count(b"b", None)) == m.Counted(1)
+    assert driven.ask(m.Count(b"a", b"a")) == m.Counted(0)
+    assert driven.ask(m.Count(b"c", b"a")) == m.Counted(0)
+    # Values that are not sent take no room of a page.
+    rows = [m.KeyValue(b"a", b"", 1), m.KeyValue(b"c", b"", 3)]
+    assert driven.ask(m.Scan(b"", None, 100, keys_only=True)) == m.Page(rows, None)
+
+
 def test_a_page_stays_small_when_values_are_large() -> None:
     driven = Driven()
     for n in range(4):

@@ -26,8 +26,12 @@ def test_keys_come_in_order_after_any_mix_of_coming_and_going(seed: int) -> None
         if rng.random() < 0.002:
             start = b"%05d" % rng.randrange(6_000)
             assert list(order.since(start)) == sorted(k for k in present if k >= start)
+            end = b"%05d" % rng.randrange(6_000)
+            assert order.count(start, end) == sum(start <= key < end for key in present)
+            assert order.count(start, None) == sum(start <= key for key in present)
             order.validate()
     assert list(order.since(b"")) == sorted(present)
+    assert order.count(b"", None) == len(present)
     order.validate()
 
 

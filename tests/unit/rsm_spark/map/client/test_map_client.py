@@ -79,6 +79,11 @@ async def test_a_scan_goes_over_its_pages_in_order() -> None:
         assert [row.key async for row in p.client.scan(prefix=b"k/")] == [b"k/%02d" % n for n in range(25)]
         assert [row.key async for row in p.client.scan(start=b"k/20", end=b"k/22")] == [b"k/20", b"k/21"]
         assert [row.key async for row in p.client.scan(limit=3)] == [b"k/00", b"k/01", b"k/02"]
+        keys = [row async for row in p.client.scan(prefix=b"k/1", keys_only=True)]
+        assert [(row.key, row.value) for row in keys] == [(b"k/%02d" % n, b"") for n in range(10, 20)]
+        assert {row.value for row in (await p.client.scan_page(keys_only=True)).rows} == {b""}
+        assert (await p.client.count(), await p.client.count(prefix=b"k/1")) == (26, 10)
+        assert await p.client.count(start=b"k/20", end=b"k/22") == 2
 
 
 async def test_calls_made_together_travel_in_one_message() -> None:

@@ -46,6 +46,7 @@ async def test_every_way_to_write_keeps_what_every_way_to_read_opens() -> None:
         wanted = {b"a": b"secret 4", b"b": b"secret 2", b"c": b"secret 3", b"d": b"secret 5", b"e": b"secret 6"}
         assert {row.key: row.value async for row in client.scan()} == wanted
         assert {row.key: row.value for row in (await client.scan_page()).rows} == wanted
+        assert {row.value async for row in client.scan(keys_only=True)} == {b""}
         assert [found.value for found in await client.get_many(list(wanted)) if found] == list(wanted.values())
         kept = {row.key: row.value async for row in server_side.scan()}
         assert not any(b"secret" in value for value in kept.values())
