@@ -123,6 +123,7 @@ and calls that wait together travel together.
                 "rsm_spark.client.service_calls:ServiceCalls",
                 "rsm_spark.map.client.writes:MapWrites",
                 "rsm_spark.map.client.leases:MapLeases",
+                "rsm_spark.map.client.locks:MapLocks",
                 "rsm_spark.map.client.reads:MapReads",
                 "rsm_spark.map.client.watch:MapWatches",
             ),

@@ -29,6 +29,7 @@ from rsm_spark.core.operation import StreamLimits
 from rsm_spark.map import messages as m
 from rsm_spark.map.client.blocking_base import BlockingMapBase
 from rsm_spark.map.client.client import MapClient
+from rsm_spark.map.client.locks import HeldLock, LockHolder
 from rsm_spark.map.client.results import (
     CompareResult,
     IncrementResult,
@@ -173,6 +174,26 @@ class BlockingMapClient(BlockingMapBase):
         """
         with self.thread.enter(self.asynchronous.holding_lease(ttl_ms)) as entered:
             yield entered
+
+    @contextlib.contextmanager
+    def holding_lock(self, name: bytes, ttl_ms: int, *, value: bytes = b"") -> Iterator[HeldLock]:
+        """Wait for a lock, and hold it while the block runs. Who came first has it first.
+
+        See `MapClient.holding_lock`. What it raises while the block runs is told at the end of the block.
+        """
+        with self.thread.enter(self.asynchronous.holding_lock(name, ttl_ms, value=value)) as entered:
+            yield entered
+
+    def lock_holder(self, name: bytes) -> LockHolder | None:
+        """Return who holds a lock now; None = nobody."""
+        return self.thread.run(self.asynchronous.lock_holder(name))
+
+    def watch_lock_holder(self, name: bytes) -> Iterator[LockHolder | None]:
+        """Iterate over the holders of a lock: who it is now, then each other one as it comes; None = nobody.
+
+        See `MapClient.watch_lock_holder`.
+        """
+        return self.thread.iterate(self.asynchronous.watch_lock_holder(name))
 
     def get(self, key: bytes, *, timeout_s: float | None = None, read: Freshness | None = None) -> MapValue | None:
         """Return a key's value, or None if there is no such key."""
