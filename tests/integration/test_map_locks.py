@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -100,6 +102,31 @@ async def test_who_loses_a_lock_is_told_and_the_next_one_has_it(
             assert [holder.value for holder in seen if holder][-1] == b"second"
             with pytest.raises(InvalidCommandError, match="the name of a lock has 1 to"):
                 await client.holding_lock(b"", TTL_MS).__aenter__()
+
+
+async def test_commands_run_while_a_lock_is_held(cluster: DevCluster, unique_name: str, tmp_path: Path) -> None:
+    uri, log = cluster.metadata_uri, unique_name
+
+    def lock(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "rsm_spark", "map", "lock", "--log", log, "--metadata-uri", uri, *arguments],
+            capture_output=True, text=True, timeout=60, check=False, cwd=Path(__file__).parents[2],
+        )  # fmt: skip
+
+    with stores(uri, log, tmp_path) as replicas:
+        await asyncio.to_thread(replicas.start, "a")
+        assert lock("jobs/a", "--show").returncode == 1
+        said = lock("jobs/a", "--value", "me", "--", "sh", "-c", "echo token $RSM_LOCK_TOKEN; exit 3")
+        assert said.returncode == 3
+        assert int(said.stdout.removeprefix("token ")) > 0
+        assert lock("jobs/a", "--", "no-such-command").returncode == 127
+        assert "needs either --show, or -- and a command" in lock("jobs/a").stderr
+        async with (
+            await MapClient.connect(log, uri) as client,
+            client.holding_lock(b"jobs/a", TTL_MS, value=b"me") as held,
+        ):
+            shown = lock("jobs/a", "--show")
+            assert (shown.returncode, shown.stdout) == (0, f"me holds jobs/a, token {held.token}\n")
 
 
 async def test_threads_hold_locks_too(cluster: DevCluster, unique_name: str, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from ledger.configuration import options_command
 from ledger.errors import UsageError
 from rsm_spark.cli.terminal import KeyArgument, key_bytes, print_json, print_result, run
 from rsm_spark.map.cli import lease as map_lease_cli
+from rsm_spark.map.cli import lock as map_lock_cli
 from rsm_spark.map.cli import read as map_read_cli
 from rsm_spark.map.cli import txn as map_txn_cli
 from rsm_spark.map.cli import watch as map_watch_cli
@@ -27,6 +28,7 @@ app.command()(map_read_cli.get)
 app.command()(map_read_cli.scan)
 app.command()(map_read_cli.ttl)
 app.command()(map_txn_cli.txn)
+app.command()(map_lock_cli.lock)
 app.command()(map_watch_cli.watch)
 
 _Prefix = Annotated[str, typer.Option("--prefix", help="Only keys that begin with it.")]

@@ -167,12 +167,12 @@ class BlockingMapClient(BlockingMapBase):
         return self.thread.run(self.asynchronous.expiry(key, timeout_s=timeout_s, read=read))
 
     @contextlib.contextmanager
-    def holding_lease(self, ttl_ms: int) -> Iterator[int]:
+    def holding_lease(self, ttl_ms: int, *, by_own_clock: bool = False) -> Iterator[int]:
         """Hold a lease for a while: it is kept in the background and revoked at the end.
 
         See `MapClient.holding_lease`. What it raises while the block runs is told at the end of the block.
         """
-        with self.thread.enter(self.asynchronous.holding_lease(ttl_ms)) as entered:
+        with self.thread.enter(self.asynchronous.holding_lease(ttl_ms, by_own_clock=by_own_clock)) as entered:
             yield entered
 
     @contextlib.contextmanager

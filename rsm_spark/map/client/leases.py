@@ -70,37 +70,52 @@ class MapLeases(MapCalls):
         return result if isinstance(result, m.ExpiryShown) else None
 
     @contextlib.asynccontextmanager
-    async def holding_lease(self, ttl_ms: int) -> AsyncIterator[int]:
+    async def holding_lease(self, ttl_ms: int, *, by_own_clock: bool = False) -> AsyncIterator[int]:
         """Hold a lease for a while: it is kept in the background and revoked at the end.
 
             async with client.holding_lease(10_000) as lease:
                 await client.put(b"workers/7", b"10.0.0.7", lease=lease)
                 await work()
 
+        Args:
+            ttl_ms: Its full time.
+            by_own_clock: Take it for lost too when no keep-alive was answered for its time: others may see it ended,
+                and nobody can say. Otherwise it is held on while there is no leader, since a new one gives it its full
+                time again.
+
         Raises:
             LeaseLostError: It ended although it was held: this process was cut off, or paused, for longer than
                 its time. The task inside is cancelled first.
 
         """
+        loop = asyncio.get_running_loop()
+        alive_until_s = loop.time() + ttl_ms / 1000
         lease = await self.grant_lease(ttl_ms)
         owner = asyncio.current_task()
         lost = False
 
         async def _keep() -> None:
-            nonlocal lost
+            nonlocal lost, alive_until_s
             while True:
-                await asyncio.sleep(ttl_ms / 1000 / _KEEPS_PER_TTL)
+                pause_s = ttl_ms / 1000 / _KEEPS_PER_TTL
+                if by_own_clock:
+                    pause_s = min(pause_s, max(0.0, alive_until_s - loop.time()))
+                await asyncio.sleep(pause_s)
+                sent_s = loop.time()
+                left_s = max(0.0, alive_until_s - sent_s) if by_own_clock else ttl_ms / 1000
                 try:
-                    kept = await self.keep_lease(lease, timeout_s=ttl_ms / 1000)
+                    kept = bool(left_s) and await self.keep_lease(lease, timeout_s=left_s)
                 except RsmError:
                     continue  # No leader, for now: a new one gives the full time again.
-                if not kept:
+                if kept:
+                    alive_until_s = sent_s + ttl_ms / 1000
+                else:
                     lost = True
                     if owner is not None:
                         owner.cancel()
                     return
 
-        keeper = asyncio.get_running_loop().create_task(_keep())
+        keeper = loop.create_task(_keep())
         try:
             yield lease
         except asyncio.CancelledError:
@@ -119,8 +134,8 @@ class MapLeases(MapCalls):
 
     def _lost(self, lease: int, ttl_ms: int) -> LeaseLostError:
         return LeaseLostError(
-            f"log {self._log}: lease {lease} has ended although it was held: no keep-alive arrived for {ttl_ms} ms. "
-            "Its keys are gone; begin anew, with a longer time if this process pauses"
+            f"log {self._log}: lease {lease} has ended although it was held: no keep-alive was answered for {ttl_ms} "
+            "ms. Its keys are gone, or will be; begin anew, with a longer time if this process pauses"
         )
 
 

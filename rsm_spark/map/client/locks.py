@@ -4,9 +4,9 @@ Everybody who wants a lock writes a key of its own under the lock's name, with a
 the lock. Each other one waits for the key right before its own to go, so one waiter wakes up when a holder leaves. A
 holder that dies or is cut off loses its lease, and its key with it.
 
-No lock of this kind keeps a holder that was paused from going on for a moment after somebody else has the lock. So each
-holder has a `token`, which is higher than those of all holders before. Hand it to whatever the lock protects, and have
-that refuse lower ones.
+A holder that is cut off stops by its own clock, before its lease can have ended. But no lock of this kind keeps a
+holder that was paused from going on for a moment after somebody else has the lock. So each holder has a `token`, which
+is higher than those of all holders before. Hand it to whatever the lock protects, and have that refuse lower ones.
 
 An election is the same: the holder leads, and its `value` says where it is. `lock_holder` and `watch_lock_holder` tell
 others.
@@ -77,7 +77,7 @@ class MapLocks(MapReads, MapWrites, MapLeases, MapWatches):
 
         """
         prefix = _prefix(name)
-        async with self.holding_lease(ttl_ms) as lease:
+        async with self.holding_lease(ttl_ms, by_own_clock=True) as lease:
             own = prefix + b"%0*x" % (_NUMBER_BYTES, lease)
             token = await self.put(own, value, lease=lease)
             await self._wait_turn(prefix, token)

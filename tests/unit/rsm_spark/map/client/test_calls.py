@@ -11,10 +11,11 @@ import pytest
 
 from rsm_spark.client.leader_finder import FixedReplica
 from rsm_spark.core.freshness import STALE
-from rsm_spark.errors import InvalidCommandError
+from rsm_spark.errors import InvalidCommandError, NoLeaderError
 from rsm_spark.map import messages as m
 from rsm_spark.map.client.blocking import BlockingMapClient
 from rsm_spark.map.client.client import MapClient
+from rsm_spark.map.client.locks import LockHolder
 from rsm_spark.map.client.results import LeaseLostError, MapValue, ScanExpiredError
 from rsm_spark.map.commands import Compare, Delete, Increment, Put, Read
 from tests.unit.rsm_spark.client.replica_double import Finder, Group, ReplicaDouble, serve
@@ -96,6 +97,25 @@ async def test_who_holds_a_lease_that_ends_is_stopped_with_the_reason() -> None:
 
         with pytest.raises(LeaseLostError, match="although it was held"):
             await _work()
+
+
+async def test_who_hears_nothing_holds_a_lock_no_longer_than_its_lease_may_live(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with one() as (_, client):
+
+        async def unheard(*_: object, **__: object) -> bool:
+            raise NoLeaderError("nobody answers")
+
+        monkeypatch.setattr(client, "keep_lease", unheard)
+
+        async def work() -> None:
+            async with client.holding_lock(b"locks/a", 60) as lock:
+                assert await client.lock_holder(b"locks/a") == LockHolder(b"", lock.token)
+                await asyncio.sleep(60)
+
+        with pytest.raises(LeaseLostError, match="no keep-alive was answered for 60 ms"):
+            await work()
 
 
 async def test_a_key_says_how_long_it_lives() -> None:
