@@ -20,21 +20,13 @@ import uvloop
 from ledger.dev.cluster import DevCluster
 from rsm_demo.child import Child
 from tests.bench.figure import print_figure, say
+from tests.bench.ledger_load import cpu_s
 from tests.bench.store_load import measure, put, start_replica
 
 ROUND_COUNT = int(os.environ.get("RSM_BENCH_ROUNDS", "4"))
 SECONDS = float(os.environ.get("RSM_BENCH_SECONDS", "8"))
 RATE_MB = os.environ.get("RSM_BENCH_RATE_MB", "20")
 LOG = "backed-up"
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-
-
-def _cpu_s(pids: list[int]) -> float:
-    total = 0
-    for pid in pids:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        total += int(fields[11]) + int(fields[12])
-    return total / _TICKS_PER_S
 
 
 async def main() -> None:
@@ -54,9 +46,9 @@ async def main() -> None:
                 for what in ("alone", "beside") if number % 2 else ("beside", "alone"):
                     backup = _backup(cluster.metadata_uri, Path(folder)) if what == "beside" else None
                     try:
-                        before = _cpu_s(pids)
+                        before = sum(map(cpu_s, pids))
                         load = await measure(cluster.metadata_uri, 64, put, seconds=SECONDS, log=LOG)
-                        cpu_us = (_cpu_s(pids) - before) * 1e6 / (load.per_s * SECONDS)
+                        cpu_us = (sum(map(cpu_s, pids)) - before) * 1e6 / (load.per_s * SECONDS)
                     finally:
                         if backup is not None:
                             backup.terminate()

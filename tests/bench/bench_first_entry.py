@@ -30,6 +30,7 @@ from ledger.wire.entry import seal
 from ledger.wire.packets import AddRequest
 from tests.bench.bench_many_ledgers import ALONE, KEY, Adder, frames, memory_mib
 from tests.bench.figure import print_figure, say
+from tests.bench.ledger_load import cpu_s
 from tests.integration.bookie_process import Bookie
 
 _KEY: Final = master_key(b"")
@@ -63,11 +64,6 @@ async def _first_entries(port: int, ledger_ids: list[int], in_flight: int) -> li
     return took_s
 
 
-def _processor_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 async def _beside(bookies: dict[str, Bookie], client: LedgerClient) -> None:
     found: dict[str, dict[str, list[float]]] = {name: {"p50": [], "p99": [], "rate": [], "cpu": []} for name in bookies}
     for _ in range(_ROUND_COUNT):
@@ -81,10 +77,10 @@ async def _beside(bookies: dict[str, Bookie], client: LedgerClient) -> None:
             found[name]["p99"].append(took_s[int(0.99 * len(took_s))] * 1e3)
             many, pid = ids[_ONE_BY_ONE:], bookie.process.pid
             parts = [many[n::_CONNECTION_COUNT] for n in range(_CONNECTION_COUNT)]
-            before, began = _processor_s(pid), time.perf_counter()
+            before, began = cpu_s(pid), time.perf_counter()
             await asyncio.gather(*(_first_entries(bookie.port, part, 64 // _CONNECTION_COUNT) for part in parts))
             found[name]["rate"].append(len(many) / (time.perf_counter() - began))
-            found[name]["cpu"].append((_processor_s(pid) - before) / len(many) * 1e6)
+            found[name]["cpu"].append((cpu_s(pid) - before) / len(many) * 1e6)
     for key, unit in (("p50", "ms"), ("p99", "ms"), ("rate", "ledgers/s"), ("cpu", "us of processor")):
         print_figure(f"first_entry_{key}_asked", found["asked"][key], unit, found["any"][key])
 
@@ -120,9 +116,9 @@ async def _many(ledger_count: int) -> None:
                 host, port = ready["address"].split(":")
                 adder = Adder(*await asyncio.open_connection(host, int(port), limit=4 << 20))
                 ids = zip(range(ledger_count), repeat(0), strict=False)
-                stop_at_s, before = time.perf_counter() + _FILL_S_MAX, _processor_s(ready["pid"])
+                stop_at_s, before = time.perf_counter() + _FILL_S_MAX, cpu_s(ready["pid"])
                 filled, rate = await adder.add(frames(ids, os.urandom(40)), stop_at_s)
-                cpu_us = (_processor_s(ready["pid"]) - before) / filled * 1e6
+                cpu_us = (cpu_s(ready["pid"]) - before) / filled * 1e6
                 print_figure(f"first_entry_of_each_of_{filled}_ledgers_{name}", [rate], "adds/s")
                 print_figure(f"first_entry_of_each_of_{filled}_ledgers_{name}_cpu", [cpu_us], "us of processor")
                 say(f"{name}: {memory_mib(ready['pid'])} MiB (all, and without the index's pages)")

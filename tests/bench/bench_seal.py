@@ -17,20 +17,12 @@ from ledger.dev.cluster import DevCluster
 from rsm_demo.child import Child
 from rsm_spark.log.key_file import new_key, write_key_file
 from tests.bench.figure import print_figure, say
+from tests.bench.ledger_load import cpu_s
 from tests.bench.store_load import measure, put, start_replica
 
 ROUND_COUNT = int(os.environ.get("RSM_BENCH_ROUNDS", "3"))
 SECONDS = float(os.environ.get("RSM_BENCH_SECONDS", "5"))
 LEVELS = (64, 1)
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-
-
-def _cpu_s(children: list[Child]) -> float:
-    total = 0
-    for child in children:
-        fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
-        total += int(fields[11]) + int(fields[12])
-    return total / _TICKS_PER_S
 
 
 async def main() -> None:
@@ -51,9 +43,9 @@ async def main() -> None:
                 say(f"seal: round {number + 1} of {ROUND_COUNT}")
                 for callers in LEVELS:
                     for log in ("plain", "sealed") if number % 2 else ("sealed", "plain"):
-                        before = _cpu_s(logs[log])
+                        before = sum(cpu_s(child.pid) for child in logs[log])
                         load = await measure(cluster.metadata_uri, callers, put, seconds=SECONDS, log=log)
-                        cpu_us = (_cpu_s(logs[log]) - before) * 1e6 / (load.per_s * SECONDS)
+                        cpu_us = (sum(cpu_s(child.pid) for child in logs[log]) - before) * 1e6 / (load.per_s * SECONDS)
                         figures[f"seal_puts_{callers}"][log].append(load.per_s)
                         figures[f"seal_put_p50_ms_{callers}"][log].append(load.p50_ms)
                         figures[f"seal_put_cpu_us_{callers}"][log].append(cpu_us)

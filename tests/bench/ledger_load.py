@@ -15,6 +15,7 @@ from tests.bench.figure import percentile
 
 __all__ = [
     "Adds",
+    "cpu_s",
     "forget_pages",
     "measure_adds",
     "measure_reads",
@@ -153,15 +154,16 @@ async def measure_recovery(metadata_uri: str, settings: ClientSettings, *, in_fl
 def settle(pids: Sequence[int], *, limit_s: float = 10.0) -> None:
     """Wait until these processes have nothing left to do of an earlier load: flushes, conversions, compaction."""
     deadline = time.monotonic() + limit_s
-    used_s = sum(map(_cpu_s, pids))
+    used_s = sum(map(cpu_s, pids))
     while time.monotonic() < deadline:
         time.sleep(_SETTLE_S)
-        used_s, before_s = sum(map(_cpu_s, pids)), used_s
+        used_s, before_s = sum(map(cpu_s, pids)), used_s
         if used_s - before_s <= _SETTLE_S / 10:
             return
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_s(pid: int) -> float:
+    """Return the processor seconds that a process has used, user and system."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
