@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
 from ledger.errors import UsageError
+
+_OURS = tuple(f"{Path(__file__).parents[1] / package}{os.sep}" for package in ("ledger", "rsm_spark"))
+"""Folders of frames that are not the user's."""
 
 
 def load_named(name: str, *, given: str, example: str) -> Any:
@@ -32,6 +37,17 @@ def load_named(name: str, *, given: str, example: str) -> Any:
         found = importlib.import_module(module_name)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except Exception as error:  # whatever it is, it is the user's
-        raise UsageError(f"{given} {name}: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:  # whatever it is, it is the user's
+        raise UsageError(f"{given} {name}: {fault_of(error)}") from error
     return found
+
+
+def fault_of(error: BaseException) -> str:
+    """Return an error of a user's code in one line, with the place: "ValueError: bad table (bank.py:7)"."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(("<frozen ", *_OURS))
+    ]
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{place}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ledger.errors import UsageError
-from ledger.named_object import load_named
+from ledger.named_object import fault_of, load_named
 from rsm_spark.core.machine import StateMachine
 
 
@@ -18,7 +18,7 @@ def load_machine(name: str) -> StateMachine:
     try:
         machine = found() if isinstance(found, type) else found
     except Exception as error:  # whatever it is, it is the user's
-        raise UsageError(f"MODULE:CLASS {name}: {type(error).__name__}: {error}") from error
+        raise UsageError(f"MODULE:CLASS {name}: {fault_of(error)}") from error
     if not isinstance(machine, StateMachine):
         raise UsageError(f"MODULE:CLASS {name}: this is no state machine, but a {type(machine).__name__}")
     return machine

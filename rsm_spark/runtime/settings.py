@@ -99,7 +99,14 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 0
     campaign: Annotated[bool, Option("Never lead.", name="follow_only", unit=NOT)] = True
-    raise_version: bool = True
+    raise_version: Annotated[
+        bool,
+        Option(
+            "As leader, leave the version of the log's machine as it is, until an operator raises it.",
+            name="keep_version",
+            unit=NOT,
+        ),
+    ] = True
 
     def __post_init__(self) -> None:
         """Refuse what cannot work.

@@ -53,17 +53,23 @@ async def test_a_machine_of_ones_own_is_served_called_and_handed_over(
         ("examples.counter", "expected MODULE:NAME, for example bank:Bank"),
         ("examples.nowhere:Counters", "ModuleNotFoundError: No module named 'examples.nowhere'"),
         ("examples.counter:main", "this is no state machine, but a function"),
-        ("broken:Machine", "RuntimeError: it cannot be made"),
+        ("needs:Machine", "TypeError: Machine.__init__() missing 1 required positional argument: 'size'\n"),
+        ("broken:Machine", "RuntimeError: it cannot be made (broken.py:3)"),
+        ("breaks:Machine", "ModuleNotFoundError: No module named 'nowhere' (breaks.py:2)"),
+        ("ends:Machine", "SystemExit: 3 (ends.py:1)"),
     ],
 )
 async def test_what_is_no_machine_is_refused_in_one_line(machine: str, fault: str, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(
         "class Machine:\n    def __init__(self):\n        raise RuntimeError('it cannot be made')\n"
     )
+    (tmp_path / "needs.py").write_text("class Machine:\n    def __init__(self, size):\n        pass\n")
+    (tmp_path / "breaks.py").write_text("# Needs what is not there.\nimport nowhere\n")
+    (tmp_path / "ends.py").write_text("raise SystemExit(3)\n")
     ended = subprocess.run(
         [sys.executable, "-m", "rsm_spark", "serve", machine, "--log", "l", "--data-dir", str(tmp_path / "d")],
         capture_output=True, text=True, timeout=60, check=False,
-        cwd=tmp_path if machine.startswith("broken") else Path(__file__).parents[2],
+        cwd=Path(__file__).parents[2] if machine.startswith("examples") else tmp_path,
     )  # fmt: skip
     assert (ended.returncode, ended.stdout) == (1, "")
     assert len(ended.stderr.splitlines()) == 1
