@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ledger.errors import LedgerError
-from rsm_demo.conductor import Conductor, DemoOutcome
+from rsm_demo.conductor import Act, Conductor, DemoOutcome
 from rsm_demo.screen import Screen
 from rsm_demo.stack import LOG, TASK_LOG, Stack
 from rsm_spark.errors import RsmError
@@ -34,6 +34,7 @@ def demo(
     sabotage: Annotated[
         str | None, typer.Option(help="delta-row: change one row of the Delta table, which must be found.")
     ] = None,
+    last_act: Annotated[Act, typer.Option(help="Leave out what comes behind this act.")] = Act.POOL,
     json_only: Annotated[bool, typer.Option("--json", help="Print nothing but the last JSON line.")] = False,
 ) -> None:
     """Load a year of real flights through three replicas while leaders and a bookie are killed; compare four answers.
@@ -53,7 +54,7 @@ def demo(
     console = Console(stderr=True)
     stack = Stack(work_dir, metadata_uri=metadata_uri)
     screen = Screen(console, is_quiet=json_only)
-    conductor = Conductor(stack, screen, client_count=clients, limit=flights, sabotage=sabotage)
+    conductor = Conductor(stack, screen, client_count=clients, limit=flights, sabotage=sabotage, last_act=last_act)
     try:
         outcome = asyncio.run(_run(conductor, stack, screen, keep=keep, console=None if json_only else console))
     except (RsmError, LedgerError) as error:

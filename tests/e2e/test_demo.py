@@ -23,14 +23,15 @@ def _demo(*arguments: str) -> tuple[int, dict[str, Any]]:
 
 
 def test_a_short_demo_ends_with_equal_answers(tmp_path: Path) -> None:
-    code, outcome = _demo("--flights", "20000", "--data-dir", str(tmp_path / "demo"))
+    """The pool on Spark has its turn in the test below."""
+    code, outcome = _demo("--flights", "20000", "--last-act", "tasks", "--data-dir", str(tmp_path / "demo"))
     assert (code, outcome["ok"], outcome["differences"]) == (0, True, [])
     assert (outcome["records"], outcome["acked_lost"], outcome["applied_twice"]) == (20_000, 0, 0)
     assert outcome["digests_equal"]
     assert len(outcome["failover_s"]) == 2
     assert outcome["lake"]["ok"], outcome["lake"]
     assert outcome["tasks"]["ok"], outcome["tasks"]
-    assert outcome["pool"]["ok"], outcome["pool"]
+    assert outcome["pool"] is None
 
 
 def test_a_changed_row_of_the_delta_table_is_named_and_nothing_else_differs(tmp_path: Path) -> None:

@@ -55,14 +55,14 @@ HUNTS: dict[Plant, _Hunt] = {
     bookie.start_new_disks_without_limbo: _Hunt(60, {"wipe": 1.0}),
     bookie.take_any_size_of_journal: _Hunt(60, {"truncate": 5.0}),
     bookie.forget_which_files_there_were: _Hunt(60, {"delete": 5.0}, known=3),
-    bookie.forget_what_cannot_be_read: _Hunt(60, {"spoil": 8.0}, known=30),
+    bookie.forget_what_cannot_be_read: _Hunt(60, {"spoil": 8.0}, known=36),
     bookie.believe_any_age: _Hunt(60, {"roll_back": 8.0}, known=4),
     bookie.believe_the_index: _Hunt(60, {"index": 5.0}, known=4),
     # A bookie that asks for new ledgers has seen each of them in the metadata: its list is never so old.
     bookie.collect_by_a_stale_list: _Hunt(
         100, {"metadata": _LAGGING}, {"collect_s": 0.7, "takes_any_ledger": True}, known=7
     ),
-    bookie.check_the_fence_before_a_queue: _Hunt(100, known=10),
+    bookie.check_the_fence_before_a_queue: _Hunt(100, known=8),
     client.ack_at_one: _Hunt(40, known=2),
     client.end_at_one_miss: _Hunt(600, is_slow=True),
     client.skip_write_back: _Hunt(150, known=46),

@@ -24,7 +24,7 @@ from tests.sim.ledger_seeds import first_seed
 from tests.sim.map_scenario import run_map_seed
 from tests.sim.planted_bugs import find
 
-_SEEDS = 40
+_SEEDS = 25
 
 
 @pytest.mark.parametrize(
