@@ -42,6 +42,7 @@ from rsm_spark.core.sessions import TOO_LARGE_REPLY, SessionVerdict
 from rsm_spark.core.state import ReplicatedState
 from rsm_spark.core.submissions import OwnerQueue, RequestQueue, Submission
 from rsm_spark.core.table_machine import TableMachine
+from rsm_spark.errors import InvalidDescriptionError
 
 AUDIT_CHARS_MAX = 512
 """Characters of each text of an audit: a longer name is cut."""
@@ -154,6 +155,7 @@ class Composer:
         self._record_count = 0
         self._logged_ms = 0
         self._commands_first = False
+        self._undue = ""  # Why what was due last could not be logged.
         self._size_max = _SIZE_MAX  # Of the commands that this entry takes.
 
     def compose_start(self, kernel_records: Sequence[tuple[int, tuple[Any, ...]]], logged_ms: int) -> Batch:
@@ -258,10 +260,26 @@ class Composer:
             return 0
         before = self._record_count
         for record_type, fields in timed.due(self._logged_ms, self.promoted_ms, limit):
-            self._log(record_type, fields)
+            loggable = self._loggable_due(record_type, fields)
+            if loggable is None:
+                break
+            self._log(record_type, loggable)
             if len(self._body) >= bytes_max:
                 break  # The rest is as due for the next entry.
         return self._record_count - before
+
+    def _loggable_due(self, record_type: int, fields: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Return the fields as they can be logged; None if they cannot: it stays due, and is told once."""
+        if self._checked is None:
+            return fields
+        try:
+            ((_, loggable),) = self._checked.loggable([(record_type, fields)])
+        except InvalidDescriptionError as error:
+            if str(error) != self._undue:
+                self._undue = str(error)
+                self.failures.append(error)
+            return None
+        return loggable
 
     def _take(self, queue: RequestQueue, submissions: dict[Submission, None]) -> None:
         """Decide what waits, its owners in turns, until nothing waits or the entry is full."""

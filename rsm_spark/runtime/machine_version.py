@@ -10,9 +10,9 @@ from ledger.errors import LedgerError
 from rsm_spark.core.batching import Composer
 from rsm_spark.core.evolution import check_evolution
 from rsm_spark.core.leadership_events import Event, RollDue
-from rsm_spark.core.machine import evolving
+from rsm_spark.core.machine import MachineDescription, evolving
 from rsm_spark.errors import RsmError
-from rsm_spark.runtime.context import ReplicaContext
+from rsm_spark.runtime.context import ReplicaContext, subscribe
 
 _LOGGER = logging.getLogger(__name__)
 _LOOK_S = 1.0
@@ -22,7 +22,8 @@ class MachineVersion:
     """The version during one leadership.
 
     A new description begins a ledger, as every description does: a reader that opens that ledger finds it there, and
-    reads those before it by the one of before.
+    reads those before it by the one of before. It comes into force when nothing is in flight: an entry that has to be
+    appended again would begin the new ledger, and stand before it.
 
     Args:
         context: Of the replica.
@@ -56,7 +57,11 @@ class MachineVersion:
     @property
     def _is_due(self) -> bool:
         composer = self._composer
-        return composer is not None and composer.description.version < self._context.machine.description.version
+        return composer is not None and composer.description.version < self._own.version
+
+    @property
+    def _own(self) -> MachineDescription:
+        return self._context.machine.description
 
     async def rounds(self) -> None:
         """Raise the version once every live replica runs the own one; until cancelled."""
@@ -78,12 +83,12 @@ class MachineVersion:
             MetadataError: Nobody knows which replicas are live.
 
         """
-        own = self._context.machine.description.version
+        own = self._own.version
         members = await self._context.discovery.members()
         return [member.replica_id for member in members if member.machine_version < own]
 
     async def raise_version(self, *, force: bool) -> int:
-        """Raise the version now; return the one that the log is of from its next ledger on.
+        """Raise the version now; return it once the log is of it.
 
         Args:
             force: Also where a live replica runs an older one: it goes on following, and cannot lead.
@@ -93,23 +98,28 @@ class MachineVersion:
             MetadataError: Nobody knows which replicas are live.
 
         """
-        composer = self._composer
-        assert composer is not None
+        own = self._own
         if self._is_due:
             behind = [] if force else await self.behind()
             if behind:
-                own = self._context.machine.description
                 raise RsmError(
                     f"log {self._context.log}: not every live replica runs version {own.version} of machine "
                     f"{own.name!r}: {', '.join(behind)}. Upgrade them first, or say --force: they follow on, and "
                     "cannot lead"
                 )
             self._raise()
-        return composer.description.version
+        await self._confirmed()
+        return own.version
 
     def _raise(self) -> None:
-        composer, own = self._composer, self._context.machine.description
+        self.has_work = True
+        self._want()
+
+    def take_event(self) -> Event | None:
+        """Return the roll that begins with the new description; nothing is in flight."""
+        composer, own = self._composer, self._own
         assert composer is not None
+        self.has_work = False
         _LOGGER.info(
             "the log is of version %d of its machine from the next ledger on, it was of %d",
             own.version,
@@ -117,10 +127,22 @@ class MachineVersion:
             extra=self._context.log_extra,
         )
         composer.description = own
-        self.has_work = True
-        self._want()
-
-    def take_event(self) -> Event | None:
-        """Return the roll that begins with the new description; nothing is in flight."""
-        self.has_work = False
+        composer.checkpoint_wanted = True  # An entry at once, and replicas of both versions compare their states.
         return RollDue()
+
+    async def _confirmed(self) -> None:
+        """Wait until the log is of the own version."""
+        confirmed = asyncio.Event()
+
+        def _look(_revision: int) -> None:
+            logged = self._context.state.description
+            if logged is not None and logged.version >= self._own.version:
+                confirmed.set()
+
+        unsubscribe = subscribe(self._context.applied_listeners, _look)
+        try:
+            if self._context.state_is_confirmed:
+                _look(0)
+            await confirmed.wait()
+        finally:
+            unsubscribe()

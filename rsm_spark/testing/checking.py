@@ -137,7 +137,7 @@ def _description_is_true(harness: MachineHarness) -> None:
                 description = json_decoder(MachineDescription).decode(record.fields[0])
             elif record.type >= MACHINE_TYPE_FIRST:
                 assert description is not None
-                _fold(rows, description, record.type, record.fields)
+                fold_row(rows, description, record.type, record.fields)
     own = {(row.table, row.key): row.row for row in harness.machine.rows()}
     assert rows == own, (
         f"the description is true: the log says {len(rows)} rows, the machine has {len(own)}; different are "
@@ -145,7 +145,19 @@ def _description_is_true(harness: MachineHarness) -> None:
     )
 
 
-def _fold(rows: dict[tuple[str, bytes], bytes], description: MachineDescription, kind: int, fields: Any) -> None:
+def fold_row(rows: dict[tuple[str, bytes], bytes], description: MachineDescription, kind: int, fields: Any) -> None:
+    """Fold a record by a description alone, as whoever reads a log does who has not the machine's code.
+
+    Args:
+        rows: Of all tables, by table and key; changed.
+        description: In force in the log.
+        kind: The record's type.
+        fields: Its fields.
+
+    Raises:
+        AssertionError: It is not as described.
+
+    """
     record = next((one for one in description.records if one.type == kind), None)
     assert record is not None, f"the description is true: record type {kind} is not described"
     assert len(fields) == len(record.fields), (

@@ -45,13 +45,14 @@ class ReplicaCluster:
         connect: Makes the ledger client of a host's process.
         replica_count: How many replicas.
         settings: Of each replica.
-        machine: Makes the state machine.
+        machine: Makes the state machine of every host's process.
         lake: Snapshots that outlive every replica; None = there is none.
 
     Attributes:
         ghosts: Invariants.
         replicas: The running ones, by host name.
         clients: Ledger clients of the running ones.
+        machines: What makes the state machine of a host's next process, by host name: another version, say.
         listeners: Called with what replicas do, when they do it: ``made`` (host, replica; it has not started yet),
             ``adopt`` (host, prefix hash of the state that it
             begins with), ``apply`` (host, position of an entry that it read), ``exit`` (host, reason), ``role``.
@@ -77,15 +78,16 @@ class ReplicaCluster:
         self.replicas: dict[str, Replica] = {}
         self.clients: dict[str, Any] = {}
         self.snapshots: dict[str, MemorySnapshots] = {}
+        self.machines: dict[str, Callable[[], StateMachine]] = {}
         self.listeners: list[Callable[[str, str, Any], None]] = []
         self.stopped: list[tuple[str, str | BaseException]] = []
         self.damaged_s = float("-inf")
         self._connect = connect
-        self._machine = machine
         self._rng = simulation.random("cluster")
         self._boots = 0
         self.hosts = [simulation.host(f"replica-{i}", self._program) for i in range(replica_count)]
         for host in self.hosts:
+            self.machines[host.name] = machine
             self.snapshots[host.name] = MemorySnapshots()
             host.on_exit.append(self._on_exit)
 
@@ -116,7 +118,7 @@ class ReplicaCluster:
         client = await self._connect(host)
         self._boots += 1
         replica = Replica(
-            self._machine(),
+            self.machines[host.name](),
             log=LOG,
             replica_id=host.name,
             client=client,

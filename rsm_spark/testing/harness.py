@@ -95,15 +95,17 @@ class MachineHarness:
         queue.add(submission)
         while not submission.answers:
             self._compose(queue)
-        if self._composer.failures:
-            (failure,) = self._composer.failures
-            self._composer.failures.clear()
-            raise failure
+        self._raise_failure()
         (answer,) = submission.answers
         if answer.status is not AnswerStatus.OK:
             said = answer.payload.decode(errors="replace")
             raise InvalidCommandError(f"the service answers {answer.status.name.lower()}{': ' if said else ''}{said}")
         return answer
+
+    def _raise_failure(self) -> None:
+        failures, self._composer.failures = self._composer.failures, []
+        if failures:
+            raise failures[0]
 
     # ---- what a client does
 
@@ -132,6 +134,10 @@ class MachineHarness:
         Args:
             ms: Milliseconds.
 
+        Raises:
+            InvalidDescriptionError: A record that is due is not as described, or the log's version cannot hold it yet.
+                A service would tell so, and go on without it.
+
         """
         until, first = self.now_ms + ms, len(self.entries)
         while True:
@@ -140,6 +146,7 @@ class MachineHarness:
                 break
             self.now_ms, before = max(self.now_ms, due_ms), self._state.revision
             self._compose(RequestQueue())
+            self._raise_failure()
             if self._state.revision == before:
                 break
         self.now_ms = until

@@ -20,6 +20,7 @@ from ledger.testing.hosts import SimHost
 from ledger.testing.loop import SimulationError
 from ledger.testing.simulation import Simulation
 from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, Request
+from rsm_spark.core.evolution import check_evolution
 from rsm_spark.core.machine import StateMachine
 from rsm_spark.errors import MissingLogError
 from rsm_spark.runtime.settings import ReplicaSettings
@@ -29,6 +30,8 @@ from rsm_spark.testing.ledger_twin import TwinClient
 from rsm_spark.testing.ledger_world import LedgerWorld
 from rsm_spark.testing.nemesis import ReplicaNemesis
 from rsm_spark.testing.replica_faults import ReplicaFaults
+from rsm_spark.testing.rolling_upgrade import RollingUpgrade
+from rsm_spark.testing.version_witness import VersionWitness
 
 _CLIENTS = 4
 _ACKED_MIN = 10
@@ -43,7 +46,7 @@ class SimulationSummary(msgspec.Struct, frozen=True):
         seeds: How many were run.
         acknowledged: Commands that were answered for good.
         refused: Of those, commands on which the machine failed.
-        faults: Faults done, by name.
+        faults: Faults done, by name; upgrades and downgrades of replicas too.
 
     """
 
@@ -57,6 +60,7 @@ def simulate(
     make: Callable[[], StateMachine],
     commands: Callable[[random.Random], bytes],
     *,
+    older: Callable[[], StateMachine] | None = None,
     seeds: int = 100,
     first_seed: int = 0,
     invariant: Callable[[StateMachine], None] = lambda _machine: None,
@@ -69,9 +73,14 @@ def simulate(
     every acknowledged command must be in it once with the reply that its client was told, and in the calm that follows
     everybody is answered and everything is applied.
 
+    With `older` the replicas begin with that version and are rolled to the other while all this happens; some go back,
+    and operators raise the log's version, by force too. Nobody raises it past a live replica unasked, nobody leads a
+    log that is newer than its code, and in the calm the log is of the new version.
+
     Args:
         make: Makes an empty machine.
-        commands: Draws a command.
+        commands: Draws a command; what a version refuses is an answer.
+        older: Makes an empty machine of the version before; None = there is none.
         seeds: How many runs.
         first_seed: The first of them: a failure names its seed, `first_seed=…, seeds=1` runs it again.
         invariant: Called with machines of replicas that stand between two entries; raises AssertionError.
@@ -88,7 +97,7 @@ def simulate(
     total: Counter[str] = Counter()
     faults: Counter[str] = Counter()
     for seed in range(first_seed, first_seed + seeds):
-        run = _Run(seed, make, commands, invariant, trouble_s)
+        run = _Run(seed, make, commands, invariant, trouble_s, older)
         try:
             with _quiet():
                 run.simulation.run(run.main(), limit_s=trouble_s + 4 * _CALM_S_MAX)
@@ -99,6 +108,8 @@ def simulate(
         for caller in run.callers:
             total += caller.counts
         faults += run.nemesis.counts
+        if run.upgrade is not None:
+            faults += run.upgrade.counts
     return SimulationSummary(seeds, total["acknowledged"], total["refused"], dict(sorted(faults.items())))
 
 
@@ -123,6 +134,7 @@ class _Run:
         commands: Callable[[random.Random], bytes],
         invariant: Callable[[StateMachine], None],
         trouble_s: float,
+        older: Callable[[], StateMachine] | None,
     ) -> None:
         self.simulation = Simulation(seed)
         rng = self.simulation.random("user")
@@ -145,6 +157,13 @@ class _Run:
         self.cluster.ghosts.counts_counters = False
         metadata, faults = self.simulation.metadata, ReplicaFaults.draw(rng)
         self.nemesis = ReplicaNemesis(self.cluster, metadata, faults, rng, world=world)
+        self.upgrade: RollingUpgrade | None = None
+        if older is not None:
+            # Older and newer must fit each other: told without a search.
+            check_evolution(older().description, make().description)
+            self._witness = VersionWitness(self.cluster, metadata, world)
+            rolled = self.simulation.random("upgrade")
+            self.upgrade = RollingUpgrade(self.cluster, metadata, (older, make), rolled, self._witness)
         self.callers = [_Caller(self.cluster, random.Random(rng.random()), commands) for _ in range(_CLIENTS)]
         self._exits_seen = 0
 
@@ -154,17 +173,23 @@ class _Run:
         self.cluster.start()
         tasks = [loop.create_task(caller.run()) for caller in self.callers]
         await self._until(lambda: self._acknowledged >= _ACKED_MIN, "commands are acknowledged before any fault")
-        trouble = loop.create_task(self.nemesis.run(self._trouble_s))
+        trouble = asyncio.gather(*(one.run(self._trouble_s) for one in (self.nemesis, self.upgrade) if one is not None))
         while not trouble.done():
             await asyncio.sleep(0.5)
             self._look(tasks)
         trouble.result()
+        if self.upgrade is not None:
+            rolled = loop.create_task(self.upgrade.finish())
+            await self._until(rolled.done, "the log is raised to the new version in the calm")
+            rolled.result()
         for caller in self.callers:
             caller.is_calm = True
         await self._until(lambda: all(task.done() for task in tasks), "all clients are answered in the calm")
         self._look(tasks)
         await self._until(self._all_are_there, "all replicas have applied everything in the calm")
         self._look(tasks)
+        if self.upgrade is not None:
+            self._witness.judge()
         ghosts = self.cluster.ghosts
         for replica in self.cluster.replicas.values():
             replica._context.state.validate()

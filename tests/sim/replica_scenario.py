@@ -136,8 +136,12 @@ class Scenario:
             await self._check(0.5, tasks)
         trouble.result()
         self.tell("calm")
+        await self.calm()
         await self.judge.converge(tasks)
         self.judge.judge_history()
+
+    async def calm(self) -> None:
+        """End what is not a fault, before everybody must come to the same state."""
 
     async def _check(self, pause_s: float, tasks: list[asyncio.Task[None]]) -> None:
         await asyncio.sleep(pause_s)

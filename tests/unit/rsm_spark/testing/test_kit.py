@@ -120,6 +120,26 @@ def test_another_process_goes_on_from_the_snapshot_and_another_version_from_ther
         assert seats.replay(machine).digest == seats.digest
 
 
+class RingingSeats(NextSeats):
+    """Who has sat long enough is told that in the guest's column, which version 1 of the log has not."""
+
+    def due(self, now_ms: int, promoted_ms: int, limit: int) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        over = [key[0] for key, row in self.items("seats") if row[0] <= now_ms]
+        return iter([(TAKEN, (name, now_ms + _HOLD_MS, "rings")) for name in sorted(over)[:limit]])
+
+
+def test_what_falls_due_waits_until_the_log_can_hold_it() -> None:
+    seats = MachineHarness(Seats())
+    seats.execute(b"a")
+    seats.restart(RingingSeats())
+    with pytest.raises(InvalidDescriptionError, match="still of version 1"):
+        seats.advance(_HOLD_MS)
+    assert seats.execute(b"b").reply == b"yours", "the log goes on"
+    seats.raise_version()
+    assert {row[1:] for row in seats.rows("seats").values()} == {("rings",), ()}
+    assert seats.replay(Seats()).digest == seats.digest
+
+
 # ---- properties
 
 
@@ -220,6 +240,31 @@ def test_a_sound_machine_is_simulated_and_enough_is_done() -> None:
     assert summary.acknowledged > 100
     assert summary.refused
     assert sum(summary.faults.values()) > 10
+
+
+def draw_guests(rng: random.Random) -> bytes:
+    return rng.choice([b"a", b"b", b"c=ann"])
+
+
+def test_a_machine_is_rolled_to_its_next_version_while_everything_fails() -> None:
+    summary = simulate(NextSeats, draw_guests, older=Seats, seeds=8)
+    assert summary.acknowledged > 100
+    assert summary.faults["upgrade"] >= 3 * summary.seeds
+    assert summary.faults["downgrade"] > 0
+
+
+class Careless(NextSeats):
+    """Logs what its code knows, be the log as old as it may."""
+
+    def loggable(self, records: Any) -> Any:
+        return records
+
+
+def test_the_simulation_finds_a_version_that_writes_what_not_all_can_fold() -> None:
+    with pytest.raises(BrokenInvariantError, match="CorruptLogError"):
+        simulate(Careless, draw_guests, older=Seats, seeds=8)
+    with pytest.raises(InvalidDescriptionError, match="it is older"):
+        simulate(Seats, draw_guests, older=NextSeats, seeds=1)
 
 
 def test_a_seed_decides_everything() -> None:
