@@ -39,7 +39,7 @@ from rsm_spark.snapshots.manifest import SnapshotManifest, SnapshotStore
 
 _STEP_BYTES = 4 << 20
 _STEP_ENTRIES = 256
-_TRIMMED = (1 << 63) - 1
+TRIMMED_LEDGER = (1 << 63) - 1
 """Stands for the first ledger of a log whose beginning the backup lacks: no ledger has this id."""
 
 
@@ -330,7 +330,7 @@ class LogRestore:
         end = LogOrigin(manifest.log, manifest.log_id, revision, self._hash, made_ms, target.by, source)
         return LogChain(
             self._log_id,
-            first_ledger_id=self._ledgers[0].ledger_id if manifest.first_revision == 1 else _TRIMMED,
+            first_ledger_id=self._ledgers[0].ledger_id if manifest.first_revision == 1 else TRIMMED_LEDGER,
             leader_epoch=max(one.leader_epoch for one in self._ledgers),
             ledgers=tuple(self._ledgers),
             format_level=manifest.chain.format_level,

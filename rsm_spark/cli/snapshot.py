@@ -1,4 +1,4 @@
-"""`rsm snapshot list | show | verify`: snapshots on a disk, in a lake, and of the replicas that run."""
+"""`rsm snapshot list | show | verify | restore`: snapshots on a disk, in a lake, and of the replicas that run."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rich.table import Table
 from ledger.configuration import options_command
 from ledger.errors import UsageError
 from ledger.options import Option
+from rsm_spark.cli.snapshot_restore import restore
 from rsm_spark.cli.snapshot_source import (
     Holding,
     SnapshotSource,
@@ -31,9 +32,10 @@ from rsm_spark.transport.snapshot_report import report_lake
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
-    help="List, describe and verify snapshots.",
+    help="List, describe and verify snapshots; begin a log with one.",
     pretty_exceptions_enable=False,
 )
+app.command()(restore)
 _Report = Annotated[
     bool, typer.Option("--report", help="With --lake: have the leader log it as verified, so that it counts in trims.")
 ]

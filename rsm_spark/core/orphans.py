@@ -34,6 +34,11 @@ def custom_metadata(
     return custom
 
 
+def maker_of(custom: Mapping[str, bytes]) -> str:
+    """Return the id of the log that made a ledger; "" = the ledger does not say, as those of other applications."""
+    return custom.get(_LOG_ID, b"").decode(errors="replace")
+
+
 def is_orphan(ledger_id: int, custom: Mapping[str, bytes], chain: LogChain, leader_epoch: int) -> bool:
     """Return whether a leader may delete a ledger that it found.
 
@@ -44,7 +49,7 @@ def is_orphan(ledger_id: int, custom: Mapping[str, bytes], chain: LogChain, lead
         leader_epoch: The leader's.
 
     """
-    if custom.get(_LOG_ID) != chain.log_id.encode():
+    if maker_of(custom) != chain.log_id:
         return False
     epoch = custom.get(_LEADER_EPOCH, b"")
     if not epoch.isdigit() or int(epoch) >= leader_epoch:

@@ -106,7 +106,8 @@ async def _check_lake(context: ReplicaContext, lake: SnapshotStore) -> None:
             f"log {context.log}: the metadata store has no log of this name, but the lake has {len(manifests)} "
             f"snapshots of it, the newest of revision {newest.revision} of log {newest.log_id}: an empty log would "
             "take their place. Check the metadata URI and the root; if the metadata store has lost its data, bring "
-            "them back from a backup. To begin a new log under this name, name another lake"
+            "them back (rsm backup restore), or begin a log with the lake (rsm snapshot restore). To begin an empty "
+            "log under this name, name another lake"
         )
 
 
