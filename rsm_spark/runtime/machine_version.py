@@ -83,9 +83,11 @@ class MachineVersion:
             MetadataError: Nobody knows which replicas are live.
 
         """
-        own = self._own.version
+        return [name for name, version in await self._versions() if version < self._own.version]
+
+    async def _versions(self) -> list[tuple[str, int]]:
         members = await self._context.discovery.members()
-        return [member.replica_id for member in members if member.machine_version < own]
+        return [(member.replica_id, member.machine_version) for member in members]
 
     async def raise_version(self, *, force: bool) -> int:
         """Raise the version now; return it once the log is of it.
@@ -94,7 +96,7 @@ class MachineVersion:
             force: Also where a live replica runs an older one: it goes on following, and cannot lead.
 
         Raises:
-            RsmError: A live replica runs an older version.
+            RsmError: A live replica runs an older version; or a newer one, and does not lead.
             MetadataError: Nobody knows which replicas are live.
 
         """
@@ -108,6 +110,12 @@ class MachineVersion:
                     "cannot lead"
                 )
             self._raise()
+        elif ahead := [name for name, version in await self._versions() if version > own.version]:
+            me = self._context.me.replica_id
+            raise RsmError(
+                f"log {self._context.log}: its leader {me} runs version {own.version} of machine {own.name!r}, that of "
+                f"the log. A newer one is run by {', '.join(ahead)}: upgrade {me} too"
+            )
         await self._confirmed()
         return own.version
 

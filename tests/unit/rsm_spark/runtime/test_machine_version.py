@@ -172,9 +172,14 @@ def test_an_operator_raises_it_and_a_replica_of_before_follows_but_never_leads()
         await load.add("ann")
         for number in (0, 1):
             await _restart(world, roll, number, Bank2)
+        orders = AdminRequests(world.store, LOG)
+        while world.cluster.leader != "replica-2":
+            for number in (0, 1):
+                await _restart(world, roll, number, Bank2)
+        said = (await orders.place(RaiseVersionRequest(force=True), timeout_s=60)).refusal
+        assert said.endswith("that of the log. A newer one is run by replica-0, replica-1: upgrade replica-2 too")
         while world.cluster.leader == "replica-2":
             await _restart(world, roll, 2, Bank1)
-        orders = AdminRequests(world.store, LOG)
         refused = await orders.place(RaiseVersionRequest(), timeout_s=60)
         assert "replica-2" in refused.refusal
         answer = await orders.place(RaiseVersionRequest(force=True), timeout_s=60)
