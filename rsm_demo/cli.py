@@ -40,6 +40,7 @@ def demo(
     """Load a year of real flights through three replicas while leaders and a bookie are killed; compare four answers.
 
     Then Spark proves from the log alone what was made of it, and says what the map held half-way.
+    A service of one's own gets its second release, replica by replica, while it is called.
     Two airlines share three workers of a task broker: a weight is changed live, and the leading broker is killed.
     At last Spark works for them: a pool that grows with what waits, loses a process, and is drained.
 
@@ -100,6 +101,14 @@ def _print_table(console: Console, conductor: Conductor, outcome: DemoOutcome) -
             f"Proved from the log alone: {lake.proved_entries:,} entries, {lake.proved_checkpoints} checkpoints, "
             f"{lake.proved_commits} commits of the Delta table"
             + ("." if not lake.differences else "; [bold red]not so:[/] " + "; ".join(lake.differences)),
+            highlight=False,
+        )
+    if outcome.upgrade is not None:
+        upgrade = outcome.upgrade
+        console.print(
+            f"Release 2 of a service in place of release 1 under load: {upgrade.commands:,} commands, "
+            f"{upgrade.applied_wrongly} accounts wrong, the longest wait {upgrade.longest_wait_s:.2f} s"
+            + ("." if upgrade.digests_equal else "; [bold red]replicas differ.[/]"),
             highlight=False,
         )
     if outcome.tasks is not None:

@@ -20,6 +20,7 @@ from rsm_demo.schedule import Blow, Schedule
 from rsm_demo.screen import Screen
 from rsm_demo.stack import LOG, Stack
 from rsm_demo.task_act import TaskAct, TaskOutcome
+from rsm_demo.upgrade_act import UpgradeAct, UpgradeOutcome
 from rsm_demo.verdict import Answers, RowDifference, compare
 
 _TICK_S = 0.2
@@ -38,6 +39,7 @@ class Act(StrEnum):
 
     LOAD = "load"
     LAKE = "lake"
+    UPGRADE = "upgrade"
     TASKS = "tasks"
     POOL = "pool"
 
@@ -61,6 +63,7 @@ class DemoOutcome(msgspec.Struct):
     differences: list[str]
     events: list[str]
     lake: LakeOutcome | None = None
+    upgrade: UpgradeOutcome | None = None
     tasks: TaskOutcome | None = None
     pool: PoolOutcome | None = None
 
@@ -120,11 +123,14 @@ class Conductor:
         await self._stack.stop_readers()  # Spark would take the cores that the others are to share.
         if self._reaches(Act.LAKE):
             outcome.lake = await LakeAct(self._stack, self._tell).run(loader.said["revision"])
+        if self._reaches(Act.UPGRADE):
+            outcome.upgrade = await UpgradeAct(self._stack, self._tell).run()
         if self._reaches(Act.TASKS):
             outcome.tasks = await TaskAct(self._stack, self._screen, self._tell).run()
         if self._reaches(Act.POOL):
             outcome.pool = await PoolAct(self._stack, self._screen, self._tell).run()
-        outcome.ok = outcome.ok and all(act is None or act.ok for act in (outcome.lake, outcome.tasks, outcome.pool))
+        acts = (outcome.lake, outcome.upgrade, outcome.tasks, outcome.pool)
+        outcome.ok = outcome.ok and all(act is None or act.ok for act in acts)
         return outcome
 
     def _reaches(self, act: Act) -> bool:

@@ -13,6 +13,7 @@ from rsm_spark.log.key_file import new_key, write_key_file
 
 LOG = "flights"
 TASK_LOG = "airline-tasks"
+PASSENGER_LOG = "passengers"
 BROKERS = ("b1", "b2")
 WORKERS = ("w1", "w2", "w3")
 WORKER_THREADS = 4
@@ -36,6 +37,7 @@ class Stack:
         self.table = work_dir / "delta" / LOG
         self.replicas: dict[str, Child] = {}
         self.brokers: dict[str, Child] = {}
+        self.passengers: dict[str, Child] = {}
         self.workers: list[Child] = []
         self.runs = work_dir / "runs"
         self.cluster: DevCluster | None = None if metadata_uri else DevCluster(work_dir / "cluster")
@@ -62,12 +64,29 @@ class Stack:
 
     async def start_replica(self, name: str) -> None:
         """Start a replica on its own data; return when it serves."""
-        command = [sys.executable, "-P", "-m", "rsm_spark", "store", "run", "--json", "--log", LOG, "--port", "0"]
+        self.replicas[name] = await self._start_replica_of(LOG, name, ["store", "run"], "replicas")
+
+    async def start_passengers(self, name: str, release: str) -> None:
+        """Start a replica of a service of one's own, of this release, on its own data; return when it serves."""
+        serve = ["serve", f"rsm_demo.passengers:{release}"]
+        self.passengers[name] = await self._start_replica_of(PASSENGER_LOG, name, serve, "passengers")
+
+    async def stop_passengers(self) -> None:
+        """End those replicas; their data stay."""
+        ended, self.passengers = self.passengers, {}
+        await asyncio.gather(*(child.stop() for child in ended.values()))
+
+    async def _start_replica_of(self, log: str, name: str, what: list[str], folder: str, *more: str) -> Child:
+        command = [sys.executable, "-P", "-m", "rsm_spark", *what, "--json", "--log", log, "--port", "0", *more]
         command += ["--metadata-uri", self.metadata_uri, "--replica-id", name, "--bookies", "3/3/2"]
-        command += ["--data-dir", str(self.work_dir / "replicas" / name), "--log-key", str(self._log_key)]
+        command += ["--data-dir", str(self.work_dir / folder / name), "--log-key", str(self._log_key)]
         child = await Child.start(name, command, log_dir=self.log_dir)
-        self.replicas[name] = child
-        await child.until(lambda said: said.get("ready"), timeout_s=_READY_S, what="serving")
+        try:
+            await child.until(lambda said: said.get("ready"), timeout_s=_READY_S, what="serving")
+        except BaseException:
+            await child.stop()
+            raise
+        return child
 
     async def start_loader(self, *, client_count: int, limit: int | None) -> Child:
         """Start the loader; it waits to be told to go."""
@@ -90,12 +109,8 @@ class Stack:
 
     async def start_broker(self, name: str) -> None:
         """Start a task broker on its own data; return when it serves."""
-        command = [sys.executable, "-P", "-m", "rsm_spark", "broker", "run", "--json", "--log", TASK_LOG, "--port", "0"]
-        command += ["--http-port", "0", "--metadata-uri", self.metadata_uri, "--replica-id", name, "--bookies", "3/3/2"]
-        command += ["--data-dir", str(self.work_dir / "brokers" / name), "--log-key", str(self._log_key)]
-        child = await Child.start(name, command, log_dir=self.log_dir)
-        self.brokers[name] = child
-        await child.until(lambda said: said.get("ready"), timeout_s=_READY_S, what="serving")
+        broker = ["broker", "run"]
+        self.brokers[name] = await self._start_replica_of(TASK_LOG, name, broker, "brokers", "--http-port", "0")
 
     async def start_workers(self) -> None:
         """Start the workers; return when each has a broker."""
@@ -112,7 +127,7 @@ class Stack:
     @property
     def services(self) -> list[Child]:
         """Replicas, brokers and workers."""
-        return [*self.replicas.values(), *self.brokers.values(), *self.workers]
+        return [*self.replicas.values(), *self.brokers.values(), *self.passengers.values(), *self.workers]
 
     async def stop_readers(self) -> None:
         """End the loader, the follower and Spark; what they made stays."""

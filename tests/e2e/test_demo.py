@@ -30,6 +30,9 @@ def test_a_short_demo_ends_with_equal_answers(tmp_path: Path) -> None:
     assert outcome["digests_equal"]
     assert len(outcome["failover_s"]) == 2
     assert outcome["lake"]["ok"], outcome["lake"]
+    upgrade = outcome["upgrade"]
+    assert (upgrade["ok"], upgrade["applied_wrongly"], upgrade["digests_equal"]) == (True, 0, True)
+    assert upgrade["commands"] > 800
     assert outcome["tasks"]["ok"], outcome["tasks"]
     assert outcome["pool"] is None
 
