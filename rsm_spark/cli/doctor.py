@@ -222,8 +222,18 @@ def look_at_log(status: Mapping[str, Any]) -> list[Finding]:
     """Judge what `rsm status --json` says of one log."""
     what = f"log {status['log']}"
     found = []
+    forgotten = status.get("forgotten")
+    if forgotten is not None:
+        since = time.strftime("%Y-%m-%d", time.gmtime(forgotten["at_ms"] / 1000))
+        seen = f"is served no more, as {forgotten['by']} said on {since}"
+        return [Finding(what, Grade.NOTE, seen, f"rsm log delete {status['log']}, or start a replica")]
     if status["leader"] is None:
         advice = "are two bookies writable, and is a replica running that may lead? See the replicas' logs"
+        if not status["replicas"]:
+            advice = (
+                f"start a replica. If nobody is to serve it any more: rsm log delete {status['log']}, or rsm doctor "
+                f"--forget {status['log']}, which keeps it"
+            )
         found.append(Finding(what, Grade.BAD, "has no leader", advice))
     else:
         found.append(Finding(what, Grade.GOOD, f"led by {status['leader']}, revision {status['revision']:,}"))

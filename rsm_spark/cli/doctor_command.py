@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,13 +13,15 @@ import typer
 from rich.console import Console
 
 from ledger.configuration import options_command
-from ledger.errors import LedgerError
+from ledger.errors import LedgerError, UsageError
+from ledger.operator_commands import this_operator
 from rsm_spark.cli.doctor import Finding, Grade, look_at_cluster, look_at_disk, look_at_here, look_at_log
 from rsm_spark.cli.doctor_spark import look_at_spark
 from rsm_spark.cli.log import log_names
 from rsm_spark.cli.status import describe_log
 from rsm_spark.cli.terminal import LogsOptions, print_json, run
 from rsm_spark.errors import RsmError
+from rsm_spark.log.forgetting import forget_log
 
 _CONNECT_S = 15.0
 _STYLES = {Grade.GOOD: "green", Grade.NOTE: "yellow", Grade.BAD: "bold red"}
@@ -28,21 +32,30 @@ def doctor(
     at: LogsOptions,
     data_dir: Annotated[list[Path] | None, typer.Option(help="Look at the disk of this folder too.")] = None,
     here: Annotated[bool, typer.Option("--here", help="This installation only, no cluster.")] = False,
+    forget: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LOG", help="This log is served no more: note it from now on, until a replica leads it."),
+    ] = None,
 ) -> None:
     """Look at Python, packages, Java, Spark, configuration; at ZooKeeper, bookies, replicas and logs.
 
-    Exit code 1 if something is bad.
+    Exit code 1 if something is bad. Replicas and bookies that are gone are not asked; a log that nobody serves is bad
+    until it is deleted, or forgotten here.
 
     Examples:
         rsm doctor
 
         rsm doctor --here --data-dir /var/lib/orders-a
 
+        rsm doctor --forget experiment-3
+
     """
+    if here and forget:
+        raise UsageError("--forget is about a log, --here about this installation: say one of them")
 
     async def _look() -> list[Finding]:
         found = [*look_at_here(), *look_at_spark(), *(look_at_disk(folder) for folder in data_dir or ())]
-        return found if here else found + await _cluster(at)
+        return found if here else found + await _cluster(at, forget or ())
 
     findings = run(_look())
     if at.json:
@@ -54,7 +67,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-async def _cluster(at: LogsOptions) -> list[Finding]:
+async def _cluster(at: LogsOptions, forget: Sequence[str]) -> list[Finding]:
     try:
         async with asyncio.timeout(_CONNECT_S):
             client = await at.connect_ledgers()
@@ -62,6 +75,9 @@ async def _cluster(at: LogsOptions) -> list[Finding]:
         seen = str(error) or f"no answer within {_CONNECT_S:g} s"
         return [Finding("ZooKeeper", Grade.BAD, seen, "is it running? `rsm up` starts one for development")]
     try:
+        for log in forget:
+            at_ms = time.time_ns() // 1_000_000
+            await forget_log(client.store, log, at.rsm_root, by=this_operator().name, at_ms=at_ms)
         found = await look_at_cluster(client)
         bookies = await client.ledgers.writable_bookies()
         for name in await log_names(client, at.rsm_root):

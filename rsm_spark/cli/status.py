@@ -17,6 +17,7 @@ from rsm_spark.cli.terminal import LogsOptions, print_json, run
 from rsm_spark.errors import ConnectionLostError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.discovery import Discovery
+from rsm_spark.log.forgetting import forgotten_log
 from rsm_spark.log.member import Member
 from rsm_spark.transport.channel import ReplicaChannel
 
@@ -59,6 +60,7 @@ async def describe_log(client: LedgerClient, log: str, rsm_root: str, bookies: l
     """Return what `rsm status --json` says of one log."""
     chain, _ = await ChainStore(client.store, log, rsm_root).read()
     members = await Discovery(client.store, log, rsm_root).members()
+    forgotten = None if members else await forgotten_log(client.store, log, chain, rsm_root)
     replicas = await asyncio.gather(*(_ask(log, member) for member in members))
     leader = next((replica for replica in replicas if replica.get("role") == "leader"), None)
     revision = max((replica.get("revision", 0) for replica in replicas), default=0)
@@ -78,6 +80,7 @@ async def describe_log(client: LedgerClient, log: str, rsm_root: str, bookies: l
         "trim": leader["trim"] if leader is not None else None,
         "alarms": [f"{one['replica_id']}: {alarm}" for one in replicas for alarm in one.get("alarms", ())],
         "replicas": replicas,
+        "forgotten": None if forgotten is None else msgspec.to_builtins(forgotten),
         "bookies": bookies,
     }
 
@@ -132,6 +135,8 @@ def _upkeep_lines(found: dict[str, Any]) -> list[str]:
     """Say what is verified and what may go, and what an operator has to look at."""
     verified = ", ".join(f"{place} up to {revision:,}" for place, revision in found["verified"].items())
     lines = [f"verified snapshots: {verified or 'none'}"]
+    if found["forgotten"] is not None:
+        lines.append(f"nobody is to serve it any more, as {found['forgotten']['by']} said (rsm doctor --forget)")
     trim = found["trim"]
     if trim is not None:
         count = len(trim["ledger_ids"])

@@ -82,15 +82,15 @@ async def test_a_follower_that_hears_nothing_is_healthy_and_not_ready(
         assert _fetch(address, "/healthz") == (200, "ok\n")
 
 
-def _doctor(metadata_uri: str) -> tuple[int, dict[str, dict[str, str]]]:
-    command = [sys.executable, "-m", "rsm_spark", "doctor", "--json", "--metadata-uri", metadata_uri]
+def _doctor(metadata_uri: str, *options: str) -> tuple[int, dict[str, dict[str, str]]]:
+    command = [sys.executable, "-m", "rsm_spark", "doctor", "--json", "--metadata-uri", metadata_uri, *options]
     done = subprocess.run(command, capture_output=True, check=False, text=True, timeout=60)
     assert "Traceback" not in done.stderr, done.stderr
     findings = [json.loads(line) for line in done.stdout.splitlines()]
     return done.returncode, {one["what"]: one for one in findings}
 
 
-async def test_the_doctor_tells_a_cluster_that_is_well_from_one_that_nobody_leads(
+async def test_the_doctor_tells_a_cluster_that_is_well_from_one_that_nobody_leads_or_is_to(
     start_cluster: Callable[..., DevCluster], tmp_path: Path
 ) -> None:
     cluster = start_cluster()
@@ -108,6 +108,24 @@ async def test_the_doctor_tells_a_cluster_that_is_well_from_one_that_nobody_lead
         code, found = await asyncio.to_thread(_doctor, uri)
         assert code == 1
         assert found["log orders"]["seen"] == "has no leader"
+        async with asyncio.timeout(60):  # Until the sessions of both have ended.
+            while True:
+                code, found = await asyncio.to_thread(_doctor, uri, "--forget", "orders")
+                if code == 0:
+                    break
+                assert "is served, stop them first" in found["cluster"]["seen"]
+        assert found["log orders"]["verdict"] == "note"
+        code, found = await asyncio.to_thread(_doctor, uri)
+        assert (code, found["log orders"]["verdict"]) == (0, "note")
+        replicas.start("a")
+        await replicas.leader()
+        code, found = await asyncio.to_thread(_doctor, uri, "--forget", "orders")
+        assert "is served, stop them first" in found["cluster"]["seen"]
+        assert replicas.gone("a").stop() == 0
+        code, found = await asyncio.to_thread(_doctor, uri)
+        assert (code, found["log orders"]["seen"]) == (1, "has no leader"), "it was led again meanwhile"
+        code, found = await asyncio.to_thread(_doctor, uri, "--forget", "no-such-log")
+        assert "there is no node" in found["cluster"]["seen"]
     cluster.stop()
 
 

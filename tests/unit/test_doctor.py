@@ -48,6 +48,17 @@ def test_what_is_wrong_with_a_log_is_found_with_an_advice(changes: dict[str, Any
     assert found.advice
 
 
+def test_a_log_that_nobody_serves_is_bad_until_somebody_says_that_nobody_is_to() -> None:
+    alone = {**STATUS, "leader": None, "replicas": []}
+    (found,) = _bad(alone)
+    assert "rsm doctor --forget orders" in found.advice
+    forgotten = {"log_id": "1" * 32, "leader_epoch": 3, "by": "ann@host", "at_ms": 1_700_000_000_000}
+    (found,) = look_at_log({**alone, "forgotten": forgotten})
+    assert found.verdict is Grade.NOTE
+    assert found.seen == "is served no more, as ann@host said on 2023-11-14"
+    assert "rsm log delete orders" in found.advice
+
+
 def test_a_single_replica_and_damaged_snapshots_are_noted() -> None:
     replica = {**REPLICA, "damaged_snapshots": [{"place": "x", "reason": "y"}]}
     notes = [one.seen for one in look_at_log({**STATUS, "replicas": [replica]}) if one.verdict is Grade.NOTE]
