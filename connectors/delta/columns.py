@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from connectors.column_types import arrow_type
 from connectors.errors import DeltaSinkError
-from rsm_spark.core.machine import Field, FieldType, TableDescription
+from ledger.decoding import json_decoder
+from rsm_spark.core.machine import FIRST_TYPES, Field, FieldType, TableDescription
 
 REVISION_COLUMN = "_revision"
 """Revision of the record that last changed the row; in `append` mode, of the record itself."""
@@ -32,14 +34,9 @@ SINCE_KEY = "rsm.since"
 """Key in a Delta field's metadata: revision of the description that added the column."""
 
 _OURS = (REVISION_COLUMN, DELETED_COLUMN, FOLD_COLUMN, LOGGED_AT_COLUMN)
-ARROW_TYPES: dict[FieldType, pa.DataType] = {
-    FieldType.INT: pa.int64(),
-    FieldType.FLOAT: pa.float64(),
-    FieldType.BOOL: pa.bool_(),
-    FieldType.STR: pa.string(),
-    FieldType.BYTES: pa.binary(),
-}
-"""Arrow type of each described type."""
+
+TYPE_KEY = "rsm.type"
+"""Key in a Delta field's metadata: the described type, where Delta's own does not tell it."""
 
 _FIELD_TYPES = {
     "long": FieldType.INT,
@@ -48,6 +45,7 @@ _FIELD_TYPES = {
     "string": FieldType.STR,
     "binary": FieldType.BYTES,
 }
+_TYPE = json_decoder(Field)
 # What Parquet and Delta cannot have in a column's name; the backtick would end a quoted one.
 _FORBIDDEN = frozenset(" ,;{}()\n\t=`")
 
@@ -104,7 +102,7 @@ class FollowedTable(msgspec.Struct, frozen=True):
         others = {*_OURS, *(field.name for field in table.key)}
         row = [
             Column(
-                known.get(field["name"]) or Field(field["name"], _FIELD_TYPES[field["type"]]),
+                known.get(field["name"]) or _field(field),
                 int(field["metadata"].get(SINCE_KEY, 0)),
             )
             for field in delta_fields
@@ -150,10 +148,8 @@ class FollowedTable(msgspec.Struct, frozen=True):
 
     def schema(self, *extra: pa.Field[Any]) -> pa.Schema:
         """Return the Arrow schema: key, other columns, then `extra`."""
-        fields: list[pa.Field[Any]] = [pa.field(f.name, ARROW_TYPES[f.type], nullable=False) for f in self.key]
-        for column in self.row:
-            metadata = {SINCE_KEY: str(column.since)} if column.since else None
-            fields.append(pa.field(column.field.name, ARROW_TYPES[column.field.type], metadata=metadata))
+        fields: list[pa.Field[Any]] = [pa.field(f.name, arrow_type(f), nullable=False) for f in self.key]
+        fields += [pa.field(one.field.name, arrow_type(one.field), metadata=_metadata(one)) for one in self.row]
         return pa.schema([*fields, *extra])
 
     def widened(self, table: TableDescription | None, revision: int) -> FollowedTable:
@@ -185,17 +181,44 @@ class FollowedTable(msgspec.Struct, frozen=True):
         """Say what stands against going on with a description; "" = nothing."""
         if table is None:
             return "it is gone"
-        if [(field.name, field.type) for field in table.key] != [(field.name, field.type) for field in self.key]:
+        if _named_types(table.key) != _named_types(self.key):
             return f"its key was {listed_fields(self.key)} and is now {listed_fields(table.key)}"
         old, new = [column.field for column in self.row], table.row
         for number, field in enumerate(old):
             if number >= len(new):
                 return f"column {field.name} is gone"
-            if (new[number].name, new[number].type) != (field.name, field.type):
+            if _named_types([new[number]]) != _named_types([field]):
                 return f"column {listed_fields([field])} is now {listed_fields([new[number]])}"
         return ""
 
 
 def listed_fields(fields: Sequence[Field]) -> str:
     """Return fields for an error: names and types."""
-    return ", ".join(f"{field.name} ({field.type})" for field in fields) or "(nothing)"
+    return ", ".join(f"{field.name} ({field.type_name})" for field in fields) or "(nothing)"
+
+
+def _named_types(fields: Sequence[Field]) -> list[tuple[str, str]]:
+    return [(field.name, field.type_name) for field in fields]
+
+
+def _metadata(column: Column) -> dict[str, str] | None:
+    """Return what a Delta field has to say of a column that the table's first description did not have."""
+    if not column.since:
+        return None
+    metadata = {SINCE_KEY: str(column.since)}
+    if column.field.type not in FIRST_TYPES:
+        metadata[TYPE_KEY] = msgspec.json.encode(_plain(column.field)).decode()
+    return metadata
+
+
+def _field(delta_field: dict[str, Any]) -> Field:
+    """Return the field of a column by what Delta has of it."""
+    described = delta_field["metadata"].get(TYPE_KEY)
+    return (
+        Field(delta_field["name"], _FIELD_TYPES[delta_field["type"]]) if described is None else _TYPE.decode(described)
+    )
+
+
+def _plain(field: Field) -> Field:
+    """Return a field as name and type alone."""
+    return Field(field.name, field.type, precision=field.precision, scale=field.scale, items=field.items)

@@ -11,20 +11,14 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from connectors.delta.columns import ARROW_TYPES, REVISION_COLUMN, FollowedTable, listed_fields
+from connectors.column_types import arrow_array, converted, to_log
+from connectors.delta.columns import REVISION_COLUMN, FollowedTable, listed_fields
 from connectors.errors import DeltaSinkError
+from rsm_spark.core.column_types import column_type
 from rsm_spark.core.digest import row_term, table_prefix
-from rsm_spark.core.machine import Field, FieldType
+from rsm_spark.core.machine import Field
 from rsm_spark.core.records import pack
 
-# Exactly these: 1 where a float is described would come back as 1.0, which has other bytes.
-_PYTHON_TYPES: dict[FieldType, type] = {
-    FieldType.INT: int,
-    FieldType.FLOAT: float,
-    FieldType.BOOL: bool,
-    FieldType.STR: str,
-    FieldType.BYTES: bytes,
-}
 _DECODER = msgspec.msgpack.Decoder(list[Any])
 _LONG_HEAD = b"\xdd"  # msgpack: an array with four bytes of length
 _NIL = b"\xc0"
@@ -119,7 +113,8 @@ def _columns(bodies: Sequence[bytes], width: int) -> list[list[Any]]:
 
 
 def _array(table: str, field: Field, values: Sequence[Any], *, is_key: bool) -> pa.Array[Any]:
-    strange = {type(value) for value in values} - {_PYTHON_TYPES[field.type]}
+    # Exactly this one: 1 where a float is described would come back as 1.0, which has other bytes.
+    strange = {type(value) for value in values} - {column_type(field).kept}
     if not is_key:
         strange.discard(type(None))
     if strange:
@@ -128,8 +123,8 @@ def _array(table: str, field: Field, values: Sequence[Any], *, is_key: bool) -> 
             f"{', '.join(sorted(kind.__name__ for kind in strange))}"
         )
     try:
-        return pa.array(values, ARROW_TYPES[field.type])
-    except (pa.ArrowException, OverflowError) as error:
+        return arrow_array(field, values)
+    except (pa.ArrowException, TypeError, ValueError, ArithmeticError) as error:
         raise DeltaSinkError(
             f"table {table}: a value does not fit its described column {listed_fields([field])}: {error}"
         ) from error
@@ -145,8 +140,8 @@ def packed_rows(followed: FollowedTable, rows: pa.Table) -> PackedRows:
     """
     count = rows.num_rows
     revisions: list[Any] = rows.column(REVISION_COLUMN).to_pylist()
-    keys = _packed([rows.column(name).to_pylist() for name in followed.key_names], count)
-    columns = [rows.column(name).to_pylist() for name in followed.row_names]
+    keys = _packed([_in_log(field, rows) for field in followed.key], count)
+    columns = [_in_log(column.field, rows) for column in followed.row]
     packed: list[bytes | None] = []
     if followed.width_at(0) == len(followed.row):
         packed += _packed(columns, count)
@@ -154,6 +149,10 @@ def packed_rows(followed: FollowedTable, rows: pa.Table) -> PackedRows:
         values: Iterable[tuple[Any, ...]] = zip(*columns, strict=True)
         packed += [pack(row[: followed.width_at(at)]) for row, at in zip(values, revisions, strict=True)]
     return PackedRows(keys, packed, revisions)
+
+
+def _in_log(field: Field, rows: pa.Table) -> Sequence[Any]:
+    return converted(rows.column(field.name).to_pylist(), to_log(field))
 
 
 def _packed(columns: Sequence[Sequence[Any]], count: int) -> list[bytes]:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.source.schema import RowColumn
+from connectors.spark_types import decimal_of, element_of
 
 _HEADER: list[pa.Field[Any]] = [pa.field("key", pa.string()), pa.field("value", pa.binary())]
 _ARROW_TYPES: dict[str, pa.DataType] = {
@@ -19,6 +20,7 @@ _ARROW_TYPES: dict[str, pa.DataType] = {
     "bigint": pa.int64(),
     "double": pa.float64(),
     "timestamp": pa.timestamp("us", tz="UTC"),
+    "date": pa.date32(),
     "array<struct<key:string,value:binary>>": pa.list_(pa.struct(_HEADER)),
     "map<string,binary>": pa.map_(pa.string(), pa.binary()),
 }
@@ -26,7 +28,18 @@ _ARROW_TYPES: dict[str, pa.DataType] = {
 
 def arrow_schema(columns: Sequence[RowColumn]) -> pa.Schema:
     """Return the schema of the batches."""
-    return pa.schema([pa.field(column.name, _ARROW_TYPES[column.type]) for column in columns])
+    return pa.schema([pa.field(column.name, _arrow_type(column.type)) for column in columns])
+
+
+def _arrow_type(kind: str) -> pa.DataType:
+    known = _ARROW_TYPES.get(kind)
+    if known is not None:
+        return known
+    decimal, element = decimal_of(kind), element_of(kind)
+    if decimal is not None:
+        return pa.decimal128(*decimal)
+    assert element is not None, kind
+    return pa.list_(_arrow_type(element))
 
 
 def binary_of(values: Sequence[bytes | memoryview]) -> pa.Array[Any]:

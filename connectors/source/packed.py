@@ -8,9 +8,12 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
+from connectors.column_types import Convert, converted
+from rsm_spark.core.column_types import default_in_log
 from rsm_spark.core.machine import Field
 
 _ARRAYS: Final = msgspec.msgpack.Decoder(list[list[Any]])
+_MISFITS: Final = (pa.ArrowException, TypeError, AttributeError, ValueError, ArithmeticError)
 _ARRAY: Final = msgspec.msgpack.Decoder(list[Any])
 
 Misfit = Callable[[int, str], None]
@@ -50,21 +53,30 @@ def _unpack(text: bytes, columns: Sequence[Field], place: int, misfit: Misfit) -
     if len(array) > len(columns) or not all(column.fills for column in missing):
         misfit(place, f"has {len(array)} columns, {len(columns)} are described")
         return None
-    return array + [column.default for column in missing]
+    return array + [default_in_log(column) for column in missing]
 
 
-def typed_column(values: list[Any], kind: pa.DataType, misfit: Misfit) -> pa.Array[Any]:
-    """Return a column; null where a value does not fit its type, which is told to `misfit`."""
+def typed_column(values: list[Any], kind: pa.DataType, misfit: Misfit, convert: Convert | None = None) -> pa.Array[Any]:
+    """Return a column; null where a value does not fit its type, which is told to `misfit`.
+
+    Args:
+        values: As the log has them.
+        kind: Of the column.
+        misfit: Told of those that do not fit.
+        convert: See `connectors.column_types.to_arrow`.
+
+    """
     try:
-        return pa.array(values, kind)
-    except (pa.ArrowException, TypeError, OverflowError, ValueError):
-        return pa.array([_fitting(value, kind, place, misfit) for place, value in enumerate(values)], kind)
+        return pa.array(converted(values, convert), kind)
+    except _MISFITS:
+        return pa.array([_fitting(value, kind, place, misfit, convert) for place, value in enumerate(values)], kind)
 
 
-def _fitting(value: Any, kind: pa.DataType, place: int, misfit: Misfit) -> Any:
+def _fitting(value: Any, kind: pa.DataType, place: int, misfit: Misfit, convert: Convert | None) -> Any:
     try:
-        pa.scalar(value, kind)
-    except (pa.ArrowException, TypeError, OverflowError, ValueError) as error:
+        (fitting,) = converted([value], convert)
+        pa.scalar(fitting, kind)
+    except _MISFITS as error:
         misfit(place, f"{type(value).__name__} is no {kind}: {error}")
         return None
-    return value
+    return fitting

@@ -67,6 +67,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from connectors.errors import OptionError
+from connectors.spark_types import TYPES_SHOWN, is_column_type, spark_type
 from rsm_spark.core.machine import TableDescription
 
 
@@ -115,9 +116,6 @@ EXTRA_COLUMN = RowColumn("_extra", "map<string,binary>")
 ERROR_COLUMN = RowColumn("_error", "string")
 """`badRecords=column`."""
 
-TYPED_COLUMN_TYPES = {"int": "bigint", "float": "double", "bool": "boolean", "str": "string", "bytes": "binary"}
-"""`FieldType` -> what `rows=table` makes of it."""
-
 _PLAIN_NAME = re.compile("[a-zA-Z_][a-zA-Z_0-9]*")
 _TABLE_OWN = (FOLD_COLUMN, REVISION_COLUMN, LOGGED_COLUMN, EXTRA_COLUMN)
 
@@ -129,7 +127,7 @@ def table_columns(table: TableDescription) -> tuple[RowColumn, ...]:
         OptionError: Two of them would have the same name.
 
     """
-    own = tuple(RowColumn(field.name, TYPED_COLUMN_TYPES[field.type]) for field in (*table.key, *table.row))
+    own = tuple(RowColumn(field.name, spark_type(field)) for field in (*table.key, *table.row))
     columns = (*own, *_TABLE_OWN)
     # Spark does not tell names apart by their case.
     names = [column.name.lower() for column in columns] + [ERROR_COLUMN.name]
@@ -180,9 +178,10 @@ def check_table_schema(columns: Sequence[RowColumn]) -> None:
     """
     own = {column.name: column.type for column in (*_TABLE_OWN, ERROR_COLUMN)}
     for name, kind in columns:
-        allowed = [own[name]] if name in own else list(TYPED_COLUMN_TYPES.values())
-        if kind not in allowed:
-            raise OptionError(f"rows=table: column {name} of the schema is {kind}; it may be {', '.join(allowed)}")
+        if name in own and kind != own[name]:
+            raise OptionError(f"rows=table: column {name} of the schema is {kind}; it may be {own[name]}")
+        if name not in own and not is_column_type(kind):
+            raise OptionError(f"rows=table: column {name} of the schema is {kind}; it may be {TYPES_SHOWN}")
 
 
 def ddl_of(columns: Sequence[RowColumn]) -> str:

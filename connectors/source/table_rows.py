@@ -8,6 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connectors.column_types import to_arrow
 from connectors.errors import OptionError
 from connectors.source.arrow import arrow_schema, nulls
 from connectors.source.packed import Misfit, typed_column, unpack_all
@@ -171,7 +172,8 @@ class _TableBatch:
         values = self._values.get(field.name)
         if values is None:
             return nulls(records.num_rows, field.type)
-        return typed_column(values, field.type, self._misfit(f"column {field.name}"))
+        described = next(one for one in (*self._table.key, *self._table.row) if one.name == field.name)
+        return typed_column(values, field.type, self._misfit(f"column {field.name}"), to_arrow(described))
 
     def _extra(self, kind: pa.DataType) -> pa.Array[Any]:
         """Return what the description has and the query has not."""

@@ -10,8 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connectors.column_types import arrow_array, arrow_type
+from connectors.spark_types import spark_type
 from connectors.state.parts import merge_parts
-from rsm_spark.core.machine import FieldType, MachineDescription, TableDescription
+from rsm_spark.core.machine import MachineDescription, TableDescription
 from rsm_spark.core.records import SESSIONS_TABLE
 from rsm_spark.errors import CorruptLogError
 
@@ -25,13 +27,6 @@ _ROW_FIELDS: list[pa.Field[Any]] = [
 ROWS_ARROW = pa.schema(_ROW_FIELDS)
 """Rows of a state: canonical bytes of key and other columns, and the revision of the record that last wrote the row."""
 
-_TYPES: dict[FieldType, tuple[str, pa.DataType]] = {
-    FieldType.INT: ("bigint", pa.int64()),
-    FieldType.FLOAT: ("double", pa.float64()),
-    FieldType.BOOL: ("boolean", pa.bool_()),
-    FieldType.STR: ("string", pa.string()),
-    FieldType.BYTES: ("binary", pa.binary()),
-}
 _REVISION = "_revision"
 _VALUES = msgspec.msgpack.Decoder(list[Any])
 
@@ -106,13 +101,13 @@ class TypedTable(msgspec.Struct, frozen=True):
     @property
     def ddl(self) -> str:
         """Its columns as Spark writes them, `_revision` last."""
-        columns = [f"`{field.name}` {_TYPES[field.type][0]}" for field in (*self.table.key, *self.table.row)]
+        columns = [f"`{field.name}` {spark_type(field)}" for field in (*self.table.key, *self.table.row)]
         return ", ".join([*columns, f"{_REVISION} bigint"])
 
     @property
     def schema(self) -> pa.Schema:
         """The same for Arrow."""
-        fields = [pa.field(field.name, _TYPES[field.type][1]) for field in (*self.table.key, *self.table.row)]
+        fields = [pa.field(field.name, arrow_type(field)) for field in (*self.table.key, *self.table.row)]
         return pa.schema([*fields, pa.field(_REVISION, pa.int64())])
 
     def read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -127,6 +122,7 @@ class TypedTable(msgspec.Struct, frozen=True):
         """
         keys, others = len(self.table.key), len(self.table.row)
         schema = self.schema
+        fields = (*self.table.key, *self.table.row)
         for batch in batches:
             mine = batch.filter(pc.equal(batch.column("table_name"), pa.scalar(self.table.name)))
             if not mine.num_rows:
@@ -134,8 +130,8 @@ class TypedTable(msgspec.Struct, frozen=True):
             columns = _columns(mine.column("key").to_pylist(), keys, self.table.name)
             columns += _columns(mine.column("row").to_pylist(), others, self.table.name)
             try:
-                arrays = [pa.array(c, field.type) for c, field in zip(columns, schema, strict=False)]
-            except (pa.ArrowException, TypeError, OverflowError) as error:
+                arrays = [arrow_array(field, column) for field, column in zip(fields, columns, strict=True)]
+            except (pa.ArrowException, TypeError, ValueError, ArithmeticError) as error:
                 raise CorruptLogError(
                     f"table {self.table.name}: a value does not fit its described column: {error}"
                 ) from error

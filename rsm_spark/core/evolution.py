@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rsm_spark.core.machine import Field, MachineDescription, RecordDescription, TableDescription
+from rsm_spark.core.machine import FIRST_TYPES, Field, MachineDescription, RecordDescription, TableDescription
+from rsm_spark.core.records import TYPES_LEVEL
 from rsm_spark.errors import InvalidDescriptionError
 
 Narrow = Callable[[tuple[Any, ...]], tuple[Any, ...]]
@@ -59,7 +60,7 @@ def _reason(old: MachineDescription, new: MachineDescription) -> str:
 
 def _table_reason(old: TableDescription, new: TableDescription) -> str:
     at = f"table {old.name!r}"
-    if [(f.name, f.type) for f in new.key] != [(f.name, f.type) for f in old.key]:
+    if [(f.name, f.type_name) for f in new.key] != [(f.name, f.type_name) for f in old.key]:
         return f"{at} has another key: it is what rows are found by, make a new table"
     for number, column in enumerate(old.row):
         if number >= len(new.row):
@@ -70,8 +71,8 @@ def _table_reason(old: TableDescription, new: TableDescription) -> str:
                 f"{at}: in place of column {column.name!r} stands {later.name!r}: a column keeps its place; if it was "
                 f"renamed say was=({column.name!r},)"
             )
-        if later.type is not column.type:
-            return f"{at}: column {column.name!r} was {column.type} and is now {later.type}: add a new column"
+        if later.type_name != column.type_name:
+            return f"{at}: column {column.name!r} was {column.type_name} and is now {later.type_name}: add a new column"
         if column.nullable and not later.nullable:
             return f"{at}: column {column.name!r} is nullable and may hold None: it must stay nullable"
         if column.dropped and not later.dropped:
@@ -109,9 +110,17 @@ def _column_changes(old: tuple[Field, ...], new: tuple[Field, ...]) -> list[str]
         elif later.nullable and not earlier.nullable:
             changes.append(f"column {later.name} may be None")
     return changes + [
-        f"column {added.name} ({added.type}) is added: rows of before read {added.default!r}"
+        f"column {added.name} ({added.type_name}) is added: rows of before read {added.default!r}"
         for added in new[len(old) :]
     ]
+
+
+def level_needed(description: MachineDescription) -> int:
+    """Return the format level of a log that may hold a description: replicas of a lower one could not read it."""
+    tables = (field for table in description.tables for field in (*table.key, *table.row))
+    records = (field for record in description.records for field in record.fields)
+    are_first = all(field.type in FIRST_TYPES for fields in (tables, records) for field in fields)
+    return 1 if are_first else TYPES_LEVEL
 
 
 class NewFieldError(Exception):
@@ -158,10 +167,10 @@ def _place_of(older: Field, fields: Sequence[Field]) -> int | None:
 
 
 def readable(row: tuple[Any, ...], columns: tuple[Field, ...]) -> tuple[Any, ...]:
-    """Return the columns of a stored row as a version describes them: what it lacks is filled, what is more is cut.
+    """Return the columns of a row as a version describes them: what it lacks is filled, what is more is cut.
 
     Args:
-        row: As stored by whichever version wrote it.
+        row: As whichever version wrote it; values as the machine sees them.
         columns: Of the version that reads.
 
     """

@@ -84,6 +84,7 @@ class LeaderProtocol:
         tip: Of the state as followed so far.
         position: Last entry applied, or None.
         format_level: Highest that this process knows.
+        level_needed: What a log that it begins has at least: its description could not be read by a lower one.
         password_mark: Of its ledger password; see `rsm_spark.core.admission`.
         key_ids: Keys that this process was given, oldest first.
         chain_bytes_max: What the metadata store takes.
@@ -114,6 +115,7 @@ class LeaderProtocol:
         *,
         log_id: str = "",
         format_level: int = FORMAT_LEVEL,
+        level_needed: int = 1,
         password_mark: str = "",
         key_ids: Sequence[str] = (),
         chain_bytes_max: int = CHAIN_BYTES_MAX,
@@ -121,6 +123,7 @@ class LeaderProtocol:
         self.me = me
         self.log_name = log_name
         self.format_level = format_level
+        self._level_needed = level_needed
         self.password_mark = password_mark
         self.chain_bytes_max = chain_bytes_max
         self.key_id = key_ids[-1] if key_ids and format_level >= KEYED_LEVEL else ""
@@ -217,9 +220,13 @@ class LeaderProtocol:
         self.epoch = chain.leader_epoch + 1
         mark = chain.password_mark or self.password_mark
         claimed = msgspec.structs.replace(chain, leader_epoch=self.epoch, leader=self.me, password_mark=mark)
+        is_new = chain.first_ledger_id < 0
+        if is_new:
+            level = max(chain.format_level, self._level_needed)
+            claimed = msgspec.structs.replace(claimed, format_level=level)
         if chain.key_id:
             self.key_id = chain.key_id
-        elif self.key_id and chain.first_ledger_id < 0:  # A new log has a key from its first entry on.
+        elif self.key_id and is_new:  # A new log has a key from its first entry on.
             claimed = self._keyed(claimed)
         return self._write_chain(claimed, event.version)
 

@@ -7,9 +7,12 @@ folds the log by key without the machine's code.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import date, datetime
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, runtime_checkable
+from uuid import UUID
 
 import msgspec
 
@@ -17,13 +20,32 @@ from ledger.decoding import json_decoder
 
 
 class FieldType(StrEnum):
-    """Type of a column: what msgpack holds, and what Spark makes of it."""
+    """Type of a column: see `rsm_spark.core.column_types` for what Python, the log and Spark have of a value."""
 
     INT = "int"
     FLOAT = "float"
     BOOL = "bool"
     STR = "str"
     BYTES = "bytes"
+    DECIMAL = "decimal"
+    TIMESTAMP = "timestamp"
+    DATE = "date"
+    UUID = "uuid"
+    JSON = "json"
+    LIST = "list"
+
+
+FIRST_TYPES = frozenset({FieldType.INT, FieldType.FLOAT, FieldType.BOOL, FieldType.STR, FieldType.BYTES})
+"""Types that every version knows; the others need the log's format level `records.TYPES_LEVEL`."""
+
+# What JSON has only as text.
+_READ_DEFAULT: dict[FieldType, Callable[[str], Any]] = {
+    FieldType.BYTES: base64.b64decode,
+    FieldType.DECIMAL: Decimal,
+    FieldType.TIMESTAMP: datetime.fromisoformat,
+    FieldType.DATE: date.fromisoformat,
+    FieldType.UUID: UUID,
+}
 
 
 class Fold(StrEnum):
@@ -47,6 +69,9 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True):
         default: Value of rows that were written before there was this column; None only where it is nullable.
         was: Names that it had before.
         dropped: It is not used any more: it keeps its place, and reads as None. Only a nullable one.
+        precision: Of decimals: digits in all, at most 38.
+        scale: Of decimals: digits behind the point.
+        items: Type of a list's elements; `precision` and `scale` are then theirs.
 
     """
 
@@ -56,11 +81,28 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True):
     default: Any = None
     was: tuple[str, ...] = ()
     dropped: bool = False
+    precision: int = 0
+    scale: int = 0
+    items: FieldType | None = None
 
     def __post_init__(self) -> None:
-        # JSON has no bytes: a description that is read back holds their base64.
-        if self.type is FieldType.BYTES and isinstance(self.default, str):
-            msgspec.structs.force_setattr(self, "default", base64.b64decode(self.default))
+        # JSON has no bytes, and no times: a description that is read back holds text of them.
+        read = _READ_DEFAULT.get(self.type)
+        if read is not None and isinstance(self.default, str):
+            msgspec.structs.force_setattr(self, "default", read(self.default))
+
+    @property
+    def type_name(self) -> str:
+        """Return the type in words: `int`, `decimal(12,2)`, `list(uuid)`."""
+        if self.type is FieldType.LIST:
+            return f"list({self.item.type_name if self.items else '?'})"
+        return f"{self.type}({self.precision},{self.scale})" if self.type is FieldType.DECIMAL else str(self.type)
+
+    @property
+    def item(self) -> Field:
+        """Return what the elements of a list are described as."""
+        assert self.items is not None, "checked with the description"
+        return Field(self.name, self.items, precision=self.precision, scale=self.scale)
 
     @property
     def fills(self) -> bool:

@@ -18,11 +18,14 @@ from rsm_spark.errors import CorruptLogError
 MACHINE_TYPE_FIRST = 16
 """Record types from here on belong to the state machine and are described by it."""
 
-FORMAT_LEVEL = 2
+FORMAT_LEVEL = 3
 """Highest format level of a log that this version reads and can write; writers use the level of the log's chain."""
 
 AUDIT_LEVEL = 2
 """Format level from which on a log holds its audit."""
+
+TYPES_LEVEL = 3
+"""Format level from which on a machine may describe columns of other types than `machine.FIRST_TYPES`."""
 
 REPLY_BYTES_MAX = 4096
 """A reply is kept in the log and in every snapshot until its client has it; larger results are read, not replied."""

@@ -26,11 +26,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
+from rsm_spark.core.column_types import Converts, column_type, converted, converts_of
+from rsm_spark.core.description_rules import check_description
 from rsm_spark.core.evolution import Narrow, NewFieldError, check_evolution, narrowing, readable
 from rsm_spark.core.machine import (
     Decision,
     Field,
-    FieldType,
     Fold,
     MachineDescription,
     RecordDescription,
@@ -38,17 +39,11 @@ from rsm_spark.core.machine import (
     RowChange,
     TableDescription,
 )
-from rsm_spark.core.records import FORMAT_LEVEL, MACHINE_TYPE_FIRST, pack
-from rsm_spark.core.table_rows import TableRows
+from rsm_spark.core.records import FORMAT_LEVEL, pack
+from rsm_spark.core.table_rows import StoredRow, TableRows
 from rsm_spark.errors import CorruptLogError, CorruptSnapshotError, InvalidDescriptionError
 
-_TYPES: dict[FieldType, type] = {
-    FieldType.INT: int,
-    FieldType.FLOAT: float,
-    FieldType.BOOL: bool,
-    FieldType.STR: str,
-    FieldType.BYTES: bytes,
-}
+_SHOWN_MAX = 60
 _COLUMNS: msgspec.msgpack.Decoder[tuple[Any, ...]] = msgspec.msgpack.Decoder(tuple[Any, ...])
 
 
@@ -68,13 +63,41 @@ def note(number: int, name: str, *fields: Field) -> RecordDescription:
     return RecordDescription(number, name, fields)
 
 
+class _Table(NamedTuple):
+    """Form of the rows of a table, as this version reads them.
+
+    Attributes:
+        columns: Behind the key.
+        plain_width: Rows of so many columns are read as they are; -1 = none is: some are dropped, or of another form
+            in the log.
+        key_to_log, key_from_log, from_log: Conversions of key and columns; None = they are the same in the log.
+
+    """
+
+    columns: tuple[Field, ...]
+    plain_width: int
+    key_to_log: Converts | None
+    key_from_log: Converts | None
+    from_log: Converts | None
+
+    def key_of(self, key: tuple[Any, ...]) -> tuple[Any, ...]:
+        return key if self.key_from_log is None else converted(key, self.key_from_log)
+
+
 class _Plan(NamedTuple):
-    """Plan of the fold of one record type."""
+    """Plan of the fold of one record type.
+
+    Attributes:
+        types: Of the fields in the log.
+        to_log: Makes what a decision gives to what the log holds; None = it is the same for all fields.
+
+    """
 
     name: str
     fields: tuple[Field, ...]
     types: tuple[type, ...]
     nullable: tuple[bool, ...]
+    to_log: Converts | None
     table: str
     rows: TableRows | None
     key: Any
@@ -109,14 +132,10 @@ class TableMachine:
         check_description(self.description)
         # Rows are kept packed: the digest needs the old row's bytes at every change.
         self._tables: dict[str, TableRows] = {}
-        self._columns = {table.name: table.row for table in self.description.tables}
-        # Rows of so many columns are read as they are; -1 = none is, for some are dropped.
-        self._plain_width = {
-            table.name: -1 if any(column.dropped for column in table.row) else len(table.row)
-            for table in self.description.tables
-        }
+        self._reading = {table.name: _reading(table) for table in self.description.tables}
         self._narrow: dict[int, Narrow] = {}
         self._own = {record.type: self._plan(record) for record in self.description.records}
+        self._is_plain = all(plan.to_log is None for plan in self._own.values())
         self._logged = self.description
         self._plans: dict[int, _Plan] = {}
         self.follow(self.description)
@@ -148,8 +167,9 @@ class TableMachine:
         return _Plan(
             record.name,
             record.fields,
-            tuple(_TYPES[field.type] for field in record.fields),
+            tuple(column_type(field).kept for field in record.fields),
             tuple(field.nullable for field in record.fields),
+            converts_of(record.fields, to_log=True),
             record.table,
             self._tables.get(record.table) if record.fold is not Fold.NONE else None,
             _getter([at[name] for name in record.key]),
@@ -170,28 +190,42 @@ class TableMachine:
 
     def get(self, table: str, *key: Any) -> tuple[Any, ...] | None:
         """Return the columns of a row behind its key, or None if there is no such row."""
-        found = self._rows_of(table).entries.get(pack(key))
+        found = self._found(table, key)
         if found is None:
             return None
         row = _COLUMNS.decode(found.row)
-        return row if len(row) == self._plain_width[table] else readable(row, self._columns[table])
+        reading = self._reading[table]
+        return row if len(row) == reading.plain_width else _read(row, reading)
+
+    def _found(self, table: str, key: tuple[Any, ...]) -> StoredRow | None:
+        rows = self._rows_of(table)
+        reading = self._reading[table]
+        if reading.key_to_log is not None:
+            try:
+                key = converted(key, reading.key_to_log)
+            except ValueError as error:
+                raise InvalidDescriptionError(f"table {table!r}: there is no key {key!r}: {error}") from None
+        return rows.entries.get(pack(key))
 
     def _rows_of(self, table: str) -> TableRows:
         """Return the rows of a table of this version; one that the log does not know yet is empty."""
-        if table not in self._columns:
+        if table not in self._reading:
             raise InvalidDescriptionError(f"machine {self.description.name!r} describes no table {table!r}")
         found = self._tables.get(table)
         return TableRows() if found is None else found
 
     def revision_of(self, table: str, *key: Any) -> int:
         """Return the revision of the record that last wrote a row; 0 if there is no such row."""
-        found = self._rows_of(table).entries.get(pack(key))
+        found = self._found(table, key)
         return 0 if found is None else found.revision
 
     def items(self, table: str) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
         """Iterate over (key, other columns) of all rows of a table, in no particular order."""
-        entries, columns = self._rows_of(table).entries, self._columns[table]
-        return ((_COLUMNS.decode(key), readable(_COLUMNS.decode(one.row), columns)) for key, one in entries.items())
+        entries, reading = self._rows_of(table).entries, self._reading[table]
+        return (
+            (reading.key_of(_COLUMNS.decode(key)), _read(_COLUMNS.decode(one.row), reading))
+            for key, one in entries.items()
+        )
 
     def count(self, table: str) -> int:
         """Return how many rows a table has."""
@@ -199,36 +233,58 @@ class TableMachine:
 
     # ---- what the kernel calls
 
-    def check(self, records: Sequence[tuple[int, tuple[Any, ...]]]) -> None:
-        """Check a decision before it is logged.
-
-        Raises:
-            InvalidDescriptionError: A record is not as described: a mistake in `decide`, refused to its client.
-
-        """
-        for record_type, fields in records:
-            plan = self._own.get(record_type)
-            if plan is None or (tuple(map(type, fields)) != plan.types and not _fits(plan, fields)):
-                raise InvalidDescriptionError(self._fault(self._own, self.description.version, record_type, fields))
-
     def loggable(self, records: Sequence[tuple[int, tuple[Any, ...]]]) -> Sequence[tuple[int, tuple[Any, ...]]]:
-        """Return the records of a decision as the log's version of the machine describes them.
+        """Return the records of a decision as the log holds them, and as its version of the machine describes them.
 
         Raises:
-            InvalidDescriptionError: A record is not as described, or the log's version cannot hold it yet: the command
-                is refused.
+            InvalidDescriptionError: A record is not as described (a mistake in `decide`), or the log's version cannot
+                hold it yet: the command is refused.
 
         """
-        self.check(records)
-        if not self._narrow:
+        if self._is_plain and not self._narrow:
+            for record_type, fields in records:
+                self._kept(record_type, fields)
             return records
         try:
-            return [(record_type, self._narrow[record_type](fields)) for record_type, fields in records]
+            return [(record_type, self._loggable(record_type, fields)) for record_type, fields in records]
         except NewFieldError as error:
             raise InvalidDescriptionError(
                 f"machine {self.description.name!r}: {error} in version {self.description.version}, the log is still "
                 f"of version {self._logged.version}: it is raised once every live replica runs the newer one"
             ) from None
+
+    def _loggable(self, record_type: int, fields: tuple[Any, ...]) -> tuple[Any, ...]:
+        kept = self._kept(record_type, fields)
+        if not self._narrow:
+            return kept
+        fields = self._narrow[record_type](fields)
+        to_log = self._plans[record_type].to_log
+        return fields if to_log is None else converted(fields, to_log)
+
+    def _kept(self, record_type: int, fields: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Check a record of a decision; return its fields as the log holds them."""
+        plan = self._own.get(record_type)
+        if plan is not None and plan.to_log is not None and len(fields) == len(plan.fields):
+            fields = self._fields_in_log(plan, fields)
+        if plan is None or (tuple(map(type, fields)) != plan.types and not _fits(plan, fields)):
+            raise InvalidDescriptionError(self._fault(self._own, self.description.version, record_type, fields))
+        return fields
+
+    def _fields_in_log(self, plan: _Plan, fields: tuple[Any, ...]) -> tuple[Any, ...]:
+        assert plan.to_log is not None
+        try:
+            return converted(fields, plan.to_log)
+        except ValueError as error:
+            fault = error
+        for field, value, convert in zip(plan.fields, fields, plan.to_log, strict=True):
+            try:
+                converted((value,), (convert,))
+            except ValueError as error:
+                raise InvalidDescriptionError(
+                    f"machine {self.description.name!r} (version {self.description.version}): field {field.name!r} of "
+                    f"record {plan.name!r} is described as {field.type_name}, this one is {_brief(value)}: {error}"
+                ) from None
+        raise fault
 
     def apply(self, record_type: int, fields: tuple[Any, ...], revision: int) -> RowChange | None:
         """Fold one record into its table.
@@ -261,8 +317,8 @@ class TableMachine:
         for field, kind, value in zip(plan.fields, plan.types, fields, strict=True):
             if type(value) is not kind and not (value is None and field.nullable):
                 return (
-                    f"{me}: field {field.name!r} of record {plan.name!r} is described as {field.type}, this one is of "
-                    f"type {type(value).__name__}"
+                    f"{me}: field {field.name!r} of record {plan.name!r} is described as {field.type_name}, this one "
+                    f"is of type {type(value).__name__}"
                 )
         raise AssertionError
 
@@ -307,6 +363,28 @@ class TableMachine:
         )
 
 
+def _reading(table: TableDescription) -> _Table:
+    from_log = converts_of(table.row, to_log=False)
+    is_plain = from_log is None and not any(column.dropped for column in table.row)
+    return _Table(
+        table.row,
+        len(table.row) if is_plain else -1,
+        converts_of(table.key, to_log=True),
+        converts_of(table.key, to_log=False),
+        from_log,
+    )
+
+
+def _read(row: tuple[Any, ...], table: _Table) -> tuple[Any, ...]:
+    """Return the columns of a row as this version describes them."""
+    return readable(row if table.from_log is None else converted(row, table.from_log), table.columns)
+
+
+def _brief(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 1] + "…"
+
+
 def _fits(plan: _Plan, fields: tuple[Any, ...]) -> bool:
     """Return whether fields that are not all of their types are so because some that may be None are."""
     return len(fields) == len(plan.types) and all(
@@ -320,62 +398,3 @@ def _getter(places: list[int]) -> Any:
     if len(places) > 1:
         return itemgetter(*places)
     return (lambda fields, place=places[0]: (fields[place],)) if places else (lambda _: ())
-
-
-def check_description(description: MachineDescription) -> None:
-    """Check that a description can be folded by.
-
-    Raises:
-        InvalidDescriptionError: It cannot; the message names table or record, and what is wrong.
-
-    """
-    tables = {table.name: table for table in description.tables}
-    if len(tables) != len(description.tables):
-        raise InvalidDescriptionError(f"machine {description.name!r}: two tables have the same name")
-    for table in description.tables:
-        if not table.name or table.name.startswith("_"):
-            raise InvalidDescriptionError(f"table {table.name!r}: names beginning with '_' are the kernel's")
-        columns = [field.name for field in table.key + table.row]
-        if not table.key or len(set(columns)) != len(columns):
-            raise InvalidDescriptionError(f"table {table.name!r}: it needs a key, and columns of different names")
-        for column in table.key + table.row:
-            _check_column(f"table {table.name!r}", column, is_key=column in table.key)
-    numbers = [record.type for record in description.records]
-    if len(set(numbers)) != len(numbers) or min(numbers, default=MACHINE_TYPE_FIRST) < MACHINE_TYPE_FIRST:
-        raise InvalidDescriptionError(
-            f"machine {description.name!r}: its record types are {numbers}: use different numbers from "
-            f"{MACHINE_TYPE_FIRST} on, those below are the kernel's"
-        )
-    for record in description.records:
-        _check_record(record, tables)
-
-
-def _check_column(at: str, column: Field, *, is_key: bool) -> None:
-    if is_key and (column.nullable or column.dropped or column.default is not None):
-        raise InvalidDescriptionError(f"{at}: key column {column.name!r}: a key is always there, and never None")
-    if column.default is not None and type(column.default) is not _TYPES[column.type]:
-        raise InvalidDescriptionError(
-            f"{at}: column {column.name!r} is {column.type}, its default {column.default!r} is not"
-        )
-    if column.dropped and not column.nullable:
-        raise InvalidDescriptionError(f"{at}: column {column.name!r} is dropped: say nullable=True too")
-
-
-def _check_record(record: RecordDescription, tables: dict[str, TableDescription]) -> None:
-    at = f"record {record.name!r} (type {record.type})"
-    fields = {field.name: field.type for field in record.fields}
-    if len(fields) != len(record.fields):
-        raise InvalidDescriptionError(f"{at}: two fields have the same name")
-    if record.fold is Fold.NONE:
-        return
-    table = tables.get(record.table)
-    if table is None:
-        raise InvalidDescriptionError(f"{at}: there is no table {record.table!r}")
-    row = table.row if record.fold is Fold.UPSERT else ()
-    for what, names, columns in (("key", record.key, table.key), ("row", record.row, row)):
-        given = [fields.get(name) for name in names]
-        if given != [column.type for column in columns]:
-            raise InvalidDescriptionError(
-                f"{at}: its {what} {names} has the types {given}, that of table {table.name!r} is "
-                f"{[f'{column.name}: {column.type}' for column in columns]}"
-            )

@@ -8,9 +8,10 @@ from typing import Any
 
 from ledger.client.client import LedgerClient
 from rsm_spark.core.chain import ChainLedger, LogChain
+from rsm_spark.core.column_types import text_of
 from rsm_spark.core.envelope import body_of
 from rsm_spark.core.kernel_tables import KERNEL_RECORDS
-from rsm_spark.core.machine import MachineDescription, RecordDescription, decode_description
+from rsm_spark.core.machine import Field, FieldType, MachineDescription, RecordDescription, decode_description
 from rsm_spark.core.position import LogPosition
 from rsm_spark.core.records import KernelRecord, Record, decode_records
 from rsm_spark.errors import MissingLogError
@@ -57,11 +58,11 @@ class RecordNames:
         return rows
 
     def _row(self, entry: LogEntry, revision: int, record: Record) -> dict[str, Any]:
-        name, names = self._named(record)
+        name, fields = self._named(record)
         row: dict[str, Any] = {
             "revision": revision,
             "type": name,
-            "fields": dict(zip(names, record.fields, strict=False)),
+            "fields": {f.name: text_of(f, value) for f, value in zip(fields, record.fields, strict=False)},
             "logged_ms": entry.envelope.logged_ms,
             "leader_epoch": entry.envelope.leader_epoch,
             "ledger_id": entry.position.ledger_id,
@@ -75,11 +76,12 @@ class RecordNames:
                 row["fields"][field] = row["fields"][field].hex()
         return row
 
-    def _named(self, record: Record) -> tuple[str, tuple[str, ...]]:
+    def _named(self, record: Record) -> tuple[str, tuple[Field, ...]]:
         known = self._records.get(record.type) or _KERNEL_RECORDS.get(record.type)
         if known is not None:
-            return known.name, tuple(field.name for field in known.fields)
-        return f"type-{record.type}", tuple(f"field_{index}" for index in range(len(record.fields)))
+            return known.name, known.fields
+        unknown = (Field(f"field_{place}", FieldType.BYTES) for place in range(len(record.fields)))
+        return f"type-{record.type}", tuple(unknown)
 
 
 def reader_from(client: LedgerClient, chains: ChainStore, chain: LogChain, revision: int) -> LogReader:

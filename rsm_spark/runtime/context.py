@@ -12,6 +12,7 @@ from typing import Any
 from ledger.client.client import LedgerClient
 from rsm_spark.core.chain import Leadership
 from rsm_spark.core.commands import Answer
+from rsm_spark.core.evolution import level_needed
 from rsm_spark.core.machine import StateMachine, evolving
 from rsm_spark.core.position import NO_REVISION, LogPosition
 from rsm_spark.core.records import FORMAT_LEVEL
@@ -52,6 +53,7 @@ class ReplicaContext:
         phase: Of the take-over protocol.
         log_bytes: Payload bytes applied since the process began: paces snapshots.
         format_level: Highest format of the log that this process reads and writes.
+        level_needed: Lowest format that a log of the machine's description must have.
         password_mark: Of the ledger password, once it is known of which log; see `rsm_spark.core.admission`.
         trim: What this leader found last of what may be trimmed; None before, and on a follower.
         alarms: What an operator has to look at, by name.
@@ -110,6 +112,7 @@ class ReplicaContext:
         self.phase = "follow"
         self.log_bytes = 0
         self.format_level = FORMAT_LEVEL
+        self.level_needed = level_needed(machine.description)
         self.password_mark = ""
         self.trim: TrimPlan | None = None
         self.alarms: dict[str, str] = {}

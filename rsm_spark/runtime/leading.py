@@ -82,6 +82,7 @@ class LeaderDriver:
             context.position,
             log_id=context.log_id,
             format_level=context.format_level,
+            level_needed=context.level_needed,
             password_mark=context.password_mark,
             key_ids=() if context.settings.log_keys is None else context.settings.log_keys.ids,
             chain_bytes_max=context.settings.chain_bytes_max,
@@ -247,7 +248,7 @@ class LeaderDriver:
             session_ttl_ms=settings.session_ttl_ms,
             checkpoint_records=settings.checkpoint_records,
         )
-        self.upkeep.machine_version.begin(self._composer)
+        self.upkeep.machine_version.begin(self._composer, self.protocol.chain)
         records: list[tuple[int, tuple[object, ...]]] = [
             (KernelRecord.MACHINE_DESCRIBED, (encode_description(self._composer.description),)),
             (KernelRecord.LEADER_STARTED, (context.me.replica_id, context.me.incarnation)),

@@ -100,7 +100,7 @@ class LogMaintenance:
         self._raises: deque[tuple[int, asyncio.Future[int]]] = deque()
         self._raising: tuple[int, asyncio.Future[int]] | None = None  # Its record is on its way.
         self._keys = KeyRotation(context, protocol, self._want)
-        self.machine_version = MachineVersion(context, self._want)
+        self.machine_version = MachineVersion(context, self._want, self.raise_format)
         self.notes = LeaderNotes(context, protocol, wake)
         self._desk = AdminRequests(context.client.store, context.log, context.settings.rsm_root)
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from ledger.errors import LedgerError
 from rsm_spark.core.batching import Composer
+from rsm_spark.core.chain import LogChain
 from rsm_spark.core.evolution import check_evolution
 from rsm_spark.core.leadership_events import Event, RollDue
 from rsm_spark.core.machine import MachineDescription, evolving
-from rsm_spark.errors import RsmError
+from rsm_spark.errors import InvalidDescriptionError, RsmError
 from rsm_spark.runtime.context import ReplicaContext, subscribe
 
 _LOGGER = logging.getLogger(__name__)
@@ -28,20 +29,28 @@ class MachineVersion:
     Args:
         context: Of the replica.
         want: Makes the leader ask `take_event` soon.
+        raise_format: Raises the format level of the log to at least this one.
 
     Attributes:
         has_work: `take_event` has something.
 
     """
 
-    def __init__(self, context: ReplicaContext, want: Callable[[], None]) -> None:
+    def __init__(
+        self, context: ReplicaContext, want: Callable[[], None], raise_format: Callable[[int], Awaitable[int]]
+    ) -> None:
         self.has_work = False
         self._context = context
         self._want = want
+        self._raise_format = raise_format
         self._composer: Composer | None = None
 
-    def begin(self, composer: Composer) -> None:
+    def begin(self, composer: Composer, chain: LogChain | None) -> None:
         """Have the first entry of the leadership describe the version that the log is of.
+
+        Args:
+            composer: Of the leadership.
+            chain: Of the log.
 
         Raises:
             InvalidDescriptionError: The own version cannot follow that one.
@@ -49,7 +58,16 @@ class MachineVersion:
         """
         self._composer = composer
         logged, own = self._context.state.description, self._context.machine.description
-        if logged is None or evolving(self._context.machine) is None:
+        if logged is None:
+            return
+        if evolving(self._context.machine) is None:
+            assert chain is not None, "the leadership has begun"
+            level = chain.format_level
+            if self._context.level_needed > level:
+                raise InvalidDescriptionError(
+                    f"machine {own.name!r}: version {own.version} describes columns of newer types, "
+                    f"log {self._context.log} has format level {level}: run `rsm log raise-format` first"
+                )
             return
         check_evolution(logged, own)
         composer.description = logged
@@ -68,7 +86,9 @@ class MachineVersion:
         while self._is_due and self._context.settings.raise_version:
             try:
                 behind = await self.behind()
-            except LedgerError as error:
+                if not behind:
+                    await self._raise_format(self._context.level_needed)
+            except (LedgerError, RsmError) as error:
                 _LOGGER.info("a newer version has to wait: %s", error, extra=self._context.log_extra)
             else:
                 if not behind:
@@ -96,7 +116,8 @@ class MachineVersion:
             force: Also where a live replica runs an older one: it goes on following, and cannot lead.
 
         Raises:
-            RsmError: A live replica runs an older version; or a newer one, and does not lead.
+            RsmError: A live replica runs an older version, does not know the format level that this one needs, or runs
+                a newer one and does not lead.
             MetadataError: Nobody knows which replicas are live.
 
         """
@@ -109,6 +130,7 @@ class MachineVersion:
                     f"{own.name!r}: {', '.join(behind)}. Upgrade them first, or say --force: they follow on, and "
                     "cannot lead"
                 )
+            await self._raise_format(self._context.level_needed)
             self._raise()
         elif ahead := [name for name, version in await self._versions() if version > own.version]:
             me = self._context.me.replica_id

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +13,16 @@ import pytest
 from rsm_spark.core.evolution import check_evolution
 from rsm_spark.core.records import pack
 from rsm_spark.errors import InvalidDescriptionError
+from rsm_spark.testing import MachineHarness
 
 _PAGE = (Path(__file__).resolve().parents[3] / "docs" / "machines.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
 def page() -> dict[str, Any]:
-    (code,) = re.findall(r"```python\n(.*?)```", _PAGE, re.DOTALL)
     names: dict[str, Any] = {}
-    exec(compile(code, "docs/machines.md", "exec"), names)  # noqa: S102 - the page's own code
+    for code in re.findall(r"```python\n(.*?)```", _PAGE, re.DOTALL):  # Each goes on from the one before.
+        exec(compile(code, "docs/machines.md", "exec"), names)  # noqa: S102 - the page's own code
     return names
 
 
@@ -45,3 +48,13 @@ def test_until_the_version_is_raised_a_command_that_needs_it_is_refused_as_the_p
     (said,) = re.findall(r"refused: `(field.*?)`", " ".join(_PAGE.split()))
     with pytest.raises(InvalidDescriptionError, match=re.escape(said)):
         bank.loggable([(16, ("ann", 6, "a@x", 0))])
+
+
+def test_its_shop_logs_what_fits_and_refuses_the_rest_as_the_page_says(page: dict[str, Any]) -> None:
+    shop = page["Shop"]()
+    harness = MachineHarness(shop)
+    harness.execute(b"12.5")
+    (row,) = dict(shop.items("orders")).values()
+    assert row == (Decimal("12.50"), datetime.fromtimestamp(harness.now_ms / 1000, UTC), ["new"])
+    with pytest.raises(InvalidDescriptionError, match="more than 2 digits behind the point"):
+        shop.loggable(shop.decide(b"0.005", 9, 0).records)

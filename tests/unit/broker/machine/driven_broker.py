@@ -52,7 +52,7 @@ class DrivenBroker:
     # ---- what the kernel does
 
     def log_record(self, record_type: int, fields: tuple[Any, ...]) -> int:
-        self.machine.check([(record_type, fields)])
+        self.machine.loggable([(record_type, fields)])
         self.state.fold(record_type, None, fields, self.now_ms)
         self.log.append((self.revision, record_type, fields))
         return self.revision

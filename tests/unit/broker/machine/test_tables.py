@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.machine.tables import BROKER_DESCRIPTION, RecordType
-from rsm_spark.core.table_machine import check_description
+from rsm_spark.core.description_rules import check_description
 
 
 def test_the_description_can_be_folded_by_and_names_every_record() -> None:

@@ -211,7 +211,7 @@ def test_an_order_and_what_came_of_it_are_in_the_log_with_who_placed_it_and_a_dr
         orders = AdminRequests(world.store, LOG)
         ann = Operator("ann@host", "digest:ops", "disk is full")
         assert not (await orders.place(RaiseFormatRequest(AUDIT_LEVEL), timeout_s=30, by=ann)).refusal
-        for order in (TrimRequest(is_dry_run=True), TrimRequest(), RaiseFormatRequest(AUDIT_LEVEL + 1)):
+        for order in (TrimRequest(is_dry_run=True), TrimRequest(), RaiseFormatRequest(FORMAT_LEVEL + 1)):
             await orders.place(order, timeout_s=30, by=ann)
         await world.add()
         raised, asked, done, asked_more, refused = _audited(entries)

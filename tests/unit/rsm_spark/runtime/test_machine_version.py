@@ -8,18 +8,24 @@ from typing import Any, ClassVar
 from rsm_spark.core.commands import Answer, AnswerStatus, Command
 from rsm_spark.core.envelope import HEADER_BYTES
 from rsm_spark.core.machine import Decision, Field, FieldType, MachineDescription, TableDescription, decode_description
-from rsm_spark.core.records import KernelRecord, decode_records
+from rsm_spark.core.records import TYPES_LEVEL, KernelRecord, decode_records
 from rsm_spark.core.table_machine import TableMachine, upsert
 from rsm_spark.log.admin_requests import AdminRequests, RaiseVersionRequest
 from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.testing.cluster import LOG
 from tests.unit.rsm_spark.runtime.log_world import SESSION, LogWorld, run
 
-STR, INT = FieldType.STR, FieldType.INT
+STR, INT, DATE = FieldType.STR, FieldType.INT, FieldType.DATE
 _COLUMNS = (
     (Field("balance", INT),),
     (Field("balance", INT), Field("email", STR, nullable=True)),
     (Field("balance", INT), Field("mail", STR, nullable=True, was=("email",)), Field("limit", INT, default=0)),
+    (
+        Field("balance", INT),
+        Field("mail", STR, nullable=True),
+        Field("limit", INT, default=0),
+        Field("day", DATE, nullable=True),
+    ),
 )
 SET = 16
 
@@ -53,6 +59,10 @@ class Bank2(Bank):
 
 class Bank3(Bank):
     description = _described(3)
+
+
+class Bank4(Bank):
+    description = _described(4)
 
 
 class _Roll:
@@ -199,3 +209,41 @@ def test_an_operator_raises_it_and_a_replica_of_before_follows_but_never_leads()
         await load.add("ann")
 
     run(scenario, machine=roll.machine, raise_version=False)
+
+
+def test_a_version_with_a_column_of_a_newer_type_raises_the_format_level_first() -> None:
+    roll = _Roll()
+    roll.version = Bank3
+
+    async def scenario(world: LogWorld) -> None:
+        load = _Load(world)
+        await load.add("ann")
+        assert world.leader._driver.protocol.chain.format_level < TYPES_LEVEL  # type: ignore[union-attr]
+        for number in range(3):
+            await _restart(world, roll, number, Bank4)
+        await _until_version(world, 4)
+        await load.add("ann")
+        kinds = [
+            (record.type, *record.fields)
+            for ledger_id in sorted(world.ledgers.ledgers)
+            for entry in world.ledgers.ledgers[ledger_id].entries
+            for record in decode_records(entry.payload[HEADER_BYTES:])
+            if record.type in (KernelRecord.MACHINE_DESCRIBED, KernelRecord.FORMAT_RAISED)
+        ]
+        raised = kinds.index((KernelRecord.FORMAT_RAISED, TYPES_LEVEL))
+        versions = [decode_description(text).version for kind, text in kinds if kind == KernelRecord.MACHINE_DESCRIBED]
+        assert versions.index(4) + 1 > raised, "who cannot read the description has to stop before it"
+        assert world.leader._driver.protocol.chain.format_level == TYPES_LEVEL  # type: ignore[union-attr]
+
+    run(scenario, machine=roll.machine)
+
+
+def test_a_log_that_begins_with_such_a_column_has_that_level_from_its_first_entry_on() -> None:
+    roll = _Roll()
+    roll.version = Bank4
+
+    async def scenario(world: LogWorld) -> None:
+        await _Load(world).add("ann")
+        assert world.leader._driver.protocol.chain.format_level == TYPES_LEVEL  # type: ignore[union-attr]
+
+    run(scenario, machine=roll.machine)
