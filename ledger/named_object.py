@@ -15,24 +15,27 @@ _OURS = tuple(f"{Path(__file__).parents[1] / package}{os.sep}" for package in ("
 """Folders of frames that are not the user's."""
 
 
-def load_named(name: str, *, given: str, example: str) -> Any:
-    """Return the object of a name, "package.module:object"; modules in the working directory are found too.
+def load_named(name: str, *, given: str, example: str, folder: Path | None = None) -> Any:
+    """Return the object of a name, "package.module:object"; modules in a folder are found too.
 
     Args:
         name: The name.
         given: What it was given as, for errors: "--mapper".
         example: A name of that kind, for errors.
+        folder: Where modules are looked for behind what is installed; None = the working directory.
 
     Raises:
-        UsageError: There is no such module or object, or importing it fails.
+        UsageError: There is no such folder, module or object, or importing it fails.
 
     """
     module_name, colon, attribute = name.partition(":")
     if not (module_name and colon and attribute):
         raise UsageError(f"{given} {name!r}: expected MODULE:NAME, for example {example}")
-    folder = str(Path.cwd())
-    if folder not in sys.path:
-        sys.path.append(folder)  # Behind what is installed: a folder of the user's may have the name of one of ours.
+    if folder is not None and not folder.is_dir():
+        raise UsageError(f"{given} {name}: there is no folder {folder} to look for {module_name} in")
+    path = str((folder or Path.cwd()).resolve())
+    if path not in sys.path:
+        sys.path.append(path)  # Behind what is installed: a folder of the user's may have the name of one of ours.
     try:
         found = importlib.import_module(module_name)
         for part in attribute.split("."):

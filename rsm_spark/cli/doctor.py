@@ -22,6 +22,7 @@ from ledger.dev.errors import JavaError
 from ledger.dev.zookeeper import find_java
 from ledger.errors import LedgerError, UsageError
 from rsm_spark.cli.config import PROCESSES, settings_of
+from rsm_spark.cli.status import mixed_versions
 
 _PACKAGES = ("ledger", "rsm_spark", "broker", "connectors", "pyspark_ledger", "pyspark_ledger_state")
 _LIBRARIES = {
@@ -237,6 +238,9 @@ def look_at_log(status: Mapping[str, Any]) -> list[Finding]:
         found.append(Finding(what, Grade.BAD, "has no leader", advice))
     else:
         found.append(Finding(what, Grade.GOOD, f"led by {status['leader']}, revision {status['revision']:,}"))
+    if mixed := mixed_versions(status):
+        advice = "replace the others too; the leader then raises the log, or `rsm log raise-version` does"
+        found.append(Finding(what, Grade.NOTE, mixed, advice))
     for replica in status["replicas"]:
         name = f"{what}, replica {replica['replica_id']}"
         if "error" in replica:

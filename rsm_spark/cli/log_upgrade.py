@@ -11,7 +11,7 @@ import typer
 
 from ledger.configuration import options_command
 from ledger.options import Option
-from rsm_spark.cli.named_machine import load_machine
+from rsm_spark.cli.named_machine import ModulePath, load_machine
 from rsm_spark.cli.terminal import LogsOptions, print_json, run
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.log.key_file import KeyFile
@@ -29,6 +29,7 @@ class UpgradeOptions(LogsOptions, frozen=True, kw_only=True):
 
     log: Annotated[str, Option("Name of the log.", variables=("RSM_LOG",))]
     lake: Annotated[str | None, Option("Snapshots of the log are looked for here too.", metavar="PATH")] = None
+    module_path: ModulePath = None
     log_key: Annotated[Path | None, Option("Key file of the log.", metavar="FILE", variables=("RSM_LOG_KEY",))] = None
 
     def lake_of(self) -> SnapshotStore | None:
@@ -50,7 +51,7 @@ def check_upgrade_command(
         rsm log check-upgrade bank:Bank --log bank
 
     """
-    next_version = load_machine(machine)
+    next_version = load_machine(machine, at.module_path)
 
     async def _check() -> UpgradeCheck:
         keys = None if at.log_key is None else KeyFile.read(at.log_key)

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 from ledger.errors import UsageError
 from ledger.named_object import fault_of, load_named
+from ledger.options import Option
 from rsm_spark.core.machine import StateMachine
 
+ModulePath = Annotated[
+    Path | None,
+    Option("Folder in which MODULE is looked for too.", metavar="DIR", shown="the working directory"),
+]
+"""Option of every command that takes a machine by name."""
 
-def load_machine(name: str) -> StateMachine:
-    """Return the machine of "module:Class", empty; modules in the working directory are found too.
+
+def load_machine(name: str, folder: Path | None) -> StateMachine:
+    """Return the machine of "module:Class", empty; `folder` is a `ModulePath`.
 
     Raises:
         UsageError: There is none of this name, importing or making it fails, or it is no state machine.
 
     """
-    found = load_named(name, given="MODULE:CLASS", example="bank:Bank")
+    found = load_named(name, given="MODULE:CLASS", example="bank:Bank", folder=folder)
     try:
         machine = found() if isinstance(found, type) else found
     except Exception as error:  # whatever it is, it is the user's

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ledger.configuration import process_command
-from rsm_spark.cli.named_machine import load_machine
+from rsm_spark.cli.named_machine import ModulePath, load_machine
 from rsm_spark.server.probes import ProbeSettings
 from rsm_spark.server.process import run_replica
 from rsm_spark.server.replica_options import ReplicaOptions
@@ -20,6 +20,7 @@ class ServeOptions(ReplicaOptions, frozen=True, kw_only=True):
 
     replica: StoreSettings
     probes: ProbeSettings = ProbeSettings()
+    module_path: ModulePath = None
 
 
 @process_command("serve")
@@ -44,7 +45,7 @@ def serve(
     """
     given.begin()
     settings = given.complete(given.replica)
-    made = load_machine(machine)
+    made = load_machine(machine, given.module_path)
     run_replica(
         given,
         settings,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -78,6 +79,8 @@ async def describe_log(client: LedgerClient, log: str, rsm_root: str, bookies: l
         "deleting": len(chain.deleting),
         "verified": leader["verified"] if leader is not None else {},
         "trim": leader["trim"] if leader is not None else None,
+        "machine": next((one["machine"] for one in replicas if one.get("machine")), None),
+        "log_version": max((one.get("log_version", 0) for one in replicas), default=0),
         "alarms": [f"{one['replica_id']}: {alarm}" for one in replicas for alarm in one.get("alarms", ())],
         "replicas": replicas,
         "forgotten": None if forgotten is None else msgspec.to_builtins(forgotten),
@@ -137,12 +140,23 @@ def _upkeep_lines(found: dict[str, Any]) -> list[str]:
     lines = [f"verified snapshots: {verified or 'none'}"]
     if found["forgotten"] is not None:
         lines.append(f"nobody is to serve it any more, as {found['forgotten']['by']} said (rsm doctor --forget)")
+    if mixed := mixed_versions(found):
+        lines.append(mixed)
     trim = found["trim"]
     if trim is not None:
         count = len(trim["ledger_ids"])
         lines.append(f"may be trimmed: {count} of {found['ledgers']} ledgers")
         lines += [_stays(blocked) for blocked in trim["blocked"]]
     return lines + [f"[bold red]alarm[/bold red] {alarm}" for alarm in found["alarms"]]
+
+
+def mixed_versions(found: Mapping[str, Any]) -> str:
+    """Say which replica runs which version of the machine, where one is not that of the log; "" = all are."""
+    versions = {one["replica_id"]: one["machine_version"] for one in found["replicas"] if one.get("machine_version")}
+    if set(versions.values()) <= {found.get("log_version")}:
+        return ""
+    said = ", ".join(f"{name} runs version {version}" for name, version in versions.items())
+    return f"the log is of version {found['log_version']} of machine {found['machine']}: {said}"
 
 
 def _stays(blocked: dict[str, Any]) -> str:

@@ -29,7 +29,7 @@ def describe_replica(
         failure: Why it stopped; "" while it runs.
 
     """
-    tip = context.tip
+    tip, machine, logged = context.tip, context.machine.description, context.state.description
     return ReplicaStatus(
         log=context.log,
         log_id=context.log_id,
@@ -56,5 +56,8 @@ def describe_replica(
         trim=context.trim,
         alarms=tuple(context.alarms.values()),
         failure=failure,
+        machine=machine.name,
+        machine_version=machine.version,
+        log_version=0 if logged is None else logged.version,
         metadata_session=context.client.store.session_state.value,
     )

@@ -48,6 +48,9 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
         trim: What the leader may trim and why the rest stays; None on a follower.
         alarms: What an operator has to look at.
         failure: Why the replica stopped; "" while it runs.
+        machine: Name of the machine.
+        machine_version: Of the code that this process runs.
+        log_version: That the log is of, as far as this replica has applied it; 0 before it is described.
         metadata_session: Session with ZooKeeper: "connected", "suspended" (it is away; adds and reads go on), "lost".
 
     """
@@ -77,4 +80,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     verified: dict[str, int] = {}
     trim: TrimPlan | None = None
     alarms: tuple[str, ...] = ()
+    machine: str = ""
+    machine_version: int = 0
+    log_version: int = 0
     metadata_session: str = SessionState.CONNECTED.value

@@ -82,10 +82,10 @@ async def _write(cluster: DevCluster, log: str) -> None:
                 assert answer.status is AnswerStatus.OK
 
 
-async def _check(cluster: DevCluster, log: str, machine: str, folder: Path) -> tuple[int, Any, str]:
+async def _check(cluster: DevCluster, log: str, machine: str, folder: Path, *options: str) -> tuple[int, Any, str]:
     """Run the command; return its exit code, the JSON that it printed, what it said otherwise."""
     command = [sys.executable, "-m", "rsm_spark", "log", "check-upgrade", machine, "--log", log, "--json"]
-    command += ["--metadata-uri", cluster.metadata_uri]
+    command += ["--metadata-uri", cluster.metadata_uri, *options]
     done = await asyncio.to_thread(
         subprocess.run, command, cwd=folder, capture_output=True, check=False, text=True, timeout=120
     )
@@ -107,6 +107,11 @@ async def test_the_next_version_folds_the_log_before_it_is_rolled(cluster: DevCl
             "table accounts: column balance is renamed to cents",
             "table accounts: column email (str) is added: rows of before read None",
         ]
+
+        elsewhere = await _check(cluster, log, "next_bank:Next", Path("/"), "--module-path", str(tmp_path))
+        assert elsewhere == (code, found, said)
+        code, _, said = await _check(cluster, log, "next_bank:Next", tmp_path, "--module-path", "nowhere")
+        assert (code, "there is no folder nowhere to look for next_bank in" in said) == (1, True)
 
         code, _, said = await _check(cluster, log, "next_bank:Other", tmp_path)
         assert code == 1

@@ -47,6 +47,42 @@ async def test_a_machine_of_ones_own_is_served_called_and_handed_over(
         assert left.stop() == 0
 
 
+async def test_commands_for_logs_tell_of_a_machine_of_ones_own_and_its_versions(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    uri, log = cluster.metadata_uri, unique_name
+    with stores(uri, log, tmp_path) as replicas:
+        for name, release in (("a", "Bank1"), ("b", "Bank2")):
+            served = ("rsm_spark", "serve", f"tests.integration.rolled_bank:{release}", "--keep-version")
+            replicas.start(name, "--http-port", "0", command=served)
+        await replicas.leader()
+        assert run_cli(uri, "call", "ann 1", "--log", log)[0] == 0
+        code, (status,) = run_cli(uri, "status", "--log", log)
+        assert (code, status["machine"], status["log_version"]) == (0, "bank", 1)
+        assert {one["replica_id"]: one["machine_version"] for one in status["replicas"]} == {"a": 1, "b": 2}
+        findings = run_cli(uri, "doctor")[1]
+        assert [one["verdict"] for one in findings if one["what"] == f"log {log}"] == ["good", "note"]
+        shown = subprocess.run(
+            [sys.executable, "-m", "rsm_spark", "status", "--log", log, "--metadata-uri", uri],
+            capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+        assert "the log is of version 1 of machine bank: a runs version 1, b runs version 2" in shown
+        for order in ("raise-version", "info", "check-upgrade"):
+            machine = ["tests.integration.rolled_bank:Bank2", "--log"] if order == "check-upgrade" else []
+            assert run_cli(uri, "log", order, *machine, log)[0] == (1 if order == "raise-version" else 0), order
+        assert replicas.gone("a").stop() == 0
+        await replicas.leader()
+        assert run_cli(uri, "log", "raise-version", log)[1][0]["version"] == 2
+        assert run_cli(uri, "call", "ann 2 a@x", "--log", log)[0] == 0
+        paid = [row["fields"] for row in run_cli(uri, "log", "cat", log)[1] if row["type"] == "paid"]
+        assert paid == [
+            {"account": "ann", "number": 1, "count": 1},
+            {"account": "ann", "number": 2, "count": 2, "email": "a@x"},
+        ]
+        code, (status,) = run_cli(uri, "status", "--log", log)
+        assert status["log_version"] == 2
+
+
 @pytest.mark.parametrize(
     ("machine", "fault"),
     [

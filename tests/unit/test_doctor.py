@@ -65,6 +65,14 @@ def test_a_single_replica_and_damaged_snapshots_are_noted() -> None:
     assert notes == ["1 damaged snapshots", "one replica"]
 
 
+def test_a_roll_that_is_under_way_is_noted() -> None:
+    replicas = [{**REPLICA, "machine_version": 1}, {**REPLICA, "replica_id": "b", "machine_version": 2}]
+    status = {**STATUS, "replicas": replicas, "machine": "bank", "log_version": 1}
+    (note,) = (one for one in look_at_log(status) if one.verdict is Grade.NOTE)
+    assert note.seen == "the log is of version 1 of machine bank: a runs version 1, b runs version 2"
+    assert "raise-version" in note.advice
+
+
 def test_packages_are_shown_with_the_place_they_come_from() -> None:
     found = _here("package ledger")
     assert found.verdict is Grade.GOOD
