@@ -13,6 +13,7 @@ Files are never changed. A later backup names the files of the one before and ad
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import msgspec
 
@@ -259,16 +260,16 @@ def ancestry_of(manifest: BackupManifest) -> Ancestry:
     return manifest.chain.ancestry
 
 
-def origins_at(manifest: BackupManifest, end: LogOrigin) -> tuple[LogOrigin, ...]:
-    """Return the origins of a log that is made of a backup up to a revision.
+def origins_at(origins: Iterable[LogOrigin], end: LogOrigin) -> tuple[LogOrigin, ...]:
+    """Return the origins of a log that is made of another one up to a revision.
 
     Args:
-        manifest: Of the backup.
-        end: The log that the backup is of, up to that revision.
+        origins: Of the other one.
+        end: The other one, up to that revision.
 
     """
     found: list[LogOrigin] = []
-    for origin in manifest.chain.origins:
+    for origin in origins:
         if origin.revision >= end.revision:
             # Cut within the history of an older log: it ends there, and what came later is not taken.
             changed = msgspec.structs.replace(

@@ -4,32 +4,26 @@ Nothing of the log is seen before all that it takes from the backup is found rig
 written is deleted if it comes to nothing; a process that is killed leaves ledgers that no log names.
 """
 
-# Longer than 400 lines: one restore decides what it writes, what its chain says, and what goes if it fails.
-
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from ledger.client.client import LedgerClient
-from ledger.client.write_handle import WriteHandle
-from ledger.errors import LedgerError, NotEnoughBookiesError
+from rsm_spark.backup.copied_ledgers import STEP_BYTES, CopiedLedgers
 from rsm_spark.backup.history import BackupHistory
-from rsm_spark.backup.manifest import BackupError, BackupLedger, BackupManifest, CorruptBackupError, origins_at
+from rsm_spark.backup.manifest import BackupError, BackupManifest, CorruptBackupError, origins_at
 from rsm_spark.backup.place import BackupPlace
 from rsm_spark.backup.plan import RestorePlan, is_believed, plan_restore
 from rsm_spark.backup.verifying import copied_snapshot, install_snapshot, lacking_keys
 from rsm_spark.core.admission import password_mark
-from rsm_spark.core.chain import ChainLedger, ClosedEnd, LogChain, LogOrigin
-from rsm_spark.core.envelope import entry_hash
-from rsm_spark.core.orphans import custom_metadata
-from rsm_spark.core.position import LogPosition
+from rsm_spark.core.chain import LogChain, LogOrigin
 from rsm_spark.core.seal import KeyRing
 from rsm_spark.errors import NoSuchLogError
 from rsm_spark.log.chain_store import ChainStore
@@ -37,7 +31,6 @@ from rsm_spark.log.commit_log import LogEntry
 from rsm_spark.snapshots.local import LocalSnapshots
 from rsm_spark.snapshots.manifest import SnapshotManifest, SnapshotStore
 
-_STEP_BYTES = 4 << 20
 _STEP_ENTRIES = 256
 TRIMMED_LEDGER = (1 << 63) - 1
 """Stands for the first ledger of a log whose beginning the backup lacks: no ledger has this id."""
@@ -124,17 +117,15 @@ class LogRestore:
         self._progress = progress
         self._log_id = secrets.token_hex(16)
         self._known = {one.ledger_id: one for one in manifest.ledgers}
-        self._hashes = {one.prefix_hash for one in manifest.snapshots}
-        self._places: dict[str, LogPosition] = {}  # By prefix hash: where the entry lies in the new log.
-        self._ledgers: list[ChainLedger] = []
-        self._created: list[int] = []
-        self._handle: WriteHandle | None = None
-        self._source = -1  # Ledger that the entries being written came from.
-        self._first_revision = 0
-        self._last: LogEntry | None = None
-        self._hash = ""
-        self._entries = self._bytes = 0
-        self._written: asyncio.Future[int] | None = None
+        self._copies = CopiedLedgers(
+            client,
+            target.name,
+            self._log_id,
+            keys=target.keys,
+            password=target.password,
+            quorum=target.quorum,
+            wanted={one.prefix_hash for one in manifest.snapshots},
+        )
 
     async def make(self) -> RestoreOutcome:
         """Write the log; its chain is created last.
@@ -152,7 +143,6 @@ class LogRestore:
         try:
             history = BackupHistory(self._place, manifest, keys=target.keys)
             await self._write_entries(history, plan)
-            await self._end_ledger()
             last = self._ended().envelope
             chain = self._chain()
             self._check_sealed(chain)
@@ -161,19 +151,19 @@ class LogRestore:
                 await asyncio.to_thread(self._put_snapshot, snapshot)
             await chains.create(chain)
         except BaseException:
-            await asyncio.shield(self._forget())
+            await asyncio.shield(self._copies.forget())
             raise
         return RestoreOutcome(
             target.name,
             self._log_id,
             last.last_revision,
-            self._hash,
+            self._copies.prefix_hash,
             last.logged_ms,
-            self._entries,
-            self._bytes,
-            len(self._ledgers),
+            self._copies.entries,
+            self._copies.bytes,
+            len(self._copies.ledgers),
             0 if snapshot is None else snapshot.revision,
-            tuple(sorted({one.key_id for one in self._ledgers} - {""})),
+            tuple(sorted({one.key_id for one in self._copies.ledgers} - {""})),
         )
 
     async def _check(self, chains: ChainStore, plan: RestorePlan) -> None:
@@ -184,9 +174,7 @@ class LogRestore:
                 f"log {target.name}: there is one already, with id {chain.log_id}: restore as another name (--as)"
             )
         if target.lake is not None:
-            held: list[SnapshotManifest] = await asyncio.to_thread(target.lake.manifests)
-            if held:
-                raise BackupError(f"log {target.name}: the lake holds snapshots of a log of this name")
+            check_new_lake(target.name, await asyncio.to_thread(target.lake.manifests))
         lacking = lacking_keys(self._manifest, target.keys)
         if lacking:
             raise BackupError(
@@ -212,23 +200,18 @@ class LogRestore:
     # ---- entries
 
     async def _write_entries(self, history: BackupHistory, plan: RestorePlan) -> None:
-        entries = history.entries(plan.segments)
+        entries, copies = history.entries(plan.segments), self._copies
         is_past_end = False
-        waiting: list[LogEntry] = []  # Without records: they belong to the log only if one with records follows.
         while step := await asyncio.to_thread(_step, entries):
+            wanted = []
             for entry in step:
                 is_past_end = is_past_end or self._is_late(entry)
-                if is_past_end:
-                    continue  # Read all the same: the hash of the file is known at its end.
-                waiting.append(entry)
-                if entry.envelope.record_count:
-                    for one in waiting:
-                        await self._write(one)
-                    waiting.clear()
-            if self._handle is not None:
-                await self._handle.drain()
-            if self._progress is not None and self._last is not None:
-                self._progress(self._last.envelope.last_revision, self._bytes)
+                if not is_past_end:  # What is behind is read all the same: the hash of the file is known at its end.
+                    wanted.append((entry, self._known[entry.position.ledger_id]))
+            await copies.write(wanted)
+            if self._progress is not None and copies.last is not None:
+                self._progress(copies.last.envelope.last_revision, copies.bytes)
+        await copies.end()
 
     def _is_late(self, entry: LogEntry) -> bool:
         target, envelope = self._target, entry.envelope
@@ -236,107 +219,32 @@ class LogRestore:
             return True
         return target.time_ms is not None and envelope.logged_ms > target.time_ms
 
-    async def _write(self, entry: LogEntry) -> None:
-        if entry.position.ledger_id != self._source:
-            await self._end_ledger()
-            self._source = entry.position.ledger_id
-            self._first_revision = entry.envelope.first_revision
-            self._handle = await self._create(self._known[self._source])
-            self._ledger_entries = self._ledger_bytes = 0
-        assert self._handle is not None
-        self._written = self._handle.append(entry.payload)
-        self._written.add_done_callback(_look_at)
-        self._hash = self._after(entry)
-        if self._hash in self._hashes:
-            self._places[self._hash] = LogPosition(self._handle.ledger_id, self._ledger_entries)
-        self._ledger_entries += 1
-        self._ledger_bytes += len(entry.payload)
-        self._entries += 1
-        self._bytes += len(entry.payload)
-        self._last = entry
-        if self._handle.in_flight_bytes > _STEP_BYTES:
-            await self._handle.drain()
-
-    @staticmethod
-    def _after(entry: LogEntry) -> str:
-        return (entry.prefix_hash or entry_hash(entry.payload)).hex()
-
-    async def _create(self, source: BackupLedger) -> WriteHandle:
-        """Create a ledger on as many bookies as there are, at least the ack quorum."""
-        target = self._target
-        password = target.password
-        if source.key_id:
-            assert target.keys is not None, "checked before"
-            password = target.keys.password(source.key_id, self._log_id)
-        previous = self._ledgers[-1].ledger_id if self._ledgers else -1
-        custom = custom_metadata(target.name, self._log_id, source.leader_epoch, previous, source.key_id)
-        ensemble_size, write_quorum, ack_quorum = target.quorum
-        while True:
-            try:
-                handle = await self._client.create(
-                    ensemble_size=ensemble_size,
-                    write_quorum=min(write_quorum, ensemble_size),
-                    ack_quorum=ack_quorum,
-                    password=password,
-                    custom=custom,
-                )
-            except NotEnoughBookiesError:
-                if ensemble_size <= ack_quorum:
-                    raise
-                ensemble_size -= 1
-            else:
-                self._created.append(handle.ledger_id)
-                return handle
-
-    async def _end_ledger(self) -> None:
-        """Close the ledger being written, and note it for the chain."""
-        handle, last = self._handle, self._last
-        if handle is None:
-            return
-        assert last is not None, "a ledger is created for an entry"
-        assert self._written is not None, "likewise"
-        await self._written
-        last_entry_id = await handle.close()
-        self._handle = None
-        end = ClosedEnd(
-            last_entry_id,
-            last.envelope.last_revision,
-            last.envelope.logged_ms,
-            handle.metadata.length,
-            self._hash,
-        )
-        source = self._known[self._source]
-        now_ms = time.time_ns() // 1_000_000
-        self._ledgers.append(
-            ChainLedger(handle.ledger_id, now_ms, source.leader_epoch, self._first_revision, end, source.key_id)
-        )
-
     # ---- chain and snapshot
 
     def _ended(self) -> LogEntry:
         """Return the last entry of the new log."""
-        if self._last is None:
+        if self._copies.last is None:
             raise BackupError(
                 f"backup {self._manifest.folder}: no entry ends by then: the first one holds revisions from "
                 f"{self._manifest.first_revision} on"
             )
-        return self._last
+        return self._copies.last
 
     def _chain(self) -> LogChain:
         manifest, target = self._manifest, self._target
         revision = self._ended().envelope.last_revision
         source = f"backup {self._place.shown}/{manifest.folder}/backups/{manifest.name}"
         made_ms = time.time_ns() // 1_000_000
-        end = LogOrigin(manifest.log, manifest.log_id, revision, self._hash, made_ms, target.by, source)
+        end = LogOrigin(manifest.log, manifest.log_id, revision, self._copies.prefix_hash, made_ms, target.by, source)
         return LogChain(
             self._log_id,
-            first_ledger_id=self._ledgers[0].ledger_id if manifest.first_revision == 1 else TRIMMED_LEDGER,
-            leader_epoch=max(one.leader_epoch for one in self._ledgers),
-            ledgers=tuple(self._ledgers),
+            first_ledger_id=self._copies.ledgers[0].ledger_id if manifest.first_revision == 1 else TRIMMED_LEDGER,
+            leader_epoch=max(one.leader_epoch for one in self._copies.ledgers),
+            ledgers=tuple(self._copies.ledgers),
             format_level=manifest.chain.format_level,
             password_mark=password_mark(target.password, self._log_id),
-            origins=origins_at(manifest, end),
-            key_id=self._ledgers[-1].key_id,
+            origins=origins_at(manifest.chain.origins, end),
+            key_id=self._copies.ledgers[-1].key_id,
         )
 
     def _choose_snapshot(self, history: BackupHistory, plan: RestorePlan, chain: LogChain) -> SnapshotManifest | None:
@@ -345,7 +253,7 @@ class LogRestore:
         if target.snapshots is None and target.lake is None:
             return None
         for snapshot in plan.snapshots:
-            if snapshot.prefix_hash not in self._places:
+            if snapshot.prefix_hash not in self._copies.places:
                 continue
             checkpoint = history.check_snapshot(snapshot).checkpoint
             is_in_log = snapshot.revision < self._ended().envelope.last_revision
@@ -366,7 +274,7 @@ class LogRestore:
 
     def _put_snapshot(self, snapshot: SnapshotManifest) -> None:
         """Put a snapshot where the replicas of the new log find it."""
-        target, place = self._target, self._places[snapshot.prefix_hash]
+        target, place = self._target, self._copies.places[snapshot.prefix_hash]
         wanted = msgspec.structs.replace(
             snapshot,
             log_name=target.name,
@@ -381,13 +289,16 @@ class LogRestore:
             with copied_snapshot(self._place, self._manifest, snapshot) as (store, whole):
                 target.lake.write(msgspec.structs.replace(wanted, files=()), store.read(whole))
 
-    async def _forget(self) -> None:
-        """Delete what was written for a log that does not come to be."""
-        if self._handle is not None:
-            self._handle.abandon()
-        for ledger_id in self._created:
-            with contextlib.suppress(LedgerError):
-                await self._client.delete(ledger_id)
+
+def check_new_lake(log: str, held: Sequence[SnapshotManifest]) -> None:
+    """Refuse a lake that knows a log of the name that is to be made.
+
+    Raises:
+        BackupError: It holds snapshots of one.
+
+    """
+    if held:
+        raise BackupError(f"log {log}: the lake holds snapshots of a log of this name")
 
 
 def check_new_folder(folder: Path) -> None:
@@ -408,11 +319,6 @@ def _step(entries: Iterator[LogEntry]) -> list[LogEntry]:
     for entry in entries:
         found.append(entry)
         size += len(entry.payload)
-        if size >= _STEP_BYTES or len(found) >= _STEP_ENTRIES:
+        if size >= STEP_BYTES or len(found) >= _STEP_ENTRIES:
             break
     return found
-
-
-def _look_at(written: asyncio.Future[int]) -> None:
-    if not written.cancelled():
-        written.exception()  # The last one of the ledger is waited for.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from datetime import datetime
 from pathlib import Path
@@ -13,21 +12,17 @@ import typer
 
 from ledger.cluster_options import Json
 from ledger.configuration import options_command
-from ledger.errors import UsageError
-from ledger.operator_commands import AuditOptions, audited_command, this_operator
-from ledger.options import Option
+from ledger.operator_commands import AuditOptions, this_operator
 from rsm_spark.backup.catalog import choose_backup, find_backups
 from rsm_spark.backup.manifest import CorruptBackupError
 from rsm_spark.backup.place import BackupPlace
-from rsm_spark.backup.restoring import LogRestore, RestoreOutcome, RestoreRequest, check_new_folder
+from rsm_spark.backup.restoring import LogRestore, RestoreOutcome
 from rsm_spark.backup.verifying import lacking_keys, verify_backup
-from rsm_spark.cli.backup_create import CopyProgress, LogKeyOption, PlaceOption, create, summary_of
-from rsm_spark.cli.terminal import LogArgument, LogsOptions, print_json, run
+from rsm_spark.cli.backup_create import PlaceOption, create, summary_of
+from rsm_spark.cli.copying import CopyProgress, LogKeyOption, NewLogOptions
+from rsm_spark.cli.new_log import made_log, tell_made
+from rsm_spark.cli.terminal import LogArgument, print_json, run
 from rsm_spark.log.key_file import KeyFile, read_public_keys
-from rsm_spark.server.replica_options import password_of, quorum_of
-from rsm_spark.server.replica_server import SNAPSHOTS_FOLDER
-from rsm_spark.snapshots.local import LocalSnapshots
-from rsm_spark.snapshots.opening import lake_snapshots
 
 app = typer.Typer(
     add_completion=False,
@@ -47,25 +42,6 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a command that only reads a place of backups."""
 
     json: Json = False
-
-
-class RestoreOptions(LogsOptions, frozen=True, kw_only=True):
-    """Options of what is made of a backup."""
-
-    at_revision: Annotated[
-        int | None, Option("Leave out all entries that go beyond this revision.", ge=1, metavar="REV")
-    ] = None
-    at_time: Annotated[
-        str | None, Option("Leave out what was logged later: 2026-11-23T14:00:00Z, or ms since 1970.", metavar="TIME")
-    ] = None
-    data_dir: Annotated[
-        Path | None, Option("Put a snapshot into this folder, with which the first replica is to be started.")
-    ] = None
-    lake: Annotated[str | None, Option("Put a snapshot into this lake.", metavar="PATH")] = None
-    bookies: Annotated[str, Option("Ensemble, write quorum and ack quorum.", metavar="E/Qw/Qa")] = "2/2/2"
-    password_file: Annotated[
-        Path | None, Option("Password of the new ledgers, as rsm store run takes it.", metavar="FILE")
-    ] = None
 
 
 @app.command("list")
@@ -172,7 +148,7 @@ def verify(
 def restore(
     log: LogArgument,
     place: PlaceOption,
-    how: RestoreOptions,
+    how: NewLogOptions,
     audit: AuditOptions,
     name: Annotated[str, typer.Option("--as", metavar="NEW", help="Name of the new log.")],
     backup: _Name = None,
@@ -190,38 +166,18 @@ def restore(
         rsm backup restore orders --place /backups --as orders-before --at-time 2026-11-23T14:00:00Z
 
     """
-    if how.at_revision is not None and how.at_time is not None:
-        raise UsageError("--at-revision and --at-time are two ends: name one")
     at = BackupPlace(place)
-    by = this_operator()
-    if how.data_dir is not None:
-        check_new_folder(how.data_dir)
-    target = RestoreRequest(
-        name=name,
-        rsm_root=how.rsm_root,
-        revision=how.at_revision,
-        time_ms=None if how.at_time is None else ms_of(how.at_time),
-        keys=None if log_key is None else KeyFile.read(log_key, may_sign=False),
-        password=password_of(how.password_file),
-        quorum=quorum_of(how.bookies),
-        snapshots=None if how.data_dir is None else LocalSnapshots(how.data_dir / SNAPSHOTS_FOLDER),
-        lake=None if how.lake is None else lake_snapshots(how.lake, name),
-        by=by.name,
-    )
     manifest = choose_backup(at, log, log_id=log_id, name=backup, revision=how.at_revision)
     began_s = time.monotonic()
+    with made_log(
+        name, how, log_key, audit, "rsm backup restore", f"backup {manifest.name}", this_operator()
+    ) as target:
 
-    async def _restore() -> RestoreOutcome:
-        async with await how.connect_ledgers() as client:
-            return await LogRestore(client, at, manifest, target, CopyProgress(f"log {name}", how.json)).make()
+        async def _restore() -> RestoreOutcome:
+            async with await how.connect_ledgers() as client:
+                return await LogRestore(client, at, manifest, target, CopyProgress(f"log {name}", how.json)).make()
 
-    with audited_command(audit.audit_file, "rsm backup restore", f"log {name} of backup {manifest.name}", by):
-        try:
-            outcome = run(_restore())
-        except BaseException:
-            if how.data_dir is not None:  # It was empty: what is in it came from here, and is of no log.
-                shutil.rmtree(how.data_dir / SNAPSHOTS_FOLDER, ignore_errors=True)
-            raise
+        outcome = run(_restore())
     took_s = time.monotonic() - began_s
     if how.json:
         print_json({**msgspec.to_builtins(outcome), "backup": manifest.name, "seconds": round(took_s, 3)})
@@ -230,27 +186,4 @@ def restore(
         f"log {name}, id {outcome.log_id}: log {log} up to revision {outcome.revision:,}, {outcome.entries:,} entries, "
         f"{outcome.bytes / 1e6:,.1f} MB in {took_s:.1f} s"
     )
-    if how.at_revision is not None and outcome.revision < how.at_revision:
-        typer.echo(f"  revision {how.at_revision:,} is within an entry, which was left out as a whole")
-    if outcome.snapshot_revision:
-        typer.echo(f"  snapshot of revision {outcome.snapshot_revision:,} in {how.data_dir or how.lake}")
-    if outcome.key_ids:
-        typer.echo(f"  its replicas need key {', '.join(outcome.key_ids)}: --log-key {log_key}")
-
-
-def ms_of(text: str) -> int:
-    """Return a time in ms since 1970.
-
-    Raises:
-        UsageError: It is none, or of no time zone.
-
-    """
-    if text.isdigit():
-        return int(text)
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"--at-time {text!r}: expected 2026-11-23T14:00:00Z, or milliseconds since 1970") from None
-    if found.tzinfo is None:
-        raise UsageError(f"--at-time {text!r}: of which time zone? Put Z behind it for UTC, or +02:00")
-    return int(found.timestamp() * 1000)
+    tell_made(outcome, how, log_key)

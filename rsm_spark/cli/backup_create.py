@@ -22,23 +22,19 @@ from rsm_spark.backup.catalog import remove_expired
 from rsm_spark.backup.creating import BackupOutcome, LogBackup
 from rsm_spark.backup.manifest import BackupManifest
 from rsm_spark.backup.place import BackupPlace
+from rsm_spark.cli.copying import CopyProgress, LogKeyOption
 from rsm_spark.cli.log import log_names
-from rsm_spark.cli.snapshot_source import SnapshotSource, open_replicas, open_store
+from rsm_spark.cli.snapshot_source import CopiedSource, SnapshotSource, open_replicas, open_store
 from rsm_spark.cli.terminal import LogsOptions, print_json, run
 from rsm_spark.errors import RsmError
 from rsm_spark.log.key_file import KeyFile
-from rsm_spark.snapshots.manifest import SnapshotManifest
 
-_PROGRESS_S = 5.0
 _DURATION = re.compile(r"(\d+)(s|m|h|d)")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 PlaceOption = Annotated[
     str,
     typer.Option("--place", metavar="PATH", envvar="RSM_BACKUPS", help="Folder or URI of the backups: s3://bucket/…"),
-]
-LogKeyOption = Annotated[
-    Path | None, typer.Option("--log-key", metavar="FILE", envvar="RSM_LOG_KEY", help="Key file of the log.")
 ]
 
 
@@ -54,46 +50,6 @@ class CreateOptions(LogsOptions, frozen=True, kw_only=True):
     rate_mb: Annotated[float, Option("Megabytes a second at most; 0: as fast as it goes.", ge=0)] = 0.0
     every: Annotated[str | None, Option("Go on, a backup each 30s, 15m, 1h, 1d.", shown="one, then end")] = None
     keep: Annotated[int, Option("Backups of a log to keep; older ones are removed; 0: all.", ge=0)] = 0
-
-
-class CopiedSource:
-    """Snapshots for a backup, from any source."""
-
-    def __init__(self, source: SnapshotSource) -> None:
-        self._source = source
-        self._places: dict[tuple[int, str], str] = {}
-
-    async def manifests(self) -> list[SnapshotManifest]:
-        """Return the snapshots of all places."""
-        found: list[SnapshotManifest] = []
-        for holding in await self._source.holdings():
-            for manifest in holding.manifests:
-                self._places[manifest.revision, manifest.prefix_hash] = holding.place
-                found.append(manifest)
-        return found
-
-    async def copy(self, manifest: SnapshotManifest, folder: Path) -> tuple[SnapshotManifest, Path]:
-        """Copy one of them into a folder."""
-        place = self._places[manifest.revision, manifest.prefix_hash]
-        return await self._source.copy(place, manifest, folder)
-
-
-class CopyProgress:
-    """One line on standard error each few seconds."""
-
-    def __init__(self, what: str, is_quiet: bool) -> None:
-        self._what = what
-        self._is_quiet = is_quiet
-        self._began_s = self._told_s = time.monotonic()
-
-    def __call__(self, revision: int, count: int) -> None:
-        """Tell how far it is, unless that was told just now."""
-        now_s = time.monotonic()
-        if self._is_quiet or now_s - self._told_s < _PROGRESS_S:
-            return
-        self._told_s = now_s
-        rate = count / max(now_s - self._began_s, 0.001) / 1e6
-        typer.echo(f"{self._what}: revision {revision:,}, {count / 1e6:,.1f} MB, {rate:,.1f} MB/s", err=True)
 
 
 def summary_of(manifest: BackupManifest) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from ledger.client.client import LedgerClient
 from ledger.configuration import options_command
 from ledger.errors import NoNodeError
 from rsm_spark.cli.log_delete import delete
+from rsm_spark.cli.log_fork import fork
 from rsm_spark.cli.log_key import app as key_app
 from rsm_spark.cli.log_proof import quarantine, verify
 from rsm_spark.cli.log_requests import OrderOptions, give_order
@@ -25,6 +26,7 @@ from rsm_spark.core.records import FORMAT_LEVEL
 from rsm_spark.log.admin_requests import RaiseFormatRequest, RaiseVersionRequest, TrimRequest
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.described_records import log_rows
+from rsm_spark.log.sharing import SharedLedgers
 
 app = typer.Typer(
     add_completion=False,
@@ -36,6 +38,7 @@ app.add_typer(key_app, name="key")
 app.command()(verify)
 app.command()(quarantine)
 app.command()(delete)
+app.command()(fork)
 app.command("check-upgrade")(check_upgrade_command)
 
 
@@ -66,6 +69,9 @@ def list_logs(at: LogsOptions) -> None:
                 if at.json:
                     print_json(_summary(name, chain))
                 else:
+                    if chain.unfinished:
+                        typer.echo(f"{name}: unfinished: {chain.unfinished} is making it")
+                        continue
                     leader = chain.leader.replica_id if chain.leader is not None else "nobody"
                     typer.echo(f"{name}: {len(chain.ledgers)} ledgers, epoch {chain.leader_epoch}, led by {leader}")
 
@@ -83,6 +89,8 @@ def _summary(name: str, chain: LogChain) -> dict[str, Any]:
         "deleting": list(chain.deleting),
         "key_id": chain.key_id,
         "quarantined": [msgspec.to_builtins(entry) for entry in chain.quarantined],
+        "unfinished": chain.unfinished,
+        "shared": sum(bool(ledger.log_id) for ledger in chain.ledgers),
         "origins": [msgspec.to_builtins(origin) for origin in chain.origins],
         "first_revision": chain.ledgers[0].first_revision if chain.ledgers else None,
     }
@@ -116,6 +124,8 @@ def info(log: LogArgument, at: LogsOptions) -> None:
                 "chain_bytes": len(encode_chain(chain)),
                 "ledgers": ledgers,
             }
+            users = await SharedLedgers(client, chain.log_id, at.rsm_root).users()
+            described["used_by"] = [msgspec.to_builtins(user) for user in users]
             described["whole"] = bool(chain.ledgers) and chain.is_whole
             if at.json:
                 print_json(described)
@@ -132,6 +142,13 @@ def _print_info(described: dict[str, Any]) -> None:
     for origin in described["origins"]:
         whose = f"log {origin['log']} with id {origin['log_id']}"
         typer.echo(f"up to revision {origin['revision']} it is {whose}, taken from {origin['source']}")
+    if described["unfinished"]:
+        typer.echo(f"unfinished: {described['unfinished']} is making it; rsm log delete undoes what was cut off")
+    if described["shared"]:
+        typer.echo(f"{described['shared']} of its ledgers are of those logs, and shared with them")
+    for user in described["used_by"]:
+        if user["ledger_ids"]:
+            typer.echo(f"log {user['log']} with id {user['log_id']} uses {len(user['ledger_ids'])} of its ledgers")
     for entry in described["quarantined"]:
         typer.echo(f"ledger {entry['ledger_id']} entry {entry['entry_id']} is set aside: {entry['reason']}")
     if described["ledgers"] and not described["whole"]:

@@ -25,8 +25,8 @@ def delete(
 ) -> None:
     """Delete a log with all its ledgers. There is no way back, but from a backup or a lake.
 
-    Every replica has to be stopped. The replicas' folders, snapshots in a lake and Delta tables stay. A deletion that
-    was cut off is finished by the same command.
+    Every replica has to be stopped. The replicas' folders, snapshots in a lake and Delta tables stay, and so do ledgers
+    that forks of it use. A deletion that was cut off is finished by the same command, a fork that was cut off undone.
 
     Examples:
         rsm log delete orders
@@ -52,7 +52,8 @@ def delete(
             print_json(msgspec.to_builtins(one))
         else:
             begun = ", which an earlier deletion had begun with" if one.was_begun else ""
-            typer.echo(f"log {one.log}, id {one.log_id}{begun}: {len(one.ledger_ids)} ledgers are deleted")
+            kept = f", {len(one.kept)} stay, since other logs use them" if one.kept else ""
+            typer.echo(f"log {one.log}, id {one.log_id}{begun}: {len(one.ledger_ids)} ledgers are deleted{kept}")
 
 
 def _show_progress(done: int, all_: int) -> None:

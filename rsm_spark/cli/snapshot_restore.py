@@ -17,7 +17,7 @@ from ledger.options import Option
 from rsm_spark.backup.beginning import BegunLog, LossReport, StateRestore
 from rsm_spark.backup.restoring import check_new_folder
 from rsm_spark.backup.state_choice import StateRequest
-from rsm_spark.cli.backup_create import LogKeyOption
+from rsm_spark.cli.copying import LogKeyOption
 from rsm_spark.cli.terminal import LogArgument, LogsOptions, print_json, run
 from rsm_spark.log.key_file import KeyFile
 from rsm_spark.server.replica_options import password_of, quorum_of

@@ -72,6 +72,28 @@ class SnapshotSource(ABC):
         """
 
 
+class CopiedSource:
+    """Snapshots for a backup, from any source."""
+
+    def __init__(self, source: SnapshotSource) -> None:
+        self._source = source
+        self._places: dict[tuple[int, str], str] = {}
+
+    async def manifests(self) -> list[SnapshotManifest]:
+        """Return the snapshots of all places."""
+        found: list[SnapshotManifest] = []
+        for holding in await self._source.holdings():
+            for manifest in holding.manifests:
+                self._places[manifest.revision, manifest.prefix_hash] = holding.place
+                found.append(manifest)
+        return found
+
+    async def copy(self, manifest: SnapshotManifest, folder: Path) -> tuple[SnapshotManifest, Path]:
+        """Copy one of them into a folder."""
+        place = self._places[manifest.revision, manifest.prefix_hash]
+        return await self._source.copy(place, manifest, folder)
+
+
 class _Store(SnapshotSource):
     def __init__(self, place: str, store: SnapshotStore) -> None:
         self._place = place

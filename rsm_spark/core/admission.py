@@ -80,11 +80,17 @@ def check_admission(
         is_sealed: The last entry of its state was sealed.
 
     Raises:
+        AdmissionError: The log is still being made.
         ForkedLogError: The chain is that of another log than the state.
         FormatLevelError: See there.
         LedgerPasswordError, LogKeyError: See there.
 
     """
+    if chain.unfinished:
+        raise AdmissionError(
+            f"log {log_name}: {chain.unfinished} is making it of another log: start the replica when that is done. If "
+            f"the command was killed: rsm log delete {log_name}, then make it again"
+        )
     if log_id and chain.log_id != log_id:
         raise ForkedLogError(
             f"log {log_name}: the state of this process is of log {log_id}, the metadata store has log {chain.log_id} "

@@ -54,6 +54,7 @@ class ChainLedger(msgspec.Struct, frozen=True, omit_defaults=True):
     """One ledger of the chain; `closed` is None for the last one while it is written, or not yet known to be closed.
 
     Its password comes from the log's key `key_id`, and every entry of it is sealed; "" = from before the log had a key.
+    `log_id` is that of the log that made it, and that the password is of; "" = this one.
     """
 
     ledger_id: int
@@ -62,6 +63,7 @@ class ChainLedger(msgspec.Struct, frozen=True, omit_defaults=True):
     first_revision: int
     closed: ClosedEnd | None = None
     key_id: str = ""
+    log_id: str = ""
 
 
 class Leadership(msgspec.Struct, frozen=True):
@@ -170,6 +172,7 @@ class LogChain(msgspec.Struct, frozen=True):
         origins: Logs that this one goes on from, oldest first.
         key_id: Of the key that the next ledger is of; "" = the log has no key.
         quarantined: Entries that are passed over.
+        unfinished: Who is making this log of another one; "" = it is made. Nobody takes part in it before.
 
     """
 
@@ -185,6 +188,7 @@ class LogChain(msgspec.Struct, frozen=True):
     origins: tuple[LogOrigin, ...] = ()
     key_id: str = ""
     quarantined: tuple[QuarantinedEntry, ...] = ()
+    unfinished: str = ""
 
     @property
     def ancestry(self) -> Ancestry:
@@ -251,6 +255,11 @@ def decode_chain(value: bytes, *, log_name: str) -> LogChain:
             f"log {log_name}: its chain has format {chain.format}, this version reads {CHAIN_FORMAT}: upgrade"
         )
     return chain
+
+
+def log_id_of(ledger: ChainLedger, chain: LogChain) -> str:
+    """Return the id of the log that made a ledger of a chain."""
+    return ledger.log_id or chain.log_id
 
 
 def chain_path(log_name: str, rsm_root: str = DEFAULT_RSM_ROOT) -> str:

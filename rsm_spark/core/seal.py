@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from rsm_spark.core.chain import LogChain
+from rsm_spark.core.chain import LogChain, log_id_of
 from rsm_spark.core.envelope import KEY_ID_BYTES, SEAL_BYTES, Envelope
 from rsm_spark.errors import CorruptLogError
 
@@ -170,10 +170,10 @@ def ledger_password(chain: LogChain, ledger_id: int, keys: KeyRing | None, plain
         UnknownKeyError: The ledger is of a key that is not in the ring.
 
     """
-    key_id = next((ledger.key_id for ledger in chain.ledgers if ledger.ledger_id == ledger_id), "")
-    if not key_id:
+    ledger = next((ledger for ledger in chain.ledgers if ledger.ledger_id == ledger_id), None)
+    if ledger is None or not ledger.key_id:
         return plain
-    return None if keys is None else keys.password(key_id, chain.log_id)
+    return None if keys is None else keys.password(ledger.key_id, log_id_of(ledger, chain))
 
 
 def check_seal(payload: bytes | memoryview, envelope: Envelope, keys: KeyRing, log_id: bytes) -> bytes:

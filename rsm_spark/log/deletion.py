@@ -2,7 +2,7 @@
 
 A note with the chain stands under `<root>/deleting/<log id>` from before the log leaves its name until its last ledger
 is gone. So a deletion that is cut off anywhere is finished by the next one, and a log of the same name that is made
-meanwhile is another log, which nothing of this touches.
+meanwhile is another log, which nothing of this touches. Ledgers that other logs use stay, and go with the last of them.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import msgspec
 
 from ledger.client.client import LedgerClient
 from ledger.decoding import json_decoder
-from ledger.errors import BadVersionError, NodeExistsError, NoNodeError, NoSuchLedgerError
+from ledger.errors import BadVersionError, NodeExistsError, NoNodeError
 from ledger.ports import MetadataStore
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT, LogChain, chain_path, service_path
 from rsm_spark.errors import ChainConflictError, LogError, NoSuchLogError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.discovery import Discovery
+from rsm_spark.log.sharing import SharedLedgers, uses_of
 
 
 class DeletedLog(msgspec.Struct, frozen=True):
@@ -30,6 +31,7 @@ class DeletedLog(msgspec.Struct, frozen=True):
         log_id: Its uuid, 32 hex digits.
         ledger_ids: Ledgers that were deleted now, ascending.
         was_begun: An earlier deletion had begun with it.
+        kept: Ledgers that other logs use: they stay until the last of those goes.
 
     """
 
@@ -37,6 +39,7 @@ class DeletedLog(msgspec.Struct, frozen=True):
     log_id: str
     ledger_ids: list[int]
     was_begun: bool
+    kept: list[int]
 
 
 class _Note(msgspec.Struct, frozen=True):
@@ -71,7 +74,8 @@ async def delete_log(
 
     """
     store = client.store
-    notes = [(note, True) for note in await _notes(store, log, rsm_root)]
+    begun = {note.log_id: note for note in [*await _strays(store, log, rsm_root), *await _notes(store, log, rsm_root)]}
+    notes = [(note, True) for note in begun.values()]
     try:
         chain, version = await ChainStore(store, log, rsm_root).read()
     except NoSuchLogError:
@@ -80,7 +84,7 @@ async def delete_log(
     else:
         await _refuse_alive(store, log, rsm_root)
         notes = [one for one in notes if one[0].log_id != chain.log_id]
-        notes.append((await _unname(store, log, rsm_root, chain, version), False))
+        notes.append((await _unname(client, log, rsm_root, chain, version), False))
     done = []
     for note, was_begun in notes:
         done.append(await _finish(client, note, rsm_root, on_progress, was_begun=was_begun))
@@ -101,6 +105,19 @@ async def _notes(store: MetadataStore, log: str, rsm_root: str) -> list[_Note]:
     return found
 
 
+async def _strays(store: MetadataStore, log: str, rsm_root: str) -> list[_Note]:
+    """Return what forks of this name have noted that came to nothing: their name was deleted just before."""
+    uses = await uses_of(store, log, rsm_root)
+    if not uses:
+        return []
+    alive = set()
+    for name in await store.children(f"{rsm_root}/logs"):
+        with contextlib.suppress(NoSuchLogError):
+            chain, _ = await ChainStore(store, name, rsm_root).read()
+            alive.add(chain.log_id)
+    return [_Note(log, use.log_id, [*use.ledger_ids, *use.leaving]) for use in uses if use.log_id not in alive]
+
+
 async def _refuse_alive(store: MetadataStore, log: str, rsm_root: str) -> None:
     alive = [member.replica_id for member in await Discovery(store, log, rsm_root).members()]
     if alive:
@@ -110,20 +127,24 @@ async def _refuse_alive(store: MetadataStore, log: str, rsm_root: str) -> None:
         )
 
 
-async def _unname(store: MetadataStore, log: str, rsm_root: str, chain: LogChain, version: int) -> _Note:
+async def _unname(client: LedgerClient, log: str, rsm_root: str, chain: LogChain, version: int) -> _Note:
     """Note what is to be deleted, then take the log's name away."""
-    ledger_ids = sorted({ledger.ledger_id for ledger in chain.ledgers} | set(chain.deleting))
+    store = client.store
+    used = await SharedLedgers(client, chain.log_id, rsm_root).used()  # A fork that was cut off has them in no chain.
+    ledger_ids = sorted({ledger.ledger_id for ledger in chain.ledgers} | set(chain.deleting) | set(used))
     note = _Note(log, chain.log_id, ledger_ids)
     path, value = f"{rsm_root}/deleting/{chain.log_id}", msgspec.json.encode(note)
+    noted = 0
     try:
         await store.create(path, value, parents=True)
     except NodeExistsError:  # Of a deletion that was cut off before the name was gone.
-        await store.set(path, value, (await store.get(path)).version)
+        noted = await store.set(path, value, (await store.get(path)).version)
     try:
         await store.delete(chain_path(log, rsm_root), version)
     except (BadVersionError, NoNodeError) as error:
-        with contextlib.suppress(NoNodeError):
-            await store.delete(path)
+        if isinstance(error, BadVersionError):  # Else another deletion has begun, and needs the note.
+            with contextlib.suppress(BadVersionError, NoNodeError):
+                await store.delete(path, noted)
         raise ChainConflictError(
             f"log {log}: somebody has changed it meanwhile, perhaps a replica that has just started: nothing was "
             "deleted; stop every replica, then try again"
@@ -134,18 +155,13 @@ async def _unname(store: MetadataStore, log: str, rsm_root: str, chain: LogChain
 async def _finish(
     client: LedgerClient, note: _Note, rsm_root: str, on_progress: Callable[[int, int], None], *, was_begun: bool
 ) -> DeletedLog:
-    deleted = []
-    for number, ledger_id in enumerate(note.ledger_ids, start=1):
-        with contextlib.suppress(NoSuchLedgerError):  # By a deletion before.
-            await client.delete(ledger_id)
-            deleted.append(ledger_id)
-        on_progress(number, len(note.ledger_ids))
+    done = await SharedLedgers(client, note.log_id, rsm_root).delete(note.ledger_ids, on_progress)
     store = client.store
     if await store.exists(chain_path(note.log, rsm_root)) is None:  # Else they are of another log of this name.
         await _delete_tree(store, service_path(note.log, rsm_root))
     with contextlib.suppress(NoNodeError):
         await store.delete(f"{rsm_root}/deleting/{note.log_id}")
-    return DeletedLog(note.log, note.log_id, deleted, was_begun)
+    return DeletedLog(note.log, note.log_id, done.deleted, was_begun, done.kept)
 
 
 async def _delete_tree(store: MetadataStore, path: str) -> None:

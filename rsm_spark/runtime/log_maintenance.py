@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from ledger.errors import LedgerError, NoSuchLedgerError
+from ledger.errors import LedgerError
 from rsm_spark.core.batching import Composer
 from rsm_spark.core.commands import ASKED
 from rsm_spark.core.leadership import LeaderProtocol
@@ -35,6 +35,7 @@ from rsm_spark.log.admin_requests import (
     RaiseFormatRequest,
     RaiseVersionRequest,
 )
+from rsm_spark.log.sharing import SharedLedgers
 from rsm_spark.runtime.context import ReplicaContext
 from rsm_spark.runtime.held_snapshots import HeldSnapshots
 from rsm_spark.runtime.key_rotation import KeyRotation
@@ -102,6 +103,7 @@ class LogMaintenance:
         self._keys = KeyRotation(context, protocol, self._want)
         self.machine_version = MachineVersion(context, self._want, self.raise_format)
         self.notes = LeaderNotes(context, protocol, wake)
+        self._shared = SharedLedgers(context.client, context.log_id, context.settings.rsm_root)
         self._desk = AdminRequests(context.client.store, context.log, context.settings.rsm_root)
 
     # ---- life
@@ -179,7 +181,7 @@ class LogMaintenance:
         if self._trimming is not None:
             trim, self._trimming = self._trimming, None
             _resolve(trim.done, self._plan)
-        self._spawn(self._delete_all(list(ledger_ids)))
+        self._spawn(self._delete_all(ledger_ids))
 
     # ---- trimming
 
@@ -263,25 +265,19 @@ class LogMaintenance:
         else:
             alarms.pop(name, None)
 
-    async def _delete_all(self, left: list[int]) -> None:
-        """Delete until nothing is left; after each round the chain may forget what is gone."""
-        client, settings = self._context.client, self._context.settings
-        while left:
-            for ledger_id in list(left):
-                try:
-                    await client.delete(ledger_id)
-                except NoSuchLedgerError:
-                    pass  # By the leader before, or by this one whose reply was lost.
-                except LedgerError as error:
-                    _LOGGER.info("ledger %d not deleted yet: %s", ledger_id, error, extra=self._context.log_extra)
-                    continue
-                left.remove(ledger_id)
-                self._deleted.append(ledger_id)
-                self.deleted_ledgers += 1
-            if self._deleted:
-                self._want()
-            if left:
-                await asyncio.sleep(settings.retry_s * self._context.rng.uniform(0.5, 1.0))
+    async def _delete_all(self, ledger_ids: tuple[int, ...]) -> None:
+        """Delete what nobody uses any more, however often it takes; then the chain may forget all of it."""
+        context = self._context
+        while True:
+            try:
+                done = await self._shared.delete(ledger_ids)
+                break
+            except LedgerError as error:
+                _LOGGER.info("ledgers not deleted yet: %s", error, extra=context.log_extra)
+            await asyncio.sleep(context.settings.retry_s * context.rng.uniform(0.5, 1.0))
+        self.deleted_ledgers += len(ledger_ids) - len(done.kept)
+        self._deleted += ledger_ids
+        self._want()
 
     # ---- orphans
 
@@ -310,6 +306,8 @@ class LogMaintenance:
         chain = self._protocol.chain
         assert chain is not None
         if is_orphan(ledger_id, metadata.custom, chain, self._protocol.epoch):
+            if await self._shared.is_used(ledger_id):
+                return  # It was in the chain, and others use it still.
             _LOGGER.info("deleting ledger %d: it was never chained", ledger_id, extra=self._context.log_extra)
             await self._context.client.delete(ledger_id)
 

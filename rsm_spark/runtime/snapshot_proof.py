@@ -13,7 +13,7 @@ Snapshots that this replica wrote itself, or took in after such a proof, lie on 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 from ledger.errors import LedgerError
 from rsm_spark.core.chain import LogChain
@@ -38,6 +38,34 @@ async def unproven(context: ReplicaContext, chain: LogChain, manifest: SnapshotM
         manifest: Of the snapshot. That its rows are what it says is found where they are read.
 
     """
+    settings = context.settings
+
+    def _reader(position: LogPosition) -> LogReader:
+        return LogReader(
+            context.client,
+            context.chains,
+            password=settings.ledger_password,
+            keys=settings.log_keys,
+            position=position,
+            poll_s=settings.poll_s,
+            entries_max=_ENTRIES_MAX,
+        )
+
+    return await unproven_by(_reader, chain, manifest, settings.retry_s)
+
+
+async def unproven_by(
+    reader: Callable[[LogPosition], LogReader], chain: LogChain, manifest: SnapshotManifest, retry_s: float
+) -> str:
+    """Return why a snapshot is not to be believed, as `unproven`.
+
+    Args:
+        reader: Makes a reader of the log that begins behind a position.
+        chain: Of the log.
+        manifest: Of the snapshot.
+        retry_s: Pause before the log is asked again.
+
+    """
     if not chain.key_id:
         return ""
     if manifest.entry_id < 0:
@@ -45,27 +73,17 @@ async def unproven(context: ReplicaContext, chain: LogChain, manifest: SnapshotM
     due_s = asyncio.get_running_loop().time() + _PATIENCE_S
     while True:
         try:
-            return await _judge(context, chain, manifest)
+            place = LogPosition(manifest.ledger_id, manifest.entry_id)
+            return await _judge(reader(LogPosition(place.ledger_id, place.entry_id - 1)), place, chain, manifest)
         except LedgerError as error:
             if asyncio.get_running_loop().time() >= due_s:
                 return f"the log cannot be asked whether it is right: {error}"
         except RsmError as error:
             return f"the log does not say that it is right: {error}"
-        await asyncio.sleep(context.settings.retry_s)
+        await asyncio.sleep(retry_s)
 
 
-async def _judge(context: ReplicaContext, chain: LogChain, manifest: SnapshotManifest) -> str:
-    place = LogPosition(manifest.ledger_id, manifest.entry_id)
-    settings = context.settings
-    reader = LogReader(
-        context.client,
-        context.chains,
-        password=settings.ledger_password,
-        keys=settings.log_keys,
-        position=LogPosition(place.ledger_id, place.entry_id - 1),
-        poll_s=settings.poll_s,
-        entries_max=_ENTRIES_MAX,
-    )
+async def _judge(reader: LogReader, place: LogPosition, chain: LogChain, manifest: SnapshotManifest) -> str:
     entries = _read_on(reader)
     try:
         last = await anext(entries, None)

@@ -240,6 +240,22 @@ class TwinWriter:
                 future.set_exception(error)
                 future.exception()  # Its owner may be dead, and will not look.
 
+    @property
+    def in_flight_bytes(self) -> int:
+        """Payload bytes appended and not confirmed."""
+        return sum(len(self._twin.entries[entry_id].payload) for entry_id in self._pending)
+
+    async def drain(self) -> None:
+        """Wait until what was appended is confirmed."""
+        if self._pending:
+            await asyncio.wait(list(self._pending.values()))
+        if self.failure is not None:
+            raise self.failure
+
+    def abandon(self) -> None:
+        """Write nothing more."""
+        self._freeze(LedgerClosedError(f"ledger {self.ledger_id} is given up", ledger_id=self.ledger_id))
+
     async def write_lac(self) -> None:
         """Tell readers the LAC."""
         last = self.last_add_confirmed

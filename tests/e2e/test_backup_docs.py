@@ -32,13 +32,14 @@ async def test_the_page_of_backups_does_what_it_says(start_cluster, tmp_path: Pa
                 await client.put(b"k%d" % number, b"v%d" % number)
         for line in _commands(_TEXT):
             _run(line, cluster, tmp_path)
-        served = StoreProcess(cluster.metadata_uri, "orders-again", tmp_path / "again", "a")
-        try:
-            expected = await rows_of("orders", cluster.metadata_uri)
-            assert await rows_of("orders-again", cluster.metadata_uri) == expected
-            assert len(expected) == 60
-        finally:
-            served.stop()
+        expected = await rows_of("orders", cluster.metadata_uri)
+        assert len(expected) == 60
+        for made in ("again", "test"):
+            served = StoreProcess(cluster.metadata_uri, f"orders-{made}", tmp_path / made, "a")
+            try:
+                assert await rows_of(f"orders-{made}", cluster.metadata_uri) == expected
+            finally:
+                served.stop()
     finally:
         replica.stop()
     async with await LedgerClient.connect(cluster.metadata_uri) as client:

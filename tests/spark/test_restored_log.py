@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-async def _put(log: str, uri: str, first: int, last: int) -> int:
+async def put_some(log: str, uri: str, first: int, last: int) -> int:
     revision = 0
     async with await MapClient.connect(log, uri) as client:
         for number in range(first, last):
@@ -30,7 +30,7 @@ async def _put(log: str, uri: str, first: int, last: int) -> int:
     return revision
 
 
-def _expected(last: int) -> dict[bytes, bytes]:
+def expected_rows(last: int) -> dict[bytes, bytes]:
     return {pack([b"k%d" % (number % 30)]): pack([b"v%d" % number]) for number in range(last)}
 
 
@@ -46,7 +46,7 @@ def test_state_followers_and_proofs_reach_across_the_border(
         (tmp_path / log).mkdir()
         replica = StoreProcess(uri, log, tmp_path / log, "a", *options)
         try:
-            end = asyncio.run(_put(log, uri, first, last))
+            end = asyncio.run(put_some(log, uri, first, last))
         finally:
             replica.stop()
         if log == old:
@@ -57,7 +57,7 @@ def test_state_followers_and_proofs_reach_across_the_border(
     source = {"metadataUri": uri, "logKeyFile": key}
     for revision, count in ((restored["revision"], 120), (end, 200)):
         rows = state_as_of(spark, new, revision, source=source).where("table_name = 'map'").collect()
-        assert {bytes(row.key): bytes(row.row) for row in rows} == _expected(count)
+        assert {bytes(row.key): bytes(row.row) for row in rows} == expected_rows(count)
     place = str(tmp_path / "table")
     settings = MaterializeSettings(
         log=new, place=place, source=source, checkpoint=str(tmp_path / "checkpoint"), available_now=True

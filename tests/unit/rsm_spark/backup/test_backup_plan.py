@@ -15,8 +15,8 @@ from rsm_spark.backup.manifest import BackupError, decode_backup, encode_backup,
 from rsm_spark.backup.place import BackupPlace
 from rsm_spark.backup.plan import expired, is_believed, kept_snapshots, plan_backup, plan_restore, unused_files
 from rsm_spark.backup.verifying import verify_backup
-from rsm_spark.cli.backup import ms_of
 from rsm_spark.cli.backup_create import seconds_of
+from rsm_spark.cli.copying import ms_of
 from rsm_spark.core.chain import LogOrigin
 from rsm_spark.snapshots.manifest import SnapshotManifest
 from tests.unit.connectors.state.histories import Shop
@@ -128,7 +128,8 @@ def test_the_origins_of_a_restored_log_end_where_it_was_cut(made: MadeBackup) ->
     manifest = made.manifest(chain=chain)
 
     def cut(revision: int) -> list[tuple[str, str, int]]:
-        return [(one.log, one.log_id[0], one.revision) for one in origins_at(manifest, origin("c", revision))]
+        found = origins_at(manifest.chain.origins, origin("c", revision))
+        return [(one.log, one.log_id[0], one.revision) for one in found]
 
     assert cut(30) == [("a", "a", 10), ("b", "b", 20), ("c", "c", 30)]
     assert cut(15) == [("a", "a", 10), ("b", "b", 15)]

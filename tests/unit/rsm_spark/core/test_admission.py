@@ -5,7 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rsm_spark.core.admission import FormatLevelError, LedgerPasswordError, check_admission, password_mark
+from rsm_spark.core.admission import (
+    AdmissionError,
+    FormatLevelError,
+    LedgerPasswordError,
+    check_admission,
+    password_mark,
+)
 from rsm_spark.core.chain import LogChain
 from rsm_spark.errors import ForkedLogError
 
@@ -52,3 +58,9 @@ def test_state_of_another_log_of_that_name_is_refused_before_its_password_is() -
     check_admission(CHAIN, log_name="orders", format_level=1, mark=CHAIN.password_mark, log_id=LOG_ID)
     with pytest.raises(ForkedLogError, match=f"is of log {'cd' * 16}, the metadata store has log {LOG_ID}"):
         check_admission(CHAIN, log_name="orders", format_level=1, mark="none", log_id="cd" * 16)
+
+
+def test_nobody_takes_part_in_a_log_that_is_still_being_made() -> None:
+    chain = msgspec.structs.replace(CHAIN, unfinished="ops, since 2026-11-23T14:00:00Z,")
+    with pytest.raises(AdmissionError, match="log orders: ops, since .* is making it of another log: start the rep"):
+        check_admission(chain, log_name="orders", format_level=1, mark="")

@@ -102,6 +102,14 @@ def test_a_ledgers_password_is_that_of_its_key_or_of_before() -> None:
         ledger_password(chain, 3, RING, b"old")
 
 
+def test_a_shared_ledger_has_the_password_of_the_log_that_made_it() -> None:
+    key_id, other = RING.newest.key_id, "cd" * 16
+    ledgers = (ChainLedger(1, 0, 1, 1, key_id=key_id, log_id=other), ChainLedger(2, 0, 1, 1, key_id=key_id))
+    chain = LogChain("ab" * 16, ledgers=ledgers)
+    assert ledger_password(chain, 1, RING, b"") == RING.password(key_id, other)
+    assert ledger_password(chain, 2, RING, b"") == RING.password(key_id, chain.log_id)
+
+
 def test_a_checkpoints_message_names_everything_in_its_place() -> None:
     said = checkpoint_message(LOG_ID, 7, b"h" * 32, b"d" * 16, 3, 99)
     head = b"rsm-spark checkpoint\0" + LOG_ID + (7).to_bytes(8, "big")

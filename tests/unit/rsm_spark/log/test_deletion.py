@@ -88,6 +88,11 @@ class Ledgers:
         self.store = store
         self.ledger_ids = ledger_ids
 
+    async def metadata(self, ledger_id: int) -> Any:
+        if ledger_id not in self.ledger_ids:
+            raise NoSuchLedgerError(f"ledger {ledger_id}")
+        return SimpleNamespace(custom={})
+
     async def delete(self, ledger_id: int) -> None:
         self.store._write(f"/ledgers/{ledger_id}")
         if ledger_id not in self.ledger_ids:

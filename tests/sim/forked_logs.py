@@ -1,0 +1,282 @@
+"""Logs that are forked, trimmed, swept and deleted at the same time, each by a process that may die at any request.
+
+There are no replicas: what a leader does when it trims and when it sweeps is called as the leader calls it. The judge
+looks at what is committed: no ledger may go that a chain names, and in the end none may stay that no chain names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+
+from ledger.errors import LedgerError, MetadataUnavailableError
+from ledger.testing.metadata_tree import Tree
+from ledger.testing.simulation import Simulation
+from rsm_spark.backup.fork_snapshots import ForkRequest
+from rsm_spark.backup.forking import LogFork
+from rsm_spark.core.chain import ChainLedger, ClosedEnd, LogChain, chain_path, decode_chain, encode_chain
+from rsm_spark.core.envelope import Envelope, encode_envelope, entry_hash, root_hash
+from rsm_spark.core.orphans import custom_metadata
+from rsm_spark.core.position import LogPosition
+from rsm_spark.errors import LogError, NoSuchLogError
+from rsm_spark.log.chain_store import ChainStore
+from rsm_spark.log.commit_log import LogReader
+from rsm_spark.log.deletion import delete_log
+from rsm_spark.log.sharing import SharedLedgers
+from rsm_spark.runtime.log_maintenance import LogMaintenance
+from rsm_spark.testing.ledger_twin import TwinClient
+from rsm_spark.testing.ledger_world import LedgerWorld
+
+ORIGIN = "orders"
+FORKS = ("one", "two", "three")
+_LEDGERS = 6
+_ENTRIES = 3
+_ASKING = ("get", "exists", "children", "create", "set", "delete", "sync")
+
+
+class DyingStore:
+    """A session with the metadata store of a process that dies at one of its requests, before it is sent or after.
+
+    Args:
+        store: The session.
+        rng: Decides which request.
+        share: Of the processes that die.
+
+    """
+
+    def __init__(self, store: Any, rng: random.Random, share: float) -> None:
+        self._store = store
+        self._left = rng.randrange(40) if rng.random() < share else 1 << 30
+        self._is_sent = rng.random() < 0.5
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        if name not in _ASKING:
+            return found
+
+        async def ask(*arguments: Any, **options: Any) -> Any:
+            self._left -= 1
+            if self._left == 0 and self._is_sent:
+                await found(*arguments, **options)
+            if self._left <= 0:
+                raise MetadataUnavailableError("this process is dead")
+            return await found(*arguments, **options)
+
+        return ask
+
+
+class ForkedLogs:
+    """A log, its forks, and what is done to them.
+
+    Args:
+        seed: Decides everything.
+
+    Attributes:
+        broken: What the judge found; "" = nothing.
+        forks: How many were made.
+
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.broken = ""
+        self.forks = 0
+        self._simulation = Simulation(seed)
+        self._rng = self._simulation.random("logs")
+        self._world = LedgerWorld(self._simulation.random("ledgers"))
+        self._world.listeners.append(self._on_ledger)
+
+    def run(self) -> None:
+        """Do it all."""
+        self._simulation.run(self._program(), limit_s=600.0)
+
+    async def _program(self) -> None:
+        await self._begin()
+        await asyncio.gather(*(self._some(number) for number in range(14)))
+        for name in (ORIGIN, *FORKS):
+            await self._settle(name)
+        if not self.broken:
+            await self._judge()
+
+    # ---- what is done
+
+    async def _some(self, number: int) -> None:
+        """Do something, by a process that may die of it."""
+        rng = self._simulation.random(f"process {number}")
+        await asyncio.sleep(rng.uniform(0.0, 1.5))
+        client = await self._client(DyingStore(await self._connect(), rng, 0.4))
+        log = rng.choice((ORIGIN, ORIGIN, *FORKS))
+        with contextlib.suppress(LogError, LedgerError):
+            match rng.choice(("fork", "fork", "trim", "trim", "sweep", "delete")):
+                case "fork":
+                    await self._fork(client, log, rng)
+                case "trim":
+                    await self._trim(client, log, rng.randint(1, 3))
+                case "sweep":
+                    await self._sweep(client, log)
+                case "delete":
+                    await delete_log(client, log)
+
+    async def _fork(self, client: Any, log: str, rng: random.Random) -> None:
+        name = rng.choice([one for one in FORKS if one != log])
+        revision = rng.choice((None, rng.randint(4, _LEDGERS * _ENTRIES)))
+        target = ForkRequest(log=log, name=name, rsm_root="/rsm", revision=revision)
+        await LogFork(client, target, draw=lambda count: rng.randbytes(count).hex()).make()
+        self.forks += 1
+
+    async def _trim(self, client: Any, log: str, count: int) -> None:
+        chains = ChainStore(client.store, log)
+        chain, version = await chains.read()
+        going = tuple(ledger.ledger_id for ledger in chain.ledgers[:-1][:count])
+        chain = msgspec.structs.replace(
+            chain, ledgers=chain.ledgers[len(going) :], deleting=(*chain.deleting, *going)
+        )
+        if chain.unfinished:
+            return
+        version = await chains.write(encode_chain(chain), version)
+        leader = SimpleNamespace(
+            _shared=SharedLedgers(client, chain.log_id), _context=SimpleNamespace(log_extra={}, client=client),
+            deleted_ledgers=0, _deleted=[], _want=lambda: None,
+        )  # fmt: skip
+        leader._context.settings = SimpleNamespace(retry_s=1e9)  # It tries once: who fails is dead.
+        leader._context.rng = self._rng
+        deleting = asyncio.create_task(LogMaintenance._delete_all(leader, chain.deleting))  # type: ignore[arg-type]
+        await asyncio.wait([deleting], timeout=30)
+        if deleting.done():
+            deleting.result()
+            await chains.write(encode_chain(msgspec.structs.replace(chain, deleting=())), version)
+        deleting.cancel()
+
+    async def _sweep(self, client: Any, log: str) -> None:
+        chain, _ = await ChainStore(client.store, log).read()
+        leader = SimpleNamespace(
+            _shared=SharedLedgers(client, chain.log_id), _protocol=SimpleNamespace(chain=chain, epoch=9),
+            _context=SimpleNamespace(log_extra={}, client=client),
+        )  # fmt: skip
+        for ledger_id in await client.list():
+            if not chain.unfinished:
+                await LogMaintenance._sweep(leader, ledger_id)  # type: ignore[arg-type]
+
+    async def _settle(self, name: str) -> None:
+        """Finish what processes that died have left."""
+        client = await self._client(await self._connect())
+        try:
+            chain, _ = await ChainStore(client.store, name).read()
+        except NoSuchLogError:
+            with contextlib.suppress(NoSuchLogError):
+                await delete_log(client, name)  # A deletion that was cut off.
+            return
+        if chain.unfinished:
+            await delete_log(client, name)
+            return
+        await self._trim(client, name, 0)
+
+    # ---- the world
+
+    async def _connect(self) -> Any:
+        return await self._simulation.metadata.connect(session_timeout_ms=60_000)
+
+    async def _client(self, store: Any) -> Any:
+        return TwinClient(self._world, store)
+
+    async def _begin(self) -> None:
+        """Write the origin: closed ledgers, some of which end with an entry without records, and an open one."""
+        client = await self._client(await self._connect())
+        log_id, before, revision = "ab" * 16, root_hash(bytes.fromhex("ab" * 16)), 0
+        ledgers = []
+        for number in range(_LEDGERS):
+            custom = custom_metadata(ORIGIN, log_id, 1, number - 1)
+            handle = await client.create(custom=custom)
+            first, size = revision + 1, 0
+            for entry in range(_ENTRIES + number % 2):
+                count = int(entry < _ENTRIES)
+                envelope = Envelope(bytes.fromhex(log_id), 1, revision + 1, revision, 1_000 + revision, count, before)
+                payload = encode_envelope(envelope, b"")
+                await handle.append(payload)
+                before, revision, size = entry_hash(payload), revision + count, size + len(payload)
+            end = None
+            if number < _LEDGERS - 1:
+                end = ClosedEnd(await handle.close(), revision, 1_000 + revision, size, before.hex())
+            else:
+                await handle.write_lac()
+            ledgers.append(ChainLedger(handle.ledger_id, 0, 1, first, end))
+        chain = LogChain(log_id, ledgers[0].ledger_id, 1, ledgers=tuple(ledgers), format_level=2)
+        await ChainStore(client.store, ORIGIN).create(chain)
+
+    # ---- the judge
+
+    @property
+    def _tree(self) -> Tree:
+        return self._simulation.metadata.leader
+
+    def _chains(self) -> dict[str, LogChain]:
+        found = {}
+        for name in (ORIGIN, *FORKS):
+            path = chain_path(name)
+            if path in self._tree.nodes:
+                found[name] = decode_chain(self._tree.nodes[path].value, log_name=name)
+        return found
+
+    def _noted(self) -> set[int]:
+        """Return the ledgers of deletions that were cut off before a log of the same name came."""
+        notes = [node.value for path, node in self._tree.nodes.items() if path.startswith("/rsm/deleting/")]
+        return {ledger_id for note in notes for ledger_id in msgspec.json.decode(note)["ledger_ids"]}
+
+    def _written(self) -> set[int]:
+        """Return the ledgers that hold something: one may have been created by a process that died of it."""
+        return {ledger_id for ledger_id, twin in self._world.ledgers.items() if twin.entries}
+
+    def _on_ledger(self, what: str, ledger_id: int, _number: int) -> None:
+        if what != "delete":
+            return
+        for name, chain in self._chains().items():
+            if any(ledger.ledger_id == ledger_id for ledger in chain.ledgers):
+                self._break(f"ledger {ledger_id} was deleted, and log {name} names it")
+
+    def _break(self, what: str) -> None:
+        self.broken = self.broken or what
+
+    async def _judge(self) -> None:
+        chains = self._chains()
+        named = {ledger.ledger_id for chain in chains.values() for ledger in chain.ledgers}
+        left = self._written() - named - self._noted()
+        if left:
+            self._break(f"ledgers {sorted(left)} are left, and no log names them")
+        store = await self._connect()
+        for name, chain in chains.items():
+            if named - set(self._world.ledgers):
+                self._break(f"ledgers {sorted(named - set(self._world.ledgers))} are gone")
+                return
+            await self._read(store, name, chain)
+        for name in (ORIGIN, *FORKS):
+            with contextlib.suppress(NoSuchLogError):
+                await delete_log(await self._client(store), name)
+        if self._written():
+            self._break(f"all logs are deleted, ledgers {sorted(self._written())} are left")
+        notes = [path for path in self._tree.nodes if path.startswith(("/rsm/sharing/", "/rsm/deleting/"))]
+        if notes:
+            self._break(f"all logs are deleted, {', '.join(notes)} is left")
+
+    async def _read(self, store: Any, name: str, chain: LogChain) -> None:
+        """Read a log to its end: each entry continues the one before."""
+        first = chain.ledgers[0]
+        reader = LogReader(
+            await self._client(store), ChainStore(store, name), position=LogPosition(first.ledger_id, -1),
+            revision=first.first_revision - 1,
+        )  # fmt: skip
+        before, ancestry = b"", chain.ancestry
+        while entries := await reader.read():
+            for entry in entries:
+                envelope = entry.envelope
+                if before and envelope.prefix_hash != before:
+                    self._break(f"log {name}: revision {envelope.first_revision} does not continue the one before")
+                if envelope.log_id != ancestry.at(envelope.first_revision):
+                    self._break(f"log {name}: revision {envelope.first_revision} is of log {envelope.log_id.hex()}")
+                before = entry_hash(entry.payload)
+        wanted = chain.origins[-1].revision if chain.origins else _LEDGERS * _ENTRIES
+        if reader.revision != wanted:
+            self._break(f"log {name}: it ends with revision {reader.revision} instead of {wanted}")

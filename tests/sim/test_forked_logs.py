@@ -1,0 +1,144 @@
+"""Forks, trimming, sweeps and deletions at the same time, by processes that die: nothing is missed, nothing is left.
+
+Bugs planted into the three places that delete ledgers, and into the fork itself, must be found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ledger.client.client import LedgerClient
+from rsm_spark.backup.forking import LogFork
+from rsm_spark.log import deletion, sharing
+from rsm_spark.log.sharing import SharedLedgers, UnsharedLedgers
+from rsm_spark.runtime.log_maintenance import LogMaintenance
+from tests.sim.forked_logs import ForkedLogs
+
+_SEEDS = 150
+
+
+def _broken(seed: int) -> str:
+    logs = ForkedLogs(seed)
+    logs.run()
+    return logs.broken
+
+
+def test_no_ledger_goes_that_a_log_needs_and_none_stays_that_no_log_needs() -> None:
+    forks = 0
+    for seed in range(_SEEDS):
+        logs = ForkedLogs(seed)
+        logs.run()
+        assert not logs.broken, f"seed {seed}: {logs.broken}"
+        forks += logs.forks
+    assert forks > _SEEDS // 4
+
+
+def _shares_a_trimmed_ledger(patch: pytest.MonkeyPatch) -> None:
+    async def _share(self: LogFork, _chain: Any) -> None:
+        owners: dict[str, list[int]] = {}
+        for ledger in self._shared:
+            owners.setdefault(ledger.log_id, []).append(ledger.ledger_id)
+        await self._sharing.use(self._target.name, owners)
+
+    patch.setattr(LogFork, "_share", _share)
+
+
+def _notes_what_it_shares_too_late(patch: pytest.MonkeyPatch) -> None:
+    share, make = LogFork._share, LogFork.make
+    chains: list[Any] = []
+
+    async def _nothing(_self: LogFork, chain: Any) -> None:
+        chains.append(chain)
+
+    async def _make(self: LogFork) -> Any:
+        made = await make(self)
+        await share(self, chains[-1])
+        return made
+
+    patch.setattr(LogFork, "_share", _nothing)
+    patch.setattr(LogFork, "make", _make)
+
+
+def _trims_what_a_fork_uses(patch: pytest.MonkeyPatch) -> None:
+    delete = SharedLedgers.delete
+
+    async def _delete_all(self: Any, ledger_ids: tuple[int, ...]) -> None:
+        for ledger_id in ledger_ids:
+            await self._context.client.delete(ledger_id)
+        await delete(self._shared, ledger_ids)
+
+    patch.setattr(LogMaintenance, "_delete_all", _delete_all)
+
+
+def _deletes_what_a_fork_uses(patch: pytest.MonkeyPatch) -> None:
+    class Careless(SharedLedgers):
+        async def delete(self, ledger_ids: Any, *_: Any) -> UnsharedLedgers:
+            client: LedgerClient = self._client
+            for ledger_id in ledger_ids:
+                await client.delete(ledger_id)
+            return UnsharedLedgers(list(ledger_ids), [])
+
+    patch.setattr(deletion, "SharedLedgers", Careless)
+
+
+def _sweeps_what_a_fork_uses(patch: pytest.MonkeyPatch) -> None:
+    async def is_used(_self: SharedLedgers, _ledger_id: int) -> bool:
+        return False
+
+    patch.setattr(SharedLedgers, "is_used", is_used)
+
+
+def _takes_another_logs_ledger_for_its_own(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(sharing, "maker_of", lambda _custom: "")
+
+
+def _trims_what_its_origin_uses(patch: pytest.MonkeyPatch) -> None:
+    async def _not_last(self: SharedLedgers, owner: str, ledger_ids: set[int]) -> set[int]:
+        return ledger_ids & await self._used_by_others(owner)
+
+    patch.setattr(SharedLedgers, "_not_last", _not_last)
+
+
+def _never_says_that_it_let_go(patch: pytest.MonkeyPatch) -> None:
+    async def _hand_over(self: SharedLedgers, ledger_ids: set[int]) -> set[int]:
+        return ledger_ids & await self._used_by_others(self._log_id)
+
+    patch.setattr(SharedLedgers, "_hand_over", _hand_over)
+
+
+def _looks_before_it_says(patch: pytest.MonkeyPatch) -> None:
+    hand_over = SharedLedgers._hand_over
+
+    async def _hand_over(self: SharedLedgers, ledger_ids: set[int]) -> set[int]:
+        used = ledger_ids & await self._used_by_others(self._log_id)
+        await hand_over(self, ledger_ids)
+        return used
+
+    patch.setattr(SharedLedgers, "_hand_over", _hand_over)
+
+
+def _forgets_who_is_leaving(patch: pytest.MonkeyPatch) -> None:
+    left = sharing._left
+    patch.setattr(sharing, "_left", lambda note, going: sharing._forgotten(left(note, going), going))
+
+
+@pytest.mark.parametrize(("plant", "budget"), [
+    (_shares_a_trimmed_ledger, 400),
+    (_notes_what_it_shares_too_late, 400),
+    (_trims_what_a_fork_uses, 100),
+    (_deletes_what_a_fork_uses, 100),
+    (_sweeps_what_a_fork_uses, 400),
+    (_takes_another_logs_ledger_for_its_own, 100),
+    (_trims_what_its_origin_uses, 100),
+    (_never_says_that_it_let_go, 100),
+    (_looks_before_it_says, 1000),
+    (_forgets_who_is_leaving, 1000),
+])  # fmt: skip
+def test_planted_bugs_of_sharing_are_found(
+    plant: Callable[[pytest.MonkeyPatch], None], budget: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    assert any(_broken(seed) for seed in range(budget)), f"not found in {budget} seeds"

@@ -1,0 +1,64 @@
+"""A fork through Spark: its state before and behind the border, a follower, proofs, while its origin is trimmed."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+
+from connectors.delta.materialize import Materializer
+from connectors.delta.settings import MaterializeSettings
+from connectors.state.frame import state_as_of
+from connectors.state.verify import VerifySettings, verify_log
+from ledger.dev import DevCluster
+from tests.integration.backed_up_log import BackupCommand
+from tests.integration.store_processes import StoreProcess
+from tests.spark.test_restored_log import expected_rows, put_some
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_state_followers_and_proofs_of_a_fork_need_nothing_of_its_origin(
+    spark: SparkSession, cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    uri, old, new = cluster.metadata_uri, unique_name, f"{unique_name}-new"
+    commands = BackupCommand(uri, tmp_path / "none")
+    where = ("--metadata-uri", uri, "--json")
+    key = str(tmp_path / "log.key")
+    asyncio.run(commands.done("log", "key", "new", "--file", key, "--json"))
+    options = ("--log-key", key, "--roll-records", "60", "--checkpoint-records", "20", "--retention-s", "0")
+    for log in (old, new):
+        (tmp_path / log).mkdir()
+    origin = StoreProcess(uri, old, tmp_path / old, "a", *options)
+    try:
+        border = asyncio.run(put_some(old, uri, 0, 200))
+        forked = asyncio.run(commands.done("log", "fork", old, "--as", new, "--log-key", key, *where))
+        assert forked["revision"] == border
+        assert forked["shared"] >= 3
+        asyncio.run(put_some(old, uri, 900, 1000))
+        replica = StoreProcess(uri, new, tmp_path / new, "a", *options)
+        try:
+            end = asyncio.run(put_some(new, uri, 200, 260))
+        finally:
+            replica.stop()
+    finally:
+        origin.stop()
+    asyncio.run(commands.done("log", "delete", old, "--yes", *where))
+    source = {"metadataUri": uri, "logKeyFile": key}
+    for revision, count in ((border, 200), (end, 260)):
+        rows = state_as_of(spark, new, revision, source=source).where("table_name = 'map'").collect()
+        assert {bytes(row.key): bytes(row.row) for row in rows} == expected_rows(count)
+    place = str(tmp_path / "table")
+    settings = MaterializeSettings(
+        log=new, place=place, source=source, checkpoint=str(tmp_path / "checkpoint"), available_now=True
+    )
+    summary = Materializer(spark, settings, report=lambda _: None).run()
+    assert summary.position.log_id == forked["log_id"]
+    table = DeltaTable(place).to_pyarrow_table().to_pylist()
+    assert {row["key"]: row["value"] for row in table} == {b"k%d" % (n % 30): b"v%d" % n for n in range(260)}
+    proved = verify_log(spark, VerifySettings(new, tables=(place,), source=source))
+    assert proved.ok, proved.differences
+    assert proved.covered.last_revision >= end
