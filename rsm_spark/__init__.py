@@ -1,9 +1,9 @@
 """Replicated state machines on a ledger, and the replicated state store.
 
 Names are loaded when they are first used: importing this package loads nothing, and a client needs neither pyarrow nor
-Spark. A service of one's own is a `StateMachine`, most simply a `TableMachine`, run by `serve` and called through a
-`ServiceClient`; `MapClient` is the client of the map that comes along. `Replica` is the part below: a state machine
-that leads or follows its log.
+Spark. A service of one's own is a `Service` with typed commands, or any other `StateMachine`, run by `serve` and called
+through a `ServiceClient`; `MapClient` is the client of the map that comes along. `Replica` is the part below: a state
+machine that leads or follows its log.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     )
     from rsm_spark.core.position import LogPosition
     from rsm_spark.core.table_machine import TableMachine, delete, note, upsert
+    from rsm_spark.core.typed_calls import command, encode_call, query
+    from rsm_spark.core.typed_service import Service, compose, part
+    from rsm_spark.core.typed_tables import StateTable, column, table
+    from rsm_spark.errors import DomainError
     from rsm_spark.map.client.client import MapClient
     from rsm_spark.runtime.replica import Replica
     from rsm_spark.runtime.settings import ReplicaSettings
@@ -48,6 +52,7 @@ __all__ = [
     "AnswerStatus",
     "Command",
     "Decision",
+    "DomainError",
     "Field",
     "FieldType",
     "Fold",
@@ -65,8 +70,10 @@ __all__ = [
     "ReplicaRole",
     "Row",
     "RowChange",
+    "Service",
     "ServiceClient",
     "StateMachine",
+    "StateTable",
     "StoreService",
     "StoreSettings",
     "TableDescription",
@@ -74,9 +81,16 @@ __all__ = [
     "TimedMachine",
     "at_least",
     "bounded",
+    "column",
+    "command",
+    "compose",
     "delete",
+    "encode_call",
     "note",
+    "part",
+    "query",
     "serve",
+    "table",
     "upsert",
     "wait_for_signal",
 ]
@@ -91,6 +105,10 @@ _PLACES = {
     ),
     "core.position": ("LogPosition",),
     "core.table_machine": ("TableMachine", "delete", "note", "upsert"),
+    "core.typed_calls": ("command", "encode_call", "query"),
+    "core.typed_service": ("Service", "compose", "part"),
+    "core.typed_tables": ("StateTable", "column", "table"),
+    "errors": ("DomainError",),
     "runtime.replica": ("Replica",),
     "runtime.settings": ("ReplicaSettings",),
     "runtime.status": ("ReplicaStatus", "ReplicaRole"),

@@ -2,6 +2,7 @@
 
 * `RsmError`                     anything raised on purpose by this package
     * `InvalidCommandError`      the command breaks a rule of its machine; retrying cannot help
+    * `DomainError`              base of the errors that a service's own commands raise
     * `InvalidDescriptionError`  a machine's description of itself contradicts itself
     * `NotLeaderError`           this replica does not lead; the command was certainly not applied
     * `OutcomeUnknownError`      the command may or may not have been applied
@@ -27,12 +28,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any, ClassVar, dataclass_transform
+
 __all__ = [
     "AccessDeniedError",
     "ChainConflictError",
     "ConnectionLostError",
     "CorruptLogError",
     "CorruptSnapshotError",
+    "DomainError",
     "ForkedLogError",
     "InvalidCommandError",
     "InvalidDescriptionError",
@@ -60,6 +65,54 @@ class RsmError(Exception):
 
 class InvalidCommandError(RsmError):
     """The command breaks a rule of its machine; retrying cannot help."""
+
+
+@dataclass_transform(eq_default=False)
+class DomainError(RsmError):
+    """Base of the errors that the commands of a service raise: their annotations are their fields.
+
+        class InsufficientFunds(DomainError):
+            account: str
+            missing: int
+
+    `InsufficientFunds("ann", 3)` that a command raises arrives at its client as such, by name and fields. Where the
+    client does not know the class it is a plain `DomainError`.
+    """
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        """Make the annotations of a class its fields."""
+        super().__init_subclass__(**kwargs)
+        if cls.__name__ == "InvalidCommandError":
+            raise TypeError("InvalidCommandError is what a wrong call is told: give this DomainError another name")
+        dataclasses.dataclass(eq=False, repr=False)(cls)
+
+    @classmethod
+    def unknown(cls, name: str, fields: dict[str, Any]) -> DomainError:
+        """Return an error of a class that this process does not know."""
+        error = cls()
+        error.__dict__["_unknown"] = name, fields
+        return error
+
+    _unknown: ClassVar[Any] = None
+
+    @property
+    def error_name(self) -> str:
+        """Return the name of its class."""
+        return self._unknown[0] if self._unknown else type(self).__name__
+
+    @property
+    def error_fields(self) -> dict[str, Any]:
+        """Return its fields by name."""
+        if self._unknown:
+            return dict(self._unknown[1])
+        names: list[str] = [one.name for one in dataclasses.fields(self)] if dataclasses.is_dataclass(self) else []
+        return {name: getattr(self, name) for name in names}
+
+    def __str__(self) -> str:
+        """Return name and fields: "InsufficientFunds(account='ann', missing=3)"."""
+        return f"{self.error_name}({', '.join(f'{name}={value!r}' for name, value in self.error_fields.items())})"
+
+    __repr__ = __str__
 
 
 class InvalidDescriptionError(RsmError):

@@ -133,6 +133,27 @@ and calls that wait together travel together.
     ),
     {"MapWatch": "MapChange"},
 )
+_SERVICE = Target(
+    "rsm_spark.client.blocking",
+    """The client of any service for programs without an event loop.
+
+    from rsm_spark.client.blocking import BlockingServiceClient
+
+    with BlockingServiceClient.connect("bank") as bank:
+        left = bank.call(Bank.transfer, "ann", "bob", 5)
+
+Same calls, same errors as `rsm_spark.client.service_client.ServiceClient`; any number of threads may use one client at
+once, and calls that wait together travel together.
+""",
+    (
+        Twin(
+            "BlockingServiceClient",
+            "rsm_spark.client.service_client:ServiceClient",
+            ("rsm_spark.client.service_calls:ServiceCalls",),
+            ("BlockingServiceBase",),
+        ),
+    ),
+)
 _LEDGER = Target(
     "ledger.client.blocking",
     """The client for code without an event loop: every call of `LedgerClient` as a plain function.
@@ -166,7 +187,7 @@ One background thread runs the loop; several threads may call. For Spark tasks a
         ),
     ),
 )  # fmt: skip
-TARGETS = (_LEDGER, _MAP, _BROKER)
+TARGETS = (_LEDGER, _SERVICE, _MAP, _BROKER)
 
 
 class Source:

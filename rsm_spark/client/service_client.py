@@ -4,11 +4,15 @@
         reply = await counters.execute(b"visits")       # once, whatever fails meanwhile
         answer = await counters.query(b"visits")        # linearizable, unless `read=` asks for less
 
+    async with await ServiceClient.connect("bank") as bank:   # a `Service`: commands and queries are typed
+        left = await bank.call(Bank.transfer, "ann", "bob", 5)
+
 The client finds the leader through ZooKeeper, follows it through failovers and sends a command again, with the same
 number in its session, until it has the answer. Calls that are made together travel together. A call ends after
 `timeout_s` at the latest, then with one of
 
     NoLeaderError         certainly not applied
+    DomainError           not applied: the service's own error, of its own class
     OutcomeUnknownError   perhaps applied: read before you write again
     OverloadedError       not applied: the queues are full
     InvalidCommandError   its records do not fit one entry of the log
@@ -18,8 +22,8 @@ number in its session, until it has the answer. Calls that are made together tra
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple, Self
+from collections.abc import Callable, Iterable
+from typing import Any, Concatenate, NamedTuple, Self, overload
 
 from rsm_spark.client.leader_finder import FixedReplica, FoundReplica
 from rsm_spark.client.replica_connection import ReadFrom, ReplicaConnection
@@ -27,6 +31,7 @@ from rsm_spark.client.service_calls import TIMEOUT_S, ServiceCalls
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.core.freshness import Freshness
 from rsm_spark.core.operation import Operation, StreamLimits
+from rsm_spark.core.typed_calls import N, P, T, call_of
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.transport.security import Security
 
@@ -115,6 +120,30 @@ class ServiceClient(ServiceCalls):
         """Return the answer to a read; linearizable unless `read` is content with less."""
         operation = await self._link.submit(query, self._limit_s(timeout_s), is_query=True, freshness=read)
         return self._reply(operation)
+
+    @overload
+    async def call(self, method: Callable[Concatenate[N, P], T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+    @overload
+    async def call(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+    async def call(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Execute a typed command, once, or ask a typed query; return its value.
+
+        Args:
+            method: Of the service's class: `Bank.transfer`, or `Shop.bank.transfer` of a part.
+            args: Its arguments.
+            kwargs: Its arguments by name.
+
+        Raises:
+            DomainError: What the command raised, of the same class if this process knows it.
+            InvalidCommandError: The arguments are not those of the method.
+
+        """
+        typed, path = call_of(method)
+        sent = typed.encode(path, args, kwargs)
+        reply = await (self.query(sent) if typed.is_query else self.execute(sent))
+        return typed.decode_reply(reply.payload)
 
     def _reply(self, operation: Operation) -> Reply:
         self._link.check(operation)

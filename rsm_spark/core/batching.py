@@ -35,7 +35,7 @@ from rsm_spark.core.commands import (
 from rsm_spark.core.envelope import HEADER_BYTES, Envelope, encode_envelope, entry_hash
 from rsm_spark.core.machine import TimedMachine, encode_description
 from rsm_spark.core.records import AUDIT_LEVEL, REPLY_BYTES_MAX, CommandHead, KernelRecord, Record
-from rsm_spark.core.replies import answer_query, answer_verdict, failed_reply, reply_answer
+from rsm_spark.core.replies import answer_query, answer_verdict, check_reply, failed_reply, reply_answer
 from rsm_spark.core.reports import judge_report
 from rsm_spark.core.seal import EntryKey, checkpoint_message
 from rsm_spark.core.sessions import TOO_LARGE_REPLY, SessionVerdict
@@ -386,6 +386,7 @@ class Composer:
         records = decision.records
         if self._checked is not None:
             records = self._checked.loggable(records)
+        check_reply(decision.reply)
         if len(decision.reply) > REPLY_BYTES_MAX:
             return _NOTHING, TOO_LARGE_REPLY
         return records, decision.reply

@@ -51,13 +51,30 @@ def failed_reply(error: Exception) -> bytes:
     return reply
 
 
+def check_reply(reply: bytes) -> None:
+    """Check what a machine replies, before it is logged.
+
+    Raises:
+        TypeError: It is no bytes, or begins as only the kernel's own replies do.
+
+    """
+    if _checked(reply, "decide") and reply[0] == _MARK:
+        raise TypeError(f"`decide` answers bytes that begin with 0xC1, which only the kernel's do: {reply!r:.100}")
+
+
 def answer_query(machine: StateMachine, query: bytes, revision: int, failures: list[Exception]) -> Answer:
     """Answer a query; REFUSED, and the error is added to `failures`, if the machine fails on it."""
     try:
-        return Answer(AnswerStatus.OK, revision, machine.query(query, revision))
+        return Answer(AnswerStatus.OK, revision, _checked(machine.query(query, revision), "query"))
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the machine's
         failures.append(error)
         return Answer(AnswerStatus.REFUSED, revision, _reason(error))
+
+
+def _checked(answer: bytes, method: str) -> bytes:
+    if type(answer) is not bytes:
+        raise TypeError(f"`{method}` answers bytes, not {type(answer).__name__}: {answer!r:.100}")
+    return answer
 
 
 def _reason(error: Exception) -> bytes:

@@ -8,7 +8,7 @@ bank.restart(BankOfTheNextVersion())
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, Concatenate, NamedTuple, overload
 
 import msgspec
 
@@ -19,6 +19,7 @@ from rsm_spark.core.machine import StateMachine, encode_description, evolving
 from rsm_spark.core.records import KernelRecord, decode_records
 from rsm_spark.core.state import ReplicatedState
 from rsm_spark.core.submissions import RequestQueue, Submission
+from rsm_spark.core.typed_calls import N, P, T, call_of
 from rsm_spark.errors import InvalidCommandError
 
 _LOG_ID = bytes(16)
@@ -125,6 +126,18 @@ class MachineHarness:
     def query(self, query: bytes) -> bytes:
         """Answer a read."""
         return self._ask(Query(query)).payload
+
+    @overload
+    def call(self, method: Callable[Concatenate[N, P], T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+    @overload
+    def call(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+    def call(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Execute a typed command or query of a `Service`; return its value, or raise its `DomainError`."""
+        typed, path = call_of(method)
+        sent = typed.encode(path, args, kwargs)
+        return typed.decode_reply(self.query(sent) if typed.is_query else self.execute(sent).reply)
 
     # ---- what time does
 

@@ -58,3 +58,15 @@ def test_its_shop_logs_what_fits_and_refuses_the_rest_as_the_page_says(page: dic
     assert row == (Decimal("12.50"), datetime.fromtimestamp(harness.now_ms / 1000, UTC), ["new"])
     with pytest.raises(InvalidDescriptionError, match="more than 2 digits behind the point"):
         shop.loggable(shop.decide(b"0.005", 9, 0).records)
+
+
+def test_its_typed_services_do_what_it_says() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", _PAGE, re.DOTALL)[:3]
+    names: dict[str, Any] = {}
+    exec(compile("\n".join(blocks), "docs/machines.md", "exec"), names)  # noqa: S102 - the page's own code
+    bank, shop = MachineHarness(names["Bank"]()), MachineHarness(names["Shop"]())
+    assert bank.execute(b'["deposit", {"name": "ann", "amount": 5}]').reply == b"[5]"
+    assert bank.execute(b'["withdraw", {"name": "ann", "amount": 7}]').reply == b'["InsufficientFunds",{"missing":2}]'
+    assert shop.call(names["Shop"].bank.deposit, "ann", 5) == 5
+    assert shop.call(names["Shop"].pay, "ann", 5) == 1
+    assert shop.rows("bank.accounts") == {("ann",): (0,)}

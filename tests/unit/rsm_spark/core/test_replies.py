@@ -36,11 +36,17 @@ class Notes(TableMachine):
                 return Decision([(16, ("a", "b")), (16, ("a", 1))], b"")
             case b"wrong record":
                 return Decision([(99, ())], b"")
+            case b"text":
+                return Decision((), "done")  # type: ignore[arg-type]
+            case b"mark":
+                return Decision((), b"\xc1failed: not by the kernel")
             case b"nothing":
                 return None  # type: ignore[return-value]
         return Decision([(16, (command.decode(), "text"))], b"noted")
 
     def query(self, query: bytes, revision: int) -> bytes:
+        if query == b"text":
+            return "done"  # type: ignore[return-value]
         return query.decode().encode()
 
 
@@ -72,6 +78,8 @@ BAD = {
     b"unencodable": "described as str, this one is of type object",
     b"wrong type": "'text' of record 'noted' is described as str, this one is of type int",
     b"wrong record": "no record type 99",
+    b"text": "TypeError: `decide` answers bytes, not str: 'done'",
+    b"mark": "TypeError: `decide` answers bytes that begin with 0xC1",
     b"nothing": "AttributeError",
     b"\xff": "UnicodeDecodeError",
 }
@@ -100,6 +108,10 @@ def test_query_on_which_the_machine_fails_is_refused_and_the_others_are_answered
     assert "UnicodeDecodeError" in answers[0].payload.decode()
     assert records == []
     assert len(leader.composer.failures) == 1
+    ((refused,), _) = leader.ask(Query(b"text"))
+    assert (refused.status, refused.payload) == (
+        AnswerStatus.REFUSED, b"TypeError: `query` answers bytes, not str: 'done'",
+    )  # fmt: skip
 
 
 def test_reason_of_a_failure_fits_a_reply_whatever_its_text() -> None:

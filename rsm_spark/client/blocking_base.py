@@ -1,0 +1,28 @@
+"""The parts of the blocking client of services that are written by hand; `rsm_spark.client.blocking` has the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, overload
+
+from ledger.blocking_base import BlockingClient
+from ledger.loop_thread import LoopThread, quickest_loop
+from rsm_spark.client.service_client import ServiceClient
+from rsm_spark.core.typed_calls import N, P, T
+
+
+class BlockingServiceBase(BlockingClient[ServiceClient]):
+    """Thread, connection and typed calls of the blocking client."""
+
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, ServiceClient]]) -> None:
+        super().__init__(LoopThread("rsm-service-client", new_loop=quickest_loop), make)
+
+    @overload
+    def call(self, method: Callable[Concatenate[N, P], T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+    @overload
+    def call(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+    def call(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Execute a typed command, once, or ask a typed query; see `ServiceClient.call`."""
+        return self.thread.run(self.asynchronous.call(method, *args, **kwargs))

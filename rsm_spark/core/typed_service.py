@@ -1,0 +1,240 @@
+"""A state machine whose commands are typed methods, whose rows are classes, and which may have parts.
+
+class Account(msgspec.Struct):
+    name: str
+    balance: int = 0
+
+class InsufficientFunds(DomainError):
+    missing: int
+
+class Bank(Service):
+    accounts = table(Account)
+
+    @command
+    def withdraw(self, name: str, amount: int) -> int:
+        account = self.accounts.get(name) or Account(name)
+        if account.balance < amount:
+            raise InsufficientFunds(amount - account.balance)
+        account.balance -= amount
+        self.accounts.put(account)
+        return account.balance
+
+Record types come from the order of the tables: the first has 16 and 17. So a later version adds tables at the end. A
+part's tables stand in a namespace ("bank.accounts"), its record types in a block of their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from rsm_spark.core.machine import Decision, MachineDescription, RecordDescription, TableDescription
+from rsm_spark.core.records import MACHINE_TYPE_FIRST
+from rsm_spark.core.table_machine import TableMachine
+from rsm_spark.core.typed_calls import (
+    DESCRIBE,
+    CallShown,
+    TypedCall,
+    encode_error,
+    encode_value,
+    is_json_call,
+    split_call,
+)
+from rsm_spark.core.typed_tables import Staged, StateTable, records_of
+from rsm_spark.errors import DomainError, InvalidCommandError, InvalidDescriptionError
+
+S = TypeVar("S", bound="Service")
+
+_BLOCK = 256
+"""Record types of a part: the first part has those from 16 + 256 on."""
+
+
+class ServicePart:
+    """A part of a service, as its class has it: ``Shop.bank.transfer`` is a call of the part."""
+
+    def __init__(self, kind: type[Service]) -> None:
+        self.kind = kind
+        self.name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.kind, name)
+        call = getattr(method, "rsm_call", None)
+        if not isinstance(call, TypedCall):
+            return method
+        found = partial(method)
+        found.__dict__.update(rsm_call=call, rsm_path=f"{self.name}.{name}", __qualname__=method.__qualname__)
+        return found
+
+
+def part(kind: type[S]) -> S:
+    """Declare a part of a service in its class: another service, on the same log.
+
+    ``bank = part(Bank)`` gives the service `self.bank`; a command that calls commands of parts is one command, all or
+    nothing. The part's own commands can be called too, as "bank.transfer".
+    """
+    return cast("S", ServicePart(kind))
+
+
+def compose(name: str, **parts: type[Service]) -> type[Service]:
+    """Return a service that is nothing but its parts.
+
+    Args:
+        name: Of the service.
+        parts: By their names: ``Shop = compose("shop", bank=Bank, outbox=Outbox)``.
+
+    """
+    return type(name.title(), (Service,), {one: part(kind) for one, kind in parts.items()}, name=name)
+
+
+class Service(TableMachine):
+    """Base of a service with typed commands; see the module.
+
+    Its class takes ``name=``, which the log is described with (default: the class's in small letters), and
+    ``version=`` (default 1); those of its parts are added to it.
+
+    Attributes:
+        staged: Changes of the command that is executed now; None = none is.
+        now_ms: Logged time of the command that is executed.
+
+    """
+
+    def __init_subclass__(cls, *, name: str = "", version: int = 1, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        tables: list[TableDescription] = []
+        records: list[RecordDescription] = []
+        for number, (attribute, table) in enumerate(_declared(cls, StateTable).items()):
+            described, written = table.described(attribute, records_of(number))
+            tables.append(described)
+            records += written
+        for number, (attribute, one) in enumerate(_declared(cls, ServicePart).items(), 1):
+            inner = one.kind.description
+            version += inner.version
+            _check_block(cls, attribute, inner)
+            tables += [_renamed(table, name=f"{attribute}.{table.name}") for table in inner.tables]
+            records += [
+                _renamed(
+                    record, type=record.type + number * _BLOCK, name=f"{attribute}.{record.name}",
+                    table=f"{attribute}.{record.table}" if record.table else "",
+                )
+                for record in inner.records
+            ]  # fmt: skip
+        cls.description = MachineDescription(name or cls.__name__.lower(), version, tuple(tables), tuple(records))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.staged: Staged | None = None
+        self.now_ms = 0
+        self._root: Service = self
+        self._calls: dict[str, tuple[TypedCall, Service]] = {}
+        self._hold(self, "", 0)
+
+    def _hold(self, root: Service, prefix: str, first: int) -> None:
+        """Read and write the tables of a machine, which may be the one that this is a part of."""
+        self._root = root
+        for number, (name, table) in enumerate(_declared(type(self), StateTable).items()):
+            setattr(self, name, table.held(root, prefix + name, records_of(number) + first))
+        for name in dir(type(self)):
+            call = getattr(getattr(type(self), name), "rsm_call", None)
+            if isinstance(call, TypedCall):
+                root._calls[prefix + name] = call, self
+        for number, (name, one) in enumerate(_declared(type(self), ServicePart).items(), 1):
+            inner = one.kind()
+            inner._hold(root, f"{prefix}{name}.", number * _BLOCK)
+            setattr(self, name, inner)
+
+    @contextlib.contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """Take back what a command has changed that another one called, and which raised."""
+        root = self._root
+        if root.staged is None:
+            raise RuntimeError("a command is executed by its service: send it by a client, or by a MachineHarness")
+        before = dict(root.staged)
+        self.now_ms = root.now_ms
+        try:
+            yield
+        except BaseException:
+            root.staged.clear()
+            root.staged.update(before)
+            raise
+
+    def decide(self, command: bytes, revision: int, now_ms: int) -> Decision:  # noqa: ARG002 - the machine's interface
+        """Execute a command on the present state; see `StateMachine.decide`."""
+        is_json = is_json_call(command)
+        try:
+            name, raw = split_call(command, is_json=is_json)
+            call, owner = self._called(name, is_query=False)
+            args, kwargs = call.called(raw, is_json=is_json)
+            changes: Staged = {}
+            self.staged = changes
+            self.now_ms = owner.now_ms = now_ms
+            reply = call.encode_reply(call.function(owner, *args, **kwargs), is_json=is_json)
+        except (DomainError, InvalidCommandError) as error:
+            return Decision((), encode_error(error, is_json=is_json))
+        finally:
+            self.staged = None
+        return Decision(list(changes.values()), reply)
+
+    def query(self, query: bytes, revision: int) -> bytes:  # noqa: ARG002 - the machine's interface
+        """Answer a query; see `StateMachine.query`."""
+        is_json = is_json_call(query)
+        try:
+            name, raw = split_call(query, is_json=is_json)
+            if name == DESCRIBE:
+                return encode_value(self.calls(), is_json=is_json)
+            call, owner = self._called(name, is_query=True)
+            args, kwargs = call.called(raw, is_json=is_json)
+            return call.encode_reply(call.function(owner, *args, **kwargs), is_json=is_json)
+        except (DomainError, InvalidCommandError) as error:
+            return encode_error(error, is_json=is_json)
+
+    def calls(self) -> list[CallShown]:
+        """Return the commands and queries of the service, by name."""
+        return [
+            CallShown(
+                name,
+                call.is_query,
+                name.removesuffix(call.name) + call.signature,
+                (call.function.__doc__ or "").strip().partition("\n")[0],
+            )
+            for name, (call, _) in sorted(self._calls.items())
+        ]
+
+    def _called(self, name: str, *, is_query: bool) -> tuple[TypedCall, Service]:
+        found = self._calls.get(name)
+        service, kind = self.description.name, "query" if is_query else "command"
+        if found is None:
+            known = ", ".join(one for one, (call, _) in sorted(self._calls.items()) if call.is_query == is_query)
+            raise InvalidCommandError(f"service {service} has no {kind} {name!r}; it has {known or 'none'}")
+        if found[0].is_query != is_query:
+            raise InvalidCommandError(f"{name!r} of service {service} is no {kind}: send it as the other")
+        return found
+
+
+D = TypeVar("D")
+
+
+def _declared(cls: type, kind: type[D]) -> dict[str, D]:
+    """Return what a class and those above it declare, in order."""
+    found: dict[str, D] = {}
+    for one in reversed(cls.__mro__):
+        found |= {name: value for name, value in vars(one).items() if isinstance(value, kind)}
+    return found
+
+
+def _renamed(described: D, **changes: Any) -> D:
+    return cast("D", msgspec.structs.replace(cast("msgspec.Struct", described), **changes))
+
+
+def _check_block(cls: type, attribute: str, inner: MachineDescription) -> None:
+    if any(record.type >= MACHINE_TYPE_FIRST + _BLOCK for record in inner.records):
+        raise InvalidDescriptionError(
+            f"service {cls.__name__}: part {attribute!r} has record types from {MACHINE_TYPE_FIRST + _BLOCK} on, which "
+            "are those of other parts: a part has no parts of its own"
+        )

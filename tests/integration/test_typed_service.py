@@ -1,0 +1,91 @@
+"""A service with typed commands as real processes: its errors, its replies and its leader, called by both clients."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path
+
+import pytest
+
+import rsm_spark as rsm
+from examples.bank import Bank, InsufficientFunds
+from ledger.dev import DevCluster
+from rsm_spark.client.blocking import BlockingServiceClient
+from rsm_spark.errors import ConnectionLostError, InvalidCommandError
+from rsm_spark.transport.security import Security
+from tests.integration.store_processes import stores
+
+pytestmark = pytest.mark.asyncio
+BANK = ("rsm_spark", "serve", "examples.bank:Bank")
+
+
+async def test_a_bank_of_typed_commands_survives_its_leader(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    uri, log = cluster.metadata_uri, unique_name
+    with stores(uri, log, tmp_path) as replicas:
+        for name in "ab":
+            replicas.start(name, command=BANK)
+        leader = await replicas.leader()
+        async with await rsm.ServiceClient.connect(log, uri) as bank:
+            assert await bank.call(Bank.deposit, "ann", 9) == 9
+            assert await bank.call(Bank.transfer, "ann", "bob", amount=4) == 5
+            with pytest.raises(InsufficientFunds) as caught:
+                await bank.call(Bank.transfer, "ann", "bob", 7)
+            assert caught.value.missing == 2
+            with pytest.raises(InvalidCommandError, match=r"transfer\(.*Expected `int`, got `str` - at `\$.amount`"):
+                await bank.call(Bank.transfer, "ann", "bob", "7")  # type: ignore[call-overload]
+            # What other languages send is checked by the leader.
+            wrong = await bank.execute(b'["transfer", {"source": "ann", "target": "bob", "amount": -1}]')
+            assert b'["InvalidCommandError",{"message":"transfer(' in wrong.payload
+            leader.kill()
+            replicas.gone(leader.replica_id)
+            assert await bank.call(Bank.transfer, "bob", "ann", 1) == 3
+        assert await asyncio.to_thread(_blocking, log, uri) == (6, 3)
+
+
+def _blocking(log: str, uri: str) -> tuple[int, int]:
+    with BlockingServiceClient.connect(log, uri) as bank:
+        with pytest.raises(InsufficientFunds):
+            bank.call(Bank.transfer, "ann", "bob", 100)
+        return bank.call(Bank.balance, "ann"), bank.call(Bank.balance, "bob")
+
+
+async def test_principals_may_do_what_their_entries_say(cluster: DevCluster, unique_name: str, tmp_path: Path) -> None:
+    uri, log = cluster.metadata_uri, unique_name
+    tokens = {name: f"token-of-{name}-0123456789abcdef" for name in ("replica", "teller", "reader", "other", "narrow")}
+    more = {
+        "replica": 'role = "replica"',
+        "teller": f'role = "client"\naccess = "write"\nlogs = ["{log}"]',
+        "reader": f'role = "client"\naccess = "read"\nlogs = ["{log}"]',
+        "other": 'role = "client"\naccess = "write"\nlogs = ["elsewhere"]',
+        "narrow": 'role = "client"\naccess = "write"\nprefix = "ann"',
+    }
+    principals = tmp_path / "principals.toml"
+    for name, token in tokens.items():
+        more[name] += f'\ntokens = ["{hashlib.sha256(token.encode()).hexdigest()}"]'
+    principals.write_text("\n\n".join(f'[[principal]]\nname = "{name}"\n{one}' for name, one in more.items()))
+    principals.chmod(0o600)
+    for name, token in tokens.items():
+        (tmp_path / name).write_text(token)
+        (tmp_path / name).chmod(0o600)
+
+    async def as_(name: str) -> rsm.ServiceClient:
+        security = Security(token_file=str(tmp_path / name)) if name else Security()
+        return await rsm.ServiceClient.connect(log, uri, security=security, timeout_s=20)
+
+    with stores(uri, log, tmp_path) as replicas:
+        options = ("--principals", str(principals), "--token-file", str(tmp_path / "replica"))
+        replicas.start("a", *options, command=BANK)
+        async with await as_("teller") as teller:
+            assert await teller.call(Bank.deposit, "ann", 9) == 9
+        async with await as_("reader") as reader:
+            assert await reader.call(Bank.balance, "ann") == 9
+            with pytest.raises(InvalidCommandError, match=r"'reader' \(client\) reads only"):
+                await reader.call(Bank.deposit, "ann", 9)
+            assert await reader.call(Bank.balance, "ann") == 9
+        for refused in ("other", "narrow", ""):
+            async with await as_(refused) as client:
+                with pytest.raises(ConnectionLostError):
+                    await client.call(Bank.balance, "ann")

@@ -1,0 +1,189 @@
+"""Services with typed commands: what is logged, what is replied, what their parts do together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import strategies as st
+
+import rsm_spark as rsm
+from examples.bank import Account, Bank, InsufficientFunds
+from rsm_spark.errors import InvalidCommandError, InvalidDescriptionError
+from rsm_spark.testing import MachineHarness, check_machine, simulate
+from tests.unit.rsm_spark.core.typed_bank import Letter, Outbox, ShelfFull, Shop
+
+NAMES, AMOUNTS = st.sampled_from(["ann", "bob", "eve"]), st.integers(1, 9)
+
+
+def test_a_typed_command_is_logged_by_the_rows_that_it_leaves() -> None:
+    bank = MachineHarness(Bank())
+    done = bank.execute(rsm.encode_call(Bank.deposit, "ann", 5))
+    assert done.records == (("accounts_written", {"name": "ann", "balance": 5}),)
+    assert bank.call(Bank.transfer, "ann", "ann", amount=5) == 0  # One row, written twice.
+    assert bank.call(Bank.balance, "ann") == 5
+    assert bank.rows("accounts") == {("ann",): (5,)}
+
+
+def test_an_error_of_the_domain_logs_nothing_and_is_remembered() -> None:
+    bank = MachineHarness(Bank())
+    bank.call(Bank.deposit, "ann", 5)
+    with pytest.raises(InsufficientFunds) as caught:
+        bank.call(Bank.transfer, "ann", "bob", 7)
+    assert caught.value.missing == 2
+    refused = bank.execute(rsm.encode_call(Bank.transfer, "ann", "bob", 7))
+    assert refused.records == ()
+    sessions = [row for row in bank._state.rows() if row.table == "_sessions"]  # noqa: SLF001 - the kernel's table
+    assert refused.reply in sessions[0].row  # Whoever asks again is told the same.
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (b'["transfer",{"source":"ann","target":"bob","amount":"7"}]', "Expected `int`, got `str` - at `$.amount`"),
+        (b'["transfer",{"source":"ann","target":"bob","amount":0}]', "Expected `int` >= 1 - at `$.amount`"),
+        (b'["transfer",{"source":"ann","amount":1}]', "missing required field `target`"),
+        (b'["deposit",{"name":"ann","amount":1,"much":2}]', "unknown field `much`"),
+        (b'["steal",{}]', "service bank has no command 'steal'; it has deposit, transfer"),
+        (b'["balance",{"name":"ann"}]', "'balance' of service bank is no command"),
+        (b"anything", "this is no call, which is [name, {argument: value}]"),
+        (b"", "this is no call"),
+        (b"\x92\xa1a", "this is no call"),
+    ],
+)
+def test_a_wrong_call_is_one_error_and_changes_nothing(sent: bytes, said: str) -> None:
+    bank = MachineHarness(Bank())
+    done = bank.execute(sent)
+    assert done.records == ()
+    if sent[:1] != b"\x92":
+        name, fields = msgspec.json.decode(done.reply)
+        assert (name, said in fields["message"]) == ("InvalidCommandError", True), fields
+
+
+def test_a_reply_of_another_type_is_refused_in_words_before_it_is_logged() -> None:
+    outbox = MachineHarness(Outbox())
+    with pytest.raises(TypeError, match=r"lie\(\) -> int: its reply is 'five', which is not of that type"):
+        outbox.call(Outbox.lie)
+    assert outbox.rows("letters") == {}
+
+
+def test_a_query_changes_nothing() -> None:
+    with pytest.raises(RuntimeError, match="table 'letters': put: only a command that is executed changes rows"):
+        MachineHarness(Outbox()).call(Outbox.change)
+
+
+def test_a_command_outside_of_a_service_says_who_executes_it() -> None:
+    with pytest.raises(RuntimeError, match="a command is executed by its service"):
+        Bank().transfer("ann", "bob", 5)
+
+
+def test_rows_with_a_key_of_two_columns_are_read_in_its_order() -> None:
+    outbox = MachineHarness(Outbox())
+    for shelf in "bab":
+        outbox.call(Outbox.post, "hello", shelf=shelf)
+    kept = outbox.call(Outbox.texts)
+    assert [(one.shelf, one.number, one.sender) for one in kept] == [("a", 1, None), ("b", 1, None), ("b", 2, None)]
+    assert isinstance(kept[0], Letter)
+    assert outbox.call(Outbox.post_and_burn) == (3, 3)
+    assert outbox.call(Outbox.burn, "b", 1)
+    assert not outbox.call(Outbox.burn, "b", 1)
+    assert outbox.rows("letters") == {("a", 1): ("hello", None), ("b", 2): ("hello", None)}
+
+
+def test_a_command_of_a_composition_is_atomic_over_its_parts() -> None:
+    shop = MachineHarness(Shop())
+    shop.call(Shop.bank.deposit, "ann", 5)
+    paid = shop.execute(rsm.encode_call(Shop.pay, "ann", 2))
+    assert [record.name for record in paid.records] == [
+        "outbox.letters_written", "bank.accounts_written", "bank.accounts_written",
+    ]  # fmt: skip
+    with pytest.raises(InsufficientFunds):
+        shop.call(Shop.pay, "ann", 4)
+    assert shop.call(Shop.try_to_pay, "ann", 4) is False
+    assert shop.call(Shop.bank.balance, "ann") == 3
+    assert [one.text for one in shop.call(Shop.outbox.texts)] == ["ann pays 2"]
+    shop.call(Shop.outbox.post, "b")
+    shop.call(Shop.outbox.post, "c")
+    with pytest.raises(ShelfFull) as caught:
+        shop.call(Shop.pay, "ann", 1)
+    assert (caught.value.shelf, caught.value.room) == ("a", 0)
+
+
+def test_parts_have_tables_records_and_versions_of_their_own() -> None:
+    described = Shop.description
+    assert (described.name, described.version) == ("shop", 5)
+    assert [table.name for table in described.tables] == ["bank.accounts", "outbox.letters"]
+    assert [record.type for record in described.records] == [272, 273, 528, 529]
+    both = rsm.compose("shop", bank=Bank, outbox=Outbox)
+    assert both.description.tables == described.tables
+    with pytest.raises(InvalidDescriptionError, match="a part has no parts of its own"):
+        rsm.compose("mall", shop=Shop)
+
+
+def test_a_next_version_of_a_part_is_a_next_version_of_the_whole() -> None:
+    class NextAccount(msgspec.Struct):
+        name: str
+        balance: int = 0
+        email: str | None = None
+
+    class NextBank(rsm.Service, name="bank", version=2):
+        accounts = rsm.table(NextAccount)
+
+        @rsm.command
+        def rename(self, name: str, email: str) -> str:
+            account = self.accounts.get(name)
+            assert account is not None
+            assert account.email is None
+            account.email = email
+            self.accounts.put(account)
+            return email
+
+    old, new = rsm.compose("shop", bank=Bank), rsm.compose("shop", bank=NextBank)
+    shop = MachineHarness(old())
+    shop.execute(b'["bank.deposit", {"name": "ann", "amount": 5}]')
+    shop.restart(new())
+    shop.raise_version()
+    assert shop.execute(b'["bank.rename", {"name": "ann", "email": "a@x"}]').reply == b'["a@x"]'
+    assert shop.rows("bank.accounts") == {("ann",): (5, "a@x")}
+
+
+def test_what_a_service_can_be_asked_is_asked_of_it() -> None:
+    (said,) = msgspec.json.decode(MachineHarness(Shop()).query(b'["?",{}]'))
+    shown: dict[str, Any] = {one["name"]: one for one in said}
+    assert shown["pay"]["signature"] == "pay(source: str, amount: int) -> int"
+    assert shown["outbox.post"]["signature"] == "outbox.post(text: str, *, shelf: str = 'a') -> int"
+    assert shown["bank.balance"]["is_query"]
+    assert shown["pay"]["doc"] == "Pay, with a receipt."
+
+
+def test_typed_services_are_state_machines() -> None:
+    deposits, transfers = (
+        st.builds(rsm.encode_call, st.just(Bank.deposit), NAMES, AMOUNTS),
+        st.builds(rsm.encode_call, st.just(Bank.transfer), NAMES, NAMES, AMOUNTS),
+    )
+    check_machine(Bank, deposits | transfers, queries=st.builds(rsm.encode_call, st.just(Bank.balance), NAMES))
+    pays = st.builds(rsm.encode_call, st.just(Shop.try_to_pay), NAMES, AMOUNTS)
+    brings = st.builds(rsm.encode_call, st.just(Shop.bank.deposit), NAMES, AMOUNTS)
+    check_machine(Shop, pays | brings)
+
+
+def test_money_is_neither_made_nor_lost_whatever_fails() -> None:
+    def invariant(bank: Bank) -> None:
+        assert all(account.balance >= 0 for account in bank.accounts)
+
+    summary = simulate(
+        Bank,
+        lambda rng: rng.choice(
+            [rsm.encode_call(Bank.deposit, "ann", 3), rsm.encode_call(Bank.transfer, "ann", "bob", rng.randint(1, 5))]
+        ),
+        seeds=2,
+        invariant=invariant,
+    )
+    assert summary.acknowledged > 20
+
+
+def test_a_call_is_checked_where_it_is_made() -> None:
+    with pytest.raises(InvalidCommandError, match=r"transfer\(.*\) -> int: Expected `int`, got `str` - at `\$.amount`"):
+        rsm.encode_call(Bank.transfer, "ann", "bob", "five")  # type: ignore[call-overload]
+    assert Account("ann") == Account(name="ann", balance=0)
