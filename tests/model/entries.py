@@ -51,12 +51,22 @@ def compose(w: World, i: int, entry: Entry | None = None) -> None:
             value += record.added
         if reply is not None:
             r.waiting += ((request, reply, seen),)
-    r.batch = entry or entry_of(r.state, r.epoch, tuple(records))
+    r.batch = entry or _entry(w, i, tuple(records))
     following = r.state.apply(r.batch)
     need(following is not None, "the entry does not follow the state")
     assert following is not None
     r.ahead = following
     push(w, i)
+
+
+def _entry(w: World, i: int, records: tuple[Record, ...]) -> Entry:
+    """What the log cannot hold yet is logged as its version has it."""
+    r = w.replicas[i]
+    raises = r.code if r.raising and (r.state.version < r.code or "raised_twice" in w.bugs) else 0
+    r.raising = "raised_twice" in w.bugs and r.raising
+    version = raises or r.state.version
+    needs = r.code if "not_narrowed" in w.bugs else min(r.code, version)
+    return entry_of(r.state, r.epoch, records, raises=raises, needs=needs if records else 1, code=r.code)
 
 
 def _decide(w: World, value: int, known: tuple[int, int], q: Request) -> tuple[Record | None, int | None, int]:
@@ -119,6 +129,8 @@ def _confirm(w: World, i: int) -> None:
         w.fail("no-gap", "the own batch does not follow the state")
         return
     r.acked += 1
+    if r.batch.raises:
+        r.raising = False
     r.state, r.place, r.batch, r.leading = state, (r.ledger, r.acked), None, True
     _answer(w, i)
 
@@ -150,6 +162,19 @@ def roll(w: World, i: int) -> None:
     need(r.phase == Phase.LEAD and r.batch is None, "a batch is in flight")
     w.ledger(r.ledger).is_frozen = True
     r.phase = Phase.CLOSE
+
+
+@rule
+def raise_version(w: World, i: int, is_forced: bool) -> None:
+    """The next ledger begins with the leader's version: every live replica runs it, or an operator says so."""
+    r = w.replica(i)
+    need(r.phase == Phase.LEAD and r.leading and r.batch is None, "it does not lead, or a batch is in flight")
+    need(r.state.version < r.code, "the log is of that version")
+    is_asked = is_forced or "raised_unasked" in w.bugs
+    need(is_asked or all(other.code >= r.code for other in w.replicas), "a live replica runs an older one")
+    w.is_forced |= is_forced
+    r.raising = True
+    roll(w, i)
 
 
 @rule

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from tests.model.protocol import deleted_by, next_entry, step
+from tests.model.protocol import deleted_by, may_lead, next_entry, step
 from tests.model.world import CLOSED, INC, OPEN, RECOVERING, Phase, Replica, World
 
 __all__ = ["Found", "Move", "begin", "do", "moves", "search", "shrink", "walk"]
@@ -115,7 +115,8 @@ def _replica_moves(w: World, i: int, r: Replica) -> Iterator[tuple[str, list[tup
         yield "" if "orphan_early" in w.bugs else "orphan", [("collect", i)]
     match r.phase:
         case Phase.FOLLOW:
-            yield "elect", [("elect", i), ("read", i, w.chain.version)]
+            if may_lead(w, i):
+                yield "elect", [("elect", i), ("read", i, w.chain.version)]
             here = [number for number, _ in w.chain.ledgers]
             if next_entry(w, i) is not None:
                 yield "", [("apply", i)]
@@ -139,6 +140,7 @@ def _replica_moves(w: World, i: int, r: Replica) -> Iterator[tuple[str, list[tup
         yield "down", [("resign", i)]
     yield "crash", [("crash", i)]
     yield "disk", [("lose_disk", i)]
+    yield "version", [("install", i, 3 - r.code)]
     if r.phase in (Phase.FOLLOW, Phase.LEAD) and r.snapshot[0].number < r.state.number:
         yield "snap", [("snap", i)]
 
@@ -173,11 +175,15 @@ def _recover_moves(w: World, i: int, r: Replica) -> Iterator[tuple[str, list[tup
 
 def _lead_moves(w: World, i: int, r: Replica) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
     led = w.ledgers[r.ledger]
-    if not r.leading or r.inbox or led.is_fenced or led.meta == CLOSED:
+    if not r.leading or r.inbox or r.raising or led.is_fenced or led.meta == CLOSED:
         yield "", [("compose", i)]
     if not r.leading or r.held is None or r.write is not None:
         return
     yield "roll", [("roll", i)]
+    if r.code > r.state.version:
+        yield "force", [("raise_version", i, True)]
+        if "raised_unasked" in w.bugs or all(other.code >= r.code for other in w.replicas):
+            yield "raise", [("raise_version", i, False)]
     if r.held.deleting:
         yield "", [("delete", i)]
         return
@@ -258,6 +264,9 @@ def walk(make: Callable[[], World], rng: random.Random, length: int) -> Found:
         do(world, done[-1])
         if world.broken:
             return Found(world.broken, done, len(done), is_complete=False)
+    for i, replica in enumerate(world.replicas):
+        if world.left.get("version") is not None and replica.code == 1:
+            step(world, ("install", i, 2))  # The roll comes to its end.
     probe, calm = len(world.script) - 1, rng.randrange(len(world.replicas))
     world.script = (*world.script[:-1], (*world.script[-1], INC))
     for _ in range(CALM_MOVES_MAX):

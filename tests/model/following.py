@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.model.rules import need, rule
 from tests.model.world import CLOSED, Chain, Entry, Ledger, Phase, State, World, write_chain
 
-__all__ = ["apply", "deleted_by", "next_entry", "orphans", "step_down"]
+__all__ = ["apply", "deleted_by", "may_lead", "next_entry", "orphans", "step_down"]
 
 # ---- leaving, following
 
@@ -20,6 +20,7 @@ def step_down(w: World, i: int, *, is_known: bool | None = None) -> None:
         r.state = r.ahead
     r.phase, r.batch, r.waiting, r.inbox = Phase.FOLLOW, None, (), ()
     r.write, r.asked, r.leading = None, -1, False
+    r.raising = r.raising and "raised_twice" in w.bugs
     w.deny((*denied, *(request for request, _, _ in waiting if is_known)))
 
 
@@ -39,6 +40,15 @@ def crash(w: World, i: int) -> None:
     r = w.replica(i)
     r.state, r.place = r.snapshot
     r.ahead = r.state
+
+
+@rule
+def install(w: World, i: int, code: int) -> None:
+    """The process ends, and another one begins that runs this version: the next, or the one before."""
+    crash(w, i)
+    r = w.replica(i)
+    r.code, r.since = code, w.chain.epoch
+    r.raising = False
 
 
 @rule
@@ -66,6 +76,11 @@ def apply(w: World, i: int) -> None:
         w.fail("no-gap", f"replica {i}: entry {entry.number} does not follow its state")
         return
     r.state, r.place = state, (number, at + 1)
+
+
+def may_lead(w: World, i: int) -> bool:
+    """Return whether the log, as far as the replica knows it, is of no newer version than its own."""
+    return w.replicas[i].state.version <= w.replicas[i].code or "old_leads" in w.bugs
 
 
 def next_entry(w: World, i: int) -> tuple[tuple[int, int], Entry] | None:

@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import Any
 
 from tests.model import entries, following, takeover
-from tests.model.following import deleted_by, next_entry
+from tests.model.following import deleted_by, may_lead, next_entry
 from tests.model.rules import STEPS, NotAllowedError
 from tests.model.world import World
 
-__all__ = ["NotAllowedError", "deleted_by", "next_entry", "step"]
+__all__ = ["NotAllowedError", "deleted_by", "may_lead", "next_entry", "step"]
 
 _RULES = (takeover, entries, following)
 

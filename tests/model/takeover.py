@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.model.entries import begin_ledger
-from tests.model.following import apply, next_entry, step_down
+from tests.model.following import apply, may_lead, next_entry, step_down
 from tests.model.rules import need, rule
 from tests.model.world import CLOSED, RECOVERING, Chain, Ledger, Phase, World, write_chain
 
@@ -17,6 +17,7 @@ def elect(w: World, i: int) -> None:
     """The election is won, rightly or not: read the chain."""
     r = w.replica(i)
     need(r.phase == Phase.FOLLOW, "only a follower is elected")
+    need(may_lead(w, i), "it runs an older version than the log's")
     r.phase, r.write, r.held, r.asked = Phase.CLAIM, None, None, w.chain.version
     r.epoch, r.is_recovered, r.leading = 0, False, False
 
@@ -201,6 +202,9 @@ def replayed(w: World, i: int) -> None:
         r.epoch = r.state.epoch + 1
     if "replies_lost" in w.bugs:
         r.state = r.state._replace(sessions=((-1, 0),) * len(r.state.sessions))
+    if not may_lead(w, i):
+        step_down(w, i)  # The raise was in what it has replayed.
+        return
     r.ahead, r.phase = r.state, Phase.CREATE
 
 

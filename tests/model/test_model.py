@@ -1,4 +1,4 @@
-"""A model of take-over, group commit, chain and trimming (design D4-D9): it holds, and each broken rule is found.
+"""A model of take-over, group commit, chain, trimming and versions: it holds, and each broken rule is found.
 
 It has no code in common with the product, whose traces are replayed on it (`test_code_traces`).
 """
@@ -28,6 +28,9 @@ _BUDGET = {
     "trim": 2,
     "disk": 1,
     "orphan": 3,
+    "version": 5,
+    "raise": 2,
+    "force": 1,
 }
 _SCRIPT = ((INC, READ, ODD, INC, READ), (ODD, INC, READ, INC), ())
 ONE, TWO, READER = ((INC,),), ((INC,), (INC,)), ((INC,), (READ,))
@@ -40,6 +43,7 @@ class Small(NamedTuple):
     script: tuple[tuple[int, ...], ...]
     budget: dict[str, int]
     names: tuple[int, ...] = (0, 1)
+    codes: tuple[int, ...] = ()
 
 
 PLANTS: dict[str, Small] = {
@@ -63,6 +67,11 @@ PLANTS: dict[str, Small] = {
     "one_copy": Small(15, ONE, {"elect": 1, "roll": 1, "snap": 1, "trim": 1, "disk": 1}),
     # What the text once left open.
     "no_is_not_logged": Small(8, ((ODD,), (INC,)), {"resend": 1}),
+    # Versions of a machine.
+    "not_narrowed": Small(6, ONE, {}, codes=(2, 1)),
+    "raised_unasked": Small(9, ONE, {"raise": 1}, codes=(2, 1)),
+    "old_leads": Small(18, ONE, {"elect": 1, "force": 1}, codes=(2, 1)),
+    "raised_twice": Small(19, ONE, {"elect": 1, "raise": 1, "down": 1}, codes=(2, 2)),
     "mine_by_name": Small(16, ONE, {"elect": 2}, names=(7, 8, 8)),
 }
 
@@ -70,7 +79,7 @@ PLANTS: dict[str, Small] = {
 @pytest.mark.parametrize("bug", list(PLANTS))
 def test_a_broken_rule_is_found_by_its_shortest_trace(bug: str) -> None:
     small = PLANTS[bug]
-    found = search(lambda: begin(World({bug}, small.script, small.names, **small.budget)))
+    found = search(lambda: begin(World({bug}, small.script, small.names, small.codes, **small.budget)))
     print(found)
     assert found.broken is not None
     assert len(found.trace) == small.length
@@ -81,6 +90,10 @@ def test_a_broken_rule_is_found_by_its_shortest_trace(bug: str) -> None:
         "acked-is-durable",
         "denied",
         "stale",
+        "foldable",
+        "raised-by-all",
+        "raised-once",
+        "no-old-leader",
     }
 
 
@@ -106,6 +119,25 @@ def test_the_rules_hold_in_every_state_of_a_small_world(
     assert found.is_complete
 
 
+@pytest.mark.parametrize(
+    ("codes", "budget"),
+    [
+        ((2, 2), {"elect": 1, "raise": 1}),
+        ((2, 1), {"elect": 1, "force": 1}),
+        ((2, 2), {"version": 1, "raise": 1}),
+        ((1, 1), {"elect": 1, "version": 1}),
+    ],
+    ids=str,
+)
+def test_the_rules_of_versions_hold_in_every_state_of_a_small_world(
+    codes: tuple[int, ...], budget: dict[str, int]
+) -> None:
+    found = search(lambda: begin(World((), ONE, codes=codes, **budget)))
+    print(found)
+    assert found.broken is None, str(found)
+    assert found.is_complete
+
+
 def _walk(moves_wanted: int, seed: str) -> None:
     done = number = 0
     while done < moves_wanted:
@@ -113,9 +145,12 @@ def _walk(moves_wanted: int, seed: str) -> None:
         # Some ingredients are left out of every walk, so that the others get room.
         budget = {name: rng.choice((0, most)) for name, most in _BUDGET.items()} | {"elect": rng.choice((1, 2, 3, 6))}
         names = tuple(range(rng.choice((2, 3))))
+        codes = tuple(rng.choice((1, 1, 2)) for _ in names)
 
-        def make(budget: dict[str, int] = budget, names: tuple[int, ...] = names) -> World:
-            return begin(World((), _SCRIPT, names, **budget))
+        def make(
+            budget: dict[str, int] = budget, names: tuple[int, ...] = names, codes: tuple[int, ...] = codes
+        ) -> World:
+            return begin(World((), _SCRIPT, names, codes, **budget))
 
         found = walk(make, rng, rng.choice((60, 120, 200, 300)))
         if found.broken:

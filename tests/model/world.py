@@ -57,23 +57,31 @@ class Record(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An entry; `after` is the prefix hash after it."""
+    """An entry; `after` is the prefix hash after it.
+
+    Of the machine's versions: it `raises` the log to one, 0 = to none; it can be folded by a log of version `needs`; its
+    leader runs version `code`.
+    """
 
     epoch: int
     number: int
     prefix: int
     records: tuple[Record, ...]
     after: int
+    raises: int = 0
+    needs: int = 1
+    code: int = 1
 
 
 class State(NamedTuple):
-    """A counter, and per session its last sequence and the reply to it."""
+    """A counter, per session its last sequence and the reply to it, and the version of the machine in force."""
 
     number: int
     prefix: int
     epoch: int
     value: int
     sessions: tuple[tuple[int, int], ...]
+    version: int = 1
 
     def apply(self, entry: Entry) -> State | None:
         """Fold one entry; None if it does not follow."""
@@ -84,7 +92,8 @@ class State(NamedTuple):
             if record.session < len(sessions):
                 sessions[record.session] = (record.sequence, record.reply)
             value += record.added
-        return State(self.number + 1, entry.after, entry.epoch, value, tuple(sessions))
+        version = entry.raises or self.version
+        return State(self.number + 1, entry.after, entry.epoch, value, tuple(sessions), version)
 
 
 EMPTY = State(0, 0, 0, 0, ())
@@ -120,10 +129,12 @@ def shown(reply: int) -> int:
     return reply // 2
 
 
-def entry_of(state: State, epoch: int, records: tuple[Record, ...]) -> Entry:
+def entry_of(
+    state: State, epoch: int, records: tuple[Record, ...], *, raises: int = 0, needs: int = 1, code: int = 1
+) -> Entry:
     """Return the entry that follows a state. Only numbers are hashed: the same in every process."""
-    after = hash((state.prefix, epoch, state.number, records))
-    return Entry(epoch, state.number, state.prefix, records, after)
+    after = hash((state.prefix, epoch, state.number, records, raises, needs, code))
+    return Entry(epoch, state.number, state.prefix, records, after, raises, needs, code)
 
 
 class Part:
@@ -152,7 +163,10 @@ class Ledger(Part):
 
 
 class Replica(Part):
-    """A replica; `ahead` is `state` with the batch in flight applied, `held` the chain as its last write left it."""
+    """A replica; `ahead` is `state` with the batch in flight applied, `held` the chain as its last write left it.
+
+    It runs version `code` of the machine, since epoch `since`; `raising`: its next ledger begins with that version.
+    """
 
     def __init__(self, name: int, state: State) -> None:
         self.name = name
@@ -170,6 +184,8 @@ class Replica(Part):
         self.state = self.ahead = state
         self.place = (-1, 0)
         self.snapshot = (state, self.place)
+        self.code, self.since = 1, 0
+        self.raising = False
 
 
 class Client(Part):
@@ -190,6 +206,7 @@ class World:
         bugs: Words; see `tests.model.protocol`.
         script: What each client asks for, in order.
         names: What the chain calls the replicas.
+        codes: Versions of the machine that they run; () = the first.
         budget: How often each kind of trouble may still come; see `tests.model.explorer`.
 
     """
@@ -199,6 +216,7 @@ class World:
         bugs: Iterable[str] = (),
         script: tuple[tuple[int, ...], ...] = (),
         names: tuple[int, ...] = (0, 1),
+        codes: tuple[int, ...] = (),
         **budget: int,
     ) -> None:
         state = EMPTY._replace(sessions=((-1, 0),) * len(script))
@@ -206,6 +224,8 @@ class World:
         self.script = script
         self.ledgers: list[Ledger] = []
         self.replicas = [Replica(name, state) for name in names]
+        for replica, code in zip(self.replicas, codes, strict=False):
+            replica.code = code
         self.clients = [Client() for _ in script]
         self.chain = Chain(1, 0, -1, (), ())
         self.history: tuple[Chain, ...] = (self.chain,)
@@ -218,6 +238,8 @@ class World:
         self.told: tuple[tuple[tuple[int, int], int], ...] = ()
         self.seen = 0
         self.chained: tuple[tuple[int, int], ...] = ()  # (epoch, replica) that put a ledger into the chain.
+        self.version = 1  # Of the log, by the truth.
+        self.is_forced = False
         self.left = budget
         self.broken: str | None = None
 
@@ -231,6 +253,7 @@ class World:
         """Return what tells this world from others."""
         parts = tuple(part.key() for group in (self.ledgers, self.replicas, self.clients) for part in group)
         ghosts = (self.truth, self.truth_epoch, self.done, self.refused, self.told, self.seen, self.chained)
+        ghosts += (self.version, self.is_forced)
         return hash((parts, self.history, self.writes, self.recoveries, ghosts, tuple(self.left.items())))
 
     def replica(self, i: int) -> Replica:
@@ -263,12 +286,28 @@ class World:
             self.fail("single-writer", f"epoch {entry.epoch} commits after epoch {self.truth_epoch}")
         self.truth += (entry.after,)
         self.truth_epoch = entry.epoch
+        self._commit_version(i, entry)
         for session, sequence, added, _ in entry.records:
             if (session, sequence) in self.done:
                 self.fail("once-per-session", f"command {session}.{sequence} is in the log twice")
             if added and (session, sequence) in self.refused:
                 self.fail("denied", f"command {session}.{sequence} is applied, its client was told that it is not")
             self.done |= {(session, sequence)}
+
+    def _commit_version(self, i: int, entry: Entry) -> None:
+        """The log becomes one of a later version, once; what stands in it can be folded by all who follow it."""
+        if entry.code < self.version:
+            self.fail("no-old-leader", f"version {entry.code} leads, the log is of version {self.version}")
+        if entry.raises:
+            if entry.raises <= self.version:
+                self.fail("raised-once", f"the log is raised to version {entry.raises} again")
+            # Whoever has run its version since before the claim was live all the time that this leader has led.
+            behind = [r.name for r in self.replicas if r.code < entry.raises and r.since < entry.epoch]
+            if behind and not self.is_forced:
+                self.fail("raised-by-all", f"version {entry.raises} is in force, replicas {behind} run an older one")
+            self.version = entry.raises
+        if entry.needs > self.version:
+            self.fail("foldable", f"replica {i} folds version {entry.needs} on a log of version {self.version}")
 
     def tell(self, request: Request, reply: int, value: int) -> None:
         """A reply leaves; `value` is the counter that it shows."""
