@@ -59,8 +59,8 @@ class Record(NamedTuple):
 class Entry(NamedTuple):
     """An entry; `after` is the prefix hash after it.
 
-    Of the machine's versions: it `raises` the log to one, 0 = to none; it can be folded by a log of version `needs`; its
-    leader runs version `code`.
+    Of the machine's versions: it `raises` the log to one, 0 = to none; it can be folded by a log of version `needs`;
+    its leader runs version `code`.
     """
 
     epoch: int
