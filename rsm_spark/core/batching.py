@@ -34,6 +34,7 @@ from rsm_spark.core.commands import (
 )
 from rsm_spark.core.envelope import HEADER_BYTES, Envelope, encode_envelope, entry_hash
 from rsm_spark.core.machine import TimedMachine, encode_description
+from rsm_spark.core.migrations import MigrationWork, steps_between
 from rsm_spark.core.records import AUDIT_LEVEL, REPLY_BYTES_MAX, CommandHead, KernelRecord, Record
 from rsm_spark.core.replies import answer_query, answer_verdict, check_reply, failed_reply, reply_answer
 from rsm_spark.core.reports import judge_report
@@ -53,6 +54,8 @@ _LARGE_BYTES = 100_000
 """A command of so many bytes may take milliseconds to decide and to apply."""
 _SIZE_MAX = 1 << 62
 _NOTHING: tuple[Any, ...] = ()
+_MIGRATED_ROWS_MAX = 500
+"""Rows of a migration that an entry looks at: a pause for commands of some milliseconds."""
 
 
 class BatchLimits(msgspec.Struct, frozen=True):
@@ -151,6 +154,8 @@ class Composer:
         self.contradictions: dict[str, ReportDiverged] = {}
         self._checked = state.machine if isinstance(state.machine, TableMachine) else None
         self._timed = state.machine if isinstance(state.machine, TimedMachine) else None
+        machine = self._checked
+        self._work = None if machine is None else MigrationWork(lambda: machine.migration, machine.tables)
         self._body = bytearray()
         self._record_count = 0
         self._logged_ms = 0
@@ -164,7 +169,8 @@ class Composer:
 
     def next_due_ms(self) -> int | None:
         """Return the logged time at which the machine wants an entry, or None."""
-        return None if self._timed is None else self._timed.next_due_ms(self.promoted_ms)
+        due_ms = None if self._timed is None else self._timed.next_due_ms(self.promoted_ms)
+        return due_ms if self._work is None or self.state.migration is None else self._work.next_due_ms(due_ms)
 
     def compose(self, queue: RequestQueue, logged_ms: int) -> Batch:
         """Decide and apply what is queued, as far as it fits; an entry without records if it yields none.
@@ -180,6 +186,7 @@ class Composer:
         """Return the kernel's own records that are due, which begin an entry."""
         state = self.state
         own: list[tuple[int, tuple[Any, ...]]] = []
+        is_raised = self.describe_wanted
         if self.describe_wanted:
             own.append((KernelRecord.MACHINE_DESCRIBED, (encode_description(self.description),)))
             self.describe_wanted = False
@@ -193,11 +200,40 @@ class Composer:
                 )
                 own.append((KernelRecord.CHECKPOINT_SIGNED, (self.entry_key.key_id, self.sign(message))))
             self.checkpoint_wanted = False
+        if is_raised:
+            own += self._begun_migration(state.revision + len(own) + 1)
         own += self.wanted
         self.wanted.clear()
         due = state.sessions.due(logged_ms, self.promoted_ms, self.session_ttl_ms, self.limits.entry_commands_max)
         own.extend((KernelRecord.SESSION_EXPIRED, (session,)) for session in due)
         return own
+
+    def _begun_migration(self, revision: int) -> list[tuple[int, tuple[Any, ...]]]:
+        """Return the record that begins the migration to the version that is described now, if it needs one."""
+        logged, machine = self.state.description, self._checked
+        if logged is None or machine is None or logged.version >= self.description.version:
+            return []
+        if not steps_between(machine.migrations, logged.version, self.description.version):
+            return []
+        return [(KernelRecord.MIGRATED, (self.description.version, logged.version, revision, 0))]
+
+    def _log_migration(self) -> None:
+        """Add rows of a migration, up to half an entry; and that it has ended."""
+        running, work = self.state.migration, self._work
+        bytes_max = self.limits.entry_bytes_max // 2
+        if running is None or work is None or len(self._body) >= bytes_max:
+            return
+        for record_type, fields in work.records(self._logged_ms, _MIGRATED_ROWS_MAX, self.failures.append):
+            try:
+                ((_, loggable),) = self._checked.loggable([(record_type, fields)])  # type: ignore[union-attr]
+            except InvalidDescriptionError as error:
+                work.fail(error, self.failures.append)
+                continue
+            self._log(record_type, loggable)
+            if len(self._body) >= bytes_max:
+                return
+        if work.has_ended:
+            self._log(KernelRecord.MIGRATED, (*running, self.state.revision + 1))
 
     def _compose(self, queue: RequestQueue | None, own: Sequence[tuple[int, tuple[Any, ...]]], logged_ms: int) -> Batch:
         state = self.state
@@ -213,6 +249,8 @@ class Composer:
         if queue is not None:
             room = self.limits.entry_commands_max
             logged = 0 if self._commands_first else self._log_due(room)
+            if not self._commands_first:
+                self._log_migration()
             before = self._record_count
             self._take(queue, submissions)
             # One that does not fit beside what is due begins the next entry: it would wait for ever on a busy log.

@@ -15,7 +15,7 @@ import msgspec
 from ledger.decoding import convert, msgpack_decoder
 from rsm_spark.core.envelope import body_of, decode_envelope
 from rsm_spark.core.machine import Field, FieldType, Fold, RecordDescription, Row, RowChange, TableDescription
-from rsm_spark.core.records import SESSIONS_TABLE, VERIFIED_TABLE, KernelRecord, decode_records, pack
+from rsm_spark.core.records import MIGRATIONS_TABLE, SESSIONS_TABLE, VERIFIED_TABLE, KernelRecord, decode_records, pack
 from rsm_spark.errors import CorruptLogError, CorruptSnapshotError
 
 CHECKPOINTS_MAX = 256
@@ -37,7 +37,13 @@ _VERIFIED_ROW = _fields(
     by=FieldType.STR,
 )
 
-KERNEL_TABLES: tuple[TableDescription, ...] = (TableDescription(VERIFIED_TABLE, _PLACE, _VERIFIED_ROW),)
+_VERSION = _fields(version=FieldType.INT)
+_MIGRATION = _fields(from_version=FieldType.INT, began=FieldType.INT, ended=FieldType.INT)
+
+KERNEL_TABLES: tuple[TableDescription, ...] = (
+    TableDescription(VERIFIED_TABLE, _PLACE, _VERIFIED_ROW),
+    TableDescription(MIGRATIONS_TABLE, _VERSION, _MIGRATION),
+)
 """Tables of the kernel that are folded by key."""
 
 KERNEL_RECORDS: tuple[RecordDescription, ...] = (
@@ -92,6 +98,15 @@ KERNEL_RECORDS: tuple[RecordDescription, ...] = (
             target=FieldType.STR,
             outcome=FieldType.STR,
         ),
+    ),
+    RecordDescription(
+        KernelRecord.MIGRATED,
+        "migrated",
+        _VERSION + _MIGRATION,
+        MIGRATIONS_TABLE,
+        Fold.UPSERT,
+        tuple(field.name for field in _VERSION),
+        tuple(field.name for field in _MIGRATION),
     ),
 )
 """Every record of the kernel; `_sessions` is the one table that these folds do not tell."""

@@ -276,6 +276,15 @@ class EvolvingMachine(Protocol):
 
 
 @runtime_checkable
+class MigratingMachine(Protocol):
+    """A machine that changes rows of before a version: see `rsm_spark.core.migrations`. Optional."""
+
+    def follow_migration(self, running: Any) -> None:
+        """Read rows through a migration from here on, a `RunningMigration`; None = it has ended."""
+        ...
+
+
+@runtime_checkable
 class AdvisedMachine(Protocol):
     """A machine whose decisions heed what the leader tells it before each entry. Optional; no part of the state.
 

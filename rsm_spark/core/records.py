@@ -30,6 +30,9 @@ TYPES_LEVEL = 3
 REPLY_BYTES_MAX = 4096
 """A reply is kept in the log and in every snapshot until its client has it; larger results are read, not replied."""
 
+MIGRATIONS_LEVEL = 3
+"""Format level from which on a log holds migrations."""
+
 SESSIONS_TABLE = "_sessions"
 """Kernel table of client sessions. Key ``[session]``; row ``[opened_ms, last_ms, answered_up_to, last_sequence,
 [[sequence, reply], ...]]`` with the replies after `answered_up_to`, ascending. It is part of digest and snapshot."""
@@ -37,6 +40,10 @@ SESSIONS_TABLE = "_sessions"
 VERIFIED_TABLE = "_verified"
 """Kernel table of verified snapshots. Key ``[place]``; row ``[domain, revision, digest, prefix_hash, row_count, by]``:
 see `rsm_spark.core.kernel_tables`. It is part of digest and snapshot."""
+
+
+MIGRATIONS_TABLE = "_migrations"
+"""Kernel table of migrations: see `rsm_spark.core.migrations`. It is part of digest and snapshot."""
 
 
 class KernelRecord(IntEnum):
@@ -58,6 +65,8 @@ class KernelRecord(IntEnum):
     who checks has the key, or the public key, from a file of its own.
     CHECKPOINT_SIGNED ``[key_id, signature]``: right behind a checkpoint: the leader's Ed25519 signature of it
     (`rsm_spark.core.seal.checkpoint_message`).
+    MIGRATED ``[version, from_version, began, ended]``: a row of `MIGRATIONS_TABLE`: a migration begins at this
+    revision (`ended` 0), or ends at it; format level `MIGRATIONS_LEVEL`.
     """
 
     MACHINE_DESCRIBED = 0
@@ -72,6 +81,7 @@ class KernelRecord(IntEnum):
     KEY_ADOPTED = 9
     CHECKPOINT_SIGNED = 10
     AUDITED = 12
+    MIGRATED = 13
 
 
 class CommandHead(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -21,16 +21,19 @@ from rsm_spark.core.kernel_tables import Checkpoint, Checkpoints, VerifiedSnapsh
 from rsm_spark.core.machine import (
     AdvisedMachine,
     MachineDescription,
+    MigratingMachine,
     Row,
     RowChange,
     StateMachine,
     decode_description,
     evolving,
 )
+from rsm_spark.core.migrations import MigrationTable, RunningMigration
 from rsm_spark.core.position import NO_REVISION
 from rsm_spark.core.records import (
     FORMAT_LEVEL,
     MACHINE_TYPE_FIRST,
+    MIGRATIONS_TABLE,
     SESSIONS_TABLE,
     VERIFIED_TABLE,
     CommandHead,
@@ -114,6 +117,7 @@ class ReplicatedState:
         self.format_level = 1
         self.checkpoint_revision = NO_REVISION
         self._verified = VerifiedTable()
+        self._migrations = MigrationTable()
         self._digest = StateDigest()
         self._row_count = 0
         # Net change of each row since the last settle, (before, now), by table and key.
@@ -128,6 +132,11 @@ class ReplicatedState:
     def verified(self) -> Mapping[str, VerifiedSnapshot]:
         """Newest verified snapshot of each place, by place."""
         return self._verified.by_place
+
+    @property
+    def migration(self) -> RunningMigration | None:
+        """The migration that the log is in, or None."""
+        return self._migrations.running
 
     @property
     def digest(self) -> int:
@@ -259,6 +268,9 @@ class ReplicatedState:
                 self.checkpoint_revision = revision
             case KernelRecord.SNAPSHOT_VERIFIED | KernelRecord.SNAPSHOT_WITHDRAWN:
                 self._note(self._verified.fold(record_type, fields, revision))
+            case KernelRecord.MIGRATED:
+                self._note(self._migrations.fold(fields, revision))
+                self._tell_migration()
             case KernelRecord.FORMAT_RAISED:
                 (level,) = fields
                 self._raise_format(level, revision)
@@ -281,6 +293,10 @@ class ReplicatedState:
                 f"{mine.version}: start it with the newer one"
             )
         return description
+
+    def _tell_migration(self) -> None:
+        if isinstance(self.machine, MigratingMachine):
+            self.machine.follow_migration(self._migrations.running)
 
     def _raise_format(self, level: int, revision: int) -> None:
         if level > FORMAT_LEVEL:
@@ -327,11 +343,13 @@ class ReplicatedState:
         self.settle()
         sessions = self.sessions.rows()
         verified = self._verified.rows()
+        migrations = self._migrations.rows()
         machine = self.machine.rows()
 
         def _all() -> Iterator[Row]:
             yield from sessions
             yield from verified
+            yield from migrations
             yield from machine
 
         return _all()
@@ -351,11 +369,13 @@ class ReplicatedState:
         """
         if description is not None:
             self._accept(description)
-        kernel: dict[str, list[Row]] = {SESSIONS_TABLE: [], VERIFIED_TABLE: []}
+        kernel: dict[str, list[Row]] = {SESSIONS_TABLE: [], VERIFIED_TABLE: [], MIGRATIONS_TABLE: []}
         total = _Total()
         self.machine.restore(_split(rows, kernel, total))
         self.sessions.restore(kernel[SESSIONS_TABLE])
         self._verified.restore(kernel[VERIFIED_TABLE])
+        self._migrations.restore(kernel[MIGRATIONS_TABLE])
+        self._tell_migration()
         self.checkpoints.clear()
         self._unsettled = {}
         self._digest = StateDigest(total.digest % (1 << 128))

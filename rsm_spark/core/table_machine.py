@@ -18,9 +18,11 @@ Its tables are kept as the description says: a record upserts or deletes the row
 Spark folds the log. So a machine cannot disagree with its own description.
 """
 
+# Longer than 400 lines: what a sub-class reads, what it may log, and how records are folded need the same plans.
+
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, ClassVar, NamedTuple
 
@@ -39,6 +41,7 @@ from rsm_spark.core.machine import (
     RowChange,
     TableDescription,
 )
+from rsm_spark.core.migrations import Migration, RowMigration, RunningMigration
 from rsm_spark.core.records import FORMAT_LEVEL, pack
 from rsm_spark.core.table_rows import StoredRow, TableRows
 from rsm_spark.errors import CorruptLogError, CorruptSnapshotError, InvalidDescriptionError
@@ -83,6 +86,9 @@ class _Table(NamedTuple):
     def key_of(self, key: tuple[Any, ...]) -> tuple[Any, ...]:
         return key if self.key_from_log is None else converted(key, self.key_from_log)
 
+    def columns_of(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        return readable(row if self.from_log is None else converted(row, self.from_log), self.columns)
+
 
 class _Plan(NamedTuple):
     """Plan of the fold of one record type.
@@ -114,9 +120,11 @@ class TableMachine:
     with defaults as they are read, and until the log's version is raised its decisions are logged as that one would.
 
     Attributes:
+        migrations: How rows of before a version become rows of it: see `rsm_spark.core.migrations`.
         format_level: See `AdvisedMachine`.
         is_full: The same.
         is_evolving: See `EvolvingMachine`.
+        migration: The one that the log is in; rows of before are read through it.
 
     Raises:
         InvalidDescriptionError: The description contradicts itself; the message names where.
@@ -124,16 +132,20 @@ class TableMachine:
     """
 
     description: ClassVar[MachineDescription]
+    migrations: ClassVar[tuple[Migration, ...]] = ()
     is_evolving: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self.format_level = FORMAT_LEVEL
         self.is_full = False
         check_description(self.description)
+        for one in self.migrations:  # What is wrong with one is told here, not when the log is raised.
+            RowMigration(self.description, self.migrations, RunningMigration(one.version, one.version - 1, 0))
         # Rows are kept packed: the digest needs the old row's bytes at every change.
         self._tables: dict[str, TableRows] = {}
         self._reading = {table.name: _reading(table) for table in self.description.tables}
         self._narrow: dict[int, Narrow] = {}
+        self.migration: RowMigration | None = None
         self._own = {record.type: self._plan(record) for record in self.description.records}
         self._is_plain = all(plan.to_log is None for plan in self._own.values())
         self._logged = self.description
@@ -161,6 +173,15 @@ class TableMachine:
         if description.version < self.description.version:
             logged = {record.type: record for record in description.records}
             self._narrow = {own.type: narrowing(own, logged.get(own.type)) for own in self.description.records}
+
+    def follow_migration(self, running: RunningMigration | None) -> None:
+        """Read rows of before through a migration from here on; see `MigratingMachine`."""
+        self.migration = None if running is None else RowMigration(self.description, self.migrations, running)
+
+    @property
+    def tables(self) -> Mapping[str, TableRows]:
+        """Rows by table, as they are stored."""
+        return self._tables
 
     def _plan(self, record: RecordDescription) -> _Plan:
         at = {field.name: index for index, field in enumerate(record.fields)}
@@ -194,18 +215,21 @@ class TableMachine:
         if found is None:
             return None
         row = _COLUMNS.decode(found.row)
-        reading = self._reading[table]
-        return row if len(row) == reading.plain_width else _read(row, reading)
+        if self.migration is None and len(row) == self._reading[table].plain_width:
+            return row
+        return self._read(table, self._packed_key(table, key), found)
 
     def _found(self, table: str, key: tuple[Any, ...]) -> StoredRow | None:
-        rows = self._rows_of(table)
-        reading = self._reading[table]
-        if reading.key_to_log is not None:
+        return self._rows_of(table).entries.get(self._packed_key(table, key))
+
+    def _packed_key(self, table: str, key: tuple[Any, ...]) -> bytes:
+        reading = self._reading.get(table)
+        if reading is not None and reading.key_to_log is not None:
             try:
                 key = converted(key, reading.key_to_log)
             except ValueError as error:
                 raise InvalidDescriptionError(f"table {table!r}: there is no key {key!r}: {error}") from None
-        return rows.entries.get(pack(key))
+        return pack(key)
 
     def _rows_of(self, table: str) -> TableRows:
         """Return the rows of a table of this version; one that the log does not know yet is empty."""
@@ -222,10 +246,12 @@ class TableMachine:
     def items(self, table: str) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
         """Iterate over (key, other columns) of all rows of a table, in no particular order."""
         entries, reading = self._rows_of(table).entries, self._reading[table]
-        return (
-            (reading.key_of(_COLUMNS.decode(key)), _read(_COLUMNS.decode(one.row), reading))
-            for key, one in entries.items()
-        )
+        return ((reading.key_of(_COLUMNS.decode(key)), self._read(table, key, one)) for key, one in entries.items())
+
+    def _read(self, table: str, key: bytes, found: StoredRow) -> tuple[Any, ...]:
+        if self.migration is not None and self.migration.is_due(table, found.revision):
+            return self.migration.migrated(table, key, found.row)
+        return self._reading[table].columns_of(_COLUMNS.decode(found.row))
 
     def count(self, table: str) -> int:
         """Return how many rows a table has."""
@@ -373,11 +399,6 @@ def _reading(table: TableDescription) -> _Table:
         converts_of(table.key, to_log=False),
         from_log,
     )
-
-
-def _read(row: tuple[Any, ...], table: _Table) -> tuple[Any, ...]:
-    """Return the columns of a row as this version describes them."""
-    return readable(row if table.from_log is None else converted(row, table.from_log), table.columns)
 
 
 def _brief(value: Any) -> str:

@@ -116,7 +116,7 @@ class Service(TableMachine):
         for number, (attribute, one) in enumerate(_declared(cls, ServicePart).items(), 1):
             inner = one.kind.description
             version += inner.version
-            _check_block(cls, attribute, inner)
+            _check_part(cls, attribute, one.kind)
             tables += [_renamed(table, name=f"{attribute}.{table.name}") for table in inner.tables]
             records += [
                 _renamed(
@@ -232,8 +232,16 @@ def _renamed(described: D, **changes: Any) -> D:
     return cast("D", msgspec.structs.replace(cast("msgspec.Struct", described), **changes))
 
 
-def _check_block(cls: type, attribute: str, inner: MachineDescription) -> None:
-    if any(record.type >= MACHINE_TYPE_FIRST + _BLOCK for record in inner.records):
+def _check_part(cls: type[Service], attribute: str, kind: type[Service]) -> None:
+    missing = [
+        one.table for one in kind.migrations if f"{attribute}.{one.table}" not in {m.table for m in cls.migrations}
+    ]
+    if missing:  # Its versions are not those of the whole.
+        raise InvalidDescriptionError(
+            f"service {cls.__name__}: part {attribute!r} declares a migration of table {missing[0]!r}: declare it in "
+            f"{cls.__name__} too, of table '{attribute}.{missing[0]}', with the version of {cls.__name__}"
+        )
+    if any(record.type >= MACHINE_TYPE_FIRST + _BLOCK for record in kind.description.records):
         raise InvalidDescriptionError(
             f"service {cls.__name__}: part {attribute!r} has record types from {MACHINE_TYPE_FIRST + _BLOCK} on, which "
             "are those of other parts: a part has no parts of its own"

@@ -12,6 +12,9 @@ from rsm_spark.core.chain import LogChain
 from rsm_spark.core.evolution import check_evolution
 from rsm_spark.core.leadership_events import Event, RollDue
 from rsm_spark.core.machine import MachineDescription, evolving
+from rsm_spark.core.migrations import steps_between
+from rsm_spark.core.records import MIGRATIONS_LEVEL
+from rsm_spark.core.table_machine import TableMachine
 from rsm_spark.errors import InvalidDescriptionError, RsmError
 from rsm_spark.runtime.context import ReplicaContext, subscribe
 
@@ -70,7 +73,26 @@ class MachineVersion:
                 )
             return
         check_evolution(logged, own)
+        running = self._context.state.migration
+        if running is not None and not self._steps(running.from_version, running.version):
+            raise InvalidDescriptionError(
+                f"machine {own.name!r}: log {self._context.log} is in a migration from version {running.from_version} "
+                f"to {running.version}, version {own.version} declares none: keep its migrate(…) until it has ended"
+            )
         composer.description = logged
+
+    def _steps(self, older: int, newer: int) -> bool:
+        """Return whether the machine declares migrations between two versions."""
+        machine = self._context.machine
+        return isinstance(machine, TableMachine) and bool(steps_between(machine.migrations, older, newer))
+
+    @property
+    def _level_needed(self) -> int:
+        """Format level of a log of the own version, raised from the one that it has."""
+        composer = self._composer
+        assert composer is not None
+        migrates = self._steps(composer.description.version, self._own.version)
+        return max(self._context.level_needed, MIGRATIONS_LEVEL if migrates else 1)
 
     @property
     def _is_due(self) -> bool:
@@ -85,9 +107,9 @@ class MachineVersion:
         """Raise the version once every live replica runs the own one; until cancelled."""
         while self._is_due and self._context.settings.raise_version:
             try:
-                behind = await self.behind()
+                behind = await self.behind() or self._migrating
                 if not behind:
-                    await self._raise_format(self._context.level_needed)
+                    await self._raise_format(self._level_needed)
             except (LedgerError, RsmError) as error:
                 _LOGGER.info("a newer version has to wait: %s", error, extra=self._context.log_extra)
             else:
@@ -104,6 +126,12 @@ class MachineVersion:
 
         """
         return [name for name, version in await self._versions() if version < self._own.version]
+
+    @property
+    def _migrating(self) -> list[str]:
+        """The migration that has to end first, in words."""
+        running = self._context.state.migration
+        return [] if running is None else [f"the migration to version {running.version}"]
 
     async def _versions(self) -> list[tuple[str, int]]:
         members = await self._context.discovery.members()
@@ -130,7 +158,9 @@ class MachineVersion:
                     f"{own.name!r}: {', '.join(behind)}. Upgrade them first, or say --force: they follow on, and "
                     "cannot lead"
                 )
-            await self._raise_format(self._context.level_needed)
+            if self._migrating:
+                raise RsmError(f"log {self._context.log}: {self._migrating[0]} has not ended: wait for it")
+            await self._raise_format(self._level_needed)
             self._raise()
         elif ahead := [name for name, version in await self._versions() if version > own.version]:
             me = self._context.me.replica_id

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 
 import msgspec
 
@@ -11,6 +12,8 @@ from ledger.client.client import LedgerClient
 from rsm_spark.core.chain import Leadership
 from rsm_spark.core.evolution import changes_between, check_evolution
 from rsm_spark.core.machine import StateMachine, evolving
+from rsm_spark.core.migrations import RunningMigration, steps_between
+from rsm_spark.core.table_machine import TableMachine
 from rsm_spark.errors import RsmError
 from rsm_spark.log.commit_log import LogEntry
 from rsm_spark.runtime.boot import boot
@@ -32,7 +35,7 @@ class UpgradeCheck(msgspec.Struct, frozen=True):
         revision: Last revision that was folded.
         row_count: Rows then.
         digest: Of the state then, 32 hex digits.
-        changes: What the code's version changes, in words; empty if the log is of that version already.
+        changes: What the code's version changes, its migrations too, in words; empty if the log is of that version.
 
     """
 
@@ -70,7 +73,8 @@ async def check_upgrade(
 
     Raises:
         NoSuchLogError: There is no such log.
-        InvalidDescriptionError: This version cannot follow that of the log; the message names the column.
+        InvalidDescriptionError: This version cannot follow that of the log, or a migration of it fails on a row; the
+            message names the column, or the row.
         RsmError: The machine cannot fold a record or a row of a snapshot; the message says which and why.
         LedgerError: Metadata store or bookies cannot be asked.
 
@@ -97,6 +101,7 @@ async def check_upgrade(
         raise RsmError(f"log {log} has no record yet: there is nothing to check")
     _read_all(machine)
     check_evolution(logged, own)
+    changes = changes_between(logged, own) + _migrate_all(machine, logged.version, context.tip.revision)
     return UpgradeCheck(
         log=log,
         machine=own.name,
@@ -106,7 +111,7 @@ async def check_upgrade(
         revision=context.tip.revision,
         row_count=context.state.row_count,
         digest=f"{context.state.digest:032x}",
-        changes=changes_between(logged, own),
+        changes=changes,
     )
 
 
@@ -130,3 +135,21 @@ def _read_all(machine: StateMachine) -> None:
         follower.follow(machine.description)
     for _ in machine.rows():
         pass
+
+
+def _migrate_all(machine: StateMachine, version: int, revision: int) -> list[str]:
+    """Try the migrations on every row; return what they change, in words."""
+    if not isinstance(machine, TableMachine):
+        return []
+    steps = steps_between(machine.migrations, version, machine.description.version)
+    machine.follow_migration(RunningMigration(machine.description.version, version, revision + 1))
+    migration = machine.migration
+    assert migration is not None
+    changed: Counter[str] = Counter()
+    for table, key in migration.rows(machine.tables):
+        record = migration.record(machine.tables, table, key)
+        if record is not None:
+            machine.loggable([record])
+            changed[table] += 1
+    names = dict.fromkeys(step.table for step in steps)
+    return [f"table {name}: a migration changes {changed[name]} of {machine.count(name)} rows" for name in names]

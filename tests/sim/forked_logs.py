@@ -132,9 +132,7 @@ class ForkedLogs:
         chains = ChainStore(client.store, log)
         chain, version = await chains.read()
         going = tuple(ledger.ledger_id for ledger in chain.ledgers[:-1][:count])
-        chain = msgspec.structs.replace(
-            chain, ledgers=chain.ledgers[len(going) :], deleting=(*chain.deleting, *going)
-        )
+        chain = msgspec.structs.replace(chain, ledgers=chain.ledgers[len(going) :], deleting=(*chain.deleting, *going))
         if chain.unfinished:
             return
         version = await chains.write(encode_chain(chain), version)

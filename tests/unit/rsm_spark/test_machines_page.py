@@ -70,3 +70,13 @@ def test_its_typed_services_do_what_it_says() -> None:
     assert shop.call(names["Shop"].bank.deposit, "ann", 5) == 5
     assert shop.call(names["Shop"].pay, "ann", 5) == 1
     assert shop.rows("bank.accounts") == {("ann",): (0,)}
+
+
+def test_its_migration_splits_the_names_of_before(page: dict[str, Any]) -> None:
+    harness = MachineHarness(page["People"]())
+    harness.execute(b"Ann Bee")
+    (key,) = dict(harness.machine.items("people"))  # type: ignore[attr-defined]
+    people = page["NamedPeople"]()
+    harness.restart(people)
+    harness.raise_version()
+    assert people.get("people", *key) == (None, "Ann", "Bee")

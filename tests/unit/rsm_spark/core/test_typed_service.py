@@ -187,3 +187,28 @@ def test_a_call_is_checked_where_it_is_made() -> None:
     with pytest.raises(InvalidCommandError, match=r"transfer\(.*\) -> int: Expected `int`, got `str` - at `\$.amount`"):
         rsm.encode_call(Bank.transfer, "ann", "bob", "five")  # type: ignore[call-overload]
     assert Account("ann") == Account(name="ann", balance=0)
+
+
+class RichAccount(msgspec.Struct):
+    name: str
+    balance: int = 0
+    is_rich: bool = False
+
+
+class RichBank(rsm.Service, name="bank", version=2):
+    accounts = rsm.table(RichAccount)
+    migrations = (rsm.migrate(2, "accounts", lambda row: {"is_rich": row["balance"] > 9}),)
+
+
+def test_a_service_migrates_its_rows_and_those_of_a_part_are_declared_by_the_whole() -> None:
+    harness = MachineHarness(Bank())
+    for name, amount in (("ann", 50), ("bob", 5)):
+        harness.call(Bank.deposit, name, amount)
+    rich = RichBank()
+    harness.restart(rich)
+    harness.raise_version()
+    assert [(account.name, account.is_rich) for account in rich.accounts] == [("ann", True), ("bob", False)]
+    with pytest.raises(InvalidDescriptionError, match=r"declare it in Whole too, of table 'bank.accounts'"):
+
+        class Whole(rsm.Service):
+            bank = rsm.part(RichBank)

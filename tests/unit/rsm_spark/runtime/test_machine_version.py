@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any, ClassVar
 
+import pytest
+
+from rsm_spark.core import batching
 from rsm_spark.core.commands import Answer, AnswerStatus, Command
 from rsm_spark.core.envelope import HEADER_BYTES
 from rsm_spark.core.machine import Decision, Field, FieldType, MachineDescription, TableDescription, decode_description
+from rsm_spark.core.migrations import RowMigration, migrate
 from rsm_spark.core.records import TYPES_LEVEL, KernelRecord, decode_records
 from rsm_spark.core.table_machine import TableMachine, upsert
 from rsm_spark.log.admin_requests import AdminRequests, RaiseVersionRequest
@@ -31,7 +36,7 @@ SET = 16
 
 
 def _described(version: int) -> MachineDescription:
-    table = TableDescription("accounts", (Field("name", STR),), _COLUMNS[version - 1])
+    table = TableDescription("accounts", (Field("name", STR),), _COLUMNS[min(version, 4) - 1])
     return MachineDescription("bank", version, (table,), (upsert(SET, "set", table),))
 
 
@@ -247,3 +252,54 @@ def test_a_log_that_begins_with_such_a_column_has_that_level_from_its_first_entr
         assert world.leader._driver.protocol.chain.format_level == TYPES_LEVEL  # type: ignore[union-attr]
 
     run(scenario, machine=roll.machine)
+
+
+class Bank5(Bank):
+    """Every row of before is one richer, once."""
+
+    description = _described(5)
+    migrations = (migrate(5, "accounts", lambda row: {"limit": row["limit"] + 1}),)
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_a_migration_is_applied_once_however_often_its_leader_is_killed(
+    planted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: which rows are left is not told by their revisions, so that each leader begins anew."""
+    if planted:
+        monkeypatch.setattr(RowMigration, "is_due", lambda *_: True)
+    monkeypatch.setattr(batching, "_MIGRATED_ROWS_MAX", 2)
+    roll = _Roll()
+    roll.version = Bank3
+    names = [f"n{number}" for number in range(60)]
+
+    async def scenario(world: LogWorld) -> None:
+        load = _Load(world)
+        for name in names:
+            await load.add(name)
+        for number in range(3):
+            await _restart(world, roll, number, Bank5)
+        await world.until(lambda: world.leader is not None and world.leader._context.state.migration is not None)
+        leaders = set()
+        for _ in range(3):
+            leader = world.cluster.leader
+            leaders.add(leader)
+            await _restart(world, roll, int(leader.rpartition("-")[2]), Bank5)
+        await load.add("late")
+
+        def has_ended() -> bool:
+            states = [one._context.state for one in world.cluster.replicas.values()]
+            return all(one.description is not None and one.description.version == 5 for one in states) and not any(
+                one.migration for one in states
+            )
+
+        await world.until(has_ended, limit_s=300)
+        revision = world.leader.revision
+        await world.until(lambda: all(one.revision >= revision for one in world.cluster.replicas.values()))
+        assert len({one.digest for one in world.cluster.replicas.values()}) == 1
+        for machine in _machines(world):
+            limits = {key[0]: row[2] for key, row in machine.items("accounts")}
+            assert limits == dict.fromkeys(names, 1) | {"late": 0}
+
+    with pytest.raises(AssertionError, match="limits == |assert {") if planted else contextlib.nullcontext():
+        run(scenario, machine=roll.machine)
