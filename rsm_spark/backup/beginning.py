@@ -21,9 +21,10 @@ import msgspec
 
 from ledger.client.client import LedgerClient
 from ledger.client.write_handle import WriteHandle
-from ledger.errors import LedgerError
+from ledger.errors import LedgerError, NoSuchLedgerError
 from rsm_spark.backup.left_entries import LeftEntries, left_entries
 from rsm_spark.backup.manifest import BackupError, CorruptBackupError
+from rsm_spark.backup.restore_mark import RestoreMark
 from rsm_spark.backup.restoring import TRIMMED_LEDGER
 from rsm_spark.backup.state_choice import StateRequest, choose_state
 from rsm_spark.core.admission import password_mark
@@ -83,7 +84,6 @@ class BegunLog(msgspec.Struct, frozen=True):
 class _FirstLedger(NamedTuple):
     """First ledger of the new log, closed; the snapshot's place in it, and the hash up to there."""
 
-    handle: WriteHandle
     place: LogPosition
     prefix_hash: str
     end: ClosedEnd
@@ -102,6 +102,7 @@ class StateRestore:
         self._client = client
         self._target = target
         self._log_id = secrets.token_hex(16)
+        self._handle: WriteHandle | None = None
 
     async def look(self) -> LossReport:
         """Find the snapshot and say what is lost; nothing is changed.
@@ -134,8 +135,10 @@ class StateRestore:
         self._check_proof(report)
         key_id = "" if target.keys is None else target.keys.newest.key_id
         epoch = snapshot.leader_epoch + 1
-        first = await self._write_ledger(snapshot, epoch, key_id)
+        mark = RestoreMark(self._client.store, target.rsm_root, target.name, self._log_id, target.by)
+        await mark.set()
         try:
+            first = await self._write_ledger(snapshot, epoch, key_id)
             now_ms = time.time_ns() // 1_000_000
             origin = LogOrigin(
                 target.log, snapshot.log_id, snapshot.revision, snapshot.prefix_hash, now_ms, target.by,
@@ -153,9 +156,9 @@ class StateRestore:
             )
             wanted = self._installed(snapshot, first, epoch)
             await asyncio.to_thread(_put, target, wanted, snapshot)
-            await ChainStore(self._client.store, target.name, target.rsm_root).create(chain)
+            await mark.create_chain(chain)
         except BaseException:
-            await asyncio.shield(self._forget(first.handle))
+            await asyncio.shield(self._forget(mark))
             raise
         return BegunLog(target.name, self._log_id, snapshot.log_id, snapshot.revision, first.end.last_revision, key_id)
 
@@ -243,15 +246,12 @@ class StateRestore:
             password=password,
             custom=custom_metadata(target.name, self._log_id, epoch, -1, key_id),
         )
-        try:
-            await asyncio.gather(handle.append(first), handle.append(second))
-            last_entry_id = await handle.close()
-        except BaseException:
-            await asyncio.shield(self._forget(handle))
-            raise
+        self._handle = handle
+        await asyncio.gather(handle.append(first), handle.append(second))
+        last_entry_id = await handle.close()
         revision = snapshot.revision + len(records)
         end = ClosedEnd(last_entry_id, revision, snapshot.logged_ms, len(first) + len(second), last.hex())
-        return _FirstLedger(handle, LogPosition(handle.ledger_id, 0), after.hex(), end)
+        return _FirstLedger(LogPosition(handle.ledger_id, 0), after.hex(), end)
 
     def _entry(
         self, snapshot: SnapshotManifest, epoch: int, key_id: str, before: bytes, records: Sequence[Record]
@@ -285,11 +285,14 @@ class StateRestore:
             files=(),
         )
 
-    async def _forget(self, handle: WriteHandle) -> None:
-        """Delete the ledger of a log that does not come to be."""
-        handle.abandon()
+    async def _forget(self, mark: RestoreMark) -> None:
+        """Delete the ledger of a log that does not come to be; what cannot be is swept later."""
         with contextlib.suppress(LedgerError):
-            await self._client.delete(handle.ledger_id)
+            if self._handle is not None:
+                self._handle.abandon()
+                with contextlib.suppress(NoSuchLedgerError):
+                    await self._client.delete(self._handle.ledger_id)
+            await mark.clear()
 
 
 def _holding(target: StateRequest) -> tuple[list[SnapshotManifest], list[str]]:

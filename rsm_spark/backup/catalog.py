@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import msgspec
 
 from rsm_spark.backup.manifest import (
@@ -11,14 +9,14 @@ from rsm_spark.backup.manifest import (
     BackupError,
     BackupManifest,
     CorruptBackupError,
+    RetentionError,
     decode_backup,
     encode_backup,
     is_log_id,
+    made_ms_of,
 )
 from rsm_spark.backup.place import BackupPlace
 from rsm_spark.backup.plan import expired, unused_files
-
-_LOGGER = logging.getLogger(__name__)
 
 
 class BackupList(msgspec.Struct):
@@ -27,11 +25,13 @@ class BackupList(msgspec.Struct):
     Attributes:
         whole: Whose manifests are right, newest first. Their files are looked at when they are verified or restored.
         damaged: Why the others are of no use, a line each.
+        damaged_names: Names of those.
 
     """
 
     whole: list[BackupManifest] = []
     damaged: list[str] = []
+    damaged_names: list[str] = []
 
 
 def find_backups(place: BackupPlace, log: str | None = None, log_id: str | None = None) -> BackupList:
@@ -51,6 +51,7 @@ def find_backups(place: BackupPlace, log: str | None = None, log_id: str | None 
             found.whole.append(decode_backup(text, log=parts[0], log_id=parts[1], name=parts[3]))
         except CorruptBackupError as error:
             found.damaged.append(str(error))
+            found.damaged_names.append(parts[3])
     found.whole.sort(key=lambda one: (one.made_ms, one.last_revision), reverse=True)
     return found
 
@@ -92,16 +93,32 @@ def keep_backup(place: BackupPlace, manifest: BackupManifest) -> None:
 def remove_expired(place: BackupPlace, log: str, log_id: str, keep: int) -> list[str]:
     """Remove the backups of a log beyond the newest ones; return their names.
 
-    The manifest goes first: what is broken off leaves files that nobody names, never a backup without its files.
+    The manifest goes first: what is broken off leaves files that nobody names, never a backup without its files. Of a
+    damaged backup nobody knows which files it needs: one that would be removed too goes with the others.
+
+    Raises:
+        RetentionError: One that would stay is damaged: nothing is removed.
+        BackupError: The place cannot be written.
+
     """
     found = find_backups(place, log, log_id)
     gone = expired(found.whole, keep)
-    if not gone or found.damaged:
-        for line in found.damaged:
-            _LOGGER.warning("no backup of log %s is removed while one is damaged: %s", log, line)
+    if not gone:
         return []
-    for manifest in gone:
-        place.delete(f"{manifest.folder}/backups/{manifest.name}")
+    oldest_kept = min(one.made_ms for one in found.whole if one not in gone)
+    staying = [
+        line
+        for name, line in zip(found.damaged_names, found.damaged, strict=True)
+        if (made_ms := made_ms_of(name)) is None or made_ms >= oldest_kept
+    ]
+    if staying:
+        raise RetentionError(
+            f"log {log}: no older backup is removed while one is damaged, since nobody knows which files it needs: "
+            f"{'; '.join(staying)}. Put it back, or remove that one file"
+        )
+    names = [*(one.name for one in gone), *found.damaged_names]
+    for name in names:
+        place.delete(f"{gone[0].folder}/backups/{name}")
     for path in unused_files(gone, [one for one in found.whole if one not in gone]):
         place.delete(f"{gone[0].folder}/{path}")
-    return [one.name for one in gone]
+    return names

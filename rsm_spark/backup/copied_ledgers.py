@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 
 from ledger.client.client import LedgerClient
 from ledger.client.write_handle import WriteHandle
-from ledger.errors import LedgerError, NotEnoughBookiesError
+from ledger.errors import LedgerError, NoSuchLedgerError, NotEnoughBookiesError
 from rsm_spark.backup.manifest import BackupLedger
 from rsm_spark.core.chain import ChainLedger, ClosedEnd
 from rsm_spark.core.envelope import entry_hash
@@ -112,13 +112,17 @@ class CopiedLedgers:
             ChainLedger(handle.ledger_id, now_ms, source.leader_epoch, self._first_revision, end, source.key_id)
         )
 
-    async def forget(self) -> None:
-        """Delete what was written, for a log that does not come to be."""
+    async def forget(self) -> bool:
+        """Delete what was written, for a log that does not come to be; return whether all of it is gone."""
         if self._handle is not None:
             self._handle.abandon()
+        left = len(self._created)
         for ledger_id in self._created:
             with contextlib.suppress(LedgerError):
-                await self._client.delete(ledger_id)
+                with contextlib.suppress(NoSuchLedgerError):
+                    await self._client.delete(ledger_id)
+                left -= 1
+        return not left
 
     async def _write(self, entry: LogEntry, source: BackupLedger | ChainLedger) -> None:
         if self._source is None or source.ledger_id != self._source.ledger_id:

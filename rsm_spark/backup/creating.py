@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -23,12 +24,13 @@ from rsm_spark.backup.manifest import (
 )
 from rsm_spark.backup.place import BackupPlace
 from rsm_spark.backup.plan import BackupPlan, is_reached, kept_snapshots, plan_backup
+from rsm_spark.backup.running import RunningBackup
 from rsm_spark.backup.segments import EntryFileWriter
 from rsm_spark.core.chain import LogChain
-from rsm_spark.core.envelope import entry_hash
+from rsm_spark.core.envelope import decode_envelope, entry_hash
 from rsm_spark.core.position import LogPosition
 from rsm_spark.core.seal import KeyRing
-from rsm_spark.errors import ForkedLogError
+from rsm_spark.errors import CorruptLogError, ForkedLogError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.commit_log import LogEntry, LogReader
 from rsm_spark.snapshots.checks import snapshot_name
@@ -37,6 +39,8 @@ from rsm_spark.snapshots.manifest import SnapshotManifest
 _SEGMENT_BYTES = 64 << 20
 _ENTRIES_MAX = 64
 _SNAPSHOTS_KEPT = 3
+_PATIENCE_S = 5.0
+_POLL_S = 0.5
 
 
 class SnapshotAccess(Protocol):
@@ -58,6 +62,7 @@ class BackupOutcome(msgspec.Struct, frozen=True):
         manifest: The backup that there is now.
         new_entries, new_bytes: Copied by this one; 0 entries = there was nothing new.
         new_snapshot: Revision of the snapshot that was copied; 0 = none.
+        swept: Files that were removed, which backups that were killed had left.
 
     """
 
@@ -65,6 +70,29 @@ class BackupOutcome(msgspec.Struct, frozen=True):
     new_entries: int
     new_bytes: int
     new_snapshot: int
+    swept: int = 0
+
+
+class _Tail(NamedTuple):
+    """Place where the log ended when the backup began.
+
+    Attributes:
+        ledger_ids: Of the chain then.
+        position: Last entry of it that a reader may see.
+        revision: Last one that is certainly confirmed; an entry behind it may be.
+
+    """
+
+    ledger_ids: frozenset[int]
+    position: LogPosition
+    revision: int
+
+    def is_reached(self, entry: LogEntry) -> bool:
+        """Return whether an entry is that place, or behind it."""
+        place = entry.position
+        if place.ledger_id not in self.ledger_ids:
+            return True
+        return place.ledger_id == self.position.ledger_id and place.entry_id >= self.position.entry_id
 
 
 class LogBackup:
@@ -104,12 +132,15 @@ class LogBackup:
         self._rate = rate
         self._by = by
         self._progress = progress
+        self._rsm_root = rsm_root
         self._chains = ChainStore(client.store, log, rsm_root)
         self._segments: list[BackupSegment] = []
         self._entries = self._bytes = 0
         self._hash = ""
         self._folder = ""
         self._began_s = time.monotonic()
+        self._tail = _Tail(frozenset(), LogPosition(-1, -1), 0)
+        self._patience_s = _PATIENCE_S
 
     async def make(self) -> BackupOutcome:
         """Copy what is new, then write the manifest.
@@ -123,16 +154,30 @@ class LogBackup:
         """
         made_ms = time.time_ns() // 1_000_000
         chain, _ = await self._chains.read()
+        async with RunningBackup(self._client.store, self._rsm_root, chain.log_id) as running:
+            outcome = await self._make(chain, made_ms)
+            swept = await running.sweep(self._place, self._log, chain.log_id)
+        return msgspec.structs.replace(outcome, swept=swept)
+
+    async def _make(self, chain: LogChain, made_ms: int) -> BackupOutcome:
+        self._tail = await self._ask_tail(chain)
         found = await asyncio.to_thread(find_backups, self._place, self._log, chain.log_id)
         before = found.whole[0] if found.whole else None
         self._folder = f"{self._log}/{chain.log_id}"
         sizes = await asyncio.to_thread(self._place.sizes, self._folder)
         plan = plan_backup(chain, before, sizes)
         self._segments, self._hash = list(plan.segments), plan.prefix_hash
-        chain = await self._copy_entries(chain, plan, made_ms)
+        chain = await self._copy_entries(chain, plan)
         manifest = BackupManifest(
-            self._log, chain.log_id, made_ms, self._by, chain, _joined(plan, chain), tuple(self._segments)
-        )
+            self._log, chain.log_id, made_ms, self._by, chain, _joined(plan, chain), tuple(self._segments),
+            tail_revision=self._tail.revision,
+        )  # fmt: skip
+        if manifest.last_revision < self._tail.revision:
+            raise BackupError(
+                f"log {self._log}: its entries could be copied up to revision {manifest.last_revision} only, it holds "
+                f"revision {self._tail.revision}: no backup was made. Try again; rsm log verify {self._log} says "
+                "whether an entry is wrong"
+            )
         taken = await self._take_snapshot(manifest, plan)
         snapshots = kept_snapshots([*plan.snapshots, *([taken] if taken is not None else [])], _SNAPSHOTS_KEPT)
         manifest = msgspec.structs.replace(manifest, snapshots=snapshots)
@@ -146,7 +191,28 @@ class LogBackup:
         await asyncio.to_thread(keep_backup, self._place, manifest)
         return BackupOutcome(manifest, self._entries, self._bytes, 0 if taken is None else taken.revision)
 
-    async def _copy_entries(self, chain: LogChain, plan: BackupPlan, made_ms: int) -> LogChain:
+    async def _ask_tail(self, chain: LogChain) -> _Tail:
+        """Ask the bookies, without the reader that copies, how far the log goes."""
+        if not chain.ledgers:
+            return _Tail(frozenset(), LogPosition(-1, -1), 0)
+        ids, last = frozenset(ledger.ledger_id for ledger in chain.ledgers), chain.ledgers[-1]
+        if last.closed is not None:
+            return _Tail(ids, LogPosition(last.ledger_id, last.closed.last_entry_id), last.closed.last_revision)
+        revision = last.first_revision - 1
+        handle = await self._client.open_no_recovery(last.ledger_id, password=None)
+        try:
+            lac = await handle.read_lac()
+            place = LogPosition(last.ledger_id, max(lac.last_add_confirmed, lac.explicit_lac))
+            if lac.last_add_confirmed >= 0:
+                (entry,) = await handle.read(lac.last_add_confirmed, lac.last_add_confirmed)
+                # It does not vouch for itself.
+                with contextlib.suppress(CorruptLogError):  # Whoever reads it, as the copy does, says what is wrong.
+                    revision = max(revision, decode_envelope(entry.payload).confirmed_revision)
+        finally:
+            await handle.close()
+        return _Tail(ids, place, revision)
+
+    async def _copy_entries(self, chain: LogChain, plan: BackupPlan) -> LogChain:
         """Copy the entries behind the plan's place; return the chain as read last."""
         if not chain.ledgers:
             return chain
@@ -162,12 +228,12 @@ class LogBackup:
         try:
             is_more = True
             while is_more:
-                is_more = await self._copy_segment(reader, made_ms)
+                is_more = await self._copy_segment(reader)
         finally:
             await reader.close()
         return reader.chain or chain
 
-    async def _copy_segment(self, reader: LogReader, made_ms: int) -> bool:
+    async def _copy_segment(self, reader: LogReader) -> bool:
         """Copy entries into one file; return whether there are more behind them."""
         is_more = True
         with tempfile.NamedTemporaryFile(prefix="rsm-backup-") as draft:
@@ -179,9 +245,11 @@ class LogBackup:
                     writer.add(entry)
                 await self._hold_back(sum(len(entry.payload) for entry in entries))
                 # What comes while it is copied is the next backup's: it would never end.
-                is_late = bool(entries) and entries[-1].envelope.logged_ms > made_ms
-                if is_late or (not entries and reader.ledgers_ahead == 0):
-                    is_more = False
+                if entries:
+                    is_more = not self._tail.is_reached(entries[-1])
+                elif reader.ledgers_ahead == 0:
+                    is_more = await self._is_awaited(reader)
+                if not is_more:
                     break
             if writer.has_records:
                 segment = writer.finish()
@@ -192,6 +260,14 @@ class LogBackup:
                 if self._progress is not None:
                     self._progress(segment.last_revision, self._bytes)
         return is_more
+
+    async def _is_awaited(self, reader: LogReader) -> bool:
+        """Wait for entries that the tail has and the reader does not see yet; return whether to look again."""
+        if reader.revision >= self._tail.revision or self._patience_s <= 0:
+            return False
+        self._patience_s -= _POLL_S
+        await reader.wait(_POLL_S)
+        return True
 
     def _follow(self, entry: LogEntry) -> None:
         if self._hash and entry.envelope.prefix_hash.hex() != self._hash:

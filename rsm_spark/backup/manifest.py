@@ -8,6 +8,7 @@ Files are never changed. A later backup names the files of the one before and ad
 
 * `BackupError`            a `LogError`: a backup cannot be made, or does not hold what was asked of it
     * `CorruptBackupError` what lies there is not what the backup must be: cut, swapped, changed, of another history
+    * `RetentionError`     a backup was made, but older ones cannot be removed
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ SEGMENT_BYTES_MAX = 1 << 30
 """No file of entries is longer: a backup begins the next one far below."""
 
 _SEGMENT_NAME = re.compile(r"[0-9]{20}-[0-9]{20}-[0-9a-f]{16}\.entries")
+_MANIFEST_NAME = re.compile(r"[0-9]{20}-([0-9]{13})\.json")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
+_SNAPSHOT_PATH = re.compile(r"[0-9]{20}-[0-9a-f]{8}/[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 _HEX_ID = re.compile(r"[0-9a-f]{32}")
 _HEX_HASH = re.compile(r"[0-9a-f]{64}")
 
@@ -40,6 +43,10 @@ class BackupError(LogError):
 
 class CorruptBackupError(BackupError):
     """A file of a backup is not what it must be."""
+
+
+class RetentionError(BackupError):
+    """Older backups are not removed."""
 
 
 class BackupLedger(msgspec.Struct, frozen=True):
@@ -93,6 +100,8 @@ class BackupManifest(msgspec.Struct, frozen=True):
         segments: Oldest first; each continues the one before.
         snapshots: As they were taken over, with their files.
         format: Of the backup.
+        tail_revision: Of a record that the log held when the backup began: a backup that does not reach it lacks its
+            tail. 0 = by a version that did not look.
 
     """
 
@@ -105,6 +114,7 @@ class BackupManifest(msgspec.Struct, frozen=True):
     segments: tuple[BackupSegment, ...] = ()
     snapshots: tuple[SnapshotManifest, ...] = ()
     format: int = BACKUP_FORMAT
+    tail_revision: int = 0
 
     @property
     def name(self) -> str:
@@ -207,6 +217,11 @@ def _contradiction(manifest: BackupManifest, log: str, log_id: str, name: str) -
     epoch = max((ledger.leader_epoch for ledger in manifest.ledgers), default=0)
     if epoch > manifest.chain.leader_epoch:
         return f"its chain is of epoch {manifest.chain.leader_epoch}, its entries go to epoch {epoch}: an older chain"
+    if manifest.last_revision < manifest.tail_revision:
+        return (
+            f"it ends with revision {manifest.last_revision}, the log held revision {manifest.tail_revision} when it "
+            "was begun: its tail is missing"
+        )
     return _wrong_origins(manifest.chain) or _wrong_snapshots(manifest)
 
 
@@ -248,6 +263,20 @@ def _wrong_snapshots(manifest: BackupManifest) -> str:
             if not _FILE_NAME.fullmatch(file.name) or file.bytes < 0 or not _HEX_HASH.fullmatch(file.sha256):
                 return f"{place}: it names the file {file.name!r}"
     return ""
+
+
+def is_backup_file(path: str) -> bool:
+    """Return whether a path below a log's folder is one of entries or of a snapshot, as backups name them."""
+    folder, _, name = path.partition("/")
+    if folder == "entries":
+        return _SEGMENT_NAME.fullmatch(name) is not None
+    return folder == "snapshots" and _SNAPSHOT_PATH.fullmatch(name) is not None
+
+
+def made_ms_of(name: str) -> int | None:
+    """Return when a backup was made, by the name of its manifest; None = that is no such name."""
+    found = _MANIFEST_NAME.fullmatch(name)
+    return None if found is None else int(found[1])
 
 
 def is_log_id(text: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from rsm_spark.backup.manifest import BackupError, CorruptBackupError
 
 _CHUNK_BYTES = 1 << 20
 _NEW = ".new-"
+_DRAFT = re.compile(r"\.new-[0-9a-f]{16}")
 
 
 class BackupPlace:
@@ -61,6 +63,20 @@ class BackupPlace:
                 for one in found
                 if one.type == pafs.FileType.File and not one.base_name.startswith(".")
             }
+
+    def drafts(self, folder: str) -> list[str]:
+        """Return files below a folder that were never finished, by path below it; an object store has none.
+
+        Raises:
+            BackupError: The place cannot be read.
+
+        """
+        if self._folder is None:
+            return []
+        root = self._folder / folder
+        with self._told("listed", folder):
+            found = [path for path in root.rglob(f"{_NEW}*") if _DRAFT.fullmatch(path.name) and path.is_file()]
+            return sorted(str(path.relative_to(root)) for path in found)
 
     def read(self, path: str, bytes_max: int) -> bytes:
         """Return a small file.

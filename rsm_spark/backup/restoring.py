@@ -1,7 +1,7 @@
 """Makes a new log of a backup: its entries byte for byte in ledgers of their own, its origin named in its chain.
 
 Nothing of the log is seen before all that it takes from the backup is found right: the chain is created last. What was
-written is deleted if it comes to nothing; a process that is killed leaves ledgers that no log names.
+written is deleted if it comes to nothing; what a process that is killed leaves is swept by the next backup or restore.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from rsm_spark.backup.history import BackupHistory
 from rsm_spark.backup.manifest import BackupError, BackupManifest, CorruptBackupError, origins_at
 from rsm_spark.backup.place import BackupPlace
 from rsm_spark.backup.plan import RestorePlan, is_believed, plan_restore
+from rsm_spark.backup.restore_mark import RestoreMark
 from rsm_spark.backup.verifying import copied_snapshot, install_snapshot, lacking_keys
 from rsm_spark.core.admission import password_mark
 from rsm_spark.core.chain import LogChain, LogOrigin
@@ -140,6 +141,8 @@ class LogRestore:
         chains = ChainStore(self._client.store, target.name, target.rsm_root)
         plan = plan_restore(manifest, target.revision, target.time_ms)
         await self._check(chains, plan)
+        mark = RestoreMark(self._client.store, target.rsm_root, target.name, self._log_id, target.by)
+        await mark.set()
         try:
             history = BackupHistory(self._place, manifest, keys=target.keys)
             await self._write_entries(history, plan)
@@ -149,9 +152,10 @@ class LogRestore:
             snapshot = self._choose_snapshot(history, plan, chain)
             if snapshot is not None:
                 await asyncio.to_thread(self._put_snapshot, snapshot)
-            await chains.create(chain)
+            await mark.create_chain(chain)
         except BaseException:
-            await asyncio.shield(self._copies.forget())
+            if await asyncio.shield(self._copies.forget()):
+                await mark.clear()
             raise
         return RestoreOutcome(
             target.name,

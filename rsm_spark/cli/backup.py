@@ -16,6 +16,7 @@ from ledger.operator_commands import AuditOptions, this_operator
 from rsm_spark.backup.catalog import choose_backup, find_backups
 from rsm_spark.backup.manifest import CorruptBackupError
 from rsm_spark.backup.place import BackupPlace
+from rsm_spark.backup.restore_mark import sweep_restores
 from rsm_spark.backup.restoring import LogRestore, RestoreOutcome
 from rsm_spark.backup.verifying import lacking_keys, verify_backup
 from rsm_spark.cli.backup_create import PlaceOption, create, summary_of
@@ -175,6 +176,7 @@ def restore(
 
         async def _restore() -> RestoreOutcome:
             async with await how.connect_ledgers() as client:
+                await sweep_restores(client, how.rsm_root)
                 return await LogRestore(client, at, manifest, target, CopyProgress(f"log {name}", how.json)).make()
 
         outcome = run(_restore())

@@ -20,8 +20,9 @@ from ledger.operator_commands import AuditOptions, audited_command, this_operato
 from ledger.options import Option
 from rsm_spark.backup.catalog import remove_expired
 from rsm_spark.backup.creating import BackupOutcome, LogBackup
-from rsm_spark.backup.manifest import BackupManifest
+from rsm_spark.backup.manifest import BackupManifest, RetentionError
 from rsm_spark.backup.place import BackupPlace
+from rsm_spark.backup.restore_mark import sweep_restores
 from rsm_spark.cli.copying import CopyProgress, LogKeyOption
 from rsm_spark.cli.log import log_names
 from rsm_spark.cli.snapshot_source import CopiedSource, SnapshotSource, open_replicas, open_store
@@ -134,6 +135,7 @@ async def _create_once(
 ) -> int:
     failed = 0
     async with await how.connect_ledgers() as client:
+        await sweep_restores(client, how.rsm_root)
         names = await log_names(client, how.rsm_root) if how.all_logs else logs
         for log in names:
             try:
@@ -143,7 +145,8 @@ async def _create_once(
                 if is_once and len(names) == 1:
                     raise
                 failed += 1
-                typer.echo(f"log {log}: no backup: {error}", err=True)
+                what = "no retention" if isinstance(error, RetentionError) else "no backup"
+                typer.echo(f"log {log}: {what}: {error}", err=True)
     return failed
 
 
@@ -165,10 +168,11 @@ async def _create_one(
             progress=CopyProgress(f"log {log}", how.json),
         ).make()
     gone: list[str] = []
-    if how.keep:
-        manifest = outcome.manifest
-        gone = await asyncio.to_thread(remove_expired, place, log, manifest.log_id, how.keep)
-    _tell_created(outcome, gone, time.monotonic() - began_s, as_json=how.json)
+    try:
+        if how.keep:
+            gone = await asyncio.to_thread(remove_expired, place, log, outcome.manifest.log_id, how.keep)
+    finally:  # There is a backup, whatever becomes of older ones.
+        _tell_created(outcome, gone, time.monotonic() - began_s, as_json=how.json)
 
 
 @asynccontextmanager
@@ -192,6 +196,7 @@ def _tell_created(outcome: BackupOutcome, gone: list[str], took_s: float, *, as_
                 "new_bytes": outcome.new_bytes,
                 "new_snapshot": outcome.new_snapshot or None,
                 "removed": gone,
+                "swept": outcome.swept,
                 "seconds": round(took_s, 3),
             }
         )
@@ -205,6 +210,8 @@ def _tell_created(outcome: BackupOutcome, gone: list[str], took_s: float, *, as_
             f"{manifest.last_revision:,}; new: {outcome.new_entries:,} entries{snapshot}, "
             f"{outcome.new_bytes / 1e6:,.1f} MB in {took_s:.1f} s"
         )
+    if outcome.swept:
+        typer.echo(f"log {manifest.log}: {outcome.swept} files of backups that were cut off were removed")
     for name in gone:
         typer.echo(f"log {manifest.log}: backup {name} was removed: --keep")
     sys.stdout.flush()

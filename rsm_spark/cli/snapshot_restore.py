@@ -15,6 +15,7 @@ from ledger.errors import UsageError
 from ledger.operator_commands import AuditOptions, audited_command, this_operator
 from ledger.options import Option
 from rsm_spark.backup.beginning import BegunLog, LossReport, StateRestore
+from rsm_spark.backup.restore_mark import sweep_restores
 from rsm_spark.backup.restoring import check_new_folder
 from rsm_spark.backup.state_choice import StateRequest
 from rsm_spark.cli.copying import LogKeyOption
@@ -107,6 +108,7 @@ def restore(
 
     async def _restore() -> BegunLog | None:
         async with await how.connect_ledgers() as client:
+            await sweep_restores(client, how.rsm_root)
             work = StateRestore(client, target)
             report = await work.look()
             _tell(report, shown, as_json=how.json)

@@ -114,6 +114,15 @@ def test_an_older_manifest_in_the_place_of_a_newer(made: MadeBackup) -> None:
         made.chosen()
 
 
+def test_a_backup_without_its_tail(made: MadeBackup) -> None:
+    whole = made.chosen()
+    older = msgspec.structs.replace(whole, segments=whole.segments[:-1], tail_revision=whole.last_revision)
+    (made.root / "backups" / whole.name).unlink()
+    (made.root / "backups" / older.name).write_bytes(msgspec.json.encode(older))
+    with pytest.raises(BackupError, match="its tail is missing"):
+        made.chosen()
+
+
 def test_an_older_chain_in_the_place_of_a_newer(made: MadeBackup) -> None:
     made.rewrite(lambda document: document["chain"].update(leader_epoch=0))
     with pytest.raises(BackupError, match="an older chain"):

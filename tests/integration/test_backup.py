@@ -244,7 +244,7 @@ async def test_a_changed_backup_makes_no_log_and_leaves_nothing(
     assert made["snapshots"]
     at = ("--metadata-uri", cluster.metadata_uri)
     new, data = f"{unique_name}-new", tmp_path / "new" / "a"
-    before = await _ledgers(cluster.metadata_uri)
+    before = await ledgers(cluster.metadata_uri)
     last = max((tmp_path / "backups").rglob("*.entries"))
     (table,) = [
         path for path in (tmp_path / "backups").rglob("map.parquet") if f"{made['snapshots'][-1]:020d}" in str(path)
@@ -255,7 +255,7 @@ async def test_a_changed_backup_makes_no_log_and_leaves_nothing(
         refusal = await commands.refused("restore", unique_name, "--as", new, "--data-dir", str(data), *at)
         assert "sha256" in refusal
         path.write_bytes(whole)
-        assert await _ledgers(cluster.metadata_uri) == before, "what was written is deleted"
+        assert await ledgers(cluster.metadata_uri) == before, "what was written is deleted"
         assert "there is no node" in (await commands.run("log", "info", new, *at, "--json"))[2]
     said = await commands.restore(unique_name, new, "--data-dir", str(data))
     assert said["revision"] == made["last_revision"], "the same folder serves the next attempt"
@@ -263,29 +263,9 @@ async def test_a_changed_backup_makes_no_log_and_leaves_nothing(
     assert "it is not empty" in refusal
 
 
-async def _ledgers(uri: str) -> set[int]:
+async def ledgers(uri: str) -> set[int]:
     async with await LedgerClient.connect(uri) as client:
         return set(await client.list())
-
-
-async def test_a_backup_that_is_killed_is_none_and_the_next_one_is_whole(
-    cluster: DevCluster, unique_name: str, tmp_path: Path
-) -> None:
-    commands = BackupCommand(cluster.metadata_uri, tmp_path / "backups")
-    load = Load(12)
-    async with served(cluster.metadata_uri, unique_name, tmp_path / "live"):
-        await load.run(unique_name, cluster.metadata_uri, 200)
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "rsm_spark", "backup", "create", unique_name, "--rate-mb", "0.001",
-            "--place", str(tmp_path / "backups"), "--metadata-uri", cluster.metadata_uri,
-        )  # fmt: skip
-        await asyncio.sleep(3)  # Long before its end, wherever it is.
-        process.kill()
-        await process.wait()
-        code, found, _ = await commands.run("backup", "list", "--place", str(tmp_path / "backups"), "--json")
-        assert (code, found) == (0, [])
-        made = await commands.create(unique_name)
-    assert (await commands.verify(unique_name))["last_revision"] == made["last_revision"]
 
 
 async def test_all_logs_are_backed_up_again_and_again(cluster: DevCluster, unique_name: str, tmp_path: Path) -> None:

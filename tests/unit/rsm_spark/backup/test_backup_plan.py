@@ -10,8 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.errors import UsageError
-from rsm_spark.backup.catalog import find_backups, keep_backup, remove_expired
-from rsm_spark.backup.manifest import BackupError, decode_backup, encode_backup, origins_at, segment_path
+from rsm_spark.backup.catalog import BackupList, find_backups, keep_backup, remove_expired
+from rsm_spark.backup.manifest import (
+    BackupError,
+    RetentionError,
+    decode_backup,
+    encode_backup,
+    origins_at,
+    segment_path,
+)
 from rsm_spark.backup.place import BackupPlace
 from rsm_spark.backup.plan import expired, is_believed, kept_snapshots, plan_backup, plan_restore, unused_files
 from rsm_spark.backup.verifying import verify_backup
@@ -109,6 +116,26 @@ def test_retention_removes_what_no_backup_that_stays_names(made: MadeBackup) -> 
     assert find_backups(made.place).whole == [second]
     verify_backup(made.place, second)
     assert remove_expired(made.place, LOG, made.log_id, 1) == []
+
+
+def test_retention_stops_at_a_damaged_backup_that_would_stay_and_says_so(made: MadeBackup) -> None:
+    first = made.chosen()
+    for made_ms in (2_000, 3_000, 4_000):
+        keep_backup(made.place, msgspec.structs.replace(first, made_ms=made_ms))
+    newest = msgspec.structs.replace(first, made_ms=4_000)
+    path = made.root / "backups" / msgspec.structs.replace(first, made_ms=3_000).name
+    path.write_bytes(b"{}")
+    with pytest.raises(RetentionError, match="no older backup is removed while one is damaged"):
+        remove_expired(made.place, LOG, made.log_id, 2)
+    assert len(find_backups(made.place).whole) == 3
+    # With the newest alone it would go too: nothing is lost by going on.
+    assert set(remove_expired(made.place, LOG, made.log_id, 1)) == {
+        path.name,
+        first.name,
+        newest.name.replace("4000", "2000"),
+    }
+    assert find_backups(made.place) == BackupList([newest])
+    verify_backup(made.place, newest)
 
 
 @given(st.lists(st.integers(1, 1_000), unique=True), st.integers(1, 5))
