@@ -46,6 +46,7 @@ _SUMMARIES = {
     "store": "Run a replica of the state store.",
     "serve": "Run a replica of a state machine of your own.",
     "call": "Have a service execute a command, or answer a query.",
+    "generate-client": "Print typed clients of a service of your own.",
     "broker": "Run a task broker.",
     "worker": "Run a worker: a process that runs tasks of the broker.",
     "map": "Put, get, scan: the replicated map.",

@@ -18,11 +18,11 @@ class BlockingServiceBase(BlockingClient[ServiceClient]):
         super().__init__(LoopThread("rsm-service-client", new_loop=quickest_loop), make)
 
     @overload
-    def call(self, method: Callable[Concatenate[N, P], T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+    def call(self, method: Callable[Concatenate[N, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
 
     @overload
-    def call(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+    def call(self, method: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
 
-    def call(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def call(self, method: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Execute a typed command, once, or ask a typed query; see `ServiceClient.call`."""
         return self.thread.run(self.asynchronous.call(method, *args, **kwargs))

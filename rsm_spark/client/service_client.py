@@ -122,12 +122,12 @@ class ServiceClient(ServiceCalls):
         return self._reply(operation)
 
     @overload
-    async def call(self, method: Callable[Concatenate[N, P], T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+    async def call(self, method: Callable[Concatenate[N, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
 
     @overload
-    async def call(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+    async def call(self, method: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
 
-    async def call(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    async def call(self, method: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Execute a typed command, once, or ask a typed query; return its value.
 
         Args:

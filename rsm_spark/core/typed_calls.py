@@ -123,13 +123,18 @@ class TypedCall:
         self.is_query = is_query
 
     @functools.cached_property
-    def types(self) -> _Types:
-        """Return what the annotations say; read late, when all names of the module are there."""
-        at = f"{self.function.__qualname__}"
+    def hints(self) -> dict[str, Any]:
+        """Return the annotations; read late, when all names of the module are there."""
         try:
-            hints = typing.get_type_hints(self.function, include_extras=True)
+            return typing.get_type_hints(self.function, include_extras=True)
         except NameError as error:
+            at = self.function.__qualname__
             raise TypeError(f"{at}: {error}: the types of a call are those of its module") from error
+
+    @functools.cached_property
+    def types(self) -> _Types:
+        """Return what the annotations say."""
+        at, hints = self.function.__qualname__, self.hints
         parameters = list(inspect.signature(self.function).parameters.values())[1:]
         fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
         for one in parameters:
@@ -251,14 +256,14 @@ def call_of(method: Any) -> tuple[TypedCall, str]:
 
 
 @overload
-def encode_call(method: Callable[Concatenate[N, P], Any], *args: P.args, **kwargs: P.kwargs) -> bytes: ...
+def encode_call(method: Callable[Concatenate[N, P], Any], /, *args: P.args, **kwargs: P.kwargs) -> bytes: ...
 
 
 @overload
-def encode_call(method: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> bytes: ...
+def encode_call(method: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> bytes: ...
 
 
-def encode_call(method: Callable[..., Any], *args: Any, **kwargs: Any) -> bytes:
+def encode_call(method: Callable[..., Any], /, *args: Any, **kwargs: Any) -> bytes:
     """Return a call of a service as bytes: ``encode_call(Bank.transfer, "ann", "bob", 5)``.
 
     Raises:
@@ -285,6 +290,30 @@ def split_call(payload: bytes, *, is_json: bool) -> tuple[str, msgspec.Raw]:
         return (_JSON_HEAD if is_json else _HEAD).decode(payload)
     except msgspec.MsgspecError as error:
         raise InvalidCommandError(f"this is no call, which is [name, {{argument: value}}]: {error}") from None
+
+
+def json_value(reply: bytes) -> Any:
+    """Return the value of a reply to a call in JSON.
+
+    Raises:
+        DomainError: That of the service, by its name.
+        InvalidCommandError: The service refuses the call, or has no typed calls.
+
+    """
+    try:
+        said: list[Any] = json_decoder(list[Any]).decode(reply)
+    except msgspec.MsgspecError:
+        said = []
+    match said:
+        case [value]:
+            return value
+        case [str(name), dict(fields)]:
+            raise (
+                InvalidCommandError(fields.get("message", ""))
+                if name == _REFUSED
+                else DomainError.unknown(name, fields)
+            )
+    raise InvalidCommandError(f"this service has no typed commands: it answers {reply!r:.100}")
 
 
 def encode_error(error: DomainError | InvalidCommandError, *, is_json: bool) -> bytes:

@@ -194,6 +194,10 @@ class Service(TableMachine):
         except (DomainError, InvalidCommandError) as error:
             return encode_error(error, is_json=is_json)
 
+    def typed_calls(self) -> dict[str, TypedCall]:
+        """Return the commands and queries by their names."""
+        return {name: call for name, (call, _) in self._calls.items()}
+
     def calls(self) -> list[CallShown]:
         """Return the commands and queries of the service, by name."""
         return [

@@ -128,12 +128,12 @@ class MachineHarness:
         return self._ask(Query(query)).payload
 
     @overload
-    def call(self, method: Callable[Concatenate[N, P], T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+    def call(self, method: Callable[Concatenate[N, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
 
     @overload
-    def call(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+    def call(self, method: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
 
-    def call(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def call(self, method: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Execute a typed command or query of a `Service`; return its value, or raise its `DomainError`."""
         typed, path = call_of(method)
         sent = typed.encode(path, args, kwargs)

@@ -40,6 +40,8 @@ async def test_a_machine_of_ones_own_is_served_called_and_handed_over(
         code, (asked,) = run_cli(uri, "call", "visits", "--log", log, "--query")
         assert (code, asked["reply"]) == (0, "2")
         assert asked["revision"] >= said["revision"]
+        code, said = run_cli(uri, "call", "--list", "--log", log)
+        assert (code, said) == (1, [])  # It has no typed commands.
         (left,) = replicas.alive.values()
         code, (status,) = run_cli(uri, "status", "--log", log)
         assert code == 0

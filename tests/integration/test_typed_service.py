@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from rsm_spark.client.blocking import BlockingServiceClient
 from rsm_spark.errors import ConnectionLostError, InvalidCommandError
 from rsm_spark.transport.security import Security
 from tests.integration.store_processes import stores
+from tests.integration.test_store_cluster import run_cli
 
 pytestmark = pytest.mark.asyncio
 BANK = ("rsm_spark", "serve", "examples.bank:Bank")
@@ -43,6 +47,37 @@ async def test_a_bank_of_typed_commands_survives_its_leader(
             replicas.gone(leader.replica_id)
             assert await bank.call(Bank.transfer, "bob", "ann", 1) == 3
         assert await asyncio.to_thread(_blocking, log, uri) == (6, 3)
+
+
+async def test_a_typed_service_is_called_from_a_shell(cluster: DevCluster, unique_name: str, tmp_path: Path) -> None:
+    uri, log = cluster.metadata_uri, unique_name
+    with stores(uri, log, tmp_path) as replicas:
+        replicas.start("a", command=BANK)
+        code, (calls,) = run_cli(uri, "call", "--list", "--log", log)
+        assert code == 0
+        assert [one["name"] for one in calls] == ["balance", "deposit", "transfer"]
+        code, (reply,) = run_cli(uri, "call", "deposit", '{"name": "ann", "amount": 5}', "--log", log)
+        assert (code, reply["reply"]) == (0, 5)
+        code, (reply,) = run_cli(uri, "call", "balance", '{"name": "ann"}', "--log", log)
+        assert (code, reply["reply"]) == (0, 5)
+        for given, said in (
+            ('{"source": "ann", "target": "bob", "amount": 7}', "InsufficientFunds(missing=2)"),
+            ('{"source": "ann", "target": "bob"}', "missing required field `amount`"),
+            ("[5]", "arguments are an object by name"),
+        ):
+            ended = await asyncio.to_thread(_shell, uri, "call", "transfer", given, "--log", log)
+            assert (ended.returncode, ended.stdout) == (1, "")
+            assert said in ended.stderr
+            assert len(ended.stderr.splitlines()) == 1
+        ended = await asyncio.to_thread(_shell, uri, "call", "--list", "--log", log)
+        assert ended.stdout.startswith("query    balance(name: str) -> int\n           Return what an account has.\n")
+
+
+def _shell(uri: str, *given: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "rsm_spark", *given],
+        capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "RSM_METADATA_URI": uri},
+    )  # fmt: skip
 
 
 def _blocking(log: str, uri: str) -> tuple[int, int]:

@@ -9,7 +9,15 @@ import pytest
 
 import rsm_spark as rsm
 from examples.bank import Bank, InsufficientFunds
-from rsm_spark.core.typed_calls import TypedCall, call_of, encode_call, encode_error, is_json_call, split_call
+from rsm_spark.core.typed_calls import (
+    TypedCall,
+    call_of,
+    encode_call,
+    encode_error,
+    is_json_call,
+    json_value,
+    split_call,
+)
 from rsm_spark.errors import DomainError, InvalidCommandError, RsmError
 from tests.unit.rsm_spark.core.typed_bank import Outbox, ShelfFull
 
@@ -109,3 +117,14 @@ def test_a_method_without_types_is_no_call(method: Any, fault: str) -> None:
 def test_what_is_no_call_is_refused() -> None:
     with pytest.raises(TypeError, match=r"'Bank.calls' is no command or query|'Service.calls' is no command or query"):
         call_of(Bank.calls)
+
+
+def test_a_reply_in_json_is_read_without_the_services_class() -> None:
+    assert json_value(b'[{"a": 1}]') == {"a": 1}
+    with pytest.raises(DomainError, match=r"^AccountFrozen\(since=2020\)$"):
+        json_value(b'["AccountFrozen", {"since": 2020}]')
+    with pytest.raises(InvalidCommandError, match="^no such$"):
+        json_value(b'["InvalidCommandError", {"message": "no such"}]')
+    for reply in (b"", b"done", b"5", b"[]", b"[1, 2]", b"[1, 2, 3]"):
+        with pytest.raises(InvalidCommandError, match="this service has no typed commands"):
+            json_value(reply)
