@@ -41,6 +41,7 @@ class BlockingServiceClient(BlockingServiceBase):
         read_from: ReadFrom = "leader",
         rsm_root: str = DEFAULT_RSM_ROOT,
         timeout_s: float = TIMEOUT_S,
+        read: Freshness | None = None,
         limits: StreamLimits | None = None,
         security: Security | None = None,
     ) -> Self:
@@ -53,6 +54,7 @@ class BlockingServiceClient(BlockingServiceBase):
                 read_from=read_from,
                 rsm_root=rsm_root,
                 timeout_s=timeout_s,
+                read=read,
                 limits=limits,
                 security=security,
             )
@@ -72,7 +74,7 @@ class BlockingServiceClient(BlockingServiceBase):
         return self.thread.run(self.asynchronous.execute_many(list(commands), timeout_s=timeout_s))
 
     def query(self, query: bytes, *, read: Freshness | None = None, timeout_s: float | None = None) -> Reply:
-        """Return the answer to a read; linearizable unless `read` is content with less."""
+        """Return the answer to a read; linearizable unless `read`, here or of the client, is content with less."""
         return self.thread.run(self.asynchronous.query(query, read=read, timeout_s=timeout_s))
 
     @property

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, NamedTuple, Self, overload
 
+from ledger.ports import MetadataStore
 from rsm_spark.client.leader_finder import FixedReplica, FoundReplica
 from rsm_spark.client.replica_connection import ReadFrom, ReplicaConnection
 from rsm_spark.client.service_calls import TIMEOUT_S, ServiceCalls
@@ -50,8 +51,20 @@ class ServiceClient(ServiceCalls):
         link: Its connections; closed with it.
         timeout_s: Time limit of a call that names none.
         store: Closed with it; None = somebody else's.
+        read: How fresh the answers to queries must be that do not say; None = linearizable.
 
     """
+
+    def __init__(
+        self,
+        link: ReplicaConnection,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        store: MetadataStore | None = None,
+        read: Freshness | None = None,
+    ) -> None:
+        super().__init__(link, timeout_s=timeout_s, store=store)
+        self._read = read
 
     @classmethod
     async def connect(
@@ -63,6 +76,7 @@ class ServiceClient(ServiceCalls):
         read_from: ReadFrom = "leader",
         rsm_root: str = DEFAULT_RSM_ROOT,
         timeout_s: float = TIMEOUT_S,
+        read: Freshness | None = None,
         limits: StreamLimits | None = None,
         security: Security | None = None,
     ) -> Self:
@@ -75,6 +89,7 @@ class ServiceClient(ServiceCalls):
             read_from: "any": reads that need not be linearizable are spread over the followers.
             rsm_root: Root of the logs in ZooKeeper.
             timeout_s: Time limit of every call that names none.
+            read: How fresh the answers to queries must be that do not say, typed ones among them; None = linearizable.
             limits: Of messages.
             security: TLS and token; None = as the environment says.
 
@@ -85,7 +100,7 @@ class ServiceClient(ServiceCalls):
         """
         if replica is not None:
             link = ReplicaConnection(FixedReplica(replica), log, is_one_replica=True, limits=limits, security=security)
-            return cls(link, timeout_s=timeout_s)
+            return cls(link, timeout_s=timeout_s, read=read)
         from ledger.zookeeper.session import connect  # noqa: PLC0415 - kazoo only where it is used
         from ledger.zookeeper.uri import MetadataUri  # noqa: PLC0415
 
@@ -97,7 +112,7 @@ class ServiceClient(ServiceCalls):
         except BaseException:
             await store.close()
             raise
-        return cls(link, timeout_s=timeout_s, store=store)
+        return cls(link, timeout_s=timeout_s, store=store, read=read)
 
     @property
     def revision(self) -> int:
@@ -117,8 +132,9 @@ class ServiceClient(ServiceCalls):
         return [self._reply(operation) for operation in operations]
 
     async def query(self, query: bytes, *, read: Freshness | None = None, timeout_s: float | None = None) -> Reply:
-        """Return the answer to a read; linearizable unless `read` is content with less."""
-        operation = await self._link.submit(query, self._limit_s(timeout_s), is_query=True, freshness=read)
+        """Return the answer to a read; linearizable unless `read`, here or of the client, is content with less."""
+        wanted = self._read if read is None else read
+        operation = await self._link.submit(query, self._limit_s(timeout_s), is_query=True, freshness=wanted)
         return self._reply(operation)
 
     @overload

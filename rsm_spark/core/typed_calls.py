@@ -22,7 +22,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, c
 
 import msgspec
 
-from ledger.decoding import convert, json_decoder, msgpack_decoder
+from ledger.decoding import json_decoder, msgpack_decoder
 from rsm_spark.errors import DomainError, InvalidCommandError, RsmError
 
 P = ParamSpec("P")
@@ -33,6 +33,9 @@ DESCRIBE = "?"
 
 _REFUSED = InvalidCommandError.__name__
 _ONE, _TWO = 0x91, 0x92  # Heads of MessagePack's arrays of so many.
+_MESSAGE_CHARS_MAX = 600  # Each takes up to six bytes of a reply.
+_UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+"""Faults of bytes that somebody sent: no UTF-8, and arrays in arrays without end, too."""
 _PLAIN = (int, str, bool, float, bytes)
 _HEAD: msgspec.msgpack.Decoder[tuple[str, msgspec.Raw]] = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
 _JSON_HEAD: msgspec.json.Decoder[tuple[str, msgspec.Raw]] = msgspec.json.Decoder(tuple[str, msgspec.Raw])
@@ -101,6 +104,7 @@ class _Types(NamedTuple):
     names: tuple[str, ...]
     keyword_from: int
     replies: Any
+    decoder: msgspec.msgpack.Decoder[Any]
 
 
 class TypedCall:
@@ -147,7 +151,14 @@ class TypedCall:
         arguments = msgspec.defstruct(self.name, fields, kw_only=True, forbid_unknown_fields=True)
         by_place = [one.kind is not one.KEYWORD_ONLY for one in parameters]
         names = tuple(one.name for one in parameters)
-        return _Types(arguments, hints["return"], names, by_place.count(True), GenericAlias(tuple, hints["return"]))
+        return _Types(
+            arguments,
+            hints["return"],
+            names,
+            by_place.count(True),
+            GenericAlias(tuple, hints["return"]),
+            msgpack_decoder(arguments),
+        )
 
     @functools.cached_property
     def signature(self) -> str:
@@ -170,12 +181,16 @@ class TypedCall:
         if len(args) > types.keyword_from:
             raise InvalidCommandError(f"{self.signature}: takes {types.keyword_from} arguments, not {len(args)}")
         given = dict(zip(types.names, args, strict=False))
-        twice = given.keys() & kwargs.keys()
-        if twice:
-            raise InvalidCommandError(f"{self.signature}: argument {min(twice)!r} is there twice")
+        if kwargs:
+            twice = given.keys() & kwargs.keys()
+            if twice:
+                raise InvalidCommandError(f"{self.signature}: argument {min(twice)!r} is there twice")
+            given.update(kwargs)
         try:
-            return _ENCODE((path, convert({**given, **kwargs}, types.arguments)))
-        except (msgspec.MsgspecError, OverflowError, TypeError) as error:
+            sent = _ENCODE(given)
+            types.decoder.decode(sent)  # As the leader will.
+            return _ENCODE((path, msgspec.Raw(sent)))
+        except (*_UNREADABLE, OverflowError, TypeError) as error:
             raise InvalidCommandError(f"{self.signature}: {error}") from None
 
     def decode_reply(self, reply: bytes) -> Any:
@@ -196,7 +211,7 @@ class TypedCall:
             else:
                 said = msgpack_decoder(dict[str, str]).decode(fields)
                 error = InvalidCommandError(said.get("message", ""))
-        except msgspec.MsgspecError as fault:
+        except _UNREADABLE as fault:
             raise RsmError(
                 f"the reply to {self.signature} cannot be read: {fault}: has the service another version of it?"
             ) from fault
@@ -212,12 +227,14 @@ class TypedCall:
 
         """
         types = self.types
-        decoder = json_decoder(types.arguments) if is_json else msgpack_decoder(types.arguments)
+        decoder = json_decoder(types.arguments) if is_json else types.decoder
         try:
             given = decoder.decode(raw)
-        except msgspec.MsgspecError as error:
+        except _UNREADABLE as error:
             raise InvalidCommandError(f"{self.signature}: {error}") from None
         values = msgspec.structs.astuple(given)
+        if len(values) == types.keyword_from:
+            return values, {}
         split = types.keyword_from
         return values[:split], dict(zip(types.names[split:], values[split:], strict=True))
 
@@ -235,7 +252,7 @@ class TypedCall:
             if not ((type(value) is kind and kind in _PLAIN) or (value is None and kind is type(None))):
                 checked = self.types.replies
                 (json_decoder(checked) if is_json else msgpack_decoder(checked)).decode(reply)
-        except (msgspec.MsgspecError, TypeError, OverflowError) as error:
+        except (*_UNREADABLE, TypeError, OverflowError) as error:
             raise TypeError(
                 f"{self.signature}: its reply is {value!r:.100}, which is not of that type: {error}"
             ) from None
@@ -288,7 +305,7 @@ def split_call(payload: bytes, *, is_json: bool) -> tuple[str, msgspec.Raw]:
     """
     try:
         return (_JSON_HEAD if is_json else _HEAD).decode(payload)
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         raise InvalidCommandError(f"this is no call, which is [name, {{argument: value}}]: {error}") from None
 
 
@@ -302,7 +319,7 @@ def json_value(reply: bytes) -> Any:
     """
     try:
         said: list[Any] = json_decoder(list[Any]).decode(reply)
-    except msgspec.MsgspecError:
+    except _UNREADABLE:
         said = []
     match said:
         case [value]:
@@ -318,7 +335,7 @@ def json_value(reply: bytes) -> Any:
 
 def encode_error(error: DomainError | InvalidCommandError, *, is_json: bool) -> bytes:
     """Return the reply that says an error."""
-    fields = error.error_fields if isinstance(error, DomainError) else {"message": str(error)[:1_000]}
+    fields = error.error_fields if isinstance(error, DomainError) else {"message": str(error)[:_MESSAGE_CHARS_MAX]}
     return (_JSON_ENCODE if is_json else _ENCODE)((type(error).__name__, fields))
 
 

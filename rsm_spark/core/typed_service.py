@@ -33,7 +33,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from rsm_spark.core.machine import Decision, MachineDescription, RecordDescription, TableDescription
-from rsm_spark.core.records import MACHINE_TYPE_FIRST
+from rsm_spark.core.records import MACHINE_TYPE_FIRST, REPLY_BYTES_MAX
 from rsm_spark.core.table_machine import TableMachine
 from rsm_spark.core.typed_calls import (
     DESCRIBE,
@@ -175,6 +175,11 @@ class Service(TableMachine):
             self.staged = changes
             self.now_ms = owner.now_ms = now_ms
             reply = call.encode_reply(call.function(owner, *args, **kwargs), is_json=is_json)
+            if len(reply) > REPLY_BYTES_MAX:
+                raise ValueError(
+                    f"{call.signature}: its reply has {len(reply)} bytes, a reply at most {REPLY_BYTES_MAX}: let a "
+                    "query give the rest"
+                )
         except (DomainError, InvalidCommandError) as error:
             return Decision((), encode_error(error, is_json=is_json))
         finally:
@@ -212,13 +217,13 @@ class Service(TableMachine):
 
     def _called(self, name: str, *, is_query: bool) -> tuple[TypedCall, Service]:
         found = self._calls.get(name)
+        if found is not None and found[0].is_query is is_query:
+            return found
         service, kind = self.description.name, "query" if is_query else "command"
         if found is None:
             known = ", ".join(one for one, (call, _) in sorted(self._calls.items()) if call.is_query == is_query)
             raise InvalidCommandError(f"service {service} has no {kind} {name!r}; it has {known or 'none'}")
-        if found[0].is_query != is_query:
-            raise InvalidCommandError(f"{name!r} of service {service} is no {kind}: send it as the other")
-        return found
+        raise InvalidCommandError(f"{name!r} of service {service} is no {kind}: send it as the other")
 
 
 D = TypeVar("D")

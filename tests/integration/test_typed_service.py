@@ -46,6 +46,10 @@ async def test_a_bank_of_typed_commands_survives_its_leader(
             leader.kill()
             replicas.gone(leader.replica_id)
             assert await bank.call(Bank.transfer, "bob", "ann", 1) == 3
+        async with await rsm.ServiceClient.connect(
+            log, uri, read_from="any", read=rsm.bounded(max_lag_ms=60_000)
+        ) as any_:
+            assert await any_.call(Bank.balance, "ann") == 6
         assert await asyncio.to_thread(_blocking, log, uri) == (6, 3)
 
 

@@ -6,10 +6,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rsm_spark as rsm
 from examples.bank import Account, Bank, InsufficientFunds
+from rsm_spark.core.records import REPLY_BYTES_MAX
 from rsm_spark.errors import InvalidCommandError, InvalidDescriptionError
 from rsm_spark.testing import MachineHarness, check_machine, simulate
 from tests.unit.rsm_spark.core.typed_bank import Letter, Outbox, ShelfFull, Shop
@@ -61,10 +63,44 @@ def test_a_wrong_call_is_one_error_and_changes_nothing(sent: bytes, said: str) -
         assert (name, said in fields["message"]) == ("InvalidCommandError", True), fields
 
 
+_DEEP = 100_000
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b'["deposit",' + b"[" * _DEEP,
+        b'["deposit",{"name":' + b"[" * _DEEP + b"]" * _DEEP + b',"amount":1}]',
+        b"\x92\xa7deposit" + b"\x91" * _DEEP + b"\x01",
+        b"\x92\xa7deposit\x81\xa4name" + b"\x91" * _DEEP + b"\x01",
+        b"\x92\xa2\xff\xff\x80",
+        b'["\xff\xff",{}]',
+        b"\x92\xa7deposit\x82\xa4name\xa1\xff\xa6amount\x01",
+        b'["' + b"\\u0001" * 10_000 + b'",{}]',
+    ],
+)
+def test_what_is_sent_to_break_a_service_is_a_wrong_call_and_no_failure_of_the_machine(sent: bytes) -> None:
+    bank = Bank()
+    for reply in (bank.decide(sent, 1, 0).reply, bank.query(sent, 0)):
+        assert b"InvalidCommandError" in reply
+        assert len(reply) <= REPLY_BYTES_MAX
+
+
+@given(st.binary(max_size=40), st.integers(0, 60), st.booleans())
+def test_no_bytes_make_a_service_fail(noise: bytes, place: int, is_json: bool) -> None:
+    call = b'["deposit",{"name":"ann","amount":1}]' if is_json else rsm.encode_call(Bank.deposit, "ann", 1)
+    for sent in (noise, call[:place] + noise + call[place + len(noise) :]):
+        decision = Bank().decide(sent, 1, 0)
+        assert decision.reply
+        Bank().query(sent, 0)
+
+
 def test_a_reply_of_another_type_is_refused_in_words_before_it_is_logged() -> None:
     outbox = MachineHarness(Outbox())
     with pytest.raises(TypeError, match=r"lie\(\) -> int: its reply is 'five', which is not of that type"):
         outbox.call(Outbox.lie)
+    with pytest.raises(ValueError, match=r"echo\(.*\) -> str: its reply has 5004 bytes, a reply at most 4096"):
+        outbox.call(Outbox.echo, "x" * 5_000)
     assert outbox.rows("letters") == {}
 
 

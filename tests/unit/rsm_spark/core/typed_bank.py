@@ -53,6 +53,11 @@ class Outbox(rsm.Service):
         self.letters.put(Letter(text="", shelf="lie", number=1))
         return "five"  # type: ignore[return-value]
 
+    @rsm.command
+    def echo(self, text: str) -> str:
+        """Reply what was sent."""
+        return text
+
     @rsm.query
     def texts(self) -> list[Letter]:
         return list(self.letters)
