@@ -152,6 +152,17 @@ class FollowedTable(msgspec.Struct, frozen=True):
         fields += [pa.field(one.field.name, arrow_type(one.field), metadata=_metadata(one)) for one in self.row]
         return pa.schema([*fields, *extra])
 
+    def renamed(self, table: TableDescription | None) -> FollowedTable:
+        """Return the table with the names that a later description has for its columns."""
+        later = () if table is None else table.row
+        row = [
+            column._replace(field=new)
+            if new.is_same(column.field) and new.type_name == column.field.type_name
+            else column
+            for column, new in zip(self.row, later, strict=False)
+        ]
+        return msgspec.structs.replace(self, row=(*row, *self.row[len(row) :]))
+
     def widened(self, table: TableDescription | None, revision: int) -> FollowedTable:
         """Return the table after the machine was described anew.
 
@@ -197,18 +208,20 @@ def listed_fields(fields: Sequence[Field]) -> str:
     return ", ".join(f"{field.name} ({field.type_name})" for field in fields) or "(nothing)"
 
 
+def _same_type(one: Field, other: Field) -> bool:
+    return one.type_name == other.type_name
+
+
 def _named_types(fields: Sequence[Field]) -> list[tuple[str, str]]:
     return [(field.name, field.type_name) for field in fields]
 
 
 def _metadata(column: Column) -> dict[str, str] | None:
-    """Return what a Delta field has to say of a column that the table's first description did not have."""
-    if not column.since:
-        return None
-    metadata = {SINCE_KEY: str(column.since)}
+    """Return what a Delta field has to say of a column besides name and type."""
+    metadata = {SINCE_KEY: str(column.since)} if column.since else {}
     if column.field.type not in FIRST_TYPES:
         metadata[TYPE_KEY] = msgspec.json.encode(_plain(column.field)).decode()
-    return metadata
+    return metadata or None
 
 
 def _field(delta_field: dict[str, Any]) -> Field:

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
@@ -53,6 +54,14 @@ class AppliedToTable(NamedTuple):
     deleted: int
     is_new: bool
     is_committed: bool
+
+
+class _RenamedColumnsError(DeltaSinkError):
+    """A range of records renames columns: the table is written anew before it."""
+
+    def __init__(self, table: TableDescription) -> None:
+        super().__init__(f"table {table.name}: columns have new names")
+        self.table = table
 
 
 class FollowerTable:
@@ -181,8 +190,9 @@ class FollowerTable:
     def apply(self, records: pa.Table | RecordRange) -> AppliedToTable:
         """Apply a range of the log; create the table with the first one.
 
-        Where the machine's description in the range adds columns, the table gets them in the same commit. If it changes
-        otherwise, what lies before is committed, then the error is raised.
+        Where the machine's description in the range adds columns, the table gets them in the same commit. If it renames
+        some, what lies before is committed, then the table is written anew under the new names, then the rest is
+        applied. If it changes otherwise, what lies before is committed, then the error is raised.
 
         Args:
             records: `fold.RECORD_COLUMNS` of all records of the range, in any order.
@@ -197,10 +207,15 @@ class FollowerTable:
         span = records if isinstance(records, RecordRange) else RecordRange(records)
         what = f"records {span.first} to {span.end.revision}"
         applied, problem = self._persist(lambda: self._try(span), what)
-        if problem is not None:
-            self.flush()
+        if problem is None:
+            return applied
+        self.flush()
+        if not isinstance(problem, _RenamedColumnsError):
             raise problem
-        return applied
+        self._persist(lambda: self._rename(problem.table), "new names of columns")
+        rest = self.apply(span)
+        upserted, deleted = applied.upserted + rest.upserted, applied.deleted + rest.deleted
+        return AppliedToTable(rest.position, upserted, deleted, is_new=True, is_committed=True)
 
     def flush(self, *, only_due: bool = False) -> TablePosition | None:
         """Commit a position that is held back; return where the table stands.
@@ -275,8 +290,29 @@ class FollowerTable:
             try:
                 followed = followed.widened(table, at)
             except DeltaSinkError as error:
-                return span.until(at), followed, error
+                is_renamed = self.mode.name == MERGE_MODE and followed.renamed(table) != followed
+                return span.until(at), followed, _RenamedColumnsError(table) if is_renamed and table else error
         return span, followed, None
+
+    def _rename(self, table: TableDescription) -> None:
+        """Write the rows anew under the names of a description, in one commit that moves nothing."""
+        loaded = self._reloaded()
+        followed = loaded.followed.renamed(table)
+        followed.check()
+        if followed == loaded.followed:
+            return  # A commit whose reply was lost.
+        schema = self.mode.schema(followed)
+        names = zip(schema.names, self.mode.schema(loaded.followed).names, strict=True)
+        columns: dict[str, Any] = {new: pc.field(old) for new, old in names}
+        batches = loaded.handle.to_pyarrow_dataset().scanner(columns=columns).to_reader()  # type: ignore[arg-type]
+        rows = (pa.RecordBatch.from_arrays(batch.cast(schema).columns, schema=schema) for batch in batches)
+        properties = self.at.properties(self._standing(loaded), moves=False)
+        write_deltalake(
+            loaded.handle, pa.RecordBatchReader.from_batches(schema, rows), mode="overwrite",
+            schema_mode="overwrite", commit_properties=properties,
+        )  # fmt: skip
+        self.commit_count += 1
+        self._sync(loaded)
 
     def _after(self, before: TablePosition, span: RecordRange, step: RowStep) -> TablePosition:
         end = span.end

@@ -13,10 +13,11 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from connectors.column_types import converted, to_log
 from connectors.delta.position import POSITION_KEY, TablePosition, decode_position
 from connectors.errors import ForeignTableError
 from ledger.decoding import json_decoder
-from rsm_spark.core.machine import TableDescription
+from rsm_spark.core.machine import Field, TableDescription
 from rsm_spark.core.records import pack
 
 _COMMITS_MAX = 10_000
@@ -24,6 +25,7 @@ _REVISION = "_revision"
 _FOLD = "_fold"
 _DELETE = "delete"
 _SINCE = "rsm.since"
+_TYPE = "rsm.type"
 _ROWS: list[pa.Field[Any]] = [
     pa.field("table_name", pa.string()),
     pa.field("key", pa.binary()),
@@ -40,6 +42,7 @@ class FollowerShape(msgspec.Struct, frozen=True):
         key: Key columns, in the order of the log's arrays.
         row: The other columns, with the revision since which rows have them.
         is_history: A row a change (mode append): what is compared is the msgpack array [revision, fold, row | nil].
+        converted: Columns whose values have another form in the log.
 
     """
 
@@ -47,6 +50,7 @@ class FollowerShape(msgspec.Struct, frozen=True):
     key: tuple[str, ...]
     row: tuple[tuple[str, int], ...]
     is_history: bool = False
+    converted: tuple[Field, ...] = ()
 
     @property
     def columns(self) -> list[str]:
@@ -55,9 +59,10 @@ class FollowerShape(msgspec.Struct, frozen=True):
 
     def packed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield rows as the log has them: table_name, key, row, revision."""
+        converts = {field.name: to_log(field) for field in self.converted}
         for batch in batches:
-            keys = [batch.column(name).to_pylist() for name in self.key]
-            others = [batch.column(name).to_pylist() for name, _ in self.row]
+            keys = [converted(batch.column(name).to_pylist(), converts.get(name)) for name in self.key]
+            others = [converted(batch.column(name).to_pylist(), converts.get(name)) for name, _ in self.row]
             revisions: list[Any] = batch.column(_REVISION).to_pylist()
             since = [at for _, at in self.row]
             widths = [sum(at <= revision for at in since) for revision in revisions] if any(since) else None
@@ -127,6 +132,9 @@ def follower_evidence(place: str, storage_options: Mapping[str, str] | None = No
         for field in fields
         if field["name"] not in key and not field["name"].startswith("_")
     )
+    known = {field.name: field for field in (*described.key, *described.row)}
+    later = {one["name"]: one["metadata"][_TYPE] for one in fields if _TYPE in one["metadata"]}
+    known |= {name: json_decoder(Field).decode(text) for name, text in later.items()}
     is_history = properties.get("rsm.mode", "merge") != "merge"
     positions: list[tuple[int, TablePosition]] = []
     foreign: list[int] = []
@@ -144,7 +152,13 @@ def follower_evidence(place: str, storage_options: Mapping[str, str] | None = No
             foreign.append(commit["version"])
     return FollowerEvidence(
         place,
-        FollowerShape(described.name, key, row, is_history),
+        FollowerShape(
+            described.name,
+            key,
+            row,
+            is_history,
+            tuple(known[name] for name in (*key, *dict(row)) if name in known and to_log(known[name]) is not None),
+        ),
         table.version(),
         tuple(positions),
         begun,

@@ -93,8 +93,8 @@ class SourceOptions(msgspec.Struct, frozen=True):
         offsets_per_trigger_min: Records or entries to wait for; None = none.
         trigger_delay_max_s: How long to wait for them.
         partition_count_min: None = by size only.
-        row_columns: Names and Spark types of the rows' columns, as the source fixes them when a query starts; () = not
-            yet. No option gives them.
+        row_columns: Fields of the rows' columns (`schema.RowColumn`), as the source fixes them when a query starts;
+            () = not yet. No option gives them.
         entry_bounds: What the query's filters ask of entries, as Spark hands them over; None = nothing. No option.
 
     """
@@ -126,7 +126,7 @@ class SourceOptions(msgspec.Struct, frozen=True):
     offsets_per_trigger_min: int | None = None
     trigger_delay_max_s: float = _TRIGGER_DELAY_S
     partition_count_min: int | None = None
-    row_columns: tuple[tuple[str, str], ...] = ()
+    row_columns: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
     entry_bounds: EntryBounds | None = None
 
     def __repr__(self) -> str:

@@ -20,21 +20,21 @@ class RowPlan(msgspec.Struct, frozen=True):
 
     Attributes:
         rows: Kind of rows.
-        columns: Their columns, in order, as names and Spark types; what is not here is not decoded.
+        columns: Their columns, in order, as the fields of `RowColumn`; what is not here is not decoded.
         table: Of the machine, for rows=table.
         keeps_bad: Whether what cannot be decoded becomes a row with its error, instead of ending the query.
 
     """
 
     rows: Rows
-    columns: tuple[tuple[str, str], ...]
+    columns: tuple[tuple[str, str, tuple[str, ...]], ...]
     table: str = ""
     keeps_bad: bool = False
 
     @property
     def names(self) -> frozenset[str]:
         """Names of the columns; for look-ups only."""
-        return frozenset(name for name, _ in self.columns)
+        return frozenset(name for name, _, _ in self.columns)
 
 
 def fixed_columns(options: SourceOptions) -> tuple[RowColumn, ...] | None:
@@ -63,4 +63,4 @@ def row_plan(options: SourceOptions) -> RowPlan:
         offered = fixed_columns(options)
         assert offered is not None, "the source fixes the columns of a table before anything is planned"
         columns = pick_columns(offered, options.columns, has_errors=keeps_bad)
-    return RowPlan(options.rows, tuple((name, kind) for name, kind in columns), options.table, keeps_bad)
+    return RowPlan(options.rows, tuple((name, kind, was) for name, kind, was in columns), options.table, keeps_bad)

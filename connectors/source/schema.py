@@ -53,7 +53,8 @@ Of plain ledgers: `value` is the payload, `topic` is `ledgers`, `partition` the 
 | _extra | name -> msgpack bytes of what the record's description has and the query's columns have not: columns |
 | | that were added after the query started; null for a delete, and if there are none |
 
-Columns of the query that the description of a record does not have are null.
+Columns of the query that the description of a record does not have are null. A column that was renamed is one column:
+it is read under the query's name from records of before and of after.
 
 With `badRecords=column` each kind has one more column, `_error`: what is wrong with an entry or a record that cannot be
 decoded; its other columns hold what is known of it.
@@ -62,12 +63,14 @@ decoded; its other columns hold what is known of it.
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from connectors.errors import OptionError
 from connectors.spark_types import TYPES_SHOWN, is_column_type, spark_type
+from ledger.decoding import json_decoder
 from rsm_spark.core.machine import TableDescription
 
 
@@ -77,15 +80,17 @@ class RowColumn(NamedTuple):
     Attributes:
         name: Its name.
         type: In Spark's words.
+        was: Names that it had in earlier versions of the machine: in their records it has these.
 
     """
 
     name: str
     type: str
+    was: tuple[str, ...] = ()
 
 
 def _columns(text: str) -> tuple[RowColumn, ...]:
-    return tuple(RowColumn(*part.split(" ", 1)) for part in text.split("; "))
+    return tuple(RowColumn(name, kind) for name, kind in (part.split(" ", 1) for part in text.split("; ")))
 
 
 RAW_COLUMNS = _columns(
@@ -116,6 +121,7 @@ EXTRA_COLUMN = RowColumn("_extra", "map<string,binary>")
 ERROR_COLUMN = RowColumn("_error", "string")
 """`badRecords=column`."""
 
+_WAS = "was "
 _PLAIN_NAME = re.compile("[a-zA-Z_][a-zA-Z_0-9]*")
 _TABLE_OWN = (FOLD_COLUMN, REVISION_COLUMN, LOGGED_COLUMN, EXTRA_COLUMN)
 
@@ -127,7 +133,7 @@ def table_columns(table: TableDescription) -> tuple[RowColumn, ...]:
         OptionError: Two of them would have the same name.
 
     """
-    own = tuple(RowColumn(field.name, spark_type(field)) for field in (*table.key, *table.row))
+    own = tuple(RowColumn(field.name, spark_type(field), field.was) for field in (*table.key, *table.row))
     columns = (*own, *_TABLE_OWN)
     # Spark does not tell names apart by their case.
     names = [column.name.lower() for column in columns] + [ERROR_COLUMN.name]
@@ -177,7 +183,7 @@ def check_table_schema(columns: Sequence[RowColumn]) -> None:
 
     """
     own = {column.name: column.type for column in (*_TABLE_OWN, ERROR_COLUMN)}
-    for name, kind in columns:
+    for name, kind, _ in columns:
         if name in own and kind != own[name]:
             raise OptionError(f"rows=table: column {name} of the schema is {kind}; it may be {own[name]}")
         if name not in own and not is_column_type(kind):
@@ -186,7 +192,23 @@ def check_table_schema(columns: Sequence[RowColumn]) -> None:
 
 def ddl_of(columns: Sequence[RowColumn]) -> str:
     """Return Spark's schema."""
-    return ", ".join(f"{_quoted(column.name)} {column.type}" for column in columns)
+    return ", ".join(f"{_quoted(column.name)} {column.type}{_comment(column.was)}" for column in columns)
+
+
+def _comment(was: tuple[str, ...]) -> str:
+    """Return what Spark keeps of earlier names, and hands back with the schema; nothing where they need escapes."""
+    text = json.dumps(was)
+    return f" COMMENT '{_WAS}{text}'" if was and not {"'", "\\"} & set(text) else ""
+
+
+def names_before(comment: object) -> tuple[str, ...]:
+    """Return the earlier names that the comment of a column tells."""
+    if not isinstance(comment, str) or not comment.startswith(_WAS):
+        return ()
+    try:
+        return tuple(json_decoder(list[str]).decode(comment.removeprefix(_WAS)))
+    except ValueError:  # A comment of the user's own.
+        return ()
 
 
 def _quoted(name: str) -> str:

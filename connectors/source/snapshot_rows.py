@@ -100,7 +100,7 @@ def snapshot_batch(
 
     """
     plan = partition.row_plan
-    columns = [RowColumn(name, kind) for name, kind in plan.columns]
+    columns = [RowColumn(*column) for column in plan.columns]
     kept = _bounded(rows, partition)
     match plan.rows:
         case Rows.KAFKA:

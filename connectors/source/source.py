@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from connectors.errors import OptionError
 from connectors.source.options import BadRecords, Rows, SourceOptions, parse_options
 from connectors.source.row_plan import fixed_columns
-from connectors.source.schema import RowColumn, check_table_schema, ddl_of, pick_columns
+from connectors.source.schema import RowColumn, check_table_schema, ddl_of, names_before, pick_columns
 
 _SPARK_MIN = (4, 2)
 _PARTITION_MAX = 2**31 - 1
@@ -83,7 +83,10 @@ def _fixed(options: SourceOptions, schema: StructType) -> SourceOptions:
         OptionError: They are not ours.
 
     """
-    given = tuple(RowColumn(field.name, field.dataType.simpleString()) for field in schema)
+    given = tuple(
+        RowColumn(field.name, field.dataType.simpleString(), names_before(field.metadata.get("comment")))
+        for field in schema
+    )
     own = _columns(options)
     if own is None:
         check_table_schema(given)

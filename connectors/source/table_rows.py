@@ -131,6 +131,8 @@ class _TableBatch:
         if ERROR_COLUMN in columns:
             self._errors = records.column(ERROR_COLUMN.name).to_pylist()
         self._values = self._decode() if "key" in records.schema.names else {}
+        found = ((column.name, self._field(column)) for column in columns if self._values)
+        self._described = {name: field for name, field in found if field is not None}
 
     def _decode(self) -> dict[str, list[Any]]:
         """Return the described columns by name, in the order of the description."""
@@ -139,6 +141,16 @@ class _TableBatch:
             packed: list[Any] = self._records.column(name).to_pylist()
             values |= _by_name(fields, unpack_all(packed, fields, self._misfit(name)))
         return values
+
+    def _field(self, column: RowColumn) -> Field | None:
+        """Return the described column that a column of the query is, also under an earlier or a later name."""
+        fields = (*self._table.key, *self._table.row)
+        is_ours = (
+            lambda field: field.name == column.name,
+            lambda field: field.name in column.was,
+            lambda field: column.name in field.was,
+        )
+        return next((field for is_it in is_ours for field in fields if is_it(field)), None)
 
     def _misfit(self, what: str) -> Misfit:
         def take(place: int, said: str) -> None:
@@ -169,15 +181,15 @@ class _TableBatch:
                 return records.column("logged_at")
             case EXTRA_COLUMN.name:
                 return self._extra(field.type)
-        values = self._values.get(field.name)
-        if values is None:
+        described = self._described.get(field.name)
+        if described is None:
             return nulls(records.num_rows, field.type)
-        described = next(one for one in (*self._table.key, *self._table.row) if one.name == field.name)
+        values = self._values[described.name]
         return typed_column(values, field.type, self._misfit(f"column {field.name}"), to_arrow(described))
 
     def _extra(self, kind: pa.DataType) -> pa.Array[Any]:
         """Return what the description has and the query has not."""
-        own = {column.name for column in self._columns}
+        own = {described.name for described in self._described.values()}
         later = [name for name in self._values if name not in own]
         if not later:
             return nulls(self._records.num_rows, kind)

@@ -104,7 +104,7 @@ def _plan_of(partition: LedgerPartition) -> RowPlan:
     """Return the plan of all columns, where no query has made one."""
     rows = Rows(partition.rows)
     columns = RAW_COLUMNS if rows == Rows.RAW else RECORD_COLUMNS
-    return RowPlan(rows, tuple((name, kind) for name, kind in columns))
+    return RowPlan(rows, tuple((name, kind, was) for name, kind, was in columns))
 
 
 class _TaskBookies:

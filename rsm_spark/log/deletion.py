@@ -3,6 +3,7 @@
 A note with the chain stands under `<root>/deleting/<log id>` from before the log leaves its name until its last ledger
 is gone. So a deletion that is cut off anywhere is finished by the next one, and a log of the same name that is made
 meanwhile is another log, which nothing of this touches. Ledgers that other logs use stay, and go with the last of them.
+Those that no chain ever named go too: they say themselves of which log they are.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from rsm_spark.core.chain import DEFAULT_RSM_ROOT, LogChain, chain_path, service
 from rsm_spark.errors import ChainConflictError, LogError, NoSuchLogError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.discovery import Discovery
+from rsm_spark.log.remains import ledgers_of
 from rsm_spark.log.sharing import SharedLedgers, uses_of
 
 
@@ -155,7 +157,9 @@ async def _unname(client: LedgerClient, log: str, rsm_root: str, chain: LogChain
 async def _finish(
     client: LedgerClient, note: _Note, rsm_root: str, on_progress: Callable[[int, int], None], *, was_begun: bool
 ) -> DeletedLog:
-    done = await SharedLedgers(client, note.log_id, rsm_root).delete(note.ledger_ids, on_progress)
+    # A leader that was killed may have created one, and written no chain that names it.
+    ledger_ids = sorted({*note.ledger_ids, *await ledgers_of(client, note.log_id)})
+    done = await SharedLedgers(client, note.log_id, rsm_root).delete(ledger_ids, on_progress)
     store = client.store
     if await store.exists(chain_path(note.log, rsm_root)) is None:  # Else they are of another log of this name.
         await _delete_tree(store, service_path(note.log, rsm_root))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,9 @@ import pytest
 
 from ledger.client.client import LedgerClient
 from ledger.dev import DevCluster
+from rsm_spark.errors import RsmError
 from rsm_spark.log.chain_store import ChainStore
+from rsm_spark.log.remains import ledgers_of
 from rsm_spark.map.client.client import MapClient
 from tests.integration.store_processes import stores
 from tests.integration.test_store_cluster import run_cli
@@ -58,6 +62,31 @@ async def test_a_log_is_deleted_once_nobody_serves_it(cluster: DevCluster, uniqu
         assert len({one["digest"] for one in await replicas.agree(revision)}) == 1
         async with await MapClient.connect(log, uri) as client:
             assert len([row async for row in client.scan()]) == 10
+
+
+async def test_a_ledger_that_its_leader_never_chained_goes_with_the_log(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    uri, log = cluster.metadata_uri, unique_name
+    command = ("tests.integration.dies_before_chaining", "run")
+    with stores(uri, log, tmp_path) as replicas:
+        replica = await asyncio.to_thread(replicas.start, "a", "--roll-records", "20", command=command)
+        async with await LedgerClient.connect(uri) as client:
+            log_id = replica.ready["log_id"]
+            with contextlib.suppress(RsmError, TimeoutError):
+                async with asyncio.timeout(60), await MapClient.connect(log, uri) as writer:
+                    for number in range(100):
+                        await asyncio.wait_for(writer.put(b"k%d" % number, b"v"), 10)
+            assert await asyncio.to_thread(replica.process.wait, 60) == -signal.SIGKILL
+            replicas.gone("a").kill()
+            chain, _ = await ChainStore(client.store, log).read()
+            (orphan,) = {*await ledgers_of(client, log_id)} - {ledger.ledger_id for ledger in chain.ledgers}
+            while await client.store.children(f"/rsm/services/{log}/members"):
+                await asyncio.sleep(0.2)  # Until its session ends.
+            code, (said,) = run_cli(uri, "log", "delete", log, "--yes")
+            assert code == 0
+            assert orphan in said["ledger_ids"]
+            assert await ledgers_of(client, log_id) == {}
 
 
 async def test_nothing_is_deleted_where_nobody_can_be_asked(cluster: DevCluster, unique_name: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from connectors.state.verify import VerifySettings, verify_log
 from rsm_spark.core.column_types import column_type
 from rsm_spark.core.machine import Field, FieldType, MachineDescription, TableDescription
 from rsm_spark.core.records import Record
@@ -72,14 +73,26 @@ def test_all_types_are_spark_s_own_and_come_back_from_delta_with_the_digest_of_t
     assert found[Decimal("-0.01")]["day"] == date(1969, 12, 31)
     assert found[Decimal("0.00")]["owner"] == str(UUID(int=9))
 
-    names = [field.name for field in (*KEY, *ROW, *LATE)]
+    log.roll()
+    named = (*ROW[:3], Field("labels", FieldType.LIST, items=FieldType.STR, was=("tags",)), *ROW[4:], *LATE)
+    log.append([described(shop(4, *named)), ordered(*THIRD)])
+    materialize(spark, log, tmp_path, **lake)
+    renamed = rows_of(tmp_path / "lake" / "orders", "price")
+    assert [renamed[price]["labels"] for price in map(Decimal, ("12.50", "-0.01", "0.00"))] == [["x", "é"], [], ["y"]]
+    assert "tags" not in renamed[Decimal("12.50")]
+    tables = (str(tmp_path / "lake" / "orders"),)
+    verdict = verify_log(spark, VerifySettings(log.name, source={"metadataUri": log.metadata_uri}, tables=tables))
+    assert verdict.ok, verdict
+    assert verdict.tables
+
+    names = [field.name for field in (*KEY, *named)]
     types = dict(spark.read.format("ledger").options(**log.options(rows="table", table="orders")).load().dtypes)
     assert [types[name] for name in names] == [
         "string", "date", "decimal(12,2)", "timestamp", "string", "array<string>", "array<decimal(5,1)>", "string",
         "decimal(30,0)",
     ]  # fmt: skip
     changes = spark.read.format("ledger").options(**log.options(rows="table", table="orders")).load()
-    fees = changes.orderBy("_revision").select("id", "day", "price", "tags", "fee").collect()
+    fees = changes.orderBy("_revision").select("id", "day", "price", "labels", "fee").limit(4).collect()
     assert [tuple(row) for row in fees] == [
         (str(ID), DAY, Decimal("12.50"), ["x", "é"], None),
         (str(ID), date(1969, 12, 31), Decimal("-0.01"), [], None),
@@ -91,3 +104,6 @@ def test_all_types_are_spark_s_own_and_come_back_from_delta_with_the_digest_of_t
     assert sorted((row.price, row.prices) for row in state.collect()) == [
         (Decimal("-0.01"), None), (Decimal("0.00"), []), (Decimal("12.50"), [Decimal("1.5")])
     ]  # fmt: skip
+    before = "id string, tags array<string>, _revision bigint"
+    old = spark.read.format("ledger").schema(before).options(**log.options(rows="table", table="orders")).load()
+    assert [row.tags for row in old.orderBy("_revision").collect()] == [["x", "é"], [], ["y"], ["y"], ["y"]]

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -13,10 +14,27 @@ from connectors.delta.columns import FollowedTable
 from connectors.delta.fold import RecordRange, last_rows
 from connectors.delta.follower import FollowerTable
 from connectors.delta.packing import terms_of
+from connectors.delta.place import APPEND_MODE
 from connectors.errors import DeltaSinkError, ForeignTableError, SinkConflictError, SinkGapError
 from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes
+from rsm_spark.core.machine import Field, FieldType, MachineDescription
 from tests.sets import examples
-from tests.unit.connectors.delta.logged import LOG_ID, MAP, PAIRS, Change, content, follower, gone, put, records, unpack
+from tests.unit.connectors.delta.logged import (
+    LOG_ID,
+    MAP,
+    PAIRS,
+    Change,
+    Logged,
+    content,
+    digest_of,
+    follower,
+    gone,
+    machine,
+    put,
+    records,
+    state_of,
+    unpack,
+)
 
 
 def test_the_last_record_of_a_key_wins_in_a_batch_in_any_order(tmp_path: Path) -> None:
@@ -222,3 +240,54 @@ def test_the_digest_in_the_commit_is_that_of_the_rows(
     assert position is not None
     assert position.digest == digest_bytes(terms_of(rows, FollowedTable.described(MAP)) % DIGEST_MODULUS).hex()
     assert position.row_count == rows.num_rows
+
+
+def renamed(*names: str) -> MachineDescription:
+    old = Field("value", FieldType.BYTES)
+    row = tuple(
+        msgspec.structs.replace(old, name=name, was=(*names[:place], "value")) for place, name in enumerate(names)
+    )
+    return machine(msgspec.structs.replace(MAP, row=row[-1:]))
+
+
+@pytest.mark.parametrize("breaks", [None, 1, 2, 3, 4])
+def test_a_renamed_column_is_followed_in_mid_range_wherever_a_run_breaks_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaks: int | None
+) -> None:
+    changes: list[Logged] = [
+        put(b"a", b"1"),
+        put(b"b", b"2"),
+        renamed("text"),
+        put(b"b", b"3"),
+        renamed("text", "said"),
+    ]
+    table = follower(tmp_path / "t")
+    if breaks is not None:
+        commits = 0
+
+        def sync(_place: str, _version: int) -> None:
+            nonlocal commits
+            commits += 1
+            if commits == breaks:
+                raise OSError("broken off behind a commit")
+
+        monkeypatch.setattr("connectors.delta.follower.sync_commit", sync)
+        with pytest.raises(DeltaSinkError):
+            table.apply(records(changes))
+        table = follower(tmp_path / "t")
+    table.apply(records(changes))
+    rows = {
+        row["key"]: (row["said"], row["_revision"])
+        for row in DeltaTable(str(tmp_path / "t")).to_pyarrow_table().to_pylist()
+    }
+    assert rows == {b"a": (b"1", 1), b"b": (b"3", 4)}
+    position = table.flush() or table.position()
+    assert position is not None
+    assert (position.revision, position.digest) == (5, digest_of(state_of(changes)))
+
+
+def test_a_history_does_not_follow_a_renamed_column(tmp_path: Path) -> None:
+    """Its rows say what was logged: they are not written over."""
+    table = follower(tmp_path / "t", mode=APPEND_MODE)
+    with pytest.raises(DeltaSinkError, match="takes columns added at the end and nothing else"):
+        table.apply(records([put(b"a", b"1"), renamed("text")]))

@@ -83,7 +83,7 @@ def test_entries_outside_of_the_bounds_are_left_out() -> None:
     assert [row["revision"] for row in rows] == [3, 4, 5, 6, 7, 8]
 
 
-@pytest.mark.parametrize("name", [name for name, _ in RECORDS.columns])
+@pytest.mark.parametrize("name", [name for name, _, _ in RECORDS.columns])
 def test_a_column_alone_holds_what_it_holds_among_all(name: str) -> None:
     head = CommandHead(b"s" * 16, 7, 3, 2, b"ok")
     records = [put(b"k", b"v", head), put(b"l", b"w"), Record(17, None, (b"j", "gone")), Record(99, None, (1,))]

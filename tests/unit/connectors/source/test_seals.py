@@ -46,7 +46,7 @@ def _block(payloads: list[bytes]) -> EntryBlock:
 
 
 def _revisions(payloads: list[bytes], seals: LedgerSeals) -> list[int]:
-    plan = RowPlan(Rows.RECORDS, tuple((name, kind) for name, kind in RECORD_COLUMNS))
+    plan = RowPlan(Rows.RECORDS, tuple((name, kind, was) for name, kind, was in RECORD_COLUMNS))
     span = RecordSlice("orders", 7, 1, 0, None, None)
     batches = decode_log([_block(payloads)], plan, span, LOG_ID, seals)
     return [revision for batch in batches for revision in batch.column("revision").to_pylist()]

@@ -62,7 +62,7 @@ def partition(lake: Path, plan: RowPlan, bounds: EntryBounds | None = None) -> S
 
 
 def plan(rows: Rows, *columns: RowColumn, table: str = "") -> RowPlan:
-    return RowPlan(rows, tuple((name, kind) for name, kind in columns), table)
+    return RowPlan(rows, tuple((name, kind, was) for name, kind, was in columns), table)
 
 
 def read(lake: Path, chosen: RowPlan, bounds: EntryBounds | None = None) -> list[dict[str, Any]]:

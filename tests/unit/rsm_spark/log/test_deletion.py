@@ -17,6 +17,7 @@ from ledger.errors import (
 )
 from ledger.ports import ANY_VERSION, Versioned
 from rsm_spark.core.chain import ChainLedger, LogChain, encode_chain
+from rsm_spark.core.orphans import custom_metadata
 from rsm_spark.errors import ChainConflictError, LogError, NoSuchLogError
 from rsm_spark.log.deletion import delete_log
 from rsm_spark.log.member import Member, encode_member
@@ -87,11 +88,15 @@ class Ledgers:
     def __init__(self, store: Nodes, ledger_ids: set[int]) -> None:
         self.store = store
         self.ledger_ids = ledger_ids
+        self.custom: dict[int, dict[str, bytes]] = {}
+
+    async def list(self) -> Any:
+        return sorted(self.ledger_ids)
 
     async def metadata(self, ledger_id: int) -> Any:
         if ledger_id not in self.ledger_ids:
             raise NoSuchLedgerError(f"ledger {ledger_id}")
-        return SimpleNamespace(custom={})
+        return SimpleNamespace(custom=self.custom.get(ledger_id, {}))
 
     async def delete(self, ledger_id: int) -> None:
         self.store._write(f"/ledgers/{ledger_id}")
@@ -126,6 +131,16 @@ def test_nothing_of_a_log_is_left_but_other_ledgers() -> None:
     assert client.store.nodes == {}
     with pytest.raises(NoSuchLogError):
         asyncio.run(delete_log(client, "orders"))
+
+
+def test_ledgers_that_were_never_chained_go_and_those_of_other_logs_stay() -> None:
+    client = world()
+    client.ledger_ids |= {9, 11}
+    client.custom[9] = custom_metadata("orders", "ab" * 16, 4, 5)
+    client.custom[11] = custom_metadata("orders", "cd" * 16, 4, 5)
+    (done,) = asyncio.run(delete_log(client, "orders"))
+    assert done.ledger_ids == [1, 3, 5, 9]
+    assert client.ledger_ids == {8, 11}
 
 
 def test_a_deletion_cut_off_at_any_write_is_finished_by_the_next() -> None:
