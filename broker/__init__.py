@@ -4,6 +4,4 @@ from __future__ import annotations
 
 from rsm_spark.own_packages import check_own_packages
 
-__all__: list[str] = []
-
 check_own_packages("ledger", "rsm_spark")

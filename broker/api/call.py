@@ -16,7 +16,7 @@ from broker.machine.limits import NAME_BYTES_MAX
 from broker.machine.queries import BrokerQuery
 from broker.machine.replies import BrokerReply, Refused
 from broker.machine.views import BrokerResult
-from ledger.rights import Role
+from ledger.rights.principal import Role
 from rsm_spark.core.freshness import LINEARIZABLE, STALE, Freshness, at_least
 
 DEFAULT_TENANT = "default"

@@ -23,7 +23,7 @@ from broker.api.routes import Access, Route, RouteTable
 from broker.api.shared import SharedState
 from broker.api.tokens import NOBODY, Caller
 from broker.api.turns import cost_of_body
-from ledger.rights import ROLES_OF, Right, may
+from ledger.rights.table import ROLES_OF, Right, may
 from rsm_spark.core.commands import Audited
 from rsm_spark.transport.connection_slots import ConnectionSlot
 

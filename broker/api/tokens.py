@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from weakref import WeakValueDictionary
 
 from broker.api.rates import TokenBucket
-from ledger.rights import ANYBODY, Principal, Role
 from ledger.rights.file import PrincipalsFile, bearer_token
+from ledger.rights.principal import ANYBODY, Principal, Role
 
 _KEPT_MAX = 10_000
 """Callers whose buckets are kept; those of signed tokens come and go."""

@@ -13,7 +13,7 @@ from broker.machine.outbox import OutboxKind
 from broker.machine.payload_release import note_spent
 from broker.machine.resources import resources_of
 from broker.machine.rows import ProgressRow, SlotRow, StateRow, TaskRow, TransactionRow
-from broker.machine.scheduling import Demand
+from broker.machine.scheduling.demand import Demand
 from broker.machine.state import BrokerState
 from broker.machine.statuses import ENDED, Outcome, TaskStatus
 from broker.machine.tables import PRIORITY_OF_TENANT, Table

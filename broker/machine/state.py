@@ -24,7 +24,8 @@ from broker.machine.outbox import Outbox
 from broker.machine.resources import resources_of
 from broker.machine.rows import KeptState, KeptTask, ProgressRow, TaskRow, TransactionRow, unpacked
 from broker.machine.rules import BrokerRules
-from broker.machine.scheduling import Demand, Scheduler
+from broker.machine.scheduling.demand import Demand
+from broker.machine.scheduling.scheduler import Scheduler
 from broker.machine.tables import BROKER_DESCRIPTION, PRIORITY_OF_TENANT, Table
 from broker.machine.worker_messages import AssignedRun
 from rsm_spark.core.records import pack

@@ -12,7 +12,3 @@ confused with code pools, which are archives of task code.
     controller      wires all that
     statement_tasks tasks of type `spark_sql`
 """
-
-from __future__ import annotations
-
-__all__: list[str] = []

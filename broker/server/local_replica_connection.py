@@ -22,8 +22,9 @@ from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, 
 from rsm_spark.core.operation import Ending, Message, Operation, StreamLimits
 from rsm_spark.core.outcome_errors import AskedReplica, error_of_operation
 from rsm_spark.errors import OverloadedError, RsmError
-from rsm_spark.runtime import Replica, ReplicaRole
 from rsm_spark.runtime.command_outcomes import CommandOutcomes
+from rsm_spark.runtime.replica import Replica
+from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.transport.codec import SESSION_BYTES
 
 _LIMITS = StreamLimits(messages_in_flight_max=256, waiting_operations_max=50_000)

@@ -32,14 +32,14 @@ from broker.server.task_waits import TaskWaits
 from broker.server.telemetry import BrokerTelemetry
 from broker.server.worker_service import WorkerService
 from ledger.client.client import LedgerClient
-from ledger.rights import Principal
+from ledger.rights.principal import Principal
 from rsm_spark.core.commands import AnswerStatus, Query
 from rsm_spark.core.freshness import STALE, Freshness
 from rsm_spark.core.outcome_errors import AskedReplica, error_of_answer
 from rsm_spark.runtime.change_feed import ChangeFeed
 from rsm_spark.runtime.memory import memory_limit
 from rsm_spark.server.replica_server import StoreService
-from rsm_spark.snapshots import SnapshotStore
+from rsm_spark.snapshots.manifest import SnapshotStore
 from rsm_spark.transport.reach import AuditWords
 
 

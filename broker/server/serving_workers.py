@@ -19,7 +19,7 @@ from broker.server.settings import BrokerSettings
 from broker.server.worker_registry import WorkerRegistry
 from rsm_spark.core.operation import Ending, Operation
 from rsm_spark.errors import RsmError
-from rsm_spark.runtime import ReplicaRole
+from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.server.replica_server import StoreService
 
 _SUCCESSOR_S_MAX = 2.0

@@ -17,7 +17,7 @@ from broker.machine.statuses import TaskStatus, WorkerStatus
 from broker.machine.views import OverviewView
 from broker.server.worker_registry import WorkerRegistry
 from broker.server.worker_service import WorkerService
-from rsm_spark.runtime import Replica
+from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.telemetry import ReplicaTelemetry
 
 

@@ -24,7 +24,8 @@ from broker.wire.worker_codec import (
     encode_code_piece,
     encode_from_broker,
 )
-from ledger.rights import Principal, Right, Role
+from ledger.rights.principal import Principal, Role
+from ledger.rights.table import Right
 from rsm_spark.errors import InvalidCommandError, RsmError
 from rsm_spark.transport.guard import calling_principal
 from rsm_spark.transport.server import ReplicaServer

@@ -2,7 +2,3 @@
 
 Nothing here knows what the work is: it is named by a text, or comes as a statement.
 """
-
-from __future__ import annotations
-
-__all__: list[str] = []

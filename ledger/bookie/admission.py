@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from ledger.bookie.rights import OPEN_REQUESTS, right_of
 from ledger.bookie.tls import TlsPolicy
 from ledger.errors import LoginError
-from ledger.rights import Principal, Right, may
 from ledger.rights.file import PrincipalsFile
+from ledger.rights.principal import Principal
+from ledger.rights.table import Right, may
 from ledger.wire.codes import Status
 from ledger.wire.packets import AuthRequest, AuthResponse, Request
 from ledger.wire.sasl_digest import DISABLED_PLUGIN, PLUGIN, ServerLogin

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final
 
-from ledger.rights import Right
+from ledger.rights.table import Right
 from ledger.wire import packets as p
 
 RIGHTS: Final = MappingProxyType({

@@ -8,10 +8,3 @@
 
 A door (a port of a server) maps each of its methods to a right, and refuses a method that it does not know.
 """
-
-from __future__ import annotations
-
-from ledger.rights.principal import ANYBODY, CLUSTER, ClientAccess, Principal, Role
-from ledger.rights.table import ROLES_OF, Right, may
-
-__all__ = ["ANYBODY", "CLUSTER", "ROLES_OF", "ClientAccess", "Principal", "Right", "Role", "may"]

@@ -1,3 +1,1 @@
 """Load on a running store, made the way others make it, so that figures can be compared."""
-
-__all__: list[str] = []

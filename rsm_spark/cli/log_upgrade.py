@@ -15,10 +15,11 @@ from rsm_spark.cli.named_machine import ModulePath, load_machine
 from rsm_spark.cli.terminal import LogsOptions, print_json, run
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.log.key_file import KeyFile
-from rsm_spark.runtime import ReplicaSettings
+from rsm_spark.runtime.settings import ReplicaSettings
 from rsm_spark.runtime.upgrade_check import UpgradeCheck, check_upgrade
-from rsm_spark.snapshots import SnapshotStore, lake_snapshots
 from rsm_spark.snapshots.local import LocalSnapshots
+from rsm_spark.snapshots.manifest import SnapshotStore
+from rsm_spark.snapshots.opening import lake_snapshots
 from rsm_spark.snapshots.pace import no_pace
 from rsm_spark.transport.peer_client import GrpcPeers
 from rsm_spark.transport.security import Security

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
-from ledger.rights import Principal
+from ledger.rights.principal import Principal
 from rsm_spark.errors import InvalidCommandError
 from rsm_spark.map.commands import (
     DeleteRange,

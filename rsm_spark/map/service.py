@@ -6,7 +6,7 @@ from ledger.client.client import LedgerClient
 from rsm_spark.map.machine import MapMachine
 from rsm_spark.map.scopes import MapScopes
 from rsm_spark.server.replica_server import StoreService, StoreSettings
-from rsm_spark.snapshots import SnapshotStore
+from rsm_spark.snapshots.manifest import SnapshotStore
 
 
 def map_service(client: LedgerClient, settings: StoreSettings, lake: SnapshotStore | None = None) -> StoreService:

@@ -25,8 +25,8 @@ import msgspec
 from ledger.errors import UsageError
 from ledger.options import NAMES, SECONDS, Option
 from ledger.ports import SessionState
-from ledger.rights import Right, may
 from ledger.rights.file import bearer_token
+from ledger.rights.table import Right, may
 from ledger.tls import TlsSettings, certificate_names, is_loopback, server_context
 from rsm_spark.runtime.status import ReplicaRole, ReplicaStatus
 from rsm_spark.transport.acceptor import Acceptor, listen

@@ -24,13 +24,14 @@ from ledger.tls import is_loopback
 from ledger.zookeeper.ledgers import LedgerStore
 from ledger.zookeeper.session import connect
 from ledger.zookeeper.uri import MetadataUri
-from rsm_spark.runtime import Replica, ReplicaRole
 from rsm_spark.runtime.folder_lock import locked
+from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.short_pauses import short_pauses
+from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.server.probes import ProbePage, ProbeServer, ProbeSettings, health, readiness
 from rsm_spark.server.replica_options import ReplicaOptions
 from rsm_spark.server.replica_server import StoreSettings
-from rsm_spark.snapshots import SnapshotStore
+from rsm_spark.snapshots.manifest import SnapshotStore
 from rsm_spark.snapshots.pandas_free import leave_pandas_out
 
 _LOGGER = logging.getLogger(__name__)

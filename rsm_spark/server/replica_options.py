@@ -15,7 +15,8 @@ from ledger.private_files import refuse_loose
 from rsm_spark.log.key_file import KeyFile
 from rsm_spark.server.replica_server import StoreSettings
 from rsm_spark.server.serve import SESSION_TIMEOUT_MS
-from rsm_spark.snapshots import SnapshotStore, lake_snapshots
+from rsm_spark.snapshots.manifest import SnapshotStore
+from rsm_spark.snapshots.opening import lake_snapshots
 
 _Settings = TypeVar("_Settings", bound=StoreSettings)
 

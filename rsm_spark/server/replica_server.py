@@ -25,19 +25,21 @@ from ledger.client.client import LedgerClient
 from ledger.errors import LedgerError, UsageError
 from ledger.options import Option
 from ledger.rereads import Reread, on_reread
-from ledger.rights import Principal
+from ledger.rights.principal import Principal
 from rsm_spark.core.commands import Audited
 from rsm_spark.core.machine import StateMachine
 from rsm_spark.core.records import AUDIT_LEVEL
 from rsm_spark.errors import RsmError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.discovery import Discovery
-from rsm_spark.runtime import Replica, ReplicaRole, ReplicaSettings
 from rsm_spark.runtime.auditing import AuditTrail, no_audit
 from rsm_spark.runtime.change_feed import ChangeFeed
-from rsm_spark.snapshots import SnapshotStore
+from rsm_spark.runtime.replica import Replica
+from rsm_spark.runtime.settings import ReplicaSettings
+from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.snapshots.checks import KEEP_MIN
 from rsm_spark.snapshots.local import LocalSnapshots
+from rsm_spark.snapshots.manifest import SnapshotStore
 from rsm_spark.transport.peer_client import GrpcPeers
 from rsm_spark.transport.peer_service import PeerService
 from rsm_spark.transport.reach import AuditWords, KeyScopes

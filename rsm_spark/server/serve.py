@@ -19,7 +19,7 @@ from rsm_spark.core.machine import StateMachine
 from rsm_spark.runtime.folder_lock import locked
 from rsm_spark.runtime.short_pauses import short_pauses
 from rsm_spark.server.replica_server import StoreService, StoreSettings
-from rsm_spark.snapshots import SnapshotStore
+from rsm_spark.snapshots.manifest import SnapshotStore
 from rsm_spark.transport.reach import WHOLE_LOG
 
 SESSION_TIMEOUT_MS = 2_000

@@ -4,7 +4,5 @@ from __future__ import annotations
 
 import os
 
-__all__: list[str] = []
-
 # gRPC's C core writes lines of its own to standard error, beside the errors that we raise: only for who asks for them.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -20,8 +20,9 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from ledger.rights import CLUSTER, Principal, Right, Role, may
 from ledger.rights.file import PrincipalsFile, bearer_token
+from ledger.rights.principal import CLUSTER, Principal, Role
+from ledger.rights.table import Right, may
 from rsm_spark.transport.security import AUTHORIZATION, Security, TokenFile
 
 _CALLER: ContextVar[_Caller | None] = ContextVar("rsm_grpc_caller", default=None)

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeVar
 import grpc
 import grpc.aio
 
-from ledger.rights import Right
+from ledger.rights.table import Right
 from rsm_spark.core.commands import Answer, Report
 from rsm_spark.errors import InvalidCommandError, RsmError
 from rsm_spark.snapshots.local import LocalSnapshots

@@ -18,7 +18,8 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from ledger.audit_lines import tell
-from ledger.rights import ClientAccess, Principal, Right, Role, may
+from ledger.rights.principal import ClientAccess, Principal, Role
+from ledger.rights.table import Right, may
 from rsm_spark.core.commands import ASKED, Answer, AnswerStatus, Audited, Command, OpenSession, Query, Request
 from rsm_spark.core.freshness import LINEARIZABLE, Freshness
 from rsm_spark.transport.codec import ReceivedRequests

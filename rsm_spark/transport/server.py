@@ -10,7 +10,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from ledger.rights import ANYBODY, CLUSTER, Right
+from ledger.rights.principal import ANYBODY, CLUSTER
+from ledger.rights.table import Right
 from rsm_spark.errors import RsmError
 from rsm_spark.transport.codec import ANSWERS_BYTES_MAX, SERVICE, decode_requests, encode_answers, encode_status
 from rsm_spark.transport.connections import Connections, peer_key

@@ -10,7 +10,8 @@ import grpc
 import grpc.aio
 
 from ledger.errors import LedgerError
-from ledger.rights import Principal, Right
+from ledger.rights.principal import Principal
+from ledger.rights.table import Right
 from rsm_spark.core.machine import MachineDescription
 from rsm_spark.errors import ConnectionLostError, InvalidCommandError, MissingLogError, RsmError
 from rsm_spark.runtime.change_feed import ChangeFeed, FeedCursor

@@ -21,7 +21,8 @@ from collections import deque
 from collections.abc import Callable
 
 from broker.machine.policies import TenantPolicy, WorkerOffer
-from broker.machine.scheduling import Demand, Scheduler
+from broker.machine.scheduling.demand import Demand
+from broker.machine.scheduling.scheduler import Scheduler
 from tests.bench.figure import print_figure, say
 
 ROUNDS = int(os.environ.get("RSM_BENCH_ROUNDS", "3"))

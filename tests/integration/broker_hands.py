@@ -19,7 +19,8 @@ from broker.server.settings import BrokerSettings
 from broker.worker.stream import WorkerStream
 from ledger.client.client import LedgerClient
 from rsm_spark.errors import ConnectionLostError
-from rsm_spark.runtime import ReplicaRole, ReplicaSettings
+from rsm_spark.runtime.settings import ReplicaSettings
+from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.transport.security import Security
 
 __all__ = ["Hands", "broker_settings", "leading", "running", "submit", "until"]

@@ -15,7 +15,8 @@ import msgspec
 
 from ledger.client.client import LedgerClient
 from rsm_spark.core.commands import Answer, Command, OpenSession, Query, Request
-from rsm_spark.runtime import Replica, ReplicaSettings
+from rsm_spark.runtime.replica import Replica
+from rsm_spark.runtime.settings import ReplicaSettings
 from rsm_spark.snapshots.local import LocalSnapshots
 from rsm_spark.testing.counter_map import CounterMap, command, unpack
 

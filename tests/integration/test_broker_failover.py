@@ -31,7 +31,7 @@ from broker.machine.views import BrokerResult, TaskView
 from broker.server.service import BrokerService
 from ledger.dev import DevCluster
 from rsm_spark.errors import NotLeaderError, OutcomeUnknownError
-from rsm_spark.runtime import ReplicaRole
+from rsm_spark.runtime.status import ReplicaRole
 from tests.integration.broker_hands import Hands, broker_settings, leading, running, submit, until
 from tests.integration.store_processes import StoreProcess, Stores, stores
 from tests.unit.ledger.bookie.test_tls import Authority

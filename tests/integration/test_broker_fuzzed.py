@@ -16,7 +16,7 @@ from broker.machine.views import TaskView
 from broker.wire import worker_pb2 as pb
 from broker.wire.worker_codec import WORK_METHOD
 from ledger.dev import DevCluster
-from rsm_spark.runtime import ReplicaRole
+from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.transport.security import RpcChannel, Security, open_channel
 from tests.integration.broker_hands import Hands, broker_settings, leading, submit
 

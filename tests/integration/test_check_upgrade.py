@@ -18,7 +18,8 @@ from rsm_spark.core.commands import AnswerStatus, Command, OpenSession
 from rsm_spark.core.machine import Decision, Field, FieldType, MachineDescription, TableDescription
 from rsm_spark.core.table_machine import TableMachine, upsert
 from rsm_spark.log.chain_store import ChainStore
-from rsm_spark.runtime import Replica, ReplicaSettings
+from rsm_spark.runtime.replica import Replica
+from rsm_spark.runtime.settings import ReplicaSettings
 from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.testing.snapshots import MemorySnapshots
 

@@ -22,7 +22,8 @@ from broker.server.service import BrokerService
 from broker.server.settings import BrokerSettings
 from ledger.client.client import LedgerClient
 from ledger.dev import DevCluster
-from rsm_spark.runtime import ReplicaRole, ReplicaSettings
+from rsm_spark.runtime.settings import ReplicaSettings
+from rsm_spark.runtime.status import ReplicaRole
 from tests.unit.broker.api.stand import Answer, Caller, write_tokens
 
 pytestmark = pytest.mark.asyncio

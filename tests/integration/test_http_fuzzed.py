@@ -15,7 +15,8 @@ from broker.server.service import BrokerService
 from broker.server.settings import BrokerSettings
 from ledger.client.client import LedgerClient
 from ledger.dev import DevCluster
-from rsm_spark.runtime import ReplicaRole, ReplicaSettings
+from rsm_spark.runtime.settings import ReplicaSettings
+from rsm_spark.runtime.status import ReplicaRole
 from tests.unit.broker.api.thread_served import OPERATIONS, serving_in_a_thread
 
 pytestmark = pytest.mark.slow

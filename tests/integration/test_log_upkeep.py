@@ -18,7 +18,8 @@ from ledger.dev import DevCluster
 from rsm_spark.core.commands import AnswerStatus, Command, OpenSession, ReportVerified
 from rsm_spark.core.records import FORMAT_LEVEL
 from rsm_spark.log.chain_store import ChainStore
-from rsm_spark.runtime import Replica, ReplicaSettings
+from rsm_spark.runtime.replica import Replica
+from rsm_spark.runtime.settings import ReplicaSettings
 from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.testing.counter_map import CounterMap, command
 from rsm_spark.testing.snapshots import MemorySnapshots

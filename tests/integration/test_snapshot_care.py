@@ -19,7 +19,8 @@ from ledger.dev import DevCluster
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.map import map_service
 from rsm_spark.map.client.client import MapClient
-from rsm_spark.runtime import ReplicaRole, ReplicaSettings
+from rsm_spark.runtime.settings import ReplicaSettings
+from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.server.replica_server import StoreService, StoreSettings
 from rsm_spark.snapshots.lake import LakeSnapshots, lake_place
 

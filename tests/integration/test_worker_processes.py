@@ -15,7 +15,7 @@ from broker.machine.statuses import ENDED, Outcome, TaskStatus, WorkerStatus
 from broker.machine.views import TaskView, Workers
 from broker.server.service import BrokerService
 from ledger.dev import DevCluster
-from rsm_spark.runtime import ReplicaRole
+from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.transport.security import Security
 from tests.integration.broker_hands import broker_settings, leading, running, submit, until
 from tests.integration.worker_processes import TASKS, is_alive, lines, started

@@ -21,9 +21,9 @@ from broker.machine.holds import Author
 from broker.machine.index.purging import KeptRequests
 from broker.machine.index.tasks import TaskFlag, TaskState
 from broker.machine.machine import BrokerMachine
-from broker.machine.scheduling import Scheduler
 from broker.machine.scheduling.dispatching import Dispatcher
 from broker.machine.scheduling.model import TaskClass
+from broker.machine.scheduling.scheduler import Scheduler
 from broker.machine.scheduling.scheduler_state import SchedulerState
 from broker.machine.state import BrokerState
 from broker.machine.statuses import ENDED, TaskStatus

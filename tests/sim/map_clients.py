@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 
-from ledger.rights import CLUSTER
+from ledger.rights.principal import CLUSTER
 from rsm_spark.core.commands import AnswerStatus, Command, Query
 from rsm_spark.core.freshness import LINEARIZABLE, STALE, ReadKind, at_least
 from rsm_spark.map.commands import (

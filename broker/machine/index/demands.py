@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from broker.machine.index.tasks import TaskIndex, TaskState
-from broker.machine.scheduling import Demand, Scheduler
+from broker.machine.scheduling.demand import Demand
+from broker.machine.scheduling.scheduler import Scheduler
 from broker.machine.statuses import TaskStatus
 
 _AT_ONCE_MAX = 10_000

@@ -27,10 +27,3 @@ The tenant with the least is served first. Three additions make that fair in the
 
 Virtual time rises while time goes on; it falls only when a task ends earlier than expected.
 """
-
-from __future__ import annotations
-
-from broker.machine.scheduling.demand import Demand
-from broker.machine.scheduling.scheduler import Scheduler
-
-__all__ = ["Demand", "Scheduler"]

@@ -13,7 +13,8 @@ import pytest
 
 from broker.api.settings import HttpSettings
 from ledger.errors import UsageError
-from ledger.rights import ROLES_OF, Right, Role
+from ledger.rights.principal import Role
+from ledger.rights.table import ROLES_OF, Right
 from tests.unit.broker.api.stand import Caller, serving
 from tests.unit.ledger.bookie.test_tls import Authority
 from tests.unit.rsm_spark.transport.rights_stand import principals, token_of

@@ -11,7 +11,7 @@ import pytest
 from broker.api.rates import TokenBucket
 from broker.api.tokens import Caller, Tokens
 from ledger.errors import UsageError
-from ledger.rights import Role
+from ledger.rights.principal import Role
 from tests.unit.broker.api.stand import SECRETS, write_tokens
 
 

@@ -12,8 +12,9 @@ import pytest_asyncio
 from broker.server.local_replica_connection import LocalReplicaConnection
 from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, Request
 from rsm_spark.errors import InvalidCommandError, NoLeaderError, NotLeaderError, OutcomeUnknownError
-from rsm_spark.runtime import Replica, ReplicaRole
 from rsm_spark.runtime.command_outcomes import CommandOutcomes
+from rsm_spark.runtime.replica import Replica
+from rsm_spark.runtime.status import ReplicaRole
 
 pytestmark = pytest.mark.asyncio
 

@@ -15,7 +15,8 @@ from ledger.bookie.admission import ConnectionAdmission
 from ledger.bookie.rights import OPEN_REQUESTS, RIGHTS
 from ledger.bookie.server import ServerSettings
 from ledger.bookie.tls import TlsPolicy
-from ledger.rights import ROLES_OF, Right, Role
+from ledger.rights.principal import Role
+from ledger.rights.table import ROLES_OF, Right
 from ledger.testing import SimDisk
 from ledger.tls import ClientContexts, TlsSettings, client_context, server_context
 from ledger.wire import packets as p

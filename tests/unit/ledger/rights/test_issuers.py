@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from ledger.errors import UsageError
-from ledger.rights import Role
 from ledger.rights.file import PrincipalsFile
+from ledger.rights.principal import Role
 
 NOW_S = 1_000_000.0
 EC = ec.generate_private_key(ec.SECP256R1())

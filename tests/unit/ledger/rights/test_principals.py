@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from ledger.errors import UsageError
-from ledger.rights import ROLES_OF, ClientAccess, Principal, Right, Role, may
 from ledger.rights.file import PrincipalsFile
+from ledger.rights.principal import ClientAccess, Principal, Role
+from ledger.rights.table import ROLES_OF, Right, may
 
 
 def sha256(token: str) -> str:

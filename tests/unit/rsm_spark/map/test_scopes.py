@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from ledger.rights import ClientAccess, Principal, Role
+from ledger.rights.principal import ClientAccess, Principal, Role
 from rsm_spark.map import messages as m
 from rsm_spark.map.machine import MapMachine
 from rsm_spark.map.scopes import MapScopes

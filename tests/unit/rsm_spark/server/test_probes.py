@@ -13,8 +13,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ledger.errors import UsageError
-from ledger.rights import ROLES_OF, Right
-from ledger.rights import Role as RoleOfCaller
+from ledger.rights.principal import Role as RoleOfCaller
+from ledger.rights.table import ROLES_OF, Right
 from rsm_spark.core.envelope import Envelope, encode_envelope
 from rsm_spark.core.trimming import TrimPlan
 from rsm_spark.runtime.memory import MemoryGauge

@@ -20,7 +20,8 @@ from broker.machine.policies import WorkerOffer
 from broker.machine.worker_messages import FromWorker, WorkerHello
 from broker.wire import worker_pb2
 from broker.wire.worker_codec import encode_from_worker
-from ledger.rights import ROLES_OF, Right, Role
+from ledger.rights.principal import Role
+from ledger.rights.table import ROLES_OF, Right
 from rsm_spark.errors import AccessDeniedError, InvalidCommandError
 from rsm_spark.map import messages as m
 from rsm_spark.map.client.client import MapClient

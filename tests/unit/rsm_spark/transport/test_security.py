@@ -13,7 +13,7 @@ import grpc.aio
 import pytest
 
 from ledger.errors import UsageError
-from ledger.rights import Right
+from ledger.rights.table import Right
 from ledger.tls import is_loopback
 from rsm_spark.errors import AccessDeniedError, ConnectionLostError
 from rsm_spark.map.client.client import MapClient

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.rights import ClientAccess, Principal, Role
+from ledger.rights.principal import ClientAccess, Principal, Role
 from rsm_spark.transport.reach import WHOLE_LOG, fault_of, reach_of, watch_fault
 from rsm_spark.transport.watch_codec import WatchRequest
 

@@ -7,7 +7,8 @@ import pytest
 from broker.machine.index import demands
 from broker.machine.index.demands import DemandBacklog
 from broker.machine.index.tasks import TaskIndex, TaskState
-from broker.machine.scheduling import Demand, Scheduler
+from broker.machine.scheduling.demand import Demand
+from broker.machine.scheduling.scheduler import Scheduler
 from broker.machine.statuses import TaskStatus
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections import Counter
 
 from broker.machine.policies import TenantPolicy, WorkerOffer
-from broker.machine.scheduling import Demand, Scheduler
+from broker.machine.scheduling.demand import Demand
+from broker.machine.scheduling.scheduler import Scheduler
 
 __all__ = ["Checked"]
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from broker.machine.policies import TenantPolicy, WorkerOffer
-from broker.machine.scheduling import Demand, Scheduler
+from broker.machine.scheduling.demand import Demand
+from broker.machine.scheduling.scheduler import Scheduler
 
 NOW_MS = 1_700_000_000_000
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from broker.machine.policies import TenantPolicy, WorkerOffer
-from broker.machine.scheduling import Demand, Scheduler
+from broker.machine.scheduling.demand import Demand
+from broker.machine.scheduling.scheduler import Scheduler
 from tests.unit.broker.machine.scheduling.brute_force import Checked
 
 

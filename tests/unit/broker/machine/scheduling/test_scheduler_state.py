@@ -6,7 +6,7 @@ import gc
 import weakref
 
 from broker.machine.policies import WorkerOffer
-from broker.machine.scheduling import Scheduler
+from broker.machine.scheduling.scheduler import Scheduler
 from tests.unit.broker.machine.scheduling.brute_force import Checked
 
 
