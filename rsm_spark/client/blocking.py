@@ -31,6 +31,11 @@ __all__ = ["BlockingServiceClient"]
 class BlockingServiceClient(BlockingServiceBase):
     """`ServiceClient` for code that blocks."""
 
+    @property
+    def revision(self) -> int:
+        """Highest revision that any answer has named: what a session read is at least as new as."""
+        return self.asynchronous.revision
+
     @classmethod
     def connect(
         cls,
@@ -39,9 +44,9 @@ class BlockingServiceClient(BlockingServiceBase):
         *,
         replica: str | None = None,
         read_from: ReadFrom = "leader",
+        read: Freshness | None = None,
         rsm_root: str = DEFAULT_RSM_ROOT,
         timeout_s: float = TIMEOUT_S,
-        read: Freshness | None = None,
         limits: StreamLimits | None = None,
         security: Security | None = None,
     ) -> Self:
@@ -52,18 +57,13 @@ class BlockingServiceClient(BlockingServiceBase):
                 metadata_uri,
                 replica=replica,
                 read_from=read_from,
+                read=read,
                 rsm_root=rsm_root,
                 timeout_s=timeout_s,
-                read=read,
                 limits=limits,
                 security=security,
             )
         )
-
-    @property
-    def revision(self) -> int:
-        """Highest revision that any answer has named: what a session read is at least as new as."""
-        return self.asynchronous.revision
 
     def execute(self, command: bytes, *, timeout_s: float | None = None) -> Reply:
         """Execute a command, once; return what the machine replied."""

@@ -66,6 +66,11 @@ class ServiceClient(ServiceCalls):
         super().__init__(link, timeout_s=timeout_s, store=store)
         self._read = read
 
+    @property
+    def revision(self) -> int:
+        """Highest revision that any answer has named: what a session read is at least as new as."""
+        return self._link.revision
+
     @classmethod
     async def connect(
         cls,
@@ -74,9 +79,9 @@ class ServiceClient(ServiceCalls):
         *,
         replica: str | None = None,
         read_from: ReadFrom = "leader",
+        read: Freshness | None = None,
         rsm_root: str = DEFAULT_RSM_ROOT,
         timeout_s: float = TIMEOUT_S,
-        read: Freshness | None = None,
         limits: StreamLimits | None = None,
         security: Security | None = None,
     ) -> Self:
@@ -113,11 +118,6 @@ class ServiceClient(ServiceCalls):
             await store.close()
             raise
         return cls(link, timeout_s=timeout_s, store=store, read=read)
-
-    @property
-    def revision(self) -> int:
-        """Highest revision that any answer has named: what a session read is at least as new as."""
-        return self._link.revision
 
     async def execute(self, command: bytes, *, timeout_s: float | None = None) -> Reply:
         """Execute a command, once; return what the machine replied."""
