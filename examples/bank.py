@@ -1,4 +1,4 @@
-"""A replicated bank: `rsm serve examples.bank:Bank --log bank --data-dir dev/bank`, on some machines."""
+"""A replicated bank in twenty lines: `rsm serve examples.bank:Bank --log bank --data-dir dev/bank`."""
 
 from typing import Annotated
 
@@ -15,7 +15,7 @@ class Account(msgspec.Struct):
 
 
 class InsufficientFunds(rsm.DomainError):
-    """Error of a transfer of more than there is; it arrives at the client as this class."""
+    """Error of who wants more than there is; it arrives at the client as this class."""
 
     missing: int
 
@@ -26,26 +26,20 @@ class Bank(rsm.Service):
     accounts = rsm.table(Account)
 
     @rsm.command
-    def deposit(self, name: str, amount: Annotated[int, msgspec.Meta(gt=0)]) -> int:
-        """Bring money; return the balance."""
-        account = self.accounts.get(name) or Account(name)
-        account.balance += amount
-        self.accounts.put(account)
-        return account.balance
+    def deposit(self, name: str, amount: int) -> int:
+        """Bring money, or take some; return the balance."""
+        if (balance := self.balance(name) + amount) < 0:
+            raise InsufficientFunds(-balance)
+        self.accounts.put(Account(name, balance))
+        return balance
 
     @rsm.command
     def transfer(self, source: str, target: str, amount: Annotated[int, msgspec.Meta(gt=0)]) -> int:
-        """Move money; return what the source has left."""
-        giver = self.accounts.get(source) or Account(source)
-        if giver.balance < amount:
-            raise InsufficientFunds(amount - giver.balance)
-        giver.balance -= amount
-        self.accounts.put(giver)
+        """Move money; return what the source has left. If there is not enough, nobody has got anything."""
         self.deposit(target, amount)
-        return giver.balance
+        return self.deposit(source, -amount)
 
     @rsm.query
     def balance(self, name: str) -> int:
         """Return what an account has."""
-        account = self.accounts.get(name)
-        return account.balance if account else 0
+        return (self.accounts.get(name) or Account(name)).balance
