@@ -97,15 +97,16 @@ class ForkSnapshots:
         self, snapshot: SnapshotManifest, shared: Sequence[ChainLedger], copies: CopiedLedgers
     ) -> LogPosition | None:
         """Return where the fork has the entry that a snapshot ends with; None = it has not."""
-        last = copies.last
-        assert last is not None, "a fork ends with an entry that it has copied"
         if snapshot.contradiction or snapshot.entry_id < 0:
             return None
-        if any(ledger.ledger_id == snapshot.ledger_id for ledger in shared):
-            return LogPosition(snapshot.ledger_id, snapshot.entry_id)
+        ends = [ledger.closed for ledger in (*shared, *copies.ledgers) if ledger.closed is not None]
         # Replicas ask the log whether one from the lake is right: the entry behind it says so.
-        if self._target.lake is not None and snapshot.revision >= last.envelope.last_revision:
+        if self._target.lake is not None and snapshot.revision >= ends[-1].last_revision:
             return None
+        for ledger in shared:
+            if ledger.ledger_id == snapshot.ledger_id:
+                is_reached = ledger.closed is not None and snapshot.entry_id <= ledger.closed.last_entry_id
+                return LogPosition(snapshot.ledger_id, snapshot.entry_id) if is_reached else None
         return copies.places.get(snapshot.prefix_hash)
 
     async def _put_snapshot(self, snapshot: SnapshotManifest, place: LogPosition) -> None:

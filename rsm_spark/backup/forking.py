@@ -2,11 +2,11 @@
 
     1. the new log's name is taken by a chain that says that it is unfinished: nobody takes part in it
     2. what it shares is noted (`rsm_spark.log.sharing`), and the origin's chain read again: all of it must be there
-    3. the ledger in which it ends is copied, as far as it is wanted
+    3. the ledger in which it ends is shared up to there, or copied, if it is open
     4. the whole chain takes the place of the unfinished one
 
-Cut off before the last step, the log is unfinished: `rsm log delete` undoes it. Nothing stands still for a fork, and
-the origin's replicas are not asked.
+Cut off before the last step, the log is unfinished: `rsm log delete` undoes it. Nothing stands still for a fork. The
+origin's leader is asked for one thing: to close its ledger, if much would have to be copied else.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import msgspec
 
 from ledger.client.client import LedgerClient
 from ledger.errors import BadVersionError, LedgerError, MetadataError, MetadataUnavailableError, NoNodeError
+from ledger.operators import Operator
 from rsm_spark.backup.copied_ledgers import CopiedLedgers
 from rsm_spark.backup.fork_end import PATIENCE_S, POLL_S, ForkEnd
 from rsm_spark.backup.fork_snapshots import ForkRequest, ForkSnapshots
@@ -30,15 +31,21 @@ from rsm_spark.core.admission import password_mark
 from rsm_spark.core.chain import ChainLedger, LogChain, LogOrigin, chain_path, encode_chain, log_id_of
 from rsm_spark.core.chain_write import ChainWrite, WriteVerdict
 from rsm_spark.core.envelope import entry_hash
-from rsm_spark.errors import ForkedLogError, LogError, NoSuchLogError
+from rsm_spark.errors import ForkedLogError, LogError, NoLeaderError, NoSuchLogError
+from rsm_spark.log.admin_requests import AdminRequests, RollRequest
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.commit_log import LogEntry
+from rsm_spark.log.discovery import Discovery
 from rsm_spark.log.sharing import SharedLedgers
 
 SHARING_LEVEL = 2
 """Format level from which on versions know that ledgers are shared: one that does not would delete them."""
 
 _TRIES = 10
+_COPIED_MAX = 4 << 20
+"""More than that of an open ledger is not copied, if its leader can close it."""
+
+_ROLL_S = 5.0
 
 
 class ForkOutcome(RestoreOutcome, frozen=True):
@@ -101,11 +108,20 @@ class LogFork:
         self._check_origin(chain)
         end = ForkEnd(self._client, self._origins, target, chain)
         await end.find()
+        if end.open_bytes > _COPIED_MAX and not target.is_independent and await self._is_rolled():
+            chain, _ = await self._origins.read()
+            end = ForkEnd(self._client, self._origins, target, chain)
+            await end.find()
         if not target.is_independent:
             self._shared = tuple(
                 msgspec.structs.replace(ledger, log_id=log_id_of(ledger, chain))
                 for ledger in chain.ledgers[: end.place]
             )
+            if end.closed is not None:
+                last = chain.ledgers[end.place]
+                shared = msgspec.structs.replace(last, log_id=log_id_of(last, chain), closed=end.closed)
+                self._shared = (*self._shared, shared)
+                self._check_reached(end, end.closed.last_revision)
         await self._check_needs(chain, end.place)
         snapshots = ForkSnapshots(target, self._log_id)
         self._copies = self._copies_of(await snapshots.look(chain))
@@ -116,20 +132,22 @@ class LogFork:
         await self._chains.create(self._draft)
         try:
             await self._share(chain)
-            await self._copy(chain, end)
-            made = await self._finished(chain)
+            if target.is_independent or end.closed is None:
+                await self._copy(chain, end)
+            made = self._finished(chain)
             snapshot = await snapshots.take(chain, self._shared, self._copies)
             await self._write(made)
         except BaseException as error:
             await asyncio.shield(self._undo(error))
             raise
-        assert self._copies.last is not None, "a fork ends with an entry that it has copied"
+        last_end = made.ledgers[-1].closed
+        assert last_end is not None, "nothing that is shared or copied is open"
         return ForkOutcome(
             target.name,
             self._log_id,
-            self._copies.last.envelope.last_revision,
-            self._copies.prefix_hash,
-            self._copies.last.envelope.logged_ms,
+            last_end.last_revision,
+            last_end.prefix_hash,
+            last_end.last_entry_ms,
             self._copies.entries,
             self._copies.bytes,
             len(made.ledgers),
@@ -138,6 +156,19 @@ class LogFork:
             chain.log_id,
             len(self._shared),
         )
+
+    async def _is_rolled(self) -> bool:
+        """Have the origin's leader close its ledger, so that it can be shared; without a leader it is copied."""
+        target, store = self._target, self._client.store
+        led = await Discovery(store, target.log, target.rsm_root).leader()
+        if led is None or led[1] is None:
+            return False
+        orders = AdminRequests(store, target.log, target.rsm_root)
+        try:
+            answer = await orders.place(RollRequest(), timeout_s=_ROLL_S, by=Operator(target.by, reason="to be forked"))
+        except NoLeaderError:
+            return False
+        return not answer.refusal
 
     def _copies_of(self, wanted: set[str] | tuple[()]) -> CopiedLedgers:
         target = self._target
@@ -249,18 +280,22 @@ class LogFork:
             await reader.close()
         await self._copies.end()
         last = self._copies.last
-        reached = 0 if last is None else last.envelope.last_revision
-        if target.revision is not None and reached < target.revision and not is_late:
-            raise BackupError(f"log {target.log}: it ends with revision {reached}, asked for was {target.revision}")
+        self._check_reached(end, 0 if last is None else last.envelope.last_revision)
 
-    async def _finished(self, chain: LogChain) -> LogChain:
-        target, copies = self._target, self._copies
-        assert copies.last is not None, "checked before"
-        ledgers = (*self._shared, *copies.ledgers)
+    def _check_reached(self, end: ForkEnd, revision: int) -> None:
+        target = self._target
+        if target.revision is not None and revision < target.revision and not end.is_cut:
+            raise BackupError(f"log {target.log}: it ends with revision {revision}, asked for was {target.revision}")
+
+    def _finished(self, chain: LogChain) -> LogChain:
+        target = self._target
+        ledgers = (*self._shared, *self._copies.ledgers)
+        last = ledgers[-1].closed
+        assert last is not None, "nothing that is shared or copied is open"
         names = {ledger.ledger_id for ledger in self._shared}
         made_ms = time.time_ns() // 1_000_000
         end = LogOrigin(
-            target.log, chain.log_id, copies.last.envelope.last_revision, copies.prefix_hash, made_ms, target.by,
+            target.log, chain.log_id, last.last_revision, last.prefix_hash, made_ms, target.by,
             "that log itself",
         )  # fmt: skip
         return LogChain(

@@ -17,13 +17,14 @@ import msgspec
 
 from ledger.client.client import LedgerClient
 from ledger.decoding import json_decoder
-from ledger.errors import BadVersionError, MetadataError, NoNodeError, NoSuchLedgerError
+from ledger.errors import BadVersionError, MetadataError, NoNodeError
 from ledger.ports import MetadataStore
 from rsm_spark.backup.manifest import BackupError
 from rsm_spark.core.chain import LogChain, chain_path
 from rsm_spark.errors import NoSuchLogError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.remains import ledgers_of
+from rsm_spark.log.sharing import SharedLedgers
 
 _ALIVE = "-alive"
 
@@ -103,7 +104,8 @@ async def sweep_restores(client: LedgerClient, rsm_root: str) -> list[int]:
         LedgerError, MetadataError: Bookies or metadata store cannot be asked; the next call goes on.
 
     """
-    store, swept = client.store, []
+    store = client.store
+    swept: list[int] = []
     root = f"{rsm_root}/making"
     await store.sync(root)
     try:
@@ -124,10 +126,9 @@ async def sweep_restores(client: LedgerClient, rsm_root: str) -> list[int]:
                 continue
             await store.set(path, msgspec.json.encode(msgspec.structs.replace(note, swept=True)), version)
             if not await _is_made(store, rsm_root, note):
-                for ledger_id in await ledgers_of(client, note.log_id):
-                    with contextlib.suppress(NoSuchLedgerError):
-                        await client.delete(ledger_id)
-                        swept.append(ledger_id)
+                # The log may have been made, forked and deleted since: what its forks use stays.
+                shared = SharedLedgers(client, note.log_id, rsm_root)
+                swept += (await shared.delete(await ledgers_of(client, note.log_id))).deleted
             await store.delete(path)
     return sorted(swept)
 

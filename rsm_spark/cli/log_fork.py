@@ -22,7 +22,7 @@ def fork(
 ) -> None:
     """Make a new log of one that is there, up to now, a revision or a time; both go on, each for itself.
 
-    Closed ledgers are shared, and at most one is copied in part. Whichever log trims them or is deleted, they stay
+    Closed ledgers are shared, and little of the open one is copied. Whichever log trims them or is deleted, they stay
     until the other needs them no more. With --independent everything is copied. Start replicas with --log NEW
     afterwards; the first of them with --data-dir, if one was named here.
 

@@ -54,7 +54,8 @@ class ChainLedger(msgspec.Struct, frozen=True, omit_defaults=True):
     """One ledger of the chain; `closed` is None for the last one while it is written, or not yet known to be closed.
 
     Its password comes from the log's key `key_id`, and every entry of it is sealed; "" = from before the log had a key.
-    `log_id` is that of the log that made it, and that the password is of; "" = this one.
+    `log_id` is that of the log that made it, and that the password is of; "" = this one. A ledger of another log may go
+    on behind `closed`: that is not of this log.
     """
 
     ledger_id: int
@@ -260,6 +261,17 @@ def decode_chain(value: bytes, *, log_name: str) -> LogChain:
 def log_id_of(ledger: ChainLedger, chain: LogChain) -> str:
     """Return the id of the log that made a ledger of a chain."""
     return ledger.log_id or chain.log_id
+
+
+def last_entry_of(ledger: ChainLedger, closed_at: int) -> int:
+    """Return the last entry of a closed ledger that is of the log whose chain names it.
+
+    Args:
+        ledger: As the chain names it.
+        closed_at: Last entry, as the ledger's own metadata say.
+
+    """
+    return ledger.closed.last_entry_id if ledger.log_id and ledger.closed is not None else closed_at
 
 
 def chain_path(log_name: str, rsm_root: str = DEFAULT_RSM_ROOT) -> str:

@@ -57,7 +57,11 @@ class RaiseVersionRequest(msgspec.Struct, frozen=True, tag="raise_version"):
     force: bool = False
 
 
-Order = TrimRequest | RaiseFormatRequest | AdoptKeyRequest | RaiseVersionRequest
+class RollRequest(msgspec.Struct, frozen=True, tag="roll"):
+    """Close the ledger that is written, and go on in another one: a fork shares only what is closed."""
+
+
+Order = TrimRequest | RaiseFormatRequest | AdoptKeyRequest | RaiseVersionRequest | RollRequest
 
 
 class AdminAnswer(msgspec.Struct, frozen=True):

@@ -3,7 +3,8 @@
 What counts as committed:
 
 * in a CLOSED ledger, every entry up to its end, which comes from its own metadata, read after `sync`: never from the
-  chain, which may show a successor before this reader knows the end;
+  chain, which may show a successor before this reader knows the end. Only a ledger that the log shares with its origin
+  may end before that, where its chain says;
 * in any other ledger, an entry that a later envelope's confirmed revision covers, or the leader's explicit LAC.
   The LAC in entry headers and `maxLAC` only say how far it is worth reading: recoveries write those too, and another
   recovery may end the ledger before them.
@@ -28,7 +29,7 @@ from ledger.client.client import LedgerClient
 from ledger.client.read_handle import ReadHandle
 from ledger.core.metadata import NO_ENTRY
 from ledger.errors import MetadataError, NoSuchLedgerError
-from rsm_spark.core.chain import LogChain, QuarantinedEntry
+from rsm_spark.core.chain import LogChain, QuarantinedEntry, last_entry_of
 from rsm_spark.core.envelope import Envelope, decode_envelope
 from rsm_spark.core.position import NO_REVISION, LogPosition
 from rsm_spark.core.seal import ForeignEntryError, KeyRing, UnknownKeyError, check_seal, ledger_password
@@ -304,7 +305,7 @@ class LogReader:
         handle = self._handle
         assert handle is not None
         if handle.is_closed:
-            bound = handle.metadata.last_entry_id
+            bound = self._end_of(handle)
         else:
             lac = await handle.read_lac()
             self._last_add_confirmed = max(self._last_add_confirmed, lac.last_add_confirmed)
@@ -318,7 +319,12 @@ class LogReader:
                     return
                 self._next_entry_id = entry.entry_id + 1
         if handle.is_closed:
-            self._check_end(handle.metadata.last_entry_id)
+            self._check_end(self._end_of(handle))
+
+    def _end_of(self, handle: ReadHandle) -> int:
+        """Return the last entry of a CLOSED ledger that is of this log."""
+        assert self.chain is not None
+        return last_entry_of(self.chain.ledgers[self._places[handle.ledger_id]], handle.metadata.last_entry_id)
 
     def _take(self, place: LogPosition, payload: bytes, *, is_final: bool) -> bool:
         """Take an entry, or pass over it; False if it has to be looked at again later.

@@ -17,7 +17,7 @@ import msgspec
 from ledger.client.client import LedgerClient
 from ledger.errors import BadVersionError
 from ledger.operators import Operator
-from rsm_spark.core.chain import Leadership, LogChain, QuarantinedEntry, encode_chain
+from rsm_spark.core.chain import Leadership, LogChain, QuarantinedEntry, encode_chain, last_entry_of
 from rsm_spark.core.commands import Audited
 from rsm_spark.core.envelope import body_of, decode_envelope, entry_hash, root_hash
 from rsm_spark.core.records import decode_records
@@ -127,7 +127,7 @@ async def _read(client: LedgerClient, chain: LogChain, log_name: str, entry: Qua
                 f"log {log_name}: ledger {ledger_id} is open, and its end is not decided. Start a replica: it "
                 "closes the ledger, and names the entry if no leader wrote it"
             )
-        last = handle.metadata.last_entry_id
+        last = last_entry_of(chain.ledgers[index], handle.metadata.last_entry_id)
         if not 0 <= entry_id <= last:
             raise LogError(f"log {log_name}: ledger {ledger_id} has entries 0 to {last}, there is no {entry_id}")
         payload = bytes((await handle.read(entry_id, entry_id))[0].payload)

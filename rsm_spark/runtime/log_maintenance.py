@@ -21,7 +21,7 @@ from ledger.errors import LedgerError
 from rsm_spark.core.batching import Composer
 from rsm_spark.core.commands import ASKED
 from rsm_spark.core.leadership import LeaderProtocol
-from rsm_spark.core.leadership_events import Event, FormatRaiseDue, LedgersDeleted, TrimDue
+from rsm_spark.core.leadership_events import Event, FormatRaiseDue, LedgersDeleted, RollDue, TrimDue
 from rsm_spark.core.orphans import is_orphan
 from rsm_spark.core.records import KernelRecord
 from rsm_spark.core.trimming import TrimPlan, TrimRules, plan_trim
@@ -34,6 +34,7 @@ from rsm_spark.log.admin_requests import (
     PlacedOrder,
     RaiseFormatRequest,
     RaiseVersionRequest,
+    RollRequest,
 )
 from rsm_spark.log.sharing import SharedLedgers
 from rsm_spark.runtime.context import ReplicaContext
@@ -100,6 +101,7 @@ class LogMaintenance:
         self._deleted: list[int] = []
         self._raises: deque[tuple[int, asyncio.Future[int]]] = deque()
         self._raising: tuple[int, asyncio.Future[int]] | None = None  # Its record is on its way.
+        self._rolls: deque[tuple[int, asyncio.Future[int]]] = deque()  # With the ledger that is to be closed.
         self._keys = KeyRotation(context, protocol, self._want)
         self.machine_version = MachineVersion(context, self._want, self.raise_format)
         self.notes = LeaderNotes(context, protocol, wake)
@@ -130,7 +132,7 @@ class LogMaintenance:
         for name in ("trim", "chain"):
             self._context.alarms.pop(name, None)
         waiting = [trim.done for trim in (*self._trims, self._trimming) if trim is not None]
-        raising = [raised[1] for raised in (*self._raises, self._raising) if raised is not None]
+        raising = [raised[1] for raised in (*self._raises, self._raising, *self._rolls) if raised is not None]
         for future in (*waiting, *raising):
             if future is not None and not future.done():
                 future.set_exception(NotLeaderError(f"log {self._context.log}: this replica stepped down"))
@@ -166,6 +168,12 @@ class LogMaintenance:
             event = self._trim(self._trims.popleft())
             if event is not None:
                 return event
+        while self._rolls:
+            ledger_id, done = self._rolls[0]
+            if self._protocol.ledger_id == ledger_id and not self.is_chain_full:
+                return RollDue()
+            self._rolls.popleft()
+            _resolve(done, ledger_id)
         if self._keys.has_work:
             event = self._keys.take_event()
             if event is not None:
@@ -356,6 +364,20 @@ class LogMaintenance:
         _resolve(done, level)
         return None
 
+    # ---- rolls
+
+    async def roll(self) -> int:
+        """Go on in another ledger, unless nothing is in this one or the chain has no room; return what was the ledger.
+
+        Raises:
+            NotLeaderError: This replica has stepped down; the ledger may be closed.
+
+        """
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._rolls.append((self._protocol.ledger_id if self._protocol.acked >= 0 else -1, done))
+        self._want()
+        return await done
+
     # ---- operators
 
     async def _serve_orders(self) -> None:
@@ -387,6 +409,8 @@ class LogMaintenance:
                 return AdminAnswer(by, outcome={"version": await self.machine_version.raise_version(force=order.force)})
             if isinstance(order, AdoptKeyRequest):
                 return AdminAnswer(by, outcome={"key_id": await self._keys.adopt()})
+            if isinstance(order, RollRequest):
+                return AdminAnswer(by, outcome={"ledger_id": await self.roll()})
             plan = await self.trim(accept_unverified=order.accept_unverified, is_dry_run=order.is_dry_run)
             return AdminAnswer(by, outcome={"dry_run": order.is_dry_run, **msgspec.to_builtins(plan)})
         except RsmError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ledger.client.client import LedgerClient
-from rsm_spark.core.chain import LogChain
+from rsm_spark.core.chain import LogChain, last_entry_of
 from rsm_spark.core.envelope import Envelope, decode_envelope
 from rsm_spark.core.position import LogPosition
 from rsm_spark.core.seal import KeyRing, ledger_password
@@ -46,7 +46,8 @@ async def reader_at(
     aside = {entry.entry_id for entry in chain.quarantined if entry.ledger_id == ledger_id}
     try:
         if handle.is_closed:
-            last = handle.metadata.last_entry_id
+            named = next(ledger for ledger in chain.ledgers if ledger.ledger_id == ledger_id)
+            last = last_entry_of(named, handle.metadata.last_entry_id)
         else:
             lac = await handle.read_lac()
             last = max(lac.last_add_confirmed, lac.explicit_lac)

@@ -92,6 +92,12 @@ async def test_a_log_is_forked_while_it_is_written_and_each_goes_its_own_way(
             assert again["shared"] > made["shared"] - 1
         booted = (tmp_path / "last" / "a.log").read_text()
         assert "booted from a snapshot: local" in booted
+        async with await MapClient.connect(log, uri) as client:
+            for number in range(60):
+                revision = await client.put(b"big%d" % number, bytes(100_000))
+        rolled = await commands.fork(log, f"{log}-rolled", *key)
+        assert rolled["revision"] >= revision
+        assert rolled["bytes"] < 1 << 20, "much is never copied: the leader closes its ledger"
         assert b"new" not in await rows_of(log, uri)
     public = tmp_path / "log.pub"
     shown = await asyncio.create_subprocess_exec(
@@ -211,7 +217,7 @@ async def test_a_fork_that_was_killed_serves_nobody_and_is_undone_by_a_deletion(
     async with served(uri, log, tmp_path / "live", *key):
         await load.run(log, uri, 500)
 
-        async def _killed(*_: Any) -> None:
+        def _killed(*_: Any) -> None:
             raise asyncio.CancelledError
 
         async def _nothing(*_: Any) -> None:

@@ -35,10 +35,12 @@ def test_state_followers_and_proofs_of_a_fork_need_nothing_of_its_origin(
     origin = StoreProcess(uri, old, tmp_path / old, "a", *options)
     try:
         border = asyncio.run(put_some(old, uri, 0, 200))
-        forked = asyncio.run(commands.done("log", "fork", old, "--as", new, "--log-key", key, *where))
+        asyncio.run(put_some(old, uri, 900, 1000))
+        cut = ("--at-revision", str(border))
+        forked = asyncio.run(commands.done("log", "fork", old, "--as", new, *cut, "--log-key", key, *where))
         assert forked["revision"] == border
         assert forked["shared"] >= 3
-        asyncio.run(put_some(old, uri, 900, 1000))
+        assert forked["bytes"] == 0, "it ends in the midst of a closed ledger"
         replica = StoreProcess(uri, new, tmp_path / new, "a", *options)
         try:
             end = asyncio.run(put_some(new, uri, 200, 260))

@@ -13,7 +13,7 @@ from rsm_spark.core.orphans import custom_metadata
 from rsm_spark.core.records import AUDIT_LEVEL, FORMAT_LEVEL, KernelRecord, decode_records
 from rsm_spark.core.trimming import StayReason
 from rsm_spark.errors import NoLeaderError
-from rsm_spark.log.admin_requests import AdminRequests, RaiseFormatRequest, TrimRequest, orders_path
+from rsm_spark.log.admin_requests import AdminRequests, RaiseFormatRequest, RollRequest, TrimRequest, orders_path
 from rsm_spark.runtime.log_maintenance import LogMaintenance
 from rsm_spark.testing.cluster import LOG
 from tests.unit.rsm_spark.runtime.log_world import LogWorld, run
@@ -130,6 +130,22 @@ def test_an_order_to_trim_is_answered_by_the_leader_with_what_went_and_why_the_r
         assert await world.store.children("/rsm/services/counters/orders") == []
 
     run(scenario, roll_records=10, retention_ms=1_000, trim_s=1_000.0)
+
+
+def test_an_order_to_roll_closes_the_ledger_that_is_written() -> None:
+    async def scenario(world: LogWorld) -> None:
+        await world.add()
+        before = (await world.chain()).ledgers
+        answer = await AdminRequests(world.store, LOG).place(RollRequest(), timeout_s=30)
+        assert answer.outcome == {"ledger_id": before[-1].ledger_id}
+        after = (await world.chain()).ledgers
+        assert len(after) == len(before) + 1
+        closed = after[-2].closed
+        assert closed is not None
+        assert closed.last_revision >= 1
+        assert await world.add() > closed.last_revision
+
+    run(scenario)
 
 
 def test_an_order_that_nobody_answers_is_taken_back() -> None:
