@@ -262,3 +262,13 @@ def test_the_bank_of_the_examples_has_twenty_lines() -> None:
             node.body = node.body[1:]
     code.body = [node for node in code.body if not isinstance(node, ast.Import | ast.ImportFrom)]
     assert len([line for line in ast.unparse(code).splitlines() if line]) == 20
+
+
+def test_parts_agree_whatever_fails() -> None:
+    def invariant(shop: Shop) -> None:
+        paid = sum(int(letter.text.rpartition(" ")[2]) for letter in shop.outbox.letters)
+        assert paid == shop.bank.balance("shop")
+
+    calls = [rsm.encode_call(Shop.bank.deposit, "ann", 3), rsm.encode_call(Shop.try_to_pay, "ann", 2)]
+    summary = simulate(Shop, lambda rng: rng.choice(calls), seeds=2, invariant=invariant)
+    assert summary.acknowledged > 20
