@@ -25,7 +25,7 @@ from ledger.errors import LedgerError, NoSuchLedgerError
 from rsm_spark.backup.left_entries import LeftEntries, left_entries
 from rsm_spark.backup.manifest import BackupError, CorruptBackupError
 from rsm_spark.backup.restore_mark import RestoreMark
-from rsm_spark.backup.restoring import TRIMMED_LEDGER
+from rsm_spark.backup.restoring import TRIMMED_LEDGER, check_new_lake
 from rsm_spark.backup.state_choice import StateRequest, choose_state
 from rsm_spark.core.admission import password_mark
 from rsm_spark.core.chain import ChainLedger, ClosedEnd, LogChain, LogOrigin
@@ -179,12 +179,8 @@ class StateRestore:
                 f"log {target.name}: there is one already, with id {taken}, and it is not that of the snapshot, "
                 f"{snapshot.log_id}: restore as another name (--as NEW), or delete it (rsm log delete {target.name})"
             )
-        held: list[SnapshotManifest] = [] if target.lake is None else await asyncio.to_thread(target.lake.manifests)
-        if held:
-            raise BackupError(
-                f"log {target.name}: the lake holds snapshots of a log of this name: name another lake, or a folder "
-                "for the first replica (--data-dir)"
-            )
+        if target.lake is not None:
+            check_new_lake(target.name, await asyncio.to_thread(target.lake.manifests))
         return known == snapshot.log_id
 
     async def _log_id_of(self, log: str) -> str:
@@ -326,7 +322,8 @@ def _lost(snapshot: SnapshotManifest, left: LeftEntries, *, is_chained: bool) ->
     revision = snapshot.revision
     lines = [f"all that was logged after revision {revision}, also what clients were told is done"]
     if is_chained:
-        lines = [f"all that was logged after revision {revision}: the log itself still has it (rsm log info)"]
+        still = "the log itself still has it, and rsm log fork takes it along"
+        lines = [f"all that was logged after revision {revision}: {still}"]
     elif left.last_revision > revision:
         lines.append(
             f"revisions {revision + 1} to {left.last_revision} can still be read, in {len(left.ledger_ids)} ledgers "

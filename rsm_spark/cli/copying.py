@@ -20,15 +20,9 @@ LogKeyOption = Annotated[
 ]
 
 
-class NewLogOptions(LogsOptions, frozen=True, kw_only=True):
-    """Options of a log that is made of another one, or of a backup."""
+class MadeLogOptions(LogsOptions, frozen=True, kw_only=True):
+    """Options of a log that a command makes: its ledgers, and where its replicas find a state to begin with."""
 
-    at_revision: Annotated[
-        int | None, Option("Leave out all entries that go beyond this revision.", ge=1, metavar="REV")
-    ] = None
-    at_time: Annotated[
-        str | None, Option("Leave out what was logged later: 2026-11-23T14:00:00Z, or ms since 1970.", metavar="TIME")
-    ] = None
     data_dir: Annotated[
         Path | None, Option("Put a snapshot into this folder, with which the first replica is to be started.")
     ] = None
@@ -39,8 +33,32 @@ class NewLogOptions(LogsOptions, frozen=True, kw_only=True):
     ] = None
 
     @property
+    def last_revision(self) -> int | None:
+        """The revision that was asked for."""
+        return None
+
+    @property
     def time_ms(self) -> int | None:
         """The time that was asked for, ms since 1970."""
+        return None
+
+
+class NewLogOptions(MadeLogOptions, frozen=True, kw_only=True):
+    """Options of a log that is made of another one, or of a backup."""
+
+    at_revision: Annotated[
+        int | None, Option("Leave out all entries that go beyond this revision.", ge=1, metavar="REV")
+    ] = None
+    at_time: Annotated[
+        str | None, Option("Leave out what was logged later: 2026-11-23T14:00:00Z, or ms since 1970.", metavar="TIME")
+    ] = None
+
+    @property
+    def last_revision(self) -> int | None:
+        return self.at_revision
+
+    @property
+    def time_ms(self) -> int | None:
         if self.at_revision is not None and self.at_time is not None:
             raise UsageError("--at-revision and --at-time are two ends: name one")
         return None if self.at_time is None else ms_of(self.at_time)

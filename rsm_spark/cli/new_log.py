@@ -12,7 +12,7 @@ import typer
 from ledger.operator_commands import AuditOptions, audited_command
 from ledger.operators import Operator
 from rsm_spark.backup.restoring import RestoreOutcome, RestoreRequest, check_new_folder
-from rsm_spark.cli.copying import NewLogOptions
+from rsm_spark.cli.copying import MadeLogOptions, NewLogOptions
 from rsm_spark.log.key_file import KeyFile
 from rsm_spark.server.replica_options import password_of, quorum_of
 from rsm_spark.server.replica_server import SNAPSHOTS_FOLDER
@@ -22,7 +22,7 @@ from rsm_spark.snapshots.opening import lake_snapshots
 
 @contextmanager
 def made_log(
-    name: str, how: NewLogOptions, log_key: Path | None, audit: AuditOptions, command: str, what: str, by: Operator
+    name: str, how: MadeLogOptions, log_key: Path | None, audit: AuditOptions, command: str, what: str, by: Operator
 ) -> Iterator[RestoreRequest]:
     """Yield what is to be made, as the options say; what lies in the folder goes if it comes to nothing.
 
@@ -42,7 +42,7 @@ def made_log(
     target = RestoreRequest(
         name=name,
         rsm_root=how.rsm_root,
-        revision=how.at_revision,
+        revision=how.last_revision,
         time_ms=time_ms,
         keys=None if log_key is None else KeyFile.read(log_key, may_sign=False),
         password=password_of(how.password_file),

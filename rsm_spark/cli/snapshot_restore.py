@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
 from typing import Annotated
@@ -12,16 +11,14 @@ import typer
 
 from ledger.configuration import options_command
 from ledger.errors import UsageError
-from ledger.operator_commands import AuditOptions, audited_command, this_operator
+from ledger.operator_commands import AuditOptions, this_operator
 from ledger.options import Option
 from rsm_spark.backup.beginning import BegunLog, LossReport, StateRestore
 from rsm_spark.backup.restore_mark import sweep_restores
-from rsm_spark.backup.restoring import check_new_folder
 from rsm_spark.backup.state_choice import StateRequest
-from rsm_spark.cli.copying import LogKeyOption
-from rsm_spark.cli.terminal import LogArgument, LogsOptions, print_json, run
-from rsm_spark.log.key_file import KeyFile
-from rsm_spark.server.replica_options import password_of, quorum_of
+from rsm_spark.cli.copying import LogKeyOption, MadeLogOptions
+from rsm_spark.cli.new_log import made_log
+from rsm_spark.cli.terminal import LogArgument, print_json, run
 from rsm_spark.server.replica_server import SNAPSHOTS_FOLDER
 from rsm_spark.snapshots.local import LocalSnapshots
 from rsm_spark.snapshots.manifest import SnapshotStore
@@ -34,26 +31,22 @@ _As = Annotated[
 ]
 
 
-class BeginOptions(LogsOptions, frozen=True, kw_only=True):
+class BeginOptions(MadeLogOptions, frozen=True, kw_only=True):
     """Options of a log that begins with a snapshot."""
 
-    revision: Annotated[int | None, Option("Begin with the snapshot of this revision.", shown="the newest", ge=1)] = (
-        None
-    )
+    revision: Annotated[
+        int | None, Option("Begin with the snapshot of this revision.", metavar="REV", shown="the newest", ge=1)
+    ] = None
     at_least: Annotated[int, Option("Refuse a place that does not reach this revision.", metavar="REV", ge=0)] = 0
     log_id: Annotated[str, Option("Id of the log, where the place has snapshots of several.", metavar="ID")] = ""
-    data_dir: Annotated[
-        Path | None, Option("Put the snapshot into this folder, with which the first replica is to be started.")
-    ] = None
-    lake: Annotated[str | None, Option("Put the snapshot into this lake.", metavar="PATH")] = None
-    bookies: Annotated[str, Option("Ensemble, write quorum and ack quorum.", metavar="E/Qw/Qa")] = "2/2/2"
-    password_file: Annotated[
-        Path | None, Option("Password of the new ledgers, as rsm store run takes it.", metavar="FILE")
-    ] = None
     accept_loss: Annotated[bool, Option("Begin the log; without this the command only says what is lost.")] = False
     accept_unproven: Annotated[
         bool, Option("Believe the folder, though no entry of the log, which has a key, says that it is right.")
     ] = False
+
+    @property
+    def last_revision(self) -> int | None:
+        return self.revision
 
 
 @options_command
@@ -82,45 +75,29 @@ def restore(
         raise UsageError(
             "where is the first replica to find the state? Name its folder (--data-dir), or a lake (--lake)"
         )
-    if how.data_dir is not None:
-        check_new_folder(how.data_dir)
-    by = this_operator()
     source, shown, is_lake = _opened(place, log)
     new = name or log
-    target = StateRequest(
-        name=new,
-        log=log,
-        source=source,
-        shown=shown,
-        is_open_place=is_lake,
-        log_id=how.log_id,
-        revision=how.revision,
-        at_least=how.at_least,
-        is_unproven_accepted=how.accept_unproven,
-        rsm_root=how.rsm_root,
-        keys=None if log_key is None else KeyFile.read(log_key, may_sign=False),
-        password=password_of(how.password_file),
-        quorum=quorum_of(how.bookies),
-        snapshots=None if how.data_dir is None else LocalSnapshots(how.data_dir / SNAPSHOTS_FOLDER),
-        lake=None if how.lake is None else lake_snapshots(how.lake, new),
-        by=by.name,
-    )
 
-    async def _restore() -> BegunLog | None:
+    async def _restore(request: StateRequest) -> BegunLog | None:
         async with await how.connect_ledgers() as client:
             await sweep_restores(client, how.rsm_root)
-            work = StateRestore(client, target)
+            work = StateRestore(client, request)
             report = await work.look()
             _tell(report, shown, as_json=how.json)
             return await work.begin(report) if how.accept_loss else None
 
-    with audited_command(audit.audit_file, "rsm snapshot restore", f"log {new} of {shown}", by):
-        try:
-            begun = run(_restore())
-        except BaseException:
-            if how.data_dir is not None:  # It was empty: what is in it came from here, and is of no log.
-                shutil.rmtree(how.data_dir / SNAPSHOTS_FOLDER, ignore_errors=True)
-            raise
+    with made_log(new, how, log_key, audit, "rsm snapshot restore", shown, this_operator()) as target:
+        request = StateRequest(
+            **msgspec.structs.asdict(target),
+            log=log,
+            source=source,
+            shown=shown,
+            is_open_place=is_lake,
+            log_id=how.log_id,
+            at_least=how.at_least,
+            is_unproven_accepted=how.accept_unproven,
+        )
+        begun = run(_restore(request))
     if begun is None:
         typer.echo("nothing was begun: to begin the log without what is lost, say --accept-loss", err=True)
         raise typer.Exit(1)
