@@ -12,6 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 
@@ -63,7 +64,7 @@ def simulate(
     older: Callable[[], StateMachine] | None = None,
     seeds: int = 100,
     first_seed: int = 0,
-    invariant: Callable[[StateMachine], None] = lambda _machine: None,
+    invariant: Callable[[Any], None] = lambda _machine: None,
     trouble_s: float = 20.0,
 ) -> SimulationSummary:
     """Run a machine on a simulated cluster of three replicas under faults, once a seed.
@@ -132,7 +133,7 @@ class _Run:
         seed: int,
         make: Callable[[], StateMachine],
         commands: Callable[[random.Random], bytes],
-        invariant: Callable[[StateMachine], None],
+        invariant: Callable[[Any], None],
         trouble_s: float,
         older: Callable[[], StateMachine] | None,
     ) -> None:

@@ -19,7 +19,7 @@ import tempfile
 import time
 from itertools import repeat
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ledger import LedgerClient
 from ledger.core.metadata import DigestType
@@ -67,7 +67,7 @@ async def _first_entries(port: int, ledger_ids: list[int], in_flight: int) -> li
 async def _beside(bookies: dict[str, Bookie], client: LedgerClient) -> None:
     found: dict[str, dict[str, list[float]]] = {name: {"p50": [], "p99": [], "rate": [], "cpu": []} for name in bookies}
     for _ in range(_ROUND_COUNT):
-        quorum = {"ensemble_size": 1, "write_quorum": 1, "ack_quorum": 1}
+        quorum: dict[str, Any] = {"ensemble_size": 1, "write_quorum": 1, "ack_quorum": 1}
         ids: list[int] = []
         while len(ids) < _ONE_BY_ONE + _MANY:
             ids += [x.ledger_id for x in await asyncio.gather(*(client.create(**quorum) for _ in range(100)))]

@@ -57,7 +57,7 @@ class Level(NamedTuple):
     name: str
     in_flight: int
     warm: int
-    count: int
+    count: int  # type: ignore[assignment]  # A tuple counts too.
     size: int
 
 

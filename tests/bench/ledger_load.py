@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ledger import ClientSettings, LedgerClient, WriteHandle
 from tests.bench.figure import percentile
@@ -27,7 +27,7 @@ __all__ = [
     "write_ledger",
 ]
 
-THREE = {"ensemble_size": 3, "write_quorum": 3, "ack_quorum": 2}
+THREE: dict[str, Any] = {"ensemble_size": 3, "write_quorum": 3, "ack_quorum": 2}
 _READ_RUN = 1_000
 _TAIL_TICK_S = 0.001
 _SETTLE_S = 0.5

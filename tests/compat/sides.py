@@ -42,7 +42,7 @@ _JAVA_DIGESTS = {"HMAC": "MAC"}
 class Seen(NamedTuple):
     """What a reader found: how many entries, how many of them wrong, and what it believes of the ledger."""
 
-    count: int
+    count: int  # type: ignore[assignment]  # A tuple counts too.
     bad: int
     last: int
     is_closed: bool

@@ -9,6 +9,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -73,7 +74,7 @@ class HalfFrames:
         return one
 
 
-async def _write_beside(client: LedgerClient, attack: HalfFrames, pids: list[int], **quorum: int) -> None:
+async def _write_beside(client: LedgerClient, attack: HalfFrames, pids: list[int], **quorum: Any) -> None:
     writer = await client.create(digest_type=DigestType.CRC32C, **quorum)
     victim = Victim(lambda: writer.append(PAYLOAD))
     quiet = await victim.run_for(QUIET_S)

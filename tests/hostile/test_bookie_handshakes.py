@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -82,7 +82,7 @@ class HalfHandshakes:
             self._full.set()
             while not self._stopped.is_set():
                 for key, _ in selector.select(0.1):
-                    one: socket.socket = key.fileobj
+                    one = cast("socket.socket", key.fileobj)
                     opened_s, has_asked = key.data
                     try:
                         if not one.recv(10_000):

@@ -18,7 +18,7 @@ from tests.integration.bookie_process import Bookie, Client, add
 
 FOREIGN = master_key(b"foreign")
 ID_COUNT = 20_000
-QUORUM = {"ensemble_size": 3, "write_quorum": 3, "ack_quorum": 2}
+QUORUM: dict[str, Any] = {"ensemble_size": 3, "write_quorum": 3, "ack_quorum": 2}
 
 
 async def _fence_ahead(address: str, first_id: int, fenced: dict[int, None]) -> None:
@@ -116,7 +116,7 @@ def test_while_zookeeper_is_away_known_ledgers_go_on_and_unknown_ones_are_put_of
 
     async def scenario() -> None:
         async with await LedgerClient.connect(bookie.uri) as client:
-            quorum = {"ensemble_size": 1, "write_quorum": 1, "ack_quorum": 1}
+            quorum: dict[str, Any] = {"ensemble_size": 1, "write_quorum": 1, "ack_quorum": 1}
             writer, fresh = await client.create(**quorum), await client.create(**quorum)
             await writer.append(b"first")
             cluster.pause_zookeeper()

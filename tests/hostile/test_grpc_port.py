@@ -164,7 +164,8 @@ def test_new_connections_are_taken_beside_more_strangers_than_there_is_room_for(
 def test_who_greets_and_never_calls_is_cut_in_time_and_who_calls_stays() -> None:
     async def run(address: str, stranger: socket.socket) -> None:
         async with grpc.aio.insecure_channel(address) as channel:
-            await channel.unary_unary(f"/{SERVICE}/Status")(b"", timeout=60)
+            call: Any = channel.unary_unary(f"/{SERVICE}/Status")
+            await call(b"", timeout=60)
             await asyncio.to_thread(_read_to_end, stranger)
             await asyncio.sleep(2)
             assert channel.get_state() == grpc.ChannelConnectivity.READY

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -100,7 +101,7 @@ async def test_a_token_of_one_role_opens_no_door_of_another_and_nobody_takes_a_w
 
 
 async def _try_everything(channel: RpcChannel, log: str, role: str, refused: list[str]) -> None:
-    commands = {"SetHold": SetHold("t", ""), "DeployCode": DeployCode("evil", b"x", "0" * 64)}
+    commands: dict[str, Any] = {"SetHold": SetHold("t", ""), "DeployCode": DeployCode("evil", b"x", "0" * 64)}
     for what, command in commands.items():
         text = _message(log, command, is_query=False)
         if role == "auditor":  # It reads all, and what it writes is answered: no.

@@ -14,6 +14,7 @@ import random
 import sys
 import time
 from pathlib import Path
+from typing import Any, cast
 
 from rsm_spark.errors import NoLeaderError, NotLeaderError, OutcomeUnknownError
 from rsm_spark.map.client.client import MapClient
@@ -81,23 +82,22 @@ class Caller:
         return CallerCall(self._number, key, kind, 0.0, argument=value, expected=expected, by_revision=by_revision)
 
     async def _ask(self, call: CallerCall) -> CallerReply:
-        client, key, timeout_s = self._client, call.key, self._timeout_s
+        client, key, timeout_s = self._client, cast("bytes", call.key), self._timeout_s
+        argument, expected = cast("Any", call.argument), cast("Any", call.expected)
         match call.kind:
             case Kind.PUT:
-                return CallerReply(revision=await client.put(key, call.argument, timeout_s=timeout_s))
+                return CallerReply(revision=await client.put(key, argument, timeout_s=timeout_s))
             case Kind.DELETE:
                 revision = await client.delete(key, timeout_s=timeout_s)
                 return CallerReply(done=revision is not None, revision=revision)
             case Kind.COMPARE_AND_SET:
-                done = await client.compare_and_set(
-                    key, expected=call.expected, value=call.argument, timeout_s=timeout_s
-                )
+                done = await client.compare_and_set(key, expected=expected, value=argument, timeout_s=timeout_s)
                 return CallerReply(done=done.succeeded, revision=done.revision)
             case Kind.INCREMENT:
-                value, revision = await client.increment(key, call.argument, timeout_s=timeout_s)
+                value, revision = await client.increment(key, argument, timeout_s=timeout_s)
                 return CallerReply(value=value, revision=revision)
         reply = await read(client, key, timeout_s)
-        self._known[key] = (reply.value, reply.revision)  # type: ignore[index]
+        self._known[key] = (cast("bytes | None", reply.value), reply.revision)
         return reply
 
 

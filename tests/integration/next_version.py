@@ -38,8 +38,8 @@ def install() -> None:
             return
         fold(self, record_type, fields, *where)
 
-    LeaderDriver._compose = compose_anew  # type: ignore[method-assign]
-    ReplicatedState._fold_kernel = fold_anew  # type: ignore[method-assign]
+    LeaderDriver._compose = compose_anew  # type: ignore[assignment, method-assign]
+    ReplicatedState._fold_kernel = fold_anew  # type: ignore[assignment, method-assign]
     for module in (state, context):
         vars(module)["FORMAT_LEVEL"] = NEXT_LEVEL
 

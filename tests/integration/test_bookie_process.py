@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+from typing import Any
 
 import msgspec
 import pytest
@@ -268,7 +269,8 @@ def test_a_log_in_is_demanded_where_users_are_named(bookie, tmp_path, monkeypatc
     assert "cannot read the log-in" in bookie.refused("--auth-file", str(users))
     users.write_text("digest:hd:testpwd\ndigest:other:word\n")
     assert bookie.start("--auth-file", str(users))["login"] == "required"
-    login, quorum = tmp_path / "login", {"ensemble_size": 1, "write_quorum": 1, "ack_quorum": 1}
+    login = tmp_path / "login"
+    quorum: dict[str, Any] = {"ensemble_size": 1, "write_quorum": 1, "ack_quorum": 1}
     login.write_text("digest:hd:testpwd\n")
     wrong.write_text("digest:hd:word\n")
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from ledger.errors import LedgerError, NotEnoughBookiesError
 _SIZE_MIB = 128
 _PAYLOAD = bytes(range(256)) * 256
 _LEDGER_ENTRIES = 100
-_ONE = {"ensemble_size": 1, "write_quorum": 1, "ack_quorum": 1}
+_ONE: dict[str, Any] = {"ensemble_size": 1, "write_quorum": 1, "ack_quorum": 1}
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 protocols = pytest.mark.parametrize("protocol", ["v2", "v3"])
 
 
-def on_cluster(cluster: DevCluster, protocol: str, scenario: Callable[..., object], **more: float) -> None:
+def on_cluster(cluster: DevCluster, protocol: Any, scenario: Callable[..., object], **more: Any) -> None:
     async def run() -> None:
         settings = ClientSettings(protocol=protocol, **more)
         async with asyncio.timeout(60), await LedgerClient.connect(cluster.metadata_uri, settings=settings) as client:

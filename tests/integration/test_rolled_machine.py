@@ -111,7 +111,9 @@ class _Roll:
         self.replicas, self.load, self.rng = replicas, load, rng
         self._options = (*_OPTIONS, "--log-key", str(key))
         self._release: dict[str, str] = {}
-        self.keeps = ("--keep-version",)  # Else a crash of the last old replica would end the way back.
+        self.keeps: tuple[str, ...] = (
+            "--keep-version",
+        )  # Else a crash of the last old replica would end the way back.
 
     async def start(self, name: str, release: str) -> None:
         self._release[name] = release

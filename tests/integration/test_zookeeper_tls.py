@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -49,7 +49,7 @@ class Secured(NamedTuple):
     secure: str
     folder: Path
     authority: Authority
-    client: dict[str, str]
+    client: dict[str, Any]
 
     def tls(self) -> TlsSettings:
         return TlsSettings(ca=self.authority.ca, **self.client)

@@ -33,7 +33,7 @@ class Found(NamedTuple):
 
     broken: str | None
     trace: list[Move]
-    count: int
+    count: int  # type: ignore[assignment]  # A tuple counts too.
     is_complete: bool
 
     def __str__(self) -> str:

@@ -6,7 +6,7 @@ It has no code in common with the product, whose traces are replayed on it (`tes
 from __future__ import annotations
 
 import random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -41,7 +41,7 @@ class Small(NamedTuple):
 
     length: int
     script: tuple[tuple[int, ...], ...]
-    budget: dict[str, int]
+    budget: dict[str, Any]
     names: tuple[int, ...] = (0, 1)
     codes: tuple[int, ...] = ()
 
@@ -111,7 +111,7 @@ def test_a_broken_rule_is_found_by_its_shortest_trace(bug: str) -> None:
     ids=str,
 )
 def test_the_rules_hold_in_every_state_of_a_small_world(
-    script: tuple[tuple[int, ...], ...], budget: dict[str, int]
+    script: tuple[tuple[int, ...], ...], budget: dict[str, Any]
 ) -> None:
     found = search(lambda: begin(World((), script, **budget)))
     print(found)
@@ -130,7 +130,7 @@ def test_the_rules_hold_in_every_state_of_a_small_world(
     ids=str,
 )
 def test_the_rules_of_versions_hold_in_every_state_of_a_small_world(
-    codes: tuple[int, ...], budget: dict[str, int]
+    codes: tuple[int, ...], budget: dict[str, Any]
 ) -> None:
     found = search(lambda: begin(World((), ONE, codes=codes, **budget)))
     print(found)
@@ -148,7 +148,7 @@ def _walk(moves_wanted: int, seed: str) -> None:
         codes = tuple(rng.choice((1, 1, 2)) for _ in names)
 
         def make(
-            budget: dict[str, int] = budget, names: tuple[int, ...] = names, codes: tuple[int, ...] = codes
+            budget: dict[str, Any] = budget, names: tuple[int, ...] = names, codes: tuple[int, ...] = codes
         ) -> World:
             return begin(World((), _SCRIPT, names, codes, **budget))
 

@@ -252,9 +252,17 @@ class World:
     def key(self) -> int:
         """Return what tells this world from others."""
         parts = tuple(part.key() for group in (self.ledgers, self.replicas, self.clients) for part in group)
-        ghosts = (self.truth, self.truth_epoch, self.done, self.refused, self.told, self.seen, self.chained)
-        ghosts += (self.version, self.is_forced)
-        return hash((parts, self.history, self.writes, self.recoveries, ghosts, tuple(self.left.items())))
+        ghosts: tuple[object, ...] = (
+            self.truth,
+            self.truth_epoch,
+            self.done,
+            self.refused,
+            self.told,
+            self.seen,
+            self.chained,
+        )
+        more = (*ghosts, self.version, self.is_forced)
+        return hash((parts, self.history, self.writes, self.recoveries, more, tuple(self.left.items())))
 
     def replica(self, i: int) -> Replica:
         self.replicas[i] = changed = self.replicas[i].copy()

@@ -200,7 +200,7 @@ def collect_by_a_stale_list(patch: pytest.MonkeyPatch) -> None:
 
     async def collect_by_list(self: Collector) -> Any:
         sync = self._ledgers.store.sync
-        self._ledgers.store.sync = _do_nothing
+        self._ledgers.store.sync = _do_nothing  # type: ignore[assignment, method-assign]
         try:
             return await collect(self)
         finally:

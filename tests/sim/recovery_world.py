@@ -112,7 +112,7 @@ class RecoveryWorld:
         async def work() -> dict[str, Any]:
             metadata = await self.client.metadata(ledger_id, sync=True)
             answers = await list_entries(self.client._pool, ledger_id, named_bookies(metadata))
-            found = {}
+            found: dict[str, Any] = {}
             for bookie_id, held in answers.items():
                 if not isinstance(held, HeldEntries):
                     found[bookie_id] = held
@@ -127,9 +127,11 @@ class RecoveryWorld:
         store = self.cluster.servers[bookie_id.partition(":")[0]].store
         find = store.find
 
-        def find_or_spoil(wanted_ledger: int, entry_id: int) -> Any:
-            found = find(wanted_ledger, entry_id)
-            if found is None or wanted_ledger != ledger_id or entry_id not in entry_ids:
+        wanted = ledger_id
+
+        def find_or_spoil(ledger_id: int, entry_id: int) -> Any:
+            found = find(ledger_id, entry_id)
+            if found is None or ledger_id != wanted or entry_id not in entry_ids:
                 return found
             body = bytearray(found)  # type: ignore[arg-type]
             body[-1] ^= 1

@@ -8,7 +8,7 @@ asks for or are sent twice, transactions that are found to be unknown only after
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import pytest
@@ -36,8 +36,8 @@ class _Hunt(NamedTuple):
     budget: int
     name: str = ""
     faults: dict[str, Any] = {}
-    work: dict[str, Any] = {}
-    network: dict[str, Any] = {}
+    work: Mapping[str, Any] = {}
+    network: Mapping[str, Any] = {}
     known: int = 0
 
 

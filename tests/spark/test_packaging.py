@@ -156,7 +156,7 @@ def test_the_installed_wheel_brings_the_jobs_and_their_settings(installed_python
     assert {path.name for path in (share / "jobs").glob("*.py")} == {
         path.name for path in (_ROOT / "jobs").glob("*.py")
     }
-    helped = [installed_python, share / "jobs" / "snapshot.py", "--help"]
+    helped = [str(installed_python), str(share / "jobs" / "snapshot.py"), "--help"]
     said = subprocess.run(helped, cwd=tmp_path, capture_output=True, text=True, check=True, env=child_environment())
     assert "spark-submit jobs/snapshot.py --log" in said.stdout
 

@@ -90,7 +90,7 @@ def test_a_file_that_is_no_flat_toml_is_refused(elsewhere: Path, text: str) -> N
 
 
 def test_what_is_generated_from_the_options_is_current() -> None:
-    check = [sys.executable, _CONF.parent / "tools" / "write_process_pages.py", "--check"]
+    check = [sys.executable, str(_CONF.parent / "tools" / "write_process_pages.py"), "--check"]
     done = subprocess.run(check, cwd=_CONF.parent, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

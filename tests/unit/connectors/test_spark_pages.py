@@ -16,7 +16,7 @@ _ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_generated_files_are_current() -> None:
-    check = [sys.executable, _ROOT / "tools" / "write_spark_pages.py", "--check"]
+    check = [sys.executable, str(_ROOT / "tools" / "write_spark_pages.py"), "--check"]
     checked = subprocess.run(check, capture_output=True, text=True, check=False, cwd=_ROOT)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 

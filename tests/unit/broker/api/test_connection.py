@@ -122,7 +122,7 @@ def test_a_request_may_come_byte_by_byte_and_in_chunks() -> None:
 
 
 def test_a_body_without_end_is_refused_and_not_kept() -> None:
-    async def scenario(server: HttpServer, _: StandIn) -> None:
+    async def scenario(server: HttpServer, _stand_in: StandIn) -> None:
         caller = await Caller.of(server)
         caller.writer.write(_head("POST", "/api/v1/tasks", _JSON, "Transfer-Encoding: chunked"))
         chunk = b"10000\r\n" + b" " * 65_536 + b"\r\n"
@@ -141,7 +141,7 @@ def test_a_body_without_end_is_refused_and_not_kept() -> None:
 
 
 def test_trailers_without_end_are_not_kept() -> None:
-    async def scenario(server: HttpServer, _: StandIn) -> None:
+    async def scenario(server: HttpServer, _stand_in: StandIn) -> None:
         caller = await Caller.of(server)
         body = b'f\r\n{"type":"mail"}\r\n0\r\nTrailer: '
         caller.writer.write(_head("POST", "/api/v1/tasks", _JSON, "Transfer-Encoding: chunked") + body)
@@ -190,7 +190,7 @@ def test_a_client_that_takes_its_time_is_answered_and_left(sent: bytes) -> None:
 
 @pytest.mark.parametrize("is_used", [False, True])
 def test_a_connection_that_asks_nothing_is_closed_after_a_while(is_used: bool) -> None:
-    async def scenario(server: HttpServer, _: StandIn) -> None:
+    async def scenario(server: HttpServer, _stand_in: StandIn) -> None:
         caller = await Caller.of(server)
         if is_used:
             assert (await caller.ask("GET", "/healthz")).status == 200
@@ -216,7 +216,7 @@ def test_a_client_that_takes_no_answers_is_left_after_a_while() -> None:
 
 
 def test_bodies_that_come_at_once_are_bounded_together() -> None:
-    async def scenario(server: HttpServer, _: StandIn) -> None:
+    async def scenario(server: HttpServer, _stand_in: StandIn) -> None:
         callers = [await Caller.of(server) for _ in range(4)]
         for caller in callers:
             caller.writer.write(_head("POST", "/api/v1/tasks", _JSON, "Content-Length: 300001") + b" " * 300_000)
@@ -245,7 +245,7 @@ def test_a_long_poll_is_not_taken_for_idle() -> None:
 
 
 def test_connections_beyond_the_bound_are_turned_away_and_others_go_on() -> None:
-    async def scenario(server: HttpServer, _: StandIn) -> None:
+    async def scenario(server: HttpServer, _stand_in: StandIn) -> None:
         callers = [await Caller.of(server) for _ in range(20)]
         for caller in callers:
             assert (await caller.ask("GET", "/api/v1/slots")).status == 200
@@ -264,7 +264,7 @@ def test_connections_beyond_the_bound_are_turned_away_and_others_go_on() -> None
 
 
 def test_requests_that_do_not_wait_for_answers_are_answered_in_order() -> None:
-    async def scenario(server: HttpServer, _: StandIn) -> None:
+    async def scenario(server: HttpServer, _stand_in: StandIn) -> None:
         caller = await Caller.of(server)
         caller.writer.write(b"".join(_head("GET", f"/api/v1/tasks/{number}") for number in range(1, 200)))
         for number in range(1, 200):
@@ -324,7 +324,7 @@ def test_a_refusal_stands_behind_the_answers_of_what_came_before(behind: bytes) 
 
 
 def test_a_client_that_leaves_ends_what_runs_for_it_though_more_waits_behind() -> None:
-    async def scenario(server: HttpServer, _: StandIn) -> None:
+    async def scenario(server: HttpServer, _stand_in: StandIn) -> None:
         caller = await Caller.of(server)
         caller.writer.write(_head("GET", "/api/v1/events") + _head("GET", "/healthz"))
         await caller.reader.readuntil(b"heartbeat")
@@ -353,7 +353,7 @@ def test_what_waits_too_long_for_others_is_not_called_slow() -> None:
 
 @pytest.mark.parametrize("upgrade", ["websocket", "h2c"])
 def test_an_upgrade_is_not_made(upgrade: str) -> None:
-    async def scenario(server: HttpServer, _: StandIn) -> None:
+    async def scenario(server: HttpServer, _stand_in: StandIn) -> None:
         lines = ("Connection: Upgrade, HTTP2-Settings", f"Upgrade: {upgrade}", "HTTP2-Settings: AAMAAABk")
         caller, answer = await _send(server, _head("GET", "/healthz", *lines))
         assert answer.status == 200
@@ -363,7 +363,7 @@ def test_an_upgrade_is_not_made(upgrade: str) -> None:
 
 
 def test_a_body_is_asked_for_only_when_it_will_be_read() -> None:
-    async def scenario(server: HttpServer, _: StandIn) -> None:
+    async def scenario(server: HttpServer, _stand_in: StandIn) -> None:
         expect = "Expect: 100-continue"
         caller = await Caller.of(server)
         caller.writer.write(_head("POST", "/api/v1/tasks", _JSON, expect, "Content-Length: 15"))
@@ -380,7 +380,7 @@ def test_a_body_is_asked_for_only_when_it_will_be_read() -> None:
 
 def test_answers_leave_at_once() -> None:
     # Majordodo: Nagle's algorithm and delayed acknowledgements cost each request 45 ms.
-    async def scenario(server: HttpServer, _: StandIn) -> None:
+    async def scenario(server: HttpServer, _stand_in: StandIn) -> None:
         caller = await Caller.of(server)
         await caller.ask("GET", "/healthz")
         (connection,) = server._server.server_state.connections
@@ -392,7 +392,7 @@ def test_answers_leave_at_once() -> None:
 
 
 def test_the_old_protocol_is_answered_and_closed() -> None:
-    async def scenario(server: HttpServer, _: StandIn) -> None:
+    async def scenario(server: HttpServer, _stand_in: StandIn) -> None:
         caller, answer = await _send(server, b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n")
         assert answer.status == 200
         assert await caller.closed()

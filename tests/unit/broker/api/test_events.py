@@ -117,7 +117,7 @@ def _run(scenario: Callable[[Any, StandIn, Feed], Awaitable[None]], feed: Feed |
 
 
 def test_events_carry_revision_name_and_fields_without_what_tasks_carry() -> None:
-    async def scenario(server: Any, _: StandIn, feed: Feed) -> None:
+    async def scenario(server: Any, _stand_in: StandIn, feed: Feed) -> None:
         feed.log(_submitted(1, payload=b"secret payload", priority=5), _ended(1), logged_ms=9_000)
         first, second = await (await Stream.of(server, "?from_revision=1")).take(2)
         assert (first.id, first.name) == (1, "task_submitted")
@@ -129,7 +129,7 @@ def test_events_carry_revision_name_and_fields_without_what_tasks_carry() -> Non
 
 
 def test_a_reader_that_names_no_revision_sees_what_comes() -> None:
-    async def scenario(server: Any, _: StandIn, feed: Feed) -> None:
+    async def scenario(server: Any, _stand_in: StandIn, feed: Feed) -> None:
         feed.log(_submitted(1))
         stream = await Stream.of(server)
         feed.log(_submitted(2))
@@ -139,7 +139,7 @@ def test_a_reader_that_names_no_revision_sees_what_comes() -> None:
 
 
 def test_a_reader_that_comes_again_misses_nothing_and_sees_nothing_twice() -> None:
-    async def scenario(server: Any, _: StandIn, feed: Feed) -> None:
+    async def scenario(server: Any, _stand_in: StandIn, feed: Feed) -> None:
         for first in range(1, 40, 3):
             feed.log(*[_submitted(first + place) for place in range(3)])
         seen: list[int] = []
@@ -182,7 +182,7 @@ def test_a_tenant_sees_its_own_events_only(tmp_path: Path) -> None:
 
 
 def test_what_the_broker_and_the_log_tell_themselves_is_no_event() -> None:
-    async def scenario(server: Any, _: StandIn, feed: Feed) -> None:
+    async def scenario(server: Any, _stand_in: StandIn, feed: Feed) -> None:
         feed.log((int(KernelRecord.LEADER_STARTED), ("a", "b")), _record(RecordType.REQUEST_NOTED, tenant="a"))
         feed.log(_record(RecordType.WORKER_CONNECTED, worker_id="w", status=int(WorkerStatus.CONNECTED)))
         event = await (await Stream.of(server, "?from_revision=1")).next()
@@ -226,7 +226,7 @@ def test_a_page_is_told_how_much_happened_and_not_each_event(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(("query", "headers"), [("?from_revision=3", ""), ("", "Last-Event-ID: 2\r\n")])
 def test_a_beginning_that_has_been_trimmed_is_gone_and_the_oldest_is_named(query: str, headers: str) -> None:
-    async def scenario(server: Any, _: StandIn, feed: Feed) -> None:
+    async def scenario(server: Any, _stand_in: StandIn, feed: Feed) -> None:
         for task_id in range(1, 40):
             feed.log(_submitted(task_id))
         caller = await Caller.of(server)
@@ -242,7 +242,7 @@ def test_a_beginning_that_has_been_trimmed_is_gone_and_the_oldest_is_named(query
 
 
 def test_a_reader_that_falls_behind_what_is_kept_is_told_so() -> None:
-    async def scenario(server: Any, _: StandIn, feed: Feed) -> None:
+    async def scenario(server: Any, _stand_in: StandIn, feed: Feed) -> None:
         stream = await Stream.of(server)
         # One entry beyond the ring at once: the reader was never in time for it.
         feed.log(*[_submitted(task_id) for task_id in range(1, 30)])
@@ -255,7 +255,7 @@ def test_a_reader_that_falls_behind_what_is_kept_is_told_so() -> None:
 
 
 def test_a_silent_stream_shows_that_it_lives() -> None:
-    async def scenario(server: Any, _: StandIn, feed: Feed) -> None:
+    async def scenario(server: Any, _stand_in: StandIn, feed: Feed) -> None:
         stream = await Stream.of(server)
         assert "heartbeat" in await stream._block()
         assert await stream._block() == ": heartbeat"
@@ -274,7 +274,7 @@ def test_a_stream_ends_soon_when_its_token_is_no_longer_what_it_was(
     clock = SetClock(monkeypatch, SharedState)
     line = f"expires = {clock.in_an_hour}" if change == "expired" else ""
 
-    async def scenario(server: Any, _: StandIn, feed: Feed) -> None:
+    async def scenario(server: Any, _stand_in: StandIn, feed: Feed) -> None:
         async def happen() -> None:
             while True:
                 feed.log(_submitted(1))
@@ -305,7 +305,7 @@ def test_a_stream_ends_soon_when_its_token_is_no_longer_what_it_was(
 def test_a_stream_whose_reader_takes_nothing_ends_with_its_token_too(tmp_path: Path) -> None:
     path = tmp_path / "tokens.toml"
 
-    async def scenario(server: Any, _: StandIn, feed: Feed) -> None:
+    async def scenario(server: Any, _stand_in: StandIn, feed: Feed) -> None:
         stream = await Stream.of(server, token="acme")
         for _ in range(60):
             feed.log(*[_submitted(1, key="k" * 200) for _ in range(500)])
@@ -319,7 +319,7 @@ def test_a_stream_whose_reader_takes_nothing_ends_with_its_token_too(tmp_path: P
 
 
 def test_streams_end_when_the_server_stops() -> None:
-    async def scenario(server: Any, _: StandIn, __: Feed) -> None:
+    async def scenario(server: Any, _stand_in: StandIn, __: Feed) -> None:
         stream = await Stream.of(server)
         async with asyncio.timeout(60):
             await server.stop()
@@ -329,7 +329,7 @@ def test_streams_end_when_the_server_stops() -> None:
 
 
 def test_nothing_is_kept_of_a_reader_that_has_gone() -> None:
-    async def scenario(server: Any, _: StandIn, feed: Feed) -> None:
+    async def scenario(server: Any, _stand_in: StandIn, feed: Feed) -> None:
         streams = [await Stream.of(server) for _ in range(5)]
         assert (server.edge.shared.streams.held, feed.reader_count) == (5, 5)
         for stream in streams:
@@ -342,7 +342,7 @@ def test_nothing_is_kept_of_a_reader_that_has_gone() -> None:
 
 
 def test_a_reader_that_takes_nothing_is_left_after_a_while_and_holds_no_memory() -> None:
-    async def scenario(server: Any, _: StandIn, feed: Feed) -> None:
+    async def scenario(server: Any, _stand_in: StandIn, feed: Feed) -> None:
         stream = await Stream.of(server)
         for _ in range(60):
             feed.log(*[_submitted(1, key="k" * 200) for _ in range(500)])
@@ -356,7 +356,7 @@ def test_a_reader_that_takes_nothing_is_left_after_a_while_and_holds_no_memory()
 
 
 def test_a_stream_has_no_head_of_its_own() -> None:
-    async def scenario(server: Any, _: StandIn, __: Feed) -> None:
+    async def scenario(server: Any, _stand_in: StandIn, __: Feed) -> None:
         caller = await Caller.of(server)
         assert (await caller.ask("HEAD", "/api/v1/events")).status == 405
 
@@ -364,7 +364,7 @@ def test_a_stream_has_no_head_of_its_own() -> None:
 
 
 def test_more_streams_than_allowed_are_turned_away() -> None:
-    async def scenario(server: Any, _: StandIn, __: Feed) -> None:
+    async def scenario(server: Any, _stand_in: StandIn, __: Feed) -> None:
         first = await Stream.of(server)
         caller = await Caller.of(server)
         answer = await caller.ask("GET", "/api/v1/events")
@@ -376,7 +376,7 @@ def test_more_streams_than_allowed_are_turned_away() -> None:
 
 @pytest.mark.parametrize("last", ["x", "-1", "9" * 40])
 def test_an_id_that_is_none_is_refused(last: str) -> None:
-    async def scenario(server: Any, _: StandIn, __: Feed) -> None:
+    async def scenario(server: Any, _stand_in: StandIn, __: Feed) -> None:
         caller = await Caller.of(server)
         assert (await caller.ask("GET", "/api/v1/events", headers={"Last-Event-ID": last})).status == 400
 

@@ -81,7 +81,7 @@ async def test_a_pool_whose_workers_cannot_import_their_tasks_ends_with_the_reas
 async def test_a_worker_whose_keeper_is_gone_ends_by_itself() -> None:
     keeper, _, shapes = kept(1)
     ends: list[str] = []
-    keeper._on_over = lambda _index, _launch, error: ends.append(error)  # type: ignore[method-assign]
+    keeper._on_over = lambda index, launch, error: ends.append(error)  # type: ignore[method-assign]  # noqa: ARG005
     running = asyncio.create_task(keeper.run())
     await until(shapes, lambda shape: bool(shape.trouble))
     running.cancel()

@@ -23,21 +23,20 @@ PAIRS = TableDescription(
     (Field("weight", FieldType.FLOAT), Field("is_on", FieldType.BOOL)),
 )
 # As the source delivers them: see `fold.RECORD_COLUMNS`.
-RECORDS_ARROW = pa.schema(
-    [
-        ("revision", pa.int64()),
-        ("ledger_id", pa.int64()),
-        ("entry_id", pa.int64()),
-        ("logged_at", pa.timestamp("us", "UTC")),
-        ("type", pa.int32()),
-        ("table_name", pa.string()),
-        ("fold", pa.string()),
-        ("key", pa.binary()),
-        ("row", pa.binary()),
-        ("fields", pa.binary()),
-        ("entry_hash", pa.binary()),
-    ]
-)
+_COLUMNS: Any = [
+    ("revision", pa.int64()),
+    ("ledger_id", pa.int64()),
+    ("entry_id", pa.int64()),
+    ("logged_at", pa.timestamp("us", "UTC")),
+    ("type", pa.int32()),
+    ("table_name", pa.string()),
+    ("fold", pa.string()),
+    ("key", pa.binary()),
+    ("row", pa.binary()),
+    ("fields", pa.binary()),
+    ("entry_hash", pa.binary()),
+]
+RECORDS_ARROW = pa.schema(_COLUMNS)
 Change = tuple[tuple[Any, ...], tuple[Any, ...] | None]
 
 

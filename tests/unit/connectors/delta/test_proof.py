@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -73,8 +74,10 @@ def test_a_follower_says_what_it_is_and_which_commits_are_nobodys(tmp_path: Path
     assert evidence.shape == FollowerShape("map", ("key",), (("value", 0),))
     assert [position.revision for _, position in evidence.positions] == [0]
     assert (evidence.shape.is_history, evidence.foreign_versions) == (False, ())
+    schema: Any = DeltaTable(place).schema().to_arrow()
     rows = pa.table(
-        {"key": [b"k"], "value": [1], "_revision": [1]}, schema=pa.schema(DeltaTable(place).schema().to_arrow())
+        {"key": [b"k"], "value": [1], "_revision": [1]},
+        schema=pa.schema(schema),
     )
     write_deltalake(place, rows, mode="append")
     assert follower_evidence(place).foreign_versions == (DeltaTable(place).version(),)

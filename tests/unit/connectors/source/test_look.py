@@ -35,6 +35,9 @@ class FakeLog:
         self.log_id = LOG_ID
         self._revision, self._hash = 1, root_hash(LOG_ID)
 
+    def log_keys(self) -> None:
+        return None
+
     def roll(self, ledger_id: int, epoch: int = 1) -> None:
         if self.ledgers:
             self.close(self.ledgers[-1].ledger_id)
@@ -174,7 +177,7 @@ def test_a_ledger_trimmed_under_the_look_is_looked_at_again(log: FakeLog) -> Non
     log.says[4] = Confirmed(0, 0)
     chains = [LogChain(LOG_ID.hex(), ledgers=tuple(log.ledgers)), LogChain(LOG_ID.hex(), ledgers=(log.ledgers[1],))]
     del log.states[3]
-    log.chain = lambda _name: chains.pop(0)  # type: ignore[method-assign]
+    log.chain = lambda log: chains.pop(0)  # noqa: ARG005  # type: ignore[method-assign]
     look = LogLook("orders", log)
     view = look.look()
     assert (view.first_revision, view.end) == (3, LogOffset(4, 1, 4))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 from connectors.errors import OptionError
@@ -14,7 +16,7 @@ from rsm_spark.core.machine import (
     TableDescription,
     encode_description,
 )
-from rsm_spark.core.records import KernelRecord, Record, pack
+from rsm_spark.core.records import KernelRecord, Record
 from rsm_spark.errors import CorruptLogError
 from tests.unit.connectors.source.written import payloads_of, read_log, table_plan
 
@@ -68,7 +70,7 @@ def test_columns_that_come_later_are_kept_apart_and_missing_ones_are_null() -> N
     rows = read_log(payloads, STOCK, description=OLD)
     assert [(row["id"], row["count"], row["_extra"]) for row in rows] == [
         (1, 5, None),
-        (2, 7, [("price", pack(1.5))]),
+        (2, 7, [("price", b"\xcb" + struct.pack(">d", 1.5))]),
         (2, None, None),
     ]
     newer = read_log(payloads, table_plan(*table_columns(NEW.tables[0]), table="stock"), description=OLD)

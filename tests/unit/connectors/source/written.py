@@ -58,8 +58,8 @@ def plan_of(**options: str) -> RowPlan:
     return row_plan(parse_options({"log": "orders"} | options, is_stream=False))
 
 
-def table_plan(*columns: tuple[str, str], table: str = "", keeps_bad: bool = False) -> RowPlan:
-    return RowPlan(Rows.TABLE, columns, table, keeps_bad)
+def table_plan(*columns: RowColumn | tuple[str, str], table: str = "", keeps_bad: bool = False) -> RowPlan:
+    return RowPlan(Rows.TABLE, tuple(tuple(RowColumn(*column)) for column in columns), table, keeps_bad)
 
 
 def read_log(

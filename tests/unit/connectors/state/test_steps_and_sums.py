@@ -42,7 +42,7 @@ def steps_of(reference: Reference, plan: StepPlan, borders: Sequence[int] = ()) 
 
 def sorted_changes(steps: Iterable[pa.Table]) -> list[pa.RecordBatch]:
     changes = pa.concat_tables(steps).filter(pa.compute.field("kind") == CHANGE)
-    order = [("table_name", "ascending"), ("key", "ascending"), ("revision", "ascending")]
+    order: Any = [("table_name", "ascending"), ("key", "ascending"), ("revision", "ascending")]
     return changes.sort_by(order).combine_chunks().to_batches(max_chunksize=7)
 
 

@@ -63,7 +63,7 @@ class Wire(asyncio.Transport):
         self._bench = bench
         self._decode = decode_response
         self._rest = b""
-        self.is_reading = True
+        self.is_reading = True  # type: ignore[assignment]  # A method of real transports.
         self.closed = False
         self.responses: list[Any] = []
 
@@ -90,10 +90,10 @@ class Wire(asyncio.Transport):
     abort = close
 
     def pause_reading(self) -> None:
-        self.is_reading = False
+        self.is_reading = False  # type: ignore[assignment]  # A method of real transports.
 
     def resume_reading(self) -> None:
-        self.is_reading = True
+        self.is_reading = True  # type: ignore[assignment]  # A method of real transports.
 
     def set_write_buffer_limits(self, high=None, low=None) -> None:
         pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any, cast
 
 import pytest
 
@@ -45,7 +46,7 @@ async def bookie_with_two_ledgers():
 
 def collector(bench: Bench, metadata: Metadata) -> Collector:
     executor = LoopExecutor(bench)
-    return Collector(bench.server.store, metadata, submit=executor.submit, now_ms=lambda: 99)
+    return Collector(bench.server.store, cast("Any", metadata), submit=executor.submit, now_ms=lambda: 99)
 
 
 def test_a_deleted_ledger_is_dropped_and_its_segment_with_the_last_one() -> None:

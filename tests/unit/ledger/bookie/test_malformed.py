@@ -6,6 +6,7 @@ import asyncio
 import logging
 import struct
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -93,7 +94,8 @@ async def test_a_protocol_of_another_age_closes_the_connection(port) -> None:
 @at_port
 async def test_a_request_of_another_version_is_answered_and_the_connection_goes_on(port) -> None:
     message = pb.Request()
-    message.header.version, message.header.operation, message.header.txnId = 2, 1, 9
+    header: Any = message.header
+    header.version, header.operation, header.txnId = 2, 1, 9
     message.readRequest.ledgerId, message.readRequest.entryId = 1, 0
     talk = await port.talk()
     answer = await talk.say(framed(message.SerializeToString()))
@@ -217,9 +219,10 @@ async def test_a_master_key_of_another_length_is_refused(port) -> None:
     talk = await port.talk()
     for key in (b"", KEY[:19], KEY + b"x", bytes(1 << 20)):
         message = pb.Request()
-        message.header.version, message.header.operation, message.header.txnId = 3, 2, 1
+        header: Any = message.header
+        header.version, header.operation, header.txnId = 3, 2, 1
         message.addRequest.ledgerId, message.addRequest.entryId = 1, 0
-        message.addRequest.masterKey, message.addRequest.body = key, add(1, 0).body
+        message.addRequest.masterKey, message.addRequest.body = key, bytes(add(1, 0).body)
         assert (await talk.say(framed(message.SerializeToString()))).status == Status.EBADREQ
         assert (await talk.ask(fence(1, key=key))).status == Status.EUA
     assert (await talk.ask(read(1, 0))).status == Status.ENOLEDGER

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import Any
 
 import pytest
 
@@ -37,6 +38,7 @@ class Life:
         sent: dict[int, object] = {}
         txn = 0
         handled = len(client.wire.responses)
+        request: Any
         for _ in range(60):
             requests = []
             for _ in range(self.rng.randrange(1, 8)):
@@ -64,7 +66,7 @@ class Life:
     def heard(self, sent, response) -> None:
         request = sent[response.txn_id]
         if isinstance(request, AddRequest) and response.status == OK:
-            self.acked[request.ledger_id, request.entry_id] = request.body
+            self.acked[request.ledger_id, request.entry_id] = bytes(request.body)
         if isinstance(request, ReadRequest) and response.status in (OK, Status.ENOENTRY):
             self.fenced[request.ledger_id] = None
 

@@ -6,7 +6,7 @@ import asyncio
 import random
 import shutil
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import uvloop
@@ -56,9 +56,9 @@ class World:
         self.users = folder / "users"
         names = [*(role.value for role in Role), "stranger"]
         self.users.write_text("".join(f"digest:{name}:pass-of-{name}\n" for name in names))
-        self._certs: dict[str, dict[str, str]] = {}
+        self._certs: dict[str, dict[str, Any]] = {}
 
-    def cert(self, name: str) -> dict[str, str]:
+    def cert(self, name: str) -> dict[str, Any]:
         if name not in self._certs:
             self._certs[name] = self.authority.sign(name, host=f"IP:127.0.0.1,DNS:{name}")
         return self._certs[name]
@@ -94,7 +94,7 @@ def world(tmp_path: Path) -> World:
 REQUESTS: list[tuple[p.Request, Right]] = [
     (add(1, 5), Right.LEDGER_WRITE),
     (add(1, 6, is_recovery=True), Right.LEDGER_WRITE),
-    (p.WriteLacRequest(1, 1, 0, KEY, add(1, 0).body), Right.LEDGER_WRITE),
+    (p.WriteLacRequest(1, 1, 0, KEY, bytes(add(1, 0).body)), Right.LEDGER_WRITE),
     (p.ForceRequest(1, 1), Right.LEDGER_WRITE),
     (read(1, 0), Right.LEDGER_READ),
     (p.BatchReadRequest(1, 1, 0, 1, 1_000), Right.LEDGER_READ),

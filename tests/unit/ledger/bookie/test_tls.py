@@ -40,7 +40,7 @@ class Authority:
     def ca(self) -> str:
         return str(self.folder / f"{self.name}.pem")
 
-    def sign(self, name: str, *, host: str = "IP:127.0.0.1", days: str = "2") -> dict[str, str]:
+    def sign(self, name: str, *, host: str = "IP:127.0.0.1", days: str = "2") -> dict[str, Any]:
         """Return `cert` and `key` of a new certificate; negative days make one that has expired."""
         file = f"{self.name}-{name}"
         (self.folder / f"{file}.ext").write_text(f"subjectAltName={host}\n")
@@ -66,12 +66,12 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def bookie_cert(authority: Authority) -> dict[str, str]:
+def bookie_cert(authority: Authority) -> dict[str, Any]:
     return authority.sign("bookie")
 
 
 @pytest.fixture(scope="module")
-def client_cert(authority: Authority) -> dict[str, str]:
+def client_cert(authority: Authority) -> dict[str, Any]:
     return authority.sign("client")
 
 
@@ -89,7 +89,7 @@ def serve(scenario, policy: TlsPolicy, *, loop: str = "asyncio") -> None:
         runner.run(run())
 
 
-def policy(cert: dict[str, str], *, ca: str | None = None, **more) -> TlsPolicy:
+def policy(cert: dict[str, Any], *, ca: str | None = None, **more) -> TlsPolicy:
     return TlsPolicy(server_context(TlsSettings(**cert, ca=ca)), **more)
 
 

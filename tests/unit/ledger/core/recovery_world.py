@@ -231,7 +231,7 @@ class World:
         for closer in closers[1:]:
             self.steps.append(("recoverer begins", lambda c=closer: tasks.append(self._recover(c)), None))  # type: ignore[misc]
         if self.faults and self.rng.random() < 0.4:
-            self.steps.append(("recoverer is killed", lambda: tasks[-1].cancel() if tasks else None, None))
+            self.steps.append(("recoverer is killed", lambda: _cancel_last(tasks), None))
         for _ in range(_STEPS_MAX):
             await asyncio.sleep(0.001)
             if not self.steps:
@@ -394,3 +394,7 @@ def explore(seeds: Iterable[int], rules: Rules | None = None) -> tuple[int, str,
             except BrokenError as error:
                 return seed, str(error), world.trace
     return None
+
+
+def _cancel_last(tasks: list[asyncio.Task[Any]]) -> None:
+    _ = tasks and tasks[-1].cancel()

@@ -6,6 +6,7 @@ import asyncio
 import random
 from array import array
 from collections.abc import Callable
+from typing import Any
 
 from ledger.storage.entry_store import EntryStore
 from ledger.storage.index_memory import MemoryIndex
@@ -147,7 +148,7 @@ class StoreBench:
             await self.store.resident.load([ledger_id])
 
     async def read(self, ledger_id: int, entry_id: int) -> bytes | Exception | None:
-        found = self.store.find(ledger_id, entry_id)
+        found: Any = self.store.find(ledger_id, entry_id)
         if found is None or isinstance(found, JournalPlace):
             (found,) = await self.store.read_queue.read([Lookup(ledger_id, entry_id, found)])
         return found if found is None or isinstance(found, Exception) else bytes(found)

@@ -211,7 +211,7 @@ def test_an_index_without_room_makes_the_bookie_read_only_and_no_more() -> None:
                 raise OSError(errno.ENOSPC, "index: no room")
             commit(*rows)
 
-        index.commit_segment = refuses
+        index.commit_segment = refuses  # type: ignore[assignment, method-assign]
         await fill(bench, 1, 100)
         async with asyncio.timeout(60):
             while not bench.read_only:

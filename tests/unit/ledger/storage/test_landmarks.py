@@ -152,7 +152,7 @@ def test_a_seal_that_is_missing_is_a_loss_though_the_next_file_holds_nothing_any
     async def run() -> None:
         bench = StoreBench(journal={"file_count": 3})
         await bench.open()
-        bench.store.flusher.convert = lambda _generation: None  # Both files are there at the end.
+        bench.store.flusher.convert = lambda generation: None  # noqa: ARG005 - Both files are there at the end.
         while len(bench.store.journal.generations) < 2:
             await bench.add((1, bench.store.journal.batch_count), size=2_000)
         first, second = sorted(name for name in bench.disk.files() if name.endswith(".j"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,6 +33,6 @@ def test_entries_are_found_in_a_sealed_generation() -> None:
         generation.add_chunk(body)
     generation.seal()
     generation.seal()
-    assert [bytes(generation.find(7, n)) for n in range(5)] == [b"body %d" % n for n in range(5)]
+    assert [bytes(cast("bytes", generation.find(7, n))) for n in range(5)] == [b"body %d" % n for n in range(5)]
     assert generation.find(7, 5) is None
     assert generation.find(8, 0) is None

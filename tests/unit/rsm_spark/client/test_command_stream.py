@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from rsm_spark.map import messages as m
 from tests.unit.rsm_spark.client.replica_double import Group
 
 
-def stream(limits: StreamLimits | None = None, **options: bool) -> CommandStream:
+def stream(limits: StreamLimits | None = None, **options: Any) -> CommandStream:
     """Return a client whose session is open."""
     rng = random.Random(1)
     client = CommandStream(lambda: rng.randbytes(16), limits, **options)

@@ -7,7 +7,7 @@ import pytest
 
 from rsm_spark.core.envelope import body_of
 from rsm_spark.core.machine import Decision, Field, FieldType, MachineDescription, TableDescription
-from rsm_spark.core.migrations import MigrationTable, RunningMigration, migrate, steps_between
+from rsm_spark.core.migrations import Migration, MigrationTable, RunningMigration, migrate, steps_between
 from rsm_spark.core.records import MIGRATIONS_TABLE, KernelRecord, decode_records, pack
 from rsm_spark.core.table_machine import TableMachine, delete, upsert
 from rsm_spark.errors import CorruptLogError, CorruptSnapshotError, InvalidDescriptionError
@@ -52,7 +52,10 @@ class Split(People):
         2, Field("name", STR, nullable=True, dropped=True), Field("first", STR, default=""),
         Field("last", STR, default=""), Field("times", FieldType.INT, default=0),
     )  # fmt: skip
-    migrations = (migrate(2, "people", split), migrate(2, "people", lambda row: {"times": row["times"] + 1}))
+    migrations: ClassVar[tuple[Migration, ...]] = (
+        migrate(2, "people", split),
+        migrate(2, "people", lambda row: {"times": row["times"] + 1}),
+    )
 
     def changed(self, row: tuple[Any, ...] | None, text: str) -> tuple[Any, ...]:
         times = 0 if row is None else row[3]

@@ -63,7 +63,7 @@ def test_any_changed_byte_is_noticed(place: int) -> None:
     changed = bytearray(payload)
     changed[place] ^= 0x40
     with pytest.raises(ForeignEntryError):
-        check_seal(changed, envelope, RING, LOG_ID)
+        check_seal(bytes(changed), envelope, RING, LOG_ID)
 
 
 def test_a_seal_of_another_log_or_of_another_key_is_none() -> None:

@@ -213,7 +213,12 @@ def test_when_memory_is_nearly_used_up_only_what_makes_the_map_smaller_is_taken(
     lease = driven.run(m.GrantLease(60_000))
     assert isinstance(lease, m.Granted)
     driven.machine.is_full = True
-    grows = (m.Put(b"c", b""), m.Put(b"a", b"x" * 101), m.CompareAndSet(b"d", None, b"x"), m.GrantLease(1_000))
+    grows: tuple[Any, ...] = (
+        m.Put(b"c", b""),
+        m.Put(b"a", b"x" * 101),
+        m.CompareAndSet(b"d", None, b"x"),
+        m.GrantLease(1_000),
+    )
     for command in grows:
         reply = driven.run(command)
         assert isinstance(reply, m.MapRefused), command

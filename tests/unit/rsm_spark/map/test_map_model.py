@@ -146,14 +146,14 @@ class MapAgainstModel(RuleBasedStateMachine):
         for _ in range(data.draw(st.integers(0, 2))):
             key = data.draw(KEYS)
             found = self.model.rows.get(key)
-            relation = data.draw(st.sampled_from(["=", "!=", "<", ">"]))
+            relation: Any = data.draw(st.sampled_from(["=", "!=", "<", ">"]))
             ask = {
                 "=": lambda a, b: a == b,
                 "!=": lambda a, b: a != b,
                 "<": lambda a, b: a < b,
                 ">": lambda a, b: a > b,
             }
-            kind = data.draw(st.sampled_from(["value", "revision"]))
+            kind: Any = data.draw(st.sampled_from(["value", "revision"]))
             if kind == "value":
                 operand: Any = data.draw(VALUES | st.just(found[0] if found else b""))
                 truths.append(found is not None and ask[relation](found[0], operand))

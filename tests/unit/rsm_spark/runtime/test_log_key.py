@@ -128,7 +128,7 @@ def test_a_changed_byte_anywhere_breaks_the_seal() -> None:
             changed = bytearray(payload)
             changed[place] ^= 1
             with pytest.raises(ForeignEntryError):
-                check_seal(changed, decode_envelope(payload), ring, bytes.fromhex(chain.log_id))
+                check_seal(bytes(changed), decode_envelope(payload), ring, bytes.fromhex(chain.log_id))
         with pytest.raises(ForeignEntryError):
             check_seal(payload, decode_envelope(payload), ring, bytes(16))  # Of another log with this key file.
 

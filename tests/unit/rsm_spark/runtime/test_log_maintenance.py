@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from rsm_spark.runtime.log_maintenance import LogMaintenance
 from rsm_spark.testing.cluster import LOG
 from tests.unit.rsm_spark.runtime.log_world import LogWorld, run
 
-SHORT = {"roll_records": 10, "retention_ms": 1_000, "trim_s": 2.0}
+SHORT: dict[str, Any] = {"roll_records": 10, "retention_ms": 1_000, "trim_s": 2.0}
 
 
 def _upkeep(world: LogWorld) -> LogMaintenance:
@@ -196,7 +197,7 @@ def test_a_finding_that_comes_after_its_snapshot_went_does_not_count() -> None:
         first = (await world.chain()).ledgers[0].ledger_id
         await world.roll()
         store = world.cluster.snapshots[_follower(world)]
-        store.write = lambda manifest, _rows: manifest  # type: ignore[method-assign]  # It keeps nothing.
+        store.write = lambda manifest, rows: manifest  # type: ignore[method-assign]  # noqa: ARG005  # It keeps nothing.
         await world.verify(world.leader_host.name, _follower(world))
         await asyncio.sleep(10)
         assert first in world.ledgers.ledgers

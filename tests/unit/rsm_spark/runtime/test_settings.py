@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ledger.errors import UsageError
@@ -18,7 +20,7 @@ from rsm_spark.runtime.settings import ReplicaSettings
     ({"trim_s": 0}, "trim_s 0"),
     ({"retention_ms": -1}, "retention_ms -1"),
 ])  # fmt: skip
-def test_settings_that_cannot_work_are_refused_by_name(changes: dict[str, int], message: str) -> None:
+def test_settings_that_cannot_work_are_refused_by_name(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         ReplicaSettings(**changes)
 

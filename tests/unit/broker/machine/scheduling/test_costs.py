@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ def calls(step: Callable[[], object]) -> int:
 class Crowd:
     """A scheduler with one worker, and with so many tasks and tenants that wait."""
 
-    def __init__(self, threads: int = 4, **offer: object) -> None:
+    def __init__(self, threads: int = 4, **offer: Any) -> None:
         self.scheduler = Scheduler()
         self.scheduler.set_worker("w", WorkerOffer(threads_max=threads, **offer))
         self.next_id = 0

@@ -38,7 +38,7 @@ async def one() -> AsyncIterator[tuple[Group, MapClient]]:
 async def test_a_transaction_moves_money_or_leaves_it() -> None:
     async with one() as (_, client):
         await client.put_many([(b"a", b"10"), (b"b", b"0")])
-        move = [Compare(b"a", "value", "=", b"10")], [Increment(b"a", -10), Increment(b"b", 10), Read(b"a")]
+        move: Any = [Compare(b"a", "value", "=", b"10")], [Increment(b"a", -10), Increment(b"b", 10), Read(b"a")]
         result = await client.transact(*move, orelse=[Read(b"a")])
         assert result.succeeded
         assert [type(one) for one in result.results] == [m.Incremented, m.Incremented, m.Seen]

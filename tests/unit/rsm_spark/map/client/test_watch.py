@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -54,7 +54,7 @@ class Watched:
     def __init__(self, log: Log) -> None:
         self.log = log
         self.context: Any = SimpleNamespace(payload_listeners=[], tip=SimpleNamespace(revision=0))
-        self.feed = ChangeFeed(self.context)
+        self.feed = ChangeFeed(cast("Any", self.context))
         self.service = WatchService("orders", MAP_DESCRIPTION, self.feed)
         self.server = ReplicaServer("orders")
         self.service.add_to(self.server)
@@ -74,7 +74,7 @@ class Watched:
             raise MissingLogError("gone", first_revision=revision, last_revision=first - 1)
 
         self.feed._entries = []
-        self.feed.read_log = _gone  # type: ignore[method-assign]
+        self.feed.read_log = _gone  # type: ignore[assignment, method-assign]
 
 
 @asynccontextmanager
