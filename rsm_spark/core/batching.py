@@ -54,8 +54,6 @@ _LARGE_BYTES = 100_000
 """A command of so many bytes may take milliseconds to decide and to apply."""
 _SIZE_MAX = 1 << 62
 _NOTHING: tuple[Any, ...] = ()
-_MIGRATED_ROWS_MAX = 500
-"""Rows of a migration that an entry looks at: a pause for commands of some milliseconds."""
 
 
 class BatchLimits(msgspec.Struct, frozen=True):
@@ -221,11 +219,12 @@ class Composer:
         """Add rows of a migration, up to half an entry; and that it has ended."""
         running, work = self.state.migration, self._work
         bytes_max = self.limits.entry_bytes_max // 2
-        if running is None or work is None or len(self._body) >= bytes_max:
+        machine = self._checked
+        if running is None or work is None or machine is None or len(self._body) >= bytes_max:
             return
-        for record_type, fields in work.records(self._logged_ms, _MIGRATED_ROWS_MAX, self.failures.append):
+        for record_type, fields in work.records(self._logged_ms, machine.migrated_rows_max, self.failures.append):
             try:
-                ((_, loggable),) = self._checked.loggable([(record_type, fields)])  # type: ignore[union-attr]
+                ((_, loggable),) = machine.loggable([(record_type, fields)])
             except InvalidDescriptionError as error:
                 work.fail(error, self.failures.append)
                 continue

@@ -121,6 +121,7 @@ class TableMachine:
 
     Attributes:
         migrations: How rows of before a version become rows of it: see `rsm_spark.core.migrations`.
+        migrated_rows_max: Rows of a migration that an entry looks at: a pause for commands of some milliseconds.
         format_level: See `AdvisedMachine`.
         is_full: The same.
         is_evolving: See `EvolvingMachine`.
@@ -133,6 +134,7 @@ class TableMachine:
 
     description: ClassVar[MachineDescription]
     migrations: ClassVar[tuple[Migration, ...]] = ()
+    migrated_rows_max: ClassVar[int] = 500
     is_evolving: ClassVar[bool] = True
 
     def __init__(self) -> None:

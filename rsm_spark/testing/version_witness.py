@@ -40,6 +40,7 @@ class VersionWitness:
         version: That the log is of; 0 before it is described.
         is_forced: Somebody has ordered to raise it whoever is behind.
         on_raise: Called when it is of a later version.
+        rows: That the log has made, by table and key.
 
     """
 
@@ -49,7 +50,7 @@ class VersionWitness:
         self._cluster, self._world = cluster, world
         self._fail = cluster.ghosts.fail
         self._description: MachineDescription | None = None
-        self._rows: dict[tuple[str, bytes], bytes] = {}
+        self.rows: dict[tuple[str, bytes], bytes] = {}
         self._of_process: dict[str, int] = {}
         self._of_leader: dict[int, int] = {}
         self._live: dict[tuple[str, int], Member] = {}
@@ -97,7 +98,7 @@ class VersionWitness:
             elif record.type >= MACHINE_TYPE_FIRST:
                 assert self._description is not None
                 try:
-                    fold_row(self._rows, self._description, record.type, record.fields)
+                    fold_row(self.rows, self._description, record.type, record.fields)
                 except AssertionError as error:
                     self._fail("described", str(error))
         runs = self._of_leader.get(epoch, before)
@@ -128,8 +129,8 @@ class VersionWitness:
         for name, replica in self._cluster.replicas.items():
             machine = replica._context.machine
             rows = {(row.table, row.key): row.row for row in machine.rows()}
-            if rows != self._rows:
-                differing = sorted(key for key in {**rows, **self._rows} if rows.get(key) != self._rows.get(key))
+            if rows != self.rows:
+                differing = sorted(key for key in {**rows, **self.rows} if rows.get(key) != self.rows.get(key))
                 self._fail("described", f"{name} has other rows than its log says: {differing[:3]}")
         if self._world is not None:
             self._judge_ledgers(self._world)

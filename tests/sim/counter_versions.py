@@ -1,18 +1,22 @@
 """Counters in three versions, with the commands of `CounterMap`: a later one logs what a log of before cannot hold.
 
-Version 2 has how often a counter was marked; version 3 renames that, and has notes of its own.
+Version 2 has how often a counter was marked; version 3 renames that, has notes of its own, and counts how often a row
+was migrated to it.
 """
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import msgspec
+
 from rsm_spark.core.machine import Decision, Field, FieldType, MachineDescription, TableDescription
+from rsm_spark.core.migrations import migrate
 from rsm_spark.core.records import pack
 from rsm_spark.core.table_machine import TableMachine, delete, upsert
 from rsm_spark.testing.counter_map import COUNTED, DROPPED, unpack
 
-__all__ = ["VERSIONS"]
+__all__ = ["VERSIONS", "moves_of"]
 
 NOTED = 19
 _KEY, _VALUE = (Field("key", FieldType.STR),), Field("value", FieldType.INT)
@@ -69,11 +73,22 @@ class _Noted(_Marked):
     """Version 3."""
 
     description: ClassVar = _described(
-        3, Field("times", FieldType.INT, default=0, was=("marks",)), Field("by", FieldType.STR, nullable=True)
+        3,
+        Field("times", FieldType.INT, default=0, was=("marks",)),
+        Field("by", FieldType.STR, nullable=True),
+        Field("moved", FieldType.INT, default=0),
     )
+    migrations = (migrate(3, "counters", lambda row: {"moved": row["moved"] + 1}),)
+    migrated_rows_max = 2
 
     def more(self, key: str, revision: int) -> list[tuple[int, tuple[Any, ...]]]:
         return [(NOTED, (revision % 7, key))] if revision % 5 == 0 else []
 
 
 VERSIONS: tuple[type[TableMachine], ...] = (_Counters, _Marked, _Noted)
+
+
+def moves_of(row: bytes) -> int:
+    """Return how often a row of `counters` was migrated."""
+    columns = msgspec.msgpack.decode(row, type=tuple[Any, ...])
+    return columns[3] if len(columns) > 3 else 0

@@ -1,7 +1,8 @@
 """Three replicas rolled from version to version of their machine, and back, under faults, seed by seed; planted bugs.
 
 Versions are raised by leaders and by operators, forced too, while replicas of before live; leaders are killed just as
-they raise. Every promise of `tests.sim.test_replica_sim` holds, and those of `rsm_spark.testing.version_witness`.
+they raise. Every promise of `tests.sim.test_replica_sim` holds, and those of `rsm_spark.testing.version_witness`; and
+`migrated-once`: a row of before is migrated once, and no other.
 """
 
 from __future__ import annotations
@@ -82,6 +83,7 @@ _HUNTS: dict[Callable[[pytest.MonkeyPatch], None], _Hunt] = {
     plants.raises_without_asking: _Hunt("raised-by-all", _PATIENT, known=27),
     plants.raises_amid_a_ledger: _Hunt("described", _PATIENT, known=2),
     plants.fills_rows_as_it_folds: _Hunt("same-state", _PATIENT),
+    plants.forgets_which_rows_are_migrated: _Hunt("migrated-once", _PATIENT),
     plants.answers_before_it_is_raised: _Hunt("acked-is-durable", _FORCED),
     plants.lets_an_old_replica_lead: _Hunt("no-old-leader", _FORCED, known=14),
     plants.replays_a_raise_and_leads: _Hunt("no-crash", _FORCED, known=32),

@@ -13,6 +13,7 @@ from rsm_spark.core.evolution import check_evolution
 from rsm_spark.core.leadership_events import Event
 from rsm_spark.core.leadership_table import Phase
 from rsm_spark.core.machine import RowChange
+from rsm_spark.core.migrations import RowMigration
 from rsm_spark.core.records import pack
 from rsm_spark.core.table_machine import TableMachine
 from rsm_spark.core.table_rows import TableRows
@@ -23,6 +24,7 @@ __all__ = [
     "answers_before_it_is_raised",
     "describes_its_own_version_at_once",
     "fills_rows_as_it_folds",
+    "forgets_which_rows_are_migrated",
     "logs_what_only_the_code_knows",
     "lets_an_old_replica_lead",
     "raises_amid_a_ledger",
@@ -56,6 +58,11 @@ def raises_without_asking(patch: pytest.MonkeyPatch) -> None:
         return []
 
     patch.setattr(MachineVersion, "behind", behind)
+
+
+def forgets_which_rows_are_migrated(patch: pytest.MonkeyPatch) -> None:
+    """A migration is applied twice: each leader begins it anew, at rows of the new form too."""
+    patch.setattr(RowMigration, "is_due", lambda _self, _table, _revision: True)
 
 
 def raises_amid_a_ledger(patch: pytest.MonkeyPatch) -> None:

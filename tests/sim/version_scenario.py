@@ -14,10 +14,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from rsm_spark.core.commands import Answer, AnswerStatus
+from rsm_spark.core.envelope import Envelope
+from rsm_spark.core.records import KernelRecord, Record, pack
+from rsm_spark.testing.counter_map import DROPPED
 from rsm_spark.testing.rolling_upgrade import RollingUpgrade
 from rsm_spark.testing.sessions import SessionClient, _Pending
 from rsm_spark.testing.version_witness import VersionWitness
-from tests.sim.counter_versions import VERSIONS
+from tests.sim.counter_versions import VERSIONS, moves_of
 from tests.sim.replica_judge import CALM_S_MAX
 from tests.sim.replica_scenario import TROUBLE_S, Outcome, Scenario, run_scenario
 
@@ -48,6 +51,8 @@ class VersionScenario(Scenario):
         self.upgrade = RollingUpgrade(self.cluster, metadata, VERSIONS, rng, self.witness)
         for name, rate in rates.items():
             setattr(self.upgrade, name, rate)
+        self._old: set[tuple[str, bytes]] | None = None
+        self.cluster.ghosts.on_commit.insert(0, self._note_migration)  # Before the witness folds the entry.
 
     def make_client(self, rng: random.Random, name: str) -> SessionClient:
         """Return a client."""
@@ -58,6 +63,24 @@ class VersionScenario(Scenario):
         self._upgrading = asyncio.get_running_loop().create_task(self.upgrade.run(self.trouble_s))
         await super().main()
         self.witness.judge()
+        self._judge_migration()
+
+    def _note_migration(self, _envelope: Envelope, records: list[Record]) -> None:
+        """Note which rows there were when the migration began; one that was dropped since is no row of before."""
+        for record in records:
+            if record.type == KernelRecord.MIGRATED and self._old is None:
+                self._old = {key for key in self.witness.rows if key[0] == "counters"}
+            elif record.type == DROPPED and self._old is not None:
+                self._old.discard(("counters", pack(record.fields)))
+
+    def _judge_migration(self) -> None:
+        """Look for rows of before that were migrated twice or never, and for new ones that were."""
+        for place, row in self.witness.rows.items():
+            if place[0] != "counters":
+                continue
+            wanted, found = int(place in (self._old or ())), moves_of(row)
+            if found != wanted:
+                self.cluster.ghosts.fail("migrated-once", f"row {place} was migrated {found} times, not {wanted}")
 
     async def calm(self) -> None:
         """End the upgrade."""
@@ -65,6 +88,8 @@ class VersionScenario(Scenario):
             async with asyncio.timeout(CALM_S_MAX):
                 await self._upgrading
                 await self.upgrade.finish()
+                while any(replica._context.state.migration for replica in self.cluster.replicas.values()):
+                    await asyncio.sleep(0.1)
         except TimeoutError:
             self.cluster.ghosts.fail("convergence", f"the log is not raised within {CALM_S_MAX:.0f} s of calm")
 

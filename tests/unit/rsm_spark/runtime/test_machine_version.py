@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rsm_spark.core import batching
 from rsm_spark.core.commands import Answer, AnswerStatus, Command
 from rsm_spark.core.envelope import HEADER_BYTES
 from rsm_spark.core.machine import Decision, Field, FieldType, MachineDescription, TableDescription, decode_description
@@ -258,6 +257,7 @@ class Bank5(Bank):
     """Every row of before is one richer, once."""
 
     description = _described(5)
+    migrated_rows_max = 2
     migrations = (migrate(5, "accounts", lambda row: {"limit": row["limit"] + 1}),)
 
 
@@ -268,7 +268,6 @@ def test_a_migration_is_applied_once_however_often_its_leader_is_killed(
     """Planted: which rows are left is not told by their revisions, so that each leader begins anew."""
     if planted:
         monkeypatch.setattr(RowMigration, "is_due", lambda *_: True)
-    monkeypatch.setattr(batching, "_MIGRATED_ROWS_MAX", 2)
     roll = _Roll()
     roll.version = Bank3
     names = [f"n{number}" for number in range(60)]
