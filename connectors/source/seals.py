@@ -85,9 +85,7 @@ def leave_out(blocks: Iterable[EntryBlock], aside: dict[int, str], place: str) -
             if not 0 <= at < len(block):
                 continue
             if sha256(block.payloads[at]).hexdigest() != aside[entry_id]:
-                raise CorruptLogError(
-                    f"{place} entry {entry_id} is set aside, but another entry lies there now"
-                )
+                raise CorruptLogError(f"{place} entry {entry_id} is set aside, but another entry lies there now")
             if at > first:
                 yield _cut(block, first, at)
             first = at + 1

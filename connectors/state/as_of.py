@@ -165,7 +165,7 @@ def _milliseconds(text: str) -> int:
     return int(moment.timestamp() * 1000)
 
 
-def find_stretch(
+def find_range(
     look: AsOfReader, log: str, as_of: AsOf, manifests: Sequence[SnapshotManifest], *, from_oldest: bool = False
 ) -> LogRange:
     """Return what has to be read for a point of the past.
@@ -195,7 +195,7 @@ def find_stretch(
     forked: list[str] = []
     for base in usable:
         if base.revision == revision and not from_oldest and not _holds(view, base):
-            return _stretch(look, view, log, base, (-1, -1), (-1, -1), revision)
+            return _log_range(look, view, log, base, (-1, -1), (-1, -1), revision)
         first = _after(view, base)
         if first is None:
             continue
@@ -204,10 +204,10 @@ def find_stretch(
             continue
         reads = base.revision < revision or from_oldest
         is_ahead = (view.index_of(first[0]), first[1]) <= (view.index_of(last[0]), last[1])
-        return _stretch(look, view, log, base, first, last if reads and is_ahead else (-1, -1), revision)
+        return _log_range(look, view, log, base, first, last if reads and is_ahead else (-1, -1), revision)
     if view.first_revision == 1 or revision == 0:
         first = (view.spans[0].ledger_id, 0) if view.spans else (-1, -1)
-        return _stretch(look, view, log, None, first, last if revision else (-1, -1), revision)
+        return _log_range(look, view, log, None, first, last if revision else (-1, -1), revision)
     if forked:
         raise ForkedLogError(f"log {log}: its snapshots are of another history: {'; '.join(forked)}")
     raise _missing(log, view, revision, mine)
@@ -330,7 +330,7 @@ def _first(count: int, holds: Callable[[int], bool]) -> int:
     return low
 
 
-def _stretch(
+def _log_range(
     look: AsOfReader,
     view: LogView,
     log: str,

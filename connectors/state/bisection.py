@@ -14,7 +14,7 @@ from connectors.delta.proof import FollowerEvidence
 from connectors.errors import SparkOffsetError, StartGoneError
 from connectors.source.look import LogLook
 from connectors.source.plan import locate_revision
-from connectors.state.as_of import AsOf, AsOfKind, find_stretch
+from connectors.state.as_of import AsOf, AsOfKind, find_range
 from connectors.state.differences import Difference, Version, compare_rows, explain_digest, shown
 from connectors.state.frame import RangeFrames, sum_rows
 from connectors.state.steps import CHANGE
@@ -53,7 +53,7 @@ class Bisection:
         if not wrong:
             return []
         revision, said = wrong[0]
-        before = max((at for at, _ in checkpoints if at < revision), default=self._frames.stretch.first_revision - 1)
+        before = max((at for at, _ in checkpoints if at < revision), default=self._frames.log_range.first_revision - 1)
         found = self._sums.at(revision)
         text = (
             f"checkpoint of revision {revision}: the leader logged digest {said.digest}, {said.row_count} rows; the "
@@ -102,8 +102,8 @@ class Bisection:
             return None
         at = self.frames_at(revision)
         begin = self.place(before + 1)
-        stretch = msgspec.structs.replace(at.stretch, base=None, first=begin, first_revision=before + 1)
-        each = self._frames.with_stretch(stretch).steps(cuts=range(before + 1, revision + 1), is_summed=True)
+        log_range = msgspec.structs.replace(at.log_range, base=None, first=begin, first_revision=before + 1)
+        each = self._frames.with_log_range(log_range).steps(cuts=range(before + 1, revision + 1), is_summed=True)
         fresh = each.where((F.col("kind") == CHANGE) & (F.col("table_name") != SESSIONS_TABLE)).persist()
         try:
             changes = _versions(fresh)
@@ -117,11 +117,11 @@ class Bisection:
         return explain_digest(sums[0], sums[1], kept, changes)
 
     def frames_at(self, revision: int) -> RangeFrames:
-        """Return the frames of a state of the stretch that is proved."""
+        """Return the frames of a state of the range that is proved."""
         point = AsOf(AsOfKind.REVISION, revision=revision)
-        base = self._frames.stretch.base
-        stretch = find_stretch(self._look, self._frames.stretch.log, point, [base] if base else [], from_oldest=True)
-        return self._frames.with_stretch(stretch)
+        base = self._frames.log_range.base
+        log_range = find_range(self._look, self._frames.log_range.log, point, [base] if base else [], from_oldest=True)
+        return self._frames.with_log_range(log_range)
 
     def of_rows(
         self, what: str, revision: int, found: DataFrame, table: str | None, is_claim_right: bool

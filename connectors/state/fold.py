@@ -1,4 +1,4 @@
-"""A stretch of a log becomes one change per key: what each record does to the state, from its description alone. Pure.
+"""A range of a log becomes one change per key: what each record does to the state, from its description alone. Pure.
 
 Written from the formats and not from the service's code, so that the two can contradict each other. Of the tables of
 the machine and of the kernel the last record of a key counts; of `_sessions` what `connectors.state.parts` says.
@@ -47,7 +47,7 @@ class TableChanges(NamedTuple):
 
 
 class TableHistory(NamedTuple):
-    """All changes of one table in a stretch, also those that later ones undo.
+    """All changes of one table in a range, also those that later ones undo.
 
     Attributes:
         table: The table.

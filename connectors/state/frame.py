@@ -18,7 +18,7 @@ from connectors.delta.proof import FollowerShape
 from connectors.source.access import DriverAccess
 from connectors.source.look import LogLook
 from connectors.source.options import parse_options
-from connectors.state.as_of import AsOf, AsOfKind, LogRange, find_stretch
+from connectors.state.as_of import AsOf, AsOfKind, LogRange, find_range
 from connectors.state.rows import ROWS_ARROW, ROWS_DDL, read_rows, typed_table
 from connectors.state.steps import CHANGE, STEP_DDL, StepPlan, read_steps, row_steps
 from connectors.state.sums import SUM_DDL, RowSum, StateSums, read_sums, read_total, row_sum
@@ -34,9 +34,9 @@ class RangeFrames:
 
     Args:
         spark: Session.
-        stretch: What has to be read.
+        log_range: What has to be read.
         source: Options of the source `ledger`, with the log's name.
-        lake: The lake's snapshots of the log; needed if the stretch begins with one.
+        lake: The lake's snapshots of the log; needed if the range begins with one.
         place: Where they lie.
         storage_options: For `deltalake`.
 
@@ -45,14 +45,14 @@ class RangeFrames:
     def __init__(
         self,
         spark: SparkSession,
-        stretch: LogRange,
+        log_range: LogRange,
         source: Mapping[str, str],
         lake: LakeSnapshots | None = None,
         place: str = "",
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
         self._spark = spark
-        self.stretch = stretch
+        self.log_range = log_range
         self._source = dict(source)
         self._lake = lake
         self._place = place
@@ -68,30 +68,30 @@ class RangeFrames:
     ) -> DataFrame:
         """Return the steps of base and entries; see `connectors.state.steps`."""
         plan = StepPlan(
-            self.stretch.ancestry,
-            {ledger_id: encode_description(one) for ledger_id, one in self.stretch.descriptions.items()},
-            self.stretch.first_revision,
-            self.stretch.revision,
+            self.log_range.ancestry,
+            {ledger_id: encode_description(one) for ledger_id, one in self.log_range.descriptions.items()},
+            self.log_range.first_revision,
+            self.log_range.revision,
             tuple(sorted(set(cuts))),
             places,
             is_summed,
             histories,
         )
         entries = self.entries().mapInArrow(partial(read_steps, plan=plan), STEP_DDL)
-        if self.stretch.base is None:
+        if self.log_range.base is None:
             return entries
-        base = self.rows_of(self.stretch.base).mapInArrow(partial(row_steps, is_summed=is_summed), STEP_DDL)
+        base = self.rows_of(self.log_range.base).mapInArrow(partial(row_steps, is_summed=is_summed), STEP_DDL)
         return base.unionByName(entries)
 
     def entries(self) -> DataFrame:
         """Return the entries to read: ledger_id, entry_id, payload."""
-        stretch = self.stretch
-        if not stretch.is_read:
+        log_range = self.log_range
+        if not log_range.is_read:
             return self._spark.createDataFrame([], "ledger_id bigint, entry_id bigint, payload binary")
-        (first, begin), (last, end) = stretch.first, stretch.last
+        (first, begin), (last, end) = log_range.first, log_range.last
         bounds = {
-            "startingOffsets": json.dumps({stretch.log: {"ledger": first, "entry": begin}}),
-            "endingOffsets": json.dumps({stretch.log: {"ledger": last, "entry": end + 1}}),
+            "startingOffsets": json.dumps({log_range.log: {"ledger": first, "entry": begin}}),
+            "endingOffsets": json.dumps({log_range.log: {"ledger": last, "entry": end + 1}}),
         }
         read = self._spark.read.format("ledger").options(**{**self._source, **bounds, "rows": "raw"}).load()
         return read.select("ledger_id", "entry_id", "payload")
@@ -118,9 +118,9 @@ class RangeFrames:
         read = partial(_read_table_files, place=place, files=files, shape=shape, storage_options=self._storage_options)
         return self._spark.range(0, len(files), 1, len(files)).mapInArrow(read, ROWS_DDL)
 
-    def with_stretch(self, stretch: LogRange) -> RangeFrames:
-        """Return the same of another stretch of the log."""
-        return RangeFrames(self._spark, stretch, self._source, self._lake, self._place, self._storage_options)
+    def with_log_range(self, log_range: LogRange) -> RangeFrames:
+        """Return the same of another range of the log."""
+        return RangeFrames(self._spark, log_range, self._source, self._lake, self._place, self._storage_options)
 
     def state(self, *, with_gone: bool = False) -> DataFrame:
         """Return the rows of the state: table_name, key, row, revision."""
@@ -163,7 +163,7 @@ def sum_frame(steps: DataFrame, points: Sequence[int], *, is_summed: bool) -> St
     """Return digests and counts at revisions, computed in parallel.
 
     Args:
-        steps: Of the stretch; cut at these revisions.
+        steps: Of the range; cut at these revisions.
         points: Ascending.
         is_summed: Whether changes carry what they add to a digest.
 
@@ -257,11 +257,11 @@ def state_as_of(
     snapshots, place = lake_of(lake, log, storage_options)
     access, look = look_at(options)
     try:
-        stretch = find_stretch(look, log, as_of, snapshots.manifests() if snapshots else [])
+        log_range = find_range(look, log, as_of, snapshots.manifests() if snapshots else [])
     finally:
         access.close()
-    state = RangeFrames(spark, stretch, options, snapshots, place, storage_options).state()
+    state = RangeFrames(spark, log_range, options, snapshots, place, storage_options).state()
     if table is None:
         return state
-    typed = typed_table(stretch.machine, table)
+    typed = typed_table(log_range.machine, table)
     return state.where(F.col("table_name") == table).mapInArrow(typed.read, typed.ddl)

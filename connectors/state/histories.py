@@ -98,14 +98,14 @@ class HistoryProof:
 
     def __init__(self, frames: RangeFrames, states: StateSums, sums: HistorySums, bisection: Bisection) -> None:
         self._frames, self._states, self._sums, self._bisection = frames, states, sums, bisection
-        self._first = frames.stretch.first_revision - 1
+        self._first = frames.log_range.first_revision - 1
 
     def of_table(self, evidence: FollowerEvidence, positions: Sequence[tuple[int, TablePosition]]) -> list[Difference]:
         """Compare a table's rows with the log's changes, then its commits with its rows.
 
         Args:
             evidence: What it says of itself.
-            positions: Those of its commits that lie in the stretch that is proved.
+            positions: Those of its commits that lie in the range that is proved.
 
         """
         if not positions:
@@ -214,8 +214,8 @@ class HistoryProof:
     def _steps(self, after: int, upto: int, cuts: Sequence[int], **more: Any) -> DataFrame:
         """Return the steps of the records after one and up to another."""
         frames, begin = self._bisection.frames_at(upto), self._bisection.place(after + 1)
-        stretch = msgspec.structs.replace(frames.stretch, base=None, first=begin, first_revision=after + 1)
-        return self._frames.with_stretch(stretch).steps(cuts=cuts, **more)
+        log_range = msgspec.structs.replace(frames.log_range, base=None, first=begin, first_revision=after + 1)
+        return self._frames.with_log_range(log_range).steps(cuts=cuts, **more)
 
     def _difference(self, evidence: FollowerEvidence, row: Mapping[str, Any], at: int, count: int) -> Difference:
         record = int(row["revision"])

@@ -64,14 +64,14 @@ class LinkEnd(msgspec.Struct, frozen=True):
 def link_runs(
     runs: Iterable[Run], ledger_ids: Sequence[int], before: bytes, next_revision: int, last: tuple[int, int]
 ) -> LinkEnd:
-    """Check that runs are one unbroken stretch of a log.
+    """Check that runs are one unbroken range of a log.
 
     Args:
         runs: In any order.
         ledger_ids: Ledgers of the log, in the order of its chain.
         before: Prefix hash that the first entry must name.
         next_revision: Revision that its first record must have.
-        last: Ledger and entry with which the stretch must end; (-1, -1) = it is empty.
+        last: Ledger and entry with which the range must end; (-1, -1) = it is empty.
 
     Raises:
         ForkedLogError: An entry does not continue the one before it.

@@ -23,7 +23,7 @@ def session_key(session: bytes) -> bytes:
 
 
 class SessionPart:
-    """One session while a stretch is read.
+    """One session while a range is read.
 
     Attributes:
         revision: Of the last record that says something of it.

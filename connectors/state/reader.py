@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from connectors.errors import TailTooLongError
 from connectors.source.access import DriverAccess
 from connectors.source.look import LogLook
-from connectors.state.as_of import LogRange, find_stretch
+from connectors.state.as_of import LogRange, find_range
 from connectors.state.options import StateOptions
 from connectors.state.rows import ROWS_ARROW, TypedTable, typed_table
 from connectors.state.tail import Tail, TailEntry, fold_tail
@@ -34,7 +34,7 @@ def find_state(options: StateOptions, access: DriverAccess) -> tuple[LogRange, L
     if source.lake is not None:
         lake = LakeSnapshots(lake_place(source.lake, source.log), storage_options=source.storage_options or None)
     look = LogLook(source.log, access)
-    return find_stretch(look, source.log, options.as_of, lake.manifests() if lake else []), lake
+    return find_range(look, source.log, options.as_of, lake.manifests() if lake else []), lake
 
 
 @dataclass(frozen=True)
@@ -80,13 +80,13 @@ class StateReader(DataSourceReader):
         """
         options, access = self._options, DriverAccess(self._options.source)
         try:
-            stretch, lake = find_state(options, access)
-            self._check_tail(stretch)
-            tail = fold_tail(stretch, _entries(stretch, access))
+            log_range, lake = find_state(options, access)
+            self._check_tail(log_range)
+            tail = fold_tail(log_range, _entries(log_range, access))
         finally:
             access.close()
-        typed = typed_table(stretch.machine, options.table) if options.table else None
-        files = lake.files(stretch.base) if lake is not None and stretch.base is not None else []
+        typed = typed_table(log_range.machine, options.table) if options.table else None
+        files = lake.files(log_range.base) if lake is not None and log_range.base is not None else []
         storage_options, applied = options.source.storage_options, tail.without_rows()
         place = lake_place(options.source.lake or "", options.source.log)
         nothing = Tail({}, {}, [])
@@ -94,17 +94,19 @@ class StateReader(DataSourceReader):
         parts += [StatePartition("", None, {}, nothing, _packed(batch), typed) for batch in tail.row_batches()]
         return parts
 
-    def _check_tail(self, stretch: LogRange) -> None:
+    def _check_tail(self, log_range: LogRange) -> None:
         most = self._options.tail_bytes_max
-        if stretch.payload_bytes <= most:
+        if log_range.payload_bytes <= most:
             return
-        begin = f"the snapshot of revision {stretch.base.revision}" if stretch.base else "the log's first record"
+        begin = f"the snapshot of revision {log_range.base.revision}" if log_range.base else "the log's first record"
         lake = self._options.source.lake
         raise TailTooLongError(
-            f"log {stretch.log}: from {begin} to revision {stretch.revision} there are {stretch.payload_bytes:,} bytes "
+            f"log {log_range.log}: from {begin} to revision {log_range.revision} there are "
+            f"{log_range.payload_bytes:,} bytes "
             f"of log, and the driver folds {most:,} at most (maxTailBytes). Either "
             + ("" if lake else "name a lake that has a nearer snapshot (option lake), ")
-            + f"write one: jobs/snapshot.py --log {stretch.log} --lake {lake or '…'} --at-revision {stretch.revision}; "
+            + f"write one: jobs/snapshot.py --log {log_range.log} --lake {lake or '…'} "
+            f"--at-revision {log_range.revision}; "
             "or fold on the cluster: connectors.state.frame.state_as_of; or raise maxTailBytes"
         )
 
@@ -133,15 +135,15 @@ def _packed(batch: pa.RecordBatch) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def _entries(stretch: LogRange, access: DriverAccess) -> Iterator[TailEntry]:
-    """Read the entries of a stretch in order, a few megabytes at a time."""
-    if not stretch.is_read:
+def _entries(log_range: LogRange, access: DriverAccess) -> Iterator[TailEntry]:
+    """Read the entries of a range in order, a few megabytes at a time."""
+    if not log_range.is_read:
         return
-    begin, end = stretch.ledger_ids.index(stretch.first[0]), stretch.ledger_ids.index(stretch.last[0])
-    for ledger_id in stretch.ledger_ids[begin : end + 1]:
-        entry_id = stretch.first[1] if ledger_id == stretch.first[0] else 0
+    begin, end = log_range.ledger_ids.index(log_range.first[0]), log_range.ledger_ids.index(log_range.last[0])
+    for ledger_id in log_range.ledger_ids[begin : end + 1]:
+        entry_id = log_range.first[1] if ledger_id == log_range.first[0] else 0
         metadata = access.metadata(ledger_id)
-        last = stretch.last[1] if ledger_id == stretch.last[0] else metadata.last_entry_id
+        last = log_range.last[1] if ledger_id == log_range.last[0] else metadata.last_entry_id
         count = 16
         while entry_id <= last:
             chunk = access.read(ledger_id, entry_id, min(entry_id + count - 1, last))

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from connectors.source.look import LogLook
-from connectors.state.as_of import AsOf, AsOfKind, LogRange, find_stretch
+from connectors.state.as_of import AsOf, AsOfKind, LogRange, find_range
 from connectors.state.checkpoints import newest_checkpoint
 from connectors.state.frame import RangeFrames, lake_of, look_at, rows_frame, sum_frame
 from connectors.state.links import LinkEnd, Run, link_runs
@@ -110,32 +110,32 @@ def snapshot_log(
             if found is None:
                 raise LogError(f"log {log}: no leader has logged a checkpoint yet, or it was trimmed")
             revision = found
-        stretch = _stretch_at(look, log, revision, snapshots.manifests())
-        place_of = _place(look, stretch)
+        log_range = _log_range_at(look, log, revision, snapshots.manifests())
+        place_of = _place(look, log_range)
     finally:
         access.close()
-    frames = RangeFrames(spark, stretch, options, snapshots, place, storage_options)
+    frames = RangeFrames(spark, log_range, options, snapshots, place, storage_options)
     made = _make(frames, place_of, snapshots, place, dict(storage_options or {}))
     return msgspec.structs.replace(made, seconds=round(time.monotonic() - began, 3))
 
 
-def _stretch_at(look: LogLook, log: str, revision: int | None, manifests: Sequence[SnapshotManifest]) -> LogRange:
+def _log_range_at(look: LogLook, log: str, revision: int | None, manifests: Sequence[SnapshotManifest]) -> LogRange:
     """Return what is to be read; states exist only at the end of entries."""
     point = AsOf() if revision is None else AsOf(AsOfKind.REVISION, revision=revision)
-    stretch = _whole_or_based(look, log, point, manifests)
-    if stretch.is_read and look.head_at(*stretch.last).last_revision > stretch.revision:
-        before = decode_envelope(look.payload_at(*stretch.last)).first_revision - 1
-        stretch = _whole_or_based(look, log, AsOf(AsOfKind.REVISION, revision=before), manifests)
-    if stretch.revision < 1:
+    log_range = _whole_or_based(look, log, point, manifests)
+    if log_range.is_read and look.head_at(*log_range.last).last_revision > log_range.revision:
+        before = decode_envelope(look.payload_at(*log_range.last)).first_revision - 1
+        log_range = _whole_or_based(look, log, AsOf(AsOfKind.REVISION, revision=before), manifests)
+    if log_range.revision < 1:
         raise LogError(f"log {log}: there is no record {revision} to take a snapshot at")
-    return stretch
+    return log_range
 
 
 def _whole_or_based(look: LogLook, log: str, point: AsOf, manifests: Sequence[SnapshotManifest]) -> LogRange:
     try:
-        return find_stretch(look, log, point, [])
+        return find_range(look, log, point, [])
     except MissingLogError:
-        return find_stretch(look, log, point, manifests)
+        return find_range(look, log, point, manifests)
 
 
 class _Place(msgspec.Struct, frozen=True):
@@ -147,65 +147,65 @@ class _Place(msgspec.Struct, frozen=True):
     logged_ms: int
 
 
-def _place(look: LogLook, stretch: LogRange) -> _Place:
-    if not stretch.is_read:
-        base = stretch.base
+def _place(look: LogLook, log_range: LogRange) -> _Place:
+    if not log_range.is_read:
+        base = log_range.base
         assert base is not None, "a state of some revision comes from somewhere"
         return _Place(base.ledger_id, base.entry_id, base.leader_epoch, base.logged_ms)
-    envelope = decode_envelope(look.payload_at(*stretch.last))
-    return _Place(*stretch.last, envelope.leader_epoch, envelope.logged_ms)
+    envelope = decode_envelope(look.payload_at(*log_range.last))
+    return _Place(*log_range.last, envelope.leader_epoch, envelope.logged_ms)
 
 
 def _make(
     frames: RangeFrames, at: _Place, snapshots: LakeSnapshots, place: str, storage_options: dict[str, str]
 ) -> SnapshotSummary:
-    stretch = frames.stretch
+    log_range = frames.log_range
     steps = frames.steps(is_summed=False).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        linked, checkpoints = _linked(steps, stretch)
-        points = sorted({*(revision for revision, _ in checkpoints), stretch.revision})
+        linked, checkpoints = _linked(steps, log_range)
+        points = sorted({*(revision for revision, _ in checkpoints), log_range.revision})
         sums = sum_frame(steps, points, is_summed=False)
-        _compare(checkpoints, sums, stretch)
-        manifest = _manifest(stretch, at, linked, sums.at(stretch.revision))
+        _compare(checkpoints, sums, log_range)
+        manifest = _manifest(log_range, at, linked, sums.at(log_range.revision))
         kept = snapshots.write_files(manifest, lambda: _write_files(steps, manifest, place, storage_options))
     finally:
         steps.unpersist()
     newest = checkpoints[-1][0] if checkpoints else None
-    base = 0 if stretch.base is None else stretch.base.revision
+    base = 0 if log_range.base is None else log_range.base.revision
     return SnapshotSummary(place, kept, base, linked.entry_count, newest, len(checkpoints), 0.0)
 
 
-def _linked(steps: DataFrame, stretch: LogRange) -> tuple[LinkEnd, list[tuple[int, RowSum]]]:
+def _linked(steps: DataFrame, log_range: LogRange) -> tuple[LinkEnd, list[tuple[int, RowSum]]]:
     others = steps.where(F.col("kind") != CHANGE).collect()
     runs = [msgpack_decoder(Run).decode(bytes(row.row)) for row in others if row.kind == RUN]
-    end = link_runs(runs, stretch.ledger_ids, stretch.before, stretch.first_revision, stretch.last)
+    end = link_runs(runs, log_range.ledger_ids, log_range.before, log_range.first_revision, log_range.last)
     checkpoints = [
         (row.revision, RowSum(bytes(row.key).hex(), row.row_count))
         for row in others
-        if row.kind == CHECKPOINT and row.revision >= max(1, stretch.first_revision - 1)
+        if row.kind == CHECKPOINT and row.revision >= max(1, log_range.first_revision - 1)
     ]
     return end, sorted(checkpoints)
 
 
-def _compare(checkpoints: list[tuple[int, RowSum]], sums: StateSums, stretch: LogRange) -> None:
+def _compare(checkpoints: list[tuple[int, RowSum]], sums: StateSums, log_range: LogRange) -> None:
     for revision, said in checkpoints:
         found = sums.at(revision)
         if found != said:
             raise SnapshotError(
-                f"log {stretch.log}: at revision {revision} its leader logged digest {said.digest}, {said.row_count} "
+                f"log {log_range.log}: at revision {revision} its leader logged digest {said.digest}, {said.row_count} "
                 f"rows; folding the log gives {found.digest}, {found.row_count} rows: one of the two is wrong, no "
-                f"snapshot was written. jobs/verify.py --log {stretch.log} finds the record"
+                f"snapshot was written. jobs/verify.py --log {log_range.log} finds the record"
             )
-    base = stretch.base
-    if base is not None and not stretch.is_read and sums.at(base.revision) != (base.digest, base.row_count):
-        raise SnapshotError(f"log {stretch.log}: the lake's snapshot of revision {base.revision} is damaged")
+    base = log_range.base
+    if base is not None and not log_range.is_read and sums.at(base.revision) != (base.digest, base.row_count):
+        raise SnapshotError(f"log {log_range.log}: the lake's snapshot of revision {base.revision} is damaged")
 
 
-def _manifest(stretch: LogRange, at: _Place, linked: LinkEnd, total: RowSum) -> SnapshotManifest:
+def _manifest(log_range: LogRange, at: _Place, linked: LinkEnd, total: RowSum) -> SnapshotManifest:
     return SnapshotManifest(
-        log_name=stretch.log,
-        log_id=stretch.log_id.hex(),
-        revision=stretch.revision,
+        log_name=log_range.log,
+        log_id=log_range.log_id.hex(),
+        revision=log_range.revision,
         ledger_id=at.ledger_id,
         entry_id=at.entry_id,
         prefix_hash=linked.prefix_hash.hex(),
@@ -214,7 +214,7 @@ def _manifest(stretch: LogRange, at: _Place, linked: LinkEnd, total: RowSum) -> 
         leader_epoch=at.leader_epoch,
         logged_ms=at.logged_ms,
         created_ms=time.time_ns() // 1_000_000,
-        machine=stretch.machine,
+        machine=log_range.machine,
         written_by=WRITER,
     )
 

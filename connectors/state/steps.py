@@ -1,7 +1,7 @@
 """Steps that a task makes of the entries it reads: changes to rows, links, checkpoints, hashes at places. No Spark.
 
-One pass over the entries, wherever they are read: each task folds its own stretch, so that what is shuffled afterwards
-is one change a key and not one a record. A stretch ends at every revision whose state will be asked for.
+One pass over the entries, wherever they are read: each task folds its own range, so that what is shuffled afterwards
+is one change a key and not one a record. A range ends at every revision whose state will be asked for.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def read_steps(batches: Iterable[pa.RecordBatch], plan: StepPlan) -> Iterator[pa
         CorruptLogError: An entry is none of this log, or cannot be read.
 
     """
-    stretch: _Stretch | None = None
+    open_run: _RunFold | None = None
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in ("ledger_id", "entry_id", "payload"))
         for ledger_id, entry_id, payload in zip(*columns, strict=True):
@@ -95,16 +95,16 @@ def read_steps(batches: Iterable[pa.RecordBatch], plan: StepPlan) -> Iterator[pa
             log_id = plan.ancestry.at(envelope.first_revision)
             if envelope.log_id != log_id:
                 raise CorruptLogError(f"{place} belongs to log {envelope.log_id.hex()}, not to {log_id.hex()}")
-            if stretch is None or not stretch.run.goes_on(ledger_id, entry_id, envelope):
-                if stretch is not None:
-                    yield from stretch.finish()
-                stretch = _Stretch(plan, ledger_id, entry_id, envelope)
-            yield from stretch.add(entry_id, envelope, payload, place)
-    if stretch is not None:
-        yield from stretch.finish()
+            if open_run is None or not open_run.run.goes_on(ledger_id, entry_id, envelope):
+                if open_run is not None:
+                    yield from open_run.finish()
+                open_run = _RunFold(plan, ledger_id, entry_id, envelope)
+            yield from open_run.add(entry_id, envelope, payload, place)
+    if open_run is not None:
+        yield from open_run.finish()
 
 
-class _Stretch:
+class _RunFold:
     """Entries that follow each other, while they are read."""
 
     def __init__(self, plan: StepPlan, ledger_id: int, entry_id: int, envelope: Envelope) -> None:

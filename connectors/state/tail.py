@@ -87,25 +87,25 @@ class Tail(msgspec.Struct, frozen=True):
         ]
 
 
-def fold_tail(stretch: LogRange, entries: Iterable[TailEntry]) -> Tail:
-    """Fold the entries of a stretch, each checked to continue the one before it, the first one the snapshot.
+def fold_tail(log_range: LogRange, entries: Iterable[TailEntry]) -> Tail:
+    """Fold the entries of a range, each checked to continue the one before it, the first one the snapshot.
 
     Raises:
         ForkedLogError: An entry does not continue the one before it.
         CorruptLogError: Records are missing, or cannot be read.
 
     """
-    fold = LogFold(stretch.descriptions.get(stretch.first[0]))
-    present, following = stretch.before, -1
+    fold = LogFold(log_range.descriptions.get(log_range.first[0]))
+    present, following = log_range.before, -1
     for entry in entries:
-        place = f"log {stretch.log}: ledger {entry.ledger_id} entry {entry.entry_id}"
+        place = f"log {log_range.log}: ledger {entry.ledger_id} entry {entry.entry_id}"
         envelope = decode_envelope(entry.payload)
         if envelope.prefix_hash != present:
             raise ForkedLogError(f"{place} does not continue what is before it: the prefix hash differs")
         if following not in {-1, envelope.first_revision}:
             raise CorruptLogError(f"{place} begins with record {envelope.first_revision}, {following} is next")
         present, following = hashlib.sha256(entry.payload).digest(), envelope.last_revision + 1
-        low, high = max(envelope.first_revision, stretch.first_revision), min(following - 1, stretch.revision)
+        low, high = max(envelope.first_revision, log_range.first_revision), min(following - 1, log_range.revision)
         if low <= high:
             records = decode_entry(entry.payload, envelope, place)
             kept = records[low - envelope.first_revision : high - envelope.first_revision + 1]

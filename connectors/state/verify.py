@@ -1,6 +1,6 @@
 """A log proved from the log alone: the work behind `jobs/verify.py`.
 
-One pass over the entries links them by their hashes and folds them; a second one, over one change a key and stretch,
+One pass over the entries links them by their hashes and folds them; a second one, over one change a key and range,
 comes to the digest at every checkpoint, snapshot and commit of a follower table at once. What was claimed is compared
 with that. Nothing of the service's code takes part: only the formats are shared.
 """
@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from connectors.delta.proof import FollowerEvidence, follower_evidence
 from connectors.errors import ForeignTableError
 from connectors.source.look import LogLook
-from connectors.state.as_of import AsOf, AsOfKind, LogRange, find_stretch
+from connectors.state.as_of import AsOf, AsOfKind, LogRange, find_range
 from connectors.state.bisection import Bisection
 from connectors.state.differences import Difference
 from connectors.state.frame import RangeFrames, lake_of, look_at, sum_frame, sum_rows
@@ -154,22 +154,22 @@ def verify_log(spark: SparkSession, settings: VerifySettings, say: Say | None = 
     access, look = look_at(options)
     try:
         while True:
-            stretch = find_stretch(look, settings.log, as_of, manifests, from_oldest=True)
-            frames = RangeFrames(spark, stretch, options, lake, place, settings.storage_options)
+            log_range = find_range(look, settings.log, as_of, manifests, from_oldest=True)
+            frames = RangeFrames(spark, log_range, options, lake, place, settings.storage_options)
             damage = _damage_of_base(frames)
             if damage is None:
                 break
             # What is proved must not rest on it: the next one may do.
             damaged.append(damage)
-            manifests = [one for one in manifests if one != stretch.base]
-        evidence = [_evidence(one, stretch, settings.storage_options) for one in settings.tables]
+            manifests = [one for one in manifests if one != log_range.base]
+        evidence = [_evidence(one, log_range, settings.storage_options) for one in settings.tables]
         return _Proof(frames, look, manifests, evidence, tell).verdict(began, damaged)
     finally:
         access.close()
 
 
 def _damage_of_base(frames: RangeFrames) -> Difference | None:
-    base = frames.stretch.base
+    base = frames.log_range.base
     if base is None:
         return None
     name = _snapshot_name(base)
@@ -187,13 +187,13 @@ def _damage_of_base(frames: RangeFrames) -> Difference | None:
     )
 
 
-def _evidence(place: str, stretch: LogRange, storage_options: Mapping[str, str]) -> FollowerEvidence:
+def _evidence(place: str, log_range: LogRange, storage_options: Mapping[str, str]) -> FollowerEvidence:
     found = follower_evidence(place, storage_options)
-    of_other = next((p for _, p in found.positions if p.log_id != stretch.log_id.hex()), None)
+    of_other = next((p for _, p in found.positions if p.log_id != log_range.log_id.hex()), None)
     if of_other is not None:
         raise ForeignTableError(
-            f"{place}: this table follows log {of_other.log} with id {of_other.log_id}, not {stretch.log} with id "
-            f"{stretch.log_id.hex()}"
+            f"{place}: this table follows log {of_other.log} with id {of_other.log_id}, not {log_range.log} with id "
+            f"{log_range.log_id.hex()}"
         )
     return found
 
@@ -209,9 +209,9 @@ class _Proof:
         evidence: list[FollowerEvidence],
         say: Say,
     ) -> None:
-        self._frames, self._stretch, self._look, self._say = frames, frames.stretch, look, say
-        first, last = self._stretch.first_revision - 1, self._stretch.revision
-        log_id = self._stretch.log_id.hex()
+        self._frames, self._log_range, self._look, self._say = frames, frames.log_range, look, say
+        first, last = self._log_range.first_revision - 1, self._log_range.revision
+        log_id = self._log_range.log_id.hex()
         self._manifests = [
             one
             for one in sorted(manifests, key=lambda one: one.revision)
@@ -232,7 +232,9 @@ class _Proof:
 
         """
         claims = [*self._claimed_by_lake(), *self._claimed_by_tables()]
-        cuts = sorted({claim.revision for claim in claims} | {self._stretch.revision, self._stretch.first_revision - 1})
+        cuts = sorted(
+            {claim.revision for claim in claims} | {self._log_range.revision, self._log_range.first_revision - 1}
+        )
         places = frozenset(claim.place for claim in claims if claim.prefix_hash)
         histories = frozenset(one.shape.table for one in self._evidence if one.shape.is_history)
         steps = self._frames.steps(cuts=cuts, places=places, is_summed=True, histories=histories)
@@ -241,16 +243,16 @@ class _Proof:
             others = steps.where(F.col("kind") != CHANGE).collect()
             linked = link_runs(
                 [msgpack_decoder(Run).decode(bytes(row.row)) for row in others if row.kind == RUN],
-                self._stretch.ledger_ids,
-                self._stretch.before,
-                self._stretch.first_revision,
-                self._stretch.last,
+                self._log_range.ledger_ids,
+                self._log_range.before,
+                self._log_range.first_revision,
+                self._log_range.last,
             )
-            self._say(linked_entries=linked.entry_count, linked_revision=self._stretch.revision)
+            self._say(linked_entries=linked.entry_count, linked_revision=self._log_range.revision)
             checkpoints = sorted(
                 Claim("checkpoint", row.revision, None, RowSum(bytes(row.key).hex(), row.row_count))
                 for row in others
-                if row.kind == CHECKPOINT and row.revision >= self._stretch.first_revision - 1
+                if row.kind == CHECKPOINT and row.revision >= self._log_range.first_revision - 1
             )
             points = sorted({*cuts, *(claim.revision for claim in checkpoints)})
             sums = sum_frame(steps, points, is_summed=True)
@@ -312,7 +314,7 @@ class _Proof:
         for manifest in self._manifests:
             name = _snapshot_name(manifest)
             is_claim_right = not any(claim.what == name for claim in (*wrong, *forked))
-            if manifest == self._stretch.base:
+            if manifest == self._log_range.base:
                 found: list[Difference] = []  # Its rows were read before anything else.
             else:
                 rows = self._frames.rows_of(manifest)
@@ -338,8 +340,8 @@ class _Proof:
         whole: list[SnapshotManifest],
         differences: list[Difference],
     ) -> Verdict:
-        stretch = self._stretch
-        total, seconds = sums.at(stretch.revision), time.monotonic() - began
+        log_range = self._log_range
+        total, seconds = sums.at(log_range.revision), time.monotonic() - began
         return Verdict(
             not differences,
             self._covered(linked),
@@ -351,25 +353,25 @@ class _Proof:
             {one.place: len(self._positions[one.place]) for one in self._evidence},
             tuple(sorted(differences, key=lambda one: (one.revision, one.record))),
             next((one for one in reversed(whole) if one.revision in checkpoints), None),
-            round((stretch.revision - stretch.first_revision + 1) / max(seconds, 1e-9), 1),
+            round((log_range.revision - log_range.first_revision + 1) / max(seconds, 1e-9), 1),
             round(seconds, 3),
         )
 
     def _hash_before(self, claim: Claim) -> str:
-        """Return the hash where the stretch begins, which no entry of it ends with."""
-        base = self._stretch.base
+        """Return the hash where the range begins, which no entry of it ends with."""
+        base = self._log_range.base
         is_base = base is not None and claim.place == (base.ledger_id, base.entry_id)
-        return self._stretch.before.hex() if is_base else ""
+        return self._log_range.before.hex() if is_base else ""
 
     def _covered(self, linked: LinkEnd) -> Covered:
-        stretch, base = self._stretch, self._stretch.base
+        log_range, base = self._log_range, self._log_range.base
         begins = "the first record of the log"
         if base is not None:
             begins = (
                 f"the lake's snapshot of revision {base.revision}: its rows come to its digest, and the log's next "
                 f"entry names its prefix hash; what made it, records 1 to {base.revision}, is not proved again"
             )
-        return Covered(stretch.first_revision, stretch.revision, linked.entry_count, linked.payload_bytes, begins)
+        return Covered(log_range.first_revision, log_range.revision, linked.entry_count, linked.payload_bytes, begins)
 
 
 def _snapshot_name(manifest: SnapshotManifest) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from connectors.errors import OptionError
 from connectors.source.plan import EntryHead, LogSpan, LogView
-from connectors.state.as_of import AsOf, AsOfKind, find_stretch, parse_as_of
+from connectors.state.as_of import AsOf, AsOfKind, find_range, parse_as_of
 from rsm_spark.core.chain import Ancestry
 from rsm_spark.core.envelope import decode_envelope, entry_hash, root_hash
 from rsm_spark.core.machine import MachineDescription
@@ -90,44 +90,44 @@ def at(revision: int) -> AsOf:
 
 
 def test_a_whole_log_needs_no_snapshot(reference: Reference) -> None:
-    stretch = find_stretch(FakeLook(reference), "shop", AsOf(), [])
-    assert (stretch.first, stretch.last) == (reference.entries[0][:2], reference.entries[-1][:2])
-    assert (stretch.first_revision, stretch.revision) == (1, reference.state.revision)
-    assert stretch.before == root_hash(reference.log_id)
-    assert stretch.payload_bytes == sum(len(payload) for _, _, payload in reference.entries)
+    log_range = find_range(FakeLook(reference), "shop", AsOf(), [])
+    assert (log_range.first, log_range.last) == (reference.entries[0][:2], reference.entries[-1][:2])
+    assert (log_range.first_revision, log_range.revision) == (1, reference.state.revision)
+    assert log_range.before == root_hash(reference.log_id)
+    assert log_range.payload_bytes == sum(len(payload) for _, _, payload in reference.entries)
 
 
 def test_the_newest_snapshot_at_or_before_the_point_is_the_base(reference: Reference) -> None:
     look = FakeLook(reference)
     snapshots = [look.snapshot(10), look.snapshot(30), look.snapshot(50)]
-    stretch = find_stretch(look, "shop", at(revision_of(reference, 40)), snapshots)
-    assert stretch.base == snapshots[1]
-    assert stretch.first == reference.entries[31][:2]
-    assert stretch.before == entry_hash(reference.entries[30][2])
-    oldest = find_stretch(look, "shop", at(revision_of(reference, 40)), snapshots, from_oldest=True)
+    log_range = find_range(look, "shop", at(revision_of(reference, 40)), snapshots)
+    assert log_range.base == snapshots[1]
+    assert log_range.first == reference.entries[31][:2]
+    assert log_range.before == entry_hash(reference.entries[30][2])
+    oldest = find_range(look, "shop", at(revision_of(reference, 40)), snapshots, from_oldest=True)
     assert (oldest.base, oldest.first_revision) == (None, 1)
 
 
 def test_a_trimmed_log_begins_with_a_snapshot(reference: Reference) -> None:
     look = FakeLook(reference, trimmed=2)  # entries 22 and later
     old, border, late = look.snapshot(20), look.snapshot(21), look.snapshot(40)
-    stretch = find_stretch(look, "shop", AsOf(), [late, border, old], from_oldest=True)
-    assert (stretch.base, stretch.first) == (border, reference.entries[22][:2])
-    assert stretch.descriptions[reference.entries[-1][0]] == Shop.description, "the snapshot says what was trimmed"
-    alone = find_stretch(look, "shop", at(old.revision), [late, border, old])
+    log_range = find_range(look, "shop", AsOf(), [late, border, old], from_oldest=True)
+    assert (log_range.base, log_range.first) == (border, reference.entries[22][:2])
+    assert log_range.descriptions[reference.entries[-1][0]] == Shop.description, "the snapshot says what was trimmed"
+    alone = find_range(look, "shop", at(old.revision), [late, border, old])
     assert (alone.base, alone.is_read) == (old, False), "the very state needs no log"
     with pytest.raises(MissingLogError, match=f"records 1 to {look.look().first_revision - 1} have been trimmed"):
-        find_stretch(look, "shop", at(late.revision - 1), [late, old])
+        find_range(look, "shop", at(late.revision - 1), [late, old])
 
 
 def test_a_snapshot_of_another_history_is_passed_over(reference: Reference) -> None:
     look = FakeLook(reference)
     forked = look.snapshot(30, prefix_hash="00" * 32)
-    assert find_stretch(look, "shop", AsOf(), [forked]).base is None
+    assert find_range(look, "shop", AsOf(), [forked]).base is None
     other = look.snapshot(30, log_id="00" * 16)
-    assert find_stretch(look, "shop", AsOf(), [other]).base is None
+    assert find_range(look, "shop", AsOf(), [other]).base is None
     with pytest.raises(ForkedLogError, match="are of another history"):
-        find_stretch(FakeLook(reference, trimmed=1), "shop", AsOf(), [forked])
+        find_range(FakeLook(reference, trimmed=1), "shop", AsOf(), [forked])
 
 
 def test_a_time_means_what_had_been_logged_then(reference: Reference) -> None:
@@ -135,29 +135,29 @@ def test_a_time_means_what_had_been_logged_then(reference: Reference) -> None:
     for number in (0, 7, 31, 59):
         logged_ms = decode_envelope(reference.entries[number][2]).logged_ms
         for timestamp_ms in (logged_ms, logged_ms + 9):
-            stretch = find_stretch(look, "shop", AsOf(AsOfKind.TIMESTAMP, timestamp_ms=timestamp_ms), [])
-            assert stretch.revision == revision_of(reference, number)
-    assert find_stretch(look, "shop", AsOf(AsOfKind.TIMESTAMP, timestamp_ms=1), []).revision == 0
+            log_range = find_range(look, "shop", AsOf(AsOfKind.TIMESTAMP, timestamp_ms=timestamp_ms), [])
+            assert log_range.revision == revision_of(reference, number)
+    assert find_range(look, "shop", AsOf(AsOfKind.TIMESTAMP, timestamp_ms=1), []).revision == 0
     trimmed = FakeLook(reference, trimmed=2)
     with pytest.raises(MissingLogError, match="the records of time 1001 are gone"):
-        find_stretch(trimmed, "shop", AsOf(AsOfKind.TIMESTAMP, timestamp_ms=1001), [])
+        find_range(trimmed, "shop", AsOf(AsOfKind.TIMESTAMP, timestamp_ms=1001), [])
 
 
 def test_a_position_means_the_state_after_its_entry(reference: Reference) -> None:
     ledger, entry, _ = reference.entries[33]
     point = AsOf(AsOfKind.POSITION, ledger_id=ledger, entry_id=entry)
-    stretch = find_stretch(FakeLook(reference), "shop", point, [])
-    assert (stretch.last, stretch.revision) == ((ledger, entry), revision_of(reference, 33))
+    log_range = find_range(FakeLook(reference), "shop", point, [])
+    assert (log_range.last, log_range.revision) == ((ledger, entry), revision_of(reference, 33))
     with pytest.raises(LogError, match="no entry 100:11 that can be read"):
-        find_stretch(FakeLook(reference), "shop", AsOf(AsOfKind.POSITION, ledger_id=100, entry_id=11), [])
+        find_range(FakeLook(reference), "shop", AsOf(AsOfKind.POSITION, ledger_id=100, entry_id=11), [])
 
 
 def test_the_future_and_nothing_at_all(reference: Reference) -> None:
     with pytest.raises(LogError, match="there is no record 99999 yet: it ends with"):
-        find_stretch(FakeLook(reference), "shop", at(99999), [])
+        find_range(FakeLook(reference), "shop", at(99999), [])
     with pytest.raises(LogError, match="there is no record -1"):
-        find_stretch(FakeLook(reference), "shop", at(-1), [])
-    assert not find_stretch(FakeLook(reference), "shop", at(0), []).is_read
+        find_range(FakeLook(reference), "shop", at(-1), [])
+    assert not find_range(FakeLook(reference), "shop", at(0), []).is_read
 
 
 def test_points_are_parsed() -> None:

@@ -5,7 +5,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from connectors.state.as_of import AsOf, AsOfKind, find_stretch
+from connectors.state.as_of import AsOf, AsOfKind, find_range
 from connectors.state.rows import ROWS_ARROW
 from connectors.state.tail import TailEntry, fold_tail
 from rsm_spark.errors import CorruptLogError, ForkedLogError
@@ -25,9 +25,9 @@ def test_a_snapshot_and_its_tail_are_the_state_at_ten_revisions(seed: int) -> No
     look, rng = FakeLook(reference), random.Random(seed)
     for revision in rng.sample(range(reference.state.revision + 1), 10):
         snapshots = [look.snapshot(number) for number in rng.sample(range(60), 3)]
-        stretch = find_stretch(look, "shop", AsOf(AsOfKind.REVISION, revision=revision), snapshots)
-        base = sorted(reference.rows[stretch.base.revision]) if stretch.base else []
-        tail = fold_tail(stretch, entries_of(reference, stretch.first, stretch.last) if stretch.is_read else [])
+        log_range = find_range(look, "shop", AsOf(AsOfKind.REVISION, revision=revision), snapshots)
+        base = sorted(reference.rows[log_range.base.revision]) if log_range.base else []
+        tail = fold_tail(log_range, entries_of(reference, log_range.first, log_range.last) if log_range.is_read else [])
         files = [batch_of([(r.table, r.key, r.row, r.revision) for r in part]) for part in (base[:7], base[7:]) if part]
         found = pa.Table.from_batches([*tail.without_rows().apply(files), *tail.row_batches()], ROWS_ARROW)
         assert sorted(map(tuple, (row.values() for row in found.to_pylist()))) == sorted(
@@ -38,9 +38,9 @@ def test_a_snapshot_and_its_tail_are_the_state_at_ten_revisions(seed: int) -> No
 def test_a_tail_that_does_not_continue_the_snapshot_is_refused() -> None:
     reference = Reference(1)
     reference.grow(30)
-    stretch = find_stretch(FakeLook(reference), "shop", AsOf(), [])
-    whole = entries_of(reference, stretch.first, stretch.last)
+    log_range = find_range(FakeLook(reference), "shop", AsOf(), [])
+    whole = entries_of(reference, log_range.first, log_range.last)
     with pytest.raises(ForkedLogError, match="ledger 100 entry 1 does not continue"):
-        fold_tail(stretch, whole[1:])
+        fold_tail(log_range, whole[1:])
     with pytest.raises((ForkedLogError, CorruptLogError)):
-        fold_tail(stretch, whole[:5] + whole[6:])
+        fold_tail(log_range, whole[:5] + whole[6:])
