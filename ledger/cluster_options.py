@@ -28,7 +28,7 @@ class MetadataOptions(msgspec.Struct, frozen=True, kw_only=True):
     metadata_uri: Annotated[
         str | None,
         Option(
-            "Where everything is found: zk+hierarchical://host:port;host:port/ledgers",
+            "ZooKeeper's servers, path of the ledgers: zk+hierarchical://host:port;host:port/ledgers",
             variables=("RSM_METADATA_URI",),
             shown="zk+hierarchical://127.0.0.1:2181/ledgers",
         ),
@@ -47,7 +47,7 @@ class ProcessOptions(ClusterOptions, frozen=True, kw_only=True):
     stall_s: Annotated[
         float,
         Option(
-            "End this process when its event loop stands still for so long, ten times that while it starts; 0: never.",
+            "End this process when its event loop does nothing for this time (ten times this at the start); 0 = never.",
             ge=0,
         ),
     ] = STALL_S

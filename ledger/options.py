@@ -1,7 +1,7 @@
 """Options from Structs: a field that is marked is a flag, a key of a file and a variable; nothing else says so again.
 
     class Limits(msgspec.Struct, frozen=True):
-        idle_s: Annotated[float, Option("Close connections idle this long; 0: never.", ge=0)] = 0.0
+        idle_s: Annotated[float, Option("Close connections that are idle for this time; 0 = never.", ge=0)] = 0.0
 
 Name, type and default are the field's, help and bounds the marker's. A field that is a Struct itself stands for all its
 marked fields. `ledger.configuration` makes the parameters of a command from them.

@@ -41,10 +41,13 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     bind: Annotated[str, Option("Address to serve HTTP on.", name="http_bind")] = "127.0.0.1"
     port: Annotated[
-        int, Option("For the HTTP API and the dashboard; 0 = any that is free.", name="http_port", ge=0, le=65535)
+        int, Option("Port of the HTTP API and the dashboard; 0 = any that is free.", name="http_port", ge=0, le=65535)
     ] = 0
     advertise: Annotated[
-        str, Option("Told to HTTP clients.", name="http_advertise", metavar="HOST:PORT", shown="where it listens")
+        str,
+        Option(
+            "Address that HTTP clients are told.", name="http_advertise", metavar="HOST:PORT", shown="where it listens"
+        ),
     ] = ""
     tls_cert: Annotated[str | None, Option("Certificate to serve HTTP with.", name="http_tls_cert", metavar="PEM")] = (
         None
@@ -78,20 +81,22 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     body_bytes_max: int = 8 * 1024 * 1024
     bodies_bytes_max: int = 256 * 1024 * 1024
     connections_max: Annotated[
-        int, Option("HTTP connections at once, as far as files allow.", name="http_connections", ge=1)
+        int, Option("Most HTTP connections, if the limit of open files allows them.", name="http_connections", ge=1)
     ] = 4_000
     token_part: Annotated[
         float,
         Option(
-            "Of HTTP connections, bytes of half bodies, and event streams: one token has at most.",
+            "Largest part of HTTP connections, bytes of unfinished bodies, and event streams that one token has.",
             name="http_token_part",
         ),
     ] = 0.25
-    address_part: Annotated[float, Option("The same of one address.", name="http_address_part")] = 0.5
+    address_part: Annotated[
+        float, Option("Largest part of the same that one address has.", name="http_address_part")
+    ] = 0.5
     proxies: Annotated[
         tuple[str, ...],
         Option(
-            "Of reverse proxies: for them there is no bound per address.",
+            "Addresses of reverse proxies. They have no limit per address.",
             name="http_proxies",
             unit=NAMES,
             metavar="ADDRESSES",

@@ -21,29 +21,31 @@ class BrokerRules(msgspec.Struct, frozen=True):
     """
 
     retention_ms: Annotated[
-        int, Option("Ended tasks are kept so long.", name="task_retention_s", unit=SECONDS, ge=0)
+        int, Option("Ended tasks are kept for this time.", name="task_retention_s", unit=SECONDS, ge=0)
     ] = 3_600_000
     dead_retention_ms: Annotated[
-        int, Option("Dead letters are kept so long.", name="dead_retention_s", unit=SECONDS, ge=0)
+        int, Option("Dead letters are kept for this time.", name="dead_retention_s", unit=SECONDS, ge=0)
     ] = 7 * 24 * 3_600_000
     ended_max: int = 500_000
     request_retention_ms: Annotated[
-        int, Option("Replies to request keys are kept so long.", name="request_retention_s", unit=SECONDS, ge=0)
+        int, Option("Replies to request keys are kept for this time.", name="request_retention_s", unit=SECONDS, ge=0)
     ] = 3_600_000
     requests_max: int = 500_000
     worker_retention_ms: Annotated[
-        int, Option("Dead workers are remembered so long.", name="worker_retention_s", unit=SECONDS, ge=0)
+        int, Option("Dead workers are remembered for this time.", name="worker_retention_s", unit=SECONDS, ge=0)
     ] = 24 * 3_600_000
     timeout_grace_ms: int = 5_000
     purge_tasks_max: int = 1_000
-    waiting_max: Annotated[int, Option("Tasks not ended, beyond which none is taken; 0 = no bound.", ge=0)] = 5_000_000
+    waiting_max: Annotated[
+        int, Option("Most tasks that have not ended. Above it, no task is taken; 0 = no limit.", ge=0)
+    ] = 5_000_000
     tenant_waiting_max: Annotated[
-        int, Option("The same of one tenant, unless its policy says another number.", ge=0)
+        int, Option("Most tasks of one tenant that have not ended, unless its policy says another number.", ge=0)
     ] = 2_000_000
     bytes_max: Annotated[
         int,
         Option(
-            "MiB of tasks kept, ended ones too, beyond which none is taken; 0 = a quarter of the memory limit.",
+            "Most MiB of tasks, ended ones too. Above it, no task is taken; 0 = a quarter of the memory limit.",
             name="tasks_mib_max",
             unit=MIB,
             ge=0,
@@ -52,7 +54,7 @@ class BrokerRules(msgspec.Struct, frozen=True):
     tenant_bytes_max: Annotated[
         int,
         Option(
-            "The same of one tenant, unless its policy says another number; 0 = half of what all may have.",
+            "Most MiB of tasks of one tenant, unless its policy says otherwise; 0 = half of what all may have.",
             name="tenant_tasks_mib_max",
             unit=MIB,
             ge=0,

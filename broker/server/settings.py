@@ -29,12 +29,16 @@ class BrokerSettings(StoreSettings, frozen=True, kw_only=True):
     """
 
     log: Annotated[str, Option("Name of the broker's log.")] = DEFAULT_LOG
-    port: Annotated[int, Option("For workers; 0 = any that is free.", ge=0, le=65535)] = 0
+    port: Annotated[int, Option("Port for workers; 0 = any that is free.", ge=0, le=65535)] = 0
     http: HttpSettings | None = HttpSettings()
     rules: BrokerRules = BrokerRules()
     mapper: Mapper | None = None
-    worker_lease_s: Annotated[float, Option("A worker without a connection keeps its tasks so long.")] = WORKER_LEASE_S
-    worker_ping_s: Annotated[float, Option("A worker that has nothing to say pings as often.")] = WORKER_PING_S
+    worker_lease_s: Annotated[float, Option("For this time a worker without a connection keeps its tasks.")] = (
+        WORKER_LEASE_S
+    )
+    worker_ping_s: Annotated[float, Option("A worker that has nothing else to send sends a ping after this time.")] = (
+        WORKER_PING_S
+    )
 
     def __post_init__(self) -> None:
         """Refuse what cannot work.

@@ -50,7 +50,9 @@ class WorkerOptions(ProcessOptions, frozen=True, kw_only=True):
     tls_ca: Annotated[
         str | None,
         Option(
-            "Who signs the brokers' certificates.", metavar="PEM", variables=("RSM_WORKER__TLS_CA", "RSM_STORE__TLS_CA")
+            "Authority that has signed the brokers' certificates.",
+            metavar="PEM",
+            variables=("RSM_WORKER__TLS_CA", "RSM_STORE__TLS_CA"),
         ),
     ] = None
     token_file: Annotated[

@@ -34,25 +34,33 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """
 
     worker_id: Annotated[str, Option("Stable name of this worker.", shown="host and process id")] = ""
-    location: Annotated[str, Option("Where it runs, for people.", shown="host and process id")] = ""
-    threads: Annotated[int, Option("Tasks at once.", ge=1, le=THREADS_MAX)] = 4
+    location: Annotated[str, Option("Text that tells people where it runs.", shown="host and process id")] = ""
+    threads: Annotated[int, Option("Most tasks at once.", ge=1, le=THREADS_MAX)] = 4
     types: dict[str, int] = {}
     groups: Annotated[
         tuple[int, ...],
-        Option("Groups served, best first; 0 = all that are not named.", unit=numbers_unit("--groups"), metavar="N,…"),
+        Option(
+            "Groups that are served, the best first; 0 = all that are not named.",
+            unit=numbers_unit("--groups"),
+            metavar="N,…",
+        ),
     ] = (0,)
     excluded_groups: Annotated[
         tuple[int, ...],
-        Option("Groups that 0 does not stand for.", unit=numbers_unit("--excluded-groups"), metavar="N,…"),
+        Option(
+            "Groups that are not served where 0 stands for all others.",
+            unit=numbers_unit("--excluded-groups"),
+            metavar="N,…",
+        ),
     ] = ()
     resources: Annotated[
         dict[str, int],
-        Option("Amounts of resources at once on this worker.", unit=amounts_unit("--resources"), metavar="NAME=N,…"),
+        Option("Amounts of resources that this worker has.", unit=amounts_unit("--resources"), metavar="NAME=N,…"),
     ] = {}
     tenant_share_percent: Annotated[
         int, Option("Most of a type's threads that one tenant may have, in percent; 0 = all.", ge=0, le=100)
     ] = 0
-    drain_s: Annotated[float, Option("After SIGTERM, what runs may take so long to end.", ge=0)] = 60.0
+    drain_s: Annotated[float, Option("After SIGTERM, running tasks have this time to end.", ge=0)] = 60.0
     code_dir: Annotated[
         Path | None, Option("Where archives of code pools are unpacked.", shown="the folder for temporary files")
     ] = None

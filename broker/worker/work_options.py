@@ -37,7 +37,7 @@ class WorkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     codec: Annotated[
         str,
         Option(
-            "Makes the codec of payloads and results, the same as the clients'.",
+            "Function that makes the codec of payloads and results. Clients need the same codec.",
             metavar="MODULE:FUNCTION",
             shown="none",
         ),

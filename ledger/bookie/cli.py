@@ -45,7 +45,10 @@ app = typer.Typer(help="A bookie: the server that stores entries of ledgers.", n
 _OfBookie = Annotated[Path, typer.Option(help="The bookie's data directory.")]
 _LedgerDir = Annotated[
     list[Path] | None,
-    typer.Option(envvar="RSM_BOOKIE__LEDGER_DIR", help="Segments and index; several: on disks of their own."),
+    typer.Option(
+        envvar="RSM_BOOKIE__LEDGER_DIR",
+        help="Folder of segments and index. Several may be given, each on a disk of its own.",
+    ),
 ]
 _Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
 
@@ -54,12 +57,17 @@ class BookieOptions(ProcessOptions, frozen=True, kw_only=True):
     """All that `rsm bookie run` takes."""
 
     bookie: BookieSettings
-    tls_cert: Annotated[str | None, Option("Certificate (PEM): TLS for who asks for it.", unit=PATH)] = None
-    tls_key: Annotated[str | None, Option("Its key (PEM).", unit=PATH)] = None
-    tls_ca: Annotated[str | None, Option("Clients must show a certificate that it signed.", unit=PATH)] = None
+    tls_cert: Annotated[
+        str | None, Option("Certificate (PEM) of the bookie. Clients that ask for TLS get it.", unit=PATH)
+    ] = None
+    tls_key: Annotated[str | None, Option("Private key (PEM) of the certificate.", unit=PATH)] = None
+    tls_ca: Annotated[
+        str | None,
+        Option("Certificate (PEM) of an authority. Clients must show a certificate that it has signed.", unit=PATH),
+    ] = None
     audit_file: Annotated[
         str | None,
-        Option("Append refusals, and files of rights that are read again, to it: a JSON object a line.", unit=PATH),
+        Option("File to which refusals, and reads of changed rights, are appended, one JSON object a line.", unit=PATH),
     ] = None
 
     def settings(self) -> BookieSettings:

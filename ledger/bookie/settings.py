@@ -27,26 +27,30 @@ class ConnectionLimits(msgspec.Struct, frozen=True):
     count_max: Annotated[
         int,
         Option(
-            "Open connections; above it quiet ones of the address that has most are cut.", name="connections_max", ge=1
+            "Most open connections. Above it, quiet ones of the address that has most are closed.",
+            name="connections_max",
+            ge=1,
         ),
     ] = 20_000
     address_max: Annotated[
         int,
         Option(
-            "The same of one client address; processes of one host share it.", name="connections_per_address_max", ge=1
+            "Most open connections of one client address. All processes of a host share it.",
+            name="connections_per_address_max",
+            ge=1,
         ),
     ] = 5_000
     unadmitted_max: Annotated[
         int,
         Option(
-            "Connections before the TLS and the log-in that are required, or within a handshake; the oldest are cut.",
+            "Most connections that have not finished handshake and log-in. Above it, the oldest are closed.",
             ge=1,
         ),
     ] = 1_000
     unfinished_mib_max: Annotated[
         int,
         Option(
-            "What all connections hold of unfinished frames, half of it per client address; who holds most is cut.",
+            "Most MiB of unfinished frames; an address has half. Above it, the connection that holds most is closed.",
             ge=16,
         ),
     ] = 256
@@ -66,49 +70,60 @@ class BookieSettings(msgspec.Struct, frozen=True):
 
     """
 
-    data_dir: Annotated[str, Option("Holds `journal` and `ledgers`.", unit=PATH)]
-    port: Annotated[int, Option("Part of the bookie's id: never change it.", ge=1, le=65535)]
+    data_dir: Annotated[str, Option("Folder of the bookie; it holds `journal` and `ledgers`.", unit=PATH)]
+    port: Annotated[int, Option("Port to listen on. It is part of the bookie's id: do not change it.", ge=1, le=65535)]
     metadata_uri: str | None = None
-    bind: Annotated[str, Option("Address to listen at.")] = "127.0.0.1"
+    bind: Annotated[str, Option("Address to listen on.")] = "127.0.0.1"
     advertise: Annotated[str | None, Option("Host under which clients find this bookie.")] = None
-    journal_dir: Annotated[str | None, Option("Best on a device of its own.", unit=PATH)] = None
+    journal_dir: Annotated[str | None, Option("Folder of the journal. A device of its own is best.", unit=PATH)] = None
     ledger_dirs: Annotated[
-        tuple[str, ...], Option("Segments and index; several: on disks of their own.", name="ledger_dir", unit=PATHS)
+        tuple[str, ...],
+        Option(
+            "Folder of segments and index. Several may be given, each on a disk of its own.",
+            name="ledger_dir",
+            unit=PATHS,
+        ),
     ] = ()
-    is_fsync: Annotated[bool, Option("Only for tests: loses data in a power cut.", name="no_fsync", unit=NOT)] = True
+    is_fsync: Annotated[
+        bool, Option("Do not sync to the disk. Only for tests: a power cut loses data.", name="no_fsync", unit=NOT)
+    ] = True
     is_insecure: Annotated[bool, Option("Listen beyond loopback without TLS.", name="insecure")] = False
     journal_file_mib: Annotated[int, Option("Size of a journal file.")] = 64
     journal_file_count: int = 4
-    free_mib_min: Annotated[int, Option("Takes no adds with less free space.")] = 512
-    collect_s: Annotated[float, Option("Interval of dropping deleted ledgers.")] = 900.0
+    free_mib_min: Annotated[int, Option("The bookie takes no new entries when fewer MiB are free.")] = 512
+    collect_s: Annotated[float, Option("Time between two searches for deleted ledgers, whose entries are dropped.")] = (
+        900.0
+    )
     session_timeout_ms: int = 10_000
-    has_auto_recovery: Annotated[bool, Option("As `rsm autorecovery run`, in here.", name="autorecovery")] = False
+    has_auto_recovery: Annotated[
+        bool, Option("Run auto-recovery in this process, as `rsm autorecovery run` does.", name="autorecovery")
+    ] = False
     stall_s: float = STALL_S
     tls: TlsSettings | None = None
     is_tls_required: Annotated[bool, Option("Serve nothing without TLS.", name="tls_required")] = False
-    is_read_only: Annotated[bool, Option("Take no adds but those of recoveries.", name="read_only")] = False
+    is_read_only: Annotated[bool, Option("Take no new entries but those of recoveries.", name="read_only")] = False
     auth_file: Annotated[
         str | None,
         Option(
-            "Serve only who logs in (SASL, DIGEST-MD5) as a user of this file: lines like digest:user:password.",
+            "Serve only clients that log in (SASL, DIGEST-MD5) as a user of this file, of lines digest:user:password.",
             unit=PATH,
         ),
     ] = None
     principals: Annotated[
         str | None,
         Option(
-            "Who may do what: principals with roles, known by users of --auth-file or by certificates (--tls-ca).",
+            "File of principals: who may do what. They are users of --auth-file, or have certificates (--tls-ca).",
             unit=PATH,
         ),
     ] = None
     takes_any_ledger: Annotated[
         bool,
         Option(
-            "Who did not log in, too, may fence and begin ledgers that the metadata do not name.", name="any_ledger"
+            "Let clients that did not log in fence and begin ledgers that the metadata do not name.", name="any_ledger"
         ),
     ] = False
     connections: ConnectionLimits = ConnectionLimits()
-    idle_s: Annotated[float, Option("Close connections idle this long; 0: never.", ge=0)] = 0.0
+    idle_s: Annotated[float, Option("Close connections that are idle for this time; 0 = never.", ge=0)] = 0.0
     compaction: CompactionSettings = CompactionSettings()
 
     @property

@@ -37,13 +37,16 @@ class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     ] = 60
     open_ledger_grace_s: Annotated[
         float,
-        Option("How long the writer of an open ledger may replace a lost bookie by itself; then it is closed.", ge=0.0),
+        Option(
+            "For this time the writer of an open ledger may replace a lost bookie itself; then the ledger is closed.",
+            ge=0.0,
+        ),
     ] = 30.0
     watch_s: float = 10.0
     audit_s: float = 3_600.0
-    check_s: Annotated[float, Option("Interval of the check of all copies of all ledgers; 0 never checks.", ge=0.0)] = (
-        86_400.0
-    )
+    check_s: Annotated[
+        float, Option("Time between two checks of all copies of all ledgers; 0 = no checks.", ge=0.0)
+    ] = 86_400.0
     poll_s: float = 5.0
     retry_s_min: float = 1.0
     retry_s_max: float = 300.0
@@ -52,7 +55,7 @@ class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     copy_bytes_per_s: Annotated[
         int,
         Option(
-            "What one copy may read and write in a second; 0 is without limit.", name="copy_mib_per_s", unit=MIB, ge=0
+            "Most MiB that one copy reads and writes in a second; 0 = no limit.", name="copy_mib_per_s", unit=MIB, ge=0
         ),
     ] = 64 << 20
     metadata_reads: int = 32

@@ -47,19 +47,29 @@ class CompactionSettings(msgspec.Struct, frozen=True):
     minor_share: Annotated[
         float,
         Option(
-            "Segments of which at most this share lives are written again at every minor interval; 0: never.",
+            "A minor compaction writes segments anew of which at most this share is still needed; 0 = never.",
             name="minor_compaction_share",
             ge=0,
             le=1,
         ),
     ] = 0.2
-    minor_interval_s: Annotated[float, Option("The minor interval.", name="minor_compaction_s")] = 3600.0
+    minor_interval_s: Annotated[float, Option("Time between two minor compactions.", name="minor_compaction_s")] = (
+        3600.0
+    )
     major_share: Annotated[
-        float, Option("The same at the major interval; 0: never.", name="major_compaction_share", ge=0, le=1)
+        float,
+        Option(
+            "A major compaction writes segments anew of which at most this share is still needed; 0 = never.",
+            name="major_compaction_share",
+            ge=0,
+            le=1,
+        ),
     ] = 0.8
-    major_interval_s: Annotated[float, Option("The major interval.", name="major_compaction_s")] = 86_400.0
+    major_interval_s: Annotated[float, Option("Time between two major compactions.", name="major_compaction_s")] = (
+        86_400.0
+    )
     bytes_per_s: Annotated[
-        int, Option("What compactions read at most.", name="compaction_mib_per_s", unit=MIB, ge=1 << 20)
+        int, Option("Most MiB that compactions read in a second.", name="compaction_mib_per_s", unit=MIB, ge=1 << 20)
     ] = 32 << 20
     segment_bytes: int = 64 << 20
     small_bytes: int = 4 << 20

@@ -51,33 +51,46 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
     allow_unsigned: Annotated[
         bool,
         Option(
-            "Beyond loopback too: take part in a log without a key. Who reaches a bookie can forge it.", name="unsigned"
+            "Take part in a log without a key, also beyond loopback. Whoever reaches a bookie can then forge entries.",
+            name="unsigned",
         ),
     ] = False
     ensemble_size: int = 2
     write_quorum: int = 2
     ack_quorum: int = 2
     allow_single_copy: Annotated[
-        bool, Option("Allow an ack quorum of 1: one disk lost, log lost.", name="single_copy")
+        bool, Option("Allow an ack quorum of 1. With one disk the log is lost.", name="single_copy")
     ] = False
-    roll_bytes: Annotated[int, Option("A ledger is followed by a new one at so many.")] = 256 * 1024 * 1024
-    roll_records: Annotated[int, Option("… or with so many records.")] = 10_000_000
-    roll_s: Annotated[float, Option("… or at this age.")] = 3600.0
+    roll_bytes: Annotated[int, Option("A new ledger begins when the present one has so many bytes.")] = (
+        256 * 1024 * 1024
+    )
+    roll_records: Annotated[int, Option("A new ledger begins when the present one has so many records.")] = 10_000_000
+    roll_s: Annotated[float, Option("A new ledger begins when the present one is so old.")] = 3600.0
     retention_ms: Annotated[
-        int, Option("What is younger stays in the log, verified or not.", name="retention_s", unit=SECONDS, ge=0)
+        int, Option("Records that are younger stay in the log in any case.", name="retention_s", unit=SECONDS, ge=0)
     ] = 48 * 3_600_000
-    trim_s: Annotated[float, Option("How often the leader looks what may be trimmed.")] = 60.0
+    trim_s: Annotated[float, Option("Time between two looks of the leader for what may be trimmed.")] = 60.0
     single_copy: Annotated[
-        bool, Option("Trim by a verified snapshot in one place: that disk lost, log lost.", name="trim_single_copy")
+        bool,
+        Option(
+            "Trim when one place alone has a verified snapshot. With that disk the log is lost.",
+            name="trim_single_copy",
+        ),
     ] = False
     chain_bytes_max: int = CHAIN_BYTES_MAX
-    domain: Annotated[str, Option("What this disk fails together with: machine, rack.", shown="only itself")] = ""
+    domain: Annotated[
+        str, Option("Name of what fails together with this disk, such as its machine or its rack.", shown="only itself")
+    ] = ""
     entry_bytes_max: int = ENTRY_BYTES_MAX
     entry_commands_max: int = 2_000
     queue_requests_max: int = 200_000
     sessions_max: int = 100_000
-    session_ttl_ms: Annotated[int, Option("A client's session ends after so long without a command.", ge=1)] = 3_600_000
-    checkpoint_records: Annotated[int, Option("Records between two digests in the log.", ge=1)] = 10_000
+    session_ttl_ms: Annotated[int, Option("A client's session ends after this time without a command.", ge=1)] = (
+        3_600_000
+    )
+    checkpoint_records: Annotated[
+        int, Option("Records of the log between two checkpoints, which hold a digest of the state.", ge=1)
+    ] = 10_000
     explicit_lac_s: float = 0.005
     idle_entry_s: float = 0.5
     give_up_s: float = 10.0
@@ -85,16 +98,20 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
     retry_s: float = 0.5
     tail_pause_s: float = 0.01
     tail_entries_max: int = 256
-    snapshot_s: Annotated[float, Option("Period of local snapshots; 0 = none by time.")] = 600.0
-    snapshot_bytes: Annotated[int, Option("Log bytes between them; 0 = none by size.")] = 1024 * 1024 * 1024
+    snapshot_s: Annotated[float, Option("Time between two local snapshots; 0 = none by time.")] = 600.0
+    snapshot_bytes: Annotated[int, Option("Bytes of log between two local snapshots; 0 = none by size.")] = (
+        1024 * 1024 * 1024
+    )
     snapshot_at_stop: bool = False
-    verify_s: Annotated[float, Option("How often others' snapshots are looked for, to verify them.")] = 30.0
+    verify_s: Annotated[
+        float, Option("Time between two looks for snapshots of other replicas, which this one verifies.")
+    ] = 30.0
     scrub_s: float = 6 * 3600.0
-    lake_s: Annotated[float, Option("Period of the snapshots in the lake.")] = 3600.0
+    lake_s: Annotated[float, Option("Time between two snapshots in the lake.")] = 3600.0
     memory_limit_mib: Annotated[
         int,
         Option(
-            "Memory of this process; from 70 % on nothing is taken that needs more. 0 = of its cgroup, or machine.",
+            "Memory of this process. From 70 % on, what needs more is refused. 0 = that of its cgroup or machine.",
             ge=0,
         ),
     ] = 0

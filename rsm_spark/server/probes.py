@@ -54,10 +54,13 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True):
     port: Annotated[
         int | None,
         Option(
-            "Answer /healthz, /readyz, /metrics, /status here; 0 = any that is free.", name="http_port", ge=0, le=65535
+            "Port that answers /healthz, /readyz, /metrics, /status; 0 = any that is free.",
+            name="http_port",
+            ge=0,
+            le=65535,
         ),
     ] = None
-    bind: Annotated[str, Option("Address for that.", name="http_bind")] = "127.0.0.1"
+    bind: Annotated[str, Option("Address to serve these paths on.", name="http_bind")] = "127.0.0.1"
     allowed_hosts: Annotated[
         tuple[str, ...],
         Option("More names under which HTTP is asked, behind a proxy: a.org,b.org.", unit=NAMES, metavar="NAMES"),

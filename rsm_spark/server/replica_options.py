@@ -39,12 +39,12 @@ class ReplicaOptions(ProcessOptions, frozen=True, kw_only=True):
             variables=("RSM_LOG_KEY",),
         ),
     ] = None
-    session_timeout_ms: Annotated[int, Option("ZooKeeper gives a silent leader up after so long.", ge=200)] = (
+    session_timeout_ms: Annotated[int, Option("ZooKeeper gives up a leader that is silent for this time.", ge=200)] = (
         SESSION_TIMEOUT_MS
     )
     logs: LoggingOptions = LoggingOptions()
     audit_file: Annotated[
-        str | None, Option("Append who changes what to it, a JSON object a line.", metavar="FILE")
+        str | None, Option("File to which is appended who changes what, one JSON object a line.", metavar="FILE")
     ] = None
 
     def begin(self) -> None:

@@ -74,10 +74,17 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     replica_id: Annotated[str, Option("Stable name of this replica.", shown="host and folder")] = ""
     data_dir: Annotated[Path, Option("The replica's own folder; snapshots lie in it.")]
     bind: Annotated[str, Option("Address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, Option("For clients; 0 = any that is free.", ge=0, le=65535)] = 0
-    advertise: Annotated[str, Option("Told to clients.", metavar="HOST:PORT", shown="where it listens")] = ""
+    port: Annotated[int, Option("Port for clients; 0 = any that is free.", ge=0, le=65535)] = 0
+    advertise: Annotated[
+        str, Option("Address that clients are told.", metavar="HOST:PORT", shown="where it listens")
+    ] = ""
     connections_max: Annotated[
-        int, Option("gRPC connections at once, as far as files allow; one address has half.", name="connections", ge=8)
+        int,
+        Option(
+            "Most gRPC connections, if the limit of open files allows them. One address has half.",
+            name="connections",
+            ge=8,
+        ),
     ] = CONNECTIONS_MAX
     security: Security = Security()
     keep_snapshots: Annotated[int, Option("Whole local snapshots to keep.", ge=3)] = KEEP_MIN

@@ -72,14 +72,24 @@ class Security(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """
 
     tls_ca: Annotated[
-        str | None, Option("Who signs other replicas' certificates.", metavar="PEM", variables=("RSM_STORE__TLS_CA",))
+        str | None,
+        Option(
+            "Authority that has signed the certificates of the other replicas.",
+            metavar="PEM",
+            variables=("RSM_STORE__TLS_CA",),
+        ),
     ] = None
     tls_cert: Annotated[
         str | None, Option("Certificate to serve with.", metavar="PEM", variables=("RSM_STORE__TLS_CERT",))
     ] = None
     tls_key: Annotated[str | None, Option("Its private key.", metavar="PEM", variables=("RSM_STORE__TLS_KEY",))] = None
     tls_client_ca: Annotated[
-        str | None, Option("Serve only callers it has signed.", metavar="PEM", variables=("RSM_STORE__TLS_CLIENT_CA",))
+        str | None,
+        Option(
+            "Authority. Only callers are served whose certificate it has signed.",
+            metavar="PEM",
+            variables=("RSM_STORE__TLS_CLIENT_CA",),
+        ),
     ] = None
     token_file: Annotated[
         str | None,

@@ -56,13 +56,11 @@ class ChildLimits(msgspec.Struct, frozen=True):
 
     """
 
-    load_s: Annotated[float, Option("Longest import of task code in a child process.", ge=0.1)] = 60.0
-    cancel_s: Annotated[
-        float, Option("A cancelled run may take so long to end before its process is killed.", ge=0)
-    ] = 5.0
+    load_s: Annotated[float, Option("Longest time for the import of task code in a child process.", ge=0.1)] = 60.0
+    cancel_s: Annotated[float, Option("A cancelled run has this time to end. Then its process is killed.", ge=0)] = 5.0
     idle_s: float = 60.0
     memory_bytes_max: Annotated[
-        int, Option("Address space of a child process, in MiB; 0 = no bound.", name="memory_mb", unit=MIB, ge=0)
+        int, Option("Most MiB of address space of a child process; 0 = no limit.", name="memory_mb", unit=MIB, ge=0)
     ] = 0
 
 

@@ -54,22 +54,20 @@ class JailSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     memory_bytes: Annotated[
         int,
         Option(
-            "Memory of a jailed child process, in MiB, unless --memory-mb says otherwise.",
+            "Most MiB of memory of a jailed child process, unless --memory-mb says otherwise.",
             name="code_memory_mb",
             unit=MIB,
             ge=64 << 20,
         ),
     ] = 2 * 1024 * 1024 * 1024
     scratch_bytes: Annotated[
-        int, Option("What jailed code may write, in MiB, in memory.", name="code_scratch_mb", unit=MIB, ge=1 << 20)
+        int, Option("Most MiB that jailed code may write, in memory.", name="code_scratch_mb", unit=MIB, ge=1 << 20)
     ] = 64 * 1024 * 1024
-    processes: Annotated[
-        int, Option("Processes and threads of a jailed child at once.", name="code_processes", ge=1)
-    ] = 64
+    processes: Annotated[int, Option("Most processes and threads of a jailed child.", name="code_processes", ge=1)] = 64
     cpu_s: Annotated[
         int,
         Option(
-            "Seconds of processor of a run in a process of a jailed child, which ends at twice as many; 0: no bound.",
+            "Processor time of a run in a jailed child; a process ends at twice as much. 0 = no limit.",
             name="code_cpu_s",
             ge=0,
             le=1 << 30,
