@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from rsm_spark.core.machine import FieldType, Fold, MachineDescription
@@ -37,6 +38,7 @@ class ChangeFilter:
         table: Name of the table.
         start: First value of the key's first column, inclusive.
         end: Exclusive; None = no end.
+        types: Only changes by records of these types; () = all.
 
     Raises:
         InvalidCommandError: There is no such table, or its key has no order of bytes and a range was given.
@@ -44,7 +46,12 @@ class ChangeFilter:
     """
 
     def __init__(
-        self, description: MachineDescription, table: str, start: bytes = b"", end: bytes | None = None
+        self,
+        description: MachineDescription,
+        table: str,
+        start: bytes = b"",
+        end: bytes | None = None,
+        types: Collection[int] = (),
     ) -> None:
         known = {one.name: one for one in description.tables}
         if table not in known:
@@ -59,7 +66,7 @@ class ChangeFilter:
         # Record type -> places of the key's fields, places of the row's fields or None.
         self._places: dict[int, tuple[list[int], list[int] | None]] = {}
         for record in description.records:
-            if record.table == table and record.fold is not Fold.NONE:
+            if record.table == table and record.fold is not Fold.NONE and (not types or record.type in types):
                 names = [field.name for field in record.fields]
                 row = [names.index(name) for name in record.row] if record.fold is Fold.UPSERT else None
                 self._places[record.type] = ([names.index(name) for name in record.key], row)

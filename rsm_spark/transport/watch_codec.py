@@ -26,6 +26,7 @@ class WatchRequest(msgspec.Struct, frozen=True):
     end: bytes | None = None
     from_revision: int = 0
     progress_ms: int = 0
+    types: tuple[int, ...] = ()
 
 
 class ReceivedChanges(msgspec.Struct, frozen=True):
@@ -55,7 +56,10 @@ def decode_watch(text: bytes) -> WatchRequest:
     """
     message = parsed(watch_pb2.WatchRequest, text, InvalidCommandError)
     end = message.end if message.HasField("end") else None
-    return WatchRequest(message.log, message.table, message.start, end, message.from_revision, message.progress_ms)
+    types = tuple(message.types)
+    return WatchRequest(
+        message.log, message.table, message.start, end, message.from_revision, message.progress_ms, types
+    )
 
 
 def encode_changes(changes: Sequence[TableChange], up_to: int) -> bytes:

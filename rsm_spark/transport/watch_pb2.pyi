@@ -6,20 +6,22 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Optional as _Op
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class WatchRequest(_message.Message):
-    __slots__ = ("log", "table", "start", "end", "from_revision", "progress_ms")
+    __slots__ = ("log", "table", "start", "end", "from_revision", "progress_ms", "types")
     LOG_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     FROM_REVISION_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_MS_FIELD_NUMBER: _ClassVar[int]
+    TYPES_FIELD_NUMBER: _ClassVar[int]
     log: str
     table: str
     start: bytes
     end: bytes
     from_revision: int
     progress_ms: int
-    def __init__(self, log: _Optional[str] = ..., table: _Optional[str] = ..., start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., from_revision: _Optional[int] = ..., progress_ms: _Optional[int] = ...) -> None: ...
+    types: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, log: _Optional[str] = ..., table: _Optional[str] = ..., start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., from_revision: _Optional[int] = ..., progress_ms: _Optional[int] = ..., types: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Changes(_message.Message):
     __slots__ = ("revisions", "types", "keys", "rows", "logged_ms", "up_to")

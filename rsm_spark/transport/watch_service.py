@@ -81,7 +81,7 @@ class WatchService:
             if fault:
                 self._on_refused(principal, f"/{WATCH_SERVICE}/Watch", str(context.peer()), fault)
                 raise _RefusedError(grpc.StatusCode.PERMISSION_DENIED, fault)  # noqa: TRY301
-            chosen = ChangeFilter(self._description, request.table, request.start, request.end)
+            chosen = ChangeFilter(self._description, request.table, request.start, request.end, request.types)
         except InvalidCommandError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except _RefusedError as error:

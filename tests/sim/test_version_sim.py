@@ -20,7 +20,7 @@ from tests.sim.outcome import SeedOutcome
 from tests.sim.planted_bugs import find
 from tests.sim.version_scenario import run_version_seed
 
-_SEEDS_AT_EFFORT_1 = 20
+_SEEDS_AT_EFFORT_1 = 14
 _TROUBLE_S = 25.0
 _FORCED: Mapping[str, float] = {"back_rate": 0.3, "order_rate": 0.5, "force_rate": 1.0, "ambush_rate": 1.0}
 _PATIENT: Mapping[str, float] = {"back_rate": 0.0, "order_rate": 0.0, "ambush_rate": 0.0}

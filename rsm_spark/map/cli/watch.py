@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
 from ledger.configuration import options_command
 from rsm_spark.cli.terminal import key_bytes, print_json, run, shown
 from rsm_spark.map.cli.connection import MapReadOptions
-from rsm_spark.map.client.watch import MapChange
+from rsm_spark.map.client.watch import ChangeKind, MapChange
 
 
 @options_command
@@ -19,6 +19,9 @@ def watch(
     prefix: Annotated[str, typer.Option("--prefix", help="Only keys that begin with it.")] = "",
     start: Annotated[str | None, typer.Option("--start", help="First key.")] = None,
     end: Annotated[str | None, typer.Option("--end", help="Behind the last key.")] = None,
+    kind: Annotated[
+        list[str] | None, typer.Option("--kind", help="put, deleted or expired: only these; several times for several.")
+    ] = None,
     from_revision: Annotated[
         int | None, typer.Option("--from", min=1, help="First revision; without it, what is yet to come.")
     ] = None,
@@ -31,6 +34,8 @@ def watch(
     Examples:
         rsm map watch --prefix order/ --log orders
 
+        rsm map watch --kind deleted --kind expired --log orders
+
         rsm map watch --from 1 --limit 10 --log orders --json
 
     """
@@ -42,6 +47,7 @@ def watch(
                 prefix=key_bytes(prefix),
                 start=None if start is None else key_bytes(start),
                 end=None if end is None else key_bytes(end),
+                kinds=cast("list[ChangeKind]", kind or []),
                 from_revision=from_revision,
                 patience_s=at.timeout_s,
             )

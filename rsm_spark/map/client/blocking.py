@@ -17,7 +17,7 @@ Written by tools/generate_blocking.py: `make blocking` writes it anew.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Self
 
 from rsm_spark.client.replica_connection import ReadFrom
@@ -39,7 +39,7 @@ from rsm_spark.map.client.results import (
     RemovedKeys,
     TransactionResult,
 )
-from rsm_spark.map.client.watch import PROGRESS_MS, MapChange
+from rsm_spark.map.client.watch import PROGRESS_MS, ChangeKind, MapChange
 from rsm_spark.transport.security import Security
 
 __all__ = ["BlockingMapClient"]
@@ -246,6 +246,7 @@ class BlockingMapClient(BlockingMapBase):
         prefix: bytes = b"",
         start: bytes | None = None,
         end: bytes | None = None,
+        kinds: Collection[ChangeKind] = (),
         from_revision: int | None = None,
         progress_ms: int = PROGRESS_MS,
         patience_s: float | None = None,
@@ -256,6 +257,7 @@ class BlockingMapClient(BlockingMapBase):
                 prefix=prefix,
                 start=start,
                 end=end,
+                kinds=kinds,
                 from_revision=from_revision,
                 progress_ms=progress_ms,
                 patience_s=patience_s,

@@ -16,7 +16,7 @@ another process, keep `watch.revision` and begin at the one behind it, as long a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
 from typing import Literal, NamedTuple, Self
 
 import msgspec
@@ -24,7 +24,7 @@ import msgspec
 from rsm_spark.client.leader_finder import FollowerFinder, FoundReplica, LeaderFinder
 from rsm_spark.errors import ConnectionLostError, InvalidCommandError, NoLeaderError
 from rsm_spark.map.client.calls import MapCalls, scan_range
-from rsm_spark.map.records import EXPIRED, MAP_TABLE, PUT
+from rsm_spark.map.records import DELETED, EXPIRED, MAP_TABLE, PUT
 from rsm_spark.map.rows import value_of
 from rsm_spark.runtime.change_filter import TableChange
 from rsm_spark.transport.security import Security
@@ -39,6 +39,7 @@ _PAUSE_GROWTH = 1.6
 _PAUSE_MAX_S = 1.0
 
 ChangeKind = Literal["put", "deleted", "expired"]
+_TYPES: dict[str, int] = {"put": PUT, "deleted": DELETED, "expired": EXPIRED}
 
 
 class MapChange(NamedTuple):
@@ -153,7 +154,8 @@ class MapWatch:
                         for change in received.changes:
                             if change.revision > self.revision:
                                 begins_now, self.revision = False, change.revision
-                                yield self._told(change)
+                                if not self._request.types or change.type in self._request.types:  # 0.1 sends all.
+                                    yield self._told(change)
                         begins_now, self.revision = False, max(self.revision, received.up_to)
                 except ConnectionLostError as error:
                     trouble = str(error)
@@ -191,6 +193,7 @@ class MapWatches(MapCalls):
         prefix: bytes = b"",
         start: bytes | None = None,
         end: bytes | None = None,
+        kinds: Collection[ChangeKind] = (),
         from_revision: int | None = None,
         progress_ms: int = PROGRESS_MS,
         patience_s: float | None = None,
@@ -204,6 +207,7 @@ class MapWatches(MapCalls):
             prefix: Only keys that begin with it.
             start: First key, inclusive; not with `prefix`.
             end: Exclusive; not with `prefix`.
+            kinds: Only changes of these kinds, chosen by the replica: "put", "deleted", "expired"; () = all.
             from_revision: First revision wanted, inclusive; it may be long ago, as long as the log holds it, or yet to
                 come. None = what comes after the replica's present one.
             progress_ms: How often `MapWatch.revision` moves on though nothing in the range changes.
@@ -213,7 +217,11 @@ class MapWatches(MapCalls):
         first, behind = scan_range(prefix, start, end)
         if from_revision is not None and from_revision < 1:
             raise InvalidCommandError(f"from_revision {from_revision}: the first revision of a log is 1")
-        request = WatchRequest(self._log, MAP_TABLE, first, behind, from_revision or 0, progress_ms)
+        unknown = sorted(set(kinds) - _TYPES.keys())
+        if unknown:
+            raise InvalidCommandError(f"kinds {', '.join(unknown)}: a change is one of {', '.join(_TYPES)}")
+        types = tuple(sorted(_TYPES[kind] for kind in set(kinds)))
+        request = WatchRequest(self._log, MAP_TABLE, first, behind, from_revision or 0, progress_ms, types)
         return MapWatch(self._watched, request, patience_s, self._value)
 
 

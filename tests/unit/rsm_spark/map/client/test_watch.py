@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from rsm_spark.client.leader_finder import FixedReplica
 from rsm_spark.core.envelope import Envelope, decode_envelope, encode_envelope
@@ -23,6 +24,7 @@ from rsm_spark.runtime import change_feed
 from rsm_spark.runtime.change_feed import ChangeFeed
 from rsm_spark.transport import watch_service
 from rsm_spark.transport.server import ReplicaServer
+from rsm_spark.transport.watch_codec import decode_watch
 from rsm_spark.transport.watch_service import WatchService
 from tests.unit.rsm_spark.client.replica_double import Finder, Group, ReplicaDouble
 
@@ -138,6 +140,27 @@ async def test_only_the_range_is_told_and_quiet_watchers_learn_how_far_it_went()
         assert [change.key for change in await first(bounded, 1)] == [b"k/2"]
         await watch.aclose()
         await bounded.aclose()
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+async def test_only_changes_of_the_kinds_are_told_also_by_a_replica_that_does_not_know_them(
+    is_old: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_old:
+        monkeypatch.setattr(watch_service, "decode_watch", lambda text: replace(decode_watch(text), types=()))
+    async with replicas() as (log, (one,), _, client):
+        log.append((PUT, (b"a", b"1")), (DELETED, (b"a",)), (PUT, (b"b", b"2")), (EXPIRED, (b"b",)))
+        log.put(b"c")
+        one.catch_up()
+        watch = client.watch(from_revision=1, kinds=["expired", "deleted"])
+        assert [(change.key, change.kind) for change in await first(watch, 2)] == [(b"a", "deleted"), (b"b", "expired")]
+        puts = client.watch(from_revision=1, kinds=["put"])
+        assert [change.key for change in await first(puts, 3)] == [b"a", b"b", b"c"]
+        assert is_old or one.service.changes_sent == 5, "the server filters"
+        with pytest.raises(InvalidCommandError, match="kinds gone: a change is one of put, deleted, expired"):
+            client.watch(kinds=["gone"])  # type: ignore[list-item]
+        await watch.aclose()
+        await puts.aclose()
 
 
 async def test_a_watch_without_a_revision_begins_behind_the_present() -> None:
