@@ -22,6 +22,7 @@
         * `BookieUnavailableError`   no answer from this bookie in time
     * `MetadataError`                anything that the metadata store answered
         * `NoNodeError`, `NodeExistsError`, `BadVersionError`   a definite no; nothing was changed
+        * `MetadataDeniedError`      the log-in may not read or write the node; nothing was changed
         * `MetadataUnavailableError` no reply: the write may or may not have been applied
         * `MetadataSessionLostError` the session is gone, with its ephemeral nodes
 """
@@ -41,6 +42,7 @@ __all__ = [
     "LedgerError",
     "LedgerExistsError",
     "LoginError",
+    "MetadataDeniedError",
     "MetadataError",
     "MetadataSessionLostError",
     "MetadataUnavailableError",
@@ -161,6 +163,10 @@ class NodeExistsError(MetadataError):
 
 class BadVersionError(MetadataError):
     """The node has another version than the write expected; nothing was changed."""
+
+
+class MetadataDeniedError(MetadataError):
+    """The log-in at the metadata store may not read or write the node; nothing was changed."""
 
 
 class MetadataUnavailableError(MetadataError):

@@ -6,6 +6,7 @@ from kazoo import exceptions as kazoo_errors
 
 from ledger.errors import (
     BadVersionError,
+    MetadataDeniedError,
     MetadataError,
     MetadataSessionLostError,
     MetadataUnavailableError,
@@ -32,7 +33,7 @@ def translated(error: Exception, verb: str, path: str) -> MetadataError:
         if isinstance(error, foreign):
             return ours(f"ZooKeeper, {verb} {path}: {type(error).__name__} {error}".rstrip())
     if isinstance(error, (kazoo_errors.NoAuthError, kazoo_errors.AuthFailedError, kazoo_errors.InvalidACLError)):
-        return MetadataError(
+        return MetadataDeniedError(
             f"ZooKeeper does not let us {verb} {path} ({type(error).__name__}): name a file with this cluster's log-in "
             f"in {AUTH_FILE_VARIABLE}"
         )

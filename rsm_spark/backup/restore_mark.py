@@ -17,7 +17,7 @@ import msgspec
 
 from ledger.client.client import LedgerClient
 from ledger.decoding import json_decoder
-from ledger.errors import BadVersionError, MetadataError, NoNodeError
+from ledger.errors import BadVersionError, MetadataDeniedError, MetadataError, NoNodeError
 from ledger.ports import MetadataStore
 from rsm_spark.backup.manifest import BackupError
 from rsm_spark.core.chain import LogChain, chain_path
@@ -116,8 +116,8 @@ async def sweep_restores(client: LedgerClient, rsm_root: str) -> list[int]:
         if name.endswith(_ALIVE) or f"{name}{_ALIVE}" in names:
             continue
         path = f"{root}/{name}"
-        # Another one sweeps it, or it is no mark.
-        with contextlib.suppress(NoNodeError, BadVersionError, msgspec.MsgspecError):
+        # Another one sweeps it, or has to: this log-in may not; or it is no mark.
+        with contextlib.suppress(NoNodeError, BadVersionError, MetadataDeniedError, msgspec.MsgspecError):
             if await store.exists(f"{path}{_ALIVE}") is not None:
                 continue
             value, version = await store.get(path)
@@ -128,7 +128,7 @@ async def sweep_restores(client: LedgerClient, rsm_root: str) -> list[int]:
             if not await _is_made(store, rsm_root, note):
                 # The log may have been made, forked and deleted since: what its forks use stays.
                 shared = SharedLedgers(client, note.log_id, rsm_root)
-                swept += (await shared.delete(await ledgers_of(client, note.log_id))).deleted
+                swept += (await shared.delete(await ledgers_of(client, note.log_id, unread=[]))).deleted
             await store.delete(path)
     return sorted(swept)
 

@@ -13,7 +13,7 @@ import typer
 
 from ledger.client.client import LedgerClient
 from ledger.configuration import options_command
-from ledger.errors import NoNodeError
+from ledger.errors import MetadataDeniedError, NoNodeError
 from rsm_spark.cli.log_delete import delete
 from rsm_spark.cli.log_fork import fork
 from rsm_spark.cli.log_key import app as key_app
@@ -23,6 +23,7 @@ from rsm_spark.cli.log_upgrade import check_upgrade_command
 from rsm_spark.cli.terminal import LogArgument, LogsOptions, print_json, run, shown
 from rsm_spark.core.chain import LogChain, encode_chain
 from rsm_spark.core.records import FORMAT_LEVEL
+from rsm_spark.errors import NoSuchLogError
 from rsm_spark.log.admin_requests import RaiseFormatRequest, RaiseVersionRequest, TrimRequest
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.described_records import log_rows
@@ -65,7 +66,13 @@ def list_logs(at: LogsOptions) -> None:
     async def _list() -> None:
         async with await at.connect_ledgers() as client:
             for name in await log_names(client, at.rsm_root):
-                chain, _ = await ChainStore(client.store, name, at.rsm_root).read()
+                try:
+                    chain, _ = await ChainStore(client.store, name, at.rsm_root).read()
+                except NoSuchLogError:
+                    continue  # It has just been deleted.
+                except MetadataDeniedError as error:
+                    typer.echo(f"{name}: not shown: {error}", err=True)
+                    continue
                 if at.json:
                     print_json(_summary(name, chain))
                 else:

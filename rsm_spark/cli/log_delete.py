@@ -54,6 +54,19 @@ def delete(
             begun = ", which an earlier deletion had begun with" if one.was_begun else ""
             kept = f", {len(one.kept)} stay, since other logs use them" if one.kept else ""
             typer.echo(f"log {one.log}, id {one.log_id}{begun}: {len(one.ledger_ids)} ledgers are deleted{kept}")
+            _tell_unread(one)
+
+
+def _tell_unread(one: DeletedLog) -> None:
+    """Say what nobody has looked at: it is of other log-ins, most probably of other logs."""
+    seen = [f"{len(one.unread)} ledgers"] if one.unread else []
+    seen += [f"{len(one.unread_notes)} notes about logs"] if one.unread_notes else []
+    if seen:
+        typer.echo(
+            f"  {' and '.join(seen)} are of other log-ins at ZooKeeper and could not be looked at: should any be of "
+            f"this log, they stay, until whoever has that log-in runs rsm log delete {one.log} once more",
+            err=True,
+        )
 
 
 def _show_progress(done: int, all_: int) -> None:

@@ -15,14 +15,14 @@ import msgspec
 
 from ledger.client.client import LedgerClient
 from ledger.decoding import json_decoder
-from ledger.errors import BadVersionError, NodeExistsError, NoNodeError
+from ledger.errors import BadVersionError, MetadataDeniedError, NodeExistsError, NoNodeError
 from ledger.ports import MetadataStore
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT, LogChain, chain_path, service_path
 from rsm_spark.errors import ChainConflictError, LogError, NoSuchLogError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.log.remains import ledgers_of
-from rsm_spark.log.sharing import SharedLedgers, uses_of
+from rsm_spark.log.sharing import LedgerUse, SharedLedgers, uses_of
 
 
 class DeletedLog(msgspec.Struct, frozen=True):
@@ -34,6 +34,9 @@ class DeletedLog(msgspec.Struct, frozen=True):
         ledger_ids: Ledgers that were deleted now, ascending.
         was_begun: An earlier deletion had begun with it.
         kept: Ledgers that other logs use: they stay until the last of those goes.
+        unread: Ledgers that this log-in may not look at: should one be of this log, and in no chain, it stays.
+        unread_notes: Nodes that it may not look at: should one tell of a fork of this name that was cut off, or of an
+            earlier deletion, that is left as it is.
 
     """
 
@@ -42,6 +45,8 @@ class DeletedLog(msgspec.Struct, frozen=True):
     ledger_ids: list[int]
     was_begun: bool
     kept: list[int]
+    unread: list[int] = msgspec.field(default_factory=list)
+    unread_notes: list[str] = msgspec.field(default_factory=list)
 
 
 class _Note(msgspec.Struct, frozen=True):
@@ -76,48 +81,68 @@ async def delete_log(
 
     """
     store = client.store
-    begun = {note.log_id: note for note in [*await _strays(store, log, rsm_root), *await _notes(store, log, rsm_root)]}
-    notes = [(note, True) for note in begun.values()]
+    unread: list[str] = []
+    noted = await _notes(store, log, rsm_root, unread)
+    uses = await uses_of(store, log, rsm_root, unread)
+    held: tuple[LogChain, int] | None = None
+    missing: NoSuchLogError | None = None
     try:
-        chain, version = await ChainStore(store, log, rsm_root).read()
-    except NoSuchLogError:
-        if not notes:
-            raise
+        held = await ChainStore(store, log, rsm_root).read()
+    except NoSuchLogError as error:
+        missing = error
     else:
         await _refuse_alive(store, log, rsm_root)
-        notes = [one for one in notes if one[0].log_id != chain.log_id]
-        notes.append((await _unname(client, log, rsm_root, chain, version), False))
+    begun = {note.log_id: note for note in [*await _strays(store, log, rsm_root, uses), *noted]}
+    if missing is not None and not begun:
+        raise missing
+    notes = [(note, True) for note in begun.values() if held is None or note.log_id != held[0].log_id]
+    if held is not None:
+        notes.append((await _unname(client, log, rsm_root, *held), False))
     done = []
     for note, was_begun in notes:
-        done.append(await _finish(client, note, rsm_root, on_progress, was_begun=was_begun))
+        one = await _finish(client, note, rsm_root, on_progress, was_begun=was_begun)
+        done.append(msgspec.structs.replace(one, unread_notes=unread))
     return done
 
 
-async def _notes(store: MetadataStore, log: str, rsm_root: str) -> list[_Note]:
+async def _notes(store: MetadataStore, log: str, rsm_root: str, unread: list[str]) -> list[_Note]:
+    root = f"{rsm_root}/deleting"
     try:
-        names = await store.children(f"{rsm_root}/deleting")
+        names = await store.children(root)
     except NoNodeError:
         return []
     found = []
     for name in names:
-        with contextlib.suppress(NoNodeError):  # Another deletion has just finished it.
-            note = json_decoder(_Note).decode((await store.get(f"{rsm_root}/deleting/{name}")).value)
-            if note.log == log:
-                found.append(note)
+        try:
+            with contextlib.suppress(NoNodeError):  # Another deletion has just finished it.
+                note = json_decoder(_Note).decode((await store.get(f"{root}/{name}")).value)
+                if note.log == log:
+                    found.append(note)
+        except MetadataDeniedError:
+            unread.append(f"{root}/{name}")
     return found
 
 
-async def _strays(store: MetadataStore, log: str, rsm_root: str) -> list[_Note]:
-    """Return what forks of this name have noted that came to nothing: their name was deleted just before."""
-    uses = await uses_of(store, log, rsm_root)
-    if not uses:
-        return []
-    alive = set()
-    for name in await store.children(f"{rsm_root}/logs"):
-        with contextlib.suppress(NoSuchLogError):
-            chain, _ = await ChainStore(store, name, rsm_root).read()
-            alive.add(chain.log_id)
-    return [_Note(log, use.log_id, [*use.ledger_ids, *use.leaving]) for use in uses if use.log_id not in alive]
+async def _strays(store: MetadataStore, log: str, rsm_root: str, uses: dict[str, tuple[LedgerUse, int]]) -> list[_Note]:
+    """Return what forks of this name have noted that came to nothing: their name was deleted just before.
+
+    A fork takes its name before it notes anything. So what is noted of a name that another log has, or none, before and
+    after the name was looked at, is of no log; nobody else's chain has to be read.
+
+    Args:
+        store: Session with the metadata store.
+        log: The name.
+        rsm_root: Where logs live.
+        uses: What was noted before the name was looked at.
+
+    """
+    found: dict[str, _Note] = {}
+    if uses:
+        after = await uses_of(store, log, rsm_root, [])
+        for use, _ in (one for path, one in uses.items() if after.get(path) == one):
+            known = found.get(use.log_id, _Note(log, use.log_id, []))
+            found[use.log_id] = _Note(log, use.log_id, [*known.ledger_ids, *use.ledger_ids, *use.leaving])
+    return list(found.values())
 
 
 async def _refuse_alive(store: MetadataStore, log: str, rsm_root: str) -> None:
@@ -158,14 +183,15 @@ async def _finish(
     client: LedgerClient, note: _Note, rsm_root: str, on_progress: Callable[[int, int], None], *, was_begun: bool
 ) -> DeletedLog:
     # A leader that was killed may have created one, and written no chain that names it.
-    ledger_ids = sorted({*note.ledger_ids, *await ledgers_of(client, note.log_id)})
+    unread: list[int] = []
+    ledger_ids = sorted({*note.ledger_ids, *await ledgers_of(client, note.log_id, unread)})
     done = await SharedLedgers(client, note.log_id, rsm_root).delete(ledger_ids, on_progress)
     store = client.store
     if await store.exists(chain_path(note.log, rsm_root)) is None:  # Else they are of another log of this name.
         await _delete_tree(store, service_path(note.log, rsm_root))
     with contextlib.suppress(NoNodeError):
         await store.delete(f"{rsm_root}/deleting/{note.log_id}")
-    return DeletedLog(note.log, note.log_id, done.deleted, was_begun, done.kept)
+    return DeletedLog(note.log, note.log_id, done.deleted, was_begun, done.kept, sorted({*unread} - {*ledger_ids}))
 
 
 async def _delete_tree(store: MetadataStore, path: str) -> None:

@@ -24,7 +24,7 @@ import msgspec
 
 from ledger.client.client import LedgerClient
 from ledger.decoding import json_decoder
-from ledger.errors import BadVersionError, NodeExistsError, NoNodeError, NoSuchLedgerError
+from ledger.errors import BadVersionError, MetadataDeniedError, NodeExistsError, NoNodeError, NoSuchLedgerError
 from ledger.ports import MetadataStore
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.core.orphans import maker_of
@@ -70,14 +70,43 @@ class _LetGo(msgspec.Struct, frozen=True):
 _Change = Callable[[LedgerUse], LedgerUse]
 
 
-async def uses_of(store: MetadataStore, log: str, rsm_root: str) -> list[LedgerUse]:
-    """Return what logs that had a name when they were made use of other logs' ledgers; several may have had it."""
-    root, found = f"{rsm_root}/sharing", []
+async def uses_of(store: MetadataStore, log: str, rsm_root: str, unread: list[str]) -> dict[str, tuple[LedgerUse, int]]:
+    """Return what logs of a name use of other logs' ledgers, by node; several may have had it, each with another id.
+
+    Args:
+        store: Session with the metadata store.
+        log: The name.
+        rsm_root: Where logs live.
+        unread: Takes the nodes that this log-in may not read: they are of strangers, of this name or of others.
+
+    Returns:
+        Each note, with the version of its node.
+
+    """
+    root = f"{rsm_root}/sharing"
+    found: dict[str, tuple[LedgerUse, int]] = {}
     await store.sync(root)
-    with contextlib.suppress(NoNodeError):
-        for owner in await store.children(root):
-            found += [user for user in await _users_of(store, root, owner) if user.log == log]
+    for owner in await _names(store, root, unread):
+        for user in await _names(store, f"{root}/{owner}", unread):
+            path = f"{root}/{owner}/{user}"
+            try:
+                with contextlib.suppress(NoNodeError):  # It has just gone.
+                    value, version = await store.get(path)
+                    use = _decoded(LedgerUse, value, path)
+                    if use.log == log:
+                        found[path] = use, version
+            except MetadataDeniedError:
+                unread.append(path)
     return found
+
+
+async def _names(store: MetadataStore, path: str, unread: list[str]) -> list[str]:
+    try:
+        with contextlib.suppress(NoNodeError):
+            return await store.children(path)
+    except MetadataDeniedError:
+        unread.append(path)
+    return []
 
 
 class SharedLedgers:
@@ -177,7 +206,8 @@ class SharedLedgers:
                 with contextlib.suppress(NoNodeError):
                     await self._store.delete(f"{self._root}/{owner}/{self._log_id}")
         for owner in await self._owners():
-            with contextlib.suppress(NoNodeError, NodeExistsError):  # It has users, or has just got one.
+            # It has users, or has just got one; or it is of strangers, whose own deletions look after it.
+            with contextlib.suppress(NoNodeError, NodeExistsError, MetadataDeniedError):
                 if not await self._store.children(f"{self._root}/{owner}"):
                     await self._store.delete(f"{self._root}/{owner}")
 
@@ -249,10 +279,16 @@ async def _users_of(store: MetadataStore, root: str, owner: str) -> list[LedgerU
     path = f"{root}/{owner}"
     await store.sync(path)
     found = []
-    with contextlib.suppress(NoNodeError):
-        for name in await store.children(path):
-            with contextlib.suppress(NoNodeError):  # It has just gone.
-                found.append(_decoded(LedgerUse, (await store.get(f"{path}/{name}")).value, path))
+    try:
+        with contextlib.suppress(NoNodeError):
+            for name in await store.children(path):
+                with contextlib.suppress(NoNodeError):  # It has just gone.
+                    found.append(_decoded(LedgerUse, (await store.get(f"{path}/{name}")).value, path))
+    except MetadataDeniedError as error:
+        raise MetadataDeniedError(
+            f"which other logs use ledgers of the log with id {owner} cannot be looked at, so none of them is deleted: "
+            f"{error}"
+        ) from error
     return found
 
 

@@ -6,16 +6,10 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deltalake import DeltaTable
-
-from connectors.delta.materialize import Materializer
-from connectors.delta.settings import MaterializeSettings
-from connectors.state.frame import state_as_of
-from connectors.state.verify import VerifySettings, verify_log
 from ledger.dev import DevCluster
 from tests.integration.backed_up_log import BackupCommand
 from tests.integration.store_processes import StoreProcess
-from tests.spark.test_restored_log import expected_rows, put_some
+from tests.spark.followed_log import check_followed_and_proved, check_state, put_some
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,16 +45,5 @@ def test_state_followers_and_proofs_of_a_fork_need_nothing_of_its_origin(
     asyncio.run(commands.done("log", "delete", old, "--yes", *where))
     source = {"metadataUri": uri, "logKeyFile": key}
     for revision, count in ((border, 200), (end, 260)):
-        rows = state_as_of(spark, new, revision, source=source).where("table_name = 'map'").collect()
-        assert {bytes(row.key): bytes(row.row) for row in rows} == expected_rows(count)
-    place = str(tmp_path / "table")
-    settings = MaterializeSettings(
-        log=new, place=place, source=source, checkpoint=str(tmp_path / "checkpoint"), available_now=True
-    )
-    summary = Materializer(spark, settings, report=lambda _: None).run()
-    assert summary.position.log_id == forked["log_id"]
-    table = DeltaTable(place).to_pyarrow_table().to_pylist()
-    assert {row["key"]: row["value"] for row in table} == {b"k%d" % (n % 30): b"v%d" % n for n in range(260)}
-    proved = verify_log(spark, VerifySettings(new, tables=(place,), source=source))
-    assert proved.ok, proved.differences
-    assert proved.covered.last_revision >= end
+        check_state(spark, new, revision, source, count=count)
+    check_followed_and_proved(spark, new, forked["log_id"], source, tmp_path, count=260, end=end)

@@ -6,32 +6,13 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deltalake import DeltaTable
-
-from connectors.delta.materialize import Materializer
-from connectors.delta.settings import MaterializeSettings
-from connectors.state.frame import state_as_of
-from connectors.state.verify import VerifySettings, verify_log
 from ledger.dev import DevCluster
-from rsm_spark.core.records import pack
-from rsm_spark.map.client.client import MapClient
 from tests.integration.backed_up_log import BackupCommand
 from tests.integration.store_processes import StoreProcess
+from tests.spark.followed_log import check_followed_and_proved, check_state, put_some
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-async def put_some(log: str, uri: str, first: int, last: int) -> int:
-    revision = 0
-    async with await MapClient.connect(log, uri) as client:
-        for number in range(first, last):
-            revision = await client.put(b"k%d" % (number % 30), b"v%d" % number)
-    return revision
-
-
-def expected_rows(last: int) -> dict[bytes, bytes]:
-    return {pack([b"k%d" % (number % 30)]): pack([b"v%d" % number]) for number in range(last)}
 
 
 def test_state_followers_and_proofs_reach_across_the_border(
@@ -56,16 +37,5 @@ def test_state_followers_and_proofs_reach_across_the_border(
             assert restored["revision"] <= border
     source = {"metadataUri": uri, "logKeyFile": key}
     for revision, count in ((restored["revision"], 120), (end, 200)):
-        rows = state_as_of(spark, new, revision, source=source).where("table_name = 'map'").collect()
-        assert {bytes(row.key): bytes(row.row) for row in rows} == expected_rows(count)
-    place = str(tmp_path / "table")
-    settings = MaterializeSettings(
-        log=new, place=place, source=source, checkpoint=str(tmp_path / "checkpoint"), available_now=True
-    )
-    summary = Materializer(spark, settings, report=lambda _: None).run()
-    assert summary.position.log_id == restored["log_id"]
-    table = DeltaTable(place).to_pyarrow_table().to_pylist()
-    assert {row["key"]: row["value"] for row in table} == {b"k%d" % (n % 30): b"v%d" % n for n in range(200)}
-    proved = verify_log(spark, VerifySettings(new, tables=(place,), source=source))
-    assert proved.ok, proved.differences
-    assert proved.covered.last_revision >= end
+        check_state(spark, new, revision, source, count=count)
+    check_followed_and_proved(spark, new, restored["log_id"], source, tmp_path, count=200, end=end)

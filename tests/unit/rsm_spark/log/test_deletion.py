@@ -6,10 +6,12 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from ledger.errors import (
     BadVersionError,
+    MetadataDeniedError,
     MetadataUnavailableError,
     NodeExistsError,
     NoNodeError,
@@ -21,6 +23,7 @@ from rsm_spark.core.orphans import custom_metadata
 from rsm_spark.errors import ChainConflictError, LogError, NoSuchLogError
 from rsm_spark.log.deletion import delete_log
 from rsm_spark.log.member import Member, encode_member
+from rsm_spark.log.sharing import LedgerUse
 
 _LOG = "/rsm/logs/orders"
 _SERVICE = "/rsm/services/orders"
@@ -31,6 +34,7 @@ class Nodes:
 
     def __init__(self, fails_at: int = -1) -> None:
         self.nodes: dict[str, Versioned] = {}
+        self.denied: set[str] = set()
         self.writes_left = fails_at
         self.on_write: Any = lambda _path: None
 
@@ -40,9 +44,14 @@ class Nodes:
         if self.writes_left == -1:
             raise MetadataUnavailableError("the network is cut")
 
+    def _read(self, path: str) -> None:
+        if path in self.denied:
+            raise MetadataDeniedError(path)
+
     async def get(self, path: str, *, watch: Any = None) -> Versioned:
         if path not in self.nodes:
             raise NoNodeError(path)
+        self._read(path)
         return self.nodes[path]
 
     async def exists(self, path: str, *, watch: Any = None) -> int | None:
@@ -55,6 +64,7 @@ class Nodes:
         )
         if not found and path not in self.nodes:
             raise NoNodeError(path)
+        self._read(path)
         return found
 
     async def create(self, path: str, value: bytes = b"", *, parents: bool = False, **_: Any) -> None:
@@ -89,6 +99,7 @@ class Ledgers:
         self.store = store
         self.ledger_ids = ledger_ids
         self.custom: dict[int, dict[str, bytes]] = {}
+        self.denied: set[int] = set()
 
     async def list(self) -> Any:
         return sorted(self.ledger_ids)
@@ -96,6 +107,8 @@ class Ledgers:
     async def metadata(self, ledger_id: int) -> Any:
         if ledger_id not in self.ledger_ids:
             raise NoSuchLedgerError(f"ledger {ledger_id}")
+        if ledger_id in self.denied:
+            raise MetadataDeniedError(f"ledger {ledger_id}")
         return SimpleNamespace(custom=self.custom.get(ledger_id, {}))
 
     async def delete(self, ledger_id: int) -> None:
@@ -198,3 +211,71 @@ def test_a_log_that_a_starting_replica_claims_meanwhile_stays() -> None:
         asyncio.run(delete_log(client, "orders"))
     assert client.ledger_ids == {1, 3, 5, 8}
     assert [path for path in client.store.nodes if "deleting" in path] == []
+
+
+def use(log: str, log_id: str, *ledger_ids: int) -> Versioned:
+    return Versioned(msgspec.json.encode(LedgerUse(log, log_id, ledger_ids)), 0)
+
+
+def test_what_strangers_alone_may_read_stays_and_is_told() -> None:
+    client = world()
+    nodes, strangers = (
+        client.store.nodes,
+        ("/rsm/logs/theirs", f"/rsm/sharing/{'ee' * 16}", f"/rsm/deleting/{'ee' * 16}"),
+    )
+    for path in strangers:
+        nodes[path] = Versioned(b"", 0)
+    nodes[f"/rsm/sharing/{'dd' * 16}/{'ee' * 16}"] = use("orders", "ee" * 16, 8)
+    client.store.denied = {*strangers, f"/rsm/sharing/{'dd' * 16}/{'ee' * 16}"}
+    client.ledger_ids.add(9)
+    client.denied = {9}
+    (done,) = asyncio.run(delete_log(client, "orders"))
+    assert (done.ledger_ids, done.unread) == ([1, 3, 5], [9])
+    assert set(done.unread_notes) == client.store.denied - {strangers[0]}
+    assert client.ledger_ids == {8, 9}
+    assert set(nodes) == client.store.denied
+
+
+def test_nothing_goes_where_it_cannot_be_seen_who_shares_it() -> None:
+    for note in ("", f"/{'cd' * 16}"):
+        client = world()
+        path = f"/rsm/sharing/{'ab' * 16}{note}"
+        client.store.nodes[path] = Versioned(b"", 0)
+        client.store.denied = {path}
+        with pytest.raises(MetadataDeniedError, match="cannot be looked at, so none of them is deleted"):
+            asyncio.run(delete_log(client, "orders"))
+        assert client.ledger_ids == {1, 3, 5, 8}
+
+
+def test_what_a_fork_noted_that_came_to_nothing_goes_with_its_name() -> None:
+    client = world()
+    nodes = client.store.nodes
+    del nodes[_LOG]
+    for owner, ledger_id in (("cc" * 16, 3), ("dd" * 16, 5)):
+        client.custom[ledger_id] = custom_metadata("origin", owner, 1, -1)
+        nodes[f"/rsm/sharing/{owner}"] = Versioned(b'{"ledger_ids": [3, 5]}', 0)
+        nodes[f"/rsm/sharing/{owner}/{'ab' * 16}"] = use("orders", "ab" * 16, ledger_id)
+    nodes["/rsm/logs/other"] = Versioned(b"of a version to come", 0)
+    (done,) = asyncio.run(delete_log(client, "orders"))
+    assert (done.log_id, done.ledger_ids, done.was_begun) == ("ab" * 16, [3, 5], True)
+    assert set(nodes) == {"/rsm/logs/other"}
+
+
+def test_a_fork_that_takes_the_name_meanwhile_is_no_stray() -> None:
+    client = world()
+    nodes = client.store.nodes
+    del nodes[_LOG]
+    path = f"/rsm/sharing/{'cc' * 16}/{'ab' * 16}"
+    nodes[path] = use("orders", "ab" * 16, 3)
+    read = client.store.get
+
+    async def get(asked: str, *, watch: Any = None) -> Versioned:
+        found: Versioned = await read(asked, watch=watch)
+        if asked == path:
+            nodes[path] = Versioned(found.value, 1)  # Its log was renamed, and renamed back.
+        return found
+
+    client.store.get = get
+    with pytest.raises(NoSuchLogError):
+        asyncio.run(delete_log(client, "orders"))
+    assert client.ledger_ids == {1, 3, 5, 8}
