@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
@@ -32,6 +32,21 @@ class Versioned(NamedTuple):
 
     value: bytes
     version: int
+
+
+class NodeChange(NamedTuple):
+    """Change of one node.
+
+    Attributes:
+        path: Of the node.
+        value: What it is to hold; None = it is to be deleted.
+        version: What it must have before; None = there must be no such node, and it is created.
+
+    """
+
+    path: str
+    value: bytes | None = None
+    version: int | None = ANY_VERSION
 
 
 class MetadataStore(Protocol):
@@ -121,6 +136,15 @@ class MetadataStore(Protocol):
             BadVersionError: It has another version.
             NoNodeError: It does not exist.
             NodeExistsError: It has children.
+
+        """
+        ...
+
+    async def change(self, changes: Sequence[NodeChange]) -> None:
+        """Make several changes at once, each upon those before it, or none of them.
+
+        Raises:
+            BadVersionError, NodeExistsError, NoNodeError: One of them cannot be made; nothing was changed.
 
         """
         ...

@@ -15,6 +15,7 @@
     * `NoLeaderError`            no replica led within the time limit
     * `LogError`                 the replicated log itself
         * `NoSuchLogError`       there is no log of this name
+            * `RenamedLogError`  the log that had it has another one now
         * `CorruptLogError`      an entry or the chain is not what its place demands: the replica stops
         * `ForkedLogError`       the entry does not continue this state's prefix hash: another log's history
         * `MachineVersionError` a newer version of the machine has described the log: upgrade this replica
@@ -50,6 +51,7 @@ __all__ = [
     "NotReadyError",
     "OutcomeUnknownError",
     "OverloadedError",
+    "RenamedLogError",
     "RsmError",
     "SnapshotError",
     "SnapshotGoneError",
@@ -179,6 +181,19 @@ class LogError(RsmError):
 
 class NoSuchLogError(LogError):
     """There is no log of this name under this metadata store."""
+
+
+class RenamedLogError(NoSuchLogError):
+    """The log that had this name has another one now.
+
+    Attributes:
+        new_name: Name that it was given.
+
+    """
+
+    def __init__(self, message: str, new_name: str) -> None:
+        super().__init__(message)
+        self.new_name = new_name
 
 
 class CorruptLogError(LogError):

@@ -100,6 +100,9 @@ class LoggedPlace:
         except TableNotFoundError:
             return None
         log_id = handle.metadata().configuration.get(LOG_ID_PROPERTY)
+        if log_id == self.log_id and handle.transaction_version(self.app_id) is None:
+            made = find_follower(handle, self.place)  # The log may have had another name then.
+            self.app_id = made if made.endswith(app_id("", log_id, self.name).removeprefix("rsm:")) else self.app_id
         revision = handle.transaction_version(self.app_id)
         if log_id != self.log_id or revision is None:
             whose = f"follows the log with id {log_id}" if log_id else "follows no log"

@@ -35,6 +35,7 @@ from rsm_spark.core.chain import LogChain, chain_path, decode_chain
 from rsm_spark.core.orphans import KEY_ID_OF_LEDGER
 from rsm_spark.core.seal import KeyRing
 from rsm_spark.errors import NoSuchLogError
+from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.key_file import KeyFile
 
 _LOGGER = logging.getLogger(__name__)
@@ -76,6 +77,8 @@ class DriverAccess:
         try:
             value = (await client.store.get(path)).value
         except NoNodeError:
+            # Whoever knows a former name hears the new one.
+            await ChainStore(client.store, log, self._options.rsm_root).tell_renamed()
             raise NoSuchLogError(
                 f"there is no log {log} under {self._options.rsm_root} ({await self._known_logs(client, path)}): check "
                 "the options log, metadataUri and rsmRoot, or start the service that writes it first"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from ledger.errors import LedgerError, MetadataSessionLostError, MetadataUnavailableError
-from ledger.ports import ANY_VERSION, SessionState, Versioned, Watcher
+from ledger.ports import ANY_VERSION, NodeChange, SessionState, Versioned, Watcher
 from ledger.testing.loop import current_process
 from ledger.testing.metadata_tree import Tree, TreeReplica, TreeWrite
 
@@ -128,6 +128,11 @@ class SimMetadataSession:
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
         await self._call(f"delete {path}", lambda: (None, self._servers.leader.delete(path, version)))
+
+    async def change(self, changes: Sequence[NodeChange]) -> None:
+        await self._call(
+            f"change {', '.join(one.path for one in changes)}", lambda: (None, self._servers.leader.change(changes))
+        )
 
     async def sync(self, path: str) -> None:
         def operation() -> tuple[None, list[TreeWrite]]:

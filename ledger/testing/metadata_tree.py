@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from ledger.errors import BadVersionError, MetadataError, NodeExistsError, NoNodeError
-from ledger.ports import ANY_VERSION, Versioned
+from ledger.errors import BadVersionError, LedgerError, MetadataError, NodeExistsError, NoNodeError
+from ledger.ports import ANY_VERSION, NodeChange, Versioned
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +146,27 @@ class Leader(Tree):
         self._created_count.pop(path, None)
         self.apply(change)
         return [change]
+
+    def change(self, changes: Sequence[NodeChange]) -> list[TreeWrite]:
+        """Make several changes or none; see `MetadataStore.change`."""
+        before = (
+            dict(self.nodes),
+            {path: dict(names) for path, names in self.children.items()},
+            dict(self._created_count),
+        )
+        done: list[TreeWrite] = []
+        try:
+            for path, value, version in changes:
+                if value is None:
+                    done += self.delete(path, ANY_VERSION if version is None else version)
+                elif version is None:
+                    done += self.create(path, value, owner=0, sequential=False, parents=False)[1]
+                else:
+                    done += self.set(path, value, version)[1]
+        except LedgerError:
+            self.nodes, self.children, self._created_count = before
+            raise
+        return done
 
     def owned_by(self, session_id: int) -> list[str]:
         """Return the paths of a session's ephemeral nodes."""

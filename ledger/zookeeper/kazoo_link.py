@@ -30,6 +30,7 @@ from kazoo.exceptions import ConnectionClosedError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.retry import KazooRetry
 
+from ledger.ports import NodeChange
 from ledger.tls import ClientContexts, describe_tls_error
 from ledger.zookeeper.tls_file import TLS_FILE_VARIABLE
 
@@ -135,6 +136,22 @@ class WatchedHandler(SequentialThreadingHandler):  # type: ignore[misc]
         return super().spawn(quiet)
 
 
+class ChangingClient(KazooClient):  # type: ignore[misc]
+    """Kazoo's client, with transactions as one call."""
+
+    def change_async(self, changes: Sequence[tuple[NodeChange, Any]]) -> Any:
+        """Send several changes, each with the ACL of a node that it creates, as one transaction."""
+        transaction = self.transaction()
+        for (path, value, version), acl in changes:
+            if value is None:
+                transaction.delete(path, version)
+            elif version is None:
+                transaction.create(path, value, acl)
+            else:
+                transaction.set_data(path, value, version)
+        return transaction.commit_async()
+
+
 class KazooLink:
     """A client, started once; after a fault another one takes its place.
 
@@ -175,7 +192,7 @@ class KazooLink:
         self._answered_s = time.monotonic()
         self._unanswered: dict[asyncio.Future[Any], None] = {}
         self._handler = WatchedHandler(self._thread_ended, tls)
-        self.client = KazooClient(
+        self.client = ChangingClient(
             hosts=",".join(hosts),
             timeout=session_timeout_ms / 1000,
             handler=self._handler,

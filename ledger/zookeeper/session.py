@@ -20,10 +20,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kazoo.exceptions import RolledBackError, RuntimeInconsistency
 from kazoo.protocol.states import KazooState
 
 from ledger.errors import LedgerError, MetadataSessionLostError, MetadataUnavailableError, NoNodeError
-from ledger.ports import ANY_VERSION, SessionState, Versioned, Watcher
+from ledger.ports import ANY_VERSION, NodeChange, SessionState, Versioned, Watcher
 from ledger.tls import ClientContexts, TlsSettings
 from ledger.zookeeper.auth import AclRule, login_of
 from ledger.zookeeper.call_gate import CallGate
@@ -240,6 +241,14 @@ class ZooKeeperSession:
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
         """Delete a node; see `MetadataStore.delete`."""
         await self._call("delete", path, "delete_async", path, version)
+
+    async def change(self, changes: Sequence[NodeChange]) -> None:
+        """Make several changes at once, or none; see `MetadataStore.change`."""
+        steps = [(one, await self._acl_for(one.path)) for one in changes]
+        results = await self._call("change", ", ".join(one.path for one in changes), "change_async", steps)
+        for one, result in zip(changes, results, strict=True):
+            if isinstance(result, Exception) and not isinstance(result, (RolledBackError, RuntimeInconsistency)):
+                raise translated(result, "change", one.path) from result
 
     async def sync(self, path: str) -> None:
         """Wait until the server asked has caught up; see `MetadataStore.sync`."""

@@ -21,8 +21,8 @@ from ledger.errors import BadVersionError, MetadataDeniedError, MetadataError, N
 from ledger.ports import MetadataStore
 from rsm_spark.backup.manifest import BackupError
 from rsm_spark.core.chain import LogChain, chain_path
-from rsm_spark.errors import NoSuchLogError
 from rsm_spark.log.chain_store import ChainStore
+from rsm_spark.log.former_names import present_name
 from rsm_spark.log.remains import ledgers_of
 from rsm_spark.log.sharing import SharedLedgers
 
@@ -134,7 +134,4 @@ async def sweep_restores(client: LedgerClient, rsm_root: str) -> list[int]:
 
 
 async def _is_made(store: MetadataStore, rsm_root: str, note: _Note) -> bool:
-    with contextlib.suppress(NoSuchLogError):
-        chain, _ = await ChainStore(store, note.log, rsm_root).read()
-        return chain.log_id == note.log_id
-    return False
+    return await present_name(store, note.log, note.log_id, rsm_root) is not None

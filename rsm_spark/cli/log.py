@@ -18,6 +18,7 @@ from rsm_spark.cli.log_delete import delete
 from rsm_spark.cli.log_fork import fork
 from rsm_spark.cli.log_key import app as key_app
 from rsm_spark.cli.log_proof import quarantine, verify
+from rsm_spark.cli.log_rename import rename
 from rsm_spark.cli.log_requests import OrderOptions, give_order
 from rsm_spark.cli.log_upgrade import check_upgrade_command
 from rsm_spark.cli.terminal import LogArgument, LogsOptions, print_json, run, shown
@@ -40,6 +41,7 @@ app.command()(verify)
 app.command()(quarantine)
 app.command()(delete)
 app.command()(fork)
+app.command()(rename)
 app.command("check-upgrade")(check_upgrade_command)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 
 from ledger.errors import NodeExistsError, NoNodeError
 from ledger.ports import MetadataStore, Watcher
@@ -15,7 +16,8 @@ from rsm_spark.core.chain import (
     decode_chain,
     encode_chain,
 )
-from rsm_spark.errors import LogError, NoSuchLogError
+from rsm_spark.errors import LogError, NoSuchLogError, RenamedLogError
+from rsm_spark.log.former_names import former_name, present_name
 
 
 class ChainStore:
@@ -31,6 +33,7 @@ class ChainStore:
     def __init__(self, store: MetadataStore, log_name: str, rsm_root: str = DEFAULT_RSM_ROOT) -> None:
         self.log_name = log_name
         self._store = store
+        self._rsm_root = rsm_root
         self._path = chain_path(log_name, rsm_root)
 
     async def ensure(self, log_id: str) -> LogChain:
@@ -40,11 +43,13 @@ class ChainStore:
             log_id: 32 hex digits, drawn by the caller; only used if the log is created by this call.
 
         Raises:
+            RenamedLogError: The log that had this name has another one now.
             MetadataError: The metadata store cannot be asked.
 
         """
         await self._store.sync(self._path)
         if await self._store.exists(self._path) is None:
+            await self.tell_renamed()
             with contextlib.suppress(NodeExistsError):  # Another replica was faster: its log id counts.
                 await self._store.create(self._path, encode_chain(LogChain(log_id)), parents=True)
         return (await self.read())[0]
@@ -99,6 +104,7 @@ class ChainStore:
         try:
             found = await self._store.get(self._path, watch=watch)
         except NoNodeError as error:
+            await self.tell_renamed()
             raise NoSuchLogError(
                 f"log {self.log_name}: there is no node {self._path}: check the name and the metadata URI"
             ) from error
@@ -114,3 +120,23 @@ class ChainStore:
 
         """
         return await self._store.set(self._path, value, held_version)
+
+    async def tell_renamed(self) -> None:
+        """Say the new name of the log that had this one, if it was renamed; there is no chain of this name.
+
+        Raises:
+            RenamedLogError: It was.
+            MetadataError: The metadata store cannot be asked.
+
+        """
+        found = await former_name(self._store, self.log_name, self._rsm_root)
+        if found is None:
+            return
+        named = await present_name(self._store, found.new_name, found.log_id, self._rsm_root)
+        since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(found.at_ms / 1000))
+        now = f"use the name {named}" if named else f"and is not there any more (last name known: {found.new_name})"
+        raise RenamedLogError(
+            f"log {self.log_name}: {found.by or 'somebody'} renamed it to {found.new_name} at {since}: {now}. To begin "
+            f"another log of this name: rsm log rename {self.log_name} --forget",
+            named or found.new_name,
+        )

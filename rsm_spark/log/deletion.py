@@ -1,9 +1,9 @@
 """Deletion of a log: its name first, then its ledgers, then what is left of its replicas.
 
-A note with the chain stands under `<root>/deleting/<log id>` from before the log leaves its name until its last ledger
-is gone. So a deletion that is cut off anywhere is finished by the next one, and a log of the same name that is made
-meanwhile is another log, which nothing of this touches. Ledgers that other logs use stay, and go with the last of them.
-Those that no chain ever named go too: they say themselves of which log they are.
+A note with the chain takes the place of the log's name, at once, and stands under `<root>/deleting/<log id>` until its
+last ledger is gone. So a deletion that is cut off anywhere is finished by the next one, and a log of the same name that
+is made meanwhile is another log, which nothing of this touches. Ledgers that other logs use stay, and go with the last
+of them. Those that no chain ever named go too: they say themselves of which log they are.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import msgspec
 from ledger.client.client import LedgerClient
 from ledger.decoding import json_decoder
 from ledger.errors import BadVersionError, MetadataDeniedError, NodeExistsError, NoNodeError
-from ledger.ports import MetadataStore
+from ledger.ports import MetadataStore, NodeChange
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT, LogChain, chain_path, service_path
 from rsm_spark.errors import ChainConflictError, LogError, NoSuchLogError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.discovery import Discovery
+from rsm_spark.log.former_names import former_name_path
 from rsm_spark.log.remains import ledgers_of
 from rsm_spark.log.sharing import LedgerUse, SharedLedgers, uses_of
 
@@ -161,17 +162,17 @@ async def _unname(client: LedgerClient, log: str, rsm_root: str, chain: LogChain
     ledger_ids = sorted({ledger.ledger_id for ledger in chain.ledgers} | set(chain.deleting) | set(used))
     note = _Note(log, chain.log_id, ledger_ids)
     path, value = f"{rsm_root}/deleting/{chain.log_id}", msgspec.json.encode(note)
-    noted = 0
+    await ensure_node(store, f"{rsm_root}/deleting")
+    noted = await store.exists(path)  # By a version that wrote the note alone, and was cut off.
+    former = former_name_path(log, rsm_root)
+    is_former = await store.exists(former) is not None
     try:
-        await store.create(path, value, parents=True)
-    except NodeExistsError:  # Of a deletion that was cut off before the name was gone.
-        noted = await store.set(path, value, (await store.get(path)).version)
-    try:
-        await store.delete(chain_path(log, rsm_root), version)
-    except (BadVersionError, NoNodeError) as error:
-        if isinstance(error, BadVersionError):  # Else another deletion has begun, and needs the note.
-            with contextlib.suppress(BadVersionError, NoNodeError):
-                await store.delete(path, noted)
+        await store.change([
+            NodeChange(path, value, noted),
+            NodeChange(chain_path(log, rsm_root), None, version),
+            *([NodeChange(former)] if is_former else []),
+        ])  # fmt: skip
+    except (BadVersionError, NodeExistsError, NoNodeError) as error:
         raise ChainConflictError(
             f"log {log}: somebody has changed it meanwhile, perhaps a replica that has just started: nothing was "
             "deleted; stop every replica, then try again"
@@ -188,15 +189,22 @@ async def _finish(
     done = await SharedLedgers(client, note.log_id, rsm_root).delete(ledger_ids, on_progress)
     store = client.store
     if await store.exists(chain_path(note.log, rsm_root)) is None:  # Else they are of another log of this name.
-        await _delete_tree(store, service_path(note.log, rsm_root))
+        await delete_tree(store, service_path(note.log, rsm_root))
     with contextlib.suppress(NoNodeError):
         await store.delete(f"{rsm_root}/deleting/{note.log_id}")
     return DeletedLog(note.log, note.log_id, done.deleted, was_begun, done.kept, sorted({*unread} - {*ledger_ids}))
 
 
-async def _delete_tree(store: MetadataStore, path: str) -> None:
+async def ensure_node(store: MetadataStore, path: str) -> None:
+    """Create a node, unless it is there."""
+    if await store.exists(path) is None:
+        with contextlib.suppress(NodeExistsError):
+            await store.create(path, parents=True)
+
+
+async def delete_tree(store: MetadataStore, path: str) -> None:
     """Delete a node and all below it, as far as nobody adds to it meanwhile."""
     with contextlib.suppress(NoNodeError, NodeExistsError):
         for name in await store.children(path):
-            await _delete_tree(store, f"{path}/{name}")
+            await delete_tree(store, f"{path}/{name}")
         await store.delete(path)

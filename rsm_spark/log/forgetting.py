@@ -49,7 +49,7 @@ async def forget_log(
     alive = [member.replica_id for member in await Discovery(store, log, rsm_root).members()]
     if alive:
         raise LogError(f"log {log}: {', '.join(alive)} of its replicas run: it is served, stop them first")
-    path, noted = _path(log, rsm_root), ForgottenLog(chain.log_id, chain.leader_epoch, by, at_ms)
+    path, noted = forgotten_path(log, rsm_root), ForgottenLog(chain.log_id, chain.leader_epoch, by, at_ms)
     value = msgspec.json.encode(noted)
     while True:
         try:
@@ -72,11 +72,12 @@ async def forgotten_log(
 
     """
     try:
-        found = json_decoder(ForgottenLog).decode((await store.get(_path(log, rsm_root))).value)
+        found = json_decoder(ForgottenLog).decode((await store.get(forgotten_path(log, rsm_root))).value)
     except (NoNodeError, msgspec.MsgspecError):
         return None
     return found if (found.log_id, found.leader_epoch) == (chain.log_id, chain.leader_epoch) else None
 
 
-def _path(log: str, rsm_root: str) -> str:
+def forgotten_path(log: str, rsm_root: str) -> str:
+    """Return the node of what was said of a log."""
     return f"{service_path(log, rsm_root)}/forgotten"

@@ -37,7 +37,7 @@ class LedgerUse(msgspec.Struct, frozen=True):
     """Use that a log makes of another one's ledgers.
 
     Attributes:
-        log: Name of the log, as it was when it was made.
+        log: Name of the log.
         log_id: Its uuid, 32 hex digits.
         ledger_ids: Ledgers that it uses.
         leaving: Ledgers that it uses no more, and is about to delete if nobody else does.
@@ -98,6 +98,35 @@ async def uses_of(store: MetadataStore, log: str, rsm_root: str, unread: list[st
             except MetadataDeniedError:
                 unread.append(path)
     return found
+
+
+async def notes_of(store: MetadataStore, log_id: str, root: str) -> dict[str, tuple[LedgerUse, int]]:
+    """Return what one log has noted, by node, each note with the version of its node.
+
+    Args:
+        store: Session with the metadata store.
+        log_id: Of the log, 32 hex digits.
+        root: Of the notes.
+
+    Raises:
+        MetadataError: One of them cannot be read.
+
+    """
+    found = {}
+    for owner in await _owners(store, root):
+        path = f"{root}/{owner}/{log_id}"
+        with contextlib.suppress(NoNodeError):
+            value, version = await store.get(path)
+            found[path] = _decoded(LedgerUse, value, path), version
+    return found
+
+
+async def _owners(store: MetadataStore, root: str) -> list[str]:
+    await store.sync(root)
+    try:
+        return await store.children(root)
+    except NoNodeError:
+        return []
 
 
 async def _names(store: MetadataStore, path: str, unread: list[str]) -> list[str]:
@@ -205,7 +234,7 @@ class SharedLedgers:
             if left is not None and not left.ledger_ids and not left.leaving:
                 with contextlib.suppress(NoNodeError):
                     await self._store.delete(f"{self._root}/{owner}/{self._log_id}")
-        for owner in await self._owners():
+        for owner in await _owners(self._store, self._root):
             # It has users, or has just got one; or it is of strangers, whose own deletions look after it.
             with contextlib.suppress(NoNodeError, NodeExistsError, MetadataDeniedError):
                 if not await self._store.children(f"{self._root}/{owner}"):
@@ -244,19 +273,8 @@ class SharedLedgers:
 
     async def _own_notes(self) -> dict[str, LedgerUse]:
         """Return what this log has noted, by owner."""
-        found = {}
-        for owner in await self._owners():
-            path = f"{self._root}/{owner}/{self._log_id}"
-            with contextlib.suppress(NoNodeError):
-                found[owner] = _decoded(LedgerUse, (await self._store.get(path)).value, path)
-        return found
-
-    async def _owners(self) -> list[str]:
-        await self._store.sync(self._root)
-        try:
-            return await self._store.children(self._root)
-        except NoNodeError:
-            return []
+        notes = await notes_of(self._store, self._log_id, self._root)
+        return {path.split("/")[-2]: use for path, (use, _) in notes.items()}
 
     async def _rewrite(self, owner: str, change: _Change) -> LedgerUse | None:
         """Change the own note about an owner's ledgers; return what it says then, None if there is none."""

@@ -24,6 +24,7 @@ from rsm_spark.errors import (
     ForkedLogError,
     MissingLogError,
     NoSuchLogError,
+    RenamedLogError,
     SnapshotError,
 )
 from rsm_spark.runtime.admission import admit
@@ -114,6 +115,8 @@ async def _check_lake(context: ReplicaContext, lake: SnapshotStore) -> None:
 async def _has_chain(context: ReplicaContext) -> bool:
     try:
         await context.chains.read()
+    except RenamedLogError:
+        raise
     except NoSuchLogError:
         return False
     return True

@@ -1,5 +1,7 @@
 """What every metadata store promises, asked of ZooKeeper and of its simulated twin alike."""
 
+# Longer than 400 lines: all promises of one interface, each in a few lines.
+
 from __future__ import annotations
 
 import asyncio
@@ -15,7 +17,7 @@ from ledger.errors import (
     NodeExistsError,
     NoNodeError,
 )
-from ledger.ports import ANY_VERSION, MetadataStore, SessionState
+from ledger.ports import ANY_VERSION, MetadataStore, NodeChange, SessionState
 
 Connect = Callable[[], Awaitable[MetadataStore]]
 Run = Callable[[Callable[[Connect, str], Coroutine[Any, Any, None]]], None]
@@ -106,6 +108,37 @@ def test_the_time_of_a_nodes_last_write_is_told_by_the_servers(run: Run) -> None
         assert 1_600_000_000_000 < created_ms < written_ms < created_ms + 3_600_000
         with pytest.raises(NoNodeError):
             await store.modified_ms(f"{root}/b")
+
+    run(test)
+
+
+def test_several_changes_are_made_at_once_or_not_at_all(run: Run) -> None:
+    async def test(connect: Connect, root: str) -> None:
+        store, other = await connect(), await connect()
+        path, gone, new = f"{root}/a", f"{root}/b", f"{root}/c"
+        await store.create(path, b"0")
+        await store.create(gone)
+        watch = Watch()
+        await other.sync(path)
+        await other.exists(new, watch=watch)
+        good = [NodeChange(path, b"1", 0), NodeChange(gone), NodeChange(new, b"2", None)]
+        for bad, error in (
+            (NodeChange(path, b"3", 0), BadVersionError),
+            (NodeChange(gone, b"", 0), NoNodeError),
+            (NodeChange(new, b"", None), NodeExistsError),
+            (NodeChange(f"{root}/none/below", b"", None), NoNodeError),
+            (NodeChange(path, None, 0), BadVersionError),
+        ):
+            with pytest.raises(error):
+                await store.change([*good, bad])
+        assert await store.get(path) == (b"0", 0)
+        assert await store.children(root) == ["a", "b"]
+        # One asserts that there is no such node.
+        absent = [NodeChange(f"{root}/d", b"", None), NodeChange(f"{root}/d")]
+        await store.change([*absent, *good])
+        assert await store.get(path) == (b"1", 1)
+        assert await store.children(root) == ["a", "c"]
+        await watch.fired()
 
     run(test)
 

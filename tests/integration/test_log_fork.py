@@ -48,7 +48,7 @@ class ForkCommand(BackupCommand):
         return ("--metadata-uri", self.metadata_uri, "--json")
 
 
-async def _new_key(commands: ForkCommand, folder: Path) -> tuple[str, ...]:
+async def new_key(commands: ForkCommand, folder: Path) -> tuple[str, ...]:
     key = str(folder / "log.key")
     await commands.done("log", "key", "new", "--file", key, "--json")
     return ("--log-key", key)
@@ -59,7 +59,7 @@ async def test_a_log_is_forked_while_it_is_written_and_each_goes_its_own_way(
 ) -> None:
     uri, log = cluster.metadata_uri, unique_name
     commands = ForkCommand(uri, tmp_path)
-    key = await _new_key(commands, tmp_path)
+    key = await new_key(commands, tmp_path)
     load, rng = Load(4), random.Random(4)
     async with served(uri, log, tmp_path / "live", *key):
         await load.run(log, uri, 500)
@@ -139,7 +139,7 @@ async def test_what_is_shared_stays_until_the_last_log_goes(
 ) -> None:
     uri, log, new = cluster.metadata_uri, unique_name, f"{unique_name}-new"
     commands = ForkCommand(uri, tmp_path)
-    key = await _new_key(commands, tmp_path)
+    key = await new_key(commands, tmp_path)
     options = (*key, "--retention-s", "0")
     load = Load(6)
     async with served(uri, log, tmp_path / "live", *options):
@@ -216,7 +216,7 @@ async def test_a_fork_that_was_killed_serves_nobody_and_is_undone_by_a_deletion(
 ) -> None:
     uri, log, new = cluster.metadata_uri, unique_name, f"{unique_name}-new"
     commands = ForkCommand(uri, tmp_path)
-    key = await _new_key(commands, tmp_path)
+    key = await new_key(commands, tmp_path)
     load = Load(2)
     async with served(uri, log, tmp_path / "live", *key):
         await load.run(log, uri, 500)
@@ -252,7 +252,7 @@ async def test_deletions_and_forks_need_not_read_what_strangers_have(
 ) -> None:
     uri, log, new = cluster.metadata_uri, unique_name, f"{unique_name}-new"
     commands = ForkCommand(uri, tmp_path)
-    key = await _new_key(commands, tmp_path)
+    key = await new_key(commands, tmp_path)
     theirs = [
         f"/rsm/logs/{log}-theirs",
         *(f"/rsm/{place}/{secrets.token_hex(16)}" for place in ("sharing", "deleting")),

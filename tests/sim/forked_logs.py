@@ -1,4 +1,4 @@
-"""Logs that are forked, trimmed, swept and deleted at the same time, each by a process that may die at any request.
+"""Logs that are forked, renamed, trimmed, swept and deleted at once, each by a process that may die at any request.
 
 There are no replicas: what a leader does when it trims and when it sweeps is called as the leader calls it. The judge
 looks at what is committed: no ledger may go that a chain names, and in the end none may stay that no chain names.
@@ -27,6 +27,7 @@ from rsm_spark.errors import LogError, NoSuchLogError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.commit_log import LogReader
 from rsm_spark.log.deletion import delete_log
+from rsm_spark.log.renaming import rename_log
 from rsm_spark.log.sharing import SharedLedgers
 from rsm_spark.runtime.log_maintenance import LogMaintenance
 from rsm_spark.testing.ledger_twin import TwinClient
@@ -36,7 +37,7 @@ ORIGIN = "orders"
 FORKS = ("one", "two", "three")
 _LEDGERS = 6
 _ENTRIES = 3
-_ASKING = ("get", "exists", "children", "create", "set", "delete", "sync")
+_ASKING = ("get", "exists", "children", "create", "set", "delete", "change", "sync")
 
 
 class DyingStore:
@@ -79,12 +80,13 @@ class ForkedLogs:
     Attributes:
         broken: What the judge found; "" = nothing.
         forks: How many were made.
+        renamed: How many logs were given another name.
 
     """
 
     def __init__(self, seed: int) -> None:
         self.broken = ""
-        self.forks = 0
+        self.forks = self.renamed = 0
         self._simulation = Simulation(seed)
         self._rng = self._simulation.random("logs")
         self._world = LedgerWorld(self._simulation.random("ledgers"))
@@ -111,7 +113,7 @@ class ForkedLogs:
         client = await self._client(DyingStore(await self._connect(), rng, 0.4))
         log = rng.choice((ORIGIN, ORIGIN, *FORKS))
         with contextlib.suppress(LogError, LedgerError):
-            match rng.choice(("fork", "fork", "trim", "trim", "sweep", "delete")):
+            match rng.choice(("fork", "fork", "trim", "trim", "sweep", "delete", "rename", "rename")):
                 case "fork":
                     await self._fork(client, log, rng)
                 case "trim":
@@ -120,9 +122,12 @@ class ForkedLogs:
                     await self._sweep(client, log)
                 case "delete":
                     await delete_log(client, log)
+                case "rename":
+                    new = rng.choice([one for one in (ORIGIN, *FORKS) if one != log])
+                    self.renamed += not (await rename_log(client.store, log, new, by="", at_ms=0)).was_done
 
     async def _fork(self, client: Any, log: str, rng: random.Random) -> None:
-        name = rng.choice([one for one in FORKS if one != log])
+        name = rng.choice([one for one in (ORIGIN, *FORKS) if one != log])
         revision = rng.choice((None, rng.randint(4, _LEDGERS * _ENTRIES)))
         target = ForkRequest(log=log, name=name, rsm_root="/rsm", revision=revision)
         await LogFork(client, target, draw=lambda count: rng.randbytes(count).hex()).make()
@@ -240,6 +245,8 @@ class ForkedLogs:
 
     async def _judge(self) -> None:
         chains = self._chains()
+        if len({chain.log_id for chain in chains.values()}) < len(chains):
+            self._break(f"one log has two of the names {', '.join(chains)}")
         named = {ledger.ledger_id for chain in chains.values() for ledger in chain.ledgers}
         left = self._written() - named - self._noted()
         if left:

@@ -1,4 +1,4 @@
-"""Forks, trimming, sweeps and deletions at the same time, by processes that die: nothing is missed, nothing is left.
+"""Forks, renamings, trimming, sweeps and deletions at once, by processes that die: nothing is missed, nothing is left.
 
 Bugs planted into the three places that delete ledgers, and into the fork itself, must be found.
 """
@@ -14,9 +14,10 @@ import pytest
 from ledger.client.client import LedgerClient
 from ledger.errors import NoSuchLedgerError
 from rsm_spark.backup.forking import LogFork
-from rsm_spark.log import commit_log, deletion, sharing
+from rsm_spark.log import commit_log, deletion, renaming, sharing
 from rsm_spark.log.sharing import SharedLedgers, UnsharedLedgers
 from rsm_spark.runtime.log_maintenance import LogMaintenance
+from tests.sim import forked_logs
 from tests.sim.forked_logs import ForkedLogs
 
 _SEEDS = 150
@@ -29,13 +30,15 @@ def _broken(seed: int) -> str:
 
 
 def test_no_ledger_goes_that_a_log_needs_and_none_stays_that_no_log_needs() -> None:
-    forks = 0
+    forks = renamed = 0
     for seed in range(_SEEDS):
         logs = ForkedLogs(seed)
         logs.run()
         assert not logs.broken, f"seed {seed}: {logs.broken}"
         forks += logs.forks
+        renamed += logs.renamed
     assert forks > _SEEDS // 4
+    assert renamed > _SEEDS // 4
 
 
 def _shares_a_trimmed_ledger(patch: pytest.MonkeyPatch) -> None:
@@ -129,6 +132,29 @@ def _forgets_who_is_leaving(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sharing, "_left", lambda note, going: sharing._forgotten(left(note, going), going))
 
 
+def _renames_in_two_steps(patch: pytest.MonkeyPatch) -> None:
+    class InSteps:
+        def __init__(self, store: Any) -> None:
+            self._store = store
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._store, name)
+
+        async def change(self, changes: Any) -> None:
+            for gone in changes:
+                await self._store.change([gone])
+
+    rename = forked_logs.rename_log
+    patch.setattr(forked_logs, "rename_log", lambda store, *rest, **how: rename(InSteps(store), *rest, **how))
+
+
+def _leaves_what_it_noted_under_the_former_name(patch: pytest.MonkeyPatch) -> None:
+    async def _none(*_: Any) -> dict[str, Any]:
+        return {}
+
+    patch.setattr(renaming, "notes_of", _none)
+
+
 def _reads_on_behind_its_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(commit_log, "last_entry_of", lambda _ledger, closed_at: closed_at)
 
@@ -144,6 +170,8 @@ def _reads_on_behind_its_end(patch: pytest.MonkeyPatch) -> None:
     (_never_says_that_it_let_go, 100),
     (_looks_before_it_says, 1500),
     (_forgets_who_is_leaving, 1500),
+    (_renames_in_two_steps, 400),
+    (_leaves_what_it_noted_under_the_former_name, 400),
     (_reads_on_behind_its_end, 100),
 ])  # fmt: skip
 def test_planted_bugs_of_sharing_are_found(

@@ -109,7 +109,7 @@ HUNTS: dict[Plant, _Hunt] = {
     state_plants.keeps_verdicts_in_the_leader_s_memory: _Hunt(40, settings=_TRIMMING),
     state_plants.believes_a_writer_s_manifest: _Hunt(60, {"rot_snapshot": 5.0}, _TRIMMING),
     state_plants.takes_late_entries_for_new_ones: _Hunt(
-        40, _OLD_STATES, {"snapshot_s": 0.0, "snapshot_bytes": 0, "roll_s": 20.0}, name="stale", known=14
+        40, _OLD_STATES, {"snapshot_s": 0.0, "snapshot_bytes": 0, "roll_s": 20.0}, name="stale", known=122
     ),
     state_plants.asks_the_wall_clock_in_apply: _Hunt(40),
     state_plants.counts_deadlines_without_the_promotion: _Hunt(

@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from ledger.dev import DevCluster
 from tests.integration.backed_up_log import BackupCommand
 from tests.integration.store_processes import StoreProcess
@@ -44,6 +46,10 @@ def test_state_followers_and_proofs_of_a_fork_need_nothing_of_its_origin(
         origin.stop()
     asyncio.run(commands.done("log", "delete", old, "--yes", *where))
     source = {"metadataUri": uri, "logKeyFile": key}
+    former, new = new, f"{new}er"
+    asyncio.run(commands.done("log", "rename", former, new, *where))
+    with pytest.raises(Exception, match=f"use the name {new}"):  # noqa: B017 - the driver's, or Spark's of it
+        check_state(spark, former, border, source, count=200)
     for revision, count in ((border, 200), (end, 260)):
         check_state(spark, new, revision, source, count=count)
     check_followed_and_proved(spark, new, forked["log_id"], source, tmp_path, count=260, end=end)

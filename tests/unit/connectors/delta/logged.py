@@ -119,8 +119,8 @@ def gone(key: bytes) -> Change:
 
 
 def follower(place: Path, table: TableDescription = MAP, log_id: str = LOG_ID, **more: Any) -> FollowerTable:
-    more = {"position_interval_s": 0, **more}
-    return FollowerTable(str(place), log="orders", log_id=log_id, table=table, **more)
+    more = {"position_interval_s": 0, "log": "orders", **more}
+    return FollowerTable(str(place), log_id=log_id, table=table, **more)
 
 
 def content(place: Path) -> dict[Any, Any]:

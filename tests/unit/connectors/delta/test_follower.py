@@ -112,6 +112,24 @@ def test_a_table_of_another_log_is_left_alone(tmp_path: Path) -> None:
     assert content(tmp_path / "t") == {b"a": (b"1", 1)}
 
 
+@pytest.mark.parametrize("is_told", [True, False])
+def test_the_table_of_a_log_that_was_renamed_goes_on(
+    tmp_path: Path, is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_told:  # By a version whose tables did not say it.
+        monkeypatch.setattr("connectors.delta.place._APP_PROPERTY", "rsm.none")
+    follower(tmp_path / "t").apply(records([put(b"a", b"1")]))
+    monkeypatch.undo()
+    renamed = follower(tmp_path / "t", log="bills")
+    applied = renamed.apply(records([put(b"a", b"1"), put(b"b", b"2")]))
+    assert (applied.is_new, applied.upserted) == (True, 1)
+    assert follower(tmp_path / "t", log="bills").position() == applied.position
+    assert content(tmp_path / "t") == {b"a": (b"1", 1), b"b": (b"2", 2)}
+    assert DeltaTable(str(tmp_path / "t")).transaction_version(f"rsm:orders:{LOG_ID}:map") == 2
+    with pytest.raises(ForeignTableError, match="or another table of it"):
+        follower(tmp_path / "t", PAIRS, log="bills").position()
+
+
 def test_a_table_restored_to_an_older_version_is_refused(tmp_path: Path) -> None:
     follower(tmp_path / "t").apply(records([put(b"a", b"1")]))
     follower(tmp_path / "t").apply(records([put(b"a", b"2")], 2))

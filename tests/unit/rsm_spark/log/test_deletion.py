@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +18,7 @@ from ledger.errors import (
     NoNodeError,
     NoSuchLedgerError,
 )
-from ledger.ports import ANY_VERSION, Versioned
+from ledger.ports import ANY_VERSION, NodeChange, Versioned
 from rsm_spark.core.chain import ChainLedger, LogChain, encode_chain
 from rsm_spark.core.orphans import custom_metadata
 from rsm_spark.errors import ChainConflictError, LogError, NoSuchLogError
@@ -30,19 +31,48 @@ _SERVICE = "/rsm/services/orders"
 
 
 class Nodes:
-    """A tree of nodes in a dictionary, which fails at a chosen write."""
+    """A tree of nodes in a dictionary, which fails at a chosen write, before it is made or after."""
 
     def __init__(self, fails_at: int = -1) -> None:
         self.nodes: dict[str, Versioned] = {}
         self.denied: set[str] = set()
         self.writes_left = fails_at
+        self.is_reply_lost = False
         self.on_write: Any = lambda _path: None
 
-    def _write(self, path: str) -> None:
-        self.on_write(path)
+    def _write(self, changes: Sequence[NodeChange]) -> None:
+        for one in changes:
+            self.on_write(one.path)
         self.writes_left -= 1
-        if self.writes_left == -1:
+        if self.writes_left == -1 and not self.is_reply_lost:
             raise MetadataUnavailableError("the network is cut")
+        before = dict(self.nodes)
+        try:
+            for one in changes:
+                self._change(*one)
+        except BaseException:
+            self.nodes = before
+            raise
+        if self.writes_left == -1:
+            raise MetadataUnavailableError("the network was cut")
+
+    def _change(self, path: str, value: bytes | None, version: int | None) -> None:
+        known = self.nodes.get(path)
+        if value is not None and version is None:
+            if known is not None:
+                raise NodeExistsError(path)
+            self.nodes[path] = Versioned(value, 0)
+            return
+        if known is None:
+            raise NoNodeError(path)
+        if version not in (ANY_VERSION, known.version):
+            raise BadVersionError(path)
+        if value is not None:
+            self.nodes[path] = Versioned(value, known.version + 1)
+            return
+        if any(one.startswith(f"{path}/") for one in self.nodes):
+            raise NodeExistsError(path)
+        del self.nodes[path]
 
     def _read(self, path: str) -> None:
         if path in self.denied:
@@ -68,25 +98,17 @@ class Nodes:
         return found
 
     async def create(self, path: str, value: bytes = b"", *, parents: bool = False, **_: Any) -> None:
-        self._write(path)
-        if path in self.nodes:
-            raise NodeExistsError(path)
-        self.nodes[path] = Versioned(value, 0)
+        self._write([NodeChange(path, value, None)])
 
     async def set(self, path: str, value: bytes, version: int) -> int:
-        self._write(path)
-        self.nodes[path] = Versioned(value, version + 1)
+        self._write([NodeChange(path, value, version)])
         return version + 1
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        self._write(path)
-        if path not in self.nodes:
-            raise NoNodeError(path)
-        if version not in (ANY_VERSION, self.nodes[path].version):
-            raise BadVersionError(path)
-        if any(one.startswith(f"{path}/") for one in self.nodes):
-            raise NodeExistsError(path)
-        del self.nodes[path]
+        self._write([NodeChange(path, None, version)])
+
+    async def change(self, changes: Sequence[NodeChange]) -> None:
+        self._write(changes)
 
     async def sync(self, path: str) -> None:
         pass
@@ -112,7 +134,7 @@ class Ledgers:
         return SimpleNamespace(custom=self.custom.get(ledger_id, {}))
 
     async def delete(self, ledger_id: int) -> None:
-        self.store._write(f"/ledgers/{ledger_id}")
+        self.store._write(())
         if ledger_id not in self.ledger_ids:
             raise NoSuchLedgerError(f"ledger {ledger_id}")
         self.ledger_ids.remove(ledger_id)
@@ -141,7 +163,7 @@ def test_nothing_of_a_log_is_left_but_other_ledgers() -> None:
     assert (done.log_id, done.ledger_ids, done.was_begun) == ("ab" * 16, [1, 3, 5], False)
     assert told == [(1, 3), (2, 3), (3, 3)]
     assert client.ledger_ids == {8}
-    assert client.store.nodes == {}
+    assert set(client.store.nodes) == {"/rsm/deleting"}
     with pytest.raises(NoSuchLogError):
         asyncio.run(delete_log(client, "orders"))
 
@@ -169,7 +191,7 @@ def test_a_deletion_cut_off_at_any_write_is_finished_by_the_next() -> None:
         else:
             break
         assert client.ledger_ids == {8}, f"cut at write {cuts}"
-        assert client.store.nodes == {}, f"cut at write {cuts}"
+        assert set(client.store.nodes) == {"/rsm/deleting"}, f"cut at write {cuts}"
         cuts += 1
     assert cuts > 7
 
@@ -210,7 +232,7 @@ def test_a_log_that_a_starting_replica_claims_meanwhile_stays() -> None:
     with pytest.raises(ChainConflictError, match="nothing was deleted"):
         asyncio.run(delete_log(client, "orders"))
     assert client.ledger_ids == {1, 3, 5, 8}
-    assert [path for path in client.store.nodes if "deleting" in path] == []
+    assert [path for path in client.store.nodes if "deleting/" in path] == []
 
 
 def use(log: str, log_id: str, *ledger_ids: int) -> Versioned:
@@ -233,7 +255,7 @@ def test_what_strangers_alone_may_read_stays_and_is_told() -> None:
     assert (done.ledger_ids, done.unread) == ([1, 3, 5], [9])
     assert set(done.unread_notes) == client.store.denied - {strangers[0]}
     assert client.ledger_ids == {8, 9}
-    assert set(nodes) == client.store.denied
+    assert set(nodes) == {*client.store.denied, "/rsm/deleting"}
 
 
 def test_nothing_goes_where_it_cannot_be_seen_who_shares_it() -> None:

@@ -15,6 +15,7 @@ from rsm_spark.core.migrations import RowMigration, migrate
 from rsm_spark.core.records import TYPES_LEVEL, KernelRecord, decode_records
 from rsm_spark.core.table_machine import TableMachine, upsert
 from rsm_spark.log.admin_requests import AdminRequests, RaiseVersionRequest
+from rsm_spark.log.discovery import Discovery
 from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.testing.cluster import LOG
 from tests.unit.rsm_spark.runtime.log_world import SESSION, LogWorld, run
@@ -126,6 +127,13 @@ async def _until_version(world: LogWorld, version: int) -> None:
     await world.until(is_there, limit_s=120)
 
 
+async def _until_members(world: LogWorld) -> None:
+    """Wait until the present processes of all replicas are known, and none of before."""
+    wanted = sorted(one._context.me.incarnation for one in world.cluster.replicas.values())
+    while sorted(one.incarnation for one in await Discovery(world.store, LOG).members()) != wanted:
+        await asyncio.sleep(0.1)
+
+
 def _machines(world: LogWorld) -> list[Any]:
     return [replica._context.machine for replica in world.cluster.replicas.values()]
 
@@ -190,6 +198,7 @@ def test_an_operator_raises_it_and_a_replica_of_before_follows_but_never_leads()
         while world.cluster.leader != "replica-2":
             for number in (0, 1):
                 await _restart(world, roll, number, Bank2)
+        await _until_members(world)
         said = (await orders.place(RaiseVersionRequest(force=True), timeout_s=60)).refusal
         assert said.endswith("that of the log. A newer one is run by replica-0, replica-1: upgrade replica-2 too")
         while world.cluster.leader == "replica-2":
