@@ -41,6 +41,7 @@ def demo(
 
     Then Spark proves from the log alone what was made of it, and says what the map held half-way.
     A service of one's own gets its second release, replica by replica, while it is called.
+    The log is forked at a revision half-way: the fork's state is shown beside that of its origin.
     Two airlines share three workers of a task broker: a weight is changed live, and the leading broker is killed.
     At last Spark works for them: a pool that grows with what waits, loses a process, and is drained.
 
@@ -109,6 +110,14 @@ def _print_table(console: Console, conductor: Conductor, outcome: DemoOutcome) -
             f"Release 2 of a service in place of release 1 under load: {upgrade.commands:,} commands, "
             f"{upgrade.applied_wrongly} accounts wrong, the longest wait {upgrade.longest_wait_s:.2f} s"
             + ("." if upgrade.digests_equal else "; [bold red]replicas differ.[/]"),
+            highlight=False,
+        )
+    if outcome.fork is not None:
+        fork = outcome.fork
+        console.print(
+            f"A fork of the log at revision {fork.revision:,} in {fork.seconds:.2f} s, {fork.shared} ledgers shared: "
+            f"{fork.flights_then:,} flights beside the origin's {fork.flights_now:,}"
+            + (", as the log was then." if fork.equals_past else "; [bold red]not what the log was then.[/]"),
             highlight=False,
         )
     if outcome.tasks is not None:

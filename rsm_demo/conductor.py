@@ -14,6 +14,7 @@ import msgspec
 
 from rsm_demo.child import Child, ChildFailedError
 from rsm_demo.flights import data_file
+from rsm_demo.fork_act import ForkAct, ForkedState
 from rsm_demo.lake_act import LakeAct, LakeOutcome
 from rsm_demo.pool_act import PoolAct, PoolOutcome
 from rsm_demo.schedule import Blow, Schedule
@@ -40,6 +41,7 @@ class Act(StrEnum):
     LOAD = "load"
     LAKE = "lake"
     UPGRADE = "upgrade"
+    FORK = "fork"
     TASKS = "tasks"
     POOL = "pool"
 
@@ -64,6 +66,7 @@ class DemoOutcome(msgspec.Struct):
     events: list[str]
     lake: LakeOutcome | None = None
     upgrade: UpgradeOutcome | None = None
+    fork: ForkedState | None = None
     tasks: TaskOutcome | None = None
     pool: PoolOutcome | None = None
 
@@ -125,11 +128,13 @@ class Conductor:
             outcome.lake = await LakeAct(self._stack, self._tell).run(loader.said["revision"])
         if self._reaches(Act.UPGRADE):
             outcome.upgrade = await UpgradeAct(self._stack, self._tell).run()
+        if self._reaches(Act.FORK):
+            outcome.fork = await ForkAct(self._stack, self._tell).run(loader.said["revision"])
         if self._reaches(Act.TASKS):
             outcome.tasks = await TaskAct(self._stack, self._screen, self._tell).run()
         if self._reaches(Act.POOL):
             outcome.pool = await PoolAct(self._stack, self._screen, self._tell).run()
-        acts = (outcome.lake, outcome.upgrade, outcome.tasks, outcome.pool)
+        acts = (outcome.lake, outcome.upgrade, outcome.fork, outcome.tasks, outcome.pool)
         outcome.ok = outcome.ok and all(act is None or act.ok for act in acts)
         return outcome
 

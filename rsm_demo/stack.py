@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
+from typing import Any
 
 from ledger.dev.cluster import DevCluster
 from rsm_demo.child import Child
@@ -14,6 +15,7 @@ from rsm_spark.log.key_file import new_key, write_key_file
 LOG = "flights"
 TASK_LOG = "airline-tasks"
 PASSENGER_LOG = "passengers"
+FORKED_LOG = "flights-forked"
 BROKERS = ("b1", "b2")
 WORKERS = ("w1", "w2", "w3")
 WORKER_THREADS = 4
@@ -38,6 +40,7 @@ class Stack:
         self.replicas: dict[str, Child] = {}
         self.brokers: dict[str, Child] = {}
         self.passengers: dict[str, Child] = {}
+        self.forked: list[Child] = []
         self.workers: list[Child] = []
         self.runs = work_dir / "runs"
         self.cluster: DevCluster | None = None if metadata_uri else DevCluster(work_dir / "cluster")
@@ -75,6 +78,31 @@ class Stack:
         """End those replicas; their data stay."""
         ended, self.passengers = self.passengers, {}
         await asyncio.gather(*(child.stop() for child in ended.values()))
+
+    async def fork(self, revision: int) -> dict[str, Any]:
+        """Fork the flights' log at a revision; return what the command says.
+
+        Raises:
+            ChildFailedError: It failed.
+
+        """
+        command = [sys.executable, "-P", "-m", "rsm_spark", "log", "fork", LOG, "--as", FORKED_LOG, "--json"]
+        command += ["--metadata-uri", self.metadata_uri, "--log-key", str(self._log_key), "--bookies", "3/3/2"]
+        child = await Child.start("fork", [*command, "--at-revision", str(revision)], log_dir=self.log_dir)
+        try:
+            await child.until(lambda said: "revision" in said, timeout_s=_READY_S, what="forking the log")
+        finally:
+            await child.stop()
+        return child.said
+
+    async def start_forked(self) -> None:
+        """Start a replica of the fork; return when it serves."""
+        self.forked.append(await self._start_replica_of(FORKED_LOG, "f1", ["store", "run"], "forked"))
+
+    async def stop_forked(self) -> None:
+        """End it; its data stay."""
+        ended, self.forked = self.forked, []
+        await asyncio.gather(*(child.stop() for child in ended))
 
     async def _start_replica_of(self, log: str, name: str, what: list[str], folder: str, *more: str) -> Child:
         command = [sys.executable, "-P", "-m", "rsm_spark", *what, "--json", "--log", log, "--port", "0", *more]
@@ -127,7 +155,8 @@ class Stack:
     @property
     def services(self) -> list[Child]:
         """Replicas, brokers and workers."""
-        return [*self.replicas.values(), *self.brokers.values(), *self.passengers.values(), *self.workers]
+        replicas = [*self.replicas.values(), *self.passengers.values(), *self.forked]
+        return [*replicas, *self.brokers.values(), *self.workers]
 
     async def stop_readers(self) -> None:
         """End the loader, the follower and Spark; what they made stays."""

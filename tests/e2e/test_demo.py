@@ -24,7 +24,7 @@ def _demo(*arguments: str) -> tuple[int, dict[str, Any]]:
 
 def test_a_short_demo_ends_with_equal_answers(tmp_path: Path) -> None:
     """Tasks and the pool on Spark have their turn in the test below."""
-    code, outcome = _demo("--flights", "20000", "--last-act", "upgrade", "--data-dir", str(tmp_path / "demo"))
+    code, outcome = _demo("--flights", "20000", "--last-act", "fork", "--data-dir", str(tmp_path / "demo"))
     assert (code, outcome["ok"], outcome["differences"]) == (0, True, [])
     assert (outcome["records"], outcome["acked_lost"], outcome["applied_twice"]) == (20_000, 0, 0)
     assert outcome["digests_equal"]
@@ -33,6 +33,9 @@ def test_a_short_demo_ends_with_equal_answers(tmp_path: Path) -> None:
     upgrade = outcome["upgrade"]
     assert (upgrade["ok"], upgrade["applied_wrongly"], upgrade["digests_equal"]) == (True, 0, True)
     assert upgrade["commands"] > 800
+    fork = outcome["fork"]
+    assert (fork["ok"], fork["equals_past"]) == (True, True), fork
+    assert 0 < fork["flights_then"] <= fork["revision"] < 20_000 == fork["flights_now"]
     assert (outcome["tasks"], outcome["pool"]) == (None, None)
 
 
@@ -62,5 +65,6 @@ def test_all_flights_survive_two_leaders_and_a_bookie(tmp_path: Path) -> None:
     assert (outcome["records"], outcome["keys"], outcome["delta_rows"]) == (336_776, 4_044, 4_044)
     assert (outcome["acked_lost"], outcome["applied_twice"], outcome["digests_equal"]) == (0, 0, True)
     assert outcome["lake"]["ok"], outcome["lake"]
+    assert outcome["fork"]["ok"], outcome["fork"]
     assert outcome["tasks"]["ok"], outcome["tasks"]
     assert outcome["pool"]["ok"], outcome["pool"]
