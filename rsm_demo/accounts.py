@@ -6,13 +6,9 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
 from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes, row_term, table_prefix
 from rsm_spark.core.records import pack
 from rsm_spark.map.records import MAP_TABLE
-
-_COLUMN = msgspec.msgpack.Decoder(tuple[bytes])
 
 
 def accounts_of(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, Any]:
@@ -21,15 +17,10 @@ def accounts_of(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, Any]:
 
 
 def map_digest(pairs: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the digest of these keys and values as rows of the map, 32 hex digits.
+    """Return the digest of these keys and values as rows of the map, without their counts: 32 hex digits.
 
     It leaves out the kernel's table of client sessions, which only replicas hold.
     """
     prefix = table_prefix(MAP_TABLE)
     total = sum(row_term(prefix, pack((key,)), pack((value,))) for key, value in pairs)
     return digest_bytes(total % DIGEST_MODULUS).hex()
-
-
-def unpack(packed: bytes) -> bytes:
-    """Return the one column of a canonical key or row of the map."""
-    return _COLUMN.decode(packed)[0]

@@ -11,7 +11,7 @@ import sys
 
 from ledger import LedgerClient
 from ledger.errors import LedgerError
-from rsm_demo.accounts import accounts_of, map_digest, unpack
+from rsm_demo.accounts import accounts_of, map_digest
 from rsm_demo.speech import listen, say
 from rsm_spark.core.envelope import body_of
 from rsm_spark.core.records import Record, decode_records
@@ -20,6 +20,7 @@ from rsm_spark.errors import NoSuchLogError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.commit_log import LogReader
 from rsm_spark.map.machine import MapMachine
+from rsm_spark.map.rows import value_of
 
 _SAY_EVERY_S = 0.25
 _RETRY_S = 0.2
@@ -54,7 +55,7 @@ class _Follower:
 
     def report(self) -> dict[str, object]:
         """Return everything that the comparison wants."""
-        pairs = [(unpack(row.key), unpack(row.row)) for row in self.machine.rows()]
+        pairs = [(value_of(row.key), value_of(row.row)) for row in self.machine.rows()]
         return {
             "revision": self.revision,
             "rows": accounts_of(pairs),

@@ -91,12 +91,16 @@ class Read(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=11):
     key: bytes
 
 
+Compared = Literal["value", "revision", "create_revision", "version", "exists"]
+
+
 class Compare(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A condition of a transaction.
 
     Attributes:
         key: The key.
-        what: Its `value`, its mod `revision` (0 = it does not exist), or whether it `exists`.
+        what: Its `value`, its mod `revision`, its `create_revision` or its `version` (0 = it does not exist), or
+            whether it `exists`.
         relation: That must hold between it and the operand; values are compared as bytes. A key that does not exist
             has no value: no relation holds for it.
         operand: bytes, int or bool.
@@ -104,14 +108,14 @@ class Compare(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """
 
     key: bytes
-    what: Literal["value", "revision", "exists"]
+    what: Compared
     relation: Literal["=", "!=", "<", ">"]
     operand: bool | int | bytes
 
     @property
     def fault(self) -> str | None:
         """Fault of the command in words, or None."""
-        wanted: type = {"value": bytes, "revision": int, "exists": bool}[self.what]
+        wanted: type = {"value": bytes, "exists": bool}.get(self.what, int)
         if type(self.operand) is not wanted:
             return f"a comparison of {self.what} needs {wanted.__name__}, not {type(self.operand).__name__}"
         if self.what == "exists" and self.relation not in {"=", "!="}:
@@ -187,10 +191,12 @@ class Removed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=8):
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=9):
-    """Row that a `Read` found."""
+    """Row that a `Read` found; see `KeyValue`."""
 
     value: bytes
     revision: int
+    create_revision: int = 0
+    version: int = 0
 
 
 OperationResult = Written | NotFound | Removed | Incremented | Seen

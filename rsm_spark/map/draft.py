@@ -40,8 +40,11 @@ from rsm_spark.map.limits import (
     value_fault,
 )
 from rsm_spark.map.ordered_rows import OrderedRows
-from rsm_spark.map.records import DELETED, EXPIRY_CLEARED, EXPIRY_SET, PUT
-from rsm_spark.map.rows import MapEntry, value_of
+from rsm_spark.map.records import COUNTS_VERSION, DELETED, EXPIRY_CLEARED, EXPIRY_SET, PUT
+from rsm_spark.map.rows import MapEntry, columns_of
+
+_COUNTS_BYTES = 18
+"""Bytes of create revision and version in a record, at most."""
 
 _RELATIONS: dict[str, tuple[bool, bool, bool]] = {
     "=": (False, True, False),
@@ -60,25 +63,34 @@ class Draft:
         expiries: What expires in it.
         revision: What the first record will get.
         now_ms: Logged time.
+        counts: Records say create revision and version: the log is of a version of the map that has them.
 
     Attributes:
         records: So far.
 
     """
 
-    def __init__(self, rows: OrderedRows[MapEntry], expiries: Expiries, revision: int, now_ms: int) -> None:
+    def __init__(
+        self, rows: OrderedRows[MapEntry], expiries: Expiries, revision: int, now_ms: int, *, counts: bool
+    ) -> None:
         self.records: list[tuple[int, tuple[Any, ...]]] = []
         self._rows = rows
         self._expiries = expiries
         self._revision = revision
         self._now_ms = now_ms
+        self._counts = counts
         # What the records so far have made of keys; None = gone.
         self._written: dict[bytes, Seen | None] = {}
         self._expires: dict[bytes, bool] = {}
         self._bytes = 0
 
     def holds(self, compare: Compare) -> bool:
-        """Return whether a condition holds."""
+        """Return whether a condition holds.
+
+        Raises:
+            InvalidCommandError: The log does not tell yet what is compared.
+
+        """
         found = self._look(compare.key)
         left: Any
         match compare.what:
@@ -86,6 +98,14 @@ class Draft:
                 left = found is not None
             case "revision":
                 left = 0 if found is None else found.revision
+            case "create_revision" | "version":
+                if not self._counts:
+                    raise InvalidCommandError(
+                        f"the {compare.what} of key {compare.key!r} cannot be compared: the log is of a version of the "
+                        f"map before {COUNTS_VERSION}, which does not count writes. Compare the revision, or raise the "
+                        "version (`rsm log raise-version`)"
+                    )
+                left = 0 if found is None else getattr(found, compare.what)
             case _:
                 if found is None:
                     return False
@@ -119,8 +139,13 @@ class Draft:
 
     def put(self, key: bytes, value: bytes, *, keeps_expiry: bool = False) -> int:
         """Write a key; return the revision of the record."""
-        revision = self._add(PUT, (key, value), len(key) + len(value))
-        self._written[key] = Seen(value, revision)
+        size, created, version = len(key) + len(value), 0, 0
+        fields: tuple[Any, ...] = (key, value)
+        if self._counts:
+            created, version = self._next_counts(key)
+            fields, size = (key, value, created, version), size + _COUNTS_BYTES
+        revision = self._add(PUT, fields, size)
+        self._written[key] = Seen(value, revision, created, version)
         if not keeps_expiry:
             self._clear(key)
         return revision
@@ -132,11 +157,23 @@ class Draft:
         self._clear(key)
         return revision
 
+    def _next_counts(self, key: bytes) -> tuple[int, int]:
+        """Return create revision and version of a key after it is written by the next record."""
+        if key in self._written:
+            seen = self._written[key]
+            if seen is not None:
+                return seen.create_revision, seen.version + 1
+        else:
+            found = self._rows.entries.get(key)
+            if found is not None:
+                return found.create_revision, found.version + 1
+        return self._revision + len(self.records), 1
+
     def _look(self, key: bytes) -> Seen | None:
         if key in self._written:
             return self._written[key]
         found = self._rows.entries.get(key)
-        return None if found is None else Seen(value_of(found.row), found.revision)
+        return None if found is None else Seen(*columns_of(found, counts=self._counts))
 
     def _add(self, record_type: int, fields: tuple[Any, ...], size: int) -> int:
         self._bytes += size

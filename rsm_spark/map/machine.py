@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
+from rsm_spark.core.evolution import check_evolution
 from rsm_spark.core.machine import Decision, MachineDescription, Row, RowChange
 from rsm_spark.core.records import FORMAT_LEVEL, REPLY_BYTES_MAX, pack
-from rsm_spark.errors import CorruptLogError, CorruptSnapshotError, InvalidCommandError
+from rsm_spark.errors import CorruptLogError, CorruptSnapshotError, InvalidCommandError, InvalidDescriptionError
 from rsm_spark.map.commands import (
     CompareAndSet,
     Executed,
@@ -56,6 +57,8 @@ from rsm_spark.map.queries import (
     ShowLease,
 )
 from rsm_spark.map.records import (
+    COUNTS_LEVEL,
+    COUNTS_VERSION,
     DELETED,
     EXPIRED,
     EXPIRIES_TABLE,
@@ -68,7 +71,7 @@ from rsm_spark.map.records import (
     MAP_TABLE,
     PUT,
 )
-from rsm_spark.map.rows import MapEntry, value_of
+from rsm_spark.map.rows import MapEntry, columns_of, entry_of, value_of
 from rsm_spark.map.scanning import scan
 
 _LEASES_MAX = 1_000
@@ -85,9 +88,13 @@ _NOT_FOUND = encode(NotFound())
 class MapMachine:
     """State of the map. Keys have 1 to 4,096 bytes, values up to 1 MiB; refusals are replies, not errors."""
 
+    is_evolving = True
+    level_needed = COUNTS_LEVEL
+
     def __init__(self) -> None:
         self.format_level = FORMAT_LEVEL
         self.is_full = False
+        self._counts = True  # The log's version of the map has create revisions and versions.
         self._rows: OrderedRows[MapEntry] = OrderedRows()
         self._expiries = Expiries()
 
@@ -98,6 +105,20 @@ class MapMachine:
     @property
     def description(self) -> MachineDescription:
         return MAP_DESCRIPTION
+
+    def follow(self, description: MachineDescription) -> None:
+        """Fold and decide by the description of the log; see `rsm_spark.core.machine.EvolvingMachine`.
+
+        Raises:
+            CorruptLogError: It is of a version that cannot follow this one, or be followed by it.
+
+        """
+        try:
+            older, newer = sorted((description, MAP_DESCRIPTION), key=lambda one: one.version)
+            check_evolution(older, newer)
+        except InvalidDescriptionError as error:
+            raise CorruptLogError(str(error)) from error
+        self._counts = description.version >= COUNTS_VERSION
 
     def keys_of_lease(self, lease: int) -> Iterable[bytes]:
         """Return the keys that are attached to a lease, as they are now."""
@@ -113,7 +134,13 @@ class MapMachine:
                 key, value = decoded.key, decoded.value
                 is_sound = 0 < len(key) <= KEY_BYTES_MAX and len(value) <= VALUE_BYTES_MAX
                 if is_sound and not self.is_full and key not in self._expiries.keys.entries:
-                    return Decision(((PUT, (key, value)),), encode(Written(revision)))
+                    if not self._counts:
+                        return Decision(((PUT, (key, value)),), encode(Written(revision)))
+                    found = self._rows.entries.get(key)
+                    if found is None:
+                        return Decision(((PUT, (key, value, revision, 1)),), encode(Written(revision)))
+                    put = (PUT, (key, value, found.create_revision, found.version + 1))
+                    return Decision((put,), encode(Written(revision)))
             fault = _fault(decoded)
             if fault is not None:
                 return _refused(fault)
@@ -141,9 +168,9 @@ class MapMachine:
         more = 0
         for record_type, fields in decision.records:
             if record_type == PUT:
-                key, value = fields
+                key, value = fields[:2]
                 found = self._rows.entries.get(key)
-                more += len(pack((value,))) - len(found.row) if found is not None else _ROW_BYTES + len(value)
+                more += _ROW_BYTES + len(value) if found is None else len(value) - len(value_of(found.row))
             elif record_type == LEASE_KEPT:
                 lease, _, _ = fields
                 more += 0 if lease in self._expiries.leases else _ROW_BYTES
@@ -154,7 +181,7 @@ class MapMachine:
         return more > 0
 
     def _draft(self, revision: int, now_ms: int) -> Draft:
-        return Draft(self._rows, self._expiries, revision, now_ms)
+        return Draft(self._rows, self._expiries, revision, now_ms, counts=self._counts)
 
     def _compare_and_set(self, command: CompareAndSet, revision: int, now_ms: int) -> Decision:
         found = self._rows.entries.get(command.key)
@@ -164,7 +191,7 @@ class MapMachine:
         elif isinstance(expected, int):
             matches = found.revision == expected
         else:
-            matches = expected is not None and found.row == pack((expected,))
+            matches = expected is not None and value_of(found.row) == expected
         if not matches:
             return Decision((), encode(Mismatched(0 if found is None else found.revision)))
         draft = self._draft(revision, now_ms)
@@ -223,9 +250,13 @@ class MapMachine:
         """
         try:
             if record_type == PUT:
-                key, value = fields
-                row = pack((value,))
-                old = self._rows.put(key, MapEntry(row, revision))
+                if self._counts:
+                    key, value, created, version = fields
+                    row = pack((value, created, version))
+                else:
+                    key, value = fields
+                    row, created, version = pack((value,)), revision, 1
+                old = self._rows.put(key, MapEntry(row, revision, created, version))
                 return RowChange(MAP_TABLE, pack((key,)), None if old is None else old.row, row)
             if record_type in {DELETED, EXPIRED}:
                 (key,) = fields
@@ -264,11 +295,11 @@ class MapMachine:
             found = self._rows.entries.get(decoded.key)
             if found is None:
                 return _NOT_FOUND
-            return encode(Found(value_of(found.row), found.revision))
+            return encode(Found(*columns_of(found, counts=self._counts)))
         if isinstance(decoded, Scan):
             if decoded.limit < 1:
                 return encode(MapRefused(f"a scan's limit is at least 1, this one is {decoded.limit}"))
-            return encode(scan(self._rows, decoded, revision))
+            return encode(scan(self._rows, decoded, revision, counts=self._counts))
         if isinstance(decoded, Count):
             return encode(Counted(self._rows.count(decoded.start, decoded.end)))
         return encode(self._show(decoded))
@@ -322,8 +353,7 @@ class MapMachine:
         try:
             for row in rows:
                 if row.table == MAP_TABLE:
-                    value_of(row.row)
-                    entries[value_of(row.key)] = MapEntry(row.row, row.revision)
+                    entries[value_of(row.key)] = entry_of(row.row, row.revision)
                 elif row.table in {EXPIRIES_TABLE, LEASES_TABLE}:
                     others.append(row)
                 else:

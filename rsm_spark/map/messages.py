@@ -15,26 +15,28 @@
                mismatched       ``[2, mod_revision]``      of the key as it is; 0 = no such key
                refused          ``[3, reason]``            the command breaks a rule of the map
                executed         ``[4, succeeded, [result, ...]]``; a result is one of 0, 1, 5, 8 or
-                                ``[9, value, mod_revision]``: seen
+                                ``[9, value, mod_revision, create_revision, version]``: seen
                incremented      ``[5, value, mod_revision]``
                granted          ``[6, lease]``             kept ``[7, ttl_ms]``
                removed          ``[8, count, revision]``   by a range delete, or with a lease
     queries    get              ``[1, key]``
-               scan             ``[2, start, end | nil, limit, at_revision, keeps, keys_only]``; start inclusive, end
-                                exclusive; nil = to the end; the last three may be left out
+               scan             ``[2, start, end | nil, limit, at_revision, keeps, keys_only, counts]``; start
+                                inclusive, end exclusive; nil = to the end; the last four may be left out
                count            ``[6, start, end | nil]``
                show lease       ``[3, lease]``       show expiry ``[4, key]``       list leases ``[5, after, limit]``
-    results    found            ``[0, value, mod_revision]``
+    results    found            ``[0, value, mod_revision, create_revision, version]``
                not found        ``[1]``
                refused          ``[3, reason]``
-               page             ``[4, [[key, value, mod_revision], ...], next_start | nil]``
+               page             ``[4, [[key, value, mod_revision], ...], next_start | nil]``; rows end with create
+                                revision and version if `counts` was asked for
                lease            ``[5, lease, ttl_ms, since_ms, key_count]``             leases ``[7, [lease, ...]]``
                expiry           ``[6, ttl_ms, since_ms, lease]``
                forgotten        ``[8]``                    the revision of the scan is not remembered
                counted          ``[9, count]``
 
 The *mod revision* of a key is the revision of the record that last wrote it. It is in the reply, so that a command that
-is sent again hears the same.
+is sent again hears the same. The *create revision* is that of the record that created the key, the *version* the number
+of its writes since; both are 0, or missing, where the log is of a version of the map before 3.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ from rsm_spark.errors import InvalidCommandError
 from rsm_spark.map.commands import (
     Compare,
     CompareAndSet,
+    Compared,
     Delete,
     DeleteRange,
     Executed,
@@ -112,6 +115,7 @@ __all__ = [
     "VALUE_BYTES_MAX",
     "Compare",
     "CompareAndSet",
+    "Compared",
     "Count",
     "Counted",
     "Delete",

@@ -15,19 +15,19 @@ from ledger.client.client import LedgerClient
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT, LogChain
 from rsm_spark.core.envelope import body_of, entry_hash, root_hash
 from rsm_spark.core.position import LogPosition
-from rsm_spark.core.records import decode_records
+from rsm_spark.core.records import decode_records, pack
 from rsm_spark.errors import CorruptSnapshotError, ForkedLogError, InvalidCommandError, MissingLogError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.commit_log import LogEntry, LogReader
 from rsm_spark.map.queries import KeyValue
 from rsm_spark.map.records import DELETED, EXPIRED, MAP_TABLE, PUT
-from rsm_spark.map.rows import value_of
+from rsm_spark.map.rows import MapEntry, columns_of, entry_of, value_of
 from rsm_spark.snapshots.manifest import SnapshotManifest, SnapshotStore
 
 _WAIT_S = 1.0
 _WAITS_MAX = 3
 
-Rows = dict[bytes, tuple[bytes, int]]
+Rows = dict[bytes, MapEntry]
 
 
 async def rows_at(
@@ -78,7 +78,7 @@ async def rows_at(
             await past.replay(reader, log)
         finally:
             await reader.close()
-    return [KeyValue(key, *past.rows[key]) for key in sorted(past.rows)]
+    return [KeyValue(key, *columns_of(past.rows[key], counts=True)) for key in sorted(past.rows)]
 
 
 async def _candidates(
@@ -141,7 +141,7 @@ class _Past:
         rows: Rows = {}
         for row in store.read(manifest):
             if row.table == MAP_TABLE and self._is_inside(key := value_of(row.key)):
-                rows[key] = (value_of(row.row), row.revision)
+                rows[key] = entry_of(row.row, row.revision)
         self.rows, self.revision = rows, manifest.revision
         self._prefix_hash = bytes.fromhex(manifest.prefix_hash)
 
@@ -180,9 +180,9 @@ class _Past:
                 return
             self.revision += 1
             if record.type == PUT:
-                key, value = record.fields
+                key, *columns = record.fields
                 if self._is_inside(key):
-                    self.rows[key] = (value, self.revision)
+                    self.rows[key] = entry_of(pack(columns), self.revision)
             elif record.type in {DELETED, EXPIRED}:
                 (key,) = record.fields
                 self.rows.pop(key, None)

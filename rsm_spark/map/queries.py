@@ -23,6 +23,7 @@ class Scan(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2):
         at_revision: Show the map as it was at the first page of this scan; 0 = as it is.
         keeps: More pages of the same revision will be asked for: this replica remembers what is overwritten.
         keys_only: Rows come without their values. Replicas of version 0.1 send the values all the same.
+        counts: Rows come with create revision and version, which clients of version 0.1 could not read.
 
     """
 
@@ -32,6 +33,7 @@ class Scan(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2):
     at_revision: int = 0
     keeps: bool = False
     keys_only: bool = False
+    counts: bool = False
 
 
 class ShowLease(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=3):
@@ -59,18 +61,32 @@ class Count(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=6):
 
 
 class Found(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=0):
-    """A key's value and the revision of the record that wrote it."""
+    """Value and numbers of a key; see `KeyValue`."""
 
     value: bytes
     revision: int
+    create_revision: int = 0
+    version: int = 0
 
 
 class KeyValue(NamedTuple):
-    """One row of a scan."""
+    """One row of a scan.
+
+    Attributes:
+        key: The key.
+        value: What it holds.
+        revision: Mod revision: of the record that last wrote the key.
+        create_revision: Of the record that created it; a key that was deleted and put again is a new one. 0 = the log
+            is of a version of the map before 3, which does not tell.
+        version: Number of its writes since then, the first one included; 0 likewise.
+
+    """
 
     key: bytes
     value: bytes
     revision: int
+    create_revision: int = 0
+    version: int = 0
 
 
 class Page(msgspec.Struct, frozen=True, array_like=True, tag=4):

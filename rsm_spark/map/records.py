@@ -1,10 +1,13 @@
 """The map's tables and record types, as its log describes them.
 
-    map        key -> value
+    map        key -> value, revision that created the key, number of its writes since
     expiries   key -> how long it lives: for a time of its own, or as long as a lease. No row: until it is deleted
     leases     number -> its full time, and since when it counts
 
-What expires is in tables of its own, so that `map` is what clients put, and nothing else.
+What expires is in tables of its own, so that `map` is what clients put, and how often, and nothing else.
+
+Version 3 has added `create_revision` and `version`. A log of version 2 is read as it is, and gets records of version 2
+until its version is raised.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ EXPIRIES_TABLE = "expiries"
 LEASES_TABLE = "leases"
 
 PUT = MACHINE_TYPE_FIRST
-"""Record ``[key, value]``."""
+"""Record ``[key, value, create_revision, version]``; of version 2 ``[key, value]``."""
 DELETED = MACHINE_TYPE_FIRST + 1
 """Record ``[key]``: by a command."""
 EXPIRED = MACHINE_TYPE_FIRST + 2
@@ -33,20 +36,37 @@ LEASE_ENDED = MACHINE_TYPE_FIRST + 6
 
 _KEY = Field("key", FieldType.BYTES)
 _VALUE = Field("value", FieldType.BYTES)
+# None in rows of before: nobody has told.
+_CREATED = Field("create_revision", FieldType.INT, nullable=True)
+_VERSION = Field("version", FieldType.INT, nullable=True)
 _LEASE = Field("lease", FieldType.INT)
 _TTL = Field("ttl_ms", FieldType.INT)
 _SINCE = Field("since_ms", FieldType.INT)
 
+COUNTS_VERSION = 3
+"""Version of the map from which on its rows have a create revision and a version."""
+
+COUNTS_LEVEL = 3
+"""Format level of such a log: replicas of versions that would stop at its records refuse it by name."""
+
 MAP_DESCRIPTION = MachineDescription(
     name="map",
-    version=2,
+    version=COUNTS_VERSION,
     tables=(
-        TableDescription(MAP_TABLE, (_KEY,), (_VALUE,)),
+        TableDescription(MAP_TABLE, (_KEY,), (_VALUE, _CREATED, _VERSION)),
         TableDescription(EXPIRIES_TABLE, (_KEY,), (_LEASE, _TTL, _SINCE)),
         TableDescription(LEASES_TABLE, (_LEASE,), (_TTL, _SINCE)),
     ),
     records=(
-        RecordDescription(PUT, "put", (_KEY, _VALUE), MAP_TABLE, Fold.UPSERT, ("key",), ("value",)),
+        RecordDescription(
+            PUT,
+            "put",
+            (_KEY, _VALUE, _CREATED, _VERSION),
+            MAP_TABLE,
+            Fold.UPSERT,
+            ("key",),
+            ("value", "create_revision", "version"),
+        ),
         RecordDescription(DELETED, "deleted", (_KEY,), MAP_TABLE, Fold.DELETE, ("key",)),
         RecordDescription(EXPIRED, "expired", (_KEY,), MAP_TABLE, Fold.DELETE, ("key",)),
         RecordDescription(

@@ -6,17 +6,60 @@ import msgspec
 
 from rsm_spark.core.table_rows import StoredRow
 
-MapEntry = StoredRow
-"""Canonical row and mod revision. The row is kept packed: the digest needs its old bytes at every write."""
 
-_COLUMN = msgspec.msgpack.Decoder(tuple[bytes])
+class MapEntry(StoredRow, frozen=True, gc=False):
+    """A row. It is kept packed: the digest needs its old bytes at every write.
+
+    Attributes:
+        create_revision: Of the record that created the key; of a row that version 2 of the map wrote: the mod revision.
+        version: Number of its writes since then; of such a row 1.
+
+    """
+
+    create_revision: int
+    version: int
+
+
+class MapRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Columns of a row; the last two are 0 in one that version 2 of the map wrote."""
+
+    value: bytes
+    create_revision: int = 0
+    version: int = 0
+
+
+_ROW = msgspec.msgpack.Decoder(MapRow)
+row_of = _ROW.decode
+"""Return the columns of a canonical row as they were logged.
+
+Raises:
+    MsgspecError: It is none.
+
+"""
 
 
 def value_of(packed: bytes) -> bytes:
-    """Return the one column of a canonical row, or key.
+    """Return the first column of a canonical row, or the key.
 
     Raises:
         MsgspecError: It is none.
 
     """
-    return _COLUMN.decode(packed)[0]
+    return _ROW.decode(packed).value
+
+
+def entry_of(packed: bytes, revision: int) -> MapEntry:
+    """Return a canonical row of any version as the map holds it.
+
+    Raises:
+        MsgspecError: It is none.
+
+    """
+    row = _ROW.decode(packed)
+    return MapEntry(packed, revision, row.create_revision or revision, row.version or 1)
+
+
+def columns_of(entry: MapEntry, *, counts: bool) -> tuple[bytes, int, int, int]:
+    """Return value, mod revision, create revision and version; without `counts` the last two are 0."""
+    value = _ROW.decode(entry.row).value
+    return (value, entry.revision, entry.create_revision, entry.version) if counts else (value, entry.revision, 0, 0)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from rsm_spark.map.limits import SCAN_BYTES_MAX, SCAN_LIMIT_MAX
 from rsm_spark.map.ordered_rows import OrderedRows
 from rsm_spark.map.queries import Forgotten, KeyValue, Page, Scan
-from rsm_spark.map.rows import MapEntry, value_of
+from rsm_spark.map.rows import MapEntry, columns_of
 
 
-def scan(rows: OrderedRows[MapEntry], query: Scan, revision: int) -> Page | Forgotten:
+def scan(rows: OrderedRows[MapEntry], query: Scan, revision: int, *, counts: bool) -> Page | Forgotten:
     """Return one page.
 
     A scan that keeps its revision is remembered from its first page until one that ends it: the last of the range, or
@@ -20,6 +21,7 @@ def scan(rows: OrderedRows[MapEntry], query: Scan, revision: int) -> Page | Forg
         rows: The map.
         query: Its limit is 1 or more.
         revision: Of the map as it is.
+        counts: The map knows create revisions and versions.
 
     """
     limit = min(query.limit, SCAN_LIMIT_MAX)
@@ -29,7 +31,7 @@ def scan(rows: OrderedRows[MapEntry], query: Scan, revision: int) -> Page | Forg
         found = rows.since_at(query.at_revision, query.start)
     else:
         found = _live(rows, query.start)
-    page = _page(found, query.end, limit, keys_only=query.keys_only)
+    page = _page(found, query, limit, counts=counts)
     goes_on = query.keeps and page.next_start is not None and (len(page.entries) < limit or limit == SCAN_LIMIT_MAX)
     if goes_on and not query.at_revision:
         rows.pin(revision)
@@ -44,9 +46,9 @@ def _live(rows: OrderedRows[MapEntry], start: bytes) -> Iterator[tuple[bytes, Ma
         yield key, entries[key]
 
 
-def _page(found: Iterator[tuple[bytes, MapEntry]], end: bytes | None, limit: int, *, keys_only: bool) -> Page:
-    entries: list[KeyValue] = []
-    room = SCAN_BYTES_MAX
+def _page(found: Iterator[tuple[bytes, MapEntry]], query: Scan, limit: int, *, counts: bool) -> Page:
+    entries: list[Any] = []
+    room, end, keys_only, asked = SCAN_BYTES_MAX, query.end, query.keys_only, query.counts
     for key, entry in found:
         if end is not None and key >= end:
             break
@@ -54,5 +56,8 @@ def _page(found: Iterator[tuple[bytes, MapEntry]], end: bytes | None, limit: int
         # The first row is always given, or a page could be empty and have a successor.
         if entries and (len(entries) == limit or room < 0):
             return Page(entries, key)
-        entries.append(KeyValue(key, b"" if keys_only else value_of(entry.row), entry.revision))
+        value, mod_revision, created, version = columns_of(entry, counts=counts)
+        if keys_only:
+            value = b""
+        entries.append(KeyValue(key, value, mod_revision, created, version) if asked else (key, value, mod_revision))
     return Page(entries, None)

@@ -88,7 +88,8 @@ class ChangeFilter:
             if not is_open and not self._is_inside(fields[place[0][0]]):
                 continue
             key = pack([fields[index] for index in place[0]])
-            row = None if place[1] is None else pack([fields[index] for index in place[1]])
+            # A record of an older version ends before the columns that were added since.
+            row = None if place[1] is None else pack([fields[index] for index in place[1] if index < len(fields)])
             changes.append(TableChange(revision, record.type, key, row, entry.logged_ms))
         return changes
 

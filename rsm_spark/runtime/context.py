@@ -53,7 +53,7 @@ class ReplicaContext:
         phase: Of the take-over protocol.
         log_bytes: Payload bytes applied since the process began: paces snapshots.
         format_level: Highest format of the log that this process reads and writes.
-        level_needed: Lowest format that a log of the machine's description must have.
+        level_needed: Lowest format that a log of the machine's description must have; a machine may name a higher one.
         password_mark: Of the ledger password, once it is known of which log; see `rsm_spark.core.admission`.
         trim: What this leader found last of what may be trimmed; None before, and on a follower.
         alarms: What an operator has to look at, by name.
@@ -112,7 +112,7 @@ class ReplicaContext:
         self.phase = "follow"
         self.log_bytes = 0
         self.format_level = FORMAT_LEVEL
-        self.level_needed = level_needed(machine.description)
+        self.level_needed = max(level_needed(machine.description), getattr(machine, "level_needed", 1))
         self.password_mark = ""
         self.trim: TrimPlan | None = None
         self.alarms: dict[str, str] = {}

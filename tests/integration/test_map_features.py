@@ -76,7 +76,7 @@ async def test_the_command_line_does_what_the_map_does(cluster: DevCluster, uniq
         then = str(changes[1]["revision"])
         assert (await rsm_map(uri, log, "get", "a", "--at-revision", then))[1][0]["value"] == "7"
         assert (await rsm_map(uri, log, "scan", "--at-revision", then))[1] == [
-            {"key": "a", "value": "7", "revision": int(then)}
+            {"key": "a", "value": "7", "revision": int(then), "create_revision": int(then) - 1, "version": 2}
         ]
         assert (await rsm_map(uri, log, "get", "a", "--stale"))[1][0]["value"] == "12"
         assert (await rsm_map(uri, log, "delete-range", "--prefix", "a"))[1][0]["keys"] == 1

@@ -78,7 +78,7 @@ async def test_only_who_has_log_in_certificate_and_token_uses_a_secured_replica(
         monkeypatch.setenv("RSM_ZK_AUTH_FILE", str(replica.login_file))
         async with await MapClient.connect(log, uri, security=replica.security, rsm_root=ROOT) as client:
             revision = await client.put(b"k", b"v")
-            assert await client.get(b"k") == MapValue(b"v", revision)
+            assert await client.get(b"k") == MapValue(b"v", revision, revision, 1)
             assert client.address == replica.process.address
 
         # Without the token, or in plain text, nothing is served.
@@ -106,7 +106,7 @@ async def test_only_who_has_log_in_certificate_and_token_uses_a_secured_replica(
                 await client.get(b"k")
         address = replica.process.address
         async with await MapClient.connect(log, replica=address, security=replica.security, rsm_root=ROOT) as client:
-            assert await client.get(b"k") == MapValue(b"v", revision)
+            assert await client.get(b"k") == MapValue(b"v", revision, revision, 1)
 
 
 async def test_secrets_are_in_no_log_and_no_command_line(cluster: DevCluster, unique_name: str, tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ _ROOT = Path(__file__).parents[2]
 _OLDER = "528af58"
 """The last commit whose logs have format level 1."""
 _OPTIONS = ("--bookies", "3/3/2", "--checkpoint-records", "10", "--snapshot-s", "2")
+_KEEPING = (*_OPTIONS, "--keep-version")
+"""Options that leave the way back open."""
 
 
 @pytest.fixture
@@ -75,7 +77,7 @@ async def test_a_log_from_before_keys_is_upgraded_and_given_one_while_it_is_writ
         await _put(replicas, b"older")
         for name in "abc":
             replicas.gone(name).stop()
-            replicas.start(name, *_OPTIONS)
+            replicas.start(name, *_KEEPING)
             await _put(replicas, b"mixed")
             if name == "a":  # One of the others leads.
                 said = _rsm(replicas, "log", "raise-format", unique_name)
@@ -87,7 +89,7 @@ async def test_a_log_from_before_keys_is_upgraded_and_given_one_while_it_is_writ
         said = _rsm(replicas, "log", "raise-format", unique_name, "--level", "2", code=1)
         assert "c (level 1)" in said
         replicas.gone("c").stop()
-        replicas.start("c", *_OPTIONS)
+        replicas.start("c", *_KEEPING)
         assert "format level 2" in _rsm(replicas, "log", "raise-format", unique_name)
         replicas.gone("a").stop()
         with pytest.raises(AssertionError, match="it has format level 2, this version knows up to 1: start a newer"):

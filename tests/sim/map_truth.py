@@ -3,6 +3,7 @@
 * `time-is-data`   no lease and no key ends by time before its full time: in logged time, counted from the promotion of
                    the present leader if that came later, and in true time from when its command was first sent
 * `expiry`         a key that goes by itself had a time of its own, or its lease has ended
+* `counts`         a put says which revision created its key, and the number of its writes since
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class MapTruth:
     Attributes:
         changes: Of the map, in order.
         rows: Keys and values, as of the last entry.
+        counts: Create revision and version of those keys.
         leases: Those that have not ended.
         sent_s: When a command was first sent, by session and sequence: clients say so before they send.
         ended_by_time: Leases and keys that time has ended.
@@ -63,6 +65,7 @@ class MapTruth:
     def __init__(self, ghosts: Ghosts, clock_s: Callable[[], float]) -> None:
         self.changes: list[TrueChange] = []
         self.rows: dict[bytes, bytes] = {}
+        self.counts: dict[bytes, tuple[int, int]] = {}
         self.leases: dict[int, _Lifetime] = {}
         self.sent_s: dict[tuple[bytes, int], float] = {}
         self.ended_by_time = 0
@@ -102,7 +105,10 @@ class MapTruth:
             case KernelRecord.LEADER_STARTED:
                 self._promoted_ms = logged_ms
             case _ if record_type == PUT:
-                self._change(revision, record_type, fields[0], fields[1])
+                key, value, *said = fields
+                self._change(revision, record_type, key, value)
+                if tuple(said) != self.counts[key]:
+                    self._ghosts.fail("counts", f"key {key!r} is written with {said}, it has {self.counts[key]}")
             case _ if record_type == DELETED:
                 self._change(revision, record_type, fields[0], None)
             case _ if record_type == EXPIRED:
@@ -134,14 +140,19 @@ class MapTruth:
         self._leased.pop(key, None)
 
     def _change(self, revision: int, record_type: int, key: bytes, value: bytes | None) -> None:
+        row = None
         if value is None:
             self.rows.pop(key, None)
+            self.counts.pop(key, None)
         else:
             self.rows[key] = value
+            created, version = self.counts.get(key, (revision, 0))
+            self.counts[key] = (created, version + 1)
+            row = pack((value, created, version + 1))
         revisions, values = self._history.setdefault(key, ([], []))
         revisions.append(revision)
         values.append(value)
-        self.changes.append(TrueChange(revision, record_type, pack((key,)), None if value is None else pack((value,))))
+        self.changes.append(TrueChange(revision, record_type, pack((key,)), row))
 
     def _judge_expired(self, key: bytes, logged_ms: int) -> None:
         if key in self._own:

@@ -16,6 +16,7 @@ from connectors.state.snapshot import snapshot_log
 from ledger.client.client import LedgerClient
 from ledger.dev import DevCluster
 from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession
+from rsm_spark.core.records import pack
 from rsm_spark.map.machine import MapMachine
 from rsm_spark.map.messages import Delete, Put, encode
 from rsm_spark.runtime.replica import Replica
@@ -119,7 +120,7 @@ def test_spark_delta_and_the_lake_agree_with_the_leader(
     assert summary.position.revision == revision
     found = DeltaTable(settings.place).to_pyarrow_table().to_pylist()
     assert {
-        row["key"]: (b"\x91\xc4" + bytes([len(row["value"])]) + row["value"], row["_revision"]) for row in found
+        row["key"]: (pack((row["value"], row["create_revision"], row["version"])), row["_revision"]) for row in found
     } == rows
 
     made = snapshot_log(spark, unique_name, str(tmp_path / "lake"), source=source)

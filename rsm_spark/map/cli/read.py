@@ -60,7 +60,7 @@ def get(
         if at_revision is not None:
             name = key_bytes(key)
             rows = await _past(at, at_revision, name, name + b"\0", data_dir, lake)
-            return MapValue(rows[0].value, rows[0].revision) if rows else None
+            return MapValue(*rows[0][1:]) if rows else None
         async with await at.connect("leader" if read is None else "any") as client:
             return await client.get(key_bytes(key), read=read)
 
@@ -69,7 +69,7 @@ def get(
         if found is None:
             print_json({"key": key, "found": False})
         else:
-            print_json({"key": key, "found": True, "value": shown(found.value), "revision": found.revision})
+            print_json({"key": key, "found": True, **found._asdict(), "value": shown(found.value)})
     elif found is not None:
         sys.stdout.buffer.write(found.value + (b"\n" if sys.stdout.isatty() else b""))
         sys.stdout.buffer.flush()
@@ -165,8 +165,10 @@ def _freshness(*, stale: bool, max_lag_ms: int | None) -> Freshness | None:
 
 def _show(row: KeyValue, *, json: bool, keys_only: bool) -> None:
     if json:
-        value = {} if keys_only else {"value": shown(row.value)}
-        print_json({"key": shown(row.key), **value, "revision": row.revision})
+        told = row._asdict() | {"key": shown(row.key), "value": shown(row.value)}
+        if keys_only:
+            del told["value"]
+        print_json(told)
     elif keys_only:
         sys.stdout.buffer.write(row.key + b"\n")
     else:

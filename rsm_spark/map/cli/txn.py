@@ -8,7 +8,7 @@ import difflib
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import msgspec
 import typer
@@ -20,6 +20,7 @@ from rsm_spark.map import messages as m
 from rsm_spark.map.cli.connection import MapOptions
 from rsm_spark.map.client.calls import scan_range
 
+_COMPARED: tuple[m.Compared, ...] = get_args(m.Compared)
 _OPERATIONS = {
     "put": {"value", "ttl_ms", "lease"},
     "get": set[str](),
@@ -39,7 +40,8 @@ def txn(
     """Do several things at once, or others, or nothing; exit code 1 if the comparisons did not hold.
 
     The transaction is JSON: {"if": [comparison, ...], "then": [operation, ...], "else": [operation, ...]}, each part
-    may be left out. A comparison has "key" and one of "value", "revision", "exists"; "relation" is =, !=, < or >.
+    may be left out. A comparison has "key" and one of "value", "revision", "create_revision", "version", "exists";
+    "relation" is =, !=, < or >.
     Operations: {"put": key, "value": v, "ttl_ms": n | "lease": n}, {"get": key}, {"delete": key},
     {"delete_range": {"prefix": p} | {"start": s, "end": e}}, {"increment": key, "amount": n}. What is no text is
     written as {"base64": "..."}.
@@ -94,10 +96,10 @@ def transaction_of(text: bytes) -> tuple[list[m.Compare], list[m.Operation], lis
 
 
 def _compare(found: Any, where: str) -> m.Compare:
-    one = _object(found, where, {"key", "value", "revision", "exists", "relation"})
-    what = [name for name in ("value", "revision", "exists") if name in one]
+    one = _object(found, where, {"key", "relation", *_COMPARED})
+    what = [name for name in _COMPARED if name in one]
     if "key" not in one or len(what) != 1:
-        raise UsageError(f"{where}: a comparison has a key and one of value, revision, exists")
+        raise UsageError(f"{where}: a comparison has a key and one of {', '.join(_COMPARED)}")
     relation = one.get("relation", "=")
     if relation not in {"=", "!=", "<", ">"}:
         raise UsageError(f"{where}: the relation is =, !=, < or >, not {relation!r}")
@@ -174,8 +176,8 @@ def _shown(operation: m.Operation, result: m.OperationResult) -> dict[str, Any]:
     match result:
         case m.Written(revision):
             return {**told, "revision": revision}
-        case m.Seen(value, revision):
-            return {**told, "value": shown(value), "revision": revision}
+        case m.Seen():
+            return {**told, **msgspec.structs.asdict(result), "value": shown(result.value)}
         case m.Incremented(number, revision):
             return {**told, "value": number, "revision": revision}
         case m.Removed(count, revision):

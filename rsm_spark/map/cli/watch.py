@@ -63,15 +63,7 @@ def watch(
 
 def _show(change: MapChange, *, json: bool) -> None:
     if json:
-        print_json(
-            {
-                "revision": change.revision,
-                "kind": change.kind,
-                "key": shown(change.key),
-                "value": shown(change.value),
-                "logged_ms": change.logged_ms,
-            }
-        )
+        print_json(change._asdict() | {"key": shown(change.key), "value": shown(change.value)})
     else:
         value = b"" if change.value is None else b"\t" + change.value
         sys.stdout.buffer.write(b"%d\t%s\t%s%s\n" % (change.revision, change.kind.encode(), change.key, value))

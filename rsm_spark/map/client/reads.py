@@ -48,7 +48,7 @@ class MapReads(MapCalls):
         """
         if limit < 1:
             raise InvalidCommandError(f"limit {limit}: a scan returns at least one row")
-        wanted = m.Scan(start, end, min(limit, m.SCAN_LIMIT_MAX), keys_only=keys_only)
+        wanted = m.Scan(start, end, min(limit, m.SCAN_LIMIT_MAX), keys_only=keys_only, counts=True)
         result, revision = await self._query(wanted, timeout_s, read)
         assert isinstance(result, m.Page)
         return MapPage(self._rows(result.entries, keys_only=keys_only), revision, result.next_start)
@@ -123,7 +123,7 @@ class MapReads(MapCalls):
         read = LINEARIZABLE if self._spreads_reads else read
         while left != 0:
             wanted = m.SCAN_LIMIT_MAX if left is None else min(left, m.SCAN_LIMIT_MAX)
-            scan = m.Scan(at, behind, wanted, revision, keeps=True, keys_only=keys_only)
+            scan = m.Scan(at, behind, wanted, revision, keeps=True, keys_only=keys_only, counts=True)
             page = await self._page_of(scan, timeout_s, read)
             yield page
             if page.next_start is None:
@@ -147,7 +147,9 @@ class MapReads(MapCalls):
         return MapPage(rows, scan.at_revision or revision, result.next_start)
 
     def _found(self, key: bytes, result: m.MapResult) -> MapValue | None:
-        return MapValue(self._value(key, result.value), result.revision) if isinstance(result, m.Found) else None
+        if not isinstance(result, m.Found):
+            return None
+        return MapValue(self._value(key, result.value), result.revision, result.create_revision, result.version)
 
     def _rows(self, rows: list[m.KeyValue], *, keys_only: bool) -> list[m.KeyValue]:
         if keys_only:  # A replica of version 0.1 sends the values all the same.

@@ -33,10 +33,12 @@ class ScanExpiredError(RsmError):
 
 
 class MapValue(NamedTuple):
-    """A key's value and its mod revision: that of the record that last wrote it."""
+    """Value and numbers of a key; see `rsm_spark.map.queries.KeyValue`."""
 
     value: bytes
     revision: int
+    create_revision: int = 0
+    version: int = 0
 
 
 class CompareResult(NamedTuple):

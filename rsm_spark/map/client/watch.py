@@ -25,7 +25,7 @@ from rsm_spark.client.leader_finder import FollowerFinder, FoundReplica, LeaderF
 from rsm_spark.errors import ConnectionLostError, InvalidCommandError, NoLeaderError
 from rsm_spark.map.client.calls import MapCalls, scan_range
 from rsm_spark.map.records import DELETED, EXPIRED, MAP_TABLE, PUT
-from rsm_spark.map.rows import value_of
+from rsm_spark.map.rows import row_of, value_of
 from rsm_spark.runtime.change_filter import TableChange
 from rsm_spark.transport.security import Security
 from rsm_spark.transport.watch_client import watch_replica
@@ -51,6 +51,9 @@ class MapChange(NamedTuple):
         revision: Of the record: the mod revision of a key that was put.
         kind: "put"; "deleted" by a command; "expired": by time, or with its lease.
         logged_ms: Logged time, ms since 1970.
+        create_revision: Of a key that was put: revision of the record that created it; 0 = a record of a version of
+            the map before 3, which does not tell.
+        version: Number of its writes since then, the first one included; 0 likewise.
 
     """
 
@@ -59,6 +62,8 @@ class MapChange(NamedTuple):
     revision: int
     kind: ChangeKind
     logged_ms: int
+    create_revision: int = 0
+    version: int = 0
 
 
 class WatchedReplicas:
@@ -170,9 +175,13 @@ class MapWatch:
 
     def _told(self, change: TableChange) -> MapChange:
         key = value_of(change.key)
-        value = None if change.row is None else self._value(key, value_of(change.row))
-        kind: ChangeKind = "put" if change.type == PUT else "expired" if change.type == EXPIRED else "deleted"
-        return MapChange(key, value, change.revision, kind, change.logged_ms)
+        if change.row is None:
+            return MapChange(
+                key, None, change.revision, "expired" if change.type == EXPIRED else "deleted", change.logged_ms
+            )
+        row = row_of(change.row)
+        value = self._value(key, row.value)
+        return MapChange(key, value, change.revision, "put", change.logged_ms, row.create_revision, row.version)
 
     def _stream(self, address: str, from_revision: int) -> AsyncIterator[ReceivedChanges]:
         self.address = address

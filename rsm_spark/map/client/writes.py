@@ -136,7 +136,7 @@ class MapWrites(MapCalls):
         assert isinstance(reply, m.Executed)
         done = command.then if reply.succeeded else command.orelse
         results = [
-            m.Seen(self._value(operation.key, result.value), result.revision)
+            structs.replace(result, value=self._value(operation.key, result.value))
             if isinstance(result, m.Seen) and isinstance(operation, m.Read)
             else result
             for operation, result in zip(done, reply.results, strict=True)

@@ -52,7 +52,7 @@ class Trio:
     async def read(self, freshness: Freshness | None, timeout_s: float = 10) -> Operation:
         operation = await self.link.submit(GET, timeout_s, is_query=True, freshness=freshness)
         self.link.check(operation)
-        assert m.decode_result(operation.payload) == m.Found(b"v", 2)
+        assert m.decode_result(operation.payload) == m.Found(b"v", 2, 2, 1)
         return operation
 
     def queries(self) -> list[int]:

@@ -65,7 +65,7 @@ def test_each_operation_sees_what_those_before_it_did() -> None:
         True,
         [
             m.Written(2),
-            m.Seen(b"1", 2),
+            m.Seen(b"1", 2, 2, 1),
             m.Incremented(5, 3),
             m.Written(4),
             m.Written(5),

@@ -47,7 +47,7 @@ def test_put_answers_the_revision_that_get_then_shows() -> None:
     driven = Driven()
     assert driven.run(m.Put(b"a", b"1")) == m.Written(1)
     assert driven.run(m.Put(b"a", b"2")) == m.Written(2)
-    assert driven.ask(m.Get(b"a")) == m.Found(b"2", 2)
+    assert driven.ask(m.Get(b"a")) == m.Found(b"2", 2, 1, 2)
     assert driven.ask(m.Get(b"b")) == m.NotFound()
 
 
@@ -69,7 +69,7 @@ def test_compare_and_set_on_a_key_writes_only_what_was_expected(expected: Any, r
     driven.run(m.Put(b"a", b"1"))
     assert driven.run(m.CompareAndSet(b"a", expected, b"new")) == reply
     found = driven.ask(m.Get(b"a"))
-    assert found == (m.Found(b"new", 2) if reply == m.Written(2) else m.Found(b"1", 1))
+    assert found == (m.Found(b"new", 2, 1, 2) if reply == m.Written(2) else m.Found(b"1", 1, 1, 1))
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,9 @@ def test_a_query_that_is_none_is_refused(query: Any) -> None:
     assert isinstance(Driven().ask(query), m.MapRefused)
 
 
-@pytest.mark.parametrize(("kind", "fields"), [(PUT, (b"a",)), (DELETED, ()), (99, (b"a", b"b")), (PUT, ([], b""))])
+@pytest.mark.parametrize(
+    ("kind", "fields"), [(PUT, (b"a",)), (DELETED, ()), (99, (b"a", b"b")), (PUT, (b"a", b"b")), (PUT, ([], b"", 1, 1))]
+)
 def test_apply_stops_at_a_record_that_is_not_the_maps(kind: int, fields: tuple[Any, ...]) -> None:
     with pytest.raises(CorruptLogError, match="revision 7"):
         MapMachine().apply(kind, fields, 7)
@@ -169,7 +171,7 @@ def test_rows_stay_as_they_were_when_they_were_asked_for() -> None:
     rows = driven.machine.rows()
     driven.run(m.Put(b"a", b"2"))
     driven.run(m.Put(b"b", b"2"))
-    assert list(rows) == [Row(MAP_TABLE, pack((b"a",)), pack((b"1",)), 1)]
+    assert list(rows) == [Row(MAP_TABLE, pack((b"a",)), pack((b"1", 1, 1)), 1)]
 
 
 @pytest.mark.parametrize("row", [Row("other", pack((b"a",)), pack((b"",)), 1), Row("map", b"\xc1", pack((b"",)), 1)])
@@ -187,8 +189,8 @@ def test_the_description_names_what_apply_returns() -> None:
     put, deleted = MAP_DESCRIPTION.records[:2]
     assert (put.table, put.fold, deleted.fold) == (MAP_TABLE, Fold.UPSERT, Fold.DELETE)
     assert driven.changes == [
-        RowChange(MAP_TABLE, pack((b"a",)), None, pack((b"1",))),
-        RowChange(MAP_TABLE, pack((b"a",)), pack((b"1",)), None),
+        RowChange(MAP_TABLE, pack((b"a",)), None, pack((b"1", 1, 1))),
+        RowChange(MAP_TABLE, pack((b"a",)), pack((b"1", 1, 1)), None),
     ]
 
 
@@ -277,7 +279,7 @@ class MapAgainstDict(RuleBasedStateMachine):
         while at is not None:
             page = self.driven.ask(m.Scan(at, end, limit))
             assert isinstance(page, m.Page)
-            got += [tuple(entry) for entry in page.entries]
+            got += [tuple(entry)[:3] for entry in page.entries]
             at = page.next_start
         assert got == want
 
@@ -290,7 +292,9 @@ class MapAgainstDict(RuleBasedStateMachine):
     @invariant()
     def same_state(self) -> None:
         for key, (value, revision) in self.model.items():
-            assert self.driven.ask(m.Get(key)) == m.Found(value, revision)
+            found = self.driven.ask(m.Get(key))
+            assert isinstance(found, m.Found)
+            assert (found.value, found.revision) == (value, revision)
         assert len(self.driven.machine) == len(self.model)
         prefix = table_prefix(MAP_TABLE)
         terms = sum(row_term(prefix, row.key, row.row) for row in self.driven.machine.rows())

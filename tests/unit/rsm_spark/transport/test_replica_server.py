@@ -166,7 +166,7 @@ async def test_unary_calls_do_what_the_stream_does() -> None:
         received = await channel.call(message(9, commands=2, queries=1), 5)
         assert received.message_id == 9
         assert received.revisions == [1, 2, 3, 3]
-        assert m.decode_result(received.payloads[3]) == m.Found(b"v", 2)
+        assert m.decode_result(received.payloads[3]) == m.Found(b"v", 2, 2, 1)
         assert json.loads(await channel.status(5)) == {"role": "leader"}
 
 

@@ -218,7 +218,7 @@ async def test_a_map_client_takes_its_certificates_and_token_from_the_environmen
     async with serving(of(replica_cert, token_file=token_file)) as server:
         async with MapClient(Finder(server.address), "orders", timeout_s=60) as client:
             revision = await client.put(b"k", b"v")
-            assert await client.get(b"k") == MapValue(b"v", revision)
+            assert await client.get(b"k") == MapValue(b"v", revision, revision, 1)
 
 
 @pytest.mark.asyncio

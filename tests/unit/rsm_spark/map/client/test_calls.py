@@ -37,15 +37,16 @@ async def one() -> AsyncIterator[tuple[Group, MapClient]]:
 
 async def test_a_transaction_moves_money_or_leaves_it() -> None:
     async with one() as (_, client):
-        await client.put_many([(b"a", b"10"), (b"b", b"0")])
+        created = await client.put_many([(b"a", b"10"), (b"b", b"0")])
         move: Any = [Compare(b"a", "value", "=", b"10")], [Increment(b"a", -10), Increment(b"b", 10), Read(b"a")]
         result = await client.transact(*move, orelse=[Read(b"a")])
         assert result.succeeded
         assert [type(one) for one in result.results] == [m.Incremented, m.Incremented, m.Seen]
-        assert result.results[2] == m.Seen(b"0", result.revision - 1)
+        seen = m.Seen(b"0", result.revision - 1, created[0], 2)
+        assert result.results[2] == seen
         again = await client.transact(*move, orelse=[Read(b"a")])
-        assert (again.succeeded, again.results) == (False, [m.Seen(b"0", result.revision - 1)])
-        assert await client.get(b"b") == MapValue(b"10", result.revision)
+        assert (again.succeeded, again.results) == (False, [seen])
+        assert await client.get(b"b") == MapValue(b"10", result.revision, created[1], 2)
         with pytest.raises(InvalidCommandError, match="no integer"):
             await client.transact(then=[Put(b"a", b"x"), Increment(b"a")])
         assert (await client.get(b"a")).value == b"0"  # type: ignore[union-attr]

@@ -51,7 +51,7 @@ async def pair() -> AsyncIterator[Pair]:
 async def test_what_is_put_is_found_until_it_is_deleted() -> None:
     async with pair() as p:
         revision = await p.client.put(b"a", b"1")
-        assert await p.client.get(b"a") == MapValue(b"1", revision)
+        assert await p.client.get(b"a") == MapValue(b"1", revision, revision, 1)
         assert await p.client.delete(b"a") == revision + 1
         assert await p.client.delete(b"a") is None
         assert await p.client.get(b"a") is None

@@ -42,7 +42,10 @@ def test_a_transaction_of_all_kinds_is_read() -> None:
         (b'{"then": {}}', '"then" of the transaction is a list'),
         (b'{"thn": []}', "did you mean 'then'"),
         (b'{"if": [{"key": "a"}]}', '"if" 1: a comparison has a key and one of'),
-        (b'{"if": [{"key": "a", "value": "1", "exists": true}]}', "one of value, revision, exists"),
+        (
+            b'{"if": [{"key": "a", "value": "1", "exists": true}]}',
+            "value, revision, create_revision, version, exists",
+        ),
         (b'{"if": [{"key": "a", "value": "1", "relation": "~"}]}', "the relation is"),
         (b'{"if": [{"key": "a", "revision": "1"}]}', "needs int"),
         (b'{"if": [{"key": "a", "exists": true, "relation": "<"}]}', "by = or !="),
