@@ -24,6 +24,7 @@ from ledger.client.write_handle import WriteHandle
 from ledger.errors import LedgerError, NoSuchLedgerError
 from rsm_spark.backup.left_entries import LeftEntries, left_entries
 from rsm_spark.backup.manifest import BackupError, CorruptBackupError
+from rsm_spark.backup.put_snapshot import remove_from_lake, to_its_end
 from rsm_spark.backup.restore_mark import RestoreMark
 from rsm_spark.backup.restoring import TRIMMED_LEDGER, check_new_lake
 from rsm_spark.backup.state_choice import StateRequest, choose_state
@@ -155,7 +156,7 @@ class StateRestore:
                 key_id=key_id,
             )
             wanted = self._installed(snapshot, first, epoch)
-            await asyncio.to_thread(_put, target, wanted, snapshot)
+            await to_its_end(lambda: _put(target, wanted, snapshot))
             await mark.create_chain(chain)
         except BaseException:
             await asyncio.shield(self._forget(mark))
@@ -283,6 +284,7 @@ class StateRestore:
 
     async def _forget(self, mark: RestoreMark) -> None:
         """Delete the ledger of a log that does not come to be; what cannot be is swept later."""
+        await remove_from_lake(self._target.lake, self._log_id)
         with contextlib.suppress(LedgerError):
             if self._handle is not None:
                 self._handle.abandon()

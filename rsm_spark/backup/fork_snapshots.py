@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from rsm_spark.backup.copied_ledgers import CopiedLedgers
 from rsm_spark.backup.creating import SnapshotAccess
 from rsm_spark.backup.manifest import BackupError
+from rsm_spark.backup.put_snapshot import to_its_end
 from rsm_spark.backup.restoring import RestoreRequest
 from rsm_spark.core.chain import ChainLedger, LogChain
 from rsm_spark.core.position import LogPosition
@@ -126,7 +127,7 @@ class ForkSnapshots:
             whole, folder = await target.supply.copy(snapshot, Path(scratch))
             store = LocalSnapshots(folder.parent, pace=lambda: no_pace)
             for one in places:
-                await asyncio.to_thread(_put, one, wanted, store, whole)
+                await to_its_end(partial(_put, one, wanted, store, whole))
 
 
 def _put(at: SnapshotStore, wanted: SnapshotManifest, store: LocalSnapshots, whole: SnapshotManifest) -> None:

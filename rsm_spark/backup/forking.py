@@ -26,6 +26,7 @@ from rsm_spark.backup.copied_ledgers import CopiedLedgers
 from rsm_spark.backup.fork_end import PATIENCE_S, POLL_S, ForkEnd
 from rsm_spark.backup.fork_snapshots import ForkRequest, ForkSnapshots
 from rsm_spark.backup.manifest import BackupError, origins_at
+from rsm_spark.backup.put_snapshot import remove_from_lake
 from rsm_spark.backup.restoring import TRIMMED_LEDGER, RestoreOutcome, check_new_lake
 from rsm_spark.core.admission import password_mark
 from rsm_spark.core.chain import ChainLedger, LogChain, LogOrigin, chain_path, encode_chain, log_id_of
@@ -346,6 +347,7 @@ class LogFork:
             with contextlib.suppress(NoNodeError):  # Somebody has deleted the name: the rest goes all the same.
                 # A commit whose reply was lost has arrived, or never will.
                 self._version = await self._client.store.set(self._path, encode_chain(self._draft), self._version)
+            await remove_from_lake(target.lake, self._log_id)
             await self._sharing.delete([ledger.ledger_id for ledger in self._shared])
             await self._copies.forget()
             with contextlib.suppress(NoNodeError):

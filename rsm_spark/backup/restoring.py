@@ -21,6 +21,7 @@ from rsm_spark.backup.history import BackupHistory
 from rsm_spark.backup.manifest import BackupError, BackupManifest, CorruptBackupError, origins_at
 from rsm_spark.backup.place import BackupPlace
 from rsm_spark.backup.plan import RestorePlan, is_believed, plan_restore
+from rsm_spark.backup.put_snapshot import remove_from_lake, to_its_end
 from rsm_spark.backup.restore_mark import RestoreMark
 from rsm_spark.backup.verifying import copied_snapshot, install_snapshot, lacking_keys
 from rsm_spark.core.admission import password_mark
@@ -30,7 +31,7 @@ from rsm_spark.errors import NoSuchLogError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.commit_log import LogEntry
 from rsm_spark.snapshots.local import LocalSnapshots
-from rsm_spark.snapshots.manifest import SnapshotManifest, SnapshotStore
+from rsm_spark.snapshots.manifest import RemovableSnapshots, SnapshotManifest
 
 _STEP_ENTRIES = 256
 TRIMMED_LEDGER = (1 << 63) - 1
@@ -61,7 +62,7 @@ class RestoreRequest(msgspec.Struct, frozen=True, kw_only=True):
     password: bytes = b""
     quorum: tuple[int, int, int] = (2, 2, 2)
     snapshots: LocalSnapshots | None = None
-    lake: SnapshotStore | None = None
+    lake: RemovableSnapshots | None = None
     by: str = ""
 
 
@@ -151,11 +152,10 @@ class LogRestore:
             self._check_sealed(chain)
             snapshot = self._choose_snapshot(history, plan, chain)
             if snapshot is not None:
-                await asyncio.to_thread(self._put_snapshot, snapshot)
+                await to_its_end(lambda: self._put_snapshot(snapshot))
             await mark.create_chain(chain)
         except BaseException:
-            if await asyncio.shield(self._copies.forget()):
-                await mark.clear()
+            await asyncio.shield(self._undo(mark))
             raise
         return RestoreOutcome(
             target.name,
@@ -169,6 +169,11 @@ class LogRestore:
             0 if snapshot is None else snapshot.revision,
             tuple(sorted({one.key_id for one in self._copies.ledgers} - {""})),
         )
+
+    async def _undo(self, mark: RestoreMark) -> None:
+        await remove_from_lake(self._target.lake, self._log_id)
+        if await self._copies.forget():
+            await mark.clear()
 
     async def _check(self, chains: ChainStore, plan: RestorePlan) -> None:
         target, folder = self._target, self._manifest.folder

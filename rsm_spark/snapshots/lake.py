@@ -9,12 +9,14 @@ newest one as an ordinary table.
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, WriterProperties, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
+from pyarrow.fs import FileSystem
 
 from rsm_spark.core.machine import Row
 from rsm_spark.errors import CorruptSnapshotError, SnapshotError
@@ -252,6 +254,20 @@ class LakeSnapshots:
         """Return the whole snapshots with the table versions that hold them, newest revision first."""
         found = [(version, manifest) for version, manifest in self._versions() if version not in self._damaged]
         return sorted(found, key=lambda one: one[1].revision, reverse=True)
+
+    def remove(self, log_id: str) -> None:
+        """Remove the whole table if it holds snapshots of this log alone; see `RemovableSnapshots`."""
+        if {manifest.log_id for _, manifest in self._versions(None)} != {log_id}:
+            return
+        try:
+            folder = local_folder(self._place)
+            if folder is not None:
+                shutil.rmtree(folder)
+            else:
+                files, path = FileSystem.from_uri(self._place)
+                files.delete_dir(path)
+        except (OSError, pa.ArrowException) as error:
+            raise SnapshotError(f"{self._place}: it cannot be removed: {error}") from error
 
     def damaged(self) -> list[SnapshotDamage]:
         """Return what was found damaged so far."""

@@ -154,6 +154,19 @@ class SnapshotStore(Protocol):
         ...
 
 
+class RemovableSnapshots(SnapshotStore, Protocol):
+    """A place that keeps snapshots of one log, and can be rid of them."""
+
+    def remove(self, log_id: str) -> None:
+        """Remove all that the place holds, if all of it is of this log.
+
+        Raises:
+            SnapshotError: It cannot be read, or not be removed.
+
+        """
+        ...
+
+
 def encode_manifest(manifest: SnapshotManifest) -> bytes:
     """Return the JSON of a manifest; equal manifests have equal bytes."""
     return msgspec.json.encode(manifest)

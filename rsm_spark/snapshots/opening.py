@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rsm_spark.snapshots.manifest import SnapshotStore
+from rsm_spark.snapshots.manifest import RemovableSnapshots
 
 
-def lake_snapshots(lake: str, log_name: str) -> SnapshotStore:
+def lake_snapshots(lake: str, log_name: str) -> RemovableSnapshots:
     """Return the snapshots of a log in a lake.
 
     Args:

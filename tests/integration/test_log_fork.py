@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 import secrets
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from rsm_spark.backup.forking import LogFork
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.key_file import KeyFile
 from rsm_spark.map.client.client import MapClient
+from rsm_spark.snapshots.opening import lake_snapshots
 from tests.integration.backed_up_log import BackupCommand, rows_of
 from tests.integration.store_processes import StoreProcess
 from tests.integration.test_backup import Load, served, state_at
@@ -276,3 +278,34 @@ async def test_deletions_and_forks_need_not_read_what_strangers_have(
             with contextlib.suppress(NoNodeError):
                 await stranger.delete(path)
         await stranger.close()
+
+
+async def test_a_log_that_is_not_made_leaves_no_snapshot_in_the_lake(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    uri, log, lake = cluster.metadata_uri, unique_name, tmp_path / "lake"
+    commands = ForkCommand(uri, tmp_path / "backups")
+    key = await new_key(commands, tmp_path)
+    made: list[bool] = []
+    async with served(uri, log, tmp_path / "live", *key):
+        await Load(2).run(log, uri, 900)
+        await commands.create(log)
+        cluster_at = ("--metadata-uri", uri, "--lake", str(lake), *key)
+        for number, what in enumerate(
+            (("log", "fork"), ("backup", "restore", "--place", str(tmp_path / "backups"))) * 2
+        ):
+            new = f"{log}-{number}"
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "rsm_spark", *what, log, "--as", new, *cluster_at, cwd=Path(__file__).parents[2],
+                stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+            )  # fmt: skip
+            while process.returncode is None and not (lake / new).exists():
+                await asyncio.sleep(0.001)
+            if process.returncode is None:
+                process.send_signal(signal.SIGINT)
+            await process.wait()
+            async with await LedgerClient.connect(uri) as client:
+                made.append(await client.store.exists(f"/rsm/logs/{new}") is not None)
+            assert (process.returncode == 0) is made[-1] is bool(lake_snapshots(str(lake), new).manifests()), what
+            assert made[-1] or not (lake / new).exists()
+    assert not all(made), "each was too quick to be interrupted"

@@ -212,3 +212,15 @@ def test_the_version_of_a_commit_that_was_torn_is_used_again(place: str) -> None
     assert sorted(reader.read(manifest)) == sorted(rows)
     assert reader.damaged() == []
     assert len(list((Path(place) / "_delta_log").glob(".damaged-*"))) == 1
+
+
+def test_a_place_is_removed_if_all_of_it_is_of_one_log(place: str) -> None:
+    LakeSnapshots(place).remove("ab" * 16)  # There is none.
+    written(place, 10)
+    written(place, 20)
+    LakeSnapshots(place).remove("cd" * 16)
+    assert [one.revision for one in LakeSnapshots(place).manifests()] == [20, 10]
+    LakeSnapshots(place).remove("ab" * 16)
+    assert not Path(place).exists()
+    written(place, 30)
+    assert [one.revision for one in LakeSnapshots(place).manifests()] == [30]
