@@ -1,5 +1,7 @@
 """The map as a replicated state machine."""
 
+# Longer than 400 lines: deciding, folding, answering and snapshots of one table, which share its rows.
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -71,6 +73,7 @@ from rsm_spark.map.records import (
     MAP_TABLE,
     PUT,
 )
+from rsm_spark.map.row_ring import RowRing
 from rsm_spark.map.rows import MapEntry, columns_of, entry_of, value_of
 from rsm_spark.map.scanning import scan
 
@@ -97,6 +100,7 @@ class MapMachine:
         self._counts = True  # The log's version of the map has create revisions and versions.
         self._rows: OrderedRows[MapEntry] = OrderedRows()
         self._expiries = Expiries()
+        self._replaced = RowRing()
 
     def __len__(self) -> int:
         """Return the number of keys."""
@@ -257,10 +261,12 @@ class MapMachine:
                     key, value = fields
                     row, created, version = pack((value,)), revision, 1
                 old = self._rows.put(key, MapEntry(row, revision, created, version))
+                self._replaced.note(revision, old)
                 return RowChange(MAP_TABLE, pack((key,)), None if old is None else old.row, row)
             if record_type in {DELETED, EXPIRED}:
                 (key,) = fields
                 gone = self._rows.remove(key)
+                self._replaced.note(revision, gone)
                 return RowChange(MAP_TABLE, pack((key,)), None if gone is None else gone.row, None)
             if record_type == EXPIRY_SET:
                 key, lease, ttl_ms, since_ms = fields
@@ -326,6 +332,19 @@ class MapMachine:
         lease = self._expiries.leases[number]
         return LeaseShown(number, lease.ttl_ms, lease.since_ms, self._expiries.key_count(number))
 
+    def row_before(self, table: str, revision: int) -> Row | None:
+        """Return the row that a change of the map has replaced or removed; None = there was none.
+
+        Raises:
+            InvalidCommandError: It is another table.
+            MissingLogError: The change was too long ago.
+
+        """
+        if table != MAP_TABLE:
+            raise InvalidCommandError(f"old rows are told of table {MAP_TABLE!r} alone, not of {table!r}")
+        found = self._replaced.before(revision)
+        return None if found is None else Row(table, b"", found.row, found.revision)
+
     # ---- snapshots
 
     def rows(self) -> Iterator[Row]:
@@ -350,6 +369,7 @@ class MapMachine:
         others: list[Row] = []
         self._rows.load({})
         self._expiries.restore(())
+        self._replaced.clear()
         try:
             for row in rows:
                 if row.table == MAP_TABLE:

@@ -20,6 +20,8 @@ class TableChange(NamedTuple):
         key: Canonical bytes of the row's key.
         row: Canonical bytes of its other columns; None = it is gone.
         logged_ms: Logged time.
+        old_row: What the row was before, if it was asked for; None = there was none.
+        old_revision: Of the record that had written it; 0 = there was none.
 
     """
 
@@ -28,6 +30,8 @@ class TableChange(NamedTuple):
     key: bytes
     row: bytes | None
     logged_ms: int
+    old_row: bytes | None = None
+    old_revision: int = 0
 
 
 class ChangeFilter:

@@ -202,7 +202,7 @@ class StoreService:
             settings.log, settings.replica_id, self._snapshots, self.replica.report, domain=settings.replica.domain
         ).add_to(self.server)
         self.feed = ChangeFeed.of(self.replica)
-        self.watches = WatchService(settings.log, machine.description, self.feed)
+        self.watches = WatchService(settings.log, machine.description, self.feed, getattr(machine, "row_before", None))
         self.watches.add_to(self.server)
 
     async def start(self) -> None:

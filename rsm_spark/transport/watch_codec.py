@@ -27,6 +27,7 @@ class WatchRequest(msgspec.Struct, frozen=True):
     from_revision: int = 0
     progress_ms: int = 0
     types: tuple[int, ...] = ()
+    old_rows: bool = False
 
 
 class ReceivedChanges(msgspec.Struct, frozen=True):
@@ -35,11 +36,13 @@ class ReceivedChanges(msgspec.Struct, frozen=True):
     Attributes:
         changes: Ascending by revision.
         up_to: There are no others up to this revision, inclusive.
+        has_old_rows: The changes say what rows were before.
 
     """
 
     changes: list[TableChange]
     up_to: int
+    has_old_rows: bool = False
 
 
 def encode_watch(request: WatchRequest) -> bytes:
@@ -58,12 +61,20 @@ def decode_watch(text: bytes) -> WatchRequest:
     end = message.end if message.HasField("end") else None
     types = tuple(message.types)
     return WatchRequest(
-        message.log, message.table, message.start, end, message.from_revision, message.progress_ms, types
+        message.log,
+        message.table,
+        message.start,
+        end,
+        message.from_revision,
+        message.progress_ms,
+        types,
+        message.old_rows,
     )
 
 
-def encode_changes(changes: Sequence[TableChange], up_to: int) -> bytes:
-    """Return a replica's message."""
+def encode_changes(changes: Sequence[TableChange], up_to: int, *, old_rows: bool = False) -> bytes:
+    """Return a replica's message, on wish with what rows were before."""
+    olds = changes if old_rows else ()
     return watch_pb2.Changes(
         revisions=[change.revision for change in changes],
         types=[change.type for change in changes],
@@ -71,6 +82,8 @@ def encode_changes(changes: Sequence[TableChange], up_to: int) -> bytes:
         rows=[change.row or b"" for change in changes],
         logged_ms=[change.logged_ms for change in changes],
         up_to=up_to,
+        old_rows=[change.old_row or b"" for change in olds],
+        old_revisions=[change.old_revision for change in olds],
     ).SerializeToString()
 
 
@@ -87,4 +100,8 @@ def decode_changes(text: bytes) -> ReceivedChanges:
         TableChange(revision, kind, key, row or None, logged_ms)
         for revision, kind, key, row, logged_ms in zip(*columns, strict=True)
     ]
-    return ReceivedChanges(changes, message.up_to)
+    if not message.old_revisions:
+        return ReceivedChanges(changes, message.up_to)
+    olds = zip(changes, message.old_rows, message.old_revisions, strict=True)
+    changes = [change._replace(old_row=row or None, old_revision=revision) for change, row, revision in olds]
+    return ReceivedChanges(changes, message.up_to, has_old_rows=True)

@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1frsm_spark/transport/watch.proto\x12\x0crsm.watch.v1\"\x8e\x01\n\x0cWatchRequest\x12\x0b\n\x03log\x18\x01 \x01(\t\x12\r\n\x05table\x18\x02 \x01(\t\x12\r\n\x05start\x18\x03 \x01(\x0c\x12\x10\n\x03\x65nd\x18\x04 \x01(\x0cH\x00\x88\x01\x01\x12\x15\n\rfrom_revision\x18\x05 \x01(\x04\x12\x13\n\x0bprogress_ms\x18\x06 \x01(\r\x12\r\n\x05types\x18\x07 \x03(\rB\x06\n\x04_end\"i\n\x07\x43hanges\x12\x11\n\trevisions\x18\x01 \x03(\x04\x12\r\n\x05types\x18\x02 \x03(\r\x12\x0c\n\x04keys\x18\x03 \x03(\x0c\x12\x0c\n\x04rows\x18\x04 \x03(\x0c\x12\x11\n\tlogged_ms\x18\x05 \x03(\x04\x12\r\n\x05up_to\x18\x06 \x01(\x04\x32G\n\x07Watches\x12<\n\x05Watch\x12\x1a.rsm.watch.v1.WatchRequest\x1a\x15.rsm.watch.v1.Changes0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1frsm_spark/transport/watch.proto\x12\x0crsm.watch.v1\"\xa0\x01\n\x0cWatchRequest\x12\x0b\n\x03log\x18\x01 \x01(\t\x12\r\n\x05table\x18\x02 \x01(\t\x12\r\n\x05start\x18\x03 \x01(\x0c\x12\x10\n\x03\x65nd\x18\x04 \x01(\x0cH\x00\x88\x01\x01\x12\x15\n\rfrom_revision\x18\x05 \x01(\x04\x12\x13\n\x0bprogress_ms\x18\x06 \x01(\r\x12\r\n\x05types\x18\x07 \x03(\r\x12\x10\n\x08old_rows\x18\x08 \x01(\x08\x42\x06\n\x04_end\"\x92\x01\n\x07\x43hanges\x12\x11\n\trevisions\x18\x01 \x03(\x04\x12\r\n\x05types\x18\x02 \x03(\r\x12\x0c\n\x04keys\x18\x03 \x03(\x0c\x12\x0c\n\x04rows\x18\x04 \x03(\x0c\x12\x11\n\tlogged_ms\x18\x05 \x03(\x04\x12\r\n\x05up_to\x18\x06 \x01(\x04\x12\x10\n\x08old_rows\x18\x07 \x03(\x0c\x12\x15\n\rold_revisions\x18\x08 \x03(\x04\x32G\n\x07Watches\x12<\n\x05Watch\x12\x1a.rsm.watch.v1.WatchRequest\x1a\x15.rsm.watch.v1.Changes0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -22,9 +22,9 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'rsm_spark.transport.watch_p
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_WATCHREQUEST']._serialized_start=50
-  _globals['_WATCHREQUEST']._serialized_end=192
-  _globals['_CHANGES']._serialized_start=194
-  _globals['_CHANGES']._serialized_end=299
-  _globals['_WATCHES']._serialized_start=301
-  _globals['_WATCHES']._serialized_end=372
+  _globals['_WATCHREQUEST']._serialized_end=210
+  _globals['_CHANGES']._serialized_start=213
+  _globals['_CHANGES']._serialized_end=359
+  _globals['_WATCHES']._serialized_start=361
+  _globals['_WATCHES']._serialized_end=432
 # @@protoc_insertion_point(module_scope)

@@ -12,7 +12,7 @@ import grpc.aio
 from ledger.errors import LedgerError
 from ledger.rights.principal import Principal
 from ledger.rights.table import Right
-from rsm_spark.core.machine import MachineDescription
+from rsm_spark.core.machine import MachineDescription, Row
 from rsm_spark.errors import ConnectionLostError, InvalidCommandError, MissingLogError, RsmError
 from rsm_spark.runtime.change_feed import ChangeFeed, FeedCursor
 from rsm_spark.runtime.change_filter import ChangeFilter, TableChange
@@ -42,6 +42,8 @@ class WatchService:
         log: Name of the replica's log; calls meant for another are refused.
         description: Of its machine.
         feed: Of its records.
+        row_before: Returns the row of a table that the change of a revision has replaced or removed, or None; raises
+            `MissingLogError` where it is not remembered. None = the machine remembers none.
 
     Attributes:
         watcher_count: Streams open.
@@ -50,7 +52,14 @@ class WatchService:
 
     """
 
-    def __init__(self, log: str, description: MachineDescription, feed: ChangeFeed) -> None:
+    def __init__(
+        self,
+        log: str,
+        description: MachineDescription,
+        feed: ChangeFeed,
+        row_before: Callable[[str, int], Row | None] | None = None,
+    ) -> None:
+        self._row_before = row_before
         self._log = log
         self._description = description
         self._feed = feed
@@ -104,6 +113,8 @@ class WatchService:
             await cursor.close()
 
     def _check(self, request: WatchRequest) -> None:
+        if request.old_rows and self._row_before is None:
+            raise InvalidCommandError(f"machine {self._description.name} does not remember old rows")
         if request.log != self._log:
             raise _RefusedError(
                 grpc.StatusCode.FAILED_PRECONDITION,
@@ -131,8 +142,10 @@ class WatchService:
             changes: list[TableChange] = []
             for entry in entries:
                 changes += chosen.take(entry, first)
+            if request.old_rows:
+                changes = [self._with_old_row(request.table, change) for change in changes]
             for piece, up_to in _pieces(changes, cursor.next_revision - 1):
-                await context.write(encode_changes(piece, up_to))
+                await context.write(encode_changes(piece, up_to, old_rows=request.old_rows))
                 self.changes_sent += len(piece)
                 told, told_at = up_to, clock()
             if clock() >= told_at + progress_s:
@@ -141,6 +154,11 @@ class WatchService:
                     told = cursor.next_revision - 1
                     await context.write(encode_changes((), told))
                 told_at = clock()
+
+    def _with_old_row(self, table: str, change: TableChange) -> TableChange:
+        assert self._row_before is not None, "checked at the beginning"
+        old = self._row_before(table, change.revision)
+        return change if old is None else change._replace(old_row=old.row, old_revision=old.revision)
 
 
 class _RefusedError(RsmError):
@@ -160,7 +178,7 @@ def _pieces(changes: list[TableChange], up_to: int) -> Iterator[tuple[list[Table
     piece: list[TableChange] = []
     held = 0
     for change in changes:
-        size = len(change.key) + len(change.row or b"") + _CHANGE_BYTES
+        size = len(change.key) + len(change.row or b"") + len(change.old_row or b"") + _CHANGE_BYTES
         if piece and held + size > _MESSAGE_BYTES:
             yield piece, piece[-1].revision
             piece, held = [], 0

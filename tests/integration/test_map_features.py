@@ -63,7 +63,7 @@ async def test_the_command_line_does_what_the_map_does(cluster: DevCluster, uniq
         assert (await rsm_map(uri, log, "lease", "revoke", lease))[1][0]["keys"] == 1
         assert (await rsm_map(uri, log, "lease", "show", lease))[0] == 1
         assert (await rsm_map(uri, log, "put", "t", "1", "--ttl-ms", "300"))[0] == 0
-        _, changes, _ = await rsm_map(uri, log, "watch", "--from", "1", "--limit", "7")
+        _, changes, _ = await rsm_map(uri, log, "watch", "--from", "1", "--limit", "7", "--old-values")
         assert [(one["kind"], one["key"]) for one in changes] == [
             ("put", "a"),
             ("put", "a"),
@@ -73,6 +73,9 @@ async def test_the_command_line_does_what_the_map_does(cluster: DevCluster, uniq
             ("put", "t"),
             ("expired", "t"),
         ]
+        old = {"value": changes[0]["value"], "revision": changes[0]["revision"]}
+        assert (changes[0]["old"], changes[4]["old"]["value"]) == (None, changes[3]["value"])
+        assert changes[1]["old"] == old | {"create_revision": old["revision"], "version": 1}
         then = str(changes[1]["revision"])
         assert (await rsm_map(uri, log, "get", "a", "--at-revision", then))[1][0]["value"] == "7"
         assert (await rsm_map(uri, log, "scan", "--at-revision", then))[1] == [

@@ -22,6 +22,7 @@ def watch(
     kind: Annotated[
         list[str] | None, typer.Option("--kind", help="put, deleted or expired: only these; several times for several.")
     ] = None,
+    old_values: Annotated[bool, typer.Option("--old-values", help="Print what the key held before, too.")] = False,
     from_revision: Annotated[
         int | None, typer.Option("--from", min=1, help="First revision; without it, what is yet to come.")
     ] = None,
@@ -29,7 +30,8 @@ def watch(
 ) -> None:
     """Print changes as they are confirmed, each once, in order, over failovers; until ctrl-C.
 
-    A line is the revision, the kind (put, deleted, expired), the key and the value, with tabs between.
+    A line is the revision, the kind (put, deleted, expired), the key and the value, with tabs between; with
+    --old-values then what the key held before, if it was there.
 
     Examples:
         rsm map watch --prefix order/ --log orders
@@ -37,6 +39,8 @@ def watch(
         rsm map watch --kind deleted --kind expired --log orders
 
         rsm map watch --from 1 --limit 10 --log orders --json
+
+        rsm map watch --old-values --log orders --json
 
     """
 
@@ -48,6 +52,7 @@ def watch(
                 start=None if start is None else key_bytes(start),
                 end=None if end is None else key_bytes(end),
                 kinds=cast("list[ChangeKind]", kind or []),
+                old_values=old_values,
                 from_revision=from_revision,
                 patience_s=at.timeout_s,
             )
@@ -63,8 +68,13 @@ def watch(
 
 def _show(change: MapChange, *, json: bool) -> None:
     if json:
-        print_json(change._asdict() | {"key": shown(change.key), "value": shown(change.value)})
+        told = change._asdict() | {"key": shown(change.key), "value": shown(change.value)}
+        if change.old is not None:
+            told["old"] = change.old._asdict() | {"value": shown(change.old.value)}
+        print_json(told)
     else:
-        value = b"" if change.value is None else b"\t" + change.value
+        value = b"\t" + (change.value or b"") if change.value is not None or change.old is not None else b""
+        if change.old is not None:
+            value += b"\t" + change.old.value
         sys.stdout.buffer.write(b"%d\t%s\t%s%s\n" % (change.revision, change.kind.encode(), change.key, value))
         sys.stdout.buffer.flush()

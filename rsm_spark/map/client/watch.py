@@ -22,10 +22,11 @@ from typing import Literal, NamedTuple, Self
 import msgspec
 
 from rsm_spark.client.leader_finder import FollowerFinder, FoundReplica, LeaderFinder
-from rsm_spark.errors import ConnectionLostError, InvalidCommandError, NoLeaderError
+from rsm_spark.errors import ConnectionLostError, InvalidCommandError, MissingLogError, NoLeaderError
 from rsm_spark.map.client.calls import MapCalls, scan_range
+from rsm_spark.map.client.results import MapValue
 from rsm_spark.map.records import DELETED, EXPIRED, MAP_TABLE, PUT
-from rsm_spark.map.rows import row_of, value_of
+from rsm_spark.map.rows import columns_of, entry_of, row_of, value_of
 from rsm_spark.runtime.change_filter import TableChange
 from rsm_spark.transport.security import Security
 from rsm_spark.transport.watch_client import watch_replica
@@ -37,6 +38,7 @@ _SILENCE_S_MIN = 3.0
 _PAUSE_FIRST_S = 0.05
 _PAUSE_GROWTH = 1.6
 _PAUSE_MAX_S = 1.0
+_REFUSALS_MAX = 6
 
 ChangeKind = Literal["put", "deleted", "expired"]
 _TYPES: dict[str, int] = {"put": PUT, "deleted": DELETED, "expired": EXPIRED}
@@ -54,6 +56,7 @@ class MapChange(NamedTuple):
         create_revision: Of a key that was put: revision of the record that created it; 0 = a record of a version of
             the map before 3, which does not tell.
         version: Number of its writes since then, the first one included; 0 likewise.
+        old: With `old_values`: what the key held before; None = it did not exist.
 
     """
 
@@ -64,6 +67,7 @@ class MapChange(NamedTuple):
     logged_ms: int
     create_revision: int = 0
     version: int = 0
+    old: MapValue | None = None
 
 
 class WatchedReplicas:
@@ -134,8 +138,8 @@ class MapWatch:
         """Wait for the next change.
 
         Raises:
-            MissingLogError: The log does not hold the next revision any more: its `last_revision` + 1 is the first
-                that is there.
+            MissingLogError: The log does not hold the next revision any more, or no replica remembers the old value of
+                a change: its `last_revision` + 1 is the first that is there, or whose old value is known.
             NoLeaderError: No replica has said anything for `patience_s`.
 
         """
@@ -148,14 +152,17 @@ class MapWatch:
     async def _run(self) -> AsyncGenerator[MapChange, None]:
         loop = asyncio.get_running_loop()
         begins_now = self._request.from_revision == 0
-        attempt, pause_s, trouble = 0, _PAUSE_FIRST_S, ""
+        attempt, pause_s, trouble, refusals = 0, _PAUSE_FIRST_S, "", 0
         heard_at = loop.time()
         while True:
             address = await self._replicas.pick(attempt)
             if address is not None:
                 try:
                     async for received in self._stream(address, 0 if begins_now else self.revision + 1):
-                        heard_at, pause_s, attempt = loop.time(), _PAUSE_FIRST_S, 0
+                        heard_at, attempt = loop.time(), 0
+                        if received.changes or not refusals:
+                            pause_s, refusals = _PAUSE_FIRST_S, 0
+                        self._check_told(address, received)
                         for change in received.changes:
                             if change.revision > self.revision:
                                 begins_now, self.revision = False, change.revision
@@ -164,6 +171,12 @@ class MapWatch:
                         begins_now, self.revision = False, max(self.revision, received.up_to)
                 except ConnectionLostError as error:
                     trouble = str(error)
+                except MissingLogError:
+                    # Another replica may remember, or this one once its state is built anew.
+                    refusals += 1
+                    if not self._request.old_rows or refusals > _REFUSALS_MAX:
+                        raise
+                    attempt = refusals - 1
                 finally:
                     self.address = ""
             if self._patience_s is not None and loop.time() - heard_at > self._patience_s:
@@ -173,7 +186,20 @@ class MapWatch:
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * _PAUSE_GROWTH, _PAUSE_MAX_S)
 
+    def _check_told(self, address: str, received: ReceivedChanges) -> None:
+        if self._request.old_rows and received.changes and not received.has_old_rows:
+            raise ConnectionLostError(
+                f"{address}: the replica is of a version that does not tell old values: upgrade it"
+            )
+
     def _told(self, change: TableChange) -> MapChange:
+        told = self._new(change)
+        if not change.old_revision or change.old_row is None:
+            return told
+        value, *numbers = columns_of(entry_of(change.old_row, change.old_revision), counts=True)
+        return told._replace(old=MapValue(self._value(told.key, value), *numbers))
+
+    def _new(self, change: TableChange) -> MapChange:
         key = value_of(change.key)
         if change.row is None:
             return MapChange(
@@ -203,6 +229,7 @@ class MapWatches(MapCalls):
         start: bytes | None = None,
         end: bytes | None = None,
         kinds: Collection[ChangeKind] = (),
+        old_values: bool = False,
         from_revision: int | None = None,
         progress_ms: int = PROGRESS_MS,
         patience_s: float | None = None,
@@ -217,6 +244,9 @@ class MapWatches(MapCalls):
             start: First key, inclusive; not with `prefix`.
             end: Exclusive; not with `prefix`.
             kinds: Only changes of these kinds, chosen by the replica: "put", "deleted", "expired"; () = all.
+            old_values: Each change says what the key held before. A replica remembers that of the last changes, 32 MiB
+                of them: a change before those, or before the replica's state was built anew from a snapshot, is a
+                `MissingLogError`, once no other replica knows it either.
             from_revision: First revision wanted, inclusive; it may be long ago, as long as the log holds it, or yet to
                 come. None = what comes after the replica's present one.
             progress_ms: How often `MapWatch.revision` moves on though nothing in the range changes.
@@ -230,7 +260,7 @@ class MapWatches(MapCalls):
         if unknown:
             raise InvalidCommandError(f"kinds {', '.join(unknown)}: a change is one of {', '.join(_TYPES)}")
         types = tuple(sorted(_TYPES[kind] for kind in set(kinds)))
-        request = WatchRequest(self._log, MAP_TABLE, first, behind, from_revision or 0, progress_ms, types)
+        request = WatchRequest(self._log, MAP_TABLE, first, behind, from_revision or 0, progress_ms, types, old_values)
         return MapWatch(self._watched, request, patience_s, self._value)
 
 

@@ -1,5 +1,7 @@
 """Watches through real gRPC servers, whose replicas are fed by the test."""
 
+# Longer than 400 lines: one feed of one log, watched in all the ways that there are.
+
 from __future__ import annotations
 
 import asyncio
@@ -12,19 +14,21 @@ import pytest
 from msgspec.structs import replace
 
 from rsm_spark.client.leader_finder import FixedReplica
-from rsm_spark.core.envelope import Envelope, decode_envelope, encode_envelope
-from rsm_spark.core.records import KernelRecord, Record, encode_records
+from rsm_spark.core.envelope import Envelope, body_of, decode_envelope, encode_envelope
+from rsm_spark.core.records import KernelRecord, Record, decode_records, encode_records
 from rsm_spark.errors import InvalidCommandError, MissingLogError, NoLeaderError
 from rsm_spark.map.client import watch as map_watch
 from rsm_spark.map.client.blocking import BlockingMapClient
 from rsm_spark.map.client.client import MapClient
+from rsm_spark.map.client.results import MapValue
 from rsm_spark.map.client.watch import MapChange, MapWatch
+from rsm_spark.map.machine import MapMachine
 from rsm_spark.map.records import DELETED, EXPIRED, EXPIRY_CLEARED, MAP_DESCRIPTION, PUT
 from rsm_spark.runtime import change_feed
 from rsm_spark.runtime.change_feed import ChangeFeed
 from rsm_spark.transport import watch_service
 from rsm_spark.transport.server import ReplicaServer
-from rsm_spark.transport.watch_codec import decode_watch
+from rsm_spark.transport.watch_codec import decode_watch, encode_changes
 from rsm_spark.transport.watch_service import WatchService
 from tests.unit.rsm_spark.client.replica_double import Finder, Group, ReplicaDouble
 
@@ -57,7 +61,8 @@ class Watched:
         self.log = log
         self.context: Any = SimpleNamespace(payload_listeners=[], tip=SimpleNamespace(revision=0))
         self.feed = ChangeFeed(cast("Any", self.context))
-        self.service = WatchService("orders", MAP_DESCRIPTION, self.feed)
+        self.machine = MapMachine()
+        self.service = WatchService("orders", MAP_DESCRIPTION, self.feed, self.machine.row_before)
         self.server = ReplicaServer("orders")
         self.service.add_to(self.server)
         self.applied = 0
@@ -333,3 +338,68 @@ async def test_the_blocking_client_watches_too() -> None:
 
         assert await asyncio.to_thread(_work) == [b"0", b"1", b"2"]
         del client
+
+
+def fold(one: Watched) -> None:
+    """Have a replica's machine apply what its feed gets."""
+    revision = 0
+    for payload in one.log.payloads:
+        for record in decode_records(body_of(payload)):
+            revision += 1
+            one.machine.apply(record.type, record.fields, revision)
+    one.catch_up()
+
+
+async def test_changes_come_with_what_their_keys_held_before() -> None:
+    async with replicas() as (log, (one,), _, client):
+        log.append((PUT, (b"a", b"1", 1, 1)), (PUT, (b"b", b"1", 2, 1)))
+        log.append((PUT, (b"a", b"2", 1, 2)), (DELETED, (b"b",)), (EXPIRED, (b"a",)), (PUT, (b"a", b"3", 6, 1)))
+        fold(one)
+        watch = client.watch(from_revision=1, old_values=True)
+        assert [(change.key, change.old) for change in await first(watch, 6)] == [
+            (b"a", None),
+            (b"b", None),
+            (b"a", MapValue(b"1", 1, 1, 1)),
+            (b"b", MapValue(b"1", 2, 2, 1)),
+            (b"a", MapValue(b"2", 3, 1, 2)),
+            (b"a", None),
+        ]
+        await watch.aclose()
+        silent = client.watch(from_revision=3)
+        assert (await first(silent, 1))[0].old is None, "nobody has asked"
+        await silent.aclose()
+
+
+async def test_a_replica_that_does_not_remember_leaves_it_to_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(map_watch, "_PAUSE_FIRST_S", 0.001)
+    async with replicas(2) as (log, (one, two), finder, client):
+        log.append((PUT, (b"a", b"1", 1, 1)))
+        log.append((PUT, (b"a", b"2", 1, 2)))
+        for each in (one, two):
+            fold(each)
+        one.machine.restore(list(one.machine.rows()))
+        one.machine.apply(PUT, (b"a", b"3", 1, 3), 3)
+        alone = client.watch(from_revision=2, old_values=True)
+        with pytest.raises(MissingLogError, match="remembers old values from revision 3 on") as caught:
+            await first(alone, 1)
+        assert caught.value.last_revision == 2
+
+        async def pick(self: Any, attempt: int) -> str:
+            return (one, two)[attempt % 2].server.address
+
+        monkeypatch.setattr(map_watch.WatchedReplicas, "pick", pick)
+        watch = client.watch(from_revision=2, old_values=True)
+        assert [change.old for change in await first(watch, 1)] == [MapValue(b"1", 1, 1, 1)]
+        assert watch.connections == 2
+        await watch.aclose()
+
+
+async def test_a_replica_of_before_tells_no_old_values_and_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = encode_changes
+    monkeypatch.setattr(watch_service, "encode_changes", lambda changes, up_to, **_: plain(changes, up_to))
+    async with replicas() as (log, (one,), _, client):
+        log.append((PUT, (b"a", b"1", 1, 1)))
+        fold(one)
+        watch = client.watch(from_revision=1, old_values=True, patience_s=0)
+        with pytest.raises(NoLeaderError, match="does not tell old values: upgrade it"):
+            await first(watch, 1)
