@@ -244,7 +244,7 @@ class ZooKeeperSession:
 
     async def change(self, changes: Sequence[NodeChange]) -> None:
         """Make several changes at once, or none; see `MetadataStore.change`."""
-        steps = [(one, await self._acl_for(one.path)) for one in changes]
+        steps = [(one, await self._acl_for(one.path) if one.version is None else None) for one in changes]
         results = await self._call("change", ", ".join(one.path for one in changes), "change_async", steps)
         for one, result in zip(changes, results, strict=True):
             if isinstance(result, Exception) and not isinstance(result, (RolledBackError, RuntimeInconsistency)):

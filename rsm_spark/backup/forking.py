@@ -5,8 +5,11 @@
     3. the ledger in which it ends is shared up to there, or copied, if it is open
     4. the whole chain takes the place of the unfinished one
 
-Cut off before the last step, the log is unfinished: `rsm log delete` undoes it. Nothing stands still for a fork. The
-origin's leader is asked for one thing: to close its ledger, if much would have to be copied else.
+Cut off before the last step, the log is unfinished: `rsm log delete` undoes it. Each write of the chain is one
+transaction with `<root>/forking/<log id>`, which goes with the name: another log may have that by then.
+
+Nothing stands still for a fork. The origin's leader is asked for one thing: to close its ledger, if much would have to
+be copied else.
 """
 
 from __future__ import annotations
@@ -20,8 +23,16 @@ from collections.abc import Callable
 import msgspec
 
 from ledger.client.client import LedgerClient
-from ledger.errors import BadVersionError, LedgerError, MetadataError, MetadataUnavailableError, NoNodeError
+from ledger.errors import (
+    BadVersionError,
+    LedgerError,
+    MetadataError,
+    MetadataUnavailableError,
+    NodeExistsError,
+    NoNodeError,
+)
 from ledger.operators import Operator
+from ledger.ports import NodeChange
 from rsm_spark.backup.copied_ledgers import CopiedLedgers
 from rsm_spark.backup.fork_end import PATIENCE_S, POLL_S, ForkEnd
 from rsm_spark.backup.fork_snapshots import ForkRequest, ForkSnapshots
@@ -36,6 +47,7 @@ from rsm_spark.errors import ForkedLogError, LogError, NoLeaderError, NoSuchLogE
 from rsm_spark.log.admin_requests import AdminRequests, RollRequest
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.commit_log import LogEntry
+from rsm_spark.log.deletion import ensure_node, forking_path
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.log.sharing import SharedLedgers
 
@@ -88,6 +100,7 @@ class LogFork:
         self._origins = ChainStore(client.store, target.log, target.rsm_root)
         self._chains = ChainStore(client.store, target.name, target.rsm_root)
         self._path = chain_path(target.name, target.rsm_root)
+        self._guard = forking_path(self._log_id, target.rsm_root)
         self._sharing = SharedLedgers(client, self._log_id, target.rsm_root)
         self._draft = LogChain(self._log_id)
         self._version = 0
@@ -130,7 +143,7 @@ class LogFork:
         self._draft = LogChain(
             self._log_id, format_level=chain.format_level, unfinished=f"{target.by or 'somebody'}, since {since},"
         )
-        await self._chains.create(self._draft)
+        await self._begin()
         try:
             await self._share(chain)
             if target.is_independent or end.closed is None:
@@ -318,12 +331,22 @@ class LogFork:
         self._draft = msgspec.structs.replace(self._draft, deleting=(*self._draft.deleting, ledger_id))
         await self._write(self._draft)
 
+    async def _begin(self) -> None:
+        store, value = self._client.store, encode_chain(self._draft)
+        await ensure_node(store, forking_path("", self._target.rsm_root).rstrip("/"))
+        try:
+            await store.change([NodeChange(self._path, value, None), NodeChange(self._guard, b"", None)])
+        except NodeExistsError as error:
+            raise LogError(f"log {self._target.name}: there is one already: choose another name") from error
+
     async def _write(self, chain: LogChain) -> None:
         """Replace the own chain; a reply that is lost is judged by reading it again."""
         write = ChainWrite(encode_chain(chain), self._version)
+        guard = NodeChange(self._guard, b"" if chain.unfinished else None)
         for _ in range(_TRIES):
             try:
-                self._version = await self._chains.write(write.value, write.held_version)
+                await self._client.store.change([NodeChange(self._path, write.value, write.held_version), guard])
+                self._version = write.held_version + 1
             except MetadataUnavailableError:
                 value, version = await self._chains.read_bytes()
                 match write.judge(value, version):
@@ -344,14 +367,16 @@ class LogFork:
         """Take all of it back; the name goes last, so that an undoing that is cut off is seen."""
         target = self._target
         try:
+            store, guard = self._client.store, NodeChange(self._guard, b"")
             with contextlib.suppress(NoNodeError):  # Somebody has deleted the name: the rest goes all the same.
                 # A commit whose reply was lost has arrived, or never will.
-                self._version = await self._client.store.set(self._path, encode_chain(self._draft), self._version)
+                await store.change([NodeChange(self._path, encode_chain(self._draft), self._version), guard])
+                self._version += 1
             await remove_from_lake(target.lake, self._log_id)
             await self._sharing.delete([ledger.ledger_id for ledger in self._shared])
             await self._copies.forget()
             with contextlib.suppress(NoNodeError):
-                await self._client.store.delete(self._path, self._version)
+                await store.change([NodeChange(self._path, None, self._version), NodeChange(self._guard)])
         except MetadataError as error:
             raise LogError(
                 f"log {target.name}: not made: {str(why) or type(why).__name__}. It could not be taken back: {error}. "

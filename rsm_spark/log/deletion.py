@@ -164,13 +164,14 @@ async def _unname(client: LedgerClient, log: str, rsm_root: str, chain: LogChain
     path, value = f"{rsm_root}/deleting/{chain.log_id}", msgspec.json.encode(note)
     await ensure_node(store, f"{rsm_root}/deleting")
     noted = await store.exists(path)  # By a version that wrote the note alone, and was cut off.
-    former = former_name_path(log, rsm_root)
-    is_former = await store.exists(former) is not None
+    # Of a name that the log has taken over; of a fork that is being made, whose next write then fails.
+    besides = [former_name_path(log, rsm_root), forking_path(chain.log_id, rsm_root)]
+    going = [NodeChange(one) for one in besides if await store.exists(one) is not None]
     try:
         await store.change([
             NodeChange(path, value, noted),
             NodeChange(chain_path(log, rsm_root), None, version),
-            *([NodeChange(former)] if is_former else []),
+            *going,
         ])  # fmt: skip
     except (BadVersionError, NodeExistsError, NoNodeError) as error:
         raise ChainConflictError(
@@ -193,6 +194,11 @@ async def _finish(
     with contextlib.suppress(NoNodeError):
         await store.delete(f"{rsm_root}/deleting/{note.log_id}")
     return DeletedLog(note.log, note.log_id, done.deleted, was_begun, done.kept, sorted({*unread} - {*ledger_ids}))
+
+
+def forking_path(log_id: str, rsm_root: str) -> str:
+    """Return the node that stands while a fork is being made, and has its name."""
+    return f"{rsm_root}/forking/{log_id}"
 
 
 async def ensure_node(store: MetadataStore, path: str) -> None:

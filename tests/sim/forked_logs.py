@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
 
@@ -92,9 +93,9 @@ class ForkedLogs:
         self._world = LedgerWorld(self._simulation.random("ledgers"))
         self._world.listeners.append(self._on_ledger)
 
-    def run(self) -> None:
-        """Do it all."""
-        self._simulation.run(self._program(), limit_s=600.0)
+    def run(self, what: Callable[[ForkedLogs], Coroutine[Any, Any, None]] | None = None) -> None:
+        """Do it all, or one thing."""
+        self._simulation.run(self._program() if what is None else what(self), limit_s=600.0)
 
     async def _program(self) -> None:
         await self._begin()
@@ -132,6 +133,27 @@ class ForkedLogs:
         target = ForkRequest(log=log, name=name, rsm_root="/rsm", revision=revision)
         await LogFork(client, target, draw=lambda count: rng.randbytes(count).hex()).make()
         self.forks += 1
+
+    async def lose_the_name(self) -> None:
+        """Fork, while somebody deletes the new name and gives it to another log."""
+        await self._begin()
+        client, other = [await self._client(await self._connect()) for _ in range(2)]
+        one, two, _ = FORKS
+        await LogFork(other, ForkRequest(log=ORIGIN, name=two, rsm_root="/rsm")).make()
+
+        class Slow(LogFork):
+            async def _share(self, chain: LogChain) -> None:
+                await super()._share(chain)
+                await delete_log(other, one)
+                await rename_log(other.store, two, one, by="", at_ms=0)
+
+        try:
+            await Slow(client, ForkRequest(log=ORIGIN, name=one, rsm_root="/rsm")).make()
+            self._break("a fork is made under a name that another log has")
+        except LogError:
+            if one not in self._chains():
+                self._break("the log that has the name now is gone")
+        await self._judge()
 
     async def _trim(self, client: Any, log: str, count: int) -> None:
         chains = ChainStore(client.store, log)
@@ -262,7 +284,9 @@ class ForkedLogs:
                 await delete_log(await self._client(store), name)
         if self._written():
             self._break(f"all logs are deleted, ledgers {sorted(self._written())} are left")
-        notes = [path for path in self._tree.nodes if path.startswith(("/rsm/sharing/", "/rsm/deleting/"))]
+        notes = [
+            path for path in self._tree.nodes if path.startswith(("/rsm/sharing/", "/rsm/deleting/", "/rsm/forking/"))
+        ]
         if notes:
             self._break(f"all logs are deleted, {', '.join(notes)} is left")
 

@@ -41,6 +41,13 @@ def test_no_ledger_goes_that_a_log_needs_and_none_stays_that_no_log_needs() -> N
     assert renamed > _SEEDS // 4
 
 
+def test_a_fork_whose_name_was_given_away_leaves_the_other_log_alone() -> None:
+    for seed in range(5):
+        logs = ForkedLogs(seed)
+        logs.run(ForkedLogs.lose_the_name)
+        assert not logs.broken, f"seed {seed}: {logs.broken}"
+
+
 def _shares_a_trimmed_ledger(patch: pytest.MonkeyPatch) -> None:
     async def _share(self: LogFork, _chain: Any) -> None:
         owners: dict[str, list[int]] = {}
