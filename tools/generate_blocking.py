@@ -124,6 +124,7 @@ and calls that wait together travel together.
                 "rsm_spark.map.client.writes:MapWrites",
                 "rsm_spark.map.client.leases:MapLeases",
                 "rsm_spark.map.client.locks:MapLocks",
+                "rsm_spark.map.client.barriers:MapBarriers",
                 "rsm_spark.map.client.reads:MapReads",
                 "rsm_spark.map.client.watch:MapWatches",
             ),

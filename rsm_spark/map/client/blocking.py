@@ -27,6 +27,7 @@ from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.core.freshness import Freshness
 from rsm_spark.core.operation import StreamLimits
 from rsm_spark.map import messages as m
+from rsm_spark.map.client.barriers import BarrierRound
 from rsm_spark.map.client.blocking_base import BlockingMapBase
 from rsm_spark.map.client.client import MapClient
 from rsm_spark.map.client.locks import HeldLock, LockHolder
@@ -194,6 +195,15 @@ class BlockingMapClient(BlockingMapBase):
         See `MapClient.watch_lock_holder`.
         """
         return self.thread.iterate(self.asynchronous.watch_lock_holder(name))
+
+    @contextlib.contextmanager
+    def barrier(self, name: bytes, parties: int, ttl_ms: int) -> Iterator[BarrierRound]:
+        """Wait until so many parties are here; run the block; wait until all of them have ended theirs.
+
+        See `MapClient.barrier`. What it raises while the block runs is told at the end of the block.
+        """
+        with self.thread.enter(self.asynchronous.barrier(name, parties, ttl_ms)) as entered:
+            yield entered
 
     def get(self, key: bytes, *, timeout_s: float | None = None, read: Freshness | None = None) -> MapValue | None:
         """Return a key's value, or None if there is no such key."""

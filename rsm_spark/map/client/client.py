@@ -46,12 +46,12 @@ from rsm_spark.codecs.framing import PayloadCodec
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.core.operation import StreamLimits
 from rsm_spark.log.discovery import Discovery
-from rsm_spark.map.client.locks import MapLocks
+from rsm_spark.map.client.barriers import MapBarriers
 from rsm_spark.map.client.watch import WatchedReplicas
 from rsm_spark.transport.security import Security
 
 
-class MapClient(MapLocks):
+class MapClient(MapBarriers):
     """A client of one replicated map; see the module. For one event loop; any number of tasks may use it at once.
 
     Args:
