@@ -58,7 +58,8 @@ async def test_three_replicas_serve_one_map_and_hand_it_over(
             leader = await replicas.leader()
             (follower,) = [store for store in replicas.alive.values() if store is not leader]
             async with await MapClient.connect(log, uri, replica=follower.address) as reader:
-                assert (await reader.get(b"b")) == (b"after", revision)
+                found = await reader.get(b"b")
+                assert found is not None and (found.value, found.revision) == (b"after", revision)
                 with pytest.raises(NotLeaderError):
                     await reader.put(b"b", b"no")
 
@@ -91,7 +92,10 @@ async def test_nothing_acknowledged_is_lost_and_nothing_is_applied_twice_when_le
                 assert known.succeeded, "a compare-and-set of the only writer failed: it was applied twice"
                 counted[index] = number
                 found = await client.get(name)
-                assert found == (b"%d" % number, revision), "a read after the write does not show it"
+                assert found is not None, "a read after the write finds nothing"
+                assert (found.value, found.revision) == (b"%d" % number, revision), (
+                    "a read after the write does not show it"
+                )
 
         async def disturb() -> None:
             for _ in range(2):
@@ -124,7 +128,7 @@ async def test_nothing_acknowledged_is_lost_and_nothing_is_applied_twice_when_le
 async def _check_all_is_there(replicas: Stores, written: list[tuple[bytes, bytes, int]], counted: list[int]) -> None:
     async with await MapClient.connect(replicas.log, replicas.metadata_uri) as client:
         rows = {row.key: row async for row in client.scan()}
-        lost = [name for name, value, revision in written if rows.get(name, ())[1:] != (value, revision)]
+        lost = [name for name, value, revision in written if rows.get(name, ())[1:3] != (value, revision)]
         assert lost == []
         assert [rows[b"counter/%d" % index].value for index in range(8)] == [b"%d" % n for n in counted]
         said = await replicas.agree(await client.put(b"end", b""))
@@ -149,7 +153,8 @@ async def test_a_paused_leader_is_replaced_and_confirms_nothing_when_it_wakes(
                 paused.resume()
                 with pytest.raises((NotLeaderError, OutcomeUnknownError)):
                     await late
-            assert await client.get(b"k") == (b"new", revision)
+            found = await client.get(b"k")
+            assert found is not None and (found.value, found.revision) == (b"new", revision)
 
 
 async def test_a_replica_boots_from_its_snapshot_and_the_rest_of_the_log_across_rolls(
@@ -200,12 +205,16 @@ def _command_line(uri: str, log: str) -> None:
 
     code, (put,) = map_cli("put", "a", "1")
     assert code == 0
-    assert map_cli("get", "a") == (0, [{"key": "a", "found": True, "value": "1", "revision": put["revision"]}])
+    written = put["revision"]
+    numbers = {"revision": written, "create_revision": written, "version": 1}
+    assert map_cli("get", "a") == (0, [{"key": "a", "found": True, "value": "1", **numbers}])
     assert map_cli("get", "b") == (1, [{"key": "b", "found": False}])
     assert map_cli("cas", "a", "2", "--expect", "0")[0] == 1
     assert map_cli("cas", "a", "2", "--expect", "1")[0] == 0
     assert [row["key"] for row in map_cli("scan")[1]] == ["a"]
-    assert [sorted(row) for row in map_cli("scan", "--keys-only")[1]] == [["key", "revision"]]
+    assert [sorted(row) for row in map_cli("scan", "--keys-only")[1]] == [
+        ["create_revision", "key", "revision", "version"]
+    ]
     assert map_cli("scan", "--count", "--prefix", "a") == (0, [{"count": 1}])
     assert map_cli("scan", "--count", "--prefix", "b") == (0, [{"count": 0}])
     assert map_cli("scan", "--count", "--limit", "3")[0] == 1
@@ -226,7 +235,8 @@ async def test_the_blocking_client_serves_threads(cluster: DevCluster, unique_na
     def work() -> None:
         with BlockingMapClient.connect(unique_name, cluster.metadata_uri) as client:
             revision = client.put(b"a", b"1")
-            assert client.get(b"a") == (b"1", revision)
+            found = client.get(b"a")
+            assert found is not None and (found.value, found.revision) == (b"1", revision)
             client.put_many((b"k%d" % n, b"") for n in range(50))
             assert len(list(client.scan(prefix=b"k", limit=20))) == 20
             assert not client.compare_and_set(b"a", expected=None, value=b"2").succeeded

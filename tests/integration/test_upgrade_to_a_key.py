@@ -24,6 +24,7 @@ pytestmark = pytest.mark.asyncio
 _ROOT = Path(__file__).parents[2]
 _OLDER = "528af58"
 """The last commit whose logs have format level 1."""
+_OLDER_STORE = ("rsm_spark.store", "run")
 _OPTIONS = ("--bookies", "3/3/2", "--checkpoint-records", "10", "--snapshot-s", "2")
 _KEEPING = (*_OPTIONS, "--keep-version")
 """Options that leave the way back open."""
@@ -52,7 +53,13 @@ def _rsm(replicas: Stores, *arguments: str, code: int = 0) -> str:
 
 def _start_older(replicas: Stores, older: Path, name: str) -> StoreProcess:
     store = replicas.alive[name] = StoreProcess(
-        replicas.metadata_uri, replicas.log, replicas.folder, name, *_OPTIONS, prefix=("env", "-C", str(older))
+        replicas.metadata_uri,
+        replicas.log,
+        replicas.folder,
+        name,
+        *_OPTIONS,
+        prefix=("env", "-C", str(older)),
+        command=_OLDER_STORE,
     )
     return store
 
@@ -90,7 +97,7 @@ async def test_a_log_from_before_keys_is_upgraded_and_given_one_while_it_is_writ
         assert "c (level 1)" in said
         replicas.gone("c").stop()
         replicas.start("c", *_KEEPING)
-        assert "format level 2" in _rsm(replicas, "log", "raise-format", unique_name)
+        assert "format level 2" in _rsm(replicas, "log", "raise-format", unique_name, "--level", "2")
         replicas.gone("a").stop()
         with pytest.raises(AssertionError, match="it has format level 2, this version knows up to 1: start a newer"):
             _start_older(replicas, older, "a")
