@@ -119,6 +119,16 @@ class _Roll:
         self._release[name] = release
         command = ("rsm_spark", "serve", f"{_MACHINES}:{release}")
         await asyncio.to_thread(self.replicas.start, name, *self._options, *self.keeps, command=command)
+        async with asyncio.timeout(60):  # It is ready a moment before it is a member of that version.
+            while not await self._is_member(name, int(release.removeprefix("Bank"))):
+                await asyncio.sleep(0.05)
+
+    async def _is_member(self, name: str, version: int) -> bool:
+        code, status, said = await _rsm(self.replicas, "status", "--log", self.replicas.log)
+        assert code == 0, said
+        return {"replica_id": name, "machine_version": version}.items() <= next(
+            (one for one in status["replicas"] if one["replica_id"] == name), {}
+        ).items()
 
     async def kill_one(self) -> None:
         """End the leader, or another one, as a power cut does; it comes back as what it was."""
