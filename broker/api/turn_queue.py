@@ -75,8 +75,8 @@ class TurnQueue:
         loop, turns = asyncio.get_running_loop(), self._turns
         if not turns.has_room(work.key, work.bytes):
             raise HttpProblem(
-                429, "too-much-at-once", "requests of this tenant that wait for their turn hold what they may: send "
-                "less at once", headers=retry_after(1),
+                429, "too-much-at-once", "the waiting requests of this tenant fill the room of one tenant: send less "
+                "at once", headers=retry_after(1),
             )  # fmt: skip
         if not turns.ask(work, loop.time()):
             await self._wait(work, loop)

@@ -147,11 +147,15 @@ class EnsembleChanger:
             try:
                 version = await self._ledgers.write(self.ledger_id, write.metadata, write.version)
             except BadVersionError as error:
-                _LOGGER.info("ensemble change lost its turn", extra={"ledger_id": self.ledger_id, "error": str(error)})
+                _LOGGER.info(
+                    "ensemble change was not written, another one came first",
+                    extra={"ledger_id": self.ledger_id, "error": str(error)},
+                )
             except _UNANSWERED as error:
                 carry_out(core.release())
                 _LOGGER.warning(
-                    "ensemble change is unsettled", extra={"ledger_id": self.ledger_id, "error": str(error)}
+                    "it is not known whether the ensemble change was written",
+                    extra={"ledger_id": self.ledger_id, "error": str(error)},
                 )
             else:
                 return change.on_written(write, version, core.last_stored)

@@ -90,7 +90,9 @@ class LedgerCloser:
             try:
                 await self._ledgers.write(ledger_id, closed, version)
             except _UNSETTLED as error:
-                _LOGGER.info("close is unsettled", extra={"ledger_id": ledger_id, "error": str(error)})
+                _LOGGER.info(
+                    "it is not known whether the close was written", extra={"ledger_id": ledger_id, "error": str(error)}
+                )
             else:
                 return closed
             base, version = await self._ledgers.read(ledger_id, sync=True)
@@ -154,7 +156,10 @@ class LedgerCloser:
             try:
                 await self._ledgers.write(ledger_id, closed, version)
             except _UNSETTLED as error:
-                _LOGGER.info("close after recovery is unsettled", extra={"ledger_id": ledger_id, "error": str(error)})
+                _LOGGER.info(
+                    "it is not known whether the close after the recovery was written",
+                    extra={"ledger_id": ledger_id, "error": str(error)},
+                )
             else:
                 return closed
             current, version = await self._ledgers.read(ledger_id, sync=True)

@@ -112,10 +112,9 @@ class LeaderDriver:
             RsmError: The log is damaged: the replica must stop.
 
         """
-        loop = asyncio.get_running_loop()
         context = self._context
         unsubscribe = context.client.store.on_session_state(self._on_session_state)
-        drive = loop.create_task(self._drive())
+        drive = asyncio.get_running_loop().create_task(self._drive())
         try:
             await self._until_over(drive)
             if not drive.done():
@@ -124,6 +123,7 @@ class LeaderDriver:
             if self.protocol.phase is not Phase.FOLLOW:
                 why = self._resigned.result() if self._resigned.done() else "the replica failed"
                 await self._carry_out_all(deque(self.protocol.handle(Resigned(why))))
+                await self._ledger.publish_last()
             if not drive.cancelled():
                 drive.result()
         finally:

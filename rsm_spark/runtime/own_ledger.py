@@ -12,6 +12,8 @@ from rsm_spark.core.orphans import custom_metadata
 from rsm_spark.runtime.context import ReplicaContext
 
 _LOGGER = logging.getLogger(__name__)
+_PUBLISH_LAST_S = 1.0
+"""Bookies that do not answer do not hold up the end of a process any longer."""
 
 
 class OwnLedger:
@@ -127,6 +129,21 @@ class OwnLedger:
             await handle.write_lac()
         except LedgerError as error:  # Followers learn it from the next entry instead.
             _LOGGER.info("explicit LAC was not written: %s", error, extra=self._context.log_extra)
+
+    async def publish_last(self) -> None:
+        """Tell the bookies how far the log is confirmed, if nothing is in flight.
+
+        Perhaps nobody leads after this replica and closes the ledger: a reader still sees all that was acknowledged.
+        """
+        handle = self._handle
+        if handle is None or (self._in_flight is not None and not self._in_flight.done()):
+            return
+        self._stop_publishing()
+        try:
+            async with asyncio.timeout(_PUBLISH_LAST_S):
+                await self._write_lac(handle)
+        except TimeoutError:
+            _LOGGER.info("explicit LAC was not written in %g s", _PUBLISH_LAST_S, extra=self._context.log_extra)
 
     async def close(self) -> tuple[int, int]:
         """Close the ledger, or learn that it is closed; return its last entry id and its length.

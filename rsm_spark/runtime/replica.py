@@ -157,6 +157,11 @@ class Replica:
         return context.state.digest if context.state_is_confirmed else context.digest
 
     @property
+    def level_needed(self) -> int:
+        """Format level that a new log has at least, because of the machine."""
+        return self._context.level_needed
+
+    @property
     def leader(self) -> Leadership | None:
         """Replica that claimed the log last, as far as known."""
         return self._context.leader

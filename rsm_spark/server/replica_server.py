@@ -226,9 +226,9 @@ class StoreService:
         settings = self._settings
         with contextlib.suppress(LedgerError, RsmError):  # It is said to `rsm audit` too.
             chain, _ = await ChainStore(self._client.store, settings.log, settings.replica.rsm_root).read()
-            # A log that begins with a key has the level from its first entry on.
-            begins_keyed = chain.leader_epoch == 0 and settings.replica.log_keys is not None
-            if chain.format_level < AUDIT_LEVEL and not begins_keyed:
+            is_new = chain.leader_epoch == 0  # It begins with the level of a key, or of its machine.
+            begins_audited = settings.replica.log_keys is not None or self.replica.level_needed >= AUDIT_LEVEL
+            if chain.format_level < AUDIT_LEVEL and not (is_new and begins_audited):
                 _LOGGER.warning("%s", no_audit(settings.log, chain.format_level))
 
     def status_json(self) -> bytes:

@@ -152,7 +152,7 @@ def decode_report(text: bytes) -> tuple[str, Report]:
         case "diverged":
             report = ReportDiverged(message.diverged.revision, message.diverged.digest, message.diverged.by)
         case _:
-            raise InvalidCommandError("a report that says nothing that this version knows: upgrade this replica")
+            raise InvalidCommandError("a report of a kind that this version does not know: upgrade this replica")
     return message.log, report
 
 

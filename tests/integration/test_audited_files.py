@@ -19,6 +19,8 @@ pytestmark = pytest.mark.asyncio
 
 _ANN = '[[principal]]\nname = "ann"\nrole = "operator"\n'
 _WAIT_S = 60.0
+_SERVICE = ("rsm_spark", "serve", "tests.integration.rolled_bank:Bank1")
+"""Its logs have format level 1, as those of older releases."""
 
 
 def write(path: Path, text: str) -> None:
@@ -75,7 +77,7 @@ async def test_a_log_of_before_says_that_it_has_no_audit_and_what_helps(
     where = ("--metadata-uri", cluster.metadata_uri)
     helps = f"rsm log raise-format {unique_name}"
     with stores(cluster.metadata_uri, unique_name, tmp_path) as replicas:
-        store = replicas.start("a", "--bookies", "3/3/2")
+        store = replicas.start("a", "--bookies", "3/3/2", command=_SERVICE)
         assert store.errors().count(helps) == 1
         out, errors = await rsm("audit", unique_name, *where)
         assert (out, errors.count(helps)) == ("", 1)

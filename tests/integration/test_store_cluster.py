@@ -59,7 +59,8 @@ async def test_three_replicas_serve_one_map_and_hand_it_over(
             (follower,) = [store for store in replicas.alive.values() if store is not leader]
             async with await MapClient.connect(log, uri, replica=follower.address) as reader:
                 found = await reader.get(b"b")
-                assert found is not None and (found.value, found.revision) == (b"after", revision)
+                assert found is not None
+                assert (found.value, found.revision) == (b"after", revision)
                 with pytest.raises(NotLeaderError):
                     await reader.put(b"b", b"no")
 
@@ -154,7 +155,8 @@ async def test_a_paused_leader_is_replaced_and_confirms_nothing_when_it_wakes(
                 with pytest.raises((NotLeaderError, OutcomeUnknownError)):
                     await late
             found = await client.get(b"k")
-            assert found is not None and (found.value, found.revision) == (b"new", revision)
+            assert found is not None
+            assert (found.value, found.revision) == (b"new", revision)
 
 
 async def test_a_replica_boots_from_its_snapshot_and_the_rest_of_the_log_across_rolls(
@@ -236,7 +238,8 @@ async def test_the_blocking_client_serves_threads(cluster: DevCluster, unique_na
         with BlockingMapClient.connect(unique_name, cluster.metadata_uri) as client:
             revision = client.put(b"a", b"1")
             found = client.get(b"a")
-            assert found is not None and (found.value, found.revision) == (b"1", revision)
+            assert found is not None
+            assert (found.value, found.revision) == (b"1", revision)
             client.put_many((b"k%d" % n, b"") for n in range(50))
             assert len(list(client.scan(prefix=b"k", limit=20))) == 20
             assert not client.compare_and_set(b"a", expected=None, value=b"2").succeeded

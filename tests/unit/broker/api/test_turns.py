@@ -181,7 +181,7 @@ def test_a_body_too_many_is_refused_and_does_not_wait() -> None:
         await asyncio.sleep(0.01)
         having.append(asyncio.create_task(have(0, 250_000)))
         await asyncio.sleep(0.01)
-        with pytest.raises(HttpProblem, match="hold what they may"):
+        with pytest.raises(HttpProblem, match="fill the room of one tenant"):
             await have(0, _MIB)
         await asyncio.gather(*having)
 

@@ -177,3 +177,38 @@ def test_a_recovered_ledger_of_an_idle_leader_is_adopted_as_it_was_closed() -> N
         await world.add()
 
     run(scenario, idle_entry_s=0.5)
+
+
+def test_a_leader_that_resigns_tells_first_how_far_the_log_is_confirmed() -> None:
+    async def scenario(world: LogWorld) -> None:
+        driver = world.leader._driver
+        assert driver is not None
+        await world.add()
+        twin = world.ledgers.ledgers[(await world.chain()).ledgers[-1].ledger_id]
+        last = len(twin.entries) - 1
+        assert max(twin.header_lac, twin.explicit_lac) < last
+        driver.resign("the test wants it")
+        await world.until(lambda: twin.explicit_lac == last)
+
+    run(scenario, replica_count=1, explicit_lac_s=30.0)
+
+
+def test_bookies_that_do_not_answer_do_not_hold_up_a_leader_that_resigns() -> None:
+    async def scenario(world: LogWorld) -> None:
+        leader, driver = world.leader, world.leader._driver
+        assert driver is not None
+        await world.add()
+        handle = driver._ledger._handle
+        assert handle is not None
+        asked, never = [], asyncio.get_running_loop().create_future()
+
+        async def _never_answered() -> None:
+            asked.append(True)
+            await never
+
+        handle.write_lac = _never_answered  # type: ignore[method-assign]
+        driver.resign("the test wants it")
+        await world.until(lambda: leader._driver not in (None, driver), limit_s=5.0)
+        assert asked
+
+    run(scenario, replica_count=1, explicit_lac_s=30.0)
