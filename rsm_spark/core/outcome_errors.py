@@ -66,7 +66,7 @@ def error_of_operation(operation: Operation, asked: AskedReplica) -> RsmError:
             return InvalidCommandError(f"{log}the command does not fit one entry of the log: send less at once")
         case Ending.REFUSED:
             reason = operation.reason.decode(errors="replace")
-            return InvalidCommandError(f"{log}the service failed on the {what}, nothing was changed: {reason}")
+            return InvalidCommandError(f"{log}the {what} was refused, nothing was changed: {reason}")
         case Ending.TOO_STALE:
             lag_ms = int(operation.reason) if operation.reason.isdigit() else None
             lag = "an unknown time" if lag_ms is None else f"{lag_ms} ms"

@@ -181,7 +181,13 @@ class Service(TableMachine):
                     "query give the rest"
                 )
         except (DomainError, InvalidCommandError) as error:
-            return Decision((), encode_error(error, is_json=is_json))
+            refusal = encode_error(error, is_json=is_json)
+            if len(refusal) > REPLY_BYTES_MAX:
+                raise ValueError(
+                    f"{type(error).__name__}: this error has {len(refusal)} bytes, a reply at most {REPLY_BYTES_MAX}: "
+                    "let it say less"
+                ) from error
+            return Decision((), refusal)
         finally:
             self.staged = None
         return Decision(list(changes.values()), reply)

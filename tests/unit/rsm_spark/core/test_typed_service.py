@@ -109,6 +109,17 @@ def test_a_reply_of_another_type_is_refused_in_words_before_it_is_logged() -> No
     assert outbox.rows("letters") == {}
 
 
+def test_an_error_that_is_larger_than_a_reply_is_refused_by_name() -> None:
+    outbox, shelf = MachineHarness(Outbox()), "x" * 5_000
+    for _ in range(3):
+        outbox.call(Outbox.post, "text", shelf=shelf)
+    with pytest.raises(
+        ValueError, match=r"ShelfFull: this error has 50\d\d bytes, a reply at most 4096: let it say less"
+    ):
+        outbox.call(Outbox.post, "text", shelf=shelf)
+    assert len(outbox.rows("letters")) == 3
+
+
 def test_a_query_changes_nothing() -> None:
     with pytest.raises(RuntimeError, match="table 'letters': put: only a command that is executed changes rows"):
         MachineHarness(Outbox()).call(Outbox.change)
