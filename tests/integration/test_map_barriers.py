@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from pathlib import Path
 
@@ -107,6 +108,29 @@ async def test_nobody_waits_for_a_party_that_is_lost(cluster: DevCluster, unique
                 assert last.place == 1
             assert await fourth == last.token
             assert await client.count(prefix=NAME) == 0
+
+
+async def test_commands_begin_and_end_together(cluster: DevCluster, unique_name: str, tmp_path: Path) -> None:
+    where = ("--log", unique_name, "--metadata-uri", cluster.metadata_uri)
+    here = tmp_path / "here"
+    here.mkdir()
+    # Each leaves a file, and ends with its place as the code; it sees all files if nobody ended before all began.
+    script = f"touch {here}/$RSM_BARRIER_PLACE; while [ $(ls {here} | wc -l) -lt 3 ]; do sleep 0.05; done; "
+    script += "echo round $RSM_BARRIER_TOKEN; exit $RSM_BARRIER_PLACE"
+    arguments = ("map", "barrier", "barriers/a", "--parties", "3", *where, "--", "sh", "-c", script)
+    with stores(cluster.metadata_uri, unique_name, tmp_path) as replicas:
+        await asyncio.to_thread(replicas.start, "a")
+        parties = [
+            await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "rsm_spark", *arguments, cwd=Path(__file__).parents[2],
+                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            )
+            for _ in range(3)
+        ]  # fmt: skip
+        said = await asyncio.wait_for(asyncio.gather(*(one.communicate() for one in parties)), 60)
+        assert sorted(one.returncode or 0 for one in parties) == [0, 1, 2], said
+        (token,) = {out for out, _ in said}
+        assert int(token.decode().removeprefix("round ")) > 0
 
 
 async def test_threads_meet_at_barriers_too(cluster: DevCluster, unique_name: str, tmp_path: Path) -> None:

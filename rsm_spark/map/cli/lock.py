@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import os
 from typing import Annotated
 
 import typer
@@ -12,11 +9,9 @@ import typer
 from ledger.configuration import options_command
 from ledger.errors import UsageError
 from rsm_spark.cli.terminal import key_bytes, print_result, run
+from rsm_spark.map.cli.child_command import run_child
 from rsm_spark.map.cli.connection import MapOptions
 from rsm_spark.map.client.locks import LockHolder
-
-_NOT_EXECUTABLE = 126
-_NOT_FOUND = 127
 
 
 @options_command
@@ -52,30 +47,9 @@ def lock(
             await at.connect() as client,
             client.holding_lock(key_bytes(name), ttl_ms, value=key_bytes(value)) as held,
         ):
-            return await _run_command(command or [], held.token)
+            return await run_child(command or [], {"RSM_LOCK_TOKEN": str(held.token)})
 
     raise typer.Exit(run(_run()))
-
-
-async def _run_command(command: list[str], token: int) -> int:
-    """Run a command to its end; cancelled, end it first."""
-    environment = {**os.environ, "RSM_LOCK_TOKEN": str(token)}
-    try:
-        process = await asyncio.create_subprocess_exec(*command, env=environment)
-    except FileNotFoundError:
-        typer.echo(f"rsm: {command[0]}: there is no such command", err=True)
-        return _NOT_FOUND
-    except OSError as error:
-        typer.echo(f"rsm: {command[0]}: {error.strerror}", err=True)
-        return _NOT_EXECUTABLE
-    try:
-        code = await process.wait()
-    except asyncio.CancelledError:
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-        await process.wait()
-        raise
-    return code if code >= 0 else 128 - code
 
 
 def _show(at: MapOptions, name: str, holder: LockHolder | None) -> None:

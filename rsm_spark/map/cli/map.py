@@ -10,6 +10,7 @@ import typer
 from ledger.configuration import options_command
 from ledger.errors import UsageError
 from rsm_spark.cli.terminal import KeyArgument, key_bytes, print_json, print_result, run
+from rsm_spark.map.cli import barrier as map_barrier_cli
 from rsm_spark.map.cli import lease as map_lease_cli
 from rsm_spark.map.cli import lock as map_lock_cli
 from rsm_spark.map.cli import read as map_read_cli
@@ -29,6 +30,7 @@ app.command()(map_read_cli.scan)
 app.command()(map_read_cli.ttl)
 app.command()(map_txn_cli.txn)
 app.command()(map_lock_cli.lock)
+app.command()(map_barrier_cli.barrier)
 app.command()(map_watch_cli.watch)
 
 _Prefix = Annotated[str, typer.Option("--prefix", help="Only keys that begin with it.")]
