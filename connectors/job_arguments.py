@@ -58,6 +58,22 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--log-key-file", metavar="FILE", help="key file of the log: seals are checked")
 
 
+def add_hold_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add under which name the job holds the log, and how long."""
+    hold = parser.add_argument_group("hold the log")
+    hold.add_argument(
+        "--consumer", metavar="NAME", help="what the tables do not have yet is not trimmed, also while the job is down"
+    )
+    hold.add_argument("--hold-time", metavar="TIME", help="with --consumer, not longer than this, like 12h (7d)")
+    hold.add_argument("--hold-bytes", metavar="SIZE", help="with --consumer, not more than this, like 10g (64g)")
+
+
+def hold_options(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the options of the source that `add_hold_arguments` stand for."""
+    given = {"consumer": arguments.consumer, "holdTime": arguments.hold_time, "holdBytes": arguments.hold_bytes}
+    return {option: value for option, value in given.items() if value}
+
+
 def source_options(arguments: argparse.Namespace) -> dict[str, str]:
     """Return the options of the source that `add_source_arguments` stand for."""
     given = {option: getattr(arguments, name) for name, option in _SOURCE.items()}

@@ -22,8 +22,10 @@ import msgspec
 from connectors.history.audit import AuditProgress, AuditRecorder, AuditSettings
 from connectors.job import JobParser, JobRun, job_parser, run_job
 from connectors.job_arguments import (
+    add_hold_arguments,
     add_log_arguments,
     add_storage_arguments,
+    hold_options,
     interval,
     source_options,
     storage_options,
@@ -35,6 +37,7 @@ def _parser() -> JobParser:
     parser = job_parser("audit", __doc__)
     add_log_arguments(parser)
     parser.add_argument("--table", required=True, help="path or URI of the Delta table")
+    add_hold_arguments(parser)
     when = parser.add_mutually_exclusive_group()
     when.add_argument("--trigger", default="5 seconds", help="interval between micro-batches (%(default)s)")
     when.add_argument("--available-now", action="store_true", help="apply what there is, then end")
@@ -48,6 +51,7 @@ def _work(arguments: argparse.Namespace, run: JobRun) -> Mapping[str, Any]:
         log=arguments.log,
         table=arguments.table,
         source=source_options(arguments),
+        hold=hold_options(arguments),
         trigger=interval(arguments.trigger),
         available_now=arguments.available_now,
         begins_late=arguments.begin_late,

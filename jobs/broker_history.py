@@ -23,7 +23,15 @@ import msgspec
 from connectors.history.recorder import HistoryProgress, HistoryRecorder, HistorySummary
 from connectors.history.settings import HistorySettings
 from connectors.job import JobParser, JobRun, job_parser, run_job
-from connectors.job_arguments import add_log_arguments, add_storage_arguments, interval, source_options, storage_options
+from connectors.job_arguments import (
+    add_hold_arguments,
+    add_log_arguments,
+    add_storage_arguments,
+    hold_options,
+    interval,
+    source_options,
+    storage_options,
+)
 from connectors.session import spark_session
 
 
@@ -31,6 +39,7 @@ def _parser() -> JobParser:
     parser = job_parser("broker_history", __doc__)
     add_log_arguments(parser)
     parser.add_argument("--lake", required=True, help="folder or URI that holds the tables of this broker")
+    add_hold_arguments(parser)
     when = parser.add_mutually_exclusive_group()
     when.add_argument("--trigger", default="5 seconds", help="interval between micro-batches (%(default)s)")
     when.add_argument("--available-now", action="store_true", help="apply what there is, then end")
@@ -65,6 +74,7 @@ def _settings(arguments: argparse.Namespace) -> HistorySettings:
         log=arguments.log,
         lake=arguments.lake,
         source=source_options(arguments),
+        hold=hold_options(arguments),
         trigger=interval(arguments.trigger),
         available_now=arguments.available_now,
         records_per_batch_max=arguments.max_records,

@@ -30,7 +30,15 @@ from connectors.delta.settings import BATCH_BYTES_MAX, MaterializeSettings, Prog
 from connectors.delta.wait import wait_for
 from connectors.errors import OptionError
 from connectors.job import JobParser, JobRun, job_parser, run_job
-from connectors.job_arguments import add_log_arguments, add_storage_arguments, interval, source_options, storage_options
+from connectors.job_arguments import (
+    add_hold_arguments,
+    add_log_arguments,
+    add_storage_arguments,
+    hold_options,
+    interval,
+    source_options,
+    storage_options,
+)
 from connectors.session import spark_session
 
 
@@ -67,6 +75,7 @@ def _parser() -> JobParser:
         help="a row a key, or a row a change (%(default)s)",
     )
     parser.add_argument("--lake", default="", help="snapshots to begin with where the log's beginning was trimmed")
+    add_hold_arguments(parser)
     _add_pace(parser)
     _add_upkeep(parser)
     _add_waiting(parser)
@@ -123,6 +132,7 @@ def _settings(arguments: argparse.Namespace) -> MaterializeSettings:
         place=arguments.table,
         checkpoint=arguments.checkpoint or f"{arguments.table.rstrip('/')}/_rsm_checkpoint",
         source=source_options(arguments),
+        hold=hold_options(arguments),
         machine_table=arguments.machine_table,
         is_every_table=arguments.is_every_table,
         mode=arguments.mode,

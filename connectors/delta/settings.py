@@ -19,6 +19,8 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         log: Name of the log.
         source: Further options of the source (`metadataUri`, `passwordFile`, …).
+        hold: Those of its options that hold the log (`consumer`, `holdTime`, `holdBytes`); what the tables do not have
+            yet is held then. {} = nothing is.
         checkpoint: Folder or URI for Spark's checkpoints; "" = a local folder of each run.
         trigger: Spark's interval between micro-batches.
         available_now: Apply what there is and end.
@@ -31,6 +33,7 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     log: str
     source: dict[str, str] = {}
+    hold: dict[str, str] = {}
     checkpoint: str = ""
     trigger: str = "1 second"
     available_now: bool = False

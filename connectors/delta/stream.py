@@ -3,7 +3,8 @@
 1. The tables are the truth: they say where to go on. Spark's checkpoint is for one start of the stream and lies in a
    folder of its own: no old one can be wrong, and two runs do not meet in it.
 2. A micro-batch that is run again must change nothing.
-3. What failed and may heal is begun again from the tables; what no restart heals is raised as it was.
+3. If the log is held for the tables, the hold follows what they have written down, not what Spark has committed.
+4. What failed and may heal is begun again from the tables; what no restart heals is raised as it was.
 """
 
 from __future__ import annotations
@@ -28,11 +29,16 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from connectors.delta.settings import StreamSettings
 from connectors.errors import ConnectorError, SinkGapError
+from connectors.source.access import DriverAccess
+from connectors.source.holding import QueryHold
+from connectors.source.offsets import LogOffset, LogPosition, decode_log_offsets
+from connectors.source.options import parse_options
 from rsm_spark.snapshots.delta_sync import local_folder
 
 _LOGGER = logging.getLogger(__name__)
 _RESTARTS_MAX = 5
 _POLL_S = 1
+_HOLD_MOVE_S = 15.0
 _CHECKPOINT_NAME = re.compile("[0-9a-f]{32}")
 _CHECKPOINT_KEPT_S = 24 * 3600
 # Errors of the source that no restart heals; Spark hands them over as text.
@@ -111,6 +117,7 @@ class RecordStream:
         self._should_stop = should_stop
         self._failure: Exception | None = None
         self._batches = 0
+        self._hold = _TablesHold(settings) if settings.hold else None
         # Spark's thread applies, ours writes down positions that are due; one that was stopped may still be at it.
         self._lock = threading.Lock()
         self.restarts = 0
@@ -123,10 +130,18 @@ class RecordStream:
             StreamingQueryException: The source failed, again and again.
 
         """
+        with contextlib.ExitStack() as stack:
+            if self._hold is not None:
+                stack.callback(self._hold.close)
+            self._run()
+
+    def _run(self) -> None:
         failures = 0
         while True:
             done = self._batches
             first = self._tables.open()
+            if self._hold is not None:
+                self._hold.begin(first)
             try:
                 self._stream(first)
                 break
@@ -139,6 +154,8 @@ class RecordStream:
                 time.sleep(min(0.2 * 2**failures, 10))
         with self._lock:  # Spark may have left its thread in the middle of a commit
             self._tables.flush()
+        if self._hold is not None:
+            self._hold.write()
 
     def _stream(self, first: int) -> None:
         """Run the stream once, with a checkpoint of its own."""
@@ -150,9 +167,19 @@ class RecordStream:
                     return
                 with self._lock:
                     self._tables.flush(only_due=True)
+                self._move(query)
         finally:
+            if self._hold is not None:
+                self._hold.reached(query)
             query.stop()
             self._remove(checkpoint)
+
+    def _move(self, query: StreamingQuery) -> None:
+        """Let go of what the tables have written down, now and then."""
+        if self._hold is not None and self._hold.reached(query):
+            with self._lock:
+                self._tables.flush()
+            self._hold.write()
 
     def _checkpoint(self) -> str:
         folder = self._settings.checkpoint.rstrip("/")
@@ -222,6 +249,47 @@ class RecordStream:
             place.getFileSystem(self._spark.sparkContext._jsc.hadoopConfiguration()).delete(place, True)  # noqa: FBT003 - a Java signature
         except Exception as error:  # noqa: BLE001 - whatever the file system raises
             _LOGGER.warning("the checkpoint at %s was not removed: %s", checkpoint, error)
+
+
+class _TablesHold:
+    """Hold of tables on their log.
+
+    Args:
+        settings: Of the stream.
+
+    """
+
+    def __init__(self, settings: StreamSettings) -> None:
+        self._log = settings.log
+        options = parse_options({**settings.source, **settings.hold, "log": settings.log}, is_stream=True)
+        self._access = DriverAccess(options)
+        self._hold = QueryHold(
+            options.consumer, self._access, hold_ms=options.hold_ms, hold_bytes=options.hold_bytes, move_s=0.0
+        )
+        self._reached: dict[str, LogPosition] = {}
+        self._written_s = time.monotonic()
+
+    def begin(self, first: int) -> None:
+        """Hold the log from the first record on that the tables lack, unless that is done."""
+        self._reached = {}  # What a stream that failed had reached may not be written down.
+        self._hold.begin({self._log: LogOffset(-1, 0, first)})
+
+    def reached(self, query: StreamingQuery) -> bool:
+        """Note how far the micro-batches are that are done; return whether it is time to write it down."""
+        progress = query.lastProgress
+        if progress is not None and progress.sources and progress.sources[0].endOffset:
+            self._reached = decode_log_offsets(msgspec.json.decode(progress.sources[0].endOffset))
+        return bool(self._reached) and time.monotonic() - self._written_s > _HOLD_MOVE_S
+
+    def write(self) -> None:
+        """Let go of what is before that; the tables have all of it written down."""
+        self._written_s = time.monotonic()
+        if self._reached:
+            self._hold.move(self._reached)
+
+    def close(self) -> None:
+        """End the connection; the log stays held."""
+        self._access.close()
 
 
 def _remove_old_checkpoints(folder: str) -> None:

@@ -36,6 +36,7 @@ from rsm_spark.core.orphans import KEY_ID_OF_LEDGER
 from rsm_spark.core.seal import KeyRing
 from rsm_spark.errors import NoSuchLogError
 from rsm_spark.log.chain_store import ChainStore
+from rsm_spark.log.consumers import ConsumerState, LogConsumers
 from rsm_spark.log.key_file import KeyFile
 
 _LOGGER = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ _T = TypeVar("_T")
 
 
 class DriverAccess:
-    """Implements `look.LogAccess` on a real cluster.
+    """Implements `look.LogAccess` and `holding.ConsumerAccess` on a real cluster.
 
     Args:
         options: Of the query.
@@ -157,6 +158,29 @@ class DriverAccess:
             return {bookie_id: await client.ledgers.bookie_address(bookie_id) for bookie_id in sorted(bookie_ids)}
 
         return self._call(ask)
+
+    def register_consumer(self, log: str, name: str, state: ConsumerState) -> int:
+        """Hold a log from a position on; see `LogConsumers.register`."""
+
+        async def ask(client: LedgerClient) -> int:
+            consumers = await self._consumers(client, log)
+            return await consumers.register(
+                log, name, state.revision, what=state.what, holder=state.holder, hold_ms=state.hold_ms,
+                hold_bytes=state.hold_bytes,
+            )  # fmt: skip
+
+        return self._call(ask)
+
+    def move_consumer(self, log: str, name: str, revision: int, holder: str) -> bool:
+        """Let go of what a consumer has read; see `LogConsumers.advance`."""
+
+        async def ask(client: LedgerClient) -> bool:
+            return await (await self._consumers(client, log)).advance(name, revision, holder=holder)
+
+        return self._call(ask)
+
+    async def _consumers(self, client: LedgerClient, log: str) -> LogConsumers:
+        return LogConsumers(client.store, (await self._chain(client, log)).log_id, self._options.rsm_root)
 
     def close(self) -> None:
         """End all connections; the next call opens them again."""

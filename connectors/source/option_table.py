@@ -244,7 +244,35 @@ _HOW_MUCH = (
     ),
 )
 
-OPTIONS: tuple[OptionInfo, ...] = (*_WHAT, *_ROWS, *_WHERE, *_HOW_MUCH)
+_HOLD = (
+    OptionInfo(
+        "consumer",
+        "a name",
+        "nothing is held",
+        "stream",
+        "Hold the log under this name: what the query has not read is not trimmed, within `holdTime` and `holdBytes`, "
+        "also while the query is down. Each query needs a name of its own. `rsm log info` shows who holds a log, "
+        "`rsm log consumers remove` ends it; nothing else does, also not the end of the query.",
+    ),
+    OptionInfo(
+        "holdTime",
+        "a time like `12h` or `7d`",
+        "`7d`",
+        "stream",
+        "With `consumer`: what was written longer ago is not held. The log's leader may allow less "
+        "(`consumer_hold_s`).",
+    ),
+    OptionInfo(
+        "holdBytes",
+        "a size like `500m` or `10g`",
+        "`64g`",
+        "stream",
+        "With `consumer`: no more than so many bytes, from the newest closed ledger back, are held. The log's leader "
+        "may allow less (`consumer_hold_bytes`).",
+    ),
+)
+
+OPTIONS: tuple[OptionInfo, ...] = (*_WHAT, *_ROWS, *_WHERE, *_HOW_MUCH, *_HOLD)
 """All options, in the order in which a reader needs them."""
 
 OPTION_NAMES: tuple[str, ...] = tuple(option.name for option in OPTIONS)

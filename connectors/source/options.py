@@ -25,6 +25,7 @@ from connectors.source.option_values import (
     parse_flag,
     parse_size,
 )
+from rsm_spark.core.trimming import HOLD_BYTES, HOLD_MS
 
 _BY_LOWER = {name.lower(): name for name in OPTION_NAMES if name != STORAGE_OPTION_PREFIX}
 _STORAGE_LOWER = STORAGE_OPTION_PREFIX.lower()
@@ -93,6 +94,9 @@ class SourceOptions(msgspec.Struct, frozen=True):
         offsets_per_trigger_min: Records or entries to wait for; None = none.
         trigger_delay_max_s: How long to wait for them.
         partition_count_min: None = by size only.
+        consumer: Name under which the query holds its logs; "" = it does not.
+        hold_ms: What the query has not read stays so long after it was written.
+        hold_bytes: What the query has not read stays up to so many bytes.
         row_columns: Fields of the rows' columns (`schema.RowColumn`), as the source fixes them when a query starts;
             () = not yet. No option gives them.
         entry_bounds: What the query's filters ask of entries, as Spark hands them over; None = nothing. No option.
@@ -126,6 +130,9 @@ class SourceOptions(msgspec.Struct, frozen=True):
     offsets_per_trigger_min: int | None = None
     trigger_delay_max_s: float = _TRIGGER_DELAY_S
     partition_count_min: int | None = None
+    consumer: str = ""
+    hold_ms: int = HOLD_MS
+    hold_bytes: int = HOLD_BYTES
     row_columns: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
     entry_bounds: EntryBounds | None = None
 
@@ -190,6 +197,9 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool | None) -> Sour
         offsets_per_trigger_min=parse_count(given, "minOffsetsPerTrigger"),
         trigger_delay_max_s=parse_duration(given, "maxTriggerDelay", _TRIGGER_DELAY_S),
         partition_count_min=parse_count(given, "minPartitions"),
+        consumer=given.get("consumer", "").strip(),
+        hold_ms=round(parse_duration(given, "holdTime", HOLD_MS / 1000) * 1000),
+        hold_bytes=parse_size(given, "holdBytes") or HOLD_BYTES,
     )
     _check_together(parsed)
     return parsed
@@ -279,6 +289,12 @@ def _root(text: str) -> str:
 
 def _check_together(options: SourceOptions) -> None:
     """Check what only shows in two options."""
+    if options.consumer and not options.is_logs:
+        raise OptionError("option consumer needs option log or logPattern: plain ledgers are not trimmed")
+    limits = {"holdTime": options.hold_ms != HOLD_MS, "holdBytes": options.hold_bytes != HOLD_BYTES}
+    for name, is_given in limits.items():
+        if is_given and not options.consumer:
+            raise OptionError(f"option {name} needs option consumer, the name under which the query holds the log")
     least, most = options.offsets_per_trigger_min, options.offsets_per_trigger_max
     if least is not None and most is not None and least > most:
         raise OptionError(

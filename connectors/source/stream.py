@@ -20,7 +20,9 @@ from pyspark.sql.streaming.datasource import (
 
 from connectors.source.access import DriverAccess
 from connectors.source.admission import EVERYTHING, BatchAdmission, limits_of, tighten
+from connectors.source.holding import QueryHold
 from connectors.source.inputs import read_input
+from connectors.source.offsets import decode_log_offsets
 from connectors.source.options import SourceOptions
 from connectors.source.plan import MicroBatchLimits
 from connectors.source.progress import report
@@ -41,6 +43,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._access: DriverAccess | None = None
         self._source: QuerySource | None = None
+        self._hold: QueryHold | None = None
         self._target: dict[str, Any] | None = None
         self._admission = BatchAdmission()
         # End of the micro-batch that was planned last: what is behind it is the query's backlog.
@@ -54,6 +57,11 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._source is None:
             self._access = DriverAccess(self._options)
             self._source = source_of(self._options, self._access)
+            options = self._options
+            if options.consumer:
+                self._hold = QueryHold(
+                    options.consumer, self._access, hold_ms=options.hold_ms, hold_bytes=options.hold_bytes
+                )
         return self._source
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -81,6 +89,8 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the end of the next micro-batch; `start` if there is nothing new, or not enough to go yet."""
         source, limits = self._opened(), self._limits(limit)
+        if self._hold is not None:
+            self._hold.begin(decode_log_offsets(start))
         end = source.following(start, limits, self._target)
         if end != start and limits.offsets_min is not None:
             waiting = source.backlog(start).records
@@ -120,10 +130,16 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_input(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: a reader never keeps ledgers alive."""
+        """Let go of what is before `end`, if the query holds its logs; else a reader keeps nothing alive."""
+        self._opened()
+        if self._hold is not None:
+            self._hold.move(decode_log_offsets(end))
 
     def stop(self) -> None:
         """End all connections of the driver."""
         access, self._access, self._source = self._access, None, None
+        hold, self._hold = self._hold, None
+        if hold is not None:
+            hold.flush()
         if access is not None:
             access.close()

@@ -6,6 +6,7 @@ What is shown is read from ZooKeeper and the bookies alone; what changes a log i
 from __future__ import annotations
 
 import sys
+import time
 from typing import Annotated, Any
 
 import msgspec
@@ -14,6 +15,8 @@ import typer
 from ledger.client.client import LedgerClient
 from ledger.configuration import options_command
 from ledger.errors import MetadataDeniedError, NoNodeError
+from rsm_spark.cli.log_consumers import app as consumers_app
+from rsm_spark.cli.log_consumers import described_consumers, tell_consumer
 from rsm_spark.cli.log_delete import delete
 from rsm_spark.cli.log_fork import fork
 from rsm_spark.cli.log_key import app as key_app
@@ -27,6 +30,7 @@ from rsm_spark.core.records import FORMAT_LEVEL
 from rsm_spark.errors import NoSuchLogError
 from rsm_spark.log.admin_requests import RaiseFormatRequest, RaiseVersionRequest, TrimRequest
 from rsm_spark.log.chain_store import ChainStore
+from rsm_spark.log.consumers import LogConsumers
 from rsm_spark.log.described_records import log_rows
 from rsm_spark.log.sharing import SharedLedgers
 
@@ -37,6 +41,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(key_app, name="key")
+app.add_typer(consumers_app, name="consumers")
 app.command()(verify)
 app.command()(quarantine)
 app.command()(delete)
@@ -108,7 +113,7 @@ def _summary(name: str, chain: LogChain) -> dict[str, Any]:
 @app.command()
 @options_command
 def info(log: LogArgument, at: LogsOptions) -> None:
-    """Describe a log: its ledgers, in order, and who leads it.
+    """Describe a log: its ledgers, in order, who leads it, and who holds it.
 
     Examples:
         rsm log info orders
@@ -135,6 +140,8 @@ def info(log: LogArgument, at: LogsOptions) -> None:
             }
             users = await SharedLedgers(client, chain.log_id, at.rsm_root).users()
             described["used_by"] = [msgspec.to_builtins(user) for user in users]
+            consumers = await LogConsumers(client.store, chain.log_id, at.rsm_root).present()
+            described["consumers"] = described_consumers(chain, consumers, time.time_ns() // 1_000_000)
             described["whole"] = bool(chain.ledgers) and chain.is_whole
             if at.json:
                 print_json(described)
@@ -158,6 +165,8 @@ def _print_info(described: dict[str, Any]) -> None:
     for user in described["used_by"]:
         if user["ledger_ids"]:
             typer.echo(f"log {user['log']} with id {user['log_id']} uses {len(user['ledger_ids'])} of its ledgers")
+    for consumer in described["consumers"]:
+        tell_consumer(consumer)
     for entry in described["quarantined"]:
         typer.echo(f"ledger {entry['ledger_id']} entry {entry['entry_id']} is set aside: {entry['reason']}")
     if described["ledgers"] and not described["whole"]:

@@ -14,6 +14,8 @@ from ledger.operator_commands import AuditOptions, audited_command, this_operato
 from rsm_spark.cli.terminal import LogArgument, LogsOptions, print_json, run
 from rsm_spark.log.deletion import DeletedLog, delete_log
 
+_CONSUMERS_NAMED_MAX = 10
+
 
 @options_command
 def delete(
@@ -54,6 +56,9 @@ def delete(
             begun = ", which an earlier deletion had begun with" if one.was_begun else ""
             kept = f", {len(one.kept)} stay, since other logs use them" if one.kept else ""
             typer.echo(f"log {one.log}, id {one.log_id}{begun}: {len(one.ledger_ids)} ledgers are deleted{kept}")
+            if one.consumers:
+                names = ", ".join(one.consumers[:_CONSUMERS_NAMED_MAX])
+                typer.echo(f"  {len(one.consumers)} consumers were registered: {names}")
             _tell_unread(one)
 
 

@@ -7,10 +7,12 @@
 4. A snapshot covers a ledger that lies *before* it: its revision is above the ledger's last one, so that the entry
    from which it is continued is still there. One at the very end of a ledger would not do: empty entries may follow it
    in the same ledger, with the same revision and another prefix hash.
-5. Readers have no say: one that never comes back would keep the log for ever.
+5. Consumers hold what they have not read, within limits of their own and of the leader: one that never comes back does
+   not keep the log for ever. Readers that are not registered have no say.
+6. Consumers are told before anything goes (`rsm_spark.log.trim_notice`); nothing behind what was told goes.
 
-Pure: what is verified and what time it is come in as arguments. Nothing is remembered between two plans, so that a new
-leader judges as the old one did.
+Pure: what is verified, who holds what and what time it is come in as arguments. Nothing is remembered between two
+plans, so that a new leader judges as the old one did.
 """
 
 from __future__ import annotations
@@ -22,10 +24,16 @@ from typing import Protocol
 import msgspec
 
 from ledger.core.metadata import NO_ENTRY
-from rsm_spark.core.chain import ChainLedger, LogChain
+from rsm_spark.core.chain import ChainLedger, ClosedEnd, LogChain
 
 ALARM_RETENTIONS = 1.5
 """A ledger that is older than this many retentions and still there is an alarm."""
+
+HOLD_MS = 7 * 24 * 3_600_000
+"""Longest hold of a consumer, unless the leader is told otherwise."""
+
+HOLD_BYTES = 64 * 1024**3
+"""Largest hold of a consumer, unless the leader is told otherwise."""
 
 _DOMAINS_WANTED = 2
 _HOUR_MS = 3_600_000
@@ -52,12 +60,38 @@ class StayReason(StrEnum):
     YOUNG: its last entry is within the retention.
     NOT_OFFLOADED: it has to be kept elsewhere first, and is not yet.
     NOT_COVERED: verified snapshots beyond it lie in too few failure domains.
+    UNREAD: a consumer has not read it yet, and is within its limits.
+    NOT_TOLD: it may go since a moment; consumers have not been told yet.
     """
 
     CURRENT = "current"
     YOUNG = "young"
     NOT_OFFLOADED = "not offloaded"
     NOT_COVERED = "not covered"
+    UNREAD = "unread"
+    NOT_TOLD = "not told"
+
+
+class ConsumerHold(msgspec.Struct, frozen=True):
+    """Registered position of a reader of the log.
+
+    Attributes:
+        name: Of the consumer; unique in the log.
+        what: What it is, in words.
+        revision: Last revision that it has read; 0 = none.
+        hold_ms: Ledgers whose last entry is older, by logged time, are not held.
+        hold_bytes: Closed ledgers are held from the newest back to so many payload bytes, and no further.
+
+    """
+
+    name: str
+    what: str
+    revision: int
+    hold_ms: int
+    hold_bytes: int
+
+
+_NO_ALARM = (StayReason.CURRENT, StayReason.YOUNG, StayReason.UNREAD, StayReason.NOT_TOLD)
 
 
 class Blocked(msgspec.Struct, frozen=True):
@@ -88,6 +122,7 @@ class TrimPlan(msgspec.Struct, frozen=True):
         last_revision: Last revision that goes; 0 if nothing does.
         length: Payload bytes that go.
         alarm: Why nothing is trimmed although it is long due; "" = no alarm.
+        lapsed: Names of consumers that have not read all of what goes, and have reached their limits; ascending.
 
     """
 
@@ -96,6 +131,7 @@ class TrimPlan(msgspec.Struct, frozen=True):
     last_revision: int = 0
     length: int = 0
     alarm: str = ""
+    lapsed: tuple[str, ...] = ()
 
 
 class TrimRules(msgspec.Struct, frozen=True):
@@ -109,6 +145,10 @@ class TrimRules(msgspec.Struct, frozen=True):
         offloaded_revision: Revision up to which closed ledgers are kept elsewhere; None = nobody asks for it.
         unverified_revision: Of the leader's own newest snapshot, if an operator accepts it although nobody has
             verified it; None = nobody does. What no snapshot holds never goes.
+        holds: Of the consumers.
+        hold_ms_max: No consumer holds longer.
+        hold_bytes_max: No consumer holds more.
+        told_revision: Revision up to which consumers were told that the log goes; None = as far as it may.
 
     """
 
@@ -117,6 +157,10 @@ class TrimRules(msgspec.Struct, frozen=True):
     wanted_place: str = ""
     offloaded_revision: int | None = None
     unverified_revision: int | None = None
+    holds: tuple[ConsumerHold, ...] = ()
+    hold_ms_max: int = HOLD_MS
+    hold_bytes_max: int = HOLD_BYTES
+    told_revision: int | None = None
 
 
 def plan_trim(
@@ -142,8 +186,12 @@ def plan_trim(
     going: list[ChainLedger] = []
     staying: list[tuple[ChainLedger, StayReason, str]] = []
     last = chain.ledgers[-1] if chain.ledgers else None
+    behind = sum(ledger.closed.length for ledger in chain.ledgers if ledger.closed is not None)
     for ledger in chain.ledgers:
         found = _why_it_stays(ledger, proofs, rules, now_ms, is_last=ledger is last)
+        if found is None and not staying:
+            found = _who_holds(ledger, rules, now_ms, behind)
+        behind -= ledger.closed.length if ledger.closed is not None else 0
         if found is None and not staying:
             going.append(ledger)
             continue
@@ -162,7 +210,64 @@ def plan_trim(
         ends[-1].last_revision if ends else 0,
         sum(end.length for end in ends),
         "" if going else _alarm(staying, blocked, rules, now_ms),
+        tuple(sorted({hold.name for hold in rules.holds if ends and ends[-1].last_revision > hold.revision})),
     )
+
+
+def held_ledgers(chain: LogChain, hold: ConsumerHold, rules: TrimRules, *, now_ms: int) -> tuple[int, ...]:
+    """Return the closed ledgers that a consumer has not read and holds, oldest first; others may hold them too.
+
+    Args:
+        chain: Of the log.
+        hold: Of the consumer.
+        rules: Of the leader; only its limits count.
+        now_ms: Logged time.
+
+    """
+    behind = sum(ledger.closed.length for ledger in chain.ledgers if ledger.closed is not None)
+    found = []
+    for ledger in chain.ledgers:
+        if ledger.closed is None:
+            continue
+        if is_held(ledger.closed, hold, rules, now_ms, behind):
+            found.append(ledger.ledger_id)
+        behind -= ledger.closed.length
+    return tuple(found)
+
+
+def is_held(end: ClosedEnd, hold: ConsumerHold, rules: TrimRules, now_ms: int, behind: int) -> bool:
+    """Return whether a consumer holds a closed ledger.
+
+    Args:
+        end: Of the ledger.
+        hold: Of the consumer.
+        rules: Of the leader; only its limits count.
+        now_ms: Logged time.
+        behind: Payload bytes of this ledger and of all closed ones after it.
+
+    """
+    return (
+        end.last_revision > hold.revision
+        and now_ms - end.last_entry_ms <= min(hold.hold_ms, rules.hold_ms_max)
+        and behind <= min(hold.hold_bytes, rules.hold_bytes_max)
+    )
+
+
+def _who_holds(ledger: ChainLedger, rules: TrimRules, now_ms: int, behind: int) -> tuple[StayReason, str] | None:
+    """Return which consumer holds a ledger that may go otherwise, the one that is furthest behind; None = none does."""
+    end = ledger.closed
+    assert end is not None, "one that is being written stays in any case"
+    holding = [hold for hold in rules.holds if is_held(end, hold, rules, now_ms, behind)]
+    if holding:
+        slowest = min(holding, key=lambda hold: (hold.revision, hold.name))
+        return StayReason.UNREAD, (
+            f"consumer {slowest.name} ({slowest.what}) has read up to revision {slowest.revision}; it holds the rest "
+            f"for {_hours(min(slowest.hold_ms, rules.hold_ms_max))} and "
+            f"{min(slowest.hold_bytes, rules.hold_bytes_max):,} bytes at most"
+        )
+    if rules.told_revision is not None and end.last_revision > rules.told_revision:
+        return StayReason.NOT_TOLD, "consumers are told first; the next look takes it"
+    return None
 
 
 def _why_it_stays(
@@ -228,7 +333,7 @@ def _alarm(
 ) -> str:
     """Return what to tell the operator if the oldest ledger should have gone long ago."""
     for ledger, reason, _ in staying:
-        if ledger.closed is None or reason in (StayReason.CURRENT, StayReason.YOUNG):
+        if ledger.closed is None or reason in _NO_ALARM:
             return ""
         if ledger.closed.last_entry_id == NO_ENTRY:
             continue  # The first of a log may be empty: it has no time of its own.

@@ -20,6 +20,7 @@ from ledger.ports import MetadataStore, NodeChange
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT, LogChain, chain_path, service_path
 from rsm_spark.errors import ChainConflictError, LogError, NoSuchLogError
 from rsm_spark.log.chain_store import ChainStore
+from rsm_spark.log.consumers import LogConsumers, consumers_path
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.log.former_names import former_name_path
 from rsm_spark.log.remains import ledgers_of
@@ -38,6 +39,7 @@ class DeletedLog(msgspec.Struct, frozen=True):
         unread: Ledgers that this log-in may not look at: should one be of this log, and in no chain, it stays.
         unread_notes: Nodes that it may not look at: should one tell of a fork of this name that was cut off, or of an
             earlier deletion, that is left as it is.
+        consumers: Names of those that were registered: they have nothing to read any more.
 
     """
 
@@ -48,6 +50,7 @@ class DeletedLog(msgspec.Struct, frozen=True):
     kept: list[int]
     unread: list[int] = msgspec.field(default_factory=list)
     unread_notes: list[str] = msgspec.field(default_factory=list)
+    consumers: list[str] = msgspec.field(default_factory=list)
 
 
 class _Note(msgspec.Struct, frozen=True):
@@ -189,11 +192,14 @@ async def _finish(
     ledger_ids = sorted({*note.ledger_ids, *await ledgers_of(client, note.log_id, unread)})
     done = await SharedLedgers(client, note.log_id, rsm_root).delete(ledger_ids, on_progress)
     store = client.store
+    consumers = [one.name for one in await LogConsumers(store, note.log_id, rsm_root).present()]
     if await store.exists(chain_path(note.log, rsm_root)) is None:  # Else they are of another log of this name.
         await delete_tree(store, service_path(note.log, rsm_root))
+    await delete_tree(store, consumers_path(note.log_id, rsm_root))
     with contextlib.suppress(NoNodeError):
         await store.delete(f"{rsm_root}/deleting/{note.log_id}")
-    return DeletedLog(note.log, note.log_id, done.deleted, was_begun, done.kept, sorted({*unread} - {*ledger_ids}))
+    unread_ids = sorted({*unread} - {*ledger_ids})
+    return DeletedLog(note.log, note.log_id, done.deleted, was_begun, done.kept, unread_ids, consumers=consumers)
 
 
 def forking_path(log_id: str, rsm_root: str) -> str:

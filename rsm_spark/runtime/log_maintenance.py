@@ -36,7 +36,9 @@ from rsm_spark.log.admin_requests import (
     RaiseVersionRequest,
     RollRequest,
 )
+from rsm_spark.log.consumers import LogConsumers
 from rsm_spark.log.sharing import SharedLedgers
+from rsm_spark.log.trim_notice import agreed_trim
 from rsm_spark.runtime.context import ReplicaContext
 from rsm_spark.runtime.held_snapshots import HeldSnapshots
 from rsm_spark.runtime.key_rotation import KeyRotation
@@ -50,15 +52,16 @@ _CHAIN_ALARM_SHARE = 0.7
 _SLICE = 100
 _SLICE_PAUSE_S = 0.05
 _ORDERS_POLLS = 5
+_LAPSED_NAMED_MAX = 10
 
 
 class _Trim:
     """A trim that is wanted: by the period, or by an operator who waits for `done`."""
 
-    def __init__(self, rules: TrimRules, *, is_dry_run: bool, done: asyncio.Future[TrimPlan] | None) -> None:
+    def __init__(self, rules: TrimRules, *, is_dry_run: bool) -> None:
         self.rules = rules
         self.is_dry_run = is_dry_run
-        self.done = done
+        self.done: asyncio.Future[TrimPlan] = asyncio.get_running_loop().create_future()
 
 
 class LogMaintenance:
@@ -95,6 +98,9 @@ class LogMaintenance:
         self._tasks: set[asyncio.Task[None]] = set()
         # Place -> revision of the verified snapshot that was found to be there.
         self._held: dict[str, int] = {}
+        self._consumers = LogConsumers(context.client.store, context.log_id, context.settings.rsm_root)
+        # From what consumers are told until it is trimmed: the next notice takes this one back.
+        self._agreeing = asyncio.Lock()
         self._trims: deque[_Trim] = deque()
         self._trimming: _Trim | None = None  # Its chain write is under way.
         self._plan = TrimPlan()
@@ -131,10 +137,11 @@ class LogMaintenance:
         self._context.trim = None
         for name in ("trim", "chain"):
             self._context.alarms.pop(name, None)
-        waiting = [trim.done for trim in (*self._trims, self._trimming) if trim is not None]
+        trims = [trim.done for trim in (*self._trims, self._trimming) if trim is not None]
         raising = [raised[1] for raised in (*self._raises, self._raising, *self._rolls) if raised is not None]
-        for future in (*waiting, *raising):
-            if future is not None and not future.done():
+        waiting: tuple[asyncio.Future[Any], ...] = (*trims, *raising)
+        for future in waiting:
+            if not future.done():
                 future.set_exception(NotLeaderError(f"log {self._context.log}: this replica stepped down"))
                 future.exception()  # Who asked may have gone.
 
@@ -204,24 +211,35 @@ class LogMaintenance:
             MetadataError: Nobody knows which replicas are live.
 
         """
-        unverified = await self._own_snapshot_revision() if accept_unverified else None
-        await self._look_what_is_held()
-        done: asyncio.Future[TrimPlan] = asyncio.get_running_loop().create_future()
-        self._trims.append(_Trim(self._rules(unverified), is_dry_run=is_dry_run, done=done))
-        self._want()
-        return await done
+        return await self._trim_agreed(accept_unverified=accept_unverified, is_dry_run=is_dry_run)
 
     async def _trim_rounds(self) -> None:
         settings = self._context.settings
         while True:
             try:
-                await self._look_what_is_held()
-            except LedgerError as error:
+                await self._trim_agreed()
+            except (LedgerError, RsmError) as error:
                 _LOGGER.info("trimming has to wait: %s", error, extra=self._context.log_extra)
-            else:
-                self._trims.append(_Trim(self._rules(None), is_dry_run=False, done=None))
-                self._want()
             await asyncio.sleep(settings.trim_s)
+
+    async def _trim_agreed(self, *, accept_unverified: bool = False, is_dry_run: bool = False) -> TrimPlan:
+        """Trim what places and consumers let go of, once it is told to the consumers."""
+        async with self._agreeing:
+            unverified = await self._own_snapshot_revision() if accept_unverified else None
+            await self._look_what_is_held()
+            rules = self._rules(unverified)
+            if is_dry_run:
+                holds, told = tuple(one.hold for one in await self._consumers.present()), None
+            else:
+                holds, told = await agreed_trim(
+                    self._consumers,
+                    self._protocol.epoch,
+                    lambda holds: self._planned(msgspec.structs.replace(rules, holds=holds)).last_revision,
+                )
+            trim = _Trim(msgspec.structs.replace(rules, holds=holds, told_revision=told), is_dry_run=is_dry_run)
+            self._trims.append(trim)
+            self._want()
+            return await trim.done
 
     def _rules(self, unverified_revision: int | None) -> TrimRules:
         settings = self._context.settings
@@ -230,6 +248,8 @@ class LogMaintenance:
             is_single_copy_allowed=settings.single_copy,
             wanted_place=LAKE_PLACE if self._context.lake is not None else "",
             unverified_revision=unverified_revision,
+            hold_ms_max=settings.consumer_hold_ms,
+            hold_bytes_max=settings.consumer_hold_bytes,
         )
 
     async def _look_what_is_held(self) -> None:
@@ -242,12 +262,16 @@ class LogMaintenance:
         manifests: list[SnapshotManifest] = await context.run_blocking(context.snapshots.manifests)
         return max((found.revision for found in manifests if found.log_id == context.log_id), default=0)
 
+    def _planned(self, rules: TrimRules) -> TrimPlan:
+        chain, verified = self._protocol.chain, self._context.state.verified
+        assert chain is not None
+        absent = [place for place, proof in sorted(verified.items()) if self._held.get(place) != proof.revision]
+        return plan_trim(chain, verified, rules, now_ms=self._logged_now(), absent=absent)
+
     def _trim(self, trim: _Trim) -> Event | None:
         context, chain = self._context, self._protocol.chain
         assert chain is not None
-        verified = context.state.verified
-        absent = [place for place, proof in sorted(verified.items()) if self._held.get(place) != proof.revision]
-        plan = plan_trim(chain, verified, trim.rules, now_ms=self._logged_now(), absent=absent)
+        plan = self._planned(trim.rules)
         context.trim = self._plan = plan
         self._alarm("trim", plan.alarm)
         self._alarm(
@@ -262,6 +286,13 @@ class LogMaintenance:
             return None
         self._trimming = trim
         _LOGGER.info("trimming up to revision %d", plan.last_revision, extra=context.log_extra)
+        if plan.lapsed:
+            _LOGGER.warning(
+                "what goes was not read yet by %d consumers, which have reached their limits: %s",
+                len(plan.lapsed),
+                ", ".join(plan.lapsed[:_LAPSED_NAMED_MAX]),
+                extra=context.log_extra,
+            )
         return TrimDue(plan.ledger_ids)
 
     def _alarm(self, name: str, text: str) -> None:

@@ -11,6 +11,7 @@ from ledger.options import NOT, SECONDS, Option
 from rsm_spark.core.chain import CHAIN_BYTES_MAX, DEFAULT_RSM_ROOT
 from rsm_spark.core.envelope import ENTRY_BYTES_MAX
 from rsm_spark.core.seal import KeyRing
+from rsm_spark.core.trimming import HOLD_BYTES, HOLD_MS
 
 
 class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +70,18 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
     retention_ms: Annotated[
         int, Option("Records that are younger stay in the log in any case.", name="retention_s", unit=SECONDS, ge=0)
     ] = 48 * 3_600_000
+    consumer_hold_ms: Annotated[
+        int,
+        Option(
+            "What a registered consumer has not read stays so long after it was written, and no longer.",
+            name="consumer_hold_s",
+            unit=SECONDS,
+            ge=0,
+        ),
+    ] = HOLD_MS
+    consumer_hold_bytes: Annotated[
+        int, Option("What a registered consumer has not read stays up to so many bytes of log, and no more.", ge=0)
+    ] = HOLD_BYTES
     trim_s: Annotated[float, Option("Time between two looks of the leader for what may be trimmed.")] = 60.0
     single_copy: Annotated[
         bool,
@@ -146,8 +159,9 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(f"entry_bytes_max {self.entry_bytes_max}: need 65,536 <= bytes <= {ENTRY_BYTES_MAX}")
         if self.memory_limit_mib < 0:
             raise UsageError(f"memory_limit_mib {self.memory_limit_mib}: must not be below 0")
-        if self.retention_ms < 0:
-            raise UsageError(f"retention_ms {self.retention_ms}: must not be below 0")
+        for name in ("retention_ms", "consumer_hold_ms", "consumer_hold_bytes"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"{name} {getattr(self, name)}: must not be below 0")
         for name in ("roll_bytes", "roll_records", "roll_s", "trim_s", "chain_bytes_max",
                      "entry_commands_max", "queue_requests_max", "sessions_max",
                      "session_ttl_ms", "checkpoint_records", "idle_entry_s", "give_up_s", "poll_s", "retry_s",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rsm_spark.core.chain import ChainLedger, ClosedEnd, LogChain
-from rsm_spark.core.trimming import StayReason, TrimPlan, TrimRules, plan_trim
+from rsm_spark.core.trimming import ConsumerHold, StayReason, TrimPlan, TrimRules, held_ledgers, plan_trim
 
 HOUR_MS = 3_600_000
 RETENTION_MS = 48 * HOUR_MS
@@ -230,3 +232,67 @@ def test_plan_is_the_same_for_every_leader_that_knows_the_same(ended_h: int) -> 
     chain = _chain(_ledger(1, 10, NOW_MS - ended_h * HOUR_MS))
     assert _plan(chain, a=25, b=25) == _plan(chain, a=25, b=25)
     assert bool(_plan(chain, a=25, b=25).ledger_ids) == (ended_h > 48)
+
+
+def _hold(revision: int, *, hours: float = 100, length: int = 10_000, name: str = "report") -> ConsumerHold:
+    return ConsumerHold(name, "a query", revision, int(hours * HOUR_MS), length)
+
+
+def _held(*holds: ConsumerHold, told_revision: int | None = None, **limits: Any) -> TrimPlan:
+    return _plan(TWO_OLD, TrimRules(RETENTION_MS, holds=holds, told_revision=told_revision, **limits), a=25, b=30)
+
+
+def test_a_consumer_holds_what_it_has_not_read_and_nothing_else() -> None:
+    assert _held(_hold(0)).ledger_ids == ()
+    assert _held(_hold(9)).ledger_ids == ()
+    assert _held(_hold(10)).ledger_ids == (1,)
+    assert _held(_hold(19)).ledger_ids == (1,)
+    assert _held(_hold(20)).ledger_ids == (1, 2)
+
+
+def test_the_slowest_of_all_consumers_counts_and_is_named() -> None:
+    plan = _held(_hold(12, name="b"), _hold(20, name="c"), _hold(11, name="a"))
+    assert plan.ledger_ids == (1,)
+    assert plan.blocked[0].reason is StayReason.UNREAD
+    assert plan.blocked[0].text == (
+        "consumer a (a query) has read up to revision 11; it holds the rest for 100 h and 10,000 bytes at most"
+    )
+    assert plan.alarm == ""
+
+
+def test_a_consumer_that_is_too_far_behind_in_time_holds_no_more_and_is_told() -> None:
+    assert _held(_hold(0, hours=49)).ledger_ids == ()
+    plan = _held(_hold(0, hours=48.9), _hold(15, hours=48.9, name="b"), _hold(20, name="c"))
+    assert plan.ledger_ids == (1, 2)
+    assert plan.lapsed == ("b", "report")
+
+
+def test_a_consumer_holds_the_newest_bytes_up_to_its_limit() -> None:
+    assert _held(_hold(0, length=200)).ledger_ids == ()
+    plan = _held(_hold(0, length=199))
+    assert (plan.ledger_ids, plan.lapsed) == ((1,), ("report",))
+    assert _held(_hold(0, length=99)).ledger_ids == (1, 2)
+
+
+def test_the_leader_s_limits_are_above_those_of_a_consumer() -> None:
+    assert _held(_hold(0), hold_ms_max=48 * HOUR_MS).ledger_ids == (1, 2)
+    assert _held(_hold(0), hold_bytes_max=100).ledger_ids == (1,)
+
+
+def test_nothing_goes_behind_what_consumers_were_told() -> None:
+    plan = _held(told_revision=10)
+    assert plan.ledger_ids == (1,)
+    assert [row.reason for row in plan.blocked] == [StayReason.NOT_TOLD, StayReason.CURRENT]
+
+
+def test_a_missing_snapshot_is_told_though_a_consumer_holds_the_ledger_too() -> None:
+    plan = _plan(TWO_OLD, TrimRules(RETENTION_MS, holds=(_hold(0),)))
+    assert plan.blocked[0].reason is StayReason.NOT_COVERED
+
+
+def test_the_ledgers_that_one_consumer_holds() -> None:
+    rules = TrimRules(RETENTION_MS)
+    assert held_ledgers(TWO_OLD, _hold(0), rules, now_ms=NOW_MS) == (1, 2)
+    assert held_ledgers(TWO_OLD, _hold(10), rules, now_ms=NOW_MS) == (2,)
+    assert held_ledgers(TWO_OLD, _hold(0, length=100), rules, now_ms=NOW_MS) == (2,)
+    assert held_ledgers(TWO_OLD, _hold(0, hours=1), rules, now_ms=NOW_MS) == ()
