@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from ledger.dev import DevCluster
+from rsm_spark.errors import InvalidCommandError
+from rsm_spark.log.consumers import ConsumerError
 from rsm_spark.map.client.client import MapClient
 from tests.integration.test_backup import served
 from tests.integration.test_log_fork import ForkCommand
@@ -82,3 +84,40 @@ async def test_a_log_is_kept_for_a_consumer_until_it_has_read_it_or_is_removed(
         assert end > 0
     deleted = await commands.log("delete", log, "--yes")
     assert deleted["consumers"] == ["late"]
+
+
+async def test_a_watch_goes_on_where_its_consumer_stands_and_the_log_is_held_for_it(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    uri, log = cluster.metadata_uri, unique_name
+    commands = _ConsumersCommand(uri, tmp_path)
+    async with served(uri, log, tmp_path / "live", *_PACE, "--snapshot-s", "1", "--verify-s", "0.5"):
+        before = await _puts(log, uri, 5)
+        async with await MapClient.connect(log, uri) as client:
+            watch = client.watch(prefix=b"k", consumer="billing")
+            first = asyncio.create_task(anext(watch))
+            async with asyncio.timeout(60):
+                while not (found := (await commands.log("info", log))["consumers"]):
+                    await asyncio.sleep(0.1)
+            assert found[0]["name"] == "billing"
+            assert found[0]["what"].startswith("watch, process ")
+            await _puts(log, uri, 300)
+            change = await first
+            assert change.revision > before
+            last = [await anext(watch) for _ in range(99)][-1]
+            await client.processed("billing", last.revision)
+            await watch.aclose()
+            with pytest.raises(ConsumerError, match="no watch of this client"):
+                await client.processed("other", 1)
+        await commands.trimmed_until(log, "unread")
+        async with await MapClient.connect(log, uri) as client:
+            watch = client.watch(prefix=b"k", consumer="billing")
+            again = [await anext(watch) for _ in range(200)]
+            assert again[0].revision == last.revision + 1
+            assert len({one.key for one in again}) == 200
+            await client.processed("billing", again[-1].revision)
+            await watch.aclose()
+        await commands.trimmed_until(log, "current")
+        async with await MapClient.connect(log, replica="127.0.0.1:1") as client:
+            with pytest.raises(InvalidCommandError, match="no metadata store"):
+                client.watch(consumer="billing")

@@ -250,6 +250,13 @@ class BlockingMapClient(BlockingMapBase):
             self.asynchronous.count(prefix=prefix, start=start, end=end, timeout_s=timeout_s, read=read)
         )
 
+    def processed(self, consumer: str, revision: int) -> None:
+        """Let go of what a consumer has processed: changes up to a revision, which may be trimmed then.
+
+        See `MapClient.processed`.
+        """
+        self.thread.run(self.asynchronous.processed(consumer, revision))
+
     def watch(
         self,
         *,
@@ -261,6 +268,7 @@ class BlockingMapClient(BlockingMapBase):
         from_revision: int | None = None,
         progress_ms: int = PROGRESS_MS,
         patience_s: float | None = None,
+        consumer: str = "",
     ) -> Iterator[MapChange]:
         """Return the changes of a range of keys, for ever. See `MapClient.watch`."""
         return self.thread.iterate(
@@ -273,5 +281,6 @@ class BlockingMapClient(BlockingMapBase):
                 from_revision=from_revision,
                 progress_ms=progress_ms,
                 patience_s=patience_s,
+                consumer=consumer,
             )
         )

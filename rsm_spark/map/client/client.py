@@ -39,6 +39,7 @@ from __future__ import annotations
 
 from typing import Self
 
+from rsm_spark.client.consumers import ClientConsumers
 from rsm_spark.client.leader_finder import FixedReplica, FollowerFinder, FoundReplica, LeaderFinder
 from rsm_spark.client.replica_connection import ReadFrom, ReplicaConnection
 from rsm_spark.client.service_calls import TIMEOUT_S
@@ -143,4 +144,5 @@ class MapClient(MapBarriers):
             await store.close()
             raise
         client._store = store
+        client._consumers = ClientConsumers(store, log, rsm_root)
         return client

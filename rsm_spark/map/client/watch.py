@@ -16,13 +16,16 @@ another process, keep `watch.revision` and begin at the one behind it, as long a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
 from typing import Literal, NamedTuple, Self
 
 import msgspec
 
+from ledger.errors import LedgerError
+from rsm_spark.client.consumers import ClientConsumers
 from rsm_spark.client.leader_finder import FollowerFinder, FoundReplica, LeaderFinder
-from rsm_spark.errors import ConnectionLostError, InvalidCommandError, MissingLogError, NoLeaderError
+from rsm_spark.errors import ConnectionLostError, InvalidCommandError, MissingLogError, NoLeaderError, RsmError
 from rsm_spark.map.client.calls import MapCalls, scan_range
 from rsm_spark.map.client.results import MapValue
 from rsm_spark.map.records import DELETED, EXPIRED, MAP_TABLE, PUT
@@ -39,6 +42,7 @@ _PAUSE_FIRST_S = 0.05
 _PAUSE_GROWTH = 1.6
 _PAUSE_MAX_S = 1.0
 _REFUSALS_MAX = 6
+_NO_CONSUMERS = "this client knows replicas alone, no metadata store: connect it without `replica` to hold the log"
 
 ChangeKind = Literal["put", "deleted", "expired"]
 _TYPES: dict[str, int] = {"put": PUT, "deleted": DELETED, "expired": EXPIRED}
@@ -120,7 +124,9 @@ class MapWatch:
         request: WatchRequest,
         patience_s: float | None,
         value: Callable[[bytes, bytes], bytes],
+        begin: Callable[[int | None], Awaitable[int | None]] | None = None,
     ) -> None:
+        self._begin = begin
         self._replicas = replicas
         self._request = request
         self._patience_s = patience_s
@@ -141,6 +147,7 @@ class MapWatch:
             MissingLogError: The log does not hold the next revision any more, or no replica remembers the old value of
                 a change: its `last_revision` + 1 is the first that is there, or whose old value is known.
             NoLeaderError: No replica has said anything for `patience_s`.
+            ConsumerError: The consumer cannot be registered.
 
         """
         return await anext(self._changes)
@@ -152,6 +159,10 @@ class MapWatch:
     async def _run(self) -> AsyncGenerator[MapChange, None]:
         loop = asyncio.get_running_loop()
         begins_now = self._request.from_revision == 0
+        if self._begin is not None:
+            known = await self._begin(None if begins_now else self.revision)
+            if known is not None:
+                begins_now, self.revision = False, known
         attempt, pause_s, trouble, refusals = 0, _PAUSE_FIRST_S, "", 0
         heard_at = loop.time()
         while True:
@@ -163,6 +174,9 @@ class MapWatch:
                         if received.changes or not refusals:
                             pause_s, refusals = _PAUSE_FIRST_S, 0
                         self._check_told(address, received)
+                        if begins_now and self._begin is not None:
+                            first = min((one.revision - 1 for one in received.changes), default=received.up_to)
+                            begins_now, self.revision = False, await self._begin(first) or first
                         for change in received.changes:
                             if change.revision > self.revision:
                                 begins_now, self.revision = False, change.revision
@@ -221,6 +235,39 @@ class MapWatches(MapCalls):
     """The call that begins a watch."""
 
     _watched: WatchedReplicas
+    _consumers: ClientConsumers | None = None
+
+    async def close(self) -> None:
+        """Give up what is still waiting, and disconnect."""
+        if self._consumers is not None:
+            # The log stays held as it is: a little more than is needed.
+            with contextlib.suppress(LedgerError, RsmError):
+                await self._consumers.flush()
+        await super().close()
+
+    async def processed(self, consumer: str, revision: int) -> None:
+        """Let go of what a consumer has processed: changes up to a revision, which may be trimmed then.
+
+        It is written down at most once a second, and when the client is closed. After a restart `watch` with the same
+        name goes on behind what was written down: it may give changes again that have been processed.
+
+            async for change in client.watch(prefix=b"order/", consumer="billing"):
+                ...
+                await client.processed("billing", change.revision)
+
+        Args:
+            consumer: Name of the consumer, as in `watch`.
+            revision: Of the last change that need not be given again.
+
+        Raises:
+            ConsumerError: No watch of this client has that name; or another reader has it now, or an operator has
+                removed it: the log is not held for it.
+            MetadataError: The metadata store cannot be asked; the next call tries again.
+
+        """
+        if self._consumers is None:
+            raise InvalidCommandError(_NO_CONSUMERS)
+        await self._consumers.processed(consumer, revision)
 
     def watch(
         self,
@@ -233,6 +280,7 @@ class MapWatches(MapCalls):
         from_revision: int | None = None,
         progress_ms: int = PROGRESS_MS,
         patience_s: float | None = None,
+        consumer: str = "",
     ) -> MapWatch:
         """Return the changes of a range of keys, for ever.
 
@@ -251,8 +299,19 @@ class MapWatches(MapCalls):
                 come. None = what comes after the replica's present one.
             progress_ms: How often `MapWatch.revision` moves on though nothing in the range changes.
             patience_s: Give up when no replica has said anything for so long; None = never.
+            consumer: Name under which the log is held for this watch, until `processed` lets go of it. Without
+                `from_revision` the watch goes on where the consumer of this name stands. "" = nothing is held.
 
         """
+        begin = None
+        if consumer:
+            consumers = self._consumers
+            if consumers is None:
+                raise InvalidCommandError(_NO_CONSUMERS)
+
+            async def begin(revision: int | None) -> int | None:
+                return await consumers.begin(consumer, revision)
+
         first, behind = scan_range(prefix, start, end)
         if from_revision is not None and from_revision < 1:
             raise InvalidCommandError(f"from_revision {from_revision}: the first revision of a log is 1")
@@ -261,7 +320,7 @@ class MapWatches(MapCalls):
             raise InvalidCommandError(f"kinds {', '.join(unknown)}: a change is one of {', '.join(_TYPES)}")
         types = tuple(sorted(_TYPES[kind] for kind in set(kinds)))
         request = WatchRequest(self._log, MAP_TABLE, first, behind, from_revision or 0, progress_ms, types, old_values)
-        return MapWatch(self._watched, request, patience_s, self._value)
+        return MapWatch(self._watched, request, patience_s, self._value, begin)
 
 
 def _ignore() -> None:
