@@ -290,7 +290,7 @@ class FollowerTable:
             try:
                 followed = followed.widened(table, at)
             except DeltaSinkError as error:
-                is_renamed = self.mode.name == MERGE_MODE and followed.renamed(table) != followed
+                is_renamed = followed.renamed(table) != followed
                 return span.until(at), followed, _RenamedColumnsError(table) if is_renamed and table else error
         return span, followed, None
 

@@ -14,7 +14,7 @@ from connectors.delta.columns import FollowedTable
 from connectors.delta.fold import RecordRange, last_rows
 from connectors.delta.follower import FollowerTable
 from connectors.delta.packing import terms_of
-from connectors.delta.place import APPEND_MODE
+from connectors.delta.place import APPEND_MODE, MERGE_MODE
 from connectors.errors import DeltaSinkError, ForeignTableError, SinkConflictError, SinkGapError
 from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes
 from rsm_spark.core.machine import Field, FieldType, MachineDescription
@@ -268,18 +268,19 @@ def renamed(*names: str) -> MachineDescription:
     return machine(msgspec.structs.replace(MAP, row=row[-1:]))
 
 
-@pytest.mark.parametrize("breaks", [None, 1, 2, 3, 4])
-def test_a_renamed_column_is_followed_in_mid_range_wherever_a_run_breaks_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaks: int | None
-) -> None:
-    changes: list[Logged] = [
-        put(b"a", b"1"),
-        put(b"b", b"2"),
-        renamed("text"),
-        put(b"b", b"3"),
-        renamed("text", "said"),
-    ]
-    table = follower(tmp_path / "t")
+RENAMES: list[Logged] = [
+    put(b"a", b"1"),
+    put(b"b", b"2"),
+    renamed("text"),
+    put(b"b", b"3"),
+    gone(b"a"),
+    renamed("text", "said"),
+]
+
+
+def _apply_renames(place: Path, mode: str, monkeypatch: pytest.MonkeyPatch, breaks: int | None) -> FollowerTable:
+    """Apply them, broken off behind one of the commits; return the follower that has all of it."""
+    table = follower(place, mode=mode)
     if breaks is not None:
         commits = 0
 
@@ -291,21 +292,43 @@ def test_a_renamed_column_is_followed_in_mid_range_wherever_a_run_breaks_off(
 
         monkeypatch.setattr("connectors.delta.follower.sync_commit", sync)
         with pytest.raises(DeltaSinkError):
-            table.apply(records(changes))
-        table = follower(tmp_path / "t")
-    table.apply(records(changes))
+            table.apply(records(RENAMES))
+        table = follower(place, mode=mode)
+    table.apply(records(RENAMES))
+    return table
+
+
+@pytest.mark.parametrize("breaks", [None, 1, 2, 3, 4])
+def test_a_renamed_column_is_followed_in_mid_range_wherever_a_run_breaks_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaks: int | None
+) -> None:
+    table = _apply_renames(tmp_path / "t", MERGE_MODE, monkeypatch, breaks)
     rows = {
         row["key"]: (row["said"], row["_revision"])
         for row in DeltaTable(str(tmp_path / "t")).to_pyarrow_table().to_pylist()
     }
-    assert rows == {b"a": (b"1", 1), b"b": (b"3", 4)}
+    assert rows == {b"b": (b"3", 4)}
     position = table.flush() or table.position()
     assert position is not None
-    assert (position.revision, position.digest) == (5, digest_of(state_of(changes)))
+    assert (position.revision, position.digest) == (6, digest_of(state_of(RENAMES)))
 
 
-def test_a_history_does_not_follow_a_renamed_column(tmp_path: Path) -> None:
-    """Its rows say what was logged: they are not written over."""
-    table = follower(tmp_path / "t", mode=APPEND_MODE)
-    with pytest.raises(DeltaSinkError, match="takes columns added at the end and nothing else"):
-        table.apply(records([put(b"a", b"1"), renamed("text")]))
+@pytest.mark.parametrize("breaks", [None, 1, 2, 3, 4])
+def test_a_history_has_each_change_once_under_the_new_names_wherever_a_run_breaks_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaks: int | None
+) -> None:
+    table = _apply_renames(tmp_path / "t", APPEND_MODE, monkeypatch, breaks)
+    found = DeltaTable(str(tmp_path / "t")).to_pyarrow_table().sort_by("_revision")
+    assert [(row["_revision"], row["_fold"], row["key"], row["said"]) for row in found.to_pylist()] == [
+        (1, "upsert", b"a", b"1"),
+        (2, "upsert", b"b", b"2"),
+        (4, "upsert", b"b", b"3"),
+        (5, "delete", b"a", None),
+    ]
+    position = table.flush() or table.position()
+    assert position is not None
+    plain = follower(tmp_path / "plain", mode=APPEND_MODE)
+    plain.apply(records([put(b"a", b"1"), put(b"b", b"2"), machine(MAP), put(b"b", b"3"), gone(b"a")]))
+    expected = plain.flush() or plain.position()
+    assert expected is not None
+    assert (position.revision, position.digest, position.row_count) == (6, expected.digest, 4)
