@@ -62,6 +62,9 @@ async def test_workers_are_started_heard_and_let_go_in_good_order() -> None:
     keeper, threads, shapes = kept(2)
     running = asyncio.create_task(keeper.run())
     await until(shapes, lambda shape: shape.starting == 2 and bool(shape.trouble))
+    async with asyncio.timeout(60):
+        while len(keeper._roster._links) < 2:  # A worker that was not heard yet would be cancelled.
+            await asyncio.sleep(0.01)
     keeper.stop()
     summary = await running
     assert summary == PoolSummary(ended=0, serving_max=0, launched=2, lost=0, cancelled=0)
