@@ -9,7 +9,7 @@ from tests.sim.broker_scenario import BOUND, LOCKED, run_seed
 from tests.sim.judged_seeds import FAR, SEEDS_OF_ALL, assert_kept, assert_replayed, unless_counted, wanted_seeds
 from tests.sim.ledger_seeds import first_seed, hunt
 
-_SEEDS_AT_EFFORT_1 = 40
+_SEEDS_AT_EFFORT_1 = 26
 
 
 @pytest.mark.alone

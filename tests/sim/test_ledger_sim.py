@@ -18,7 +18,7 @@ from tests.sim.ledger_scenario import run_seed
 from tests.sim.ledger_seeds import first_seed, hunt
 from tests.sim.ledger_witness import witnessed
 
-_SEEDS_AT_EFFORT_1 = 45
+_SEEDS_AT_EFFORT_1 = 30
 
 
 @pytest.mark.alone

@@ -14,8 +14,8 @@ from tests.sim.ledger_seeds import first_seed, hunt
 from tests.sim.replica_plants import replies_before_confirmation
 from tests.sim.replica_scenario import run_seed, run_seed_on_bookies
 
-_SEEDS_AT_EFFORT_1 = 40
-_SEEDS_ON_BOOKIES_AT_EFFORT_1 = 8
+_SEEDS_AT_EFFORT_1 = 28
+_SEEDS_ON_BOOKIES_AT_EFFORT_1 = 5
 
 
 @pytest.mark.alone

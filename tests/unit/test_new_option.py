@@ -77,7 +77,7 @@ _CASES = {
 def test_an_option_is_added_in_one_file(process: str, tmp_path: Path) -> None:
     module, changed, before, catch, needed = _CASES[process]
     package = tmp_path / "copy"
-    skipped = shutil.ignore_patterns("__pycache__", "testing")
+    skipped = shutil.ignore_patterns("testing")
     for name in ("ledger", "rsm_spark", "broker"):
         shutil.copytree(_ROOT / name, package / name, ignore=skipped)
     text = (package / changed).read_text()
