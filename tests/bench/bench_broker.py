@@ -4,8 +4,9 @@
 `tasks_single_http_16` submits by 16 connections with one task outstanding each, and `_finished` counts the same until
 the last has ended. A dispatch latency runs from the moment at which a task is sent to the broker to that at which a
 worker begins with it, submit and both entries of the log included, at a share of `tasks_batch`. `backlog_cost` is the
-share of `tasks_batch` that 1,000,000 waiting tasks of a capped tenant in front cost. Load, brokers, workers, bookies
-and ZooKeeper share this machine's cores; the peers' figures of the same kind are in docs/figures.md.
+share of `tasks_batch` that 1,000,000 waiting tasks of a capped tenant in front cost. `tasks_batch_cpu_us` is what all
+processes use by task until the last has ended, `…_cpu_us_leader` the leading broker alone. Load, brokers, workers,
+bookies and ZooKeeper share this machine's cores; the peers' figures of the same kind are in docs/figures.md.
 
 RSM_BENCH_ROUNDS, RSM_BENCH_SECONDS (of each timed load), RSM_BENCH_TASKS (of each batch load), RSM_BENCH_BACKLOG,
 RSM_BENCH_KILLS change sizes; RSM_BENCH_ONLY=single,batch,hundred,latency,tenants,backlog,memory,snapshot,failover names
@@ -29,6 +30,7 @@ from broker.client.task import NewTask
 from ledger.dev.cluster import DevCluster
 from tests.bench.broker_site import BATCH, LOG, PAYLOAD, BrokerSite
 from tests.bench.broker_snapshot import measure_snapshot
+from tests.bench.cpu import CpuMeter
 from tests.bench.figure import percentile, print_figure, say
 from tests.bench.http_load import HttpFeed, call, drive_http, request_bytes
 
@@ -75,11 +77,26 @@ class Bench:
         """Print every figure."""
         for name, values in self._figures.items():
             unit = next((unit for end, unit in _UNITS.items() if name.endswith(end)), "tasks/s")
+            unit = "µs" if "_cpu_us" in name else unit
             print_figure(name, values, unit)
 
     def _note(self, name: str, value: float) -> None:
         say(f"  {name}: {value:,.2f}")
         self._figures[name].append(value)
+
+    def _meter(self) -> CpuMeter:
+        """Count what each kind of process uses from now on."""
+        site, named = self._site, self._cluster.pids()
+        bookies = [pid for name, pid in named.items() if name.startswith("bookie")]
+        assert site.workers is not None
+        return CpuMeter({
+            "load": [os.getpid()],
+            "leader": [site.brokers[site.leader].pid],
+            "followers": [child.pid for name, child in site.brokers.items() if name != site.leader],
+            "workers": [site.workers.pid],
+            "bookies": bookies,
+            "zookeeper": [pid for pid in named.values() if pid not in bookies],
+        })  # fmt: skip
 
     # ---- parts
 
@@ -118,11 +135,13 @@ class Bench:
         site = self._site
         await site.settle()
         before = await site.finished()
+        meter = self._meter()
         began = time.perf_counter()
         load = await drive_http(
             site.address, lambda _: site.single_requests(), connections=connections, seconds=SECONDS
         )
         done = await site.wait_finished(before + len(load.answers))
+        meter.note(f"tasks_single_http_{connections}", len(load.answers), self._note)
         self._note(f"tasks_single_http_{connections}", load.per_s)
         self._note(f"tasks_single_http_{connections}_p50_ms", load.p50_ms)
         self._note(f"tasks_single_http_{connections}_finished", len(load.answers) / (done - began))
@@ -132,10 +151,12 @@ class Bench:
         await site.settle()
         requests = site.batches(TASK_COUNT // BATCH)
         before = await site.finished()
+        meter = self._meter()
         began = time.perf_counter()
         load = await site.send(requests, connections=CONNECTIONS)
         submitted = time.perf_counter()
         done = await site.wait_finished(before + len(requests) * BATCH)
+        meter.note(name, len(requests) * BATCH, self._note)
         self._note(name, len(requests) * BATCH / (done - began))
         self._note(f"{name}_submits", len(requests) * BATCH / (submitted - began))
         self._note(f"{name}_call_p50_ms", load.p50_ms)

@@ -29,8 +29,8 @@ from ledger.wire.digests import Digest, master_key
 from ledger.wire.entry import seal
 from ledger.wire.packets import AddRequest
 from tests.bench.bench_many_ledgers import ALONE, KEY, Adder, frames, memory_mib
+from tests.bench.cpu import cpu_s
 from tests.bench.figure import print_figure, say
-from tests.bench.ledger_load import cpu_s
 from tests.integration.bookie_process import Bookie
 
 _KEY: Final = master_key(b"")

@@ -2,8 +2,9 @@
 
 3/3/2, an fsync before every answer, on three bookies of each kind; clients, bookies and ZooKeeper share this machine's
 cores. Both clusters are up all the time, one of them works at a time, and before each load all bookies have come to
-rest from the one before (10 s at most). Without Java, a JDK or BookKeeper's JARs (fetched when they are first needed)
-ours are measured alone and the last two columns are null. RSM_BENCH_ROUNDS changes the number of rounds.
+rest from the one before (10 s at most). `adds_v2_100_cpu_us_bookies` is the bookies' CPU by add, `…_client` our
+client's. Without Java, a JDK or BookKeeper's JARs (fetched when they are first needed) ours are measured alone and the
+last two columns are null. RSM_BENCH_ROUNDS changes the number of rounds.
 
 `adds_v2_<n>_beside_nats` are the same rounds' adds beside NATS JetStream (three replicas on files, a sync before every
 answer), if `go` can build it.
@@ -26,6 +27,7 @@ import uvloop
 from ledger import ClientSettings, LedgerClient
 from ledger.dev.cluster import DevCluster
 from ledger.dev.errors import JavaError
+from tests.bench.cpu import CpuMeter
 from tests.bench.figure import percentile, print_figure, say
 from tests.bench.java_peer import JavaBookies, JavaLoad, java_peer
 from tests.bench.ledger_load import (
@@ -98,12 +100,12 @@ class Bench:
     def _adds(self, protocol: Protocol, level: Level) -> None:
         name = f"adds_{protocol}_{level.name}"
         say(f"  {name}")
-        adds = self._our_adds(self.cluster.metadata_uri, protocol, level)
+        adds = self._our_adds(self.cluster.metadata_uri, protocol, level, name)
         self.ours[name].append(adds[0])
         if level.in_flight == 1:
             self.ours[f"add_p50_{protocol}_1"].append(adds[1])
         if self.java:
-            answer = self._java_adds(self.java[0].uri, protocol, level)
+            answer = self._java_adds(self.java[0].uri, protocol, level, name)
             self.peers[name].append(answer["per_s"])
             if level.in_flight == 1:
                 self.peers[f"add_p50_{protocol}_1"].append(answer["p50_ms"])
@@ -133,25 +135,40 @@ class Bench:
                 self.ours[f"{name}_beside_nats"].append(self.ours[name][-1])
                 self.peers[f"{name}_beside_nats"].append(load["per_s"])
 
-    def _settle(self) -> None:
-        pids = [pid for name, pid in self.cluster.pids().items() if name.startswith("bookie")]
-        settle([*pids, *(self.java[0].pids if self.java else [])])
+    @property
+    def _bookies(self) -> list[int]:
+        return [pid for name, pid in self.cluster.pids().items() if name.startswith("bookie")]
 
-    def _our_adds(self, uri: str, protocol: Protocol, level: Level) -> tuple[float, float]:
+    def _settle(self) -> None:
+        settle([*self._bookies, *(self.java[0].pids if self.java else [])])
+
+    def _our_adds(self, uri: str, protocol: Protocol, level: Level, noted: str = "") -> tuple[float, float]:
         self._settle()
+        meter = CpuMeter({"client": [os.getpid()], "bookies": self._bookies})
 
         async def run() -> tuple[float, float]:
             async with await LedgerClient.connect(uri, settings=ClientSettings(protocol=protocol)) as client:
                 adds = await measure_adds(client, level.in_flight, warm=level.warm, count=level.count, size=level.size)
             return adds.per_s, adds.p50_ms
 
-        return _run(run())
+        adds = _run(run())
+        if noted:
+            meter.note(noted, level.warm + level.count, lambda name, us: self.ours[name].append(us))
+        return adds
 
-    def _java_adds(self, uri: str, protocol: Protocol, level: Level) -> dict[str, float]:
+    def _java_adds(self, uri: str, protocol: Protocol, level: Level, noted: str = "") -> dict[str, float]:
         assert self.java is not None
         self._settle()
+        meter = CpuMeter({"bookies": self.java[0].pids})
         load = {"level": level.in_flight, "warm": level.warm, "count": level.count, "size": level.size}
-        return self.java[1].ask("adds", uri=uri, v2=protocol == "v2", **load)
+        answer = self.java[1].ask("adds", uri=uri, v2=protocol == "v2", **load)
+        if noted:
+            meter.note(noted, level.warm + level.count, self._note_java)
+        return answer
+
+    def _note_java(self, name: str, us: float) -> None:
+        if name.endswith("_bookies"):  # The client's share is not known here.
+            self.peers[name].append(us)
 
     def _tail(self) -> None:
         say("  tail lag")
@@ -217,7 +234,7 @@ class Bench:
 
     def memory(self) -> None:
         """Note the memory of every process: the highest so far, and of the bookies what they hold now."""
-        bookies = [pid for name, pid in self.cluster.pids().items() if name.startswith("bookie")]
+        bookies = self._bookies
         self.ours["client_peak_mib"].append(peak_mib(os.getpid()))
         self.ours["bookie_peak_mib"].extend(map(peak_mib, bookies))
         self.ours["bookie_rss_mib"].extend(map(resident_mib, bookies))
@@ -233,6 +250,8 @@ class Bench:
 
 
 def _unit(name: str) -> str:
+    if "_cpu_us" in name:
+        return "µs"
     for ending, unit in (("_ms", "ms"), ("_s", "s"), ("_mib", "MiB")):
         if name.endswith(ending):
             return unit

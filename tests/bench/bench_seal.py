@@ -16,8 +16,8 @@ import uvloop
 from ledger.dev.cluster import DevCluster
 from rsm_demo.child import Child
 from rsm_spark.log.key_file import new_key, write_key_file
+from tests.bench.cpu import cpu_s
 from tests.bench.figure import print_figure, say
-from tests.bench.ledger_load import cpu_s
 from tests.bench.store_load import measure, put, start_replica
 
 ROUND_COUNT = int(os.environ.get("RSM_BENCH_ROUNDS", "3"))

@@ -1,10 +1,11 @@
 """`make bench-store`: the replicated map on three replicas and three bookies (3/3/2, fsync before every answer).
 
 `map_puts_16` = 16 callers with one put each outstanding, over at most 8 clients. 256-byte values, 10,000 keys; gets are
-linearizable. Clients, replicas, bookies and ZooKeeper share this machine's cores. Beside it, in turn within each round,
-etcd under the same load by its own client in Go, if `go` is there and can build it; else the last two columns are
-null. A failover is the time from the SIGKILL of the leader to the first acknowledgement of a put begun afterwards; our
-replicas' session is 2 s, etcd's election time-out its default, 1 s.
+linearizable. Clients, replicas, bookies and ZooKeeper share this machine's cores; `map_gets_16_cpu_us` is what all of
+them use by operation, `…_cpu_us_leader` the leader alone. Beside it, in turn within each round, etcd under the same
+load by its own client in Go, if `go` is there and can build it (its CPU is that of its servers: `…_cpu_us_servers`);
+else the last two columns are null. A failover is the time from the SIGKILL of the leader to the first acknowledgement
+of a put begun afterwards; our replicas' session is 2 s, etcd's election time-out its default, 1 s.
 
 RSM_BENCH_ROUNDS, RSM_BENCH_SECONDS (of each load), RSM_BENCH_KILLS, RSM_BENCH_BOOT_KEYS (0 = no boots) change sizes;
 RSM_BENCH_ONLY=puts,gets,unary,failover,boot names parts.
@@ -22,6 +23,7 @@ import uvloop
 
 from ledger.dev.cluster import DevCluster
 from rsm_demo.child import Child
+from tests.bench.cpu import CpuMeter
 from tests.bench.etcd_peer import EtcdPeer
 from tests.bench.figure import percentile, print_figure, say
 from tests.bench.ledger_load import settle
@@ -33,6 +35,7 @@ from tests.bench.store_load import (
     Load,
     fill,
     get,
+    leader_address,
     measure,
     measure_failover,
     measure_unary,
@@ -89,11 +92,14 @@ class Bench:
         for part, operation in (("puts", put), ("gets", get)):
             for level in LEVELS if part in PARTS else ():
                 await self._settle()
-                self._note(self._ours, f"map_{part}_{level}", await measure(uri, level, operation, seconds=SECONDS))
+                meter = await self._meter()
+                load = await measure(uri, level, operation, seconds=SECONDS)
+                self._note(self._ours, f"map_{part}_{level}", load, meter)
         if "unary" in PARTS:
             await self._settle()
+            meter = await self._meter()
             load = await measure_unary(uri, UNARY_LEVEL, seconds=SECONDS)
-            self._note(self._ours, f"map_puts_unary_{UNARY_LEVEL}", load)
+            self._note(self._ours, f"map_puts_unary_{UNARY_LEVEL}", load, meter)
 
     async def _peer_round(self) -> None:
         if self._etcd is None or not {"puts", "gets", "unary"} & set(PARTS):
@@ -103,15 +109,32 @@ class Bench:
             for part in ("puts", "gets"):
                 for level in LEVELS if part in PARTS or (part == "puts" and "unary" in PARTS) else ():
                     settle(self._etcd.pids)
+                    meter = CpuMeter({"servers": self._etcd.pids})
                     said = await asyncio.to_thread(self._etcd.load, part[:-1], callers=level, seconds=SECONDS)
                     load = Load(said["per_s"], said["p50_ms"], said["p99_ms"])
-                    self._note(self._peers, f"map_{part}_{level}", load)
+                    self._note(self._peers, f"map_{part}_{level}", load, meter)
                     if (part, level) == ("puts", UNARY_LEVEL):  # etcd's calls are unary.
-                        self._note(self._peers, f"map_puts_unary_{level}", load)
+                        self._note(self._peers, f"map_puts_unary_{level}", load, meter)
+
+    async def _meter(self) -> CpuMeter:
+        """Count what each kind of process uses from now on."""
+        address = await leader_address(self._cluster.metadata_uri)
+        replicas = {child.said["address"]: child.pid for child in self._replicas.values()}
+        named = self._cluster.pids()
+        bookies = [pid for name, pid in named.items() if name.startswith("bookie")]
+        return CpuMeter({
+            "client": [os.getpid()],
+            "leader": [replicas.pop(address)],
+            "followers": list(replicas.values()),
+            "bookies": bookies,
+            "zookeeper": [pid for pid in named.values() if pid not in bookies],
+        })  # fmt: skip
 
     @staticmethod
-    def _note(figures: dict[str, list[float]], name: str, load: Load) -> None:
-        say(f"  {name}: {load.per_s:,.0f}/s, p50 {load.p50_ms:.2f} ms, p99 {load.p99_ms:.2f} ms")
+    def _note(figures: dict[str, list[float]], name: str, load: Load, meter: CpuMeter) -> None:
+        meter.note(name, load.per_s * SECONDS, lambda name, us: figures[name].append(us))
+        used = figures[f"{name}_cpu_us"][-1]
+        say(f"  {name}: {load.per_s:,.0f}/s, p50 {load.p50_ms:.2f} ms, p99 {load.p99_ms:.2f} ms, CPU {used:,.0f} µs")
         figures[name].append(load.per_s)
         figures[f"{name}_p50_ms"].append(load.p50_ms)
         figures[f"{name}_p99_ms"].append(load.p99_ms)
@@ -157,6 +180,8 @@ class Bench:
 
 
 def _unit(name: str) -> str:
+    if "_cpu_us" in name:
+        return "µs"
     if name.endswith("_ms"):
         return "ms"
     if name.endswith("_per_s"):

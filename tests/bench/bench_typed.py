@@ -22,8 +22,8 @@ import rsm_spark as rsm
 from examples.bank import Bank
 from ledger.dev.cluster import DevCluster
 from rsm_demo.child import Child
+from tests.bench.cpu import cpu_s
 from tests.bench.figure import print_figure, say
-from tests.bench.ledger_load import cpu_s
 
 ROUND_COUNT = int(os.environ.get("RSM_BENCH_ROUNDS", "3"))
 SECONDS = float(os.environ.get("RSM_BENCH_SECONDS", "5"))

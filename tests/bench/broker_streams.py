@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import secrets
 import subprocess
 import sys
@@ -20,13 +19,7 @@ from broker.machine.worker_messages import FromWorker, WorkerHello
 from broker.worker.stream import WorkerStream
 from ledger.dev import DevCluster
 from rsm_spark.transport.security import Security
-
-_TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+from tests.bench.cpu import cpu_s
 
 
 def _rss_mib(pid: int) -> float:
@@ -55,9 +48,9 @@ async def _ping(streams: list[WorkerStream], period_s: float) -> None:
 
 async def _measure(pid: int, address: str, workers: int, seconds: float) -> None:
     await asyncio.sleep(3)
-    before_mib, cpu_s = _rss_mib(pid), _cpu_s(pid)
+    before_mib, used_s = _rss_mib(pid), cpu_s(pid)
     await asyncio.sleep(seconds)
-    idle = (_cpu_s(pid) - cpu_s) / seconds
+    idle = (cpu_s(pid) - used_s) / seconds
     streams: list[WorkerStream] = []
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -66,9 +59,9 @@ async def _measure(pid: int, address: str, workers: int, seconds: float) -> None
     connect_s = loop.time() - began
     pinging = loop.create_task(_ping(streams, 10.0))
     await asyncio.sleep(5)
-    cpu_s = _cpu_s(pid)
+    used_s = cpu_s(pid)
     await asyncio.sleep(seconds)
-    busy = (_cpu_s(pid) - cpu_s) / seconds
+    busy = (cpu_s(pid) - used_s) / seconds
     print(
         json.dumps(
             {

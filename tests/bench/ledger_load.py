@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ledger import ClientSettings, LedgerClient, WriteHandle
+from tests.bench.cpu import cpu_s
 from tests.bench.figure import percentile
 
 __all__ = [
     "Adds",
-    "cpu_s",
     "forget_pages",
     "measure_adds",
     "measure_reads",
@@ -160,12 +160,6 @@ def settle(pids: Sequence[int], *, limit_s: float = 10.0) -> None:
         used_s, before_s = sum(map(cpu_s, pids)), used_s
         if used_s - before_s <= _SETTLE_S / 10:
             return
-
-
-def cpu_s(pid: int) -> float:
-    """Return the processor seconds that a process has used, user and system."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def forget_pages(folder: Path, is_wanted: Callable[[Path], bool] = lambda _: True) -> None:

@@ -55,6 +55,13 @@ async def fill(metadata_uri: str) -> None:
             await client.put_many((key, VALUE) for key in KEYS[first : first + 1_000])
 
 
+async def leader_address(metadata_uri: str) -> str:
+    """Return who leads."""
+    async with await MapClient.connect(LOG, metadata_uri) as client:
+        await client.get(KEYS[0])
+        return client.address
+
+
 async def put(client: MapClient, key: bytes) -> None:
     """Write one key."""
     await client.put(key, VALUE)
@@ -91,9 +98,7 @@ async def measure(
 
 async def measure_unary(metadata_uri: str, callers: int, *, seconds: float) -> Load:
     """Let callers put by the unary form, each with a channel and a session of its own."""
-    async with await MapClient.connect(LOG, metadata_uri) as client:
-        await client.get(KEYS[0])
-        address = client.address
+    address = await leader_address(metadata_uri)
     channels = [ReplicaChannel(address, LOG) for _ in range(callers)]
 
     def _calls(number: int) -> Callable[[bytes], Awaitable[None]]:
