@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ledger.dev.errors import ClusterError
+from ledger.dev.process import hold, identify
 from rsm_spark.errors import RsmError
 
 _LINE_BYTES_MAX = 64 * 1024 * 1024
@@ -58,6 +60,8 @@ class Child:
                 limit=_LINE_BYTES_MAX,
                 start_new_session=True,
             )
+        with contextlib.suppress(ClusterError):  # It has ended already, and `until` says why.
+            hold(identify(process.pid))
         return cls(name, process, log_file)
 
     @property

@@ -46,7 +46,7 @@ def up(
     detach: Annotated[bool, typer.Option("--detach", help="Return as soon as everything answers.")] = False,
     json: _Json = False,
 ) -> None:
-    """Start ZooKeeper and bookies on this machine; ctrl-C ends them, the data stay.
+    """Start ZooKeeper and bookies on this machine; they end with this program (ctrl-C), the data stay.
 
     The same data directory brings the same ports and the same data back. If some servers died, it starts those.
     Servers that end on their own are started again: by this program while it runs, with --detach by a small process
@@ -66,6 +66,7 @@ def up(
         zookeeper_address=zookeeper,
         well_known_ports=data_dir is None,
         on_progress=lambda words: None if json else console.print(f"[dim]{words} …[/dim]", highlight=False),
+        outlives=detach,
     )
     signal.signal(signal.SIGTERM, _interrupt)
     cluster.start(may_run=True)

@@ -51,6 +51,7 @@ class DevCluster:
         zookeeper_address: host:port of a ZooKeeper that runs already; None starts one.
         well_known_ports: The first start prefers 2181 and 3181…, where clients look by default.
         on_progress: Told in a few words what is being waited for.
+        outlives: The servers go on when this program is gone; else they are ended then, however it went.
 
     """
 
@@ -62,12 +63,14 @@ class DevCluster:
         zookeeper_address: str | None = None,
         well_known_ports: bool = False,
         on_progress: Callable[[str], None] = lambda _: None,
+        outlives: bool = False,
     ) -> None:
         self.data_dir = data_dir.expanduser().resolve()
         self._bookie_count = bookie_count
         self._zookeeper_address = zookeeper_address
         self._well_known_ports = well_known_ports
         self._on_progress = on_progress
+        self._outlives = outlives
         self._state: ClusterState | None = None
 
     def __enter__(self) -> Self:
@@ -162,7 +165,9 @@ class DevCluster:
                 return False
             command = [sys.executable, "-P", "-m", "ledger.dev.supervisor", str(self.data_dir)]
             if is_detached:
-                self.state.supervisor = spawn(command, log=self.log_path("supervisor"), env=_environment())
+                self.state.supervisor = spawn(
+                    command, log=self.log_path("supervisor"), env=_environment(), outlives=True
+                )
             else:
                 self.state.supervisor = identify(os.getpid())
             self.state.is_detached = is_detached
@@ -383,7 +388,8 @@ class DevCluster:
             self._wait(bookies, self._is_ready)
 
     def _spawn(self, server: ServerState, command: list[str], *, out: Path | None) -> None:
-        server.process = spawn(command, log=self.log_path(server.name), out=out, env=_environment())
+        outlives = self._outlives or self.supervisor not in (0, os.getpid())
+        server.process = spawn(command, log=self.log_path(server.name), out=out, env=_environment(), outlives=outlives)
         write_state(self.data_dir, self.state)
 
     def _wait(self, servers: list[ServerState], has_started: Callable[[ServerState], bool]) -> None:

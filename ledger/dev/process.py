@@ -1,4 +1,4 @@
-"""Processes that outlive the program that started them, known by pid *and* start time.
+"""Processes that a program starts, known by pid *and* start time; they end with it, or outlive it on wish.
 
 A pid alone names nobody: after a crash or a reboot the system gives it to another program. `ProcessId` adds the
 start time from /proc and the boot, so that a signal only ever reaches the process that was started here.
@@ -6,10 +6,12 @@ start time from /proc and the boot, so that a signal only ever reaches the proce
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +23,7 @@ from ledger.dev.errors import ClusterError
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _POLL_S = 0.01
 _KILL_WAIT_S_MAX = 10.0
+_LEASH_S_MAX = 25.0
 
 
 class ProcessId(msgspec.Struct, frozen=True):
@@ -38,7 +41,9 @@ class ProcessId(msgspec.Struct, frozen=True):
     boot_id: str
 
 
-def spawn(command: Sequence[str], *, log: Path, out: Path | None = None, env: Mapping[str, str]) -> ProcessId:
+def spawn(
+    command: Sequence[str], *, log: Path, out: Path | None = None, env: Mapping[str, str], outlives: bool = False
+) -> ProcessId:
     """Start a process in a session of its own, so that a ctrl-C in this terminal does not reach it.
 
     Args:
@@ -46,6 +51,7 @@ def spawn(command: Sequence[str], *, log: Path, out: Path | None = None, env: Ma
         log: File that takes standard error, and standard output too unless `out` is given; appended.
         out: File that takes standard output; emptied first.
         env: The whole environment of the process.
+        outlives: It goes on when this program is gone; else it is ended then.
 
     Raises:
         ClusterError: The program cannot be started or ended at once, or there is no /proc.
@@ -66,7 +72,40 @@ def spawn(command: Sequence[str], *, log: Path, out: Path | None = None, env: Ma
         except OSError as error:
             raise ClusterError(f"cannot start {command[0]}: {error.strerror or error}") from error
     _children[child.pid] = child
-    return identify(child.pid)
+    process = identify(child.pid)
+    if not outlives:
+        hold(process)
+    return process
+
+
+def hold(process: ProcessId) -> None:
+    """Have a process ended when this program is gone, however it went (`ledger.dev.leash`)."""
+    global _leash  # noqa: PLW0603 - one a program
+    if _leash is None or _leash[0] != os.getpid():  # A fork has a parent's, which it does not own.
+        leash = subprocess.Popen(
+            [sys.executable, "-P", "-m", "ledger.dev.leash"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            cwd="/",
+        )
+        _leash = os.getpid(), leash
+        atexit.register(_let_go, leash)
+    pipe = _leash[1].stdin
+    assert pipe is not None
+    with contextlib.suppress(BrokenPipeError):  # Somebody has killed it: then it is as it was without.
+        pipe.write(msgspec.json.encode(process) + b"\n")
+        pipe.flush()
+
+
+def _let_go(leash: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        leash.communicate(timeout=_LEASH_S_MAX)
+
+
+_leash: tuple[int, subprocess.Popen[bytes]] | None = None
+"""Who ends what this program has started, and the pid of the program that has started it."""
 
 
 # Children of this program that may still be zombies. Only `_reap` takes them out.

@@ -111,7 +111,7 @@ def main(data_dir: Path) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGINT, _interrupt)
     signal.signal(signal.SIGUSR1, _leave)
-    cluster = DevCluster(data_dir)
+    cluster = DevCluster(data_dir, outlives=True)
     _tell(f"supervises {cluster.data_dir}, pid {os.getpid()}")
     try:
         Supervisor(cluster, _tell).run()

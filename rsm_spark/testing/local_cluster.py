@@ -25,7 +25,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from ledger.client.client import LedgerClient
-from ledger.dev import DevCluster
+from ledger.dev import ClusterError, DevCluster
+from ledger.dev.process import hold, identify
 from ledger.errors import UsageError
 from rsm_spark.client.service_client import ServiceClient
 from rsm_spark.core.machine import StateMachine
@@ -295,6 +296,8 @@ class _Process:
                 start_new_session=True,
             )  # fmt: skip
         assert process.stdout is not None
+        with contextlib.suppress(ClusterError):  # It has ended already, and what follows says why.
+            hold(identify(process.pid))
         try:
             async with asyncio.timeout(_READY_S):
                 line = await process.stdout.readline()

@@ -209,6 +209,50 @@ def test_up_in_the_foreground_ends_the_cluster_on_a_signal(data_dir: Path, numbe
     assert DevCluster(data_dir).pids() == {}
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP], ids=["killed", "hung up"])
+def test_servers_end_with_an_up_in_the_foreground_however_it_ends(data_dir: Path, number: int) -> None:
+    process = _rsm("up", "--bookies", "1", "--data-dir", str(data_dir), "--json")
+    assert process.stdout is not None
+    servers = [identify(pid) for pid in json.loads(process.stdout.readline())["pids"].values()]
+    assert len(servers) == 2
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    _wait_until(lambda: not any(map(is_alive, servers)))
+    with DevCluster(data_dir) as again:  # The data stay, and nothing is left that would be in the way.
+        assert len(again.pids()) == 2
+
+
+def test_what_a_program_holds_ends_with_it_and_what_outlives_it_does_not(tmp_path: Path) -> None:
+    script = f"""
+import asyncio, os, sys
+from pathlib import Path
+from ledger.dev.process import spawn
+from rsm_demo.child import Child
+
+sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+
+async def main():
+    child = await Child.start("sleeper", sleep, log_dir=Path({str(tmp_path)!r}))
+    held = spawn(sleep, log=Path({str(tmp_path / "log")!r}), env=os.environ)
+    free = spawn(sleep, log=Path({str(tmp_path / "log")!r}), env=os.environ, outlives=True)
+    print(child.pid, held.pid, free.pid, flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+    program = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert program.stdout is not None
+    child, held, free = (identify(int(pid)) for pid in program.stdout.readline().split())
+    try:
+        assert all(map(is_alive, (child, held, free)))
+        program.kill()
+        program.communicate()
+        _wait_until(lambda: not is_alive(child) and not is_alive(held))
+        assert is_alive(free)
+    finally:
+        os.kill(free.pid, signal.SIGKILL)
+
+
 def test_up_in_the_foreground_returns_when_down_ends_the_cluster(data_dir: Path) -> None:
     process = _rsm("up", "--bookies", "0", "--data-dir", str(data_dir), "--json")
     assert process.stdout is not None
