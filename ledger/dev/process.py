@@ -105,7 +105,7 @@ def _let_go(leash: subprocess.Popen[bytes]) -> None:
 
 
 _leash: tuple[int, subprocess.Popen[bytes]] | None = None
-"""Who ends what this program has started, and the pid of the program that has started it."""
+"""The process that ends what this program has started, and the pid of this program."""
 
 
 # Children of this program that may still be zombies. Only `_reap` takes them out.
