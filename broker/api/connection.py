@@ -26,8 +26,8 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from broker.api.problems import HttpProblem
 from broker.api.settings import HttpSettings
+from ledger.http.connection_slots import ConnectionSlot, ConnectionSlots
 from ledger.tls import certificate_names
-from rsm_spark.transport.connection_slots import ConnectionSlot, ConnectionSlots
 
 AHEAD_MAX = 16
 """Requests that wait behind the one that runs; what came with them is kept as bytes, at most one read of the socket."""

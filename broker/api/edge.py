@@ -23,9 +23,9 @@ from broker.api.routes import Access, Route, RouteTable
 from broker.api.shared import SharedState
 from broker.api.tokens import NOBODY, Caller
 from broker.api.turns import cost_of_body
+from ledger.http.connection_slots import ConnectionSlot
 from ledger.rights.table import ROLES_OF, Right, may
 from rsm_spark.core.commands import Audited
-from rsm_spark.transport.connection_slots import ConnectionSlot
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -14,8 +14,9 @@ from broker.api.task_bodies import Name
 from broker.api.web.files import STATIC_HEADERS, StaticFile, static_files
 from broker.machine.queries import GetOverview
 from broker.machine.views import OverviewView
+from ledger.http.probe_server import ProbePage
 from rsm_spark.runtime.telemetry import METRICS_TYPE
-from rsm_spark.server.probes import ProbePage, health, readiness
+from rsm_spark.server.probes import health, readiness
 
 _TEXT = "text/plain"
 _PAGE_HEADERS = tuple((name.lower().encode("ascii"), value.encode("ascii")) for name, value in STATIC_HEADERS.items())

@@ -1,6 +1,6 @@
 """Check that a request was meant for this server, and did not come from another site's page.
 
-Names: `rsm_spark.transport.host_names`. A browser says in `Origin` whose page asks: only the server's own may. Nothing
+Names: `ledger.http.host_names`. A browser says in `Origin` whose page asks: only the server's own may. Nothing
 is ever shared across origins.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from broker.api.problems import HttpProblem
+from ledger.http.host_names import HostNames
 from ledger.tls import is_loopback
-from rsm_spark.transport.host_names import HostNames
 
 _KNOWN_MAX = 256
 

@@ -22,10 +22,10 @@ from broker.api.problems import HttpProblem, retry_after
 from broker.api.settings import HttpSettings
 from broker.api.tokens import Tokens
 from ledger.errors import UsageError
+from ledger.http.acceptor import Acceptor, listen
+from ledger.http.connection_slots import ConnectionSlot
 from ledger.open_files import allow_files
 from ledger.tls import TlsSettings, is_loopback, server_context
-from rsm_spark.transport.acceptor import Acceptor, listen
-from rsm_spark.transport.connection_slots import ConnectionSlot
 
 _LOGGER = logging.getLogger(__name__)
 _SWEEP_S = 1.0

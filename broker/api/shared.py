@@ -15,7 +15,7 @@ from broker.api.rates import TokenBucket
 from broker.api.settings import HttpSettings
 from broker.api.tokens import ADMINISTRATOR, Caller, Tokens
 from broker.api.turn_queue import TurnQueue
-from rsm_spark.transport.connection_slots import ConnectionSlots, address_key
+from ledger.http.connection_slots import ConnectionSlots, address_key
 
 _CHALLENGE = ((b"www-authenticate", b'Bearer realm="rsm broker"'),)
 

@@ -19,7 +19,9 @@ from ledger.client.client import LedgerClient
 from ledger.client.pool import ConnectionPool
 from ledger.client.settings import ClientSettings
 from ledger.errors import LedgerError, UsageError
+from ledger.http.probe_server import ProbePage, ProbeServer
 from ledger.process_guard import ProcessGuard
+from ledger.rights.callers import Callers
 from ledger.tls import is_loopback
 from ledger.zookeeper.ledgers import LedgerStore
 from ledger.zookeeper.session import connect
@@ -28,7 +30,7 @@ from rsm_spark.runtime.folder_lock import locked
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.short_pauses import short_pauses
 from rsm_spark.runtime.status import ReplicaRole
-from rsm_spark.server.probes import ProbePage, ProbeServer, ProbeSettings, health, readiness
+from rsm_spark.server.probes import ProbeSettings, health, readiness
 from rsm_spark.server.replica_options import ReplicaOptions
 from rsm_spark.server.replica_server import StoreSettings
 from rsm_spark.snapshots.manifest import SnapshotStore
@@ -208,7 +210,8 @@ async def _answer_probes(service: RunService, settings: StoreSettings, probes: P
         },
         bind=probes.bind,
         port=probes.port or 0,
-        security=settings.security,
+        tls=settings.security.served(),
+        callers=Callers(settings.security.principals, settings.security.token_file),
         allowed_hosts=probes.allowed_hosts,
     )
     await server.start()

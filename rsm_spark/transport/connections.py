@@ -1,7 +1,7 @@
 """Connections of a gRPC port: gRPC's core accepts them, and this counts and cuts them by their sockets.
 
 The core bounds connections by one number and turns away who comes last. So they are looked at from outside: the files
-of this process that are connections of the port. Each has a seat (see `rsm_spark.transport.connection_slots`); it is
+of this process that are connections of the port. Each has a seat (see `ledger.http.connection_slots`); it is
 known once a call of it was let through, and a stranger is cut that
 
     takes its time    10 s; 1 s where most seats are taken
@@ -25,8 +25,8 @@ import urllib.parse
 from pathlib import Path
 from typing import Final
 
+from ledger.http.connection_slots import ConnectionSlot, ConnectionSlots, address_key
 from ledger.open_files import allow_files
-from rsm_spark.transport.connection_slots import ConnectionSlot, ConnectionSlots, address_key
 
 _FILES: Final = Path("/proc/self/fd")
 _STRANGER_S: Final = 10.0

@@ -10,7 +10,6 @@ A stream is looked at again once a second: it ends when its principal has expire
 from __future__ import annotations
 
 import asyncio
-import hmac
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -20,10 +19,11 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from ledger.rights.file import PrincipalsFile, bearer_token
+from ledger.rights.callers import Callers
+from ledger.rights.file import bearer_token
 from ledger.rights.principal import CLUSTER, Principal, Role
 from ledger.rights.table import Right, may
-from rsm_spark.transport.security import AUTHORIZATION, Security, TokenFile
+from rsm_spark.transport.security import AUTHORIZATION, Security
 
 _CALLER: ContextVar[_Caller | None] = ContextVar("rsm_grpc_caller", default=None)
 _NAMES_KEY: Final = "x509_subject_alternative_name"
@@ -82,14 +82,7 @@ class Guard(grpc.aio.ServerInterceptor):
         clock_s: Callable[[], float] = time.monotonic,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
-        self._clock_s = clock_s
-        self._wall_s = wall_s
-        self._principals: PrincipalsFile | None = None
-        self._tokens: TokenFile | None = None
-        if security.principals is not None:
-            self._principals = PrincipalsFile(security.principals, now_s=clock_s())
-        elif security.token_file is not None:
-            self._tokens = TokenFile(security.token_file, now_s=clock_s())
+        self._callers = Callers(security.principals, security.token_file, clock_s=clock_s, wall_s=wall_s)
         self._has_certificates = security.tls_client_ca is not None
         self._rights: dict[str, Right | None] = {}
         self._streams: dict[_OpenStream, None] = {}
@@ -101,7 +94,7 @@ class Guard(grpc.aio.ServerInterceptor):
     @property
     def is_open(self) -> bool:
         """True if nothing is demanded."""
-        return self._principals is None and self._tokens is None
+        return self._callers.is_open
 
     @property
     def rights(self) -> Mapping[str, Right | None]:
@@ -110,23 +103,11 @@ class Guard(grpc.aio.ServerInterceptor):
 
     def principal_of(self, token: bytes) -> Principal | None:
         """Return whose token this is; None = nobody's."""
-        if self.is_open:
-            return CLUSTER
-        if self._principals is not None:
-            self._principals.look(self._clock_s())
-            return self._principals.of_token(token, self._wall_s())
-        assert self._tokens is not None
-        self._tokens.look(self._clock_s())
-        # All of them are compared, whichever fits: the time tells nothing.
-        is_known = sum(hmac.compare_digest(token, known) for known in self._tokens.known)
-        return CLUSTER if is_known else None
+        return self._callers.of_token(token)
 
     def principal_by(self, token: bytes, names: Sequence[str]) -> Principal | None:
         """Return whose token this is, or without one whose certificate has these names; None = nobody's."""
-        if token or self._principals is None:
-            return self.principal_of(token)
-        self._principals.look(self._clock_s())
-        return self._principals.of_certificate(names, self._wall_s())
+        return self._callers.of(token, names)
 
     def wrap(
         self, service: str, handlers: Mapping[str, grpc.RpcMethodHandler[Any, Any]], rights: Mapping[str, Right]
@@ -154,9 +135,7 @@ class Guard(grpc.aio.ServerInterceptor):
 
     def sweep(self) -> None:
         """End the streams of those who may not have them any more; called once a second."""
-        for file in (self._principals, self._tokens):
-            if file is not None:
-                file.look(self._clock_s())
+        self._callers.look()
         for stream in list(self._streams):
             if not stream.is_cut and stream.caller.again() != stream.caller.principal:
                 stream.is_cut = True
@@ -186,11 +165,11 @@ class Guard(grpc.aio.ServerInterceptor):
         caller = self._anybody if self.is_open else _CALLER.get()
         if caller is None:
             names = [name.decode(errors="replace") for name in context.auth_context().get(_NAMES_KEY, ())]
-            principal = self._of_names(names)
+            principal = self._callers.of_certificate(names)
             if principal is None:
                 await self._abort(context, None, method, self._stranger())
             assert principal is not None
-            caller = _Caller(principal, lambda: self._of_names(names))
+            caller = _Caller(principal, lambda: self._callers.of_certificate(names))
         fault = self._fault(method, caller.principal)
         if fault:
             await self._abort(context, caller.principal, method, fault)
@@ -201,9 +180,6 @@ class Guard(grpc.aio.ServerInterceptor):
         _CALLER.set(caller)
         return caller
 
-    def _of_names(self, names: list[str]) -> Principal | None:
-        return None if self._principals is None else self._principals.of_certificate(names, self._wall_s())
-
     def _fault(self, method: str, principal: Principal) -> str:
         right = self._rights.get(method)
         if right is None:
@@ -211,7 +187,7 @@ class Guard(grpc.aio.ServerInterceptor):
         return "" if may(principal, right) else f"{method} needs the right to {right.value}: {principal} has it not"
 
     def _stranger(self) -> str:
-        if self._principals is None:
+        if not self._callers.has_principals:
             return "this replica needs the cluster's token: name its file (RSM_STORE__TOKEN_FILE)"
         return (
             "this replica does not know the caller: its token or certificate is no principal's here, or has expired. "

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import os
-import string
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,19 +24,13 @@ import msgspec
 
 from ledger.errors import UsageError
 from ledger.options import Option
-from ledger.private_files import refuse_loose
-from ledger.rereads import Reread, reread
 from ledger.rights.file import stamp_of
+from ledger.rights.token_file import TokenFile, read_tokens
 from ledger.tls import TlsSettings, certificate_reread, client_context, is_loopback, server_context
 
 _LOGGER = logging.getLogger(__name__)
 MESSAGE_BYTES_MAX = 8 * 1024 * 1024
 """Bytes of a message, either way: well above a client's message (1 MiB, or a large command) and a piece of answers."""
-TOKEN_LENGTH_MIN = 16
-_TOKEN_LENGTH_MAX = 1_024
-_TOKEN_LETTERS = frozenset(string.ascii_letters + string.digits + "-._~+/=")
-_TOKENS_MAX = 8
-_LOOK_S = 1.0
 AUTHORIZATION = "authorization"
 """Name of the metadata that carries a token."""
 
@@ -120,6 +113,12 @@ class Security(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """True if a caller's connections are encrypted."""
         return self.tls_ca is not None or self.tls_cert is not None
 
+    def served(self) -> TlsSettings | None:
+        """Return the files that a server encrypts with; None = it does not."""
+        if self.tls_cert is None:
+            return None
+        return TlsSettings(cert=self.tls_cert, key=self.tls_key, ca=self.tls_client_ca)
+
     def check_caller(self) -> None:
         """Look at the files that a caller needs.
 
@@ -138,67 +137,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             UsageError: The file cannot be read, or holds no token. Its contents are not told.
 
         """
-        return None if self.token_file is None else _read_tokens(self.token_file)[0]
-
-
-class TokenFile:
-    """The tokens of a file, read again when it has changed; one that cannot be read any more changes nothing.
-
-    Args:
-        path: Of the file.
-        now_s: Monotonic time.
-
-    Attributes:
-        known: The tokens, the one to send first.
-
-    Raises:
-        UsageError: The file cannot be read, or holds no token. Its contents are not told.
-
-    """
-
-    def __init__(self, path: str, *, now_s: float) -> None:
-        self._path = path
-        self._looked_s = now_s
-        self._seen = stamp_of(Path(path))
-        self.known: list[bytes] = [token.encode() for token in _read_tokens(path)]
-
-    def look(self, now_s: float) -> None:
-        """Read the file again if it has changed; looks once a second at most."""
-        if now_s - self._looked_s < _LOOK_S:
-            return
-        self._looked_s = now_s
-        stamp = stamp_of(Path(self._path))
-        if stamp == self._seen:
-            return
-        self._seen = stamp
-        before = self.known
-        try:
-            self.known = [token.encode() for token in _read_tokens(self._path)]
-        except UsageError as error:
-            _LOGGER.error("%s; the token read before stays in force", error)
-            reread(Reread("tokens", self._path, "", str(error)), stamp)
-            return
-        if self.known != before:
-            came, went = len(set(self.known) - set(before)), len(set(before) - set(self.known))
-            first = ", another one is sent" if self.known[0] != before[0] else ""
-            reread(Reread("tokens", self._path, f"tokens +{came} -{went}{first}"), stamp)
-
-
-def _read_tokens(path: str) -> list[str]:
-    refuse_loose(path, "the token")
-    try:
-        lines = [line.strip() for line in Path(path).read_text(encoding="ascii").strip().splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        why = "it does not exist" if isinstance(error, FileNotFoundError) else type(error).__name__
-        raise UsageError(f"cannot read the token from {path}: {why}") from None
-    lengths = range(TOKEN_LENGTH_MIN, _TOKEN_LENGTH_MAX + 1)
-    is_right = all(len(one) in lengths and _TOKEN_LETTERS.issuperset(one) for one in lines)
-    if not 0 < len(lines) <= _TOKENS_MAX or not is_right:
-        raise UsageError(
-            f"{path}: expected one line of {TOKEN_LENGTH_MIN} to {_TOKEN_LENGTH_MAX} letters, digits or -._~+/=; "
-            "`openssl rand -hex 32` makes a good one"
-        )
-    return lines
+        return None if self.token_file is None else read_tokens(self.token_file)[0]
 
 
 class RpcChannel:

@@ -15,10 +15,10 @@ from ledger.audit_lines import AUDIT_LOGGER, open_audit_file
 from ledger.login import UsersFile
 from ledger.rereads import Reread, on_reread
 from ledger.rights.file import PrincipalsFile
+from ledger.rights.token_file import TokenFile
 from rsm_spark.core.commands import Answer, AnswerStatus, Audited, Request
 from rsm_spark.log.key_file import KeyFile, new_key, write_key_file
 from rsm_spark.runtime.auditing import AuditTrail
-from rsm_spark.transport.security import TokenFile
 
 
 def sha256(token: str) -> str:

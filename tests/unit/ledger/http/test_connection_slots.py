@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from rsm_spark.transport.connection_slots import ConnectionSlot, ConnectionSlots, address_key
+from ledger.http.connection_slots import ConnectionSlot, ConnectionSlots, address_key
 
 
 def _seats(seats_max: int, *, of_owner: int = 100, of_address: int = 100, shared: str = "") -> ConnectionSlots:

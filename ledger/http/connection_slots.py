@@ -173,6 +173,7 @@ class ConnectionSlots:
             seat.owner = None
 
     def validate(self) -> None:
+        """Check that the counts are those of the seats; for tests."""
         assert self.taken == sum(self._addresses.values())
         assert self.taken <= self._seats_max
         assert all(0 < count <= self._of_owner for count in self._owners.values())

@@ -13,7 +13,7 @@ import socket
 import ssl
 from collections.abc import Callable
 
-from rsm_spark.transport.connection_slots import ConnectionSlot, ConnectionSlots, address_key
+from ledger.http.connection_slots import ConnectionSlot, ConnectionSlots, address_key
 
 _LOGGER = logging.getLogger(__name__)
 _BACKLOG = 1_024
