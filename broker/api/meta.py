@@ -14,7 +14,7 @@ from broker.api.task_bodies import Name
 from broker.api.web.files import STATIC_HEADERS, StaticFile, static_files
 from broker.machine.queries import GetOverview
 from broker.machine.views import OverviewView
-from ledger.http.probe_server import ProbePage
+from ledger.http.routes import ProbePage
 from rsm_spark.runtime.telemetry import METRICS_TYPE
 from rsm_spark.server.probes import health, readiness
 

@@ -1,8 +1,8 @@
-"""A small HTTP server: GET of a few pages, for supervisors, load balancers and Prometheus.
+"""A small HTTP server: one small request a connection, for supervisors, load balancers, Prometheus and operators.
 
-One small request a connection; anything else is refused. Beyond loopback only with TLS and a token. Who comes is
-answered though others came before and say nothing: the oldest of those is cut. Why this is not the broker's HTTP
-server: docs/decisions/0011-each-process-has-one-http-server.md.
+Beyond loopback only with TLS and a token. Who comes is answered though others came before and say nothing: the oldest
+of those is cut. What is asked without a right is refused and counted; what changes something is a line of the audit.
+Why this is not the broker's HTTP server: docs/decisions/0011-each-process-has-one-http-server.md.
 """
 
 from __future__ import annotations
@@ -10,76 +10,77 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import Callable
+import logging
+import time
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import Final
+from urllib.parse import parse_qsl
 
 import h11
 
-from ledger.errors import UsageError
+from ledger.audit_lines import Refusals, tell
+from ledger.errors import LedgerError, UsageError
 from ledger.http.acceptor import Acceptor, listen
 from ledger.http.connection_slots import ConnectionSlot, ConnectionSlots
 from ledger.http.host_names import HostNames
+from ledger.http.routes import ProbePage, ProbeRequest, ProbeRoute, text_page
 from ledger.rights.callers import Callers
 from ledger.rights.file import bearer_token
-from ledger.rights.table import Right, may
+from ledger.rights.principal import Principal
+from ledger.rights.table import may
 from ledger.tls import TlsSettings, certificate_names, is_loopback, server_context
 
+_LOGGER = logging.getLogger(__name__)
 _REQUEST_BYTES_MAX = 8 * 1024
 _REQUEST_S_MAX = 5.0
+_ANSWER_S_MAX = 20.0
 _CONNECTIONS_MAX = 64
-_TEXT = "text/plain; charset=utf-8"
-_RIGHTS = {
-    "/healthz": Right.STATUS,
-    "/readyz": Right.STATUS,
-    "/status": Right.STATUS,
-    "/metrics": Right.CLUSTER_READ,
-}
-"""Right that each page needs; a page that is not here is served to nobody."""
-
-
-class ProbePage(NamedTuple):
-    """One answer."""
-
-    status: int
-    body: bytes
-    content_type: str = _TEXT
+_SLOW_MAX = 2
+_CLIENT_FAULT = 400
+_READS: Final = frozenset({b"GET", b"HEAD"})
 
 
 class ProbeServer:
-    """Answers GET requests for a few pages.
+    """Answers small requests.
 
     Args:
-        pages: By path.
+        routes: By method and path, "GET /healthz"; GET answers HEAD too.
         bind: Address to listen on.
         port: 0 = the system chooses.
         tls: Certificate; needed beyond loopback.
         callers: Who may ask; beyond loopback something has to be demanded.
         allowed_hosts: Names under which it is asked, besides those of loopback.
+        refusals: Counts those who were not answered for lack of a right; None = counts of its own.
 
     Attributes:
         address: "host:port", once started.
+        refusals: See above.
 
     """
 
     def __init__(
         self,
-        pages: dict[str, Callable[[], ProbePage]],
+        routes: Mapping[str, ProbeRoute],
         *,
         bind: str = "127.0.0.1",
         port: int = 0,
         tls: TlsSettings | None = None,
         callers: Callers | None = None,
         allowed_hosts: tuple[str, ...] = (),
+        refusals: Refusals | None = None,
     ) -> None:
-        self._pages = pages
+        self._routes = routes
+        self._paths = list(dict.fromkeys(route.partition(" ")[2] for route in routes))
         self._bind = bind
         self._port = port
         self._tls = tls
         self._callers = callers or Callers()
         self._hosts = HostNames(bind, allowed_hosts, is_loopback=is_loopback(bind))
         self._seats = ConnectionSlots(_CONNECTIONS_MAX, of_owner=_CONNECTIONS_MAX, of_address=_CONNECTIONS_MAX)
+        self._slow = asyncio.Semaphore(_SLOW_MAX)
         self._door: Acceptor | None = None
+        self.refusals = refusals or Refusals()
         self.address = ""
 
     async def start(self) -> None:
@@ -122,52 +123,92 @@ class ProbeServer:
         seat.cut = writer.transport.abort
         http = h11.Connection(h11.SERVER, max_incomplete_event_size=_REQUEST_BYTES_MAX)
         try:
-            # Whoever opens connections and says nothing keeps neither memory nor others out for long.
+            page = await self._page(http, reader, writer.transport)
+            writer.write(_encoded(http, page))
+            # Whoever asks and does not read keeps neither memory nor others out for long.
             async with asyncio.timeout(_REQUEST_S_MAX):
-                try:
-                    request = await _request(http, reader)
-                except h11.RemoteProtocolError as error:
-                    page = ProbePage(400, f"expected an HTTP/1.1 request: {error}\n".encode())
-                else:
-                    page = self._answer(request, certificate_names(writer.transport))
-                writer.write(_encoded(http, page))
                 await writer.drain()
         except (TimeoutError, OSError):
             pass
         finally:
             writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+            try:
+                async with asyncio.timeout(_REQUEST_S_MAX):
+                    await writer.wait_closed()
+            except (TimeoutError, OSError):
+                writer.transport.abort()
             self._seats.give_back(seat)
 
-    def _answer(self, request: h11.Request, names: tuple[str, ...]) -> ProbePage:
-        if request.method not in {b"GET", b"HEAD"}:
-            return ProbePage(405, b"only GET\n")
+    async def _page(
+        self, http: h11.Connection, reader: asyncio.StreamReader, transport: asyncio.BaseTransport
+    ) -> ProbePage:
+        try:
+            # The same for whoever opens connections and says nothing.
+            async with asyncio.timeout(_REQUEST_S_MAX):
+                request = await _request(http, reader)
+                body = b"" if request.method in _READS else await _body(http, reader)
+        except h11.RemoteProtocolError as error:
+            return ProbePage(400, f"expected an HTTP/1.1 request: {error}\n".encode())
         if not all(self._is_own(host.decode("latin-1")) for host in _values(request, b"host")):
             return ProbePage(421, b"this process is not asked under that name: use 127.0.0.1, or --allowed-hosts\n")
-        path = request.target.decode("ascii").partition("?")[0]
-        denied = self._denied(path, next(iter(_values(request, b"authorization")), b""), names)
-        if denied is not None:
-            return denied
-        page = self._pages.get(path)
-        if page is None:
-            return ProbePage(404, f"there are {', '.join(self._pages)}\n".encode())
-        answer = page()
-        return answer._replace(body=b"") if request.method == b"HEAD" else answer
+        return await self._answer(request, body, transport)
 
-    def _denied(self, path: str, said: bytes, names: tuple[str, ...]) -> ProbePage | None:
-        """Return why a caller may not have a page; None = it may."""
-        principal = self._callers.of(bearer_token(said), names)
+    async def _answer(self, request: h11.Request, body: bytes, transport: asyncio.BaseTransport) -> ProbePage:
+        path, _, query = request.target.decode("ascii").partition("?")
+        is_head = request.method == b"HEAD"
+        method = "GET" if is_head else request.method.decode("ascii")
+        source = _shown(transport.get_extra_info("peername"))
+        token = bearer_token(next(iter(_values(request, b"authorization")), b""))
+        principal = self._callers.of(token, certificate_names(transport))
         if principal is None:
-            return ProbePage(401, b"this process knows no such caller: send Authorization: Bearer <token>\n")
-        right = _RIGHTS.get(path)
-        if path in self._pages and (right is None or not may(principal, right)):
-            return ProbePage(403, f"{path} is not for {principal}\n".encode())
-        return None
+            self._refuse(None, source, method, "unknown-caller", "no principal's token or certificate")
+            return text_page("this process knows no such caller: send Authorization: Bearer <token>", 401)
+        route = self._routes.get(f"{method} {path}")
+        if route is None:
+            if path in self._paths:
+                methods = ", ".join(one.partition(" ")[0] for one in self._routes if one.partition(" ")[2] == path)
+                return text_page(f"{path} takes only {methods}", 405)
+            return text_page(f"there are {', '.join(self._paths)}", 404)
+        if not may(principal, route.right):
+            self._refuse(principal, source, f"{method} {path}", "no-right", f"needs the right to {route.right.value}")
+            return text_page(f"{path} needs the right to {route.right.value}: {principal} has it not", 403)
+        asked = ProbeRequest(path, dict(parse_qsl(query, keep_blank_values=True)), body, principal, source)
+        page = await self._made(route, asked)
+        if route.is_change:
+            outcome = "done" if page.status < _CLIENT_FAULT else page.body.decode(errors="replace").strip()
+            tell(_line(principal, source, f"{method} {path}", outcome))
+        return page._replace(body=b"") if is_head else page
+
+    async def _made(self, route: ProbeRoute, asked: ProbeRequest) -> ProbePage:
+        try:
+            async with asyncio.timeout(_ANSWER_S_MAX):
+                async with self._slow if route.is_slow else contextlib.nullcontext():
+                    page = route.answer(asked)
+                    return page if isinstance(page, ProbePage) else await page
+        except TimeoutError:
+            return text_page(f"not answered within {_ANSWER_S_MAX:g} s", 503)
+        except LedgerError as error:
+            return text_page(str(error), 503)
+        except Exception:
+            _LOGGER.exception("a page could not be made", extra={"path": asked.path})
+            return text_page("this page could not be made: the log of the process says why", 500)
+
+    def _refuse(self, principal: Principal | None, source: str, action: str, reason: str, why: str) -> None:
+        said = _line(principal, source, action, f"refused ({reason}): {why}")
+        self.refusals.add(said, time.monotonic(), reason=reason)
 
     def _is_own(self, host: str) -> bool:
         name = self._hosts.name(host)
         return name is not None and self._hosts.is_own(name)
+
+
+def _line(principal: Principal | None, source: str, action: str, outcome: str) -> dict[str, object]:
+    name, role = ("", "") if principal is None else (principal.name, principal.role.value)
+    return {"principal": name, "role": role, "source": source, "action": action, "target": "HTTP", "outcome": outcome}
+
+
+def _shown(peer: object) -> str:
+    return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) and len(peer) >= 2 else str(peer or "")
 
 
 def _values(request: h11.Request, wanted: bytes) -> list[bytes]:
@@ -193,6 +234,26 @@ async def _request(http: h11.Connection, reader: asyncio.StreamReader) -> h11.Re
     if not event.http_version.startswith(b"1."):
         raise h11.RemoteProtocolError(f"it says HTTP/{event.http_version.decode('ascii')}")
     return event
+
+
+async def _body(http: h11.Connection, reader: asyncio.StreamReader) -> bytes:
+    """Read the body of a request.
+
+    Raises:
+        RemoteProtocolError: It is too long, or the connection ended before its end.
+
+    """
+    body = b""
+    while not isinstance(event := http.next_event(), h11.EndOfMessage):
+        if event is h11.NEED_DATA:
+            http.receive_data(await reader.read(_REQUEST_BYTES_MAX))
+        elif isinstance(event, h11.Data):
+            body += event.data
+        else:
+            raise h11.RemoteProtocolError("the connection ended before its body did")
+        if len(body) > _REQUEST_BYTES_MAX:
+            raise h11.RemoteProtocolError(f"its body is longer than {_REQUEST_BYTES_MAX} bytes")
+    return body
 
 
 def _encoded(http: h11.Connection, page: ProbePage) -> bytes:

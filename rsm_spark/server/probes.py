@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from ledger.http.probe_server import ProbePage
+from ledger.http.routes import ProbePage
 from ledger.http.settings import HttpPortSettings
 from ledger.options import SECONDS, Option
 from ledger.ports import SessionState

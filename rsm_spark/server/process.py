@@ -19,7 +19,8 @@ from ledger.client.client import LedgerClient
 from ledger.client.pool import ConnectionPool
 from ledger.client.settings import ClientSettings
 from ledger.errors import LedgerError, UsageError
-from ledger.http.probe_server import ProbePage, ProbeServer
+from ledger.http.probe_server import ProbeServer
+from ledger.http.routes import ProbePage, probe_routes
 from ledger.process_guard import ProcessGuard
 from ledger.rights.callers import Callers
 from ledger.tls import is_loopback
@@ -202,12 +203,12 @@ async def _answer_probes(service: RunService, settings: StoreSettings, probes: P
     replica = service.replica
     telemetry = ReplicaTelemetry(replica)
     server = ProbeServer(
-        {
-            "/healthz": lambda: health(replica.status()),
-            "/readyz": lambda: readiness(replica.status(), lag_ms_max=probes.lag_ms_max),
-            "/metrics": lambda: ProbePage(200, telemetry.text(), METRICS_TYPE),
-            "/status": lambda: ProbePage(200, service.status_json(), "application/json"),
-        },
+        probe_routes(
+            health=lambda: health(replica.status()),
+            readiness=lambda: readiness(replica.status(), lag_ms_max=probes.lag_ms_max),
+            metrics=lambda: ProbePage(200, telemetry.text(), METRICS_TYPE),
+            status=lambda: ProbePage(200, service.status_json(), "application/json"),
+        ),
         bind=probes.bind,
         port=probes.port or 0,
         tls=settings.security.served(),

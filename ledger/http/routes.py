@@ -1,0 +1,83 @@
+"""Routes of the small HTTP server: what is answered where, and which right a caller needs for it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ledger.rights.principal import Principal
+from ledger.rights.table import Right
+
+_TEXT = "text/plain; charset=utf-8"
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""Content type of Prometheus' text format."""
+
+
+class ProbePage(NamedTuple):
+    """One answer."""
+
+    status: int
+    body: bytes
+    content_type: str = _TEXT
+
+
+class ProbeRequest(NamedTuple):
+    """Request of a caller that may make it.
+
+    Attributes:
+        path: Without what follows `?`.
+        query: What follows; the last of several of one name.
+        body: At most 8 KiB.
+        principal: Whose it is.
+        source: The connection's other end.
+
+    """
+
+    path: str
+    query: Mapping[str, str]
+    body: bytes
+    principal: Principal
+    source: str
+
+
+Answer = Callable[[ProbeRequest], ProbePage | Awaitable[ProbePage]]
+Page = Callable[[], ProbePage | Awaitable[ProbePage]]
+
+
+class ProbeRoute(NamedTuple):
+    """What is answered to one method and path.
+
+    Attributes:
+        answer: Makes the answer.
+        right: That a caller needs.
+        is_change: It changes something: each use is a line of the audit.
+        is_slow: It asks others; few of these run at a time.
+
+    """
+
+    answer: Answer
+    right: Right
+    is_change: bool = False
+    is_slow: bool = False
+
+
+def probe_routes(*, health: Page, readiness: Page, metrics: Page, status: Page) -> dict[str, ProbeRoute]:
+    """Return the routes that every process has."""
+    return {
+        "GET /healthz": ProbeRoute(lambda _: health(), Right.STATUS),
+        "GET /readyz": ProbeRoute(lambda _: readiness(), Right.STATUS),
+        "GET /status": ProbeRoute(lambda _: status(), Right.STATUS),
+        "GET /metrics": ProbeRoute(lambda _: metrics(), Right.CLUSTER_READ),
+    }
+
+
+def json_page(value: Any, status: int = 200) -> ProbePage:
+    """Return a page of JSON, with line breaks for people."""
+    return ProbePage(status, msgspec.json.format(msgspec.json.encode(value)) + b"\n", "application/json")
+
+
+def text_page(words: str, status: int = 200) -> ProbePage:
+    """Return a page of one line."""
+    return ProbePage(status, words.encode() + b"\n")
