@@ -183,6 +183,8 @@ class BlockingLedgerClient(BlockingLedgerBase):
         password: bytes = b"",
         custom: Mapping[str, bytes] | None = None,
         deferred_sync: bool = False,
+        ensemble_min: int | None = None,
+        rolls: bool = False,
     ) -> BlockingWriteHandle:
         """Create a ledger on bookies chosen by `ClientSettings.placement`, and return its only writer.
 
@@ -199,6 +201,8 @@ class BlockingLedgerClient(BlockingLedgerBase):
                     password=password,
                     custom=custom,
                     deferred_sync=deferred_sync,
+                    ensemble_min=ensemble_min,
+                    rolls=rolls,
                 )
             ),
         )
@@ -263,6 +267,13 @@ class BlockingLedgerClient(BlockingLedgerBase):
     def list(self) -> builtins.list[int]:
         """Return the ids of all ledgers, ascending."""
         return self.thread.run(self.asynchronous.list())
+
+    def count_bookies(self) -> int:
+        """Return how many bookies are writable, without those that failed lately and do not answer now.
+
+        See `LedgerClient.count_bookies`.
+        """
+        return self.thread.run(self.asynchronous.count_bookies())
 
     def unreachable_bookies(self) -> frozenset[str]:
         """Return the bookies whose last sign to this client was a failure, registered or not."""

@@ -1,5 +1,7 @@
 """`LedgerClient`: ledgers are created, opened, listed and deleted here."""
 
+# Longer than 400 lines: one class is what callers have of a cluster.
+
 from __future__ import annotations
 
 import builtins
@@ -142,6 +144,8 @@ class LedgerClient:
         password: bytes = b"",
         custom: Mapping[str, bytes] | None = None,
         deferred_sync: bool = False,
+        ensemble_min: int | None = None,
+        rolls: bool = False,
     ) -> WriteHandle:
         """Create a ledger on bookies chosen by `ClientSettings.placement`, and return its only writer.
 
@@ -154,17 +158,24 @@ class LedgerClient:
             custom: The application's own key-value pairs.
             deferred_sync: Bookies acknowledge entries before they sync them: call `force` on the handle to make them
                 durable. See `DeferredWriteHandle`.
+            ensemble_min: Take fewer bookies, down to this number, rather than fail or take suspect ones that do not
+                answer; the write quorum shrinks with them. None = `ensemble_size`.
+            rolls: You go on in a new ledger when this one fails. So where a bookie is silent (`silence_s`), no spare is
+                there and an ack quorum of the others is well, it fails at once instead of waiting for that bookie.
 
         Raises:
             UsageError: The quorums do not fit together.
-            NotEnoughBookiesError: Fewer writable bookies than `ensemble_size`.
+            NotEnoughBookiesError: Fewer writable bookies than `ensemble_size`, or `ensemble_min`.
             MetadataUnavailableError: The metadata store does not answer.
 
         """
         quorum = QuorumConfig(ensemble_size, write_quorum, ack_quorum)
-        metadata = await self._new_metadata(quorum, digest_type, password, custom)
+        if ensemble_min is not None and not ack_quorum <= ensemble_min <= ensemble_size:
+            raise UsageError(f"ensemble_min {ensemble_min}: need ack quorum {ack_quorum} <= it <= {ensemble_size}")
+        metadata = await self._new_metadata(quorum, digest_type, password, custom, ensemble_min)
         ledger_id, version = await self._create_node(metadata)
-        return self._write_handle(ledger_id, metadata, version, DeferredWriteHandle if deferred_sync else WriteHandle)
+        kind = DeferredWriteHandle if deferred_sync else WriteHandle
+        return self._write_handle(ledger_id, metadata, version, kind, rolls=rolls)
 
     async def create_adv(
         self,
@@ -294,6 +305,15 @@ class LedgerClient:
         """Return the ids of all ledgers, ascending."""
         return await self._ledgers.list()
 
+    async def count_bookies(self) -> int:
+        """Return how many bookies are writable, without those that failed lately and do not answer now.
+
+        Raises:
+            MetadataUnavailableError: The metadata store does not answer.
+
+        """
+        return await self._placement.count()
+
     def unreachable_bookies(self) -> frozenset[str]:
         """Return the bookies whose last sign to this client was a failure, registered or not."""
         return self._pool.unreachable()
@@ -326,9 +346,15 @@ class LedgerClient:
         await self.close()
 
     async def _new_metadata(
-        self, quorum: QuorumConfig, digest_type: DigestType, password: bytes, custom: Mapping[str, bytes] | None
+        self,
+        quorum: QuorumConfig,
+        digest_type: DigestType,
+        password: bytes,
+        custom: Mapping[str, bytes] | None,
+        ensemble_min: int | None = None,
     ) -> LedgerMetadata:
-        bookies = await self._placement.ensemble(quorum.ensemble_size, quorum.write_quorum)
+        bookies = await self._placement.ensemble(quorum.ensemble_size, quorum.write_quorum, ensemble_min)
+        quorum = QuorumConfig(len(bookies), min(quorum.write_quorum, len(bookies)), quorum.ack_quorum)
         return LedgerMetadata(
             quorum=quorum,
             state=LedgerState.OPEN,
@@ -340,7 +366,9 @@ class LedgerClient:
             token=self._rng.getrandbits(_TOKEN_BITS),
         )
 
-    def _write_handle(self, ledger_id: int, metadata: LedgerMetadata, version: int, kind: type[Handle]) -> Handle:
+    def _write_handle(
+        self, ledger_id: int, metadata: LedgerMetadata, version: int, kind: type[Handle], *, rolls: bool = False
+    ) -> Handle:
         changer = EnsembleChanger(
             ledger_id, metadata, version, self._ledgers, self._placement, self._rng, self._pool.settings
         )
@@ -348,7 +376,9 @@ class LedgerClient:
         async def close_ledger(metadata: LedgerMetadata, last_entry_id: int, length: int) -> LedgerMetadata:
             return await self._closer.close(ledger_id, metadata, last_entry_id, length, changer.version)
 
-        handle = kind(ledger_id, metadata, self._pool, self._rng, close_ledger, changer, self._forget_writer)
+        handle = kind(
+            ledger_id, metadata, self._pool, self._rng, close_ledger, changer, self._forget_writer, rolls=rolls
+        )
         self._writers[handle] = None
         return handle
 

@@ -73,6 +73,7 @@ class EnsembleChanger:
         if not wanted:
             carry_out(core.on_change_dropped())
         elif not spares:
+            self._suspect_the_silent(core)
             message = "no bookie to take a failed one's place"
             _LOGGER.warning(message, extra={"ledger_id": self.ledger_id, "failed": wanted, "reason": failure})
             carry_out(core.on_no_spare(failure, self._now()))
@@ -181,6 +182,7 @@ class EnsembleChanger:
         self, settled: ChangeSettled, core: LedgerWriter, spares: dict[int, str], reasons: dict[int, str]
     ) -> None:
         self.metadata, self.version = settled.metadata, settled.version
+        self._suspect_the_silent(core)
         now = self._now()
         for position in spares:
             self._left[core.bookies[position]] = (now, core.has_refused(position))
@@ -194,6 +196,12 @@ class EnsembleChanger:
                 },
             },
         )
+
+    def _suspect_the_silent(self, core: LedgerWriter) -> None:
+        """Keep silent bookies out of new ensembles for a while; those that failed are suspects already."""
+        for position, bookie_id in enumerate(core.bookies):
+            if core.is_silent(position):
+                self._placement.suspect(bookie_id)
 
     async def _pause(self, attempt_count: int) -> None:
         delay_s = min(_RETRY_S_MAX, _RETRY_S_MIN * 2.0 ** min(attempt_count - 1, 10))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Final
 
 from ledger.client.answers import Answered, AnswerQueue
@@ -16,6 +17,8 @@ from ledger.zookeeper.ledgers import LedgerStore
 
 _ANSWER_TIMEOUT_S: Final = 1.0
 """A bookie that does not say within this time how much room it has is not chosen to replace another."""
+_SUSPECT_ANSWER_TIMEOUT_S: Final = 0.25
+"""The same for a suspect bookie, of which a new ensemble might do without."""
 
 
 class Placement:
@@ -32,18 +35,30 @@ class Placement:
         # Bookie -> when it was asked (loop time), answered or not; and what it said last.
         self._asked_at: dict[str, float] = {}
         self._free_bytes: dict[str, int] = {}
+        # Bookie -> when a writer last gave it up (loop time): it may say how much room it has, and store nothing.
+        self._silent_at: dict[str, float] = {}
 
-    async def ensemble(self, count: int, write_quorum: int) -> list[str]:
+    async def ensemble(self, count: int, write_quorum: int, count_min: int | None = None) -> list[str]:
         """Choose the bookies of a new ledger.
 
+        Args:
+            count: Ensemble size.
+            write_quorum: Of the ledger.
+            count_min: Take fewer, down to this number, where bookies are missing, or are suspect and do not answer at
+                once; None = `count`.
+
         Raises:
-            NotEnoughBookiesError: Fewer than `count` are writable.
+            NotEnoughBookiesError: Fewer than these are writable.
             MetadataError: The metadata store does not answer.
 
         """
+        states = await self._states()
+        if count_min is not None and count_min < count:
+            states = await self._that_answer(states, count, count_min)
+            count = max(count_min, min(count, len(states)))
         return choose_ensemble(
             count,
-            await self._states(),
+            states,
             policy=self._pool.settings.placement,
             rng=self._rng,
             write_quorum=write_quorum,
@@ -101,22 +116,50 @@ class Placement:
             for bookie_id in registered
         ]
 
-    async def _ask(self, bookies: Sequence[str]) -> bool:
-        """Ask all at once how much room they have; tell whether all have answered in time, whatever they said."""
+    def suspect(self, bookie_id: str) -> None:
+        """Leave a bookie that stores nothing out of new ensembles for a while, as long as enough others are there."""
+        self._silent_at[bookie_id] = asyncio.get_running_loop().time()
+        self._pool.suspect(bookie_id)
+
+    async def count(self) -> int:
+        """Return how many bookies are writable, without the suspects that do not answer at once.
+
+        Raises:
+            MetadataError: The metadata store does not answer.
+
+        """
+        states = await self._states()
+        return len(await self._that_answer(states, len(states), 0))
+
+    async def _that_answer(self, states: list[BookieState], count: int, count_min: int) -> list[BookieState]:
+        """Leave out the suspects that do not answer, if they would be needed and are more than can be done without."""
+        trusted = [state for state in states if not state.is_suspect]
+        suspects = [state for state in states if state.is_suspect]
+        if len(trusted) >= count or not suspects:
+            return states
+        before = asyncio.get_running_loop().time() - self._pool.settings.quarantine_s
+        asked = [state.bookie_id for state in suspects if self._silent_at.get(state.bookie_id, before) <= before]
+        answered = await self._ask(asked, _SUSPECT_ANSWER_TIMEOUT_S)
+        found = trusted + [state for state in suspects if state.bookie_id in answered]
+        return found if len(found) >= count_min else states
+
+    async def _ask(self, bookies: Sequence[str], timeout_s: float = _ANSWER_TIMEOUT_S) -> frozenset[str]:
+        """Ask all at once how much room they have; return those that have answered in time, whatever they said.
+
+        For look-ups only.
+        """
         answers = AnswerQueue()
         for bookie_id in bookies:
             self._pool.ask(bookie_id, InfoRequest(self._pool.take_txns(1), INFO_FLAG_FREE_DISK), (answers, None))
         waiting = len(bookies)
-        answered_count = 0
-        try:
-            async with asyncio.timeout(_ANSWER_TIMEOUT_S):
+        found: list[str] = []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
                 while waiting:
                     batch = await answers.next_batch()
                     waiting -= len(batch)
-                    answered_count += sum(self._note(answered) for answered in batch)
-        except TimeoutError:
-            pass
-        return answered_count == len(bookies)
+                    found += [answered.bookie_id for answered in batch if self._note(answered)]
+        return frozenset(found)
 
     def _note(self, answered: Answered) -> bool:
         response = answered.response

@@ -90,6 +90,10 @@ class ConnectionPool:
         """Count a failure that only the caller can see, such as a digest that does not fit; three are suspicious."""
         self._shared.quarantine.strike(bookie_id, asyncio.get_running_loop().time())
 
+    def suspect(self, bookie_id: str) -> None:
+        """Count a failure that only the caller can see as one of the bookie, for `quarantine_s`."""
+        self._shared.quarantine.fail(bookie_id, asyncio.get_running_loop().time())
+
     def ask(self, bookie_id: str, request: Request, operation: Operation) -> None:
         """Send one request; its transaction must come from `take_txns`.
 

@@ -189,6 +189,8 @@ class LedgerCloser:
             if spares:
                 effects = []
                 for replace in spares:
+                    if core.is_silent(replace.bookie_id):
+                        self._placement.suspect(replace.bookie_id)
                     effects += core.on_replacement(replace.bookie_id, await self._spare(replace, quorum))
             else:
                 silence.start()

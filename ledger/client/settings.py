@@ -21,6 +21,10 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             as long polls, goes over a second, v3 connection when it is first needed) or "v3".
         connect_timeout_s: For one attempt to reach a bookie.
         request_timeout_s: For one answer of a bookie; checked every `sweep_interval_s`.
+        silence_s: A bookie that owes a writer's oldest entry for this long, though another has stored it, gives its
+            place to a spare that answers, if the ack quorum needs it: a process that stands still and a disk that hangs
+            are not waited for. Looked at every `sweep_interval_s`. If no bookie stores, all are waited for. `None`:
+            never.
         quorum_timeout_s: An append that has no ack quorum after this long fails, even while bookies seem alive.
         reconnect_delay_s_min: Pause after the first failed attempt; it doubles, with jitter, up to the next.
         reconnect_delay_s_max: Longest pause between two attempts.
@@ -49,10 +53,11 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     protocol: Literal["v2", "v3"] = "v2"
     connect_timeout_s: float = 3.0
     request_timeout_s: float = 5.0
+    silence_s: float | None = 1.0
     quorum_timeout_s: float = 20.0
     reconnect_delay_s_min: float = 0.05
     reconnect_delay_s_max: float = 2.0
-    sweep_interval_s: float = 0.5
+    sweep_interval_s: float = 0.25
     in_flight_bytes_max: int = 64 * 1024 * 1024
     write_buffer_bytes_max: int = 128 * 1024 * 1024
     read_batch_bytes: int = 16 * 1024 * 1024

@@ -67,6 +67,8 @@ class WriteHandle:
         close_ledger: CloseLedger,
         changer: EnsembleChanger | None = None,
         on_over: Callable[[WriteHandle], None] = lambda _: None,
+        *,
+        rolls: bool = False,
     ) -> None:
         self.ledger_id = ledger_id
         self.metadata = metadata
@@ -79,6 +81,7 @@ class WriteHandle:
         self._core = self._core_type(ledger_id, metadata.quorum, bookies)
         if changer is not None and self._core.may_change_ensemble:
             self._core.change_after_s = changer.change_after_s
+            self._core.silence_s, self._core.rolls = pool.settings.silence_s, rolls
         # Appended in this turn of the loop, not yet given ids.
         self._queue: list[tuple[Sequence[bytes], asyncio.Future[int]]] = []
         self._queued_bytes = 0

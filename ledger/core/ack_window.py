@@ -87,6 +87,11 @@ class AckWindow:
         for index in range(self._head, len(self._masks)):
             self._masks[index] &= keep
 
+    def head(self) -> tuple[int, int]:
+        """Return the first pending entry as two masks: the positions that have stored it, and those that owe it."""
+        stored = self._masks[self._head]
+        return stored, self._write_masks[(self._base + self._head) % self._quorum.ensemble_size] & ~stored
+
     def missing(self, position: int) -> list[int]:
         """Return the pending entries that the position should store and has not, ascending."""
         bit = 1 << position

@@ -6,6 +6,7 @@ Nothing here decides an acknowledgement; it decides who is sent what again, and 
     failed   it cannot be sent to, or refused                     -> in `failed` and `_doubts`
     doubted  it is sent to again, and has stored nothing since    -> in `_doubts` only
     lost     failed, and no other bookie takes its place for now  -> in `_unkept` too: nothing is kept for it
+    silent   it can be sent to, and owes what another has stored  -> in `silent`; it may be in `_doubts`
 """
 
 from __future__ import annotations
@@ -36,11 +37,13 @@ class EnsembleHealth:
 
     Attributes:
         failed: Position -> what was seen, for those that cannot be sent to.
+        silent: Position -> what was seen, for those that do not answer for the oldest entry. They are sent to.
 
     """
 
     def __init__(self, quorum: QuorumConfig) -> None:
         self.failed: dict[int, str] = {}
+        self.silent: dict[int, str] = {}
         self._quorum = quorum
         # Invariant: whoever is in `failed` is in here.
         self._doubts: dict[int, _Doubt] = {}
@@ -59,6 +62,11 @@ class EnsembleHealth:
         """Bit p: position p is in `failed`."""
         return sum(1 << position for position in self.failed)
 
+    @property
+    def away_mask(self) -> int:
+        """Bit p: position p is in `failed` or `silent`."""
+        return sum(1 << position for position in {*self.failed, *self.silent})
+
     def keep_from(self, confirmed: int) -> int:
         """Return the first entry, at most the one after `confirmed`, that may still have to be sent again."""
         if not self._unkept:
@@ -76,6 +84,7 @@ class EnsembleHealth:
     def fail(self, position: int, reason: str, now: float, pushed: int, *, is_refusal: bool) -> None:
         """Note a failure; a refusal is final unless an entry is stored after all."""
         self.failed[position] = reason
+        self.silent.pop(position, None)
         doubt = self._doubts.setdefault(position, _Doubt(now, pushed, reason, is_refusal))
         doubt.reason = reason
         doubt.is_final |= is_refusal
@@ -94,6 +103,8 @@ class EnsembleHealth:
 
     def answer(self, position: int, entry_id: int) -> None:
         """Note that a position has stored an entry."""
+        if self.silent:
+            self.silent.pop(position, None)
         if self._doubts:
             self.clear_doubt(position)
         self._answered[position] = max(self._answered[position], entry_id)
@@ -102,6 +113,7 @@ class EnsembleHealth:
         """Begin anew with other bookies, which get everything after `confirmed`."""
         for position in positions:
             self.failed.pop(position, None)
+            self.silent.pop(position, None)
             self._doubts.pop(position, None)
             self._unkept.discard(position)
             self._answered[position] = confirmed
@@ -128,10 +140,11 @@ class EnsembleHealth:
     def reasons(self, positions: Iterable[int]) -> dict[int, str]:
         """Return what was seen of these positions and of all that fail, ascending."""
         return {
-            position: self.failed.get(position) or self._doubts[position].reason
+            position: self.failed.get(position) or self.silent.get(position) or self._doubts[position].reason
             for position in sorted({*positions, *self.failed})
         }
 
     def validate(self) -> None:
         assert self.failed.keys() <= self._doubts.keys()
+        assert not self.failed.keys() & self.silent.keys()
         assert all(position < self._quorum.ensemble_size for position in self._doubts)

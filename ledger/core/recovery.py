@@ -11,7 +11,8 @@
 4. Write each found entry back to its write set with RECOVERY_ADD. It carries start - 1 as LAC, the one that the
    recovery began with, so that a reader never sees a LAC that another recovery could still take back.
 5. Where a write set cannot reach its ack quorum, a spare bookie takes the place of a failed one: in a new
-   segment that starts at the first entry not yet written back, kept here and published only with the close.
+   segment that starts at the first entry not yet written back, kept here and published only with the close. A bookie
+   that is silent while others have stored the entry is treated so too, if a spare is there; if none is, it is awaited.
 6. Close by compare-and-set at the last entry found, over the metadata that the own compare-and-set to IN_RECOVERY
    gave (`closed_metadata`); the shell does it, and adopts a CLOSED that was quicker.
 
@@ -24,6 +25,8 @@ Sources: BookKeeper's LedgerRecoveryOp; the TLA+ model of its recovery (recovery
 up at the first bookie that refuses the password; here a single one, whose key of the ledger is another, is as good as
 silent.
 """
+
+# Longer than 400 lines: the phases of one recovery share its state.
 
 from __future__ import annotations
 
@@ -123,12 +126,15 @@ class Recovery:
         # Those of them for which one replica was asked only, and which.
         self._asked_one: dict[int, str] = {}
         self._frontier_before = NO_ENTRY  # at the last `on_silence`
+        self._confirmed_before: int | None = None  # the same of `_window`
         # Bookie -> the highest entry that it has shown when it was fenced; and the highest of all.
         self._shown: dict[str, int] = {}
         self._highest_shown = NO_ENTRY
         self._held: dict[int, Entry] = {}
         self._window = AckWindow(metadata.quorum)
         self._failed: dict[str, str] = {}
+        # Bookies that owe the answer to a `WriteBack` -> whether a spare may be sought.
+        self._silent: dict[str, bool] = {}
         self._replacing: set[str] = set()
 
     @property
@@ -161,17 +167,28 @@ class Recovery:
         return effects
 
     def on_silence(self) -> list[Effect]:
-        """Ask all other replicas too if nothing was decided since the last call; made at intervals while one waits."""
+        """Ask all other replicas too if nothing was decided since the last call; made at intervals while one waits.
+
+        Seek spares for those that owe the oldest entry, if nothing was restored since the last call.
+        """
         has_moved, self._frontier_before = self._frontier != self._frontier_before, self._frontier
-        if self.is_over or has_moved:
+        has_restored = self._window.confirmed != self._confirmed_before
+        self._confirmed_before = self._window.confirmed
+        if self.is_over:
             return []
-        return [read for entry_id in list(self._asked_one) for read in self._ask_others(entry_id)]
+        effects: list[Effect] = []
+        if not has_moved:
+            effects += [read for entry_id in list(self._asked_one) for read in self._ask_others(entry_id)]
+        if not has_restored and self._window.pending_count:
+            effects += self._doubt_the_silent()
+        return effects
 
     def on_stored(self, bookie_id: str, entry_ids: Iterable[int]) -> list[Effect]:
         """Take one bookie's answers to `WriteBack`; a bookie that has been replaced does not count."""
         ensemble = self._segments[-1].bookies
         if self.is_over or bookie_id not in ensemble:
             return []
+        self._silent.pop(bookie_id, None)
         before = self._window.confirmed
         if self._window.store(ensemble.index(bookie_id), entry_ids):
             for entry_id in range(before + 1, self._window.confirmed + 1):
@@ -192,6 +209,9 @@ class Recovery:
         last = self._segments[-1]
         if self.is_over or bookie_id not in last.bookies:
             return []
+        if spare is None and bookie_id not in self._failed:
+            self._silent[bookie_id] = False
+            return self._advance()
         if spare is None:
             return self._fail(self._blocked("write back", self._window.confirmed + 1, self._failed))
         bookies = tuple(spare if bookie == bookie_id else bookie for bookie in last.bookies)
@@ -254,7 +274,7 @@ class Recovery:
             return effects + self._size()
         if self._end is None:
             effects += self._read_on()
-        if self._failed:
+        if self._failed or self._silent:
             effects += self._replace()
         if self._end is not None and self._window.confirmed == self._end:
             effects += self._finish()
@@ -312,14 +332,29 @@ class Recovery:
     def _write_back(self, bookie_id: str, entry_id: int) -> Effect:
         return WriteBack(bookie_id, self._held[entry_id], self._start - 1)
 
+    def is_silent(self, bookie_id: str) -> bool:
+        """Return whether a bookie owes the answer to a `WriteBack`, though another has stored the entry."""
+        return bookie_id in self._silent
+
+    def _doubt_the_silent(self) -> list[Effect]:
+        stored, owing = self._window.head()
+        for position, bookie_id in enumerate(self._segments[-1].bookies) if stored else ():
+            if owing >> position & 1 and bookie_id not in self._failed:
+                self._silent.setdefault(bookie_id, True)
+        return self._replace()
+
     def _replace(self) -> list[Effect]:
         ensemble = self._segments[-1].bookies
-        failed = [(position, bookie) for position, bookie in enumerate(ensemble) if bookie in self._failed]
+        failed = [
+            (position, bookie)
+            for position, bookie in enumerate(ensemble)
+            if bookie in self._failed or self._silent.get(bookie)
+        ]
         if self._replacing or self._window.stuck(sum(1 << position for position, _ in failed)) is None:
             return []
         position, bookie_id = failed[0]  # one at a time: the spare for the next one depends on this one's
         self._replacing.add(bookie_id)
-        return [ReplaceBookie(bookie_id, position, ensemble, tuple(sorted({*ensemble, *self._failed})))]
+        return [ReplaceBookie(bookie_id, position, ensemble, tuple(sorted({*ensemble, *self._failed, *self._silent})))]
 
     def _finish(self) -> list[Effect]:
         assert self._end is not None

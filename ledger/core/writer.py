@@ -9,11 +9,17 @@
    all pending entries, and those confirmed without it as far as the shell still has their bytes.
 6. A bookie that stays away gives its place to another (see `ledger.core.ensemble_change`): at once when it refused an
    entry, or when the ack quorum cannot be reached without it; else when it has stored nothing for `change_after_s`.
+7. A bookie that owes the oldest entry for `silence_s`, though another one has stored it, is treated as one that failed
+   if the ack quorum needs it, as long as that helps: a spare takes its place, or, where there is none and the writer
+   `rolls`, the ledger ends while an ack quorum of its bookies is well. If all of them owe it, it is waited for: then
+   the network or the disks are slow, not one bookie.
 
     pending    it or an earlier entry lacks answers  -> `last_stored` < id <= `last_add_pushed`
     stored     on an ack quorum, as are all before   -> id <= `last_stored`
     confirmed  acknowledged, and durable             -> id <= `last_add_confirmed`, which is `last_stored`
 """
+
+# Longer than 400 lines: adds, failures and changes of ensemble decide on one window.
 
 from __future__ import annotations
 
@@ -25,6 +31,7 @@ import msgspec
 
 from ledger.core.ack_window import AckWindow
 from ledger.core.ensemble_health import EnsembleHealth
+from ledger.core.head_timer import HeadTimer
 from ledger.core.metadata import NO_ENTRY
 from ledger.core.quorum import QuorumConfig
 from ledger.core.writer_effects import (
@@ -57,7 +64,9 @@ class LedgerWriter:
         failure: Why the writer is frozen; None while it is not.
         change_after_s: How long a bookie may stay away before another takes its place, while the ack quorum holds;
             None: the ensemble never changes.
-        may_change_ensemble: Whether `change_after_s` may be set.
+        silence_s: How long a bookie may owe the oldest entry that another has stored; None: as long as it likes.
+        rolls: The caller goes on in a new ledger, on the bookies that are well, when this one ends.
+        may_change_ensemble: Whether `change_after_s` and `silence_s` may be set.
 
     """
 
@@ -69,6 +78,9 @@ class LedgerWriter:
         self.bookies = tuple(bookies)
         self.failure: LedgerError | None = None
         self.change_after_s: float | None = None
+        self.silence_s: float | None = None
+        self.rolls = False
+        self._head_timer = HeadTimer()
         self._window = AckWindow(quorum)
         # Cumulative lengths of the pending entries, oldest first. Invariant: as many as there are pending entries.
         self._lengths: deque[int] = deque()
@@ -199,8 +211,14 @@ class LedgerWriter:
         return []
 
     def on_tick(self, now: float) -> list[Effect]:
-        """Notice that a bookie has stayed away for too long, or that it is time to look for a spare again."""
-        if self.failure is not None or self._change is not None or not self._health.has_doubts:
+        """Notice that a bookie is silent or has stayed away for too long, or that it is time to look for a spare again.
+
+        Called several times within `silence_s`.
+        """
+        if self.failure is not None or self._change is not None:
+            return []
+        self._look_for_silence(now)
+        if not self._health.has_doubts and not self._health.silent:
             return []
         if self._spare_retry_at is not None and now < self._spare_retry_at:
             return []
@@ -218,9 +236,15 @@ class LedgerWriter:
             return {}
         is_pending = self._window.pending_count > 0
         due = self._health.overdue(now, self.change_after_s, self._window.pushed, is_pending=is_pending)
+        if self._is_kept_waiting():
+            due += self._health.silent
         if not due and self._window.stuck(self._health.failed_mask) is None:
             return {}
         return self._health.reasons(due)
+
+    def is_silent(self, position: int) -> bool:
+        """Return whether the position's bookie owes an entry that another has stored."""
+        return position in self._health.silent
 
     def has_refused(self, position: int) -> bool:
         """Return whether the position's bookie answered and did not take an entry."""
@@ -255,6 +279,7 @@ class LedgerWriter:
         self._spare_retry_at = None
         self.bookies = tuple(bookies)
         self._health.replace(positions, self._window.confirmed)
+        self._head_timer.reset()
         resends = [ResendEntries(position, missing) for position in positions if (missing := self._missing(position))]
         return [UseEnsemble(self.bookies, positions), *resends, *self._release(), *self._check_quorum()]
 
@@ -306,6 +331,23 @@ class LedgerWriter:
 
     # --- inside
 
+    def _look_for_silence(self, now: float) -> None:
+        """Note the bookies that keep the oldest entry waiting; none as long as nobody has stored it."""
+        if self.silence_s is None:
+            return
+        head = self._window.confirmed + 1 if self.is_waiting else None
+        if not self._head_timer.has_stood(head, now, self.silence_s):
+            return
+        stored, owing = self._window.head()
+        reason = f"has not stored entry {head} for {self.silence_s:g} s, while others have"
+        for position in range(self.quorum.ensemble_size) if stored else ():
+            if owing >> position & 1 and position not in self._health.failed:
+                self._health.silent[position] = reason
+
+    def _is_kept_waiting(self) -> bool:
+        """Return whether a pending entry cannot reach its ack quorum without those that are silent."""
+        return bool(self._health.silent) and self._window.stuck(self._health.away_mask) is not None
+
     def _validate_lengths(self) -> None:
         assert len(self._lengths) == self._window.pending_count
 
@@ -334,8 +376,12 @@ class LedgerWriter:
 
     def _check_quorum(self, *, is_last_hope_gone: bool = False) -> list[Effect]:
         """Begin a change if one is needed and possible; give up if the ack quorum is out of reach for good."""
-        if not self._health.failed or self._change is not None:
+        if self._change is not None:
             return []  # what a change under way does not mend, its end will look at
+        if is_last_hope_gone and self.rolls and self._is_kept_waiting() and self._can_roll():
+            return self.freeze(self._quorum_lost(f"entry {self._window.confirmed + 1} is kept from its ack quorum"))
+        if not self._health.failed:
+            return []
         entry_id = self._window.stuck(self._health.failed_mask)
         if entry_id is None:
             may_change = self.change_after_s is not None and self._spare_retry_at is None
@@ -344,10 +390,14 @@ class LedgerWriter:
             return self._begin_change()
         return self.freeze(self._quorum_lost(f"entry {entry_id} cannot reach its ack quorum"))
 
+    def _can_roll(self) -> bool:
+        """Return whether the bookies that are well can make the next ledger."""
+        return self.quorum.ensemble_size - self._health.away_mask.bit_count() >= self.quorum.ack_quorum
+
     def _quorum_lost(self, what: str) -> QuorumLostError:
+        away = self._health.failed | self._health.silent
         seen = "; ".join(
-            f"{bookie}: {self._health.failed.get(position, 'no failure seen')}"
-            for position, bookie in enumerate(self.bookies)
+            f"{bookie}: {away.get(position, 'no failure seen')}" for position, bookie in enumerate(self.bookies)
         )
         spare = f"; no bookie to take a failed one's place: {self._spare_failure}" if self._spare_failure else ""
         return QuorumLostError(

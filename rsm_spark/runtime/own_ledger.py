@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 
 from ledger.client.write_handle import WriteHandle
-from ledger.errors import LedgerError, NotEnoughBookiesError
+from ledger.errors import LedgerError
 from rsm_spark.core.leadership_events import CreateLedger
 from rsm_spark.core.orphans import custom_metadata
 from rsm_spark.runtime.context import ReplicaContext
@@ -14,6 +15,8 @@ from rsm_spark.runtime.context import ReplicaContext
 _LOGGER = logging.getLogger(__name__)
 _PUBLISH_LAST_S = 1.0
 """Bookies that do not answer do not hold up the end of a process any longer."""
+_GROW_S_MAX = 600.0
+"""Longest time for which a ledger on too few bookies is kept although more are back; and a time without trouble."""
 
 
 class OwnLedger:
@@ -37,6 +40,11 @@ class OwnLedger:
         self._timer: asyncio.TimerHandle | None = None
         self._publishing: asyncio.Task[None] | None = None
         self._in_flight: asyncio.Future[int] | None = None
+        # Whether the ledger has fewer bookies than wanted; how long the next such one is kept; enough are back.
+        self._is_short = False
+        self._grow_s = context.settings.grow_s
+        self._may_grow = False
+        self._growing: asyncio.Task[None] | None = None
 
     async def create(self, effect: CreateLedger) -> int:
         """Create the next ledger on as many bookies as there are, at least the ack quorum; return its id.
@@ -45,6 +53,7 @@ class OwnLedger:
         """
         settings = self._context.settings
         self._stop_publishing()
+        self._stop_growing()
         custom = custom_metadata(
             self._context.log, effect.log_id, effect.leader_epoch, effect.previous_ledger_id, effect.key_id
         )
@@ -52,38 +61,60 @@ class OwnLedger:
         if effect.key_id:
             assert settings.log_keys is not None
             password = settings.log_keys.password(effect.key_id, effect.log_id)
-        ensemble_size = settings.ensemble_size
         while True:
             try:
                 handle = await self._context.client.create(
-                    ensemble_size=ensemble_size,
-                    write_quorum=min(settings.write_quorum, ensemble_size),
+                    ensemble_size=settings.ensemble_size,
+                    write_quorum=settings.write_quorum,
                     ack_quorum=settings.ack_quorum,
                     password=password,
                     custom=custom,
+                    ensemble_min=settings.ack_quorum,
+                    rolls=True,
                 )
-            except NotEnoughBookiesError as error:
-                if ensemble_size > settings.ack_quorum:
-                    ensemble_size -= 1
-                    continue
-                await self._wait(error)
-                ensemble_size = settings.ensemble_size
             except LedgerError as error:
                 await self._wait(error)
             else:
                 break
-        if ensemble_size < settings.ensemble_size:
-            _LOGGER.warning(
-                "ledger %d has %d bookies instead of %d: no more are writable",
-                handle.ledger_id,
-                ensemble_size,
-                settings.ensemble_size,
-                extra=self._context.log_extra,
-            )
+        now = asyncio.get_running_loop().time()
+        self._look_at_size(handle, now)
         self._handle = handle
         self._payload_bytes = self._record_count = 0
-        self._created_at = self.appended_at = asyncio.get_running_loop().time()
+        self._created_at = self.appended_at = now
         return handle.ledger_id
+
+    def _look_at_size(self, handle: WriteHandle, now: float) -> None:
+        """Look for more bookies from now and then on, if the ledger has fewer than wanted."""
+        context, was_short = self._context, self._is_short
+        size, wanted = handle.metadata.quorum.ensemble_size, context.settings.ensemble_size
+        self._is_short = size < wanted
+        if not self._is_short:
+            return
+        if not was_short and now - self._created_at >= _GROW_S_MAX:
+            self._grow_s = context.settings.grow_s
+        _LOGGER.warning(
+            "ledger %d has %d bookies instead of %d: no more are writable and answer",
+            handle.ledger_id,
+            size,
+            wanted,
+            extra=context.log_extra,
+        )
+        self._growing = asyncio.get_running_loop().create_task(self._look_for_bookies(self._grow_s))
+        self._grow_s = min(2 * self._grow_s, _GROW_S_MAX)
+
+    async def _look_for_bookies(self, pause_s: float) -> None:
+        """Have the ledger rolled once there are bookies for the wanted ensemble; a bookie that flaps ever later."""
+        context = self._context
+        while not self._may_grow:
+            await asyncio.sleep(pause_s * context.rng.uniform(0.9, 1.1))
+            with suppress(LedgerError):
+                self._may_grow = await context.client.count_bookies() >= context.settings.ensemble_size
+
+    def _stop_growing(self) -> None:
+        self._may_grow = False
+        if self._growing is not None:
+            self._growing.cancel()
+            self._growing = None
 
     async def _wait(self, error: LedgerError) -> None:
         _LOGGER.warning("no new ledger yet: %s", error, extra=self._context.log_extra)
@@ -100,10 +131,11 @@ class OwnLedger:
         return added
 
     def is_due_for_roll(self, now: float) -> bool:
-        """Return whether the ledger is big or old enough to be followed by a new one."""
+        """Return whether a new ledger is to follow: this one is big, old, or on fewer bookies than there could be."""
         settings = self._context.settings
         return (
-            self._payload_bytes >= settings.roll_bytes
+            self._may_grow
+            or self._payload_bytes >= settings.roll_bytes
             or now - self._created_at >= settings.roll_s
             or self._record_count >= settings.roll_records
         )
@@ -161,6 +193,7 @@ class OwnLedger:
     def abandon(self) -> None:
         """Write nothing more; whoever leads next closes the ledger."""
         self._stop_publishing()
+        self._stop_growing()
         self._handle = None
 
     def _stop_publishing(self) -> None:

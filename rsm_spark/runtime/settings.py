@@ -33,6 +33,8 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
         explicit_lac_s: Silence after a confirmed batch before followers are told by an explicit LAC.
         idle_entry_s: A leader with nothing to do writes an empty entry this often: followers see that they are
             fresh, a deposed leader sees its fence.
+        grow_s: A ledger on fewer bookies than wanted is kept for so long before its leader looks whether enough are
+            back, and rolls; twice as long each time that bookies go again soon, up to 10 minutes.
         give_up_s: A leader, or who takes over, resigns when no entry was confirmed or replayed for so long, for another
             replica to try: it may be cut off from the bookies alone.
         poll_s: How often a follower reads chain and ledger metadata again although no watch fired.
@@ -106,6 +108,7 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 10_000
     explicit_lac_s: float = 0.005
     idle_entry_s: float = 0.5
+    grow_s: float = 30.0
     give_up_s: float = 10.0
     poll_s: float = 1.0
     retry_s: float = 0.5
@@ -164,7 +167,7 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
                 raise UsageError(f"{name} {getattr(self, name)}: must not be below 0")
         for name in ("roll_bytes", "roll_records", "roll_s", "trim_s", "chain_bytes_max",
                      "entry_commands_max", "queue_requests_max", "sessions_max",
-                     "session_ttl_ms", "checkpoint_records", "idle_entry_s", "give_up_s", "poll_s", "retry_s",
+                     "session_ttl_ms", "checkpoint_records", "idle_entry_s", "give_up_s", "grow_s", "poll_s", "retry_s",
                      "tail_entries_max"):  # fmt: skip
             if getattr(self, name) <= 0:
                 raise UsageError(f"{name} {getattr(self, name)}: must be above 0")

@@ -52,16 +52,23 @@ class TwinClient:
         digest_type: DigestType = DigestType.CRC32C,  # noqa: ARG002  # as the real one
         password: bytes = b"",
         custom: Mapping[str, bytes] | None = None,
+        ensemble_min: int | None = None,
+        rolls: bool = False,  # noqa: ARG002  # a failed add is one, whatever it came from
     ) -> TwinWriter:
         """Create a ledger."""
-        quorum = QuorumConfig(ensemble_size, write_quorum, ack_quorum)
-        await self.gate()
         world = self.world
-        if ensemble_size > world.bookie_count or world.rng.random() < world.faults.create_failure:
-            raise NotEnoughBookiesError(f"cannot create a ledger on {ensemble_size} bookies")
-        twin = world.create(quorum, password, custom or {})
+        for size in range(ensemble_size, (ensemble_min or ensemble_size) - 1, -1):
+            await self.gate()
+            if size <= world.bookie_count and world.rng.random() >= world.faults.create_failure:
+                twin = world.create(QuorumConfig(size, min(write_quorum, size), ack_quorum), password, custom or {})
+                await self.gate()
+                return TwinWriter(self, twin)
+        raise NotEnoughBookiesError(f"cannot create a ledger on {ensemble_size} bookies")
+
+    async def count_bookies(self) -> int:
+        """Return how many bookies there are."""
         await self.gate()
-        return TwinWriter(self, twin)
+        return self.world.bookie_count
 
     async def open(self, ledger_id: int, *, password: bytes = b"") -> TwinReader:
         """Fence, recover, close; with another password nothing is changed."""

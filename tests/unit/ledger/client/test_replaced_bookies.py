@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from ledger.client.write_handle import WriteHandle
 from ledger.core.metadata import LedgerState
 from ledger.errors import QuorumLostError
 from ledger.wire.codes import Status
@@ -131,6 +132,77 @@ def test_a_bookie_that_is_silent_is_replaced() -> None:
         await check_copies(cluster, writer, [0])
 
     run(scenario)
+
+
+def test_a_bookie_that_is_silent_is_replaced_before_its_requests_time_out() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        writer = await cluster.client.create()
+        await writer.append(b"x")
+        victim = writer.metadata.segments[-1].bookies[1]
+        cluster[victim].status = None
+        started = asyncio.get_running_loop().time()
+        assert await writer.append(b"y") == 1
+        assert asyncio.get_running_loop().time() - started < cluster.client.settings.request_timeout_s
+        assert victim not in writer.metadata.segments[-1].bookies
+        await check_copies(cluster, writer, [1])
+
+    run(scenario)
+
+
+def test_bookies_that_are_all_silent_are_waited_for() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        writer = await cluster.client.create()
+        await writer.append(b"x")
+        bookies = [cluster[bookie_id] for bookie_id in writer.metadata.segments[-1].bookies]
+        for bookie in bookies:
+            bookie.hold = True
+        added = writer.append(b"y")
+        await asyncio.sleep(1.8)
+        for bookie in bookies:
+            bookie.release()
+        assert await added == 1
+        assert len(await cluster.segments(writer.ledger_id)) == 1
+
+    run(scenario)
+
+
+def test_a_ledger_that_is_rolled_ends_early_when_a_bookie_is_silent_and_the_next_does_without_it() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        async def create() -> WriteHandle:
+            return await cluster.client.create(ensemble_size=3, write_quorum=2, ensemble_min=2, rolls=True)
+
+        writer = await create()
+        victim = writer.metadata.segments[-1].bookies[0]
+        cluster[victim].status = None
+        started = asyncio.get_running_loop().time()
+        with pytest.raises(QuorumLostError, match="while others have"):
+            await writer.append_many([b"x"] * 3)
+        assert asyncio.get_running_loop().time() - started < cluster.client.settings.request_timeout_s
+        await writer.close()
+        writer = await create()
+        assert writer.metadata.quorum.ensemble_size == 2
+        assert victim not in writer.metadata.segments[-1].bookies
+        assert await writer.append(b"x") == 0
+        assert await cluster.client.count_bookies() == 2
+        cluster[victim].status = Status.EOK
+        await asyncio.sleep(cluster.client.settings.quarantine_s + 1)
+        assert await cluster.client.count_bookies() == 3
+
+    run(scenario, bookie_count=3)
+
+
+def test_a_ledger_that_nobody_rolls_waits_for_a_silent_bookie() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        writer = await cluster.client.create()
+        await writer.append(b"x")
+        bookie = cluster[writer.metadata.segments[-1].bookies[0]]
+        bookie.hold = True
+        added = writer.append(b"y")
+        await asyncio.sleep(1.8)
+        bookie.release()
+        assert await added == 1
+
+    run(scenario, bookie_count=2)
 
 
 def test_bookies_that_die_together_are_replaced_in_one_change() -> None:

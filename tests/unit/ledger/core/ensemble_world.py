@@ -52,6 +52,8 @@ class EnsembleWorld:
         self.seen, self.seen_version = self.stored, 0  # what the writer holds for settled
         self.core = LedgerWriter(1, quorum, self.stored.segments[-1].bookies)
         self.core.change_after_s = 1.0
+        self.core.silence_s = 1.2
+        self.core.rolls = True
         self.holding: dict[str, set[int]] = {bookie: set() for bookie in BOOKIES}
         self.fenced: set[str] = set()
         self.down: set[str] = set()

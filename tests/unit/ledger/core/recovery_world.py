@@ -102,6 +102,8 @@ class World:
         del ledger_id
         return await self._call(f"write {metadata.state.name}", lambda: self._write(metadata, version))
 
+    def suspect(self, _bookie_id: str) -> None: ...
+
     async def replacement(self, _position: int, _ensemble: Any, excluded: Any, _write_quorum: int) -> str | None:
         return await self._call("replacement", lambda: next((b for b in sorted(self.held) if b not in excluded), None))
 

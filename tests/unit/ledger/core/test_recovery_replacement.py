@@ -105,6 +105,53 @@ def test_answers_of_a_replaced_bookie_do_not_count() -> None:
     assert recovery.on_stored("z", [0]) == [CloseLedger(0, 10, (Segment(0, ("a", "z")),))]
 
 
+def _with_one_silent() -> Recovery:
+    """Return a recovery whose entry 0 bookie a has stored again, and b not."""
+    recovery = Recovery(1, E2)
+    recovery.start()
+    recovery.on_answers([("a", -1, entry(0)), ("a", 0, entry(0)), ("b", 0, ABSENT)])
+    recovery.on_answers([("a", 0, entry(0)), ("a", 1, ABSENT)])
+    recovery.on_silence()
+    recovery.on_stored("a", [0])
+    return recovery
+
+
+def test_a_bookie_that_owes_what_another_has_stored_is_replaced() -> None:
+    recovery = _with_one_silent()
+    (replace,) = recovery.on_silence()
+    assert isinstance(replace, ReplaceBookie)
+    assert replace.bookie_id == "b"
+    assert recovery.is_silent("b")
+    recovery.on_replacement("b", "z")
+    assert recovery.on_stored("b", [0]) == []
+    assert recovery.on_stored("z", [0]) == [CloseLedger(0, 10, (Segment(0, ("a", "z")),))]
+
+
+def test_a_silent_bookie_is_awaited_where_there_is_no_spare_and_fails_the_recovery_when_it_failed() -> None:
+    recovery = _with_one_silent()
+    (replace,) = recovery.on_silence()
+    assert isinstance(replace, ReplaceBookie)
+    assert recovery.on_replacement("b", None) == []
+    assert recovery.on_silence() == []
+    assert recovery.on_stored("b", [0]) == [CloseLedger(0, 10, (Segment(0, ("a", "b")),))]
+    recovery = _with_one_silent()
+    recovery.on_silence()
+    recovery.on_replacement("b", None)
+    (again,) = recovery.on_store_failed("b", "no answer within 5 s")
+    assert isinstance(again, ReplaceBookie)
+    (failed,) = recovery.on_replacement("b", None)
+    assert isinstance(failed, FailRecovery)
+
+
+def test_nobody_is_silent_while_no_bookie_has_stored_the_entry() -> None:
+    recovery = Recovery(1, E2)
+    recovery.start()
+    recovery.on_answers([("a", -1, entry(0)), ("a", 0, entry(0)), ("b", 0, ABSENT)])
+    recovery.on_answers([("a", 0, entry(0)), ("a", 1, ABSENT)])
+    for _ in range(5):
+        assert recovery.on_silence() == []
+
+
 def test_unwritable_but_readable_bookies_are_replaced_too() -> None:
     bookies = Bookies("yz")
     bookies.held = {"a": {0: entry(0)}, "b": {0: entry(0)}}
