@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from ledger.bookie.admission import ConnectionAdmission
 from ledger.bookie.cold_queue import ColdQueue, Job
 from ledger.bookie.connection_times import ConnectionTimes, Overdue, TimeLimits
-from ledger.bookie.frame_pot import FrameShare
 from ledger.bookie.gate import address_of
 from ledger.bookie.inbox import Inbox
 from ledger.bookie.long_poll import Waiter
@@ -32,6 +31,7 @@ from ledger.bookie.responder import Responder, TakeRun
 from ledger.bookie.sockets import keep_alive
 from ledger.bookie.waiting_births import WaitingBirths, key_of_birth
 from ledger.errors import LoginError, RemoteProtocolError
+from ledger.frame_pot import FrameShare
 from ledger.storage.disk import Buffer
 from ledger.storage.read_queue import Lookup
 from ledger.tls import certificate_names

@@ -11,8 +11,8 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from ledger.bookie.frame_pot import FrameShare
 from ledger.errors import RemoteProtocolError
+from ledger.frame_pot import FrameShare
 from ledger.wire.frames import FRAME_BYTES_MAX
 
 _PREFIX_BYTES: Final = 4

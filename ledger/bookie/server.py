@@ -13,7 +13,6 @@ from ledger.audit_lines import Refusals
 from ledger.bookie.births import Births, FindKey
 from ledger.bookie.connection import Connection, RefusalReason
 from ledger.bookie.connection_times import Overdue, TimeLimits
-from ledger.bookie.frame_pot import FramePot
 from ledger.bookie.gate import Gate, GateLimits
 from ledger.bookie.handlers import HandlerLimits, Handlers
 from ledger.bookie.inbox import ReceiveRoom
@@ -24,6 +23,7 @@ from ledger.bookie.protocols import V2, V3
 from ledger.bookie.reads_v2 import ReadRunsV2
 from ledger.bookie.responder import TakeRun
 from ledger.bookie.tls import TlsPolicy
+from ledger.frame_pot import FramePot
 from ledger.login import UsersFile
 from ledger.rights.file import PrincipalsFile
 from ledger.storage.disk import Disk

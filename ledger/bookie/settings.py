@@ -22,7 +22,7 @@ _MIB = 1 << 20
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
-    """Bounds on connections and on their memory. `ledger.bookie.gate` and `frame_pot` choose the ones to cut."""
+    """Bounds on connections and on their memory. `ledger.bookie.gate` and `ledger.frame_pot` choose the ones to cut."""
 
     count_max: Annotated[
         int,

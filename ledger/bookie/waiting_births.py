@@ -11,8 +11,8 @@ from hmac import compare_digest
 from typing import Final
 
 from ledger.bookie.births import ANY_KEY, Births, KeyNotFound
-from ledger.bookie.frame_pot import FrameShare
 from ledger.core.key_questions import AskerRank
+from ledger.frame_pot import FrameShare
 from ledger.wire import packets as p
 from ledger.wire.codes import Status
 from ledger.wire.digests import MASTER_KEY_BYTES

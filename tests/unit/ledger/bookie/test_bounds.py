@@ -9,12 +9,12 @@ import struct
 import pytest
 
 from ledger.bookie.connection_times import TimeLimits
-from ledger.bookie.frame_pot import FramePot, FrameShare
 from ledger.bookie.gate import GateLimits
 from ledger.bookie.handlers import HandlerLimits
 from ledger.bookie.inbox import Inbox, ReceiveRoom
 from ledger.bookie.server import ServerSettings
 from ledger.bookie.writes import WriteLimits
+from ledger.frame_pot import FramePot, FrameShare
 from ledger.testing import SimDisk, Simulation
 from ledger.wire import packets as p
 from ledger.wire import v2

@@ -6,9 +6,9 @@ import struct
 
 import pytest
 
-from ledger.bookie.frame_pot import FramePot, FrameShare
 from ledger.bookie.gate import Gate, GateLimits, address_of
 from ledger.bookie.inbox import Inbox, ReceiveRoom
+from ledger.frame_pot import FramePot, FrameShare
 
 ROOM_BYTES = 512 << 10
 

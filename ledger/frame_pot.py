@@ -70,6 +70,7 @@ class FramePot:
         self._came_bytes = 0
 
     def account(self, share: FrameShare, byte_count: int, *, is_new_frame: bool) -> None:
+        """Take note of what a share holds now; see `FrameShare.set`."""
         before, address = share.byte_count, share.address
         is_new_frame = is_new_frame or not before
         growth = byte_count if is_new_frame else max(0, byte_count - before)
