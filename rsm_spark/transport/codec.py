@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -97,35 +98,73 @@ def decode_requests(text: bytes) -> ReceivedRequests:
 
 
 def _read_requests(message: store_pb2.Requests) -> ReceivedRequests:
-    sequences, commands, session = message.sequences, message.commands, message.session
+    return received_requests(
+        message.message_id,
+        message.log,
+        message.session,
+        message.sequences,
+        message.commands,
+        message.queries,
+        opens_session=message.open_session,
+        answered_up_to=message.answered_up_to,
+        freshness=decode_freshness(
+            int(message.read),
+            message.min_revision,
+            message.max_lag_ms if message.HasField("max_lag_ms") else None,
+            message.max_lag_revisions if message.HasField("max_lag_revisions") else None,
+        ),
+    )
+
+
+def received_requests(
+    message_id: int,
+    log: str,
+    session: bytes,
+    sequences: Sequence[int],
+    commands: Sequence[bytes],
+    queries: Sequence[bytes],
+    *,
+    opens_session: bool,
+    answered_up_to: int,
+    freshness: Freshness,
+) -> ReceivedRequests:
+    """Return a client's message, of its fields; see `store.proto`.
+
+    Raises:
+        InvalidCommandError: They contradict each other.
+
+    """
     if len(sequences) != len(commands):
         raise InvalidCommandError(f"{len(commands)} commands with {len(sequences)} sequences: one each is needed")
-    if (commands or message.open_session) and len(session) != SESSION_BYTES:
+    if (commands or opens_session) and len(session) != SESSION_BYTES:
         raise InvalidCommandError(f"session of {len(session)} bytes: {SESSION_BYTES} random bytes are needed")
-    requests: list[Request] = [OpenSession(session)] if message.open_session else []
-    answered_up_to = message.answered_up_to
+    requests: list[Request] = [OpenSession(session)] if opens_session else []
     requests += [
         Command(session, sequence, answered_up_to, payload)
         for sequence, payload in zip(sequences, commands, strict=True)
     ]
-    queries = message.queries
     requests += [Query(payload) for payload in queries]
     payload_bytes = sum(map(len, commands)) + sum(map(len, queries))
-    freshness = _PLAIN_READS.get(int(message.read)) or _decode_freshness(message)
-    return ReceivedRequests(message.message_id, message.log, requests, freshness, payload_bytes)
+    return ReceivedRequests(message_id, log, requests, freshness, payload_bytes)
 
 
-def _decode_freshness(message: store_pb2.Requests) -> Freshness:
+def decode_freshness(
+    number: int, min_revision: int, max_lag_ms: int | None, max_lag_revisions: int | None
+) -> Freshness:
+    """Return how new answers must be.
+
+    Raises:
+        InvalidCommandError: There is no such kind of reads.
+
+    """
+    plain = _PLAIN_READS.get(number)
+    if plain is not None:
+        return plain
     try:
-        kind = ReadKind(message.read)
+        kind = ReadKind(number)
     except ValueError as error:
-        raise InvalidCommandError(f"reads of kind {message.read}: this replica is older than the client") from error
-    return Freshness(
-        kind,
-        message.min_revision,
-        message.max_lag_ms if message.HasField("max_lag_ms") else None,
-        message.max_lag_revisions if message.HasField("max_lag_revisions") else None,
-    )
+        raise InvalidCommandError(f"reads of kind {number}: this replica is older than the client") from error
+    return Freshness(kind, min_revision, max_lag_ms, max_lag_revisions)
 
 
 def encode_answers(message_id: int, answers: Sequence[Answer], leader_address: str | None) -> list[bytes]:
@@ -137,16 +176,23 @@ def encode_answers(message_id: int, answers: Sequence[Answer], leader_address: s
         leader_address: Goes along when it is of use.
 
     """
-    texts: list[bytes] = []
+    pieces = cut_answers(answers)
+    last = len(pieces) - 1
+    return [_encode_piece(message_id, piece, leader_address, more=index < last) for index, piece in enumerate(pieces)]
+
+
+def cut_answers(answers: Sequence[Answer]) -> list[Sequence[Answer]]:
+    """Return the answers to one message in pieces that are messages' worth: nearly always one."""
+    pieces: list[Sequence[Answer]] = []
     first = 0
     held = 0
     for index, answer in enumerate(answers):
         held += len(answer.payload)
         if held > ANSWERS_BYTES_MAX and index > first:
-            texts.append(_encode_piece(message_id, answers[first:index], leader_address, more=True))
+            pieces.append(answers[first:index])
             first, held = index, len(answer.payload)
-    texts.append(_encode_piece(message_id, answers[first:] if first else answers, leader_address, more=False))
-    return texts
+    pieces.append(answers[first:] if first else answers)
+    return pieces
 
 
 def _encode_piece(message_id: int, answers: Sequence[Answer], leader_address: str | None, *, more: bool) -> bytes:
@@ -229,6 +275,31 @@ def join_answers(pieces: Sequence[ReceivedAnswers]) -> ReceivedAnswers:
         pieces[-1].leader_address,
         more=False,
     )
+
+
+class ExchangeCodec(NamedTuple):
+    """Form in which the messages of an exchange travel; every client and replica has both.
+
+    Attributes:
+        encode_requests: Returns a client's message of (message, log, its id on the stream).
+        decode_request_batch: Reads what a client sent.
+        encode_answers: Returns the answers to one message, as one or more texts.
+        decode_answer_batch: Reads what a replica sent; raises ValueError if it is none.
+        join: Returns one message of several texts.
+
+    """
+
+    encode_requests: Callable[[Message, str, int], bytes]
+    decode_request_batch: Callable[[bytes], list[ReceivedRequests]]
+    encode_answers: Callable[[int, Sequence[Answer], str | None], list[bytes]]
+    decode_answer_batch: Callable[[bytes], list[ReceivedAnswers]]
+    join: Callable[[Sequence[bytes]], bytes]
+
+
+PROTOBUF_EXCHANGE = ExchangeCodec(
+    encode_message, decode_request_batch, encode_answers, decode_answer_batch, join_messages
+)
+"""Of gRPC."""
 
 
 def encode_status_request() -> bytes:

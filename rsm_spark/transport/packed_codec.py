@@ -1,0 +1,170 @@
+"""The messages of an exchange as msgpack arrays: what `store.proto` says, for a tenth of the work. No IO.
+
+A batch is an array of messages, a message the array of the fields below, in their order; later versions append. Of the
+framed port.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import msgspec
+
+from rsm_spark.core.commands import Answer
+from rsm_spark.core.operation import Message
+from rsm_spark.errors import InvalidCommandError
+from rsm_spark.transport.codec import (
+    ExchangeCodec,
+    ReceivedAnswers,
+    ReceivedRequests,
+    cut_answers,
+    decode_freshness,
+    received_requests,
+)
+
+OPERATIONS_MAX: Final = 1_000_000
+"""Operations of one batch: an empty one has two bytes, and becomes an object of thirty times that."""
+_ARRAY_SMALL_MAX: Final = 15
+_ARRAY_SMALL: Final = 0x90
+_ARRAY: Final = struct.Struct(">BI")
+_ARRAY_TAG: Final = 0xDD
+
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class PackedRequests(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A client's message; see `Requests` of `store.proto`."""
+
+    message_id: _Count
+    log: str
+    session: bytes
+    opens_session: bool
+    answered_up_to: _Count
+    sequences: list[_Count]
+    commands: list[bytes]
+    queries: list[bytes]
+    read: _Count = 0
+    min_revision: _Count = 0
+    max_lag_ms: _Count | None = None
+    max_lag_revisions: _Count | None = None
+
+
+class PackedAnswers(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A replica's message; see `Answers` of `store.proto`."""
+
+    message_id: int
+    revisions: list[int]
+    payloads: list[bytes]
+    statuses: list[int] = []
+    leader_address: str = ""
+    more: bool = False
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_REQUESTS: Final = msgspec.msgpack.Decoder(list[PackedRequests])
+_ANSWERS: Final = msgspec.msgpack.Decoder(list[PackedAnswers])
+
+
+def _encode_requests(message: Message, log: str, message_id: int) -> bytes:
+    freshness = message.freshness
+    has_session = bool(message.commands) or message.opens_session
+    return _ENCODER.encode(
+        PackedRequests(
+            message_id,
+            log,
+            message.session if has_session else b"",
+            message.opens_session,
+            message.answered_up_to,
+            [operation.sequence for operation in message.commands],
+            [operation.payload for operation in message.commands],
+            [operation.payload for operation in message.queries],
+            int(freshness.kind),
+            freshness.min_revision,
+            freshness.max_lag_ms,
+            freshness.max_lag_revisions,
+        )
+    )
+
+
+def _decode_request_batch(text: bytes) -> list[ReceivedRequests]:
+    """Read what a client sent.
+
+    Raises:
+        InvalidCommandError: It breaks the contract of `store.proto`.
+
+    """
+    try:
+        messages = _REQUESTS.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidCommandError(f"{len(text)} bytes are no batch of requests: {error}") from error
+    count = sum(1 + len(message.commands) + len(message.queries) for message in messages)
+    if count > OPERATIONS_MAX:
+        raise InvalidCommandError(f"a batch of {count} operations: {OPERATIONS_MAX} are allowed")
+    return [
+        received_requests(
+            message.message_id,
+            message.log,
+            message.session,
+            message.sequences,
+            message.commands,
+            message.queries,
+            opens_session=message.opens_session,
+            answered_up_to=message.answered_up_to,
+            freshness=decode_freshness(
+                message.read, message.min_revision, message.max_lag_ms, message.max_lag_revisions
+            ),
+        )
+        for message in messages
+    ]
+
+
+def _encode_answers(message_id: int, answers: Sequence[Answer], leader_address: str | None) -> list[bytes]:
+    pieces = cut_answers(answers)
+    last = len(pieces) - 1
+    return [_encode_piece(message_id, piece, leader_address, more=index < last) for index, piece in enumerate(pieces)]
+
+
+def _encode_piece(message_id: int, answers: Sequence[Answer], leader_address: str | None, *, more: bool) -> bytes:
+    statuses = [int(answer.status) for answer in answers]
+    is_refused = any(statuses)
+    return _ENCODER.encode(
+        PackedAnswers(
+            message_id,
+            [answer.revision for answer in answers],
+            [answer.payload for answer in answers],
+            statuses if is_refused else [],
+            (leader_address or "") if is_refused else "",
+            more,
+        )
+    )
+
+
+def _decode_answer_batch(text: bytes) -> list[ReceivedAnswers]:
+    """Read what a replica sent.
+
+    Raises:
+        ValueError: It is no batch of answers.
+
+    """
+    try:
+        found = _ANSWERS.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"{len(text)} bytes are no batch of answers: {error}") from error
+    return [
+        ReceivedAnswers(one.message_id, one.statuses, one.revisions, one.payloads, one.leader_address, one.more)
+        for one in found
+    ]
+
+
+def _join(texts: Sequence[bytes]) -> bytes:
+    count = len(texts)
+    head = bytes((_ARRAY_SMALL | count,)) if count <= _ARRAY_SMALL_MAX else _ARRAY.pack(_ARRAY_TAG, count)
+    return head + b"".join(texts)
+
+
+PACKED_EXCHANGE: Final = ExchangeCodec(
+    _encode_requests, _decode_request_batch, _encode_answers, _decode_answer_batch, _join
+)
+"""Of the framed port."""
