@@ -22,6 +22,7 @@ class Member(msgspec.Struct, frozen=True):
         http_is_tls: The same of `http`.
         is_memory_full: Its memory is nearly used up: the leader takes nothing that makes the state grow.
         machine_version: Of its machine; 0 = not said, as by processes of before.
+        framed: "host:port" of its framed port; "" if it has none, as processes of before.
 
     """
 
@@ -36,6 +37,7 @@ class Member(msgspec.Struct, frozen=True):
     http_is_tls: bool | None = None
     is_memory_full: bool = False
     machine_version: int = 0
+    framed: str = ""
 
     @property
     def failure_domain(self) -> str:

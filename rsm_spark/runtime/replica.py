@@ -73,6 +73,7 @@ class Replica:
         http: "host:port" of the HTTP API beside it, told to others; "" = none. Set it before `start`.
         is_tls: Whether the advertised address is encrypted, told to others; None = not said. Set it before `start`.
         http_is_tls: The same of `http`.
+        framed: "host:port" of its framed port, told to others; "" = none. Set it before `start`.
 
     """
 
@@ -112,6 +113,7 @@ class Replica:
         self.http = ""
         self.is_tls: bool | None = None
         self.http_is_tls: bool | None = None
+        self.framed = ""
         self._queue = RequestQueue()
         self._serving = Serving(self._context, self._queue)
         self._driver: LeaderDriver | None = None
@@ -214,6 +216,7 @@ class Replica:
         me = Member(
             name.replica_id, name.incarnation, self._advertised, level, settings.domain, self.http, key_ids,
             self.is_tls, self.http_is_tls, machine_version=context.machine.description.version,
+            framed=self.framed,
         )  # fmt: skip
         root, poll_s = settings.rsm_root, settings.poll_s
         lifeline = LivenessProbe(context.discovery, poll_s)

@@ -1,4 +1,4 @@
-"""One replica with its gRPC server: what a process of `rsm` runs, and what a program embeds.
+"""One replica with its server: what a process of `rsm` runs, and what a program embeds.
 
 settings = StoreSettings(log="orders", replica_id="a", data_dir=Path("/var/lib/orders"))
 client = await LedgerClient.connect("zk+hierarchical://127.0.0.1:2181/ledgers")
@@ -74,7 +74,11 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     replica_id: Annotated[str, Option("Stable name of this replica.", shown="host and folder")] = ""
     data_dir: Annotated[Path, Option("The replica's own folder; snapshots lie in it.")]
     bind: Annotated[str, Option("Address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, Option("Port for clients; 0 = any that is free.", ge=0, le=65535)] = 0
+    port: Annotated[int, Option("Port for clients over gRPC; 0 = any that is free.", ge=0, le=65535)] = 0
+    framed_port: Annotated[
+        int,
+        Option("The same for our own clients in Python, which find it by themselves; -1 = none.", ge=-1, le=65535),
+    ] = 0
     advertise: Annotated[
         str, Option("Address that clients are told.", metavar="HOST:PORT", shown="where it listens")
     ] = ""
@@ -133,7 +137,7 @@ class StoreService:
     Attributes:
         address: "host:port" that clients are told.
         http_address: "host:port" of the HTTP API beside it; "" = there is none.
-        server: Its gRPC server; further services are added before `start`.
+        server: Its server; further services are added before `start`.
         replica: The replica; its role, revision, digest.
         audit: Who changes what, in its log.
         feed: What it has applied, for any number of readers.
@@ -165,6 +169,7 @@ class StoreService:
             settings.log,
             bind=settings.bind,
             port=settings.port,
+            framed_port=settings.framed_port,
             security=settings.security,
             keys=keys,
             audit_words=audit_words,
@@ -197,6 +202,7 @@ class StoreService:
         self._loop = asyncio.get_running_loop()
         self._rereads: set[asyncio.Task[None]] = set()
         self._end_rereads: Callable[[], None] = lambda: None
+        self.replica.framed = advertised_address(_host_of(settings.advertise), self.server.framed_address)
         self.replica.is_tls = settings.security.tls_cert is not None
         PeerService(
             settings.log, settings.replica_id, self._snapshots, self.replica.report, domain=settings.replica.domain
@@ -299,18 +305,24 @@ class StoreService:
         await asyncio.shield(self.stop())
 
 
+def _host_of(advertise: str) -> str:
+    """Return what is advertised, without its port."""
+    has_port = not advertise.endswith("]") and ":" in advertise
+    return advertise.rpartition(":")[0] if has_port else advertise
+
+
 def advertised_address(advertise: str, listens: str) -> str:
     """Return "host:port" for clients.
 
     Args:
         advertise: "host" or "host:port"; "" = where it listens.
-        listens: "host:port".
+        listens: "host:port"; "" = nowhere.
 
     """
-    if not advertise:
+    if not advertise or not listens:
         return listens
-    has_port = not advertise.endswith("]") and ":" in advertise
-    return advertise if has_port else f"{advertise}:{listens.rpartition(':')[2]}"
+    is_whole = _host_of(advertise) != advertise
+    return advertise if is_whole else f"{advertise}:{listens.rpartition(':')[2]}"
 
 
 def replica_status_json(replica: Replica, snapshots: LocalSnapshots, **more: Any) -> bytes:

@@ -1,4 +1,6 @@
-"""Guard of gRPC methods: who calls, and whether that principal may. Default deny, before a call's content is read.
+"""Guard of methods, over gRPC and the framed port: who calls, and whether that one may.
+
+Default deny, before a call's content is read:
 
     a token in the metadata -> its principal; a wrong one is nobody's, whatever certificate comes with it
     no token, a client's certificate -> the principal of its names
@@ -67,8 +69,8 @@ class Guard(grpc.aio.ServerInterceptor):
         refused_calls: Calls that were not let through, and what was refused behind this door for its scope.
         on_refused: Told of each of them: who (None = nobody that is known here), the method ("" = one that is not
             served), the name of the connection's other end, why.
-        on_admitted: Told of each call that was, by the name of the connection's other end, and whose it is (None = of
-            somebody who may have any number of connections); returns whether that one may have this connection.
+        on_admitted: Told of each call that was, by its context, and whose it is (None = of somebody who may have any
+            number of connections); returns whether that one may have this connection.
 
     Raises:
         UsageError: A file cannot be used.
@@ -89,7 +91,7 @@ class Guard(grpc.aio.ServerInterceptor):
         self._anybody = _Caller(CLUSTER, lambda: CLUSTER)
         self.refused_calls = 0
         self.on_refused: Callable[[Principal | None, str, str, str], object] = _nobody_counts
-        self.on_admitted: Callable[[str, str | None], bool] = _nobody_asks
+        self.on_admitted: Callable[[Any, str | None], bool] = _nobody_asks
 
     @property
     def is_open(self) -> bool:
@@ -161,6 +163,17 @@ class Guard(grpc.aio.ServerInterceptor):
         _CALLER.set(_Caller(principal, lambda: self.principal_of(kept)))
         return await continuation(handler_call_details)
 
+    def enter(self, token: bytes, names: Sequence[str]) -> None:
+        """Take note, in the task of a call that came otherwise than by gRPC, who calls; handlers of `wrap` ask that.
+
+        Args:
+            token: Of the caller; empty = it has none.
+            names: In its certificate.
+
+        """
+        principal = self.principal_by(token, names)
+        _CALLER.set(None if principal is None else _Caller(principal, lambda: self.principal_by(token, names)))
+
     async def _admit(self, method: str, context: Any) -> _Caller:
         caller = self._anybody if self.is_open else _CALLER.get()
         if caller is None:
@@ -173,7 +186,7 @@ class Guard(grpc.aio.ServerInterceptor):
         fault = self._fault(method, caller.principal)
         if fault:
             await self._abort(context, caller.principal, method, fault)
-        if not self.on_admitted(context.peer(), _bounded(caller.principal)):
+        if not self.on_admitted(context, _bounded(caller.principal)):
             why = f"{caller.principal} has its part of this port's connections already: close some, or share them"
             self.refused(caller.principal, method, context.peer(), why)
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
@@ -258,7 +271,7 @@ def _nobody_counts(_principal: Principal | None, _method: str, _peer: str, _why:
     """Nobody keeps an audit here."""
 
 
-def _nobody_asks(_peer: str, _owner: str | None) -> bool:
+def _nobody_asks(_context: Any, _owner: str | None) -> bool:
     """Nobody looks after connections here."""
     return True
 

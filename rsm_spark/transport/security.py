@@ -183,6 +183,21 @@ class RpcChannel:
         return with_token
 
 
+def check_token_way(address: str, security: Security) -> None:
+    """Refuse to send a token in plain text beyond loopback.
+
+    Raises:
+        UsageError: It would be.
+
+    """
+    has_token = security.token_file is not None
+    if has_token and not security.calls_encrypted and not is_loopback(address.rpartition(":")[0].strip("[]")):
+        raise UsageError(
+            f"the token would travel to {address} in plain text: name the authority of its certificate too "
+            "(RSM_STORE__TLS_CA)"
+        )
+
+
 def open_channel(address: str, security: Security) -> RpcChannel:
     """Return a channel to a replica; it connects with the first call.
 
@@ -195,12 +210,8 @@ def open_channel(address: str, security: Security) -> RpcChannel:
 
     """
     token = None if security.token_file is None else TokenFile(security.token_file, now_s=time.monotonic())
+    check_token_way(address, security)
     if not security.calls_encrypted:
-        if token is not None and not is_loopback(address.rpartition(":")[0].strip("[]")):
-            raise UsageError(
-                f"the token would travel to {address} in plain text: name the authority of its certificate too "
-                "(RSM_STORE__TLS_CA)"
-            )
         return RpcChannel(grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS), token)
     security.check_caller()  # gRPC tells of damaged files in no words.
     credentials = grpc.ssl_channel_credentials(
@@ -209,6 +220,26 @@ def open_channel(address: str, security: Security) -> RpcChannel:
         certificate_chain=_read(security.tls_cert),
     )
     return RpcChannel(grpc.aio.secure_channel(address, credentials, options=_CHANNEL_OPTIONS), token)
+
+
+def check_bind(bind: str, security: Security) -> None:
+    """Refuse an address beyond loopback without a certificate and a token.
+
+    Raises:
+        UsageError: One of them is missing.
+
+    """
+    missing = [
+        name
+        for name, value in (("a certificate (--tls-cert, --tls-key)", security.tls_cert),
+                            ("a token (--token-file, or --principals)", security.principals or security.token_file))
+        if value is None
+    ]  # fmt: skip
+    if missing and not is_loopback(bind):
+        raise UsageError(
+            f"cannot serve on {bind} without {' and '.join(missing)}: beyond loopback a replica needs TLS and a token. "
+            "Give them, or use --bind 127.0.0.1"
+        )
 
 
 def server_port(server: grpc.aio.Server, bind: str, port: int, security: Security) -> int:
@@ -225,17 +256,7 @@ def server_port(server: grpc.aio.Server, bind: str, port: int, security: Securit
         RuntimeError: The port is taken or not allowed.
 
     """
-    missing = [
-        name
-        for name, value in (("a certificate (--tls-cert, --tls-key)", security.tls_cert),
-                            ("a token (--token-file, or --principals)", security.principals or security.token_file))
-        if value is None
-    ]  # fmt: skip
-    if missing and not is_loopback(bind):
-        raise UsageError(
-            f"cannot serve on {bind} without {' and '.join(missing)}: beyond loopback a replica needs TLS and a token. "
-            "Give them, or use --bind 127.0.0.1"
-        )
+    check_bind(bind, security)
     host = f"[{bind}]:{port}" if ":" in bind else f"{bind}:{port}"
     if security.tls_cert is None:
         if security.tls_client_ca is not None or security.tls_key is not None:

@@ -1,10 +1,10 @@
-"""The gRPC server of a replica: its own service, and what others add to the port."""
+"""The server of a replica, over gRPC and the framed port: its own service, and what others add to it."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -13,13 +13,23 @@ import grpc.aio
 from ledger.rights.principal import ANYBODY, CLUSTER
 from ledger.rights.table import Right
 from rsm_spark.errors import RsmError
-from rsm_spark.transport.codec import ANSWERS_BYTES_MAX, SERVICE, decode_requests, encode_answers, encode_status
+from rsm_spark.transport.codec import (
+    ANSWERS_BYTES_MAX,
+    PROTOBUF_EXCHANGE,
+    SERVICE,
+    decode_requests,
+    encode_answers,
+    encode_status,
+)
 from rsm_spark.transport.connections import Connections, peer_key
+from rsm_spark.transport.framed_port import FramedPort
 from rsm_spark.transport.guard import Guard, calling_principal
+from rsm_spark.transport.packed_codec import PACKED_EXCHANGE
 from rsm_spark.transport.reach import AuditWords, KeyScopes, Reach, fault_of, reach_of
 from rsm_spark.transport.request_admission import Backend, RequestAdmission, status_code_of
 from rsm_spark.transport.request_stream import RequestStream
 from rsm_spark.transport.security import MESSAGE_BYTES_MAX, Security, server_port
+from rsm_spark.transport.served_call import ServedCall
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
@@ -53,19 +63,21 @@ _RIGHTS = {"Exchange": Right.STATE_READ, "Call": Right.STATE_READ, "Status": Rig
 
 
 class ReplicaServer:
-    """Serves one replica on one port. The port is bound first: the replica advertises it.
+    """Serves one replica on two ports. They are bound first: the replica advertises them.
 
     Args:
         log: Name of the replica's log; messages meant for another are refused.
         bind: Address to listen on; beyond loopback only with TLS and a token.
-        port: 0 = the system chooses.
+        port: Of gRPC; 0 = the system chooses.
+        framed_port: The same for framed calls; -1 = there are none.
         security: TLS, token, principals.
         keys: Looks into what clients ask whose scope is a part of the state; None = no client is served.
         audit_words: Tells commands that are audited; None = none is.
         connections_max: At once, as far as the limit of open files allows.
 
     Attributes:
-        address: "host:port".
+        address: "host:port" of gRPC.
+        framed_address: The same of the framed port; "" = there is none.
         guard: Who may call.
         connections: Who holds how many.
         keys: The same.
@@ -82,6 +94,7 @@ class ReplicaServer:
         *,
         bind: str = "127.0.0.1",
         port: int = 0,
+        framed_port: int = 0,
         security: Security | None = None,
         keys: KeyScopes | None = None,
         audit_words: AuditWords | None = None,
@@ -95,7 +108,7 @@ class ReplicaServer:
         self._looking: asyncio.TimerHandle | None = None
         self._meeting: asyncio.TimerHandle | None = None
         self.connections = Connections(connections_max, stranger_bytes_max=_STRANGER_BYTES_MAX)
-        self.guard.on_admitted = self.connections.admitted
+        self.guard.on_admitted = self._admitted
         options = (*_OPTIONS, ("grpc.max_allowed_incoming_connections", self.connections.limit))
         self._server = grpc.aio.server(options=options, interceptors=None if self.guard.is_open else [self.guard])
         host = f"[{bind}]" if ":" in bind else bind
@@ -107,6 +120,12 @@ class ReplicaServer:
             ) from error
         self.address = f"{host}:{bound}"
         self.connections.serve(bound)
+        self._framed: FramedPort | None = None
+        self.framed_address = ""
+        if framed_port >= 0:
+            seats = self.connections.seats
+            self._framed = FramedPort(bind, framed_port, seats=seats, guard=self.guard, security=security)
+            self.framed_address = self._framed.address
         self._intake: RequestAdmission | None = None
         self._streams: dict[RequestStream, None] = {}
         self._is_draining = False
@@ -127,19 +146,41 @@ class ReplicaServer:
         """Calls of nobody, of those who may not, and what went beyond its caller's scope."""
         return self.guard.refused_calls
 
+    @property
+    def framed_calls(self) -> int:
+        """Connections to the framed port."""
+        return len(self._framed.calls) if self._framed is not None else 0
+
+    def _admitted(self, context: Any, owner: str | None) -> bool:
+        if not isinstance(context, ServedCall):
+            return self.connections.admitted(str(context.peer()), owner)
+        if not self.connections.seats.know(context.slot, owner):
+            return False
+        context.welcome()
+        return True
+
     def add_service(
-        self, name: str, handlers: Mapping[str, grpc.RpcMethodHandler[Any, Any]], rights: Mapping[str, Right]
+        self,
+        name: str,
+        handlers: Mapping[str, grpc.RpcMethodHandler[Any, Any]],
+        rights: Mapping[str, Right],
+        *,
+        framed: Sequence[str] = (),
     ) -> None:
-        """Serve further methods on the same port, behind the same TLS and guard; before `start`.
+        """Serve further methods on the same ports, behind the same TLS and guard; before `start`.
 
         Args:
             name: Of the service, with its package: "rsm.peer.v1.Peer".
             handlers: By method name, made by `grpc.unary_stream_rpc_method_handler` and its like; without
                 serializers they get and return bytes. Messages have at most `MESSAGE_BYTES_MAX` bytes.
             rights: What each method needs; one without is refused for everybody.
+            framed: Methods that are served over the framed port too: they have a stream of answers, and no serializers.
 
         """
         guarded = self.guard.wrap(name, handlers, rights)
+        if self._framed is not None and framed:
+            both_ways = {method: _both_ways(handlers[method]) for method in framed}
+            self._framed.add(name, self.guard.wrap(name, both_ways, rights))
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, guarded),))
 
     async def start(self, backend: Backend, status_json: Callable[[], bytes]) -> None:
@@ -157,8 +198,10 @@ class ReplicaServer:
             "Call": grpc.unary_unary_rpc_method_handler(self._call),
             "Status": grpc.unary_unary_rpc_method_handler(self._status),
         }
-        self.add_service(SERVICE, handlers, _RIGHTS)
+        self.add_service(SERVICE, handlers, _RIGHTS, framed=["Exchange"])
         await self._server.start()
+        if self._framed is not None:
+            self._framed.open()
         self._look()
         self._meet()
 
@@ -185,12 +228,14 @@ class ReplicaServer:
                 timer.cancel()
         for stream in list(self._streams):
             stream.drain()
-        await self._server.stop(grace_s)
+        framed = () if self._framed is None else (self._framed.close(grace_s),)
+        await asyncio.gather(self._server.stop(grace_s), *framed)
 
     async def _exchange(self, _requests: Any, context: Any) -> None:
         assert self._intake is not None
         reach = await self._reach(_EXCHANGE, context)
-        stream = RequestStream(context, self._intake, reach, _owner(context))
+        codec = PACKED_EXCHANGE if isinstance(context, ServedCall) else PROTOBUF_EXCHANGE
+        stream = RequestStream(context, self._intake, reach, _owner(context), codec)
         self._streams[stream] = None
         try:
             if not self._is_draining:
@@ -228,6 +273,21 @@ class ReplicaServer:
 
     async def _status(self, _text: bytes, _context: Any) -> bytes:
         return encode_status(self._status_json())
+
+
+def _both_ways(handler: grpc.RpcMethodHandler[Any, Any]) -> grpc.RpcMethodHandler[Any, Any]:
+    """Return what serves a method as a stream both ways: its one request is the first message."""
+    given: Any = handler
+    if given.request_streaming:
+        return handler
+
+    async def read_first(_requests: Any, context: Any) -> None:
+        text = await context.read()
+        if text is grpc.aio.EOF:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a call without a message")
+        await given.unary_stream(text, context)
+
+    return grpc.stream_stream_rpc_method_handler(read_first)
 
 
 def _owner(context: Any) -> str:

@@ -1,6 +1,6 @@
-"""A replica's gRPC port as a process of its own, before a replica that answers at once.
+"""A replica's two ports as a process of its own, before a replica that answers at once.
 
-with ReplicaPortProcess() as port: ... port.port, port.pid, port.errors()
+with ReplicaPortProcess() as port: ... port.port, port.framed, port.pid, port.errors()
 """
 
 from __future__ import annotations
@@ -42,11 +42,19 @@ class ReplicaPortProcess:
             cwd=_ROOT,
         )
         self.pid = self._process.pid
-        self.host, self.port = "127.0.0.1", 0
+        self.host, self.port, self.framed_port = "127.0.0.1", 0, 0
 
     @property
     def address(self) -> str:
         return f"{self.host}:{self.port}"
+
+    @property
+    def grpc(self) -> tuple[str, int]:
+        return self.host, self.port
+
+    @property
+    def framed(self) -> tuple[str, int]:
+        return self.host, self.framed_port
 
     def errors(self) -> str:
         """What it wrote to standard error so far."""
@@ -61,7 +69,7 @@ class ReplicaPortProcess:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, self.errors()
-        self.port = int(line)
+        self.port, self.framed_port = map(int, line.split())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -75,7 +83,8 @@ class ReplicaPortProcess:
 async def _serve(security: Security) -> None:
     server = ReplicaServer("orders", security=security)
     await server.start(ReplicaDouble(Group()), lambda: b"{}")
-    print(server.address.rpartition(":")[2], flush=True)  # noqa: T201 - it is what the parent waits for
+    ports = [address.rpartition(":")[2] for address in (server.address, server.framed_address)]
+    print(*ports, flush=True)  # noqa: T201 - it is what the parent waits for
     await asyncio.Event().wait()
 
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import grpc.aio
 import pytest
 
-from ledger.open_files import allow_files
 from rsm_spark.transport.codec import SERVICE
+from tests.hostile.port_attacks import flooding, sitting
 from tests.hostile.replica_port_process import ReplicaPortProcess
 from tests.hostile.victim import Served, Victim, resident_mib
 
@@ -66,62 +64,7 @@ def _settings(_: int) -> tuple[bytes, bytes]:
     return b"", _frame(4, 0, 0, b"") * 1_000
 
 
-@contextlib.contextmanager
-def _flooding(port: ReplicaPortProcess, sent: Callable[[int], tuple[bytes, bytes]]) -> Iterator[None]:
-    """Send without end from two threads, and connect again when the connection is cut."""
-    over = threading.Event()
-
-    def attack() -> None:
-        while not over.is_set():
-            with contextlib.suppress(OSError), socket.create_connection((port.host, port.port), timeout=2) as sender:
-                sender.sendall(_GREETING + sent(1)[0])
-                stream = 1
-                while not over.is_set():
-                    sender.sendall(sent(stream)[1])
-                    stream += 200
-
-    attackers = [threading.Thread(target=attack, daemon=True) for _ in range(2)]
-    for one in attackers:
-        one.start()
-    try:
-        yield
-    finally:
-        over.set()
-        for one in attackers:
-            one.join(60)
-
-
-@contextlib.contextmanager
-def _sitting(port: ReplicaPortProcess, count: int, said: bytes) -> Iterator[list[socket.socket]]:
-    """Hold so many connections that said so much; those that are cut are opened again."""
-    assert allow_files(count + 200) == count + 200, "this test needs files: ulimit -n"
-    held: list[socket.socket] = []
-    over = threading.Event()
-
-    def attack() -> None:
-        while not over.is_set():
-            opened = socket.socket()
-            opened.settimeout(1)
-            with contextlib.suppress(OSError):
-                opened.connect((port.host, port.port))
-                opened.sendall(said)
-            held.append(opened)
-            if len(held) >= count:
-                held.pop(0).close()
-                time.sleep(0.002)
-
-    attacker = threading.Thread(target=attack, daemon=True)
-    attacker.start()
-    try:
-        yield held
-    finally:
-        over.set()
-        attacker.join(60)
-        for one in held:
-            one.close()
-
-
-async def _call(address: str) -> None:
+async def call(address: str) -> None:
     """Call over a new connection, as who comes for the first time; tried again, as clients do."""
     channel = grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
     try:
@@ -132,14 +75,14 @@ async def _call(address: str) -> None:
 
 
 def _victim(port: ReplicaPortProcess, seconds: float) -> Served:
-    return asyncio.run(Victim(lambda: _call(port.address)).run_for(seconds))
+    return asyncio.run(Victim(lambda: call(port.address)).run_for(seconds))
 
 
 @pytest.mark.parametrize("sent", [_continuations, _resets, _settings])
 def test_calls_are_answered_beside_frames_without_end(sent: Callable[[int], tuple[bytes, bytes]]) -> None:
     with ReplicaPortProcess() as port:
         quiet = _victim(port, 1.0)
-        with _flooding(port, sent):
+        with flooding(port.grpc, lambda: _GREETING + sent(1)[0], lambda count: sent(1 + 200 * count)[1]):
             attacked = _victim(port, _ATTACK_S)
             grown = resident_mib(port.pid)
         attacked.assert_goes_on_like(quiet, p50=25.0, p99=200.0)
@@ -152,7 +95,7 @@ def test_new_connections_are_taken_beside_more_strangers_than_there_is_room_for(
     files_max = 900  # Of which 194 are left for connections of this port.
     with ReplicaPortProcess(files_max=files_max) as port:
         quiet = _victim(port, 1.0)
-        with _sitting(port, 600, said):
+        with sitting(port.grpc, 600, said):
             time.sleep(1.0)
             attacked = _victim(port, _ATTACK_S)
             files = port.files()
