@@ -62,6 +62,13 @@ def _earlier_modules_cost_nothing() -> None:
     gc.freeze()
 
 
+@pytest.fixture(params=["framed", "grpc"])
+def transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Clients and workers that may choose go this way to replicas."""
+    monkeypatch.setenv("RSM_STORE__TRANSPORT", request.param)
+    return str(request.param)
+
+
 class _Clusters:
     """Clusters that end together, also when a test failed; none may leave a process behind, nor its journals."""
 

@@ -24,6 +24,7 @@ from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.core.freshness import Freshness
 from rsm_spark.core.operation import StreamLimits
 from rsm_spark.transport.security import Security
+from rsm_spark.transport.stream_factory import Transport
 
 __all__ = ["BlockingServiceClient"]
 
@@ -49,6 +50,7 @@ class BlockingServiceClient(BlockingServiceBase):
         timeout_s: float = TIMEOUT_S,
         limits: StreamLimits | None = None,
         security: Security | None = None,
+        transport: Transport | None = None,
     ) -> Self:
         """Return a client of the service whose log has this name. See `ServiceClient.connect`."""
         return cls(
@@ -62,6 +64,7 @@ class BlockingServiceClient(BlockingServiceBase):
                 timeout_s=timeout_s,
                 limits=limits,
                 security=security,
+                transport=transport,
             )
         )
 

@@ -19,6 +19,7 @@ from rsm_spark.errors import ConnectionLostError
 from rsm_spark.transport.codec import ReceivedAnswers
 from rsm_spark.transport.replica_stream import ReplicaStream, attach
 from rsm_spark.transport.security import Security
+from rsm_spark.transport.stream_factory import Transport
 
 _ANSWER_S_MAX = 1.0
 """A follower answers within its wait for a session read's revision, a quarter of a second, or it hangs."""
@@ -95,7 +96,9 @@ class _Lane:
     async def _serve(self) -> None:
         """Exchange messages until the follower fails or refuses for a reason of its own."""
         ended = self._served = self._loop.create_future()
-        exchange = self._exchange = attach(self, self.address, self._lanes.log, self._lanes.security)
+        lanes = self._lanes
+        framed = await lanes.find_framed(self.address)
+        exchange = self._exchange = attach(self, self.address, lanes.log, lanes.security, framed=framed)
         watch = self._loop.create_task(self._watch())
         hangs = True
         try:
@@ -155,6 +158,7 @@ class FollowerReads:
         security: TLS and token.
         seen: Shared with the connection to the leader.
         limits: Of messages, per follower.
+        transport: See `Transport`.
         on_ended: Called with reads that have ended.
         on_left_over: Called with reads that no follower answered: for the leader.
 
@@ -171,6 +175,7 @@ class FollowerReads:
         security: Security,
         seen: SeenRevision,
         limits: StreamLimits | None,
+        transport: Transport = "framed",
         on_ended: Callable[[Iterable[Operation]], None],
         on_left_over: Callable[[Iterable[Operation]], None],
     ) -> None:
@@ -180,6 +185,7 @@ class FollowerReads:
         self.limits = limits or StreamLimits()
         self.answered = 0
         self._finder = finder
+        self._transport = transport
         self._on_ended = on_ended
         self._on_left_over = on_left_over
         self._loop = asyncio.get_running_loop()
@@ -188,6 +194,10 @@ class FollowerReads:
         self._changed = asyncio.Event()
         self._is_closed = False
         self._look = self._loop.create_task(self._keep_looking(), name=f"rsm-read-lanes-{log}")
+
+    async def find_framed(self, address: str) -> str:
+        """Return the framed port of a follower; "" = it has none, or it is not to be used."""
+        return await self._finder.find_framed(address) if self._transport == "framed" else ""
 
     async def close(self) -> None:
         """Disconnect; what has no answer is left over."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
 from ledger.errors import LedgerError
 from rsm_spark.errors import RsmError
 from rsm_spark.log.discovery import Discovery
+
+_FRAMED_S_MAX = 1.0
+"""There is another way than the one that is looked for."""
 
 
 class LeaderFinder(Protocol):
@@ -27,6 +31,10 @@ class LeaderFinder(Protocol):
         """
         ...
 
+    async def find_framed(self, address: str) -> str:
+        """Return where the framed port of the replica of this address is; "" = it has none, or that is not known."""
+        ...
+
 
 class FollowerFinder(Protocol):
     """Names the replicas that may answer reads in the leader's stead."""
@@ -38,6 +46,10 @@ class FollowerFinder(Protocol):
             on_change: Called once, on the loop, when there may be others.
 
         """
+        ...
+
+    async def find_framed(self, address: str) -> str:
+        """See `LeaderFinder`."""
         ...
 
 
@@ -57,6 +69,10 @@ class FixedReplica:
         """Return the address."""
         return self._address
 
+    async def find_framed(self, address: str) -> str:  # noqa: ARG002 - nobody tells
+        """Return nothing: who names one replica names its gRPC port."""
+        return ""
+
 
 class FoundReplica:
     """The leader as the metadata store names it.
@@ -72,6 +88,8 @@ class FoundReplica:
     def __init__(self, discovery: Discovery) -> None:
         self._discovery = discovery
         self.trouble = "not looked for yet"
+        # Address and framed port of the leader that was found last.
+        self._found = ("", "")
 
     async def find(self, on_change: Callable[[], None]) -> str | None:
         """Return the address of the replica that claimed the log last, if it is alive and serves clients."""
@@ -88,6 +106,7 @@ class FoundReplica:
             self.trouble = f"replica {leadership.replica_id}, which led last, is gone or serves no clients"
             return None
         self.trouble = ""
+        self._found = (member.address, member.framed)
         return member.address
 
     async def find_followers(self, on_change: Callable[[], None]) -> list[str]:
@@ -99,3 +118,14 @@ class FoundReplica:
             return []
         leader = "" if found is None else found[0].incarnation
         return [member.address for member in members if member.address and member.incarnation != leader]
+
+    async def find_framed(self, address: str) -> str:
+        """Return the framed port of the living replica of this address; "" if it has none, or is not found."""
+        if self._found[0] == address:
+            return self._found[1]
+        try:
+            async with asyncio.timeout(_FRAMED_S_MAX):
+                members = await self._discovery.members()
+        except (LedgerError, RsmError, TimeoutError):
+            return ""
+        return next((member.framed for member in members if member.address == address), "")

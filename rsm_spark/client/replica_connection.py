@@ -29,6 +29,7 @@ from rsm_spark.errors import AccessDeniedError, ConnectionLostError, NoLeaderErr
 from rsm_spark.transport.codec import SESSION_BYTES, ReceivedAnswers
 from rsm_spark.transport.replica_stream import ReplicaStream, attach
 from rsm_spark.transport.security import Security
+from rsm_spark.transport.stream_factory import Transport, transport_of
 
 ReadFrom = Literal["leader", "any"]
 """Replicas that answer reads which need not be linearizable."""
@@ -66,9 +67,10 @@ class ReplicaConnection:
         followers: Names the replicas that answer reads which need not be linearizable; None = the leader does.
         limits: Of messages, and of what may wait.
         security: TLS and token; None = as the environment says.
+        transport: See `Transport`; None = as the environment says.
 
     Raises:
-        UsageError: A file of `security` cannot be used.
+        UsageError: A file of `security` cannot be used, or there is no such transport.
 
     """
 
@@ -81,7 +83,9 @@ class ReplicaConnection:
         followers: FollowerFinder | None = None,
         limits: StreamLimits | None = None,
         security: Security | None = None,
+        transport: Transport | None = None,
     ) -> None:
+        self._transport = transport_of(transport)
         self._security = security if security is not None else Security.from_environment()
         self._security.check_caller()
         self._seen = SeenRevision()
@@ -118,6 +122,7 @@ class ReplicaConnection:
                 security=self._security,
                 seen=self._seen,
                 limits=limits,
+                transport=self._transport,
                 on_ended=self._resolve,
                 on_left_over=self._take_over,
             )
@@ -126,6 +131,11 @@ class ReplicaConnection:
     def address(self) -> str:
         """Address of the replica that commands go to; "" while not connected."""
         return self._exchange.address if self._exchange is not None else ""
+
+    @property
+    def is_framed(self) -> bool:
+        """True if it uses the framed port of that replica."""
+        return self._exchange is not None and self._exchange.is_framed
 
     @property
     def follower_reads(self) -> int:
@@ -305,7 +315,8 @@ class ReplicaConnection:
     async def _serve(self, address: str, moved: asyncio.Event) -> None:
         """Exchange messages with one replica until it refuses, breaks off, or another one leads."""
         ended = self._served = self._loop.create_future()
-        exchange = self._exchange = attach(self, address, self._log, self._security)
+        framed = await self._finder.find_framed(address) if self._transport == "framed" else ""
+        exchange = self._exchange = attach(self, address, self._log, self._security, framed=framed)
         look = self._loop.create_task(self._look(address, moved))
         try:
             exchange.ready(self)

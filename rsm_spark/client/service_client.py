@@ -35,6 +35,7 @@ from rsm_spark.core.operation import Operation, StreamLimits
 from rsm_spark.core.typed_calls import N, P, T, call_of
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.transport.security import Security
+from rsm_spark.transport.stream_factory import Transport
 
 
 class Reply(NamedTuple):
@@ -84,6 +85,7 @@ class ServiceClient(ServiceCalls):
         timeout_s: float = TIMEOUT_S,
         limits: StreamLimits | None = None,
         security: Security | None = None,
+        transport: Transport | None = None,
     ) -> Self:
         """Return a client of the service whose log has this name.
 
@@ -97,6 +99,8 @@ class ServiceClient(ServiceCalls):
             read: How fresh the answers to queries must be that do not say, typed ones among them; None = linearizable.
             limits: Of messages.
             security: TLS and token; None = as the environment says.
+            transport: "framed" = over a replica's framed port where it has one, else over gRPC; "grpc" = over gRPC;
+                None = as the environment says (`RSM_STORE__TRANSPORT`), else "framed".
 
         Raises:
             UsageError: A file of `security` cannot be used.
@@ -113,7 +117,9 @@ class ServiceClient(ServiceCalls):
         try:
             finder = FoundReplica(Discovery(store, log, rsm_root))
             followers = finder if read_from == "any" else None
-            link = ReplicaConnection(finder, log, followers=followers, limits=limits, security=security)
+            link = ReplicaConnection(
+                finder, log, followers=followers, limits=limits, security=security, transport=transport
+            )
         except BaseException:
             await store.close()
             raise

@@ -1,4 +1,4 @@
-"""One watch of one replica, over gRPC."""
+"""One watch of one replica."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import grpc
 import grpc.aio
 
 from rsm_spark.errors import ConnectionLostError, InvalidCommandError, MissingLogError
-from rsm_spark.transport.security import Security, open_channel
+from rsm_spark.transport.security import Security
+from rsm_spark.transport.stream_factory import StreamFactory
 from rsm_spark.transport.watch_codec import (
     FIRST_REVISION_KEY,
     WATCH_METHOD,
@@ -22,7 +23,7 @@ from rsm_spark.transport.watch_codec import (
 
 
 async def watch_replica(
-    address: str, request: WatchRequest, security: Security, *, silence_s_max: float
+    address: str, request: WatchRequest, security: Security, *, framed: str = "", silence_s_max: float
 ) -> AsyncIterator[ReceivedChanges]:
     """Iterate over what one replica sends; ends only with an error.
 
@@ -30,6 +31,7 @@ async def watch_replica(
         address: "host:port".
         request: See `watch.proto`.
         security: TLS and token.
+        framed: "host:port" of its framed port; "" = over gRPC.
         silence_s_max: A replica that says nothing for so long is given up: it is cut off, or paused.
 
     Raises:
@@ -39,16 +41,19 @@ async def watch_replica(
         UsageError: A file of `security` cannot be used.
 
     """
-    channel = open_channel(address, security)
+    factory = StreamFactory(address, framed, security)
+    stream: Any = None
     try:
-        stream = channel.unary_stream(WATCH_METHOD)(encode_watch(request))
         try:
-            while True:
+            async with asyncio.timeout(silence_s_max):
+                stream = await factory.call(WATCH_METHOD, encode_watch(request))
+                text = await stream.read()
+            factory.reached()
+            while text is not grpc.aio.EOF:
+                yield decode_changes(text)
                 async with asyncio.timeout(silence_s_max):
                     text = await stream.read()
-                if text is grpc.aio.EOF:
-                    raise ConnectionLostError(f"{address}: the replica ended the watch of log {request.log}")
-                yield decode_changes(text)
+            raise ConnectionLostError(f"{address}: the replica ended the watch of log {request.log}")
         except TimeoutError as error:
             raise ConnectionLostError(
                 f"{address}: the replica said nothing for {silence_s_max:g} s; it may be paused or cut off"
@@ -58,9 +63,10 @@ async def watch_replica(
         except grpc.aio.AioRpcError as error:
             raise _meaning(error, address, request) from error
         finally:
-            stream.cancel()
+            if stream is not None:
+                stream.cancel()
     finally:
-        await channel.close()
+        await factory.close()
 
 
 def _meaning(error: grpc.aio.AioRpcError, address: str, request: WatchRequest) -> Exception:

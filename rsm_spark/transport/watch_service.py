@@ -78,7 +78,10 @@ class WatchService:
         self._keys = server.keys
         self._on_refused = server.guard.refused
         server.add_service(
-            WATCH_SERVICE, {"Watch": grpc.unary_stream_rpc_method_handler(self._watch)}, {"Watch": Right.STATE_READ}
+            WATCH_SERVICE,
+            {"Watch": grpc.unary_stream_rpc_method_handler(self._watch)},
+            {"Watch": Right.STATE_READ},
+            framed=["Watch"],
         )
 
     async def _watch(self, text: bytes, context: Any) -> None:

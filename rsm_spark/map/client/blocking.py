@@ -42,6 +42,7 @@ from rsm_spark.map.client.results import (
 )
 from rsm_spark.map.client.watch import PROGRESS_MS, ChangeKind, MapChange
 from rsm_spark.transport.security import Security
+from rsm_spark.transport.stream_factory import Transport
 
 __all__ = ["BlockingMapClient"]
 
@@ -62,6 +63,7 @@ class BlockingMapClient(BlockingMapBase):
         limits: StreamLimits | None = None,
         security: Security | None = None,
         codec: PayloadCodec | None = None,
+        transport: Transport | None = None,
     ) -> Self:
         """Return a client of the map that lives in the log of this name. See `MapClient.connect`."""
         return cls(
@@ -75,6 +77,7 @@ class BlockingMapClient(BlockingMapBase):
                 limits=limits,
                 security=security,
                 codec=codec,
+                transport=transport,
             )
         )
 

@@ -50,6 +50,7 @@ from rsm_spark.log.discovery import Discovery
 from rsm_spark.map.client.barriers import MapBarriers
 from rsm_spark.map.client.watch import WatchedReplicas
 from rsm_spark.transport.security import Security
+from rsm_spark.transport.stream_factory import Transport
 
 
 class MapClient(MapBarriers):
@@ -64,6 +65,7 @@ class MapClient(MapBarriers):
         timeout_s: Time limit of a call that names none.
         security: TLS and token; None = as the environment says.
         codec: Encodes values before they are sent, and decodes those that come; see `rsm_spark.codecs`.
+        transport: See `connect`.
 
     Raises:
         UsageError: A file of `security` cannot be used.
@@ -81,12 +83,19 @@ class MapClient(MapBarriers):
         timeout_s: float = TIMEOUT_S,
         security: Security | None = None,
         codec: PayloadCodec | None = None,
+        transport: Transport | None = None,
     ) -> None:
         link = ReplicaConnection(
-            finder, log, is_one_replica=is_stale, followers=followers, limits=limits, security=security
+            finder,
+            log,
+            is_one_replica=is_stale,
+            followers=followers,
+            limits=limits,
+            security=security,
+            transport=transport,
         )
         super().__init__(link, log, timeout_s, spreads_reads=followers is not None, codec=codec)
-        self._watched = WatchedReplicas(finder, followers, security or Security.from_environment())
+        self._watched = WatchedReplicas(finder, followers, security or Security.from_environment(), transport)
 
     @classmethod
     async def connect(
@@ -101,6 +110,7 @@ class MapClient(MapBarriers):
         limits: StreamLimits | None = None,
         security: Security | None = None,
         codec: PayloadCodec | None = None,
+        transport: Transport | None = None,
     ) -> Self:
         """Return a client of the map that lives in the log of this name.
 
@@ -114,6 +124,8 @@ class MapClient(MapBarriers):
             limits: Of messages.
             security: TLS and token; None = as the environment says (`RSM_STORE__TLS_CA`, `RSM_STORE__TOKEN_FILE`, …).
             codec: Encodes values before they are sent, and decodes those that come; see `rsm_spark.codecs`.
+            transport: "framed" = over a replica's framed port where it has one, else over gRPC; "grpc" = over gRPC;
+                None = as the environment says (`RSM_STORE__TRANSPORT`), else "framed".
 
         Raises:
             UsageError: A file of `security` cannot be used.
@@ -138,7 +150,14 @@ class MapClient(MapBarriers):
         try:
             followers = finder if read_from == "any" else None
             client = cls(
-                finder, log, followers=followers, limits=limits, timeout_s=timeout_s, security=security, codec=codec
+                finder,
+                log,
+                followers=followers,
+                limits=limits,
+                timeout_s=timeout_s,
+                security=security,
+                codec=codec,
+                transport=transport,
             )
         except BaseException:
             await store.close()

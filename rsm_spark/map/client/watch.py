@@ -32,6 +32,7 @@ from rsm_spark.map.records import DELETED, EXPIRED, MAP_TABLE, PUT
 from rsm_spark.map.rows import columns_of, entry_of, row_of, value_of
 from rsm_spark.runtime.change_filter import TableChange
 from rsm_spark.transport.security import Security
+from rsm_spark.transport.stream_factory import Transport, transport_of
 from rsm_spark.transport.watch_client import watch_replica
 from rsm_spark.transport.watch_codec import ReceivedChanges, WatchRequest
 
@@ -81,12 +82,20 @@ class WatchedReplicas:
         finder: Names the leader.
         followers: Names replicas to prefer over it; None = the leader is preferred.
         security: TLS and token.
+        transport: See `Transport`; None = as the environment says.
 
     """
 
-    def __init__(self, finder: LeaderFinder, followers: FollowerFinder | None, security: Security) -> None:
+    def __init__(
+        self,
+        finder: LeaderFinder,
+        followers: FollowerFinder | None,
+        security: Security,
+        transport: Transport | None = None,
+    ) -> None:
         self._finder = finder
         self._followers = followers
+        self._transport = transport_of(transport)
         self.security = security
 
     @property
@@ -105,6 +114,10 @@ class WatchedReplicas:
         found = [] if leader is None else [leader]
         found = others + found if self._followers is not None else found + others
         return found[attempt % len(found)] if found else None
+
+    async def find_framed(self, address: str) -> str:
+        """Return the framed port of a replica; "" = it has none, or it is not to be used."""
+        return await self._finder.find_framed(address) if self._transport == "framed" else ""
 
 
 class MapWatch:
@@ -169,7 +182,8 @@ class MapWatch:
             address = await self._replicas.pick(attempt)
             if address is not None:
                 try:
-                    async for received in self._stream(address, 0 if begins_now else self.revision + 1):
+                    framed = await self._replicas.find_framed(address)
+                    async for received in self._stream(address, framed, 0 if begins_now else self.revision + 1):
                         heard_at, attempt = loop.time(), 0
                         if received.changes or not refusals:
                             pause_s, refusals = _PAUSE_FIRST_S, 0
@@ -223,12 +237,12 @@ class MapWatch:
         value = self._value(key, row.value)
         return MapChange(key, value, change.revision, "put", change.logged_ms, row.create_revision, row.version)
 
-    def _stream(self, address: str, from_revision: int) -> AsyncIterator[ReceivedChanges]:
+    def _stream(self, address: str, framed: str, from_revision: int) -> AsyncIterator[ReceivedChanges]:
         self.address = address
         self.connections += 1
         request = msgspec.structs.replace(self._request, from_revision=from_revision)
         silence_s = max(_SILENCE_S_MIN, _SILENCE_PROGRESSES * request.progress_ms / 1000)
-        return watch_replica(address, request, self._replicas.security, silence_s_max=silence_s)
+        return watch_replica(address, request, self._replicas.security, framed=framed, silence_s_max=silence_s)
 
 
 class MapWatches(MapCalls):

@@ -117,16 +117,20 @@ class ReplicaDouble:
 
 
 class Finder:
-    """Names whatever address the test sets, and tells watchers."""
+    """Names whatever address the test sets, and tells watchers; and the framed ports of these servers."""
 
-    def __init__(self, address: str | None = None) -> None:
+    def __init__(self, address: str | None = None, *servers: ReplicaServer) -> None:
         self.address = address
         self.trouble = ""
+        self.framed = {server.address: server.framed_address for server in servers}
         self._watchers: list[Callable[[], None]] = []
 
     async def find(self, on_change: Callable[[], None]) -> str | None:
         self._watchers.append(on_change)
         return self.address
+
+    async def find_framed(self, address: str) -> str:
+        return self.framed.get(address, "")
 
     def move(self, address: str | None) -> None:
         self.address = address

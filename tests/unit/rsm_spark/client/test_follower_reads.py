@@ -1,4 +1,4 @@
-"""Reads spread over followers, against real gRPC servers: who is asked, and who next when that one cannot answer."""
+"""Reads spread over followers, against real servers: who is asked, and who next when that one cannot answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rsm_spark.map import messages as m
 from rsm_spark.transport.server import ReplicaServer
 from tests.unit.rsm_spark.client.replica_double import Finder, Group, ReplicaDouble, serve
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("transport")]
 
 GET = m.encode(m.Get(b"k"))
 
@@ -26,8 +26,8 @@ GET = m.encode(m.Get(b"k"))
 class Followers(Finder):
     """Names the leader and the followers that the test sets."""
 
-    def __init__(self, leader: str | None, followers: list[str]) -> None:
-        super().__init__(leader)
+    def __init__(self, leader: str | None, followers: list[str], *servers: ReplicaServer) -> None:
+        super().__init__(leader, *servers)
         self.followers = followers
 
     async def find_followers(self, on_change: Callable[[], None]) -> list[str]:
@@ -41,7 +41,7 @@ class Trio:
     def __init__(self, doubles: list[ReplicaDouble], servers: list[ReplicaServer], limits: StreamLimits | None) -> None:
         self.doubles = doubles
         self.servers = servers
-        self.finder = Followers(servers[0].address, [server.address for server in servers[1:]])
+        self.finder = Followers(servers[0].address, [server.address for server in servers[1:]], *servers)
         self.link = ReplicaConnection(self.finder, "orders", followers=self.finder, limits=limits)
 
     async def put(self) -> int:

@@ -16,7 +16,7 @@ from rsm_spark.transport.codec import ReceivedRequests
 from tests.unit.rsm_spark.client.replica_double import Group, ReplicaDouble, serve
 from tests.unit.rsm_spark.transport.test_replica_server import SESSION, User, message
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("transport")]
 
 
 def padded(number: int, size: int) -> Message:
@@ -27,7 +27,7 @@ async def test_what_was_taken_is_answered_before_the_stream_ends() -> None:
     double = ReplicaDouble(Group())
     gate = double.gate = asyncio.Event()
     server = await serve(double)
-    user = User(server.address, message(1, commands=3))
+    user = User(server, message(1, commands=3))
     while not double.submissions:
         await asyncio.sleep(0.001)
     stopping = asyncio.get_running_loop().create_task(server.stop(600))
@@ -42,7 +42,7 @@ async def test_what_was_taken_is_answered_before_the_stream_ends() -> None:
 
 async def test_a_client_with_nothing_to_say_does_not_hold_a_server_up() -> None:
     server = await serve(ReplicaDouble(Group()))
-    user = User(server.address, message(1))
+    user = User(server, message(1))
     await user.read()
     async with asyncio.timeout(60):
         await server.stop(600)
@@ -54,7 +54,7 @@ async def test_those_who_are_turned_away_hear_who_leads_instead() -> None:
     double = ReplicaDouble(Group(), leads=False)
     double.leader_address = "old:1"
     server = await serve(double)
-    user = User(server.address, message(1))
+    user = User(server, message(1))
     assert (await user.read()).leader_address == "old:1"
     assert double.owners == {"address 127.0.0.1"}
     server.name_successor("new:2")
@@ -70,7 +70,7 @@ async def test_messages_beyond_what_may_be_in_work_are_refused_at_once(monkeypat
     double = ReplicaDouble(Group())
     gate = double.gate = asyncio.Event()
     server = await serve(double)
-    user = User(server.address, *(padded(number, 40_000) for number in range(1, 5)))
+    user = User(server, *(padded(number, 40_000) for number in range(1, 5)))
     refused = [await user.read(), await user.read()]
     assert [one.message_id for one in refused] == [3, 4]
     assert [one.statuses for one in refused] == [[AnswerStatus.OVERLOADED]] * 2
@@ -89,7 +89,7 @@ async def test_messages_beyond_what_may_be_in_work_are_refused_at_once(monkeypat
 async def test_clients_of_one_process_share_a_stream_and_go_their_own_ways() -> None:
     double = ReplicaDouble(Group())
     server = await serve(double)
-    users = [User(server.address, message(7, commands=0, queries=1, opens=False)) for _ in range(5)]
+    users = [User(server, message(7, commands=0, queries=1, opens=False)) for _ in range(5)]
     assert len({id(user.exchange) for user in users}) == 1
     answers = [await user.read() for user in users]
     assert [one.message_id for one in answers] == [7] * 5
@@ -100,7 +100,7 @@ async def test_clients_of_one_process_share_a_stream_and_go_their_own_ways() -> 
     assert (await users[1].read()).message_id == 8
     # One that finds the replica hanging gets a stream of its own.
     users[2].exchange.detach(users[2], is_suspect=True)
-    fresh = User(server.address, message(9))
+    fresh = User(server, message(9))
     assert fresh.exchange is not users[1].exchange
     assert (await fresh.read()).message_id == 9
     for user in (*users[1:], fresh):
@@ -112,7 +112,7 @@ async def test_a_client_that_left_gets_no_late_answers() -> None:
     double = ReplicaDouble(Group())
     gate = double.gate = asyncio.Event()
     server = await serve(double)
-    leaver, stayer = User(server.address, message(1)), User(server.address, message(2))
+    leaver, stayer = User(server, message(1)), User(server, message(2))
     while len(double.submissions) < 2:
         await asyncio.sleep(0.001)
     leaver.exchange.detach(leaver)

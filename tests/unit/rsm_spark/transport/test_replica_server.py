@@ -25,6 +25,7 @@ from rsm_spark.transport.replica_stream import attach
 from rsm_spark.transport.request_stream import STREAM_MESSAGES_MAX
 from rsm_spark.transport.security import MESSAGE_BYTES_MAX, Security
 from rsm_spark.transport.server import ReplicaServer
+from rsm_spark.transport.stream_factory import transport_of
 from tests.unit.rsm_spark.client.replica_double import Group, ReplicaDouble, serve
 
 SESSION = b"s" * 16
@@ -41,10 +42,11 @@ def message(number: int = 1, *, commands: int = 1, queries: int = 0, opens: bool
 class User:
     """One client of a stream."""
 
-    def __init__(self, address: str, *asked: Message, log: str = "orders") -> None:
+    def __init__(self, server: ReplicaServer, *asked: Message, log: str = "orders") -> None:
         self.asked = list(asked)
+        framed = server.framed_address if transport_of(None) == "framed" else ""
         self.received: asyncio.Queue[codec.ReceivedAnswers | ConnectionLostError] = asyncio.Queue()
-        self.exchange = attach(self, address, log, Security())
+        self.exchange = attach(self, server.address, log, Security(), framed=framed)
         self.exchange.ready(self)
 
     def compose(self) -> Message | None:
@@ -72,12 +74,12 @@ async def served(double: ReplicaDouble) -> AsyncIterator[ReplicaServer]:
         await server.stop(0)
 
 
-async def ask(address: str, asked: Message, stream: bool, log: str = "orders") -> None:
+async def ask(server: ReplicaServer, asked: Message, stream: bool, log: str = "orders") -> None:
     if not stream:
-        async with ReplicaChannel(address, log) as channel:
+        async with ReplicaChannel(server.address, log) as channel:
             await channel.call(asked, 5)
         return
-    user = User(address, asked, log=log)
+    user = User(server, asked, log=log)
     try:
         await user.read()
     finally:
@@ -171,16 +173,17 @@ async def test_unary_calls_do_what_the_stream_does() -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.usefixtures("transport")
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_message_for_another_log_or_a_broken_one_ends_the_call_with_its_reason(stream: bool) -> None:
     double = ReplicaDouble(Group())
     async with served(double) as server:
         with pytest.raises(ConnectionLostError, match="failed_precondition.*serves the log 'orders'"):
-            await ask(server.address, message(), stream, "other")
+            await ask(server, message(), stream, "other")
         broken = message(opens=False)
         broken = Message(1, b"short", False, 0, broken.commands, [])
         with pytest.raises(ConnectionLostError, match="invalid_argument.*16 random bytes"):
-            await ask(server.address, broken, stream)
+            await ask(server, broken, stream)
     assert double.submissions == []
 
 
@@ -230,12 +233,13 @@ async def test_a_stream_that_sends_without_waiting_is_read_no_further_than_its_l
 
 
 @pytest.mark.asyncio
+@pytest.mark.usefixtures("transport")
 async def test_a_client_that_goes_away_leaves_nothing_running() -> None:
     double = ReplicaDouble(Group())
     double.gate = asyncio.Event()
     async with served(double) as server:
         before = len(asyncio.all_tasks())
-        user = User(server.address, message())
+        user = User(server, message())
         while not double.submissions:
             await asyncio.sleep(0.001)
         user.exchange.detach(user)

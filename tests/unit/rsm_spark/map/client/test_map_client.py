@@ -1,4 +1,4 @@
-"""The map's clients against real gRPC servers, whose replicas keep their log in memory."""
+"""The map's clients against real servers, whose replicas keep their log in memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rsm_spark.map.client.results import CompareResult, MapValue
 from rsm_spark.transport.server import ReplicaServer
 from tests.unit.rsm_spark.client.replica_double import Finder, Group, ReplicaDouble, serve
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("transport")]
 
 
 class Pair:
@@ -27,7 +27,7 @@ class Pair:
         self.group = group
         self.doubles = doubles
         self.servers = servers
-        self.finder = Finder(servers[0].address)
+        self.finder = Finder(servers[0].address, *servers)
         self.client = MapClient(self.finder, "orders", timeout_s=60)
 
     def fail_over(self) -> None:

@@ -32,7 +32,7 @@ from rsm_spark.transport.watch_codec import decode_watch, encode_changes
 from rsm_spark.transport.watch_service import WatchService
 from tests.unit.rsm_spark.client.replica_double import Finder, Group, ReplicaDouble
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("transport")]
 
 Fields = tuple[int, tuple[Any, ...]]
 
@@ -90,7 +90,7 @@ async def replicas(count: int = 1) -> AsyncIterator[tuple[Log, list[Watched], Fi
     watched = [Watched(log) for _ in range(count)]
     for one in watched:
         await one.start()
-    finder = Finder(watched[0].server.address)
+    finder = Finder(watched[0].server.address, *(one.server for one in watched))
     client = MapClient(finder, "orders", timeout_s=60)
     try:
         yield log, watched, finder, client
