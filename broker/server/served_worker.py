@@ -1,4 +1,4 @@
-"""The broker's end of one worker's stream: one gRPC message for all that has gathered, either way.
+"""The broker's end of one worker's stream: one message for all that has gathered, either way.
 
 `run` writes what is to be handed over; a task reads. A worker that does not take what it is sent is cut off: what was
 not delivered is given back when it comes again. One that says nothing for several pings is cut off too.
@@ -40,7 +40,7 @@ class ServedWorker:
     """See the module; a `WorkerLink`.
 
     Args:
-        context: gRPC's.
+        context: gRPC's, or of the framed port.
         epoch: Returns the leader's epoch, for every message.
         on_said: Takes what the worker says, in order.
         on_cut: Called when the stream is cut off: whatever is still on its way, nothing more is heard or said.

@@ -124,6 +124,7 @@ class WorkerService:
                 "DownloadCode": grpc.unary_stream_rpc_method_handler(self._download),
             },
             {"Work": Right.WORK, "DownloadCode": Right.CODE_READ},
+            framed=["Work", "DownloadCode"],
         )
 
     def cut_silent(self) -> None:

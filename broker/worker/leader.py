@@ -15,6 +15,7 @@ from ledger.zookeeper.uri import MetadataUri
 from rsm_spark.client.leader_finder import FoundReplica
 from rsm_spark.errors import RsmError
 from rsm_spark.log.discovery import Discovery
+from rsm_spark.transport.stream_factory import transport_of
 
 _SESSION_TIMEOUT_MS = 10_000
 
@@ -82,6 +83,17 @@ class BrokerFinder:
                     await changed.wait()
                 address = await self._ask(None) or address
         return address
+
+    async def find_framed(self, address: str) -> str:
+        """Return the framed port of a broker, by the metadata store; "" = it has none, or it is not to be used.
+
+        Raises:
+            UsageError: `RSM_STORE__TRANSPORT` names no transport.
+
+        """
+        if self._found is None or transport_of(None) == "grpc":
+            return ""
+        return await self._found.find_framed(address)
 
     async def close(self) -> None:
         """Disconnect from the metadata store."""

@@ -60,8 +60,12 @@ class BrokerLink:
         """The stream, if the broker serves it."""
         return self._stream if self._is_served else None
 
-    async def use(self, address: str) -> str:
+    async def use(self, address: str, framed: str = "") -> str:
         """Use one broker until it is to be used no more.
+
+        Args:
+            address: "host:port" of gRPC, which names the broker.
+            framed: The same of its framed port; "" = over gRPC.
 
         Returns:
             Why it is over; "" if the worker has left.
@@ -70,7 +74,7 @@ class BrokerLink:
             UsageError: A file of the security settings cannot be used.
 
         """
-        stream = WorkerStream(address, self._security)
+        stream = WorkerStream(address, self._security, framed)
         self._stream_id += 1
         self._stream = stream
         self._over = over = self._loop.create_future()

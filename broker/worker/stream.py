@@ -1,4 +1,4 @@
-"""The worker's end of its stream to a broker, and downloads of code beside it on the same connection.
+"""The worker's end of its stream to a broker, and downloads of code beside it.
 
 * `CodeGoneError(RsmError)`   the broker knows no such archive, or another one by this name
 """
@@ -24,7 +24,8 @@ from broker.wire.worker_codec import (
 )
 from rsm_spark.errors import AccessDeniedError, ConnectionLostError, InvalidCommandError, RsmError
 from rsm_spark.transport.channel import DENIALS
-from rsm_spark.transport.security import Security, open_channel
+from rsm_spark.transport.security import Security
+from rsm_spark.transport.stream_factory import StreamFactory
 
 _GONE = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.OUT_OF_RANGE)
 
@@ -37,17 +38,18 @@ class WorkerStream:
     """One stream to one broker; it is opened by the first message. Made anew for each attempt.
 
     Args:
-        address: "host:port".
+        address: "host:port" of gRPC.
         security: TLS and token.
+        framed: "host:port" of its framed port; "" = over gRPC.
 
     Raises:
         UsageError: A file of `security` cannot be used.
 
     """
 
-    def __init__(self, address: str, security: Security) -> None:
+    def __init__(self, address: str, security: Security, framed: str = "") -> None:
         self.address = address
-        self._channel = open_channel(address, security)
+        self._factory = StreamFactory(address, framed, security)
         self._stream: Any = None
 
     async def send(self, message: FromWorker) -> None:
@@ -59,9 +61,12 @@ class WorkerStream:
         """
         text = encode_from_worker(message)
         async with self._reaching():
-            if self._stream is None:
-                self._stream = self._channel.stream_stream(WORK_METHOD)()
+            if self._stream is not None:
+                await self._stream.write(text)
+                return
+            self._stream = await self._factory.open(WORK_METHOD)
             await self._stream.write(text)
+            self._factory.reached()
 
     async def receive(self) -> FromBroker:
         """Return the next message of the broker.
@@ -85,16 +90,18 @@ class WorkerStream:
             ConnectionLostError: It broke off.
 
         """
-        call: Any = self._channel.unary_stream(DOWNLOAD_METHOD)(encode_code_request(code, offset))
+        call: Any = None
         try:
             async with self._reaching():
+                call = await self._factory.call(DOWNLOAD_METHOD, encode_code_request(code, offset))
                 while (text := await call.read()) is not grpc.aio.EOF:
                     yield decode_code_piece(text)
                 status = await call.code()
                 if status is not grpc.StatusCode.OK:
                     raise self._lost(status, await call.details() or "")
         finally:
-            call.cancel()
+            if call is not None:
+                call.cancel()
 
     async def finish(self) -> None:
         """Say that nothing follows: the broker reads what was sent, and ends the stream.
@@ -112,7 +119,7 @@ class WorkerStream:
         """Break off, and disconnect."""
         if self._stream is not None:
             self._stream.cancel()
-        await self._channel.close()
+        await self._factory.close()
 
     @asynccontextmanager
     async def _reaching(self) -> AsyncIterator[None]:

@@ -273,7 +273,7 @@ class Worker:
             why = self._finder.trouble or "no broker is known"
             if address is not None:
                 try:
-                    why = await self._link.use(address)
+                    why = await self._link.use(address, await self._finder.find_framed(address))
                 except UsageError as error:
                     why = str(error)
                 self._connected.clear()

@@ -22,6 +22,7 @@ from rsm_spark.errors import ConnectionLostError
 from rsm_spark.runtime.settings import ReplicaSettings
 from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.transport.security import Security
+from rsm_spark.transport.stream_factory import transport_of
 
 __all__ = ["Hands", "broker_settings", "leading", "running", "submit", "until"]
 
@@ -50,6 +51,7 @@ async def leading(metadata_uri: str, settings: BrokerSettings) -> AsyncIterator[
     """Run a broker here that leads."""
     async with running(metadata_uri, settings) as broker:
         await until(lambda: broker.replica.role is ReplicaRole.LEADER)
+        FRAMED[broker.address] = broker.replica.framed
         yield broker
 
 
@@ -65,6 +67,10 @@ async def submit(broker: BrokerService, *specs: TaskSpec, tenant: str = "t", **f
     reply = await broker.execute(SubmitTasks(tenant, list(specs), **fields))
     assert isinstance(reply, TasksSubmitted), reply
     return reply.task_ids(len(specs))
+
+
+FRAMED: dict[str, str] = {}
+"""Framed ports of the brokers that run here, by address."""
 
 
 class Hands:
@@ -100,7 +106,8 @@ class Hands:
         """Open a stream and say hello; the former one is ended first."""
         await self.leave()
         self.received, self.lost = [], None
-        stream = self._stream = WorkerStream(address, self.security)
+        framed = FRAMED.get(address, "") if transport_of(None) == "framed" else ""
+        stream = self._stream = WorkerStream(address, self.security, framed)
         hello = WorkerHello(
             self.worker_id, self.incarnation, "test", self.offer, max(self.assigned, default=0),
             list(self.held.values()), list(self.ended.values()), self.epoch if leader_epoch is None else leader_epoch,

@@ -21,10 +21,10 @@ from broker.worker.stream import WorkerStream
 from ledger.dev import DevCluster
 from rsm_spark.errors import AccessDeniedError, RsmError
 from rsm_spark.transport.security import Security, open_channel
-from tests.integration.broker_hands import Hands, broker_settings, leading, submit, until
+from tests.integration.broker_hands import FRAMED, Hands, broker_settings, leading, submit, until
 from tests.unit.ledger.bookie.test_tls import Authority
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("transport")]
 _CONNECTS = 5
 
 MEBIBYTE = 1024 * 1024
@@ -252,12 +252,14 @@ async def test_a_later_message_that_is_none_ends_its_stream_and_nothing_else(
         await good.leave()
 
 
-async def test_code_is_downloaded_from_any_offset(cluster: DevCluster, unique_name: str, tmp_path: Path) -> None:
+async def test_code_is_downloaded_from_any_offset(
+    cluster: DevCluster, unique_name: str, tmp_path: Path, transport: str
+) -> None:
     async with leading(cluster.metadata_uri, broker_settings(unique_name, tmp_path)) as broker:
         archive = bytes(range(256)) * 4_000
         sha256 = hashlib.sha256(archive).hexdigest()
         assert isinstance(await broker.execute(DeployCode("mailer", archive, sha256)), Done)
-        stream = WorkerStream(broker.address, Security())
+        stream = WorkerStream(broker.address, Security(), FRAMED[broker.address] if transport == "framed" else "")
         try:
             pieces = [piece async for piece in stream.download("mailer", 0)]
             assert b"".join(piece.data for piece in pieces) == archive
