@@ -8,7 +8,8 @@ else the last two columns are null. A failover is the time from the SIGKILL of t
 of a put begun afterwards; our replicas' session is 2 s, etcd's election time-out its default, 1 s.
 
 RSM_BENCH_ROUNDS, RSM_BENCH_SECONDS (of each load), RSM_BENCH_KILLS, RSM_BENCH_BOOT_KEYS (0 = no boots) change sizes;
-RSM_BENCH_ONLY=puts,gets,unary,failover,boot names parts.
+RSM_BENCH_ONLY=puts,gets,unary,failover,boot names parts. RSM_STORE__TRANSPORT=grpc takes clients off the framed port;
+unary calls are gRPC's in any case.
 """
 
 from __future__ import annotations
