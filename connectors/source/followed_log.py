@@ -202,6 +202,7 @@ class FollowedLog:
             StartGoneError: Something is lost in between, and that is an error.
 
         """
+        position = view.present(position)
         is_old = can_be_anew and self._old is not None and position.ledger_id <= self._old[0]
         loss = gap_before(view, position, self._old[1] if self._old is not None and is_old else None)
         if loss is None or (loss.last is None and not can_be_anew):
@@ -232,6 +233,7 @@ class FollowedLog:
             # What Trigger.AvailableNow aims at lies in the tail, if it was there when the query began.
             return position, position if isinstance(target, SnapshotOffset) else self._at(position).tail
         start = self._standing(view, position)
+        target = view.present(target) if isinstance(target, LogOffset) else target
         end = next_offset(view, start, counts_records=self._options.rows != Rows.RAW)
         if isinstance(target, LogOffset) and view.place(target) < view.place(end):
             end = target if view.place(target) > view.place(start) else start
@@ -244,7 +246,8 @@ class FollowedLog:
         if isinstance(start, SnapshotOffset):
             return self._at(start).cut(start.row, limits)
         assert isinstance(end, LogOffset), "a log has no snapshot behind it"
-        return cut_log(self._fresh(), start, end, limits, self._look.head_at)
+        view = self._fresh()
+        return cut_log(view, view.present(start), view.present(end), limits, self._look.head_at)
 
     def waiting(self, start: LogPosition, end: LogPosition) -> SourceLag:
         """Return what lies between two positions of one look."""
@@ -260,7 +263,7 @@ class FollowedLog:
             rows, tail = self._rows_behind(position), self.backlog(self._at(position).tail)
             return SourceLag(rows.records + tail.records, rows.bytes + tail.bytes, tail.ms)
         view = self._fresh()
-        return log_backlog(view, view.begin if position is None else position, self._look.head_at)
+        return log_backlog(view, view.begin if position is None else view.present(position), self._look.head_at)
 
     def partitions(self, start: LogPosition, end: LogPosition) -> list[InputPartition]:
         """Return what the tasks read of [start, end); a batch reads rows and tail at once.
@@ -331,6 +334,7 @@ class FollowedLog:
         if start == end:
             return []
         view = self._fresh()
+        start, end = view.present(start), view.present(end)
         first = self._standing(view, start)
         if first != start and view.place(end) <= view.place(first):
             return []

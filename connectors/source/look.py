@@ -102,6 +102,7 @@ class LogLook:
         self._open: dict[int, tuple[int, int, int]] = {}
         self._envelopes: OrderedDict[tuple[int, int], tuple[Envelope, int]] = OrderedDict()
         self._descriptions: dict[int, MachineDescription | None] = {}
+        self._moved: dict[int, int] = {}
         self._epochs: dict[int, int] = {}
         self._key_ids: dict[int, str] = {}
         self._first_revisions: dict[int, int] = {}
@@ -141,7 +142,8 @@ class LogLook:
                     raise CorruptLogError(f"log {self.log}: a ledger of its chain does not exist: {error}") from error
                 continue
             first = chain.ledgers[0].first_revision if chain.ledgers else 1
-            return LogView(self.log, tuple(spans), first)
+            self._moved = chain.moved
+            return LogView(self.log, tuple(spans), first, self._moved)
         raise AssertionError("unreachable")
 
     def _spans(self, chain: LogChain) -> list[LogSpan]:
@@ -265,6 +267,7 @@ class LogLook:
 
     def payload_at(self, ledger_id: int, entry_id: int) -> bytes:
         """Return an entry's payload; of one that is set aside, that of the entry before it, or else behind it."""
+        ledger_id = self._moved.get(ledger_id, ledger_id)
         aside = self._aside.get(ledger_id, {})
         found = next((one for one in range(entry_id, -1, -1) if one not in aside), None)
         while found is None:

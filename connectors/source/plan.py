@@ -87,12 +87,14 @@ class LogView(msgspec.Struct, frozen=True):
         log: Name.
         spans: Oldest first; revisions follow each other without a gap.
         first_revision: First record that is still there (or would be).
+        moved: Ledgers whose place a copy with the same entries has taken, and the copy of each.
 
     """
 
     log: str
     spans: tuple[LogSpan, ...]
     first_revision: int = 1
+    moved: dict[int, int] = {}
 
     @property
     def end(self) -> LogOffset:
@@ -110,8 +112,13 @@ class LogView(msgspec.Struct, frozen=True):
         return LogOffset(self.spans[0].ledger_id, 0, self.spans[0].first_revision)
 
     def index_of(self, ledger_id: int) -> int:
-        """Return the ledger's place among `spans`; -1 if it is not there (any more, or yet)."""
-        return next((i for i, span in enumerate(self.spans) if span.ledger_id == ledger_id), -1)
+        """Return the ledger's place, or its copy's, among `spans`; -1 if it is not there (any more, or yet)."""
+        present = self.moved.get(ledger_id, ledger_id)
+        return next((i for i, span in enumerate(self.spans) if span.ledger_id == present), -1)
+
+    def present(self, offset: LogOffset) -> LogOffset:
+        """Return where an offset lies now: in a copy of its ledger, if that has taken its place."""
+        return offset._replace(ledger_id=self.moved.get(offset.ledger_id, offset.ledger_id))
 
     def place(self, offset: LogOffset) -> tuple[int, int]:
         """Return what orders offsets of this view by their entries."""
@@ -202,6 +209,7 @@ def locate_entry(view: LogView, ledger_id: int, entry_id: int, last_revision_at:
             "to another log; start from earliest or from a revision"
         )
     span = view.spans[index]
+    ledger_id = span.ledger_id
     if entry_id > span.last_entry_id + 1:
         raise SparkOffsetError(
             f"log {view.log}: ledger {ledger_id} can be read up to entry {span.last_entry_id}, not from {entry_id} on"

@@ -244,13 +244,13 @@ def _after(view: LogView, base: SnapshotManifest) -> tuple[int, int] | None:
     index = view.index_of(base.ledger_id)
     if index < 0:
         return (view.spans[0].ledger_id, 0) if view.spans and view.first_revision == base.revision + 1 else None
-    entry_id = base.entry_id + 1
+    entry_id, ledger_id = base.entry_id + 1, view.spans[index].ledger_id
     if entry_id <= view.spans[index].last_entry_id:
-        return base.ledger_id, entry_id
+        return ledger_id, entry_id
     following = [span for span in view.spans[index + 1 :] if span.last_entry_id >= 0]
     if following:
         return following[0].ledger_id, 0
-    return _end(view) if _end(view) == (base.ledger_id, entry_id) else None
+    return _end(view) if _end(view) == (ledger_id, entry_id) else None
 
 
 def _named_by(look: AsOfReader, place: tuple[int, int]) -> str:
@@ -275,7 +275,8 @@ def _target(
                 f"log {view.log}: it has no entry {as_of.ledger_id}:{as_of.entry_id} that can be read; there are "
                 f"{ids or 'none'}"
             )
-        return look.head_at(as_of.ledger_id, as_of.entry_id).last_revision, (as_of.ledger_id, as_of.entry_id)
+        place = (view.spans[index].ledger_id, as_of.entry_id)
+        return look.head_at(*place).last_revision, place
     revision = as_of.revision if as_of.kind == AsOfKind.REVISION else _at_time(look, view, as_of.timestamp_ms, mine)
     if revision < 0:
         raise LogError(f"log {view.log}: there is no record {revision}: revisions are 1, 2, 3, …; 0 is the empty state")
@@ -285,8 +286,8 @@ def _target(
         return newest, end
     if revision < view.first_revision:
         return revision, (-1, -1)
-    place = locate_revision(view, revision, lambda ledger, entry: look.head_at(ledger, entry).last_revision)
-    return revision, (place.ledger_id, place.entry_id)
+    found = locate_revision(view, revision, lambda ledger, entry: look.head_at(ledger, entry).last_revision)
+    return revision, (found.ledger_id, found.entry_id)
 
 
 def _at_time(look: AsOfReader, view: LogView, timestamp_ms: int, mine: Sequence[SnapshotManifest]) -> int:

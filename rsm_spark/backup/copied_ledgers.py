@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
 from ledger.client.client import LedgerClient
 from ledger.client.write_handle import WriteHandle
@@ -145,33 +145,49 @@ class CopiedLedgers:
             await self._handle.drain()
 
     async def _create(self, source: BackupLedger | ChainLedger) -> WriteHandle:
-        """Create a ledger on as many bookies as there are, at least the ack quorum."""
         password = self._password
         if source.key_id:
             assert self._keys is not None, "checked before"
             password = self._keys.password(source.key_id, self._log_id)
         previous = self.ledgers[-1].ledger_id if self.ledgers else -1
         custom = custom_metadata(self._name, self._log_id, source.leader_epoch, previous, source.key_id)
-        ensemble_size, write_quorum, ack_quorum = self._quorum
-        while True:
-            try:
-                handle = await self._client.create(
-                    ensemble_size=ensemble_size,
-                    write_quorum=min(write_quorum, ensemble_size),
-                    ack_quorum=ack_quorum,
-                    password=password,
-                    custom=custom,
-                )
-            except NotEnoughBookiesError:
-                if ensemble_size <= ack_quorum:
-                    raise
-                ensemble_size -= 1
-            else:
-                break
+        handle = await create_ledger(self._client, self._quorum, password, custom)
         self._created.append(handle.ledger_id)
         if self._on_created is not None:
             await self._on_created(handle.ledger_id)
         return handle
+
+
+async def create_ledger(
+    client: LedgerClient, quorum: tuple[int, int, int], password: bytes, custom: Mapping[str, bytes]
+) -> WriteHandle:
+    """Create a ledger on as many bookies as there are, at least the ack quorum.
+
+    Args:
+        client: Connected ledger client.
+        quorum: Ensemble, write quorum, ack quorum.
+        password: Of the ledger.
+        custom: What it says of itself.
+
+    Raises:
+        NotEnoughBookiesError: There are fewer.
+        LedgerError, MetadataError: Bookies or metadata store cannot be asked.
+
+    """
+    ensemble_size, write_quorum, ack_quorum = quorum
+    while True:
+        try:
+            return await client.create(
+                ensemble_size=ensemble_size,
+                write_quorum=min(write_quorum, ensemble_size),
+                ack_quorum=ack_quorum,
+                password=password,
+                custom=custom,
+            )
+        except NotEnoughBookiesError:
+            if ensemble_size <= ack_quorum:
+                raise
+            ensemble_size -= 1
 
 
 def _look_at(written: asyncio.Future[int]) -> None:

@@ -70,8 +70,7 @@ def plan_backup(chain: LogChain, before: BackupManifest | None, sizes: Mapping[s
         if sizes.get(segment_path(segment)) != segment.bytes:
             break  # What comes after a lost file is of no use without it.
         kept.append(segment)
-    in_chain = {ledger.ledger_id for ledger in ledgers}
-    if before is None or not kept or kept[-1].ledger_id not in in_chain:
+    if before is None or not kept or not chain.has(kept[-1].ledger_id):
         first = chain.ledgers[0].first_revision if chain.ledgers else 1
         return BackupPlan((), (), ledgers, None, first - 1, "")
     last = kept[-1]

@@ -18,6 +18,7 @@ from ledger.errors import MetadataDeniedError, NoNodeError
 from rsm_spark.cli.log_consumers import app as consumers_app
 from rsm_spark.cli.log_consumers import described_consumers, tell_consumer
 from rsm_spark.cli.log_delete import delete
+from rsm_spark.cli.log_detach import detach
 from rsm_spark.cli.log_fork import fork
 from rsm_spark.cli.log_key import app as key_app
 from rsm_spark.cli.log_proof import quarantine, verify
@@ -46,6 +47,7 @@ app.command()(verify)
 app.command()(quarantine)
 app.command()(delete)
 app.command()(fork)
+app.command()(detach)
 app.command()(rename)
 app.command("check-upgrade")(check_upgrade_command)
 

@@ -55,7 +55,8 @@ class ChainLedger(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Its password comes from the log's key `key_id`, and every entry of it is sealed; "" = from before the log had a key.
     `log_id` is that of the log that made it, and that the password is of; "" = this one. A ledger of another log may go
-    on behind `closed`: that is not of this log.
+    on behind `closed`: that is not of this log. `copy_of` names the ledgers whose place it took, the oldest first: it
+    has their entries under the same numbers, and who stood in one of them goes on here.
     """
 
     ledger_id: int
@@ -65,6 +66,7 @@ class ChainLedger(msgspec.Struct, frozen=True, omit_defaults=True):
     closed: ClosedEnd | None = None
     key_id: str = ""
     log_id: str = ""
+    copy_of: tuple[int, ...] = ()
 
 
 class Leadership(msgspec.Struct, frozen=True):
@@ -201,6 +203,15 @@ class LogChain(msgspec.Struct, frozen=True):
     def is_whole(self) -> bool:
         """True if it can be read from the first record on: it still begins with its first ledger."""
         return not self.ledgers or self.ledgers[0].ledger_id == self.first_ledger_id
+
+    @property
+    def moved(self) -> dict[int, int]:
+        """Ledgers whose place a copy has taken, and the copy of each."""
+        return {before: ledger.ledger_id for ledger in self.ledgers for before in ledger.copy_of}
+
+    def has(self, ledger_id: int) -> bool:
+        """Return whether the chain names a ledger, or a copy of it."""
+        return any(ledger_id == ledger.ledger_id or ledger_id in ledger.copy_of for ledger in self.ledgers)
 
 
 def encode_chain(chain: LogChain) -> bytes:

@@ -33,6 +33,7 @@ from rsm_spark.core.chain import (
     encode_chain,
 )
 from rsm_spark.core.chain_write import ChainWrite, WriteVerdict
+from rsm_spark.core.detaching import with_copies
 from rsm_spark.core.leadership_events import (
     AddFailed,
     AnswerBatch,
@@ -45,6 +46,7 @@ from rsm_spark.core.leadership_events import (
     CloseOwnLedger,
     CreateLedger,
     DeleteLedgers,
+    DetachDue,
     DropBatch,
     Effect,
     ElectionWon,
@@ -165,6 +167,7 @@ class LeaderProtocol:
             RollDue: self._on_roll_due,
             TrimDue: self._on_trim_due,
             LedgersDeleted: self._on_ledgers_deleted,
+            DetachDue: self._on_detach_due,
             FormatRaiseDue: self._on_format_raise_due,
             KeyAdoptDue: self._on_key_adopt_due,
             EntryConfirmed: self._on_entry_confirmed,
@@ -394,6 +397,15 @@ class LeaderProtocol:
         assert self.chain is not None
         left = tuple(ledger_id for ledger_id in self.chain.deleting if ledger_id not in event.ledger_ids)
         return self._amend(deleting=left) if left != self.chain.deleting else []
+
+    def _on_detach_due(self, event: DetachDue) -> list[Effect]:
+        """Put copies into the places of shared ledgers; only then does the log let those go."""
+        assert self.chain is not None
+        detached = with_copies(self.chain, event.copies)
+        if detached is self.chain:
+            return []
+        self.phase = Phase.AMEND
+        return self._write_chain(detached, self.version)
 
     def _on_format_raise_due(self, event: FormatRaiseDue) -> list[Effect]:
         assert self.chain is not None

@@ -6,6 +6,7 @@ import msgspec
 
 from rsm_spark.core.batching import Batch
 from rsm_spark.core.chain import LogChain
+from rsm_spark.core.detaching import LedgerCopy
 from rsm_spark.core.position import LogPosition
 from rsm_spark.core.state import StateTip
 
@@ -79,6 +80,12 @@ class LedgersDeleted(msgspec.Struct, frozen=True):
     """Ledgers that the chain names as being deleted do not exist any more; nothing is in flight."""
 
     ledger_ids: tuple[int, ...]
+
+
+class DetachDue(msgspec.Struct, frozen=True):
+    """These copies hold what the log has of shared ledgers, and are closed; nothing is in flight."""
+
+    copies: tuple[LedgerCopy, ...]
 
 
 class FormatRaiseDue(msgspec.Struct, frozen=True):
@@ -220,6 +227,7 @@ Event = (
     | RollDue
     | TrimDue
     | LedgersDeleted
+    | DetachDue
     | FormatRaiseDue
     | KeyAdoptDue
     | EntryConfirmed

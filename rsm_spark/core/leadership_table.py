@@ -6,7 +6,8 @@ RECOVER   closes the last ledger, replays the log    done -> CREATE
 CREATE    needs a new ledger                         done -> CHAIN
 CHAIN     puts it into the chain                     done -> SENT (the batch again) | LEAD
 LEAD      may propose                                BatchComposed -> SENT, RollDue -> CLOSE,
-                                                     TrimDue, LedgersDeleted, FormatRaiseDue -> AMEND
+                                                     TrimDue, LedgersDeleted, DetachDue,
+                                                     FormatRaiseDue, KeyAdoptDue -> AMEND
 AMEND     writes the chain, its ledgers that are
           written and read stay as they are          done -> LEAD
 SENT      one entry is on its way                    confirmed -> LEAD, failed -> CLOSE
@@ -25,6 +26,7 @@ from rsm_spark.core.leadership_events import (
     ChainRead,
     ChainWriteFailed,
     ChainWritten,
+    DetachDue,
     ElectionWon,
     EntryConfirmed,
     Event,
@@ -86,6 +88,7 @@ TRANSITIONS: dict[Phase, dict[type[Event], frozenset[Phase]]] = {
         RollDue: frozenset({Phase.CLOSE}),
         TrimDue: frozenset({Phase.AMEND}),
         LedgersDeleted: frozenset({Phase.AMEND, Phase.LEAD}),
+        DetachDue: frozenset({Phase.AMEND, Phase.LEAD}),
         FormatRaiseDue: frozenset({Phase.AMEND, Phase.LEAD}),
         KeyAdoptDue: frozenset({Phase.AMEND, Phase.LEAD}),
         Resigned: frozenset({Phase.FOLLOW}),

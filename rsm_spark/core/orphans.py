@@ -34,6 +34,13 @@ def custom_metadata(
     return custom
 
 
+def copy_metadata(log_name: str, log_id: str, key_id: str) -> dict[str, bytes]:
+    """Return what a copy of a shared ledger says of itself. It names no epoch: no leader may take it for an orphan."""
+    custom = custom_metadata(log_name, log_id, 0, -1, key_id)
+    del custom[_LEADER_EPOCH], custom[_PREVIOUS]
+    return custom
+
+
 def maker_of(custom: Mapping[str, bytes]) -> str:
     """Return the id of the log that made a ledger; "" = the ledger does not say, as those of other applications."""
     return custom.get(_LOG_ID, b"").decode(errors="replace")

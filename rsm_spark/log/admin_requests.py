@@ -18,6 +18,7 @@ from ledger.errors import BadVersionError, NodeExistsError, NoNodeError
 from ledger.operators import Operator
 from ledger.ports import MetadataStore, Watcher
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT, service_path
+from rsm_spark.core.detaching import LedgerCopy
 from rsm_spark.errors import NoLeaderError
 
 _POLL_S = 1.0
@@ -61,7 +62,13 @@ class RollRequest(msgspec.Struct, frozen=True, tag="roll"):
     """Close the ledger that is written, and go on in another one: a fork shares only what is closed."""
 
 
-Order = TrimRequest | RaiseFormatRequest | AdoptKeyRequest | RaiseVersionRequest | RollRequest
+class DetachRequest(msgspec.Struct, frozen=True, tag="detach"):
+    """Put copies into the places of shared ledgers; `rsm_spark.log.detachment` says which are whole."""
+
+    copies: tuple[LedgerCopy, ...]
+
+
+Order = TrimRequest | RaiseFormatRequest | AdoptKeyRequest | RaiseVersionRequest | RollRequest | DetachRequest
 
 
 class AdminAnswer(msgspec.Struct, frozen=True):

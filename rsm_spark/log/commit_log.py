@@ -102,6 +102,7 @@ class LogReader:
         self.chain: LogChain | None = None
         self._chain_version = -1
         self._places: dict[int, int] = {}  # Ledger id -> index in the chain.
+        self._moved: dict[int, int] = {}  # Ledger that left the chain -> its copy there.
         self._client = client
         self._chains = chains
         self._password = password
@@ -162,6 +163,8 @@ class LogReader:
                 await self._read_some()
             except NoSuchLedgerError:
                 await self._explain_missing()
+            if self._handle is None:
+                continue  # A copy has taken the place of that ledger.
             exposed = self._expose()
             # A ledger that closed empty is passed over at once: nobody should wait for a watch between two of them.
             if exposed or not (self._ledger_at_end and self.ledgers_ahead > 0):
@@ -233,9 +236,13 @@ class LogReader:
         if chain is not self.chain:
             self.chain = chain
             self._places = {ledger.ledger_id: index for index, ledger in enumerate(chain.ledgers)}
+            self._moved = chain.moved
             self._aside = {LogPosition(entry.ledger_id, entry.entry_id): entry for entry in chain.quarantined}
         if self._handle is not None and self._handle.ledger_id not in self._places:
-            raise self._missing()
+            if self._handle.ledger_id not in self._moved:
+                raise self._missing()
+            self._unexposed.clear()  # Read again, behind `position`, out of the copy.
+            await self.close()
 
     async def _open_next(self) -> bool:
         """Go to the ledger to read from now on; False if the chain has none yet."""
@@ -265,9 +272,10 @@ class LogReader:
             after = self._places[self._handle.ledger_id] + 1
             return (ledgers[after].ledger_id, 0) if after < len(ledgers) else None
         if self.position is not None:
-            if self.position.ledger_id not in self._places:
+            ledger_id = self._moved.get(self.position.ledger_id, self.position.ledger_id)
+            if ledger_id not in self._places:
                 raise self._missing()
-            return self.position.ledger_id, self.position.entry_id + 1
+            return ledger_id, self.position.entry_id + 1
         if not ledgers:
             return None
         if not self.chain.is_whole:
@@ -287,11 +295,13 @@ class LogReader:
         )
 
     async def _explain_missing(self, ledger_id: int | None = None) -> None:
-        """Raise what a ledger that does not exist means: trimmed under this reader, or lost."""
+        """Raise what a ledger that does not exist means: trimmed under this reader, or lost; not if a copy is there."""
         if ledger_id is None:
             assert self._handle is not None
             ledger_id = self._handle.ledger_id
         await self._read_chain()
+        if ledger_id in self._moved:
+            return
         if ledger_id in self._places:
             raise CorruptLogError(
                 f"log {self._chains.log_name}: its chain names ledger {ledger_id}, which does not exist: records are "

@@ -21,6 +21,7 @@ from rsm_spark.core.chain import DEFAULT_RSM_ROOT, LogChain, chain_path, service
 from rsm_spark.errors import ChainConflictError, LogError, NoSuchLogError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.consumers import LogConsumers, consumers_path
+from rsm_spark.log.detachment import detaching_path, noted_copies
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.log.former_names import former_name_path
 from rsm_spark.log.remains import ledgers_of
@@ -162,7 +163,8 @@ async def _unname(client: LedgerClient, log: str, rsm_root: str, chain: LogChain
     """Note what is to be deleted, then take the log's name away."""
     store = client.store
     used = await SharedLedgers(client, chain.log_id, rsm_root).used()  # A fork that was cut off has them in no chain.
-    ledger_ids = sorted({ledger.ledger_id for ledger in chain.ledgers} | set(chain.deleting) | set(used))
+    copies = await noted_copies(store, chain.log_id, rsm_root)
+    ledger_ids = sorted({ledger.ledger_id for ledger in chain.ledgers} | {*chain.deleting, *used, *copies})
     note = _Note(log, chain.log_id, ledger_ids)
     path, value = f"{rsm_root}/deleting/{chain.log_id}", msgspec.json.encode(note)
     await ensure_node(store, f"{rsm_root}/deleting")
@@ -196,6 +198,7 @@ async def _finish(
     if await store.exists(chain_path(note.log, rsm_root)) is None:  # Else they are of another log of this name.
         await delete_tree(store, service_path(note.log, rsm_root))
     await delete_tree(store, consumers_path(note.log_id, rsm_root))
+    await delete_tree(store, detaching_path(note.log_id, rsm_root))
     with contextlib.suppress(NoNodeError):
         await store.delete(f"{rsm_root}/deleting/{note.log_id}")
     unread_ids = sorted({*unread} - {*ledger_ids})

@@ -85,13 +85,12 @@ async def _candidates(
     stores: Sequence[SnapshotStore], chain: LogChain, revision: int
 ) -> list[tuple[SnapshotStore, SnapshotManifest]]:
     """Return the snapshots from which the revision can be reached, newest first."""
-    ledgers = {ledger.ledger_id for ledger in chain.ledgers}
     found: list[tuple[SnapshotStore, SnapshotManifest]] = []
     for store in stores:
         for manifest in await asyncio.to_thread(store.manifests):
             is_of_log = manifest.log_id == chain.log_id
             # At the very revision nothing has to be read from the log.
-            reaches = manifest.revision == revision or manifest.entry_id < 0 or manifest.ledger_id in ledgers
+            reaches = manifest.revision == revision or manifest.entry_id < 0 or chain.has(manifest.ledger_id)
             if is_of_log and manifest.revision <= revision and reaches:
                 found.append((store, manifest))
     return sorted(found, key=lambda one: -one[1].revision)

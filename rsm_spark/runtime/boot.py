@@ -214,7 +214,7 @@ class _Search:
             self._newest = max(self._newest, manifest.revision)
             if manifest.contradiction:
                 reason = "it is evidence, no snapshot"
-            elif manifest.entry_id >= 0 and manifest.ledger_id not in [one.ledger_id for one in self._chain.ledgers]:
+            elif manifest.entry_id >= 0 and not self._chain.has(manifest.ledger_id):
                 reason = f"its ledger {manifest.ledger_id} has left the log"
         if reason:
             self._pass_over(manifest, name, reason)

@@ -19,9 +19,11 @@ import msgspec
 
 from ledger.errors import LedgerError
 from rsm_spark.core.batching import Composer
+from rsm_spark.core.chain import LogChain, check_chain_size, encode_chain
 from rsm_spark.core.commands import ASKED
+from rsm_spark.core.detaching import LedgerCopy, with_copies
 from rsm_spark.core.leadership import LeaderProtocol
-from rsm_spark.core.leadership_events import Event, FormatRaiseDue, LedgersDeleted, RollDue, TrimDue
+from rsm_spark.core.leadership_events import DetachDue, Event, FormatRaiseDue, LedgersDeleted, RollDue, TrimDue
 from rsm_spark.core.orphans import is_orphan
 from rsm_spark.core.records import KernelRecord
 from rsm_spark.core.trimming import TrimPlan, TrimRules, plan_trim
@@ -30,6 +32,7 @@ from rsm_spark.log.admin_requests import (
     AdminAnswer,
     AdminRequests,
     AdoptKeyRequest,
+    DetachRequest,
     Order,
     PlacedOrder,
     RaiseFormatRequest,
@@ -37,6 +40,7 @@ from rsm_spark.log.admin_requests import (
     RollRequest,
 )
 from rsm_spark.log.consumers import LogConsumers
+from rsm_spark.log.detachment import checked_copies
 from rsm_spark.log.sharing import SharedLedgers
 from rsm_spark.log.trim_notice import agreed_trim
 from rsm_spark.runtime.context import ReplicaContext
@@ -108,6 +112,7 @@ class LogMaintenance:
         self._raises: deque[tuple[int, asyncio.Future[int]]] = deque()
         self._raising: tuple[int, asyncio.Future[int]] | None = None  # Its record is on its way.
         self._rolls: deque[tuple[int, asyncio.Future[int]]] = deque()  # With the ledger that is to be closed.
+        self._detaches: deque[tuple[tuple[LedgerCopy, ...], asyncio.Future[int]]] = deque()
         self._keys = KeyRotation(context, protocol, self._want)
         self.machine_version = MachineVersion(context, self._want, self.raise_format)
         self.notes = LeaderNotes(context, protocol, wake)
@@ -138,7 +143,8 @@ class LogMaintenance:
         for name in ("trim", "chain"):
             self._context.alarms.pop(name, None)
         trims = [trim.done for trim in (*self._trims, self._trimming) if trim is not None]
-        raising = [raised[1] for raised in (*self._raises, self._raising, *self._rolls) if raised is not None]
+        asked = (*self._raises, self._raising, *self._rolls, *self._detaches)
+        raising = [one[1] for one in asked if one is not None]
         waiting: tuple[asyncio.Future[Any], ...] = (*trims, *raising)
         for future in waiting:
             if not future.done():
@@ -181,6 +187,12 @@ class LogMaintenance:
                 return RollDue()
             self._rolls.popleft()
             _resolve(done, ledger_id)
+        while self._detaches:
+            copies, detached = self._detaches[0]
+            if self._detached(copies) is not self._protocol.chain:
+                return DetachDue(copies)
+            self._detaches.popleft()
+            _resolve(detached, len(copies))
         if self._keys.has_work:
             event = self._keys.take_event()
             if event is not None:
@@ -409,6 +421,31 @@ class LogMaintenance:
         self._want()
         return await done
 
+    # ---- shared ledgers
+
+    async def detach(self, copies: tuple[LedgerCopy, ...]) -> int:
+        """Put copies into the places of shared ledgers; return how many did, but for those that were trimmed.
+
+        Raises:
+            LogError: One of them is no copy; the chain has no room for what it says of them.
+            LedgerError: The metadata store cannot be asked.
+            NotLeaderError: This replica has stepped down; the chain may name them.
+
+        """
+        chain = self._protocol.chain
+        assert chain is not None
+        wanted = tuple(await checked_copies(self._context.client, chain, copies))
+        size_max, changed = self._context.settings.chain_bytes_max, self._detached(wanted)
+        check_chain_size(encode_chain(changed), len(changed.ledgers), size_max, log_name=self._context.log)
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._detaches.append((wanted, done))
+        self._want()
+        return await done
+
+    def _detached(self, copies: tuple[LedgerCopy, ...]) -> LogChain:
+        assert self._protocol.chain is not None
+        return with_copies(self._protocol.chain, copies)
+
     # ---- operators
 
     async def _serve_orders(self) -> None:
@@ -442,6 +479,8 @@ class LogMaintenance:
                 return AdminAnswer(by, outcome={"key_id": await self._keys.adopt()})
             if isinstance(order, RollRequest):
                 return AdminAnswer(by, outcome={"ledger_id": await self.roll()})
+            if isinstance(order, DetachRequest):
+                return AdminAnswer(by, outcome={"copies": await self.detach(order.copies)})
             plan = await self.trim(accept_unverified=order.accept_unverified, is_dry_run=order.is_dry_run)
             return AdminAnswer(by, outcome={"dry_run": order.is_dry_run, **msgspec.to_builtins(plan)})
         except RsmError as error:

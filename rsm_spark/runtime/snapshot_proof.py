@@ -89,7 +89,7 @@ async def _judge(reader: LogReader, place: LogPosition, chain: LogChain, manifes
         last = await anext(entries, None)
         if last is None:
             return "the log does not hold the entry that it ends with"
-        wrong = _end(last, place, chain, manifest)
+        wrong = _end(last, _present(place, reader.chain or chain), chain, manifest)
         if wrong:
             return wrong
         after = await anext(entries, None)
@@ -109,6 +109,10 @@ async def _read_on(reader: LogReader) -> AsyncGenerator[LogEntry]:
     while entries := await reader.read():
         for entry in entries:
             yield entry
+
+
+def _present(place: LogPosition, chain: LogChain) -> LogPosition:
+    return LogPosition(chain.moved.get(place.ledger_id, place.ledger_id), place.entry_id)
 
 
 def _end(entry: LogEntry, place: LogPosition, chain: LogChain, manifest: SnapshotManifest) -> str:

@@ -21,6 +21,7 @@ from rsm_spark.core.leadership_events import (
     Resigned,
 )
 from rsm_spark.core.leadership_table import Phase
+from rsm_spark.core.position import LogPosition
 from rsm_spark.core.seal import ledger_password
 from rsm_spark.errors import ForkedLogError
 from rsm_spark.runtime.context import ReplicaContext
@@ -145,9 +146,11 @@ class TakeOver:
         Where an entry follows, its prefix hash tells. Where none does, the log may have been set back with its cluster,
         and gone on or not: a leader would append to it what follows something else.
         """
-        context, position = self._context, self._context.position
+        context, position, chain = self._context, self._context.position, self._protocol.chain
         if position is None:
             return
+        assert chain is not None
+        position = LogPosition(chain.moved.get(position.ledger_id, position.ledger_id), position.entry_id)
         while True:
             try:
                 handle = await context.client.open_no_recovery(

@@ -9,12 +9,19 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from ledger.client.client import LedgerClient
 from ledger.errors import NoSuchLedgerError
+from rsm_spark.backup import detaching
+from rsm_spark.backup.detaching import LogDetachment
 from rsm_spark.backup.forking import LogFork
+from rsm_spark.core.chain import LogChain
+from rsm_spark.core.detaching import with_copies
+from rsm_spark.core.orphans import custom_metadata
 from rsm_spark.log import commit_log, deletion, renaming, sharing
+from rsm_spark.log.detachment import DetachMark
 from rsm_spark.log.sharing import SharedLedgers, UnsharedLedgers
 from rsm_spark.runtime.log_maintenance import LogMaintenance
 from tests.sets import hunt_order
@@ -24,8 +31,8 @@ from tests.sim.forked_logs import ForkedLogs
 _SEEDS = 150
 
 
-def _broken(seed: int) -> str:
-    logs = ForkedLogs(seed)
+def _broken(seed: int, *, detaches: bool = False) -> str:
+    logs = ForkedLogs(seed, detaches=detaches)
     logs.run()
     return logs.broken
 
@@ -42,10 +49,39 @@ def test_no_ledger_goes_that_a_log_needs_and_none_stays_that_no_log_needs() -> N
     assert renamed > _SEEDS // 4
 
 
+def test_forks_that_are_detached_lose_nothing_nor_do_their_readers() -> None:
+    detached = 0
+    for seed in range(_SEEDS):
+        logs = ForkedLogs(seed, detaches=True)
+        logs.run()
+        assert not logs.broken, f"seed {seed}: {logs.broken}"
+        detached += logs.detached
+    assert detached > _SEEDS // 10
+
+
 def test_a_fork_whose_name_was_given_away_leaves_the_other_log_alone() -> None:
     for seed in range(5):
         logs = ForkedLogs(seed)
         logs.run(ForkedLogs.lose_the_name)
+        assert not logs.broken, f"seed {seed}: {logs.broken}"
+
+
+@pytest.mark.parametrize("is_sent", [False, True])
+def test_a_detachment_that_is_cut_off_at_any_request_is_finished_by_the_next(is_sent: bool) -> None:
+    for left in range(1, 400):
+        logs = ForkedLogs(left)
+        is_whole = logs.run(lambda logs, left=left: logs.die_detaching(left, is_sent=is_sent))
+        assert not logs.broken, f"request {left}: {logs.broken}"
+        if is_whole:
+            assert left > 40, "it asks for less than there is to ask"
+            return
+    pytest.fail("no process lived to the end")
+
+
+def test_who_goes_on_with_a_detachment_and_whoever_had_begun_it_do_not_harm_each_other() -> None:
+    for seed in range(60):
+        logs = ForkedLogs(seed)
+        logs.run(ForkedLogs.detach_twice)
         assert not logs.broken, f"seed {seed}: {logs.broken}"
 
 
@@ -163,6 +199,42 @@ def _leaves_what_it_noted_under_the_former_name(patch: pytest.MonkeyPatch) -> No
     patch.setattr(renaming, "notes_of", _none)
 
 
+async def _unchecked(_client: Any, _chain: Any, copies: Any) -> Any:
+    return copies
+
+
+def _copies_are_swept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(detaching, "copy_metadata", lambda log, log_id, key_id: custom_metadata(log, log_id, 1, -1, key_id))
+    patch.setattr(detaching, "checked_copies", _unchecked)
+
+
+def _readers_in_a_shared_ledger_are_lost(patch: pytest.MonkeyPatch) -> None:
+    def _with_copies(chain: LogChain, copies: Any) -> LogChain:
+        changed = with_copies(chain, copies)
+        ledgers = tuple(msgspec.structs.replace(ledger, copy_of=()) for ledger in changed.ledgers)
+        return msgspec.structs.replace(changed, ledgers=ledgers)
+
+    patch.setattr(detaching, "with_copies", _with_copies)
+
+
+def _never_lets_go_of_what_was_shared(patch: pytest.MonkeyPatch) -> None:
+    def _with_copies(chain: LogChain, copies: Any) -> LogChain:
+        return msgspec.structs.replace(with_copies(chain, copies), deleting=chain.deleting)
+
+    patch.setattr(detaching, "with_copies", _with_copies)
+
+
+def _lets_go_before_the_chain_says_so(patch: pytest.MonkeyPatch) -> None:
+    write = LogDetachment._write_chain
+
+    async def _write_chain(self: Any, chain: LogChain, version: int, copies: Any) -> None:
+        going = [copy.shared_id for copy in copies]
+        await SharedLedgers(self._client, chain.log_id, "/rsm").delete(going)
+        await write(self, chain, version, copies)
+
+    patch.setattr(LogDetachment, "_write_chain", _write_chain)
+
+
 def _reads_on_behind_its_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(commit_log, "last_entry_of", lambda _ledger, closed_at: closed_at)
 
@@ -176,7 +248,7 @@ def _reads_on_behind_its_end(patch: pytest.MonkeyPatch) -> None:
     (_takes_another_logs_ledger_for_its_own, 100, 4),
     (_trims_what_its_origin_uses, 100, 6),
     (_never_says_that_it_let_go, 100, 4),
-    (_looks_before_it_says, 1500, 58),
+    (_looks_before_it_says, 1500, 1122),
     (_forgets_who_is_leaving, 1500, 391),
     (_renames_in_two_steps, 400, 3),
     (_leaves_what_it_noted_under_the_former_name, 400, 4),
@@ -187,3 +259,38 @@ def test_planted_bugs_of_sharing_are_found(
 ) -> None:
     plant(monkeypatch)
     assert any(_broken(seed) for seed in hunt_order(budget, known)), f"not found in {budget} seeds"
+
+
+@pytest.mark.parametrize(("plant", "known"), [
+    (_copies_are_swept, 4),
+    (_readers_in_a_shared_ledger_are_lost, 199),
+    (_never_lets_go_of_what_was_shared, 4),
+    (_lets_go_before_the_chain_says_so, 4),
+])  # fmt: skip
+def test_planted_bugs_of_detaching_are_found(
+    plant: Callable[[pytest.MonkeyPatch], None], known: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    assert any(_broken(seed, detaches=True) for seed in hunt_order(600, known)), "not found in 600 seeds"
+
+
+def _notes_over_what_another_one_noted(patch: pytest.MonkeyPatch) -> None:
+    write = DetachMark._write
+
+    async def _write(self: Any, copies: Any) -> None:
+        _, self._version = await self._store.get(self._path)
+        await write(self, copies)
+
+    patch.setattr(DetachMark, "_write", _write)
+    patch.setattr(detaching, "checked_copies", _unchecked)
+
+
+def test_a_detachment_that_does_not_look_who_has_taken_it_over_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    _notes_over_what_another_one_noted(monkeypatch)
+
+    def _taken_over(seed: int) -> str:
+        logs = ForkedLogs(seed)
+        logs.run(ForkedLogs.detach_twice)
+        return logs.broken
+
+    assert any(_taken_over(seed) for seed in range(300)), "not found in 300 seeds"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+import msgspec
+
 from connectors.source.decode import StoredEntry
 from connectors.source.look import Confirmed
 from ledger.core.metadata import DigestType, LedgerMetadata, LedgerState, Segment
@@ -116,6 +118,16 @@ class LogInMemory:
             self.hash = hashlib.sha256(payload).digest()
             self.revision += records_per_entry
             self.now_ms += self.step_ms
+
+    def copy(self, index: int) -> None:
+        """Have a copy take the place of a closed ledger, which is deleted."""
+        ledger = self.ledgers[index]
+        copied = self._cluster.make_ledger()
+        self._cluster.entries[copied] = self._cluster.entries[ledger.ledger_id]
+        self._cluster.is_closed[copied] = True
+        self._cluster.delete(ledger.ledger_id)
+        self.ledgers[index] = msgspec.structs.replace(ledger, ledger_id=copied, copy_of=(ledger.ledger_id,))
+        self._write()
 
     def trim(self, ledger_count: int) -> None:
         for ledger in self.ledgers[:ledger_count]:

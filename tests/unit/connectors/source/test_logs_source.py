@@ -167,6 +167,29 @@ def test_a_trimmed_position_is_an_error_with_the_range_and_the_choices(cluster: 
             assert choice in str(e.value)
 
 
+def test_a_query_goes_on_in_the_copy_of_the_ledger_where_it_stood(cluster: ClusterInMemory) -> None:
+    log = cluster.make_log("orders")
+    log.fill(4)
+    log.roll()
+    log.fill(2)
+    reader = source(cluster, startingOffsets="earliest")
+    start = reader.bound(is_start=True)
+    planned = reader.following(start, MicroBatchLimits(offsets_max=20), None)
+    assert planned == offset(orders=(3, 2, 21))
+    log.copy(0)
+    assert ranges(reader.partitions(start, planned)) == [("orders", 5, 0, 1)], "a planned batch reads the same entries"
+    end = reader.following(planned, ALL, None)
+    assert end == offset(orders=(4, 2, 61))
+    assert ranges(reader.partitions(planned, end)) == [("orders", 5, 2, 3), ("orders", 4, 0, 1)]
+    cut = reader.following(planned, MicroBatchLimits(offsets_max=10), None)
+    assert cut == offset(orders=(5, 3, 31))
+    assert reader.backlog(planned)[0] == 40
+    assert reader.following(offset(orders=(3, 4, 41)), ALL, offset(orders=(3, 4, 41))) == offset(orders=(5, 4, 41))
+    restarted = source(cluster, startingOffsets="earliest")
+    assert ranges(restarted.partitions(planned, end)) == [("orders", 5, 2, 3), ("orders", 4, 0, 1)]
+    assert not reader.losses()
+
+
 def test_a_trimmed_position_is_passed_over_and_told(cluster: ClusterInMemory) -> None:
     log = cluster.make_log("orders")
     log.fill(3)

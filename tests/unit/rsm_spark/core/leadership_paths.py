@@ -17,6 +17,7 @@ from rsm_spark.core.leadership_events import (
     ChainRead,
     ChainWriteFailed,
     ChainWritten,
+    DetachDue,
     ElectionWon,
     EntryConfirmed,
     Event,
@@ -48,7 +49,7 @@ EVENTS: dict[type, Event] = {
         ElectionWon(), ChainRead(encode_chain(CHAIN), 5), ChainWritten(6), ChainWriteFailed(),
         LedgerRecovered(7, 3, 99), LedgerGone(7), Replayed(TIP, LogPosition(7, 3)), LedgerCreated(8, 6),
         BatchComposed(BATCH), RollDue(), EntryConfirmed(0), AddFailed(), LedgerEndLearned(-1, 0), Resigned("lost"),
-        TrimDue((7,)), LedgersDeleted((7,)), FormatRaiseDue(2),
+        TrimDue((7,)), LedgersDeleted((7,)), FormatRaiseDue(2), DetachDue(()),
     )
 }  # fmt: skip
 

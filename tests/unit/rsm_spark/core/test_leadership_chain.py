@@ -8,10 +8,13 @@ import pytest
 from rsm_spark.core.admission import FormatLevelError, LedgerPasswordError
 from rsm_spark.core.chain import (
     ChainTooLargeError,
+    ClosedEnd,
     LogChain,
+    QuarantinedEntry,
     decode_chain,
     encode_chain,
 )
+from rsm_spark.core.detaching import LedgerCopy
 from rsm_spark.core.leadership import LeaderProtocol
 from rsm_spark.core.leadership_events import (
     BatchComposed,
@@ -20,6 +23,7 @@ from rsm_spark.core.leadership_events import (
     ChainWriteFailed,
     ChainWritten,
     DeleteLedgers,
+    DetachDue,
     Effect,
     ElectionWon,
     EntryConfirmed,
@@ -28,14 +32,26 @@ from rsm_spark.core.leadership_events import (
     LedgerEndLearned,
     LedgersDeleted,
     ReadChain,
+    Replayed,
     RollDue,
     StepDown,
     TrimDue,
     WriteChain,
 )
 from rsm_spark.core.leadership_table import Phase
+from rsm_spark.core.position import LogPosition
 from rsm_spark.errors import ForkedLogError
-from tests.unit.rsm_spark.core.leadership_paths import BATCH, CHAIN, CHAINED, ME, REPLAYED, STARTED, TIP, at
+from tests.unit.rsm_spark.core.leadership_paths import (
+    BATCH,
+    CHAIN,
+    CHAINED,
+    ME,
+    OPEN_LEDGER,
+    REPLAYED,
+    STARTED,
+    TIP,
+    at,
+)
 
 
 def _written(effects: list[Effect]) -> LogChain:
@@ -100,6 +116,29 @@ def test_ledgers_of_a_second_trim_are_deleted_once() -> None:
 def test_deletions_that_the_chain_does_not_name_write_nothing() -> None:
     protocol = at(*STARTED)
     assert protocol.handle(LedgersDeleted((99,))) == []
+    assert protocol.phase is Phase.LEAD
+
+
+def test_copies_take_the_places_of_shared_ledgers_which_are_let_go_of_once_that_is_known() -> None:
+    shared = msgspec.structs.replace(OPEN_LEDGER, closed=ClosedEnd(3, 10, 1000, 99, "01"), log_id="cd" * 16)
+    aside = QuarantinedEntry(7, 2, "", 1, 1, "", "")
+    chain = msgspec.structs.replace(CHAIN, ledgers=(shared,), quarantined=(aside,))
+    protocol = LeaderProtocol(ME, "log", TIP, None)
+    begun = (ElectionWon(), ChainRead(encode_chain(chain), 5), ChainWritten(6), Replayed(TIP, LogPosition(7, 3)))
+    for event in (*begun, LedgerCreated(8, 6), ChainWritten(7), BatchComposed(BATCH), EntryConfirmed(0)):
+        protocol.handle(event)
+    copies = (LedgerCopy(7, 20, 60, 98), LedgerCopy(6, 21, 60, 98), LedgerCopy(8, 22, 60, 98))
+    detached = _written(protocol.handle(DetachDue(copies)))
+    assert detached.ledgers[0] == msgspec.structs.replace(
+        shared, ledger_id=20, created_ms=60, closed=ClosedEnd(3, 10, 1000, 98, "01"), log_id="", copy_of=(7,)
+    )
+    assert [ledger.ledger_id for ledger in detached.ledgers] == [20, 8]
+    assert (detached.is_whole, detached.deleting, detached.moved) == (True, (7,), {7: 20})
+    assert detached.quarantined[0].ledger_id == 20
+    assert protocol.handle(ChainWriteFailed()) == [ReadChain()]
+    assert protocol._write is not None
+    assert protocol.handle(ChainRead(protocol._write.value, 8)) == [DeleteLedgers((7,))]
+    assert protocol.handle(DetachDue(copies)) == []
     assert protocol.phase is Phase.LEAD
 
 
