@@ -25,7 +25,7 @@ from ledger.errors import LedgerError, NoSuchLedgerError
 from rsm_spark.backup.left_entries import LeftEntries, left_entries
 from rsm_spark.backup.manifest import BackupError, CorruptBackupError
 from rsm_spark.backup.put_snapshot import remove_from_lake, to_its_end
-from rsm_spark.backup.restore_mark import RestoreMark
+from rsm_spark.backup.restore_mark import RestoreMark, is_withdrawn
 from rsm_spark.backup.restoring import TRIMMED_LEDGER, check_new_lake
 from rsm_spark.backup.state_choice import StateRequest, choose_state
 from rsm_spark.core.admission import password_mark
@@ -158,8 +158,8 @@ class StateRestore:
             wanted = self._installed(snapshot, first, epoch)
             await to_its_end(lambda: _put(target, wanted, snapshot))
             await mark.create_chain(chain)
-        except BaseException:
-            await asyncio.shield(self._forget(mark))
+        except BaseException as error:
+            await asyncio.shield(self._forget(mark, error))
             raise
         return BegunLog(target.name, self._log_id, snapshot.log_id, snapshot.revision, first.end.last_revision, key_id)
 
@@ -282,8 +282,10 @@ class StateRestore:
             files=(),
         )
 
-    async def _forget(self, mark: RestoreMark) -> None:
+    async def _forget(self, mark: RestoreMark, why: BaseException) -> None:
         """Delete the ledger of a log that does not come to be; what cannot be is swept later."""
+        if not await is_withdrawn(mark, self._target.name, why):
+            return
         await remove_from_lake(self._target.lake, self._log_id)
         with contextlib.suppress(LedgerError):
             if self._handle is not None:

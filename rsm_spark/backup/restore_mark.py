@@ -3,10 +3,12 @@
     <root>/making/<log id>         which log is being made, by whom; "swept" once somebody has begun to sweep it
     <root>/making/<log id>-alive   its maker runs; goes with its session
 
-1. A maker shows itself, sets the mark, creates ledgers, then the chain, and looks before and after that whether the
-   mark is as it set it. If it is not, the maker was taken for dead: it takes the chain back.
-2. Who sweeps finds a mark without its maker, changes it, and only then looks for the chain. If there is one, the log is
-   made, and its ledgers stay.
+1. A maker shows itself, sets the mark, creates ledgers, and at the end puts the chain into the place of the mark, in
+   one write, which fails if the mark is not as it set it: then the maker was taken for dead.
+2. A write whose reply is lost is looked at: without the mark and with the chain it has arrived; with the mark as it
+   was it may still arrive, and is sent again.
+3. Who gives up, or sweeps after a maker that is gone, changes the mark first: then no chain comes any more, however
+   late. If there is no mark, the log is made, and its ledgers stay as long as the chain does.
 """
 
 from __future__ import annotations
@@ -17,16 +19,25 @@ import msgspec
 
 from ledger.client.client import LedgerClient
 from ledger.decoding import json_decoder
-from ledger.errors import BadVersionError, MetadataDeniedError, MetadataError, NoNodeError
-from ledger.ports import MetadataStore
+from ledger.errors import (
+    BadVersionError,
+    MetadataDeniedError,
+    MetadataError,
+    MetadataUnavailableError,
+    NodeExistsError,
+    NoNodeError,
+)
+from ledger.ports import MetadataStore, NodeChange
 from rsm_spark.backup.manifest import BackupError
-from rsm_spark.core.chain import LogChain, chain_path
-from rsm_spark.log.chain_store import ChainStore
+from rsm_spark.core.chain import CHAIN_BYTES_MAX, LogChain, chain_path, check_chain_size, encode_chain
+from rsm_spark.errors import LogError
+from rsm_spark.log.deletion import ensure_node
 from rsm_spark.log.former_names import present_name
 from rsm_spark.log.remains import ledgers_of
 from rsm_spark.log.sharing import SharedLedgers
 
 _ALIVE = "-alive"
+_TRIES = 5
 
 
 class _Note(msgspec.Struct, frozen=True):
@@ -69,18 +80,61 @@ class RestoreMark:
 
         Raises:
             BackupError: It was; there is no such log.
-            LogError, MetadataError: As `ChainStore.create`.
+            LogError: There is a log of this name; or its chain is longer than the metadata store takes.
+            MetadataError: The metadata store cannot be asked: `withdraw` tells whether the log is made.
 
         """
-        await self._check()
-        await ChainStore(self._store, self._note.log, self._root).create(chain)
-        try:
-            await self._check()
-        except BackupError:
-            with contextlib.suppress(NoNodeError, BadVersionError):
-                await self._store.delete(chain_path(self._note.log, self._root), 0)
-            raise
+        log, path, value = self._note.log, chain_path(self._note.log, self._root), encode_chain(chain)
+        check_chain_size(value, len(chain.ledgers), CHAIN_BYTES_MAX, log_name=log)
+        await ensure_node(self._store, path.rpartition("/")[0])
+        for attempt in range(1, _TRIES + 1):
+            try:
+                await self._store.change([NodeChange(path, value, None), NodeChange(self._path, None, 0)])
+            except (NodeExistsError, BadVersionError, NoNodeError) as error:
+                if await _is_made(self._store, self._root, self._note):
+                    break
+                if isinstance(error, NodeExistsError):
+                    raise LogError(f"log {log}: there is one already: choose another name") from error
+                raise BackupError(
+                    f"log {log}: this command lost its session with the metadata store and was taken for dead: what it "
+                    "had written is deleted. Begin again"
+                ) from error
+            except MetadataUnavailableError:
+                if attempt == _TRIES:
+                    raise
+            else:
+                break
         await self.clear()
+
+    async def withdraw(self) -> bool:
+        """Have no chain come any more, and take back one that came; return False if the log is made and used.
+
+        Only after True what was written for the log may be deleted.
+
+        Raises:
+            MetadataError: The metadata store cannot be asked: who sweeps finds out.
+
+        """
+        swept = msgspec.json.encode(msgspec.structs.replace(self._note, swept=True))
+        for attempt in range(1, _TRIES + 1):
+            try:
+                await self._store.set(self._path, swept, 0)
+            except BadVersionError:
+                return True  # By an earlier try, or by one who sweeps.
+            except NoNodeError:
+                gone = NodeChange(chain_path(self._note.log, self._root), None, 0)
+                with contextlib.suppress(MetadataUnavailableError):  # The next try tells.
+                    try:
+                        await self._store.change([gone, NodeChange(self._path, swept, None)])
+                    except (BadVersionError, NoNodeError):
+                        return not await _is_made(self._store, self._root, self._note)
+                    return True
+            except MetadataUnavailableError:
+                if attempt == _TRIES:
+                    raise
+            else:
+                return True
+        raise MetadataUnavailableError(f"{self._path}: no reply to {_TRIES} tries to take a log back")
 
     async def clear(self) -> None:
         """Take the mark away: the log is made, or all that was written for it is deleted."""
@@ -88,13 +142,28 @@ class RestoreMark:
             with contextlib.suppress(MetadataError):  # Who sweeps finds the chain, or nothing.
                 await self._store.delete(path)
 
-    async def _check(self) -> None:
-        await self._store.sync(self._path)
-        if await self._store.exists(self._path) != 0:
-            raise BackupError(
-                f"log {self._note.log}: this command lost its session with the metadata store and was taken for dead: "
-                "what it had written is deleted. Begin again"
-            )
+
+async def is_withdrawn(mark: RestoreMark, log: str, why: BaseException) -> bool:
+    """Return whether what was written for a log may be deleted; False = nobody knows: who sweeps finds out.
+
+    Args:
+        mark: Of the log.
+        log: Its name.
+        why: What has broken the making off.
+
+    Raises:
+        LogError: The log is made all the same.
+
+    """
+    try:
+        if await mark.withdraw():
+            return True
+    except MetadataError:
+        return False
+    raise LogError(
+        f"log {log}: this command was broken off ({str(why) or type(why).__name__}), but the log was made before, and "
+        f"is used already. If it is not wanted: rsm log delete {log}"
+    ) from why
 
 
 async def sweep_restores(client: LedgerClient, rsm_root: str) -> list[int]:

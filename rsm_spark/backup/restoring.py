@@ -22,7 +22,7 @@ from rsm_spark.backup.manifest import BackupError, BackupManifest, CorruptBackup
 from rsm_spark.backup.place import BackupPlace
 from rsm_spark.backup.plan import RestorePlan, is_believed, plan_restore
 from rsm_spark.backup.put_snapshot import remove_from_lake, to_its_end
-from rsm_spark.backup.restore_mark import RestoreMark
+from rsm_spark.backup.restore_mark import RestoreMark, is_withdrawn
 from rsm_spark.backup.verifying import copied_snapshot, install_snapshot, lacking_keys
 from rsm_spark.core.admission import password_mark
 from rsm_spark.core.chain import LogChain, LogOrigin
@@ -154,8 +154,8 @@ class LogRestore:
             if snapshot is not None:
                 await to_its_end(lambda: self._put_snapshot(snapshot))
             await mark.create_chain(chain)
-        except BaseException:
-            await asyncio.shield(self._undo(mark))
+        except BaseException as error:
+            await asyncio.shield(self._undo(mark, error))
             raise
         return RestoreOutcome(
             target.name,
@@ -170,7 +170,10 @@ class LogRestore:
             tuple(sorted({one.key_id for one in self._copies.ledgers} - {""})),
         )
 
-    async def _undo(self, mark: RestoreMark) -> None:
+    async def _undo(self, mark: RestoreMark, why: BaseException) -> None:
+        """Delete what was written, once it is certain that no chain names it; what cannot be is swept later."""
+        if not await is_withdrawn(mark, self._target.name, why):
+            return
         await remove_from_lake(self._target.lake, self._log_id)
         if await self._copies.forget():
             await mark.clear()
