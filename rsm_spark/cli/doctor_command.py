@@ -13,14 +13,14 @@ import typer
 from rich.console import Console
 
 from ledger.configuration import options_command
-from ledger.errors import LedgerError, UsageError
+from ledger.errors import LedgerError, MetadataDeniedError, MetadataUnavailableError, UsageError
 from ledger.operator_commands import this_operator
 from rsm_spark.cli.doctor import Finding, Grade, look_at_cluster, look_at_disk, look_at_here, look_at_log
 from rsm_spark.cli.doctor_spark import look_at_spark
 from rsm_spark.cli.log import log_names
 from rsm_spark.cli.status import describe_log
 from rsm_spark.cli.terminal import LogsOptions, print_json, run
-from rsm_spark.errors import RsmError
+from rsm_spark.errors import NoSuchLogError, RsmError
 from rsm_spark.log.forgetting import forget_log
 
 _CONNECT_S = 15.0
@@ -81,7 +81,17 @@ async def _cluster(at: LogsOptions, forget: Sequence[str]) -> list[Finding]:
         found = await look_at_cluster(client)
         bookies = await client.ledgers.writable_bookies()
         for name in await log_names(client, at.rsm_root):
-            found += look_at_log(await describe_log(client, name, at.rsm_root, bookies))
+            try:
+                found += look_at_log(await describe_log(client, name, at.rsm_root, bookies))
+            except MetadataUnavailableError:
+                raise
+            except NoSuchLogError:
+                pass  # It has just been deleted.
+            except MetadataDeniedError as error:
+                advice = "look with the log-in that it belongs to (RSM_ZK_AUTH_FILE)"
+                found.append(Finding(f"log {name}", Grade.NOTE, f"may not be looked at: {error}", advice))
+            except (LedgerError, RsmError) as error:
+                found.append(Finding(f"log {name}", Grade.BAD, str(error)))
     except (LedgerError, RsmError) as error:
         return [Finding("cluster", Grade.BAD, str(error))]
     else:

@@ -13,9 +13,10 @@ from rich.table import Table
 
 from ledger.client.client import LedgerClient
 from ledger.configuration import options_command
+from ledger.errors import LedgerError, MetadataUnavailableError
 from rsm_spark.cli.log import log_names
 from rsm_spark.cli.terminal import LogsOptions, print_json, run
-from rsm_spark.errors import ConnectionLostError
+from rsm_spark.errors import ConnectionLostError, NoSuchLogError, RsmError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.log.forgetting import forgotten_log
@@ -48,7 +49,14 @@ def status(
             if not at.json and not names:
                 typer.echo(f"no logs; bookies: {', '.join(bookies) or 'none'}")
             for name in names:
-                found = await describe_log(client, name, at.rsm_root, bookies)
+                try:
+                    found = await describe_log(client, name, at.rsm_root, bookies)
+                except (LedgerError, RsmError) as error:
+                    if log is not None or isinstance(error, MetadataUnavailableError):
+                        raise
+                    if not isinstance(error, NoSuchLogError):  # It has just been deleted.
+                        typer.echo(f"{name}: not shown: {error}", err=True)
+                    continue
                 if at.json:
                     print_json(found)
                 else:

@@ -273,6 +273,14 @@ async def test_deletions_and_forks_need_not_read_what_strangers_have(
             assert listed == 0
             assert log in [one["log"] for one in names]
             assert f"{log}-theirs: not shown" in said
+            shown, statuses, said = await commands.run("status", *commands.where)
+            assert shown == 0
+            assert log in [one["log"] for one in statuses]
+            assert f"{log}-theirs: not shown" in said
+            _, findings, _ = await commands.run("doctor", *commands.where)
+            judged = {one["what"]: one["verdict"] for one in findings}
+            assert judged[f"log {log}-theirs"] == "note"
+            assert f"log {log}, replica a" in judged
     finally:
         for path in theirs:
             with contextlib.suppress(NoNodeError):
