@@ -70,6 +70,7 @@ class BrokerState(TableMachine):
 
     description = BROKER_DESCRIPTION
     is_evolving = False  # What a version of the broker may log, the format level of the log says.
+    heeds_levels = True
 
     def __init__(self, rules: BrokerRules, mapper: Mapper | None = None) -> None:
         super().__init__()

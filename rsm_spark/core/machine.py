@@ -17,6 +17,7 @@ from uuid import UUID
 import msgspec
 
 from ledger.decoding import json_decoder
+from rsm_spark.errors import CorruptLogError, MachineVersionError
 
 
 class FieldType(StrEnum):
@@ -253,7 +254,7 @@ class EvolvingMachine(Protocol):
 
     Its leader describes a new version in the log only once every live replica runs it, and a replica of an older
     version follows that log, but does not lead it. Of other machines a replica refuses a log that a newer version has
-    described, but where they heed the log's format level (`AdvisedMachine`).
+    described, but where they heed the log's format level (`is_heeding`).
 
     Attributes:
         is_evolving: False = it does not take part, although a class above it can.
@@ -287,6 +288,9 @@ class MigratingMachine(Protocol):
 @runtime_checkable
 class AdvisedMachine(Protocol):
     """A machine whose decisions heed what the leader tells it before each entry. Optional; no part of the state.
+
+    What newer versions of such a machine log is bound to the log's format level, so that a replica of this version need
+    not refuse their descriptions; where that is not so, it says `heeds_levels = False`.
 
     Attributes:
         format_level: Of the log: replicas of a lower one would stop at what is newer.
@@ -327,6 +331,29 @@ class TimedMachine(StateMachine, Protocol):
         Nothing is asked for before this time. A machine that has work to give out at once says 0.
         """
         ...
+
+
+def is_heeding(machine: StateMachine) -> bool:
+    """Return whether a machine logs new kinds of records only from a format level on."""
+    return isinstance(machine, AdvisedMachine) and getattr(machine, "heeds_levels", True)
+
+
+def check_described(machine: StateMachine, description: MachineDescription) -> None:
+    """Refuse a description of a log that a machine has nothing to do with, or cannot fold.
+
+    Raises:
+        CorruptLogError: It is that of another machine.
+        MachineVersionError: A newer version has described the log, and this machine does not follow that.
+
+    """
+    mine = machine.description
+    if description.name != mine.name:
+        raise CorruptLogError(f"the log is one of machine {description.name!r}, this replica runs {mine.name!r}")
+    if description.version > mine.version and evolving(machine) is None and not is_heeding(machine):
+        raise MachineVersionError(
+            f"the log is of version {description.version} of machine {mine.name!r}, this replica runs version "
+            f"{mine.version}: start it with the newer one"
+        )
 
 
 def evolving(machine: StateMachine) -> EvolvingMachine | None:

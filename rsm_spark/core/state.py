@@ -19,12 +19,12 @@ from rsm_spark.core.digest import StateDigest, digest_bytes, row_term, table_pre
 from rsm_spark.core.envelope import Envelope, body_of, decode_envelope, entry_hash, root_hash
 from rsm_spark.core.kernel_tables import Checkpoint, Checkpoints, VerifiedSnapshot, VerifiedTable
 from rsm_spark.core.machine import (
-    AdvisedMachine,
     MachineDescription,
     MigratingMachine,
     Row,
     RowChange,
     StateMachine,
+    check_described,
     decode_description,
     evolving,
 )
@@ -47,7 +47,6 @@ from rsm_spark.errors import (
     CorruptLogError,
     CorruptSnapshotError,
     ForkedLogError,
-    MachineVersionError,
     StateDivergedError,
 )
 
@@ -280,18 +279,10 @@ class ReplicatedState:
                 )
 
     def _accept(self, description: MachineDescription) -> MachineDescription:
-        machine, mine = self.machine, self.machine.description
-        if description.name != mine.name:
-            raise CorruptLogError(f"the log is one of machine {description.name!r}, this replica runs {mine.name!r}")
-        follower = evolving(machine)
-        if follower is not None:
-            if description != self.description:
-                follower.follow(description)
-        elif description.version > mine.version and not isinstance(machine, AdvisedMachine):
-            raise MachineVersionError(
-                f"the log is of version {description.version} of machine {mine.name!r}, this replica runs version "
-                f"{mine.version}: start it with the newer one"
-            )
+        check_described(self.machine, description)
+        follower = evolving(self.machine)
+        if follower is not None and description != self.description:
+            follower.follow(description)
         return description
 
     def _tell_migration(self) -> None:

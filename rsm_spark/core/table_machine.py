@@ -125,6 +125,7 @@ class TableMachine:
         format_level: See `AdvisedMachine`.
         is_full: The same.
         is_evolving: See `EvolvingMachine`.
+        heeds_levels: See `AdvisedMachine`; only asked where the machine is not evolving.
         migration: The one that the log is in; rows of before are read through it.
 
     Raises:
@@ -136,6 +137,7 @@ class TableMachine:
     migrations: ClassVar[tuple[Migration, ...]] = ()
     migrated_rows_max: ClassVar[int] = 500
     is_evolving: ClassVar[bool] = True
+    heeds_levels: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self.format_level = FORMAT_LEVEL

@@ -34,6 +34,7 @@ from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.runtime.auditing import AuditTrail, no_audit
 from rsm_spark.runtime.change_feed import ChangeFeed
+from rsm_spark.runtime.log_description import refuse_newer_log
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.settings import ReplicaSettings
 from rsm_spark.runtime.status import ReplicaRole
@@ -207,6 +208,7 @@ class StoreService:
         PeerService(
             settings.log, settings.replica_id, self._snapshots, self.replica.report, domain=settings.replica.domain
         ).add_to(self.server)
+        self._machine = machine
         self.feed = ChangeFeed.of(self.replica)
         self.watches = WatchService(settings.log, machine.description, self.feed, getattr(machine, "row_before", None))
         self.watches.add_to(self.server)
@@ -220,6 +222,7 @@ class StoreService:
 
         """
         try:
+            await refuse_newer_log(self._client, self._settings.log, self._machine, self._settings.replica)
             await self.replica.start()
         except BaseException:
             await self.server.stop(0)

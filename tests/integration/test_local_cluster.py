@@ -10,9 +10,9 @@ import pytest
 
 from ledger.dev import DevCluster
 from ledger.errors import UsageError
-from rsm_spark.errors import RsmError
+from rsm_spark.errors import MachineVersionError, RsmError
 from rsm_spark.testing import LocalCluster
-from tests.integration.rolled_bank import Bank1, Bank2
+from tests.integration.rolled_bank import Bank1, Bank2, Rigid
 
 pytestmark = pytest.mark.asyncio
 _MODULE = "tests.integration.rolled_bank"
@@ -73,3 +73,14 @@ async def test_what_cannot_start_leaves_nothing_behind(cluster: DevCluster) -> N
     with pytest.raises(RuntimeError, match="cannot be made"):
         await bank.__aenter__()
     assert not bank._folder.exists()
+
+
+async def test_a_machine_that_cannot_follow_refuses_a_newer_log_before_it_serves(cluster: DevCluster) -> None:
+    async with LocalCluster(Bank2, metadata_uri=cluster.metadata_uri, replicas=1) as bank:
+        async with await bank.client() as client:
+            await client.execute(b"ann 1")
+        with pytest.raises(MachineVersionError, match="is of version 2 of machine 'bank', this replica runs version 1"):
+            await bank.start("older", Rigid)
+        assert bank.replicas == ["a"]
+        await bank.start("another", Bank1)
+        await bank.agree()

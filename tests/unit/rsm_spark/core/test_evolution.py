@@ -193,6 +193,21 @@ def test_a_machine_that_neither_follows_nor_heeds_levels_refuses_a_newer_descrip
         state.fold(0, None, (encode_description(newer),), 0)
 
 
+def test_tables_that_do_not_follow_refuse_a_newer_description_unless_levels_say_what_is_logged() -> None:
+    class Fixed(TableMachine):
+        description = V1
+        is_evolving = False
+
+    class Levelled(Fixed):
+        heeds_levels = True
+
+    with pytest.raises(MachineVersionError, match="start it with the newer one"):
+        ReplicatedState(Fixed(), bytes(16)).fold(0, None, (encode_description(V2),), 0)
+    state = ReplicatedState(Levelled(), bytes(16))
+    state.fold(0, None, (encode_description(V2),), 0)
+    assert state.description == V2
+
+
 _names = st.sampled_from(("ann", "bob", "cid"))
 _v1 = st.tuples(st.just(1), _names, st.integers(0, 9))
 _v2 = st.tuples(st.just(2), _names, st.integers(0, 9), st.none() | st.text(max_size=3), st.integers(0, 3))
