@@ -37,6 +37,7 @@ from rsm_spark.core.seal import KeyRing
 from rsm_spark.errors import NoSuchLogError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.consumers import ConsumerState, LogConsumers
+from rsm_spark.log.former_names import former_name, present_name
 from rsm_spark.log.key_file import KeyFile
 
 _LOGGER = logging.getLogger(__name__)
@@ -105,6 +106,18 @@ class DriverAccess:
                 return sorted(await client.store.children(folder))
             except NoNodeError:
                 return []
+
+        return self._call(ask)
+
+    def present_name(self, log: str) -> str | None:
+        """Return the name that the log has now which had this one; None = none is known, or it is gone."""
+
+        async def ask(client: LedgerClient) -> str | None:
+            root = self._options.rsm_root
+            if await client.store.exists(chain_path(log, root)) is not None:
+                return None  # Another log has this name.
+            found = await former_name(client.store, log, root)
+            return None if found is None else await present_name(client.store, found.new_name, found.log_id, root)
 
         return self._call(ask)
 

@@ -11,11 +11,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import re
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
 
 from pyspark.sql.datasource import InputPartition
 
@@ -53,6 +54,7 @@ class LogsSource:
         self._logs: dict[str, FollowedLog] = {}
         self._names: list[str] = []
         self._named_s = float("-inf")
+        self._present_names: dict[str, str | None] = {}
 
     def _lake_of(self, log: str) -> LakePort:
         from connectors.source.lake_reader import LakeReader  # noqa: PLC0415 - most queries need no lake
@@ -190,12 +192,32 @@ class LogsSource:
         found = decode_log_offsets(offset)
         is_asked_for = self._pattern.fullmatch if self._pattern else self._options.log.__eq__
         others = [log for log in found if not is_asked_for(log)]
-        if others:
-            asked = f"logPattern {self._options.log_pattern!r}" if self._pattern else f"log {self._options.log}"
-            raise SparkOffsetError(
-                f"the checkpoint reads logs {', '.join(others)}, the query {asked}: use another checkpoint location"
+        for log in others:
+            present = self._renamed(log)
+            if present is None or not is_asked_for(present) or present in found:
+                self._refuse(others, found[log])
+            _LOGGER.warning("log %s: the checkpoint stands in it under its former name %s", present, log)
+            found[present] = found.pop(log)
+        return {log: found[log] for log in sorted(found)}
+
+    def _renamed(self, log: str) -> str | None:
+        """Return the present name of a log whose former one stands in the checkpoint; None = none is known."""
+        if log not in self._present_names:
+            self._present_names[log] = self._access.present_name(log)
+        return self._present_names[log]
+
+    def _refuse(self, others: Sequence[str], position: LogPosition) -> NoReturn:
+        asked = f"logPattern {self._options.log_pattern!r}" if self._pattern else f"log {self._options.log}"
+        there = ""
+        if len(others) == 1 and self._pattern is None and isinstance(position, LogOffset):
+            revision = json.dumps({self._options.log: {"revision": position.revision}})
+            there = (
+                f". If {others[0]} was renamed to {self._options.log}, and the metadata store does not know "
+                f"it any more: a new checkpoint location with startingOffsets={revision} goes on where this one stands"
             )
-        return found
+        raise SparkOffsetError(
+            f"the checkpoint reads logs {', '.join(others)}, the query {asked}: use another checkpoint location{there}"
+        )
 
 
 def _shares(waiting: Mapping[str, int], limit: int | None) -> dict[str, int]:

@@ -18,6 +18,10 @@ class SourceAccess(LogAccess, Protocol):
         """Return the names of all logs, ascending."""
         ...
 
+    def present_name(self, log: str) -> str | None:
+        """Return the name that the log has now which had this one; None = none is known, or it is gone."""
+        ...
+
     def addresses(self, bookie_ids: frozenset[str]) -> dict[str, tuple[str, int]]:
         """Return where bookies listen, by their ids."""
         ...

@@ -1,6 +1,11 @@
-"""Finds the backups of a place, and removes those beyond the newest."""
+"""Finds the backups of a place, and removes those beyond the newest.
+
+The backups of a log lie below the name that it had at the first one. Where it is renamed, `NEW/ID/former` says where.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import msgspec
 
@@ -17,6 +22,9 @@ from rsm_spark.backup.manifest import (
 )
 from rsm_spark.backup.place import BackupPlace
 from rsm_spark.backup.plan import expired, unused_files
+
+_FORMER = "former"
+_NAME_BYTES_MAX = 4_096
 
 
 class BackupList(msgspec.Struct):
@@ -35,14 +43,68 @@ class BackupList(msgspec.Struct):
 
 
 def find_backups(place: BackupPlace, log: str | None = None, log_id: str | None = None) -> BackupList:
-    """Return the backups of a log, or of all.
+    """Return the backups of a log, under the present name or a former one, or of all.
 
     Raises:
         BackupError: The place cannot be read.
 
     """
     found = BackupList()
-    for path in sorted(place.sizes("" if log is None else log)):
+    paths = sorted(place.sizes("" if log is None else log))
+    homes = [(log, log_id, paths)]
+    for parts in (path.split("/") for path in paths if log is not None):
+        if len(parts) == 2 and parts[1] == _FORMER and is_log_id(parts[0]) and log_id in {None, parts[0]}:
+            former = _former(place, f"{log}/{parts[0]}/{_FORMER}")
+            if former != log:
+                homes.append((former, parts[0], sorted(place.sizes(former))))
+    for home, wanted_id, there in homes:
+        _look(place, found, home, wanted_id, there)
+    found.whole.sort(key=lambda one: (one.made_ms, one.last_revision), reverse=True)
+    return found
+
+
+def home_of(place: BackupPlace, log: str, log_id: str, former_names: Sequence[str]) -> str:
+    """Return the name below which the backups of a log lie, and have its present name tell.
+
+    Args:
+        place: Of the backups.
+        log: Name of the log.
+        log_id: Its id.
+        former_names: Names that it had.
+
+    Raises:
+        BackupError: The place cannot be read or written.
+
+    """
+    there = place.sizes(f"{log}/{log_id}")
+    if _FORMER in there:
+        return _former(place, f"{log}/{log_id}/{_FORMER}")
+    if any(path.startswith("backups/") for path in there):
+        return log
+    for name in former_names:
+        home = name
+        below = place.sizes(f"{name}/{log_id}")
+        if _FORMER in below:
+            home = _former(place, f"{name}/{log_id}/{_FORMER}")
+        elif not any(path.startswith("backups/") for path in below):
+            continue
+        if home == log:
+            return log
+        with place.create(f"{log}/{log_id}/{_FORMER}") as file:
+            file.write(home.encode())
+        return home
+    return log
+
+
+def _former(place: BackupPlace, path: str) -> str:
+    name = place.read(path, _NAME_BYTES_MAX).decode(errors="replace")
+    if not name or "/" in name or name in {".", ".."}:
+        raise CorruptBackupError(f"{place.shown}/{path}: it should hold a former name of the log: remove that file")
+    return name
+
+
+def _look(place: BackupPlace, found: BackupList, log: str | None, log_id: str | None, paths: Sequence[str]) -> None:
+    for path in paths:
         parts = (path if log is None else f"{log}/{path}").split("/")
         if len(parts) != 4 or parts[2] != "backups" or not is_log_id(parts[1]) or log_id not in {None, parts[1]}:
             continue
@@ -52,8 +114,6 @@ def find_backups(place: BackupPlace, log: str | None = None, log_id: str | None 
         except CorruptBackupError as error:
             found.damaged.append(str(error))
             found.damaged_names.append(parts[3])
-    found.whole.sort(key=lambda one: (one.made_ms, one.last_revision), reverse=True)
-    return found
 
 
 def choose_backup(

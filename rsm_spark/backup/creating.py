@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from ledger.client.client import LedgerClient
-from rsm_spark.backup.catalog import find_backups, keep_backup
+from rsm_spark.backup.catalog import find_backups, home_of, keep_backup
 from rsm_spark.backup.manifest import (
     BackupError,
     BackupLedger,
@@ -33,6 +33,7 @@ from rsm_spark.core.seal import KeyRing
 from rsm_spark.errors import CorruptLogError, ForkedLogError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.commit_log import LogEntry, LogReader
+from rsm_spark.log.former_names import former_names
 from rsm_spark.snapshots.checks import snapshot_name
 from rsm_spark.snapshots.manifest import SnapshotManifest
 
@@ -137,6 +138,7 @@ class LogBackup:
         self._segments: list[BackupSegment] = []
         self._entries = self._bytes = 0
         self._hash = ""
+        self._home = log  # Name below which its backups lie.
         self._folder = ""
         self._began_s = time.monotonic()
         self._tail = _Tail(frozenset(), LogPosition(-1, -1), 0)
@@ -156,20 +158,22 @@ class LogBackup:
         chain, _ = await self._chains.read()
         async with RunningBackup(self._client.store, self._rsm_root, chain.log_id) as running:
             outcome = await self._make(chain, made_ms)
-            swept = await running.sweep(self._place, self._log, chain.log_id)
+            swept = await running.sweep(self._place, self._home, chain.log_id)
         return msgspec.structs.replace(outcome, swept=swept)
 
     async def _make(self, chain: LogChain, made_ms: int) -> BackupOutcome:
         self._tail = await self._ask_tail(chain)
-        found = await asyncio.to_thread(find_backups, self._place, self._log, chain.log_id)
+        names = await former_names(self._client.store, chain.log_id, self._rsm_root)
+        self._home = await asyncio.to_thread(home_of, self._place, self._log, chain.log_id, names)
+        found = await asyncio.to_thread(find_backups, self._place, self._home, chain.log_id)
         before = found.whole[0] if found.whole else None
-        self._folder = f"{self._log}/{chain.log_id}"
+        self._folder = f"{self._home}/{chain.log_id}"
         sizes = await asyncio.to_thread(self._place.sizes, self._folder)
         plan = plan_backup(chain, before, sizes)
         self._segments, self._hash = list(plan.segments), plan.prefix_hash
         chain = await self._copy_entries(chain, plan)
         manifest = BackupManifest(
-            self._log, chain.log_id, made_ms, self._by, chain, _joined(plan, chain), tuple(self._segments),
+            self._home, chain.log_id, made_ms, self._by, chain, _joined(plan, chain), tuple(self._segments),
             tail_revision=self._tail.revision,
         )  # fmt: skip
         if manifest.last_revision < self._tail.revision:

@@ -7,10 +7,12 @@ It counts only while no log has that name: another one may be made under it, by 
 
 from __future__ import annotations
 
+import contextlib
+
 import msgspec
 
 from ledger.decoding import json_decoder
-from ledger.errors import NoNodeError
+from ledger.errors import MetadataDeniedError, NoNodeError
 from ledger.ports import MetadataStore
 from rsm_spark.core.chain import chain_path, decode_chain
 from rsm_spark.errors import CorruptLogError
@@ -56,6 +58,25 @@ async def former_name(store: MetadataStore, log: str, rsm_root: str) -> FormerNa
         return None
     except msgspec.MsgspecError as error:
         raise CorruptLogError(f"{path}: it does not say which log had the name: {error}") from error
+
+
+async def former_names(store: MetadataStore, log_id: str, rsm_root: str) -> list[str]:
+    """Return the names that a log had and that no other log has got, ascending; those that cannot be read are left out.
+
+    Raises:
+        MetadataError: The metadata store cannot be asked.
+
+    """
+    root = former_name_path("", rsm_root).rstrip("/")
+    await store.sync(root)
+    found = []
+    with contextlib.suppress(NoNodeError):
+        for name in await store.children(root):
+            with contextlib.suppress(CorruptLogError, MetadataDeniedError):
+                former = await former_name(store, name, rsm_root)
+                if former is not None and former.log_id == log_id:
+                    found.append(name)
+    return sorted(found)
 
 
 async def present_name(store: MetadataStore, log: str, log_id: str, rsm_root: str) -> str | None:

@@ -53,6 +53,11 @@ class BackupCommand:
     async def restore(self, log: str, new: str, *options: str) -> dict[str, Any]:
         return await self.done("backup", "restore", log, "--as", new, *self._at(), *self._cluster(), *options)
 
+    async def backups(self, log: str) -> list[dict[str, Any]]:
+        code, lines, errors = await self.run("backup", "list", "--log", log, *self._at())
+        assert code == 0, errors
+        return lines
+
     async def refused(self, *arguments: str) -> str:
         """Run `rsm backup …`, which must be refused; return the words."""
         code, _, errors = await self.run("backup", *arguments, *self._at())

@@ -62,7 +62,9 @@ async def test_a_log_its_forks_and_its_backups_go_on_under_another_name(
         assert await rows_of(new, uri) == rows
         await Load(5).run(new, uri, 50)
         again = await commands.create(new)
-        assert again["first_revision"] == 1, "a series of its own"
+        assert (again["first_revision"], again["log"]) == (1, log), "the series goes on where it lies"
+        assert again["new_entries"] < len(records) // 2
+        assert len(await commands.backups(new)) == len(await commands.backups(log)) == 2
         more = await commands.cat(new)
         assert more[: len(records)] == records
     async with served(uri, f"{fork}-new", tmp_path / "fork", *key):

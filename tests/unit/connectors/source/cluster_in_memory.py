@@ -27,6 +27,7 @@ class ClusterInMemory:
         self.entries: dict[int, list[StoredEntry]] = {}
         self.is_closed: dict[int, bool] = {}
         self.reads = 0
+        self.renamed: dict[str, str] = {}
         self.keys: KeyRing | None = None
         self._next_ledger_id = 3
 
@@ -78,6 +79,9 @@ class ClusterInMemory:
 
     def log_keys(self) -> KeyRing | None:
         return self.keys
+
+    def present_name(self, log: str) -> str | None:
+        return self.renamed.get(log)
 
     def addresses(self, bookie_ids: frozenset[str]) -> dict[str, tuple[str, int]]:
         return dict.fromkeys(sorted(bookie_ids), ("127.0.0.1", 1))

@@ -167,6 +167,26 @@ def test_a_trimmed_position_is_an_error_with_the_range_and_the_choices(cluster: 
             assert choice in str(e.value)
 
 
+def test_a_checkpoint_goes_on_under_the_new_name_of_its_log(cluster: ClusterInMemory) -> None:
+    cluster.make_log("orders").fill(4)
+    cluster.make_log("strange").fill(1)
+    before = offset(bills=(3, 2, 21))
+    with pytest.raises(SparkOffsetError, match="goes on where this one stands") as refused:
+        source(cluster, startingOffsets="earliest").following(before, ALL, None)
+    assert 'startingOffsets={"orders": {"revision": 21}}' in str(refused.value)
+    cluster.renamed["bills"] = "orders"
+    reader = source(cluster, startingOffsets="earliest")
+    end = reader.following(before, ALL, None)
+    assert end == offset(orders=(3, 4, 41))
+    assert ranges(reader.partitions(before, end)) == [("orders", 3, 2, 3)]
+    assert ranges(reader.partitions(offset(bills=(3, 0, 1)), before)) == [("orders", 3, 0, 1)], "a planned micro-batch"
+    assert reader.backlog(before)[0] == 20
+    assert reader.following(offset(bills=(3, 4, 41)), ALL, None) == offset(orders=(3, 4, 41))
+    cluster.renamed["bills"] = "strange"
+    with pytest.raises(SparkOffsetError, match="the checkpoint reads logs bills, the query log orders"):
+        source(cluster, startingOffsets="earliest").following(before, ALL, None)
+
+
 def test_a_query_goes_on_in_the_copy_of_the_ledger_where_it_stood(cluster: ClusterInMemory) -> None:
     log = cluster.make_log("orders")
     log.fill(4)

@@ -10,9 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.errors import UsageError
-from rsm_spark.backup.catalog import BackupList, find_backups, keep_backup, remove_expired
+from rsm_spark.backup.catalog import (
+    BackupList,
+    choose_backup,
+    find_backups,
+    home_of,
+    keep_backup,
+    remove_expired,
+)
 from rsm_spark.backup.manifest import (
     BackupError,
+    CorruptBackupError,
     RetentionError,
     decode_backup,
     encode_backup,
@@ -104,6 +112,33 @@ def test_in_a_log_with_a_key_only_what_a_sealed_checkpoint_names_is_used(is_for_
     assert not believed(True, False, False)
     assert believed(True, True, True)
     assert believed(True, True, False) is not is_for_lake
+
+
+def test_the_backups_of_a_renamed_log_are_found_and_removed_under_each_of_its_names(made: MadeBackup) -> None:
+    place, first = made.place, made.chosen()
+    assert home_of(place, "bills", made.log_id, []) == "bills"
+    assert not find_backups(place, "bills").whole
+    assert home_of(place, "bills", made.log_id, ["never", LOG]) == LOG
+    assert home_of(place, "bills", made.log_id, []) == LOG, "without the former names too"
+    assert home_of(place, "debts", made.log_id, ["bills", LOG]) == LOG
+    assert home_of(place, LOG, made.log_id, ["bills", "debts"]) == LOG
+    second = msgspec.structs.replace(first, made_ms=2_000)
+    keep_backup(place, second)
+    for name in (LOG, "bills", "debts"):
+        assert find_backups(place, name, made.log_id).whole == [second, first]
+        assert not find_backups(place, name, "00" * 16).whole
+    assert find_backups(place).whole == [second, first]
+    assert remove_expired(place, "debts", made.log_id, 1) == [first.name]
+    assert choose_backup(place, "bills") == second
+
+
+@pytest.mark.parametrize("name", [b"", b"..", b"a/b", b"x" * 5000])
+def test_a_former_name_that_leads_out_of_the_place_is_refused(made: MadeBackup, name: bytes) -> None:
+    with made.place.create(f"bills/{made.log_id}/former") as file:
+        file.write(name)
+    for ask in (lambda: find_backups(made.place, "bills"), lambda: home_of(made.place, "bills", made.log_id, [])):
+        with pytest.raises(CorruptBackupError):
+            ask()
 
 
 def test_retention_removes_what_no_backup_that_stays_names(made: MadeBackup) -> None:
