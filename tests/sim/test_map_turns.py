@@ -1,8 +1,10 @@
-"""Locks and barriers of the map in virtual time: clients that die, are slow, and lose leases; with planted bugs.
+"""Locks, elections and barriers of the map in virtual time: clients die, are slow, lose leases; with planted bugs.
 
 * `alone`     two never hold a lock at once, as the clock of the map tells it: a holder whose lease has ended is none
 * `all-here`  a round of a barrier begins only when all its parties are there
 * `turn`      who waits gets its turn
+* `leads`     an election has one leader at a time, the one that all are told of; who has resigned leads no more
+* `told`      who watches an election is told of each leader in order, and of the last one in any case
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import pytest
 from ledger.testing.loop import SimLoop, SimulationDeadlockError, SimulationTimeoutError
 from rsm_spark.map import messages as m
 from rsm_spark.map.client.barriers import MapBarriers
-from rsm_spark.map.client.locks import MapLocks
+from rsm_spark.map.client.locks import LockHolder, MapLocks
 from rsm_spark.map.client.results import LeaseLostError
 from rsm_spark.map.client.watch import MapChange
 from rsm_spark.map.records import DELETED, EXPIRED, PUT
@@ -42,6 +44,8 @@ class _World:
         self.holders: dict[int, int] = {}
         self.moved = asyncio.Event()
         self.rounds: set[int] = set()
+        self.leaders: dict[int, int] = {}
+        self.told: dict[int, int | None] = {}
 
     def catch_up(self) -> None:
         now_ms = 1_000 + int(asyncio.get_running_loop().time() * 1000)
@@ -118,6 +122,37 @@ async def _use_lock(world: _World) -> None:
                 world.holders.pop(lock.lease, None)
 
 
+async def _lead(world: _World, name: bytes) -> None:
+    client = _Client(world)
+    for _ in range(3):
+        token = 0
+        with contextlib.suppress(LeaseLostError):
+            async with client.holding_lock(b"lead", _TTL_MS, value=name) as lock:
+                token = lock.token
+                if any(world.is_live(lease) for lease in world.leaders):
+                    raise _Broken("leads: two lead at once")
+                world.leaders[lock.lease] = token
+                if world.rng.random() < 0.2:
+                    await client.revoke_lease(lock.lease)
+                shown = await client.lock_holder(b"lead")
+                if world.is_live(lock.lease) and (shown is None or (shown.value, shown.token) != (name, token)):
+                    raise _Broken(f"leads: {name!r} does, the map shows {shown}")
+                await asyncio.sleep(world.rng.uniform(0, 0.5))
+                world.leaders.pop(lock.lease, None)
+        shown = await client.lock_holder(b"lead")
+        if token and shown is not None and shown.token == token:
+            raise _Broken("leads: one that has resigned still does")
+
+
+async def _watch_leaders(world: _World, number: int) -> None:
+    last = 0
+    async for holder in _Client(world).watch_lock_holder(b"lead"):
+        world.told[number] = None if holder is None else holder.token
+        if holder is not None and holder.token < last:
+            raise _Broken("told: of an earlier leader behind a later one")
+        last = max(last, world.told[number] or 0)
+
+
 async def _meet(world: _World) -> None:
     client = _Client(world)
     while True:
@@ -161,9 +196,14 @@ def _run(seed: int) -> str:
         world = _World(random.Random(seed))
         async with asyncio.TaskGroup() as group:
             ending = [group.create_task(_use_lock(world)) for _ in range(4)]
+            ending += [group.create_task(_lead(world, b"candidate %d" % number)) for number in range(3)]
             others = [group.create_task(_meet(world)) for _ in range(_PARTIES)]
             others += [group.create_task(world.clock()), group.create_task(_die_waiting(world))]
+            others += [group.create_task(_watch_leaders(world, number)) for number in range(2)]
             await asyncio.wait(ending)
+            await asyncio.sleep(5)
+            if world.told != {0: None, 1: None}:
+                raise _Broken("told: nobody leads any more, and who watches does not hear of it")
             while len(world.rounds) < _ROUNDS:
                 await asyncio.sleep(0.1)
             for task in others:
@@ -213,8 +253,59 @@ def _counts_the_dead(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_Client, "transact", unchecked)
 
 
+def _two_lead(patch: pytest.MonkeyPatch) -> None:
+    """A candidate leads at once, whoever stood before."""
+    wait = MapLocks._wait_turn
+
+    async def _wait_turn(self: MapLocks, prefix: bytes, token: int) -> None:
+        if prefix != b"lead/":
+            await wait(self, prefix, token)
+
+    patch.setattr(MapLocks, "_wait_turn", _wait_turn)
+
+
+def _still_leads_after_it_has_resigned(patch: pytest.MonkeyPatch) -> None:
+    """Whoever resigns leaves its key to its lease."""
+
+    async def revoke_lease(_self: Any, _lease: int, **_: Any) -> None:
+        return
+
+    patch.setattr(_Client, "revoke_lease", revoke_lease)
+
+
+def _the_last_one_stands_first(patch: pytest.MonkeyPatch) -> None:
+    """The newest key is taken for that of the leader."""
+
+    async def _first_of(self: MapLocks, prefix: bytes) -> tuple[LockHolder | None, int]:
+        page = await anext(self.scan_pages(prefix=prefix))
+        rows = [LockHolder(row.value, row.revision) for row in page.rows]
+        return max(rows, key=lambda row: row.token, default=None), page.revision
+
+    patch.setattr(MapLocks, "_first_of", _first_of)
+
+
+def _misses_the_end_of_a_leader(patch: pytest.MonkeyPatch) -> None:
+    """What changes between the look and the watch is missed, by whoever watches an election alone."""
+    watch = _Client.watch
+
+    def late(self: _Client, **asked: Any) -> Any:
+        more = {"from_revision": self._world.map.revision + 1} if asked.get("prefix") == b"lead/" else {}
+        return watch(self, **asked | more)
+
+    patch.setattr(_Client, "watch", late)
+
+
 @pytest.mark.parametrize(
-    ("plant", "name"), [(_takes_its_turn_at_once, "alone"), (_watches_too_late, "turn"), (_counts_the_dead, "all-here")]
+    ("plant", "name"),
+    [
+        (_takes_its_turn_at_once, "alone"),
+        (_watches_too_late, "turn"),
+        (_counts_the_dead, "all-here"),
+        (_two_lead, "leads: two"),
+        (_still_leads_after_it_has_resigned, "leads: one that has resigned"),
+        (_the_last_one_stands_first, "leads"),
+        (_misses_the_end_of_a_leader, "told"),
+    ],
 )
 def test_planted_bugs_are_found(
     plant: Callable[[pytest.MonkeyPatch], None], name: str, monkeypatch: pytest.MonkeyPatch
