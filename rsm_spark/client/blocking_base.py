@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, overload
+from typing import Any, Concatenate, Self, overload
 
 from ledger.blocking_base import BlockingClient
 from ledger.loop_thread import LoopThread, quickest_loop
@@ -16,6 +17,12 @@ class BlockingServiceBase(BlockingClient[ServiceClient]):
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, ServiceClient]]) -> None:
         super().__init__(LoopThread("rsm-service-client", new_loop=quickest_loop), make)
+
+    def with_timeout(self, timeout_s: float) -> Self:
+        """Return this client with another time limit of its calls; see `ServiceClient.with_timeout`."""
+        limited = copy.copy(self)
+        limited.asynchronous = self.asynchronous.with_timeout(timeout_s)
+        return limited
 
     @overload
     def call(self, method: Callable[Concatenate[N, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...

@@ -6,6 +6,7 @@
 
     async with await ServiceClient.connect("bank") as bank:   # a `Service`: commands and queries are typed
         left = await bank.call(Bank.transfer, "ann", "bob", 5)
+        quick = await bank.with_timeout(2.0).call(Bank.balance, "ann")
 
 The client finds the leader through ZooKeeper, follows it through failovers and sends a command again, with the same
 number in its session, until it has the answer. Calls that are made together travel together. A call ends after
@@ -22,9 +23,12 @@ number in its session, until it has the answer. Calls that are made together tra
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, NamedTuple, Self, overload
 
+from ledger.errors import UsageError
 from ledger.ports import MetadataStore
 from rsm_spark.client.leader_finder import FixedReplica, FoundReplica
 from rsm_spark.client.replica_connection import ReadFrom, ReplicaConnection
@@ -166,6 +170,25 @@ class ServiceClient(ServiceCalls):
         sent = typed.encode(path, args, kwargs)
         reply = await (self.query(sent) if typed.is_query else self.execute(sent))
         return typed.decode_reply(reply.payload)
+
+    def with_timeout(self, timeout_s: float) -> Self:
+        """Return this client with another time limit of its calls: `await bank.with_timeout(2.0).call(…)`.
+
+        A command that has no answer by then ends with `OutcomeUnknownError`, or with `NoLeaderError` if it certainly
+        was not and will not be applied. It is never sent again, and applied once at most.
+
+        Args:
+            timeout_s: Time limit, above 0. Connections and session are this client's: close this one, not the other.
+
+        Raises:
+            UsageError: The time limit is none.
+
+        """
+        if not 0 < timeout_s < math.inf:
+            raise UsageError(f"timeout_s {timeout_s!r}: expected seconds, above 0")
+        limited = copy.copy(self)
+        limited._timeout_s = timeout_s
+        return limited
 
     def _reply(self, operation: Operation) -> Reply:
         self._link.check(operation)

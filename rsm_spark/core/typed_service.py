@@ -248,6 +248,12 @@ def _renamed(described: D, **changes: Any) -> D:
 
 
 def _check_part(cls: type[Service], attribute: str, kind: type[Service]) -> None:
+    if inner := _declared(kind, ServicePart):
+        raise InvalidDescriptionError(
+            f"service {cls.__name__}: part {attribute!r} is service {kind.__name__}, which has parts "
+            f"({', '.join(inner)}): a part has no parts of its own. Declare these in {cls.__name__} too, and let its "
+            "commands call them"
+        )
     missing = [
         one.table for one in kind.migrations if f"{attribute}.{one.table}" not in {m.table for m in cls.migrations}
     ]
@@ -259,5 +265,5 @@ def _check_part(cls: type[Service], attribute: str, kind: type[Service]) -> None
     if any(record.type >= MACHINE_TYPE_FIRST + _BLOCK for record in kind.description.records):
         raise InvalidDescriptionError(
             f"service {cls.__name__}: part {attribute!r} has record types from {MACHINE_TYPE_FIRST + _BLOCK} on, which "
-            "are those of other parts: a part has no parts of its own"
+            f"are those of other parts: a part has at most {_BLOCK // 2} tables"
         )

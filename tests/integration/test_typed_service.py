@@ -15,7 +15,7 @@ import rsm_spark as rsm
 from examples.bank import Bank, InsufficientFunds
 from ledger.dev import DevCluster
 from rsm_spark.client.blocking import BlockingServiceClient
-from rsm_spark.errors import ConnectionLostError, InvalidCommandError
+from rsm_spark.errors import ConnectionLostError, InvalidCommandError, NoLeaderError, OutcomeUnknownError
 from rsm_spark.transport.security import Security
 from tests.integration.store_processes import stores
 from tests.integration.test_store_cluster import run_cli
@@ -51,6 +51,17 @@ async def test_a_bank_of_typed_commands_survives_its_leader(
         ) as any_:
             assert await any_.call(Bank.balance, "ann") == 6
         assert await asyncio.to_thread(_blocking, log, uri) == (6, 3)
+        async with await rsm.ServiceClient.connect(log, uri) as bank:
+            assert await bank.with_timeout(20.0).call(Bank.balance, "ann") == 6
+            name, other = replicas.alive.popitem()
+            other.kill()
+            with pytest.raises((NoLeaderError, OutcomeUnknownError)):
+                await bank.with_timeout(0.5).call(Bank.deposit, "ann", 1)
+            replicas.start(name, command=BANK)
+            # Whatever became of it, the session goes on.
+            before = await bank.call(Bank.balance, "ann")
+            assert before in {6, 7}
+            assert await bank.call(Bank.deposit, "ann", 1) == before + 1
 
 
 async def test_a_typed_service_is_called_from_a_shell(cluster: DevCluster, unique_name: str, tmp_path: Path) -> None:

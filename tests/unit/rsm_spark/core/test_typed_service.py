@@ -169,7 +169,7 @@ def test_parts_have_tables_records_and_versions_of_their_own() -> None:
     assert [record.type for record in described.records] == [272, 273, 528, 529]
     both = rsm.compose("shop", bank=Bank, outbox=Outbox)
     assert both.description.tables == described.tables
-    with pytest.raises(InvalidDescriptionError, match="a part has no parts of its own"):
+    with pytest.raises(InvalidDescriptionError, match="has parts .bank, outbox.: a part has no parts of its own"):
         rsm.compose("mall", shop=Shop)
 
 
