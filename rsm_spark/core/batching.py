@@ -33,7 +33,7 @@ from rsm_spark.core.commands import (
     Request,
 )
 from rsm_spark.core.envelope import HEADER_BYTES, Envelope, encode_envelope, entry_hash
-from rsm_spark.core.machine import TimedMachine, encode_description
+from rsm_spark.core.machine import PacedMachine, TimedMachine, encode_description
 from rsm_spark.core.migrations import MigrationWork, steps_between
 from rsm_spark.core.records import AUDIT_LEVEL, REPLY_BYTES_MAX, CommandHead, KernelRecord, Record
 from rsm_spark.core.replies import answer_query, answer_verdict, check_reply, failed_reply, reply_answer
@@ -151,6 +151,7 @@ class Composer:
         self.failures: list[Exception] = []
         self.contradictions: dict[str, ReportDiverged] = {}
         self._checked = state.machine if isinstance(state.machine, TableMachine) else None
+        self._paced = state.machine if isinstance(state.machine, PacedMachine) else None
         self._timed = state.machine if isinstance(state.machine, TimedMachine) else None
         machine = self._checked
         self._work = None if machine is None else MigrationWork(lambda: machine.migration, machine.tables)
@@ -382,7 +383,7 @@ class Composer:
     def _execute(self, command: Command) -> Answer | None:
         state = self.state
         session, sequence, answered_up_to = command.session, command.sequence, command.answered_up_to
-        if self._record_count >= self.limits.entry_records_max:
+        if self._record_count >= self.limits.entry_records_max or (self._paced is not None and self._paced.is_spent):
             return None
         if len(command.payload) > self._size_max:
             return None

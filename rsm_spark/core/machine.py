@@ -304,6 +304,20 @@ class AdvisedMachine(Protocol):
 
 
 @runtime_checkable
+class PacedMachine(Protocol):
+    """A machine whose commands may take long. Optional; no part of the state.
+
+    Attributes:
+        is_spent: Commands of this entry have taken their time: further ones wait for the next entry. False again when
+            the entry is confirmed.
+
+    """
+
+    @property
+    def is_spent(self) -> bool: ...
+
+
+@runtime_checkable
 class TimedMachine(StateMachine, Protocol):
     """A machine in which things fall due: leases, times to live, deadlines. Optional.
 

@@ -213,6 +213,12 @@ class SessionTable:
             changes[pack((session,))] = (old, new)
         return changes
 
+    def row_of(self, key: bytes) -> Row | None:
+        """Return the row of a canonical key as the digest knows it; None if there is none."""
+        (session,) = msgpack_decoder(tuple[bytes]).decode(key)
+        found = self._digested.get(session)
+        return None if found is None else Row(SESSIONS_TABLE, key, *found)
+
     def rows(self) -> Iterator[Row]:
         """Iterate over all rows as they are at this call; any thread may consume. Nothing may be touched."""
         assert not self._touched, "take the changes first: the rows come from there"

@@ -16,6 +16,7 @@ import msgspec
 
 from rsm_spark.core.chain import Ancestry
 from rsm_spark.core.digest import StateDigest, digest_bytes, row_term, table_prefix
+from rsm_spark.core.durable import DurableMachine, KernelChange, StateMark
 from rsm_spark.core.envelope import Envelope, body_of, decode_envelope, entry_hash, root_hash
 from rsm_spark.core.kernel_tables import Checkpoint, Checkpoints, VerifiedSnapshot, VerifiedTable
 from rsm_spark.core.machine import (
@@ -26,10 +27,11 @@ from rsm_spark.core.machine import (
     StateMachine,
     check_described,
     decode_description,
+    encode_description,
     evolving,
 )
 from rsm_spark.core.migrations import MigrationTable, RunningMigration
-from rsm_spark.core.position import NO_REVISION
+from rsm_spark.core.position import NO_REVISION, LogPosition
 from rsm_spark.core.records import (
     FORMAT_LEVEL,
     MACHINE_TYPE_FIRST,
@@ -121,6 +123,9 @@ class ReplicatedState:
         self._row_count = 0
         # Net change of each row since the last settle, (before, now), by table and key.
         self._unsettled: dict[str, dict[bytes, tuple[bytes | None, bytes | None]]] = {}
+        self._durable = machine if isinstance(machine, DurableMachine) else None
+        # The kernel's rows that a durable machine has not kept yet, by table and key.
+        self._unkept: dict[tuple[str, bytes], Row | None] = {}
 
     @property
     def tip(self) -> StateTip:
@@ -326,8 +331,72 @@ class ReplicatedState:
             unsettled, self._unsettled = self._unsettled, {}
             for table, changes in unsettled.items():
                 self._row_count += self._digest.replace_all(table, changes)
+                if self._durable is not None and table.startswith("_"):
+                    now = {row.key: row for row in self._small_rows() if row.table == table}
+                    self._unkept.update({(table, key): now.get(key) for key in changes})
         if self.sessions.is_touched:
-            self._row_count += self._digest.replace_all(SESSIONS_TABLE, self.sessions.take_changes())
+            changes = self.sessions.take_changes()
+            self._row_count += self._digest.replace_all(SESSIONS_TABLE, changes)
+            if self._durable is not None:
+                self._unkept.update({(SESSIONS_TABLE, key): self.sessions.row_of(key) for key in changes})
+
+    def _small_rows(self) -> Iterator[Row]:
+        """Iterate over the rows of the kernel's tables that are never large."""
+        yield from self._verified.rows()
+        yield from self._migrations.rows()
+
+    def keep(self, position: LogPosition | None) -> None:
+        """Have a durable machine keep this state, which is confirmed; does nothing for others.
+
+        Args:
+            position: Of the last entry applied.
+
+        """
+        durable = self._durable
+        if durable is None:
+            return
+        digest = digest_bytes(self.digest)  # Settles.
+        changes = [KernelChange(table, key, row) for (table, key), row in self._unkept.items()]
+        ledger_id, entry_id = position or LogPosition(-1, -1)
+        mark = StateMark(
+            self.log_id.hex(),
+            self.revision,
+            self.prefix_hash,
+            self.leader_epoch,
+            self.logged_ms,
+            self.is_sealed,
+            ledger_id,
+            entry_id,
+            digest,
+            self._row_count,
+            self.format_level,
+            self.checkpoint_revision,
+            b"" if self.description is None else encode_description(self.description),
+        )
+        durable.commit(mark, changes)
+        self._unkept = {}
+
+    def resume(self, mark: StateMark) -> None:
+        """Take the state that a durable machine has kept as this one.
+
+        Args:
+            mark: Of it.
+
+        Raises:
+            CorruptSnapshotError: The kernel's rows are none.
+            CorruptLogError, MachineVersionError: Another machine, or a newer version of it, has described the log.
+
+        """
+        assert self._durable is not None
+        self.description = self._accept(decode_description(mark.description)) if mark.description else None
+        kernel = _kernel_lists()
+        for row in _split(self._durable.kernel_rows(), kernel, _Total()):
+            raise CorruptSnapshotError(f"a row of table {row.table!r} stands among the kernel's")
+        self._restore_kernel(kernel)
+        self._digest = StateDigest(int.from_bytes(mark.digest, "big"))
+        self._row_count = mark.row_count
+        self._stand_at(StateTip(mark.revision, mark.prefix_hash, mark.leader_epoch, mark.logged_ms, mark.is_sealed))
+        self.format_level, self.checkpoint_revision = mark.format_level, mark.checkpoint_revision
 
     def rows(self) -> Iterator[Row]:
         """Iterate over all rows as they are at this call; any thread may consume."""
@@ -360,24 +429,32 @@ class ReplicatedState:
         """
         if description is not None:
             self._accept(description)
-        kernel: dict[str, list[Row]] = {SESSIONS_TABLE: [], VERIFIED_TABLE: [], MIGRATIONS_TABLE: []}
+        kernel = _kernel_lists()
         total = _Total()
         self.machine.restore(_split(rows, kernel, total))
+        self._restore_kernel(kernel)
+        if self._durable is not None:
+            self._unkept = {(row.table, row.key): row for table in kernel.values() for row in table}
+        self._digest = StateDigest(total.digest % (1 << 128))
+        self._row_count = total.count
+        self._stand_at(tip)
+        self.description = description
+        self.checkpoint_revision = NO_REVISION
+
+    def _restore_kernel(self, kernel: dict[str, list[Row]]) -> None:
         self.sessions.restore(kernel[SESSIONS_TABLE])
         self._verified.restore(kernel[VERIFIED_TABLE])
         self._migrations.restore(kernel[MIGRATIONS_TABLE])
         self._tell_migration()
         self.checkpoints.clear()
         self._unsettled = {}
-        self._digest = StateDigest(total.digest % (1 << 128))
-        self._row_count = total.count
+
+    def _stand_at(self, tip: StateTip) -> None:
         self.revision = self.entry_revision = tip.revision
         self.prefix_hash = tip.prefix_hash
         self.leader_epoch = tip.leader_epoch
         self.logged_ms = tip.logged_ms
         self.is_sealed = tip.is_sealed
-        self.description = description
-        self.checkpoint_revision = NO_REVISION
 
     def validate(self) -> None:
         """Check the invariants, from scratch: for tests."""
@@ -402,6 +479,10 @@ class _Total:
             prefix = self._prefixes[row.table] = table_prefix(row.table)
         self.digest += row_term(prefix, row.key, row.row)
         self.count += 1
+
+
+def _kernel_lists() -> dict[str, list[Row]]:
+    return {SESSIONS_TABLE: [], VERIFIED_TABLE: [], MIGRATIONS_TABLE: []}
 
 
 def _split(rows: Iterable[Row], kernel: dict[str, list[Row]], total: _Total) -> Iterator[Row]:

@@ -1,5 +1,6 @@
 """Boot of a replica: its first state is a local snapshot, a peer's, the lake's, or the whole log from its beginning.
 
+A durable machine (`rsm_spark.core.durable`) is asked first what it has kept: if the log goes on from there, that is it.
 A snapshot is of use when the log still holds the entry after it. The first source that has one is taken, its newest
 first; what turns out damaged is passed over and stays where it is. Peers that are dead or silent cost seconds, never
 the boot. Nothing but a state whose rows come to the digest of its manifest is ever adopted; from elsewhere, in a log
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 
 from ledger.errors import MetadataUnavailableError
 from rsm_spark.core.chain import LogChain
+from rsm_spark.core.durable import DurableMachine, StateMark
 from rsm_spark.core.position import LogPosition
 from rsm_spark.core.state import ReplicatedState, StateTip
 from rsm_spark.errors import (
@@ -55,7 +57,7 @@ async def boot(context: ReplicaContext) -> int:
     """Load the newest state from which the log can be continued into the context.
 
     Returns:
-        Revision of the snapshot used; 0 if the log is read from its beginning.
+        Revision of the snapshot used; 0 if the log is read from its beginning, or from where the machine stands.
 
     Raises:
         ForkedLogError: The local snapshots are of another log than the one that has this name now.
@@ -67,10 +69,14 @@ async def boot(context: ReplicaContext) -> int:
         MetadataError: The metadata store cannot be asked.
 
     """
-    chain = await _chain(context)
+    machine = context.machine
+    mark = await context.run_blocking(machine.resume) if isinstance(machine, DurableMachine) else None
+    chain = await _chain(context, mark)
     await admit(context, chain)
     context.log_id = chain.log_id
     search = _Search(context, chain)
+    if mark is not None and search.resume(mark):
+        return 0
     manifest = await search.find()
     if manifest is not None:
         return manifest.revision
@@ -78,17 +84,18 @@ async def boot(context: ReplicaContext) -> int:
     return 0
 
 
-async def _chain(context: ReplicaContext) -> LogChain:
+async def _chain(context: ReplicaContext, mark: StateMark | None) -> LogChain:
     """Return the chain; create the log if nothing says that there was one before."""
     local: list[SnapshotManifest] = await context.run_blocking(context.snapshots.manifests)
-    if not local:
+    here = [*(manifest.log_id for manifest in local), *([] if mark is None else [mark.log_id])]
+    if not here:
         if context.lake is not None:
             await _check_lake(context, context.lake)
         return await context.chains.ensure(context.rng.randbytes(16).hex())
     chain, _ = await context.chains.read()
-    if all(manifest.log_id != chain.log_id for manifest in local):
+    if chain.log_id not in here:
         raise ForkedLogError(
-            f"log {context.log}: the local snapshots are of log {local[0].log_id}, the metadata store has log "
+            f"log {context.log}: the local snapshots are of log {here[0]}, the metadata store has log "
             f"{chain.log_id} under this name: its data were lost or replaced. Check the metadata URI; to serve the "
             "present log start with an empty data directory"
         )
@@ -147,6 +154,34 @@ class _Search:
             self._seen.append("lake: none is named")
             return None
         return await self._from_store("lake", context.lake)
+
+    def resume(self, mark: StateMark) -> bool:
+        """Adopt what the machine has kept; False if the log does not go on from there."""
+        context = self._context
+        at = f"the machine's own state of revision {mark.revision}"
+        if mark.log_id != self._chain.log_id:
+            self._say(f"{at} is of no use: it is of log {mark.log_id}, this is log {self._chain.log_id}")
+            return False
+        self._newest = max(self._newest, mark.revision)
+        if mark.entry_id >= 0 and mark.ledger_id not in [one.ledger_id for one in self._chain.ledgers]:
+            self._say(f"{at} is of no use: its ledger {mark.ledger_id} has left the log")
+            return False
+        if mark.entry_id < 0 and not self._chain.is_whole:
+            self._say(f"{at} is of no use: the beginning of the log has left it")
+            return False
+        state = ReplicatedState(context.machine, *self._chain.ancestry)
+        try:
+            state.resume(mark)
+        except SnapshotError as error:
+            self._say(f"{at} is of no use: {error}")
+            return False
+        context.adopt(state, mark.position)
+        return True
+
+    def _say(self, text: str) -> None:
+        """Note what was found at a place, for the log and for the error if nothing else is found."""
+        self._seen.append(text)
+        _LOGGER.warning("%s", text, extra=self._context.log_extra)
 
     async def _from_store(self, name: str, store: SnapshotStore) -> SnapshotManifest | None:
         try:
@@ -227,9 +262,7 @@ class _Search:
         return not reason
 
     def _pass_over(self, manifest: SnapshotManifest, name: str, reason: str) -> None:
-        text = f"{name}: snapshot of revision {manifest.revision} is of no use: {reason}"
-        self._seen.append(text)
-        _LOGGER.warning("%s", text, extra=self._context.log_extra)
+        self._say(f"{name}: snapshot of revision {manifest.revision} is of no use: {reason}")
 
     async def _adopt(self, manifest: SnapshotManifest, store: SnapshotStore, name: str) -> bool:
         """Take the snapshot's state; False if its files are not what its manifest says."""

@@ -150,6 +150,7 @@ class ReplicaContext:
         self.state = state
         self.tip = state.tip
         self.position = position
+        state.keep(position)
         self.digest = state.digest
         self.state_is_confirmed = True
         self.has_state = True
@@ -170,6 +171,7 @@ class ReplicaContext:
             raise type(error)(f"{said}. {quarantine_hint(self.log, entry.position)}") from error
         self.tip = self.state.tip
         self.position = entry.position
+        self.state.keep(entry.position)
         self.log_bytes += len(entry.payload)
         self._keep(entry.payload)
         self.entry_applied()
@@ -179,6 +181,7 @@ class ReplicaContext:
         assert self.state.revision == tip.revision
         self.tip, self.position = tip, position
         self.entry_is_timely = True
+        self.state.keep(position)
         self.digest = self.state.digest
         self.state_is_confirmed = True
         self.log_bytes += len(payload)
