@@ -1,0 +1,1 @@
+"""Replicated SQL tables: SQLite on each replica, changed rows in the log."""

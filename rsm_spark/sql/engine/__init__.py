@@ -1,0 +1,1 @@
+"""SQLite, as replicated tables use it: the only importer of apsw."""

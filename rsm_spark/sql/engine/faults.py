@@ -1,0 +1,80 @@
+"""Faults of a client's statement: SQLite's errors, and what this package refuses, in words.
+
+* `SqlRefusal`      a statement is not done
+* `SqlFaultError`   so its transaction is not
+"""
+
+from __future__ import annotations
+
+import apsw
+
+from rsm_spark.sql.messages import SqlFault
+
+
+class SqlRefusal(Exception):  # noqa: N818 - it is told to a client, never raised to one
+    """A statement is not done.
+
+    Args:
+        kind: See `SqlFault`.
+        text: The same.
+
+    """
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.text = text
+
+
+_KINDS: tuple[tuple[type[Exception], str], ...] = (
+    (apsw.ConstraintError, "constraint"),
+    (apsw.TooBigError, "limit"),
+    (apsw.NoMemError, "limit"),
+    (apsw.FullError, "limit"),
+    (apsw.SQLError, "sql"),
+    (apsw.BindingsError, "sql"),
+    (apsw.MismatchError, "constraint"),
+    (apsw.RangeError, "sql"),
+)
+_TEXT_CHARS_MAX = 1_000
+
+
+def fault_of(error: Exception, refusal: str, statement: int) -> SqlFault:
+    """Return what a client is told of an error.
+
+    Args:
+        error: Raised while its statement was run.
+        refusal: What the guard said of it; "" = nothing.
+        statement: Its place in the transaction.
+
+    """
+    if isinstance(error, SqlRefusal):
+        return SqlFault(error.kind, error.text[:_TEXT_CHARS_MAX], statement)
+    if isinstance(error, UnicodeError):
+        return SqlFault("refused", "a text is not UTF-8: keep it as a BLOB", statement)
+    if isinstance(error, apsw.AuthError) or refusal:
+        return SqlFault("refused", refusal or str(error), statement)
+    kind = next((kind for one, kind in _KINDS if isinstance(error, one)), "sql")
+    return SqlFault(kind, str(error)[:_TEXT_CHARS_MAX], statement)
+
+
+def is_statements_own(error: Exception) -> bool:
+    """Return whether an error is one of the statement, not of the disk or of this package."""
+    if isinstance(error, SqlRefusal | OverflowError | TypeError | ValueError):
+        return True
+    if isinstance(error, apsw.IOError | apsw.CorruptError | apsw.NotADBError | apsw.CantOpenError):
+        return False
+    return isinstance(error, apsw.Error)
+
+
+class SqlFaultError(Exception):
+    """A client's transaction failed, and nothing of it was done.
+
+    Attributes:
+        fault: What the client is told.
+
+    """
+
+    def __init__(self, fault: SqlFault) -> None:
+        super().__init__(fault.text)
+        self.fault = fault

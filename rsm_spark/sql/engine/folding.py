@@ -1,0 +1,104 @@
+"""Fold of records by key: on a follower, and on a leader whose transaction SQLite has rolled back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rsm_spark.core.machine import RowChange
+from rsm_spark.core.records import pack
+from rsm_spark.errors import CorruptLogError
+from rsm_spark.sql.engine.catalog import CatalogChange, SqlCatalog
+from rsm_spark.sql.engine.sequences import SequenceTable
+from rsm_spark.sql.engine.shapes import Execute
+from rsm_spark.sql.engine.touched import MadeRecord, decode_values, read_image, row_change
+from rsm_spark.sql.records import CATALOG, CatalogRow, SqlRecord
+
+
+class RecordWriter:
+    """Writes records into the file. Triggers, foreign keys and checks are off: their effects are records themselves.
+
+    Args:
+        execute: Runs a statement of the replica itself.
+        catalog: Of the tables.
+        sequences: Of AUTOINCREMENT.
+
+    """
+
+    def __init__(self, execute: Execute, catalog: SqlCatalog, sequences: SequenceTable) -> None:
+        self._execute = execute
+        self._catalog = catalog
+        self._sequences = sequences
+
+    def write(self, record_type: int, fields: tuple[Any, ...]) -> RowChange | None:
+        """Write one record.
+
+        Raises:
+            CorruptLogError: It is none of this machine, or contradicts what is there.
+            apsw.Error: SQLite does not take it.
+
+        """
+        match record_type:
+            case SqlRecord.ROW_PUT:
+                return self._put(*fields)
+            case SqlRecord.ROW_GONE:
+                return self._remove(*fields)
+            case SqlRecord.STATEMENT_RUN:
+                (sql,) = fields
+                self._execute(sql)
+                self._catalog.forget_shapes()
+                return None
+            case SqlRecord.OBJECT_PUT:
+                name, *row = fields
+                return self._put_object(name, CatalogRow(*row))
+            case SqlRecord.OBJECT_GONE:
+                (name,) = fields
+                return self._remove_object(name)
+            case SqlRecord.SEQUENCE_PUT:
+                return self._sequences.put(*fields)
+            case SqlRecord.SEQUENCE_GONE:
+                return self._sequences.remove(*fields)
+        raise CorruptLogError(f"SQL tables have no record type {record_type}: a newer version wrote this log")
+
+    def _put(self, number: int, key: bytes, image: bytes) -> RowChange:
+        shape = self._catalog.shape_of(number)
+        old = read_image(self._execute, shape, key)
+        values = decode_values(key)
+        if old is not None:
+            self._execute(shape.remove, values)
+        self._execute(shape.insert, (*values, *shape.filled(decode_values(image))))
+        if shape.is_counted:
+            self._sequences.hold(shape)
+        return row_change(number, key, old, image)
+
+    def _remove(self, number: int, key: bytes) -> RowChange:
+        shape = self._catalog.shape_of(number)
+        old = read_image(self._execute, shape, key)
+        if old is None:
+            raise CorruptLogError(f"table {shape.name} has no row with the key {decode_values(key)!r} that goes")
+        self._execute(shape.remove, decode_values(key))
+        return row_change(number, key, old, None)
+
+    def _put_object(self, name: str, row: CatalogRow) -> RowChange:
+        found = self._execute("SELECT type, tbl_name, sql FROM sqlite_schema WHERE name = ?", (name,)).fetchall()
+        if found != [(row.kind, row.owner, row.sql)]:
+            raise CorruptLogError(f"the log has {row.kind} {name!r} as {row.sql!r}, this file has {found!r}")
+        return catalog_change(CatalogChange(name, self._catalog.put(name, row), row))
+
+    def _remove_object(self, name: str) -> RowChange:
+        return catalog_change(CatalogChange(name, self._catalog.remove(name), None))
+
+    def note(self, change: CatalogChange) -> MadeRecord:
+        """Note a change of the schema that a client's statement has made; return its record."""
+        if change.new is None:
+            self._catalog.remove(change.name)
+            return MadeRecord(SqlRecord.OBJECT_GONE, (change.name,), catalog_change(change))
+        self._catalog.put(change.name, change.new)
+        return MadeRecord(SqlRecord.OBJECT_PUT, (change.name, *change.new), catalog_change(change))
+
+
+def catalog_change(change: CatalogChange) -> RowChange:
+    """Return a change of the catalog as the digest counts it."""
+    old, new = change.old, change.new
+    return RowChange(
+        CATALOG, pack((change.name,)), None if old is None else pack(old), None if new is None else pack(new)
+    )

@@ -1,0 +1,118 @@
+"""Guard of the statements of clients: SQLite asks it for each thing that a statement would do, when it is prepared."""
+
+from __future__ import annotations
+
+import apsw
+
+INTERNAL_PREFIX = "_rsm_"
+"""Tables of the replica itself, in the same file."""
+
+_READS = frozenset({apsw.SQLITE_SELECT, apsw.SQLITE_READ, apsw.SQLITE_RECURSIVE, apsw.SQLITE_FUNCTION})
+_WRITES = frozenset({apsw.SQLITE_INSERT, apsw.SQLITE_UPDATE, apsw.SQLITE_DELETE})
+_SCHEMA = {
+    apsw.SQLITE_CREATE_TABLE: "CREATE TABLE",
+    apsw.SQLITE_CREATE_INDEX: "CREATE INDEX",
+    apsw.SQLITE_CREATE_VIEW: "CREATE VIEW",
+    apsw.SQLITE_CREATE_TRIGGER: "CREATE TRIGGER",
+    apsw.SQLITE_DROP_TABLE: "DROP TABLE",
+    apsw.SQLITE_DROP_INDEX: "DROP INDEX",
+    apsw.SQLITE_DROP_VIEW: "DROP VIEW",
+    apsw.SQLITE_DROP_TRIGGER: "DROP TRIGGER",
+    apsw.SQLITE_ALTER_TABLE: "ALTER TABLE",
+}
+_REFUSED = {
+    apsw.SQLITE_ATTACH: "ATTACH opens another file: the tables of a log are in one",
+    apsw.SQLITE_DETACH: "DETACH: the tables of a log are in one file",
+    apsw.SQLITE_TRANSACTION: "BEGIN, COMMIT and ROLLBACK: send the statements of a transaction together",
+    apsw.SQLITE_SAVEPOINT: "SAVEPOINT and RELEASE: send the statements of a transaction together",
+    apsw.SQLITE_ANALYZE: "ANALYZE: its statistics are not replicated",
+    apsw.SQLITE_REINDEX: "REINDEX is not replicated: drop the index and make it again",
+    apsw.SQLITE_CREATE_VTABLE: "virtual tables (FTS5, R*Tree, …) are not replicated",
+    apsw.SQLITE_DROP_VTABLE: "virtual tables are not replicated",
+    apsw.SQLITE_CREATE_TEMP_TABLE: "temporary tables are not replicated",
+    apsw.SQLITE_CREATE_TEMP_INDEX: "temporary indexes are not replicated",
+    apsw.SQLITE_CREATE_TEMP_VIEW: "temporary views are not replicated",
+    apsw.SQLITE_CREATE_TEMP_TRIGGER: "temporary triggers are not replicated",
+    apsw.SQLITE_DROP_TEMP_TABLE: "temporary tables are not replicated",
+    apsw.SQLITE_DROP_TEMP_INDEX: "temporary indexes are not replicated",
+    apsw.SQLITE_DROP_TEMP_VIEW: "temporary views are not replicated",
+    apsw.SQLITE_DROP_TEMP_TRIGGER: "temporary triggers are not replicated",
+}
+_PRAGMAS = frozenset(
+    {"table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo", "foreign_key_list"}
+)
+"""Pragmas that only tell of the schema."""
+_FUNCTIONS_REFUSED = frozenset({"load_extension", "fts3_tokenizer", "sqlite_offset"})
+_TABLES_REFUSED = ("dbstat", "sqlite_dbpage", "sqlite_stmt", "bytecode", "tables_used", "carray")
+
+
+class StatementGuard:
+    """Says what a client's statement may do.
+
+    Args:
+        may_write: Statements may change rows and schema.
+
+    Attributes:
+        is_on: A client's statement is being run; else one of the replica itself, which may do anything.
+        refusal: Why the last statement was refused, in words; "" = it was not.
+        schema_action: What the statement does to the schema ("DROP TABLE"); "" = nothing.
+        target: Table, index, view or trigger that this is done to.
+        is_rename, is_column_drop: Kind of an ALTER TABLE.
+
+    """
+
+    def __init__(self, *, may_write: bool) -> None:
+        self._may_write = may_write
+        self.is_on = False
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget the statement before."""
+        self.refusal = ""
+        self.schema_action = ""
+        self.target = ""
+        self.is_rename = False
+        self.is_column_drop = False
+
+    def __call__(self, action: int, one: str | None, two: str | None, _database: str | None, _by: str | None) -> int:
+        """Answer SQLite."""
+        if not self.is_on:
+            return apsw.SQLITE_OK
+        reason = self._reason(action, one or "", two or "")
+        if not reason:
+            return apsw.SQLITE_OK
+        self.refusal = self.refusal or reason
+        return apsw.SQLITE_DENY
+
+    def _reason(self, action: int, one: str, two: str) -> str:
+        if action == apsw.SQLITE_FUNCTION:
+            return self._function(two)
+        if action == apsw.SQLITE_PRAGMA:
+            return "" if one.lower() in _PRAGMAS else f"PRAGMA {one} is not for clients"
+        if action == apsw.SQLITE_REINDEX and self.schema_action:
+            return ""  # The index is being made.
+        refused = _REFUSED.get(action)
+        if refused is not None:
+            return refused
+        if one.lower().startswith(INTERNAL_PREFIX) or two.lower().startswith(INTERNAL_PREFIX):
+            return f"names that begin with {INTERNAL_PREFIX} are the replica's own"
+        if action in _READS:
+            return f"{one} is not for clients" if one.lower() in _TABLES_REFUSED else ""
+        if not self._may_write:
+            return "it writes: send it by execute, not by query"
+        if action in _SCHEMA:
+            self.schema_action = self.schema_action or _SCHEMA[action]
+            self.target = self.target or (two if action == apsw.SQLITE_ALTER_TABLE else one)
+            return ""
+        if action not in _WRITES:
+            return f"action {action} of SQLite is not known to this version"
+        if one == "sqlite_sequence" and not self.schema_action:
+            return "sqlite_sequence is written by AUTOINCREMENT alone"
+        return ""
+
+    def _function(self, name: str) -> str:
+        if name.lower() in _FUNCTIONS_REFUSED:
+            return f"the function {name} is not for clients"
+        self.is_rename = self.is_rename or name == "sqlite_rename_table"
+        self.is_column_drop = self.is_column_drop or name == "sqlite_drop_column"
+        return ""

@@ -1,0 +1,143 @@
+"""A connection that reads for clients: what is committed, within limits of time and size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apsw
+
+from rsm_spark.errors import RsmError
+from rsm_spark.sql.engine.connections import open_reader, private_comment
+from rsm_spark.sql.engine.faults import SqlRefusal, fault_of, is_statements_own
+from rsm_spark.sql.engine.guard import StatementGuard
+from rsm_spark.sql.engine.writer import MARK_TABLE
+from rsm_spark.sql.limits import SqlSettings
+from rsm_spark.sql.messages import SqlFault, SqlQuery, SqlReply, SqlResult
+
+_PROGRESS_STEPS = 5_000
+_VALUE_BYTES = 9  # Of a number in the reply, at most.
+
+
+class ReadReply(NamedTuple):
+    """Reply to a read, and the revision of the commit that it saw."""
+
+    reply: SqlReply
+    revision: int
+
+
+class SqlReader:
+    """One connection. For one thread at a time; only `interrupt` may come from another.
+
+    Args:
+        path: Of the file.
+        settings: Limits.
+        clock_s: Monotonic seconds.
+
+    Attributes:
+        number: Of the read that began last.
+
+    """
+
+    def __init__(self, path: Path, settings: SqlSettings, clock_s: Callable[[], float]) -> None:
+        self._settings = settings
+        self._clock_s = clock_s
+        self._deadline_s = float("inf")
+        self._is_interrupted = False
+        self.number = 0
+        self._connection = open_reader(path, settings.cache_mib)
+        self._private = private_comment()
+        self._guard = StatementGuard(may_write=False)
+        self._connection.authorizer = self._guard
+        self._connection.set_progress_handler(self._is_over, _PROGRESS_STEPS)
+
+    def _is_over(self) -> bool:
+        return self._is_interrupted or self._clock_s() > self._deadline_s
+
+    def begin(self) -> int:
+        """Begin a read; return its number."""
+        self._is_interrupted = False
+        self.number += 1
+        return self.number
+
+    def interrupt(self, number: int) -> None:
+        """End the read with this number, if it is still being read; from any thread."""
+        if number == self.number:
+            self._is_interrupted = True
+
+    def close(self) -> None:
+        """Close it; nothing is being read."""
+        self._connection.close()
+
+    def read(self, query: SqlQuery) -> ReadReply:
+        """Answer a query as of one commit.
+
+        Raises:
+            RsmError: The file failed.
+
+        """
+        try:
+            return self._read_as_of_one_commit(query)
+        except apsw.Error as error:
+            raise RsmError(f"the tables' file cannot be read: {type(error).__name__}: {error}") from error
+
+    def _read_as_of_one_commit(self, query: SqlQuery) -> ReadReply:
+        connection = self._connection
+        connection.execute(f"{self._private}BEGIN")
+        try:
+            found: Any = connection.execute(f"{self._private}SELECT revision FROM {MARK_TABLE}").fetchall()
+            revision = found[0][0] if found else 0
+            return ReadReply(self._read(query), revision)
+        finally:
+            self._deadline_s = float("inf")
+            if connection.in_transaction:
+                connection.execute(f"{self._private}ROLLBACK")
+
+    def _read(self, query: SqlQuery) -> SqlReply:
+        guard = self._guard
+        guard.begin()
+        guard.is_on = True
+        self._deadline_s = self._clock_s() + self._settings.read_ms_max / 1000
+        try:
+            return SqlReply((self._rows(query),))
+        except apsw.InterruptError:
+            text = f"it takes longer than {self._settings.read_ms_max / 1000:g} s: an index may help, or a LIMIT"
+            return SqlReply((), SqlFault("limit", "it was cancelled" if self._is_interrupted else text))
+        except KeyError as error:
+            return SqlReply((), SqlFault("sql", f"the parameter {error} has no value"))
+        except Exception as error:
+            if not is_statements_own(error):
+                raise
+            return SqlReply((), fault_of(error, guard.refusal, 0))
+        finally:
+            guard.is_on = False
+
+    def _rows(self, query: SqlQuery) -> SqlResult:
+        columns: tuple[tuple[str, str], ...] = ()
+        seen = 0
+
+        def _on_statement(_cursor: Any, _sql: str, _bindings: Any) -> bool:
+            nonlocal columns, seen
+            seen += 1
+            if seen > 1:
+                raise SqlRefusal("sql", "this is more than one statement: send each on its own")
+            columns = tuple((name, kind or "") for name, kind in cursor.get_description())
+            return True
+
+        cursor = self._connection.cursor()
+        cursor.exec_trace = _on_statement
+        rows: list[Any] = []
+        size, size_max = 0, self._settings.result_bytes_max
+        try:
+            for row in cursor.execute(query.sql, query.parameters):
+                size += sum(len(value) if isinstance(value, str | bytes) else 0 for value in row) + _VALUE_BYTES * len(
+                    row
+                )
+                if size > size_max:
+                    text = f"its rows have more than {size_max} bytes: read them in pieces, with LIMIT and a key"
+                    raise SqlRefusal("limit", text)
+                rows.append(row)
+        finally:
+            cursor.close(force=True)
+        return SqlResult(columns, tuple(rows))

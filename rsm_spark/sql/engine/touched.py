@@ -1,0 +1,169 @@
+"""Rows that a client's statements touch: what each was before the first of them, and the records of what it is now."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from rsm_spark.core.machine import RowChange
+from rsm_spark.core.records import pack
+from rsm_spark.sql.engine.catalog import SqlCatalog
+from rsm_spark.sql.engine.faults import SqlRefusal
+from rsm_spark.sql.engine.shapes import Execute, TableShape
+from rsm_spark.sql.limits import ROWS_CHANGED_MAX, ROWS_REWRITTEN_MAX
+from rsm_spark.sql.records import ROWS, SqlRecord
+
+decode_values = msgspec.msgpack.Decoder(tuple[Any, ...]).decode
+
+
+class MadeRecord(NamedTuple):
+    """A record of the log, and the row that it changes."""
+
+    type: SqlRecord
+    fields: tuple[Any, ...]
+    change: RowChange | None
+
+
+def row_change(number: int, key: bytes, old: bytes | None, new: bytes | None) -> RowChange:
+    """Return the change of a row of a table, as the digest counts it."""
+    return RowChange(
+        ROWS, pack((number, key)), None if old is None else pack((old,)), None if new is None else pack((new,))
+    )
+
+
+def read_image(execute: Execute, shape: TableShape, key: bytes) -> bytes | None:
+    """Return the image of the row with exactly this key, as it is now; None = there is none."""
+    row = execute(shape.select, decode_values(key)).fetchone()
+    width = len(shape.key)
+    # By a collation, another key than this one may have been found.
+    return None if row is None or pack(row[:width]) != key else shape.image(row[width:])
+
+
+class TouchedRows:
+    """Rows touched since the last `take_records`.
+
+    Args:
+        execute: Runs a statement of the replica itself.
+        catalog: Of the tables.
+
+    Attributes:
+        direct_count: Changes made by statements themselves, not by triggers or foreign keys, ever.
+        fault: Why the statement must end, found where none can be raised; None = it need not.
+
+    """
+
+    def __init__(self, execute: Execute, catalog: SqlCatalog) -> None:
+        self._execute = execute
+        self._catalog = catalog
+        self.direct_count = 0
+        self.fault: Exception | None = None
+        # Image before, by (number, key). Invariant: at most ROWS_CHANGED_MAX, and one more.
+        self._before: dict[tuple[int, bytes], bytes | None] = {}
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._before.clear()
+        self.fault = None
+
+    def on_change(self, update: Any) -> None:
+        """Hear of a row that is about to change: SQLite's pre-update hook."""
+        if self.fault is not None:
+            return
+        try:
+            self._note(update)
+        except Exception as error:  # noqa: BLE001 - SQLite's callback; it is raised when the statement has ended
+            self.fault = error
+
+    def _note(self, update: Any) -> None:
+        if update.depth == 0:
+            self.direct_count += 1
+        shape = self._catalog.shape(update.table_name)
+        operation = update.op
+        if operation != "INSERT":
+            self._touch(shape, self._key(shape, update, is_new=False), is_there=True)
+        if operation != "DELETE":
+            self._touch(shape, self._key(shape, update, is_new=True), is_there=False)
+
+    @staticmethod
+    def _key(shape: TableShape, update: Any, *, is_new: bool) -> bytes:
+        if shape.is_by_rowid:
+            return pack((update.rowid_new if is_new else update.rowid,))
+        values = update.new if is_new else update.old
+        return pack([values[place] for place in shape.key_places])
+
+    def _touch(self, shape: TableShape, key: bytes, *, is_there: bool) -> None:
+        place = (shape.number, key)
+        if place in self._before:
+            return
+        if len(self._before) >= ROWS_CHANGED_MAX:
+            raise SqlRefusal("limit", f"more than {ROWS_CHANGED_MAX} rows change: do it in several transactions")
+        # The row itself is still as it was. What the hook says of it leaves out generated columns, and has other values
+        # for columns that were added since the row was written.
+        self._before[place] = read_image(self._execute, shape, key) if is_there else None
+
+    def touch_all(self, shape: TableShape) -> None:
+        """Touch each row of a table: it is about to go, or all its rows are written anew.
+
+        Raises:
+            SqlRefusal: There are too many.
+
+        """
+        width = len(shape.key)
+        for row in self._execute(shape.scan):
+            self._before.setdefault((shape.number, pack(row[:width])), shape.image(row[width:]))
+            if len(self._before) > ROWS_REWRITTEN_MAX:
+                raise SqlRefusal(
+                    "limit",
+                    f"table {shape.name} has more than {ROWS_REWRITTEN_MAX} rows, and each would be written into the "
+                    "log at once: delete rows first, in several transactions",
+                )
+
+    def take_all_gone(self, number: int, *, are_back: bool) -> list[MadeRecord]:
+        """Return records by which every touched row of a table goes.
+
+        Args:
+            number: Of the table.
+            are_back: The rows are there still, in another form: `take_records` finds them as new ones.
+
+        """
+        keys = [(place, old) for place, old in self._before.items() if place[0] == number]
+        for place, _ in keys:
+            if are_back:
+                self._before[place] = None
+            else:
+                del self._before[place]
+        return [
+            MadeRecord(SqlRecord.ROW_GONE, place, row_change(number, place[1], old, None))
+            for place, old in keys
+            if old is not None
+        ]
+
+    def take_records(self) -> list[MadeRecord]:
+        """Return the records of what has become of the touched rows: what is gone first, then what is there."""
+        before, self._before = self._before, {}
+        leaving: list[MadeRecord] = []
+        coming: list[MadeRecord] = []
+        changed: list[tuple[TableShape, bytes, bytes, bytes]] = []
+        for (number, key), old in before.items():
+            shape = self._catalog.shape_of(number)
+            new = read_image(self._execute, shape, key)
+            if new == old:
+                continue
+            if new is None:
+                leaving.append(MadeRecord(SqlRecord.ROW_GONE, (number, key), row_change(number, key, old, None)))
+            elif old is None:
+                coming.append(MadeRecord(SqlRecord.ROW_PUT, (number, key, new), row_change(number, key, None, new)))
+            else:
+                changed.append((shape, key, old, new))
+        # Two rows may have swapped what is unique: each then leaves before any comes.
+        is_alone = len(before) == 1
+        for shape, key, old, new in changed:
+            number = shape.number
+            if not is_alone and shape.must_leave_first(
+                shape.filled(decode_values(old)), shape.filled(decode_values(new))
+            ):
+                leaving.append(MadeRecord(SqlRecord.ROW_GONE, (number, key), row_change(number, key, old, None)))
+                old = None  # noqa: PLW2901 - it has left
+            coming.append(MadeRecord(SqlRecord.ROW_PUT, (number, key, new), row_change(number, key, old, new)))
+        return leaving + coming

@@ -1,0 +1,298 @@
+"""The file's one writing connection: its transaction is what was folded since the last confirmed entry.
+
+    BEGIN                     at the first thing that is folded after a commit
+      SAVEPOINT command       a client's statements, left in place until the kernel folds their records
+      RELEASE                 folded: they belong to the entry
+      ROLLBACK TO             dropped: the decision did not fit its entry
+    COMMIT                    the entry is confirmed, with the mark
+    ROLLBACK                  it is not
+
+SQLite rolls the whole transaction back on some errors of one statement (OR ROLLBACK, an interrupt, a full disk). What
+the entry holds already is then written again, by key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import apsw
+import msgspec
+
+from rsm_spark.core.durable import KernelChange, StateMark
+from rsm_spark.core.machine import Row, RowChange
+from rsm_spark.errors import CorruptLogError
+from rsm_spark.sql.engine.catalog import CATALOG_TABLE, SqlCatalog
+from rsm_spark.sql.engine.connections import open_writer, private_comment
+from rsm_spark.sql.engine.faults import SqlFaultError, SqlRefusal, fault_of, is_statements_own
+from rsm_spark.sql.engine.folding import RecordWriter
+from rsm_spark.sql.engine.guard import INTERNAL_PREFIX, StatementGuard
+from rsm_spark.sql.engine.running import SqlRunner
+from rsm_spark.sql.engine.sequences import SequenceTable
+from rsm_spark.sql.engine.shapes import quoted
+from rsm_spark.sql.engine.touched import MadeRecord
+from rsm_spark.sql.limits import ENTRY_S, SqlSettings
+from rsm_spark.sql.messages import SqlResult, SqlStatement
+
+MARK_TABLE = f"{INTERNAL_PREFIX}mark"
+KERNEL_TABLE = f"{INTERNAL_PREFIX}kernel"
+_PUT_MARK = f"INSERT OR REPLACE INTO {MARK_TABLE} VALUES (1, ?, ?)"
+_PUT_ROW = f"INSERT OR REPLACE INTO {KERNEL_TABLE} VALUES (?, ?, ?, ?)"
+_REMOVE_ROW = f"DELETE FROM {KERNEL_TABLE} WHERE name = ? AND key = ?"
+_MIB = 1024 * 1024
+_ENCODE = msgspec.msgpack.Encoder().encode
+_DECODE_MARK = msgspec.msgpack.Decoder(StateMark).decode
+
+
+class SqlWriter:
+    """See the module. For one thread at a time.
+
+    Args:
+        path: Of the file; made if there is none.
+        settings: Limits.
+        clock_s: Monotonic seconds, for the time limit of a transaction.
+
+    Attributes:
+        revision: Of the last commit; 0 before the first.
+        catalog: Of the tables, as they are now.
+
+    Raises:
+        SnapshotError: The file cannot be opened, or is none of SQLite.
+
+    """
+
+    def __init__(self, path: Path, settings: SqlSettings, clock_s: Callable[[], float]) -> None:
+        self.revision = 0
+        self._settings = settings
+        self._clock_s = clock_s
+        self._connection = open_writer(path, settings.cache_mib)
+        self._guard = StatementGuard(may_write=True)
+        self._connection.authorizer = self._guard
+        self._private = private_comment()
+        self.catalog = SqlCatalog(self.execute)
+        self._sequences = SequenceTable(self.execute, self.catalog)
+        self._folding = RecordWriter(self.execute, self.catalog, self._sequences)
+        self._runner = SqlRunner(
+            self._connection, self.execute, self._guard, self.catalog, self._sequences, self._folding, clock_s
+        )
+        self._is_leading: bool | None = None
+        # Records of the decision whose savepoint is open, and how many of them were folded.
+        self._pending: list[MadeRecord] = []
+        self._folded_count = 0
+        self._folded: list[tuple[int, tuple[Any, ...]]] = []  # Since the last commit.
+        self._broken: Exception | None = None
+        self._spent_s = 0.0  # By transactions since the last commit.
+        self._make_tables()
+        self.rollback()
+
+    def _make_tables(self) -> None:
+        self.catalog.make()
+        self.execute(f"CREATE TABLE IF NOT EXISTS {MARK_TABLE} (one INTEGER PRIMARY KEY, revision INTEGER, mark BLOB)")
+        self.execute(
+            f"CREATE TABLE IF NOT EXISTS {KERNEL_TABLE} (name TEXT, key BLOB, row BLOB, revision INTEGER, "
+            "PRIMARY KEY (name, key)) WITHOUT ROWID"
+        )
+
+    def close(self) -> None:
+        """Close the file; what is not committed is gone."""
+        self._connection.close()
+
+    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
+        """Run a statement of the replica itself."""
+        guard = self._guard
+        was_on, guard.is_on = guard.is_on, False
+        try:
+            return self._connection.execute(self._private + sql, parameters)
+        finally:
+            guard.is_on = was_on
+
+    # ---- a client's transaction, on a leader
+
+    @property
+    def is_spent(self) -> bool:
+        """True if transactions have taken a pause's time since the last commit."""
+        return self._spent_s >= ENTRY_S
+
+    def run(self, statements: Sequence[SqlStatement], number: int) -> tuple[list[MadeRecord], list[SqlResult]]:
+        """Run statements, and leave what they did in place until their records are folded, or dropped.
+
+        Args:
+            statements: All or none.
+            number: Of a table that they make; greater than any before.
+
+        Returns:
+            The records to log, and a result for each statement.
+
+        Raises:
+            SqlFaultError: A statement failed: nothing was done.
+            apsw.Error: The file failed: this replica must stop, and does so at the next commit.
+
+        """
+        self._begin(is_leading=True)
+        size_max = self._settings.file_mib_max * _MIB
+        used_before = self._used_bytes() if size_max else 0
+        self.execute("SAVEPOINT command")
+        results: list[SqlResult] = []
+        began_s = self._clock_s()
+        try:
+            made = self._runner.run(statements, number, self._settings.command_ms_max / 1000, results)
+            if size_max and used_before < self._used_bytes():
+                self._check_size(size_max)
+        except Exception as error:
+            fault = fault_of(error, self._guard.refusal, len(results))
+            self._undo()
+            if is_statements_own(error):
+                raise SqlFaultError(fault) from error
+            raise
+        finally:
+            self._spent_s += self._clock_s() - began_s
+        self._pending, self._folded_count = made, 0
+        if not made:
+            self.execute("RELEASE command")
+        return made, results
+
+    def _used_bytes(self) -> int:
+        pages, free, size = (
+            self.execute(f"PRAGMA {name}").fetchall()[0][0] for name in ("page_count", "freelist_count", "page_size")
+        )
+        return int((pages - free) * size)
+
+    def _check_size(self, size_max: int) -> None:
+        if self._used_bytes() > size_max:
+            raise SqlRefusal("limit", f"the tables have more than {size_max // _MIB} MiB: delete rows first")
+
+    def _undo(self) -> None:
+        """Go back to before the command."""
+        try:
+            if self._connection.in_transaction:
+                self.execute("ROLLBACK TO command")
+                self.execute("RELEASE command")
+                self._load()
+            else:
+                self._write_again()
+        except Exception as error:
+            self._broken = error
+            raise
+
+    def _write_again(self) -> None:
+        """Bring back what the entry holds already: SQLite has rolled it back with a statement that failed."""
+        self._load()
+        self._is_leading = None
+        folded, self._folded = self._folded, []
+        if folded:
+            self._begin(is_leading=False)
+        for record_type, fields in folded:
+            self._folding.write(record_type, fields)
+        self._folded = folded
+
+    def _drop_pending(self) -> None:
+        """Undo a decision whose records were not folded."""
+        if self._pending:
+            self._pending, self._folded_count = [], 0
+            self._undo()
+
+    def _load(self) -> None:
+        self.catalog.load()
+        self._sequences.load()
+
+    # ---- what is folded
+
+    def fold(self, record_type: int, fields: tuple[Any, ...]) -> RowChange | None:
+        """Fold a record: of the decision that was made last, whose rows are there, or of the log.
+
+        Raises:
+            CorruptLogError: It is none that can be written here.
+            apsw.Error: The file failed.
+
+        """
+        pending = self._pending
+        if pending:
+            made = pending[self._folded_count]
+            if made.fields is fields and made.type == record_type:
+                self._folded_count += 1
+                if self._folded_count == len(pending):
+                    self.execute("RELEASE command")
+                    self._pending = []
+                self._folded.append((record_type, fields))
+                return made.change
+        self._begin(is_leading=False)
+        try:
+            change = self._folding.write(record_type, fields)
+        except (apsw.IOError, apsw.FullError, apsw.NoMemError, apsw.CorruptError):
+            raise
+        except (apsw.Error, TypeError, ValueError, msgspec.MsgspecError) as error:
+            raise CorruptLogError(f"a record of type {record_type} cannot be written: {error}") from error
+        self._folded.append((record_type, fields))
+        return change
+
+    def _begin(self, *, is_leading: bool) -> None:
+        """Be in a transaction, with triggers, foreign keys and checks as it takes."""
+        if self._broken is not None:
+            raise self._broken
+        self._drop_pending()
+        connection = self._connection
+        if not connection.in_transaction:
+            self.execute("BEGIN IMMEDIATE")
+        if self._is_leading is not is_leading:
+            connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, int(is_leading))
+            connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, int(is_leading))
+            self.execute(f"PRAGMA ignore_check_constraints = {'OFF' if is_leading else 'ON'}")
+            self._is_leading = is_leading
+
+    def commit(self, mark: StateMark, changes: Iterable[KernelChange]) -> None:
+        """Keep what was folded, rows of the kernel and the mark, in one step.
+
+        Raises:
+            apsw.Error: The file failed: it stands at the commit before.
+
+        """
+        if self._broken is not None:
+            raise self._broken
+        self._drop_pending()
+        if not self._connection.in_transaction:
+            self.execute("BEGIN IMMEDIATE")
+        for table, key, row in changes:
+            if row is None:
+                self.execute(_REMOVE_ROW, (table, key))
+            else:
+                self.execute(_PUT_ROW, (table, key, row.row, row.revision))
+        self.execute(_PUT_MARK, (mark.revision, _ENCODE(mark)))
+        self.execute("COMMIT")
+        self.revision = mark.revision
+        self._folded, self._spent_s = [], 0.0
+
+    def rollback(self) -> StateMark | None:
+        """Go back to the last commit; return its mark, None if there is none."""
+        if self._connection.in_transaction:
+            self.execute("ROLLBACK")
+        self._pending, self._folded, self._broken, self._is_leading = [], [], None, None
+        self._spent_s = 0.0
+        self._load()
+        found = self.execute(f"SELECT mark FROM {MARK_TABLE}").fetchall()
+        mark = _DECODE_MARK(found[0][0]) if found else None
+        self.revision = 0 if mark is None else mark.revision
+        return mark
+
+    def kernel_rows(self) -> Iterator[Row]:
+        """Iterate over the rows of the kernel."""
+        rows = self.execute(f"SELECT name, key, row, revision FROM {KERNEL_TABLE} ORDER BY name, key").fetchall()
+        return (Row(*row) for row in rows)
+
+    # ---- another state
+
+    def forget_folded(self) -> None:
+        """Forget what was folded: a restore has no commands that might fail among it."""
+        self._folded = []
+
+    def clear(self) -> None:
+        """Remove all, the mark too; like everything else it is kept with the next commit."""
+        self.rollback()
+        self._begin(is_leading=False)
+        for kind in ("view", "trigger", "table"):
+            for name, row in list(self.catalog.objects.items()):
+                if row.kind == kind:
+                    self.execute(f"DROP {kind} IF EXISTS {quoted(name)}")
+        for table in (MARK_TABLE, KERNEL_TABLE, CATALOG_TABLE):
+            self.execute(f"DELETE FROM {table}")
+        self._load()

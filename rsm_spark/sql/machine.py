@@ -1,0 +1,116 @@
+"""The state machine of replicated SQL tables; see docs/decisions/0025-a-machine-may-keep-its-own-state.md.
+
+    machine = SqlMachine(Path("/var/lib/shop-a/tables.db"))
+
+A command is a `SqlTransaction`. A query is answered with nothing: it is the moment that counts. What a client reads it
+reads on a connection of its own, once its query was answered (`rsm_spark.sql.service`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rsm_spark.core.durable import KernelChange, StateMark
+from rsm_spark.core.machine import Decision, MachineDescription, Row, RowChange
+from rsm_spark.core.records import REPLY_BYTES_MAX
+from rsm_spark.errors import CorruptLogError, InvalidCommandError
+from rsm_spark.sql.engine.copying import committed_rows, restore_rows
+from rsm_spark.sql.engine.faults import SqlFaultError
+from rsm_spark.sql.engine.writer import SqlWriter
+from rsm_spark.sql.limits import SqlSettings
+from rsm_spark.sql.messages import SqlFault, SqlReply, decode_transaction, encode
+from rsm_spark.sql.records import DESCRIPTION
+
+
+class SqlMachine:
+    """See the module.
+
+    Args:
+        path: Of SQLite's file; its folder is there.
+        settings: Limits.
+        clock_s: Monotonic seconds, for the time limit of a transaction.
+
+    Attributes:
+        path: The same.
+        settings: The same.
+
+    Raises:
+        SnapshotError: The file is none of SQLite, or cannot be opened.
+
+    """
+
+    description: ClassVar[MachineDescription] = DESCRIPTION
+
+    def __init__(
+        self, path: Path, settings: SqlSettings | None = None, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.path = path
+        self.settings = settings or SqlSettings()
+        self._writer = SqlWriter(path, self.settings, clock_s)
+
+    @property
+    def revision(self) -> int:
+        """Revision of the last commit: what a connection that reads sees at least."""
+        return self._writer.revision
+
+    @property
+    def is_spent(self) -> bool:
+        """True if the transactions of this entry have taken their time; see `PacedMachine`."""
+        return self._writer.is_spent
+
+    def decide(self, command: bytes, revision: int, now_ms: int) -> Decision:  # noqa: ARG002 - as `StateMachine` has it
+        """Run a transaction; its rows are in place already when its records are folded."""
+        try:
+            transaction = decode_transaction(command)
+            made, results = self._writer.run(transaction.statements, revision)
+        except InvalidCommandError as error:
+            return _failed(SqlFault("sql", str(error)))
+        except SqlFaultError as error:
+            return _failed(error.fault)
+        reply = encode(SqlReply(tuple(results)))
+        if len(reply) > REPLY_BYTES_MAX:
+            text = f"the rows that a transaction returns have at most {REPLY_BYTES_MAX} bytes: read them by a query"
+            return _failed(SqlFault("limit", text, len(results) - 1))
+        return Decision([(one.type, one.fields) for one in made], reply)
+
+    def apply(self, record_type: int, fields: tuple[Any, ...], revision: int) -> RowChange | None:
+        """Fold a record; see `SqlWriter.fold`."""
+        try:
+            return self._writer.fold(record_type, fields)
+        except CorruptLogError as error:
+            raise CorruptLogError(f"revision {revision}: {error}") from error
+
+    def query(self, query: bytes, revision: int) -> bytes:  # noqa: ARG002 - as `StateMachine` has it
+        """Answer nothing; see the module."""
+        return b""
+
+    def rows(self) -> Iterator[Row]:
+        """Iterate over the rows of the last commit."""
+        return committed_rows(self.path, self.settings.cache_mib)
+
+    def restore(self, rows: Iterable[Row]) -> None:
+        """Replace the state; kept with the next commit."""
+        restore_rows(self._writer, rows)
+
+    def resume(self) -> StateMark | None:
+        """Go back to the last commit."""
+        return self._writer.rollback()
+
+    def kernel_rows(self) -> Iterator[Row]:
+        """Iterate over the kernel's rows."""
+        return self._writer.kernel_rows()
+
+    def commit(self, mark: StateMark, changes: Sequence[KernelChange]) -> None:
+        """Keep what was folded."""
+        self._writer.commit(mark, changes)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._writer.close()
+
+
+def _failed(fault: SqlFault) -> Decision:
+    return Decision((), encode(SqlReply((), fault)))
