@@ -155,6 +155,21 @@ once, and calls that wait together travel together.
         ),
     ),
 )
+_SQL = Target(
+    "rsm_spark.sql.client.blocking",
+    """The client of replicated SQL tables for programs without an event loop.
+
+    from rsm_spark.sql import BlockingSqlClient
+
+    with BlockingSqlClient.connect("shop") as shop:
+        shop.execute("INSERT INTO item (name) VALUES (?)", ("pen",))
+        print(shop.query("SELECT name FROM item").rows)
+
+Same calls, same errors as `rsm_spark.sql.client.client.SqlClient`; any number of threads may use one client at once,
+and calls that wait together travel together.
+""",
+    (Twin("BlockingSqlClient", "rsm_spark.sql.client.client:SqlClient", bases=("BlockingSqlBase",)),),
+)
 _LEDGER = Target(
     "ledger.client.blocking",
     """The client for code without an event loop: every call of `LedgerClient` as a plain function.
@@ -188,7 +203,7 @@ One background thread runs the loop; several threads may call. For Spark tasks a
         ),
     ),
 )  # fmt: skip
-TARGETS = (_LEDGER, _SERVICE, _MAP, _BROKER)
+TARGETS = (_LEDGER, _SERVICE, _MAP, _SQL, _BROKER)
 
 
 class Source:

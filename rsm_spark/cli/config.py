@@ -14,7 +14,8 @@ import typer
 from ledger.configuration import CONF_PARAMETER, check_variables, find_file, read_file, variable_prefix
 from ledger.errors import UsageError
 
-PROCESSES = ("autorecovery", "bookie", "broker", "serve", "store", "worker")
+_NAMES = {"sql": "serve"}  # Of the command that runs a process, where it is not `run`.
+PROCESSES = ("autorecovery", "bookie", "broker", "serve", "sql", "store", "worker")
 """Processes that a file `<process>.toml` configures; `run_words` says what runs each."""
 
 _ORIGINS = {"COMMANDLINE": "flag", "ENVIRONMENT": "environment", "DEFAULT_MAP": "file", "DEFAULT": "default"}
@@ -55,7 +56,7 @@ def _command(process: str) -> Any:
     (entry_point,) = entry_points(group="rsm_spark.commands", name=process)
     found = entry_point.load()
     if isinstance(found, typer.Typer):
-        return typer.main.get_group(found).commands["run"]
+        return typer.main.get_group(found).commands[_NAMES.get(process, "run")]
     alone = typer.Typer(add_completion=False)
     alone.command(process)(found)
     return typer.main.get_command(alone)
@@ -63,7 +64,7 @@ def _command(process: str) -> Any:
 
 def run_words(process: str) -> str:
     """Return the command that runs a process."""
-    return "rsm serve MODULE:CLASS" if process == "serve" else f"rsm {process} run"
+    return "rsm serve MODULE:CLASS" if process == "serve" else f"rsm {process} {_NAMES.get(process, 'run')}"
 
 
 def settings_of(process: str, conf: Path | None) -> list[Setting]:

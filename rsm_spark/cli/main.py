@@ -52,6 +52,7 @@ _SUMMARIES = {
     "map": "Put, get, scan: the replicated map.",
     "task": "Submit tasks, look at them, wait for them, cancel them.",
     "tenant": "Set what tenants are entitled to; pause, drain and resume their tasks.",
+    "sql": "Serve replicated SQL tables; run statements and scripts.",
     "log": "List, describe and print replicated logs.",
     "audit": "Show who changed rights, code, holds or a log, from the log itself.",
     "snapshot": "List, describe and verify snapshots.",
@@ -63,6 +64,7 @@ _SUMMARIES = {
 }
 # The extra that brings a library, by the name under which it is imported.
 _EXTRAS = {
+    "apsw": "sql",
     "lmdb": "server",
     "psutil": "server",
     "uvloop": "server",

@@ -44,6 +44,7 @@ from rsm_spark.snapshots.manifest import SnapshotStore
 from rsm_spark.transport.peer_client import GrpcPeers
 from rsm_spark.transport.peer_service import PeerService
 from rsm_spark.transport.reach import AuditWords, KeyScopes
+from rsm_spark.transport.request_admission import Backend
 from rsm_spark.transport.security import Security
 from rsm_spark.transport.server import CONNECTIONS_MAX, ReplicaServer
 from rsm_spark.transport.watch_service import WatchService
@@ -140,6 +141,7 @@ class StoreService:
         http_address: "host:port" of the HTTP API beside it; "" = there is none.
         server: Its server; further services are added before `start`.
         replica: The replica; its role, revision, digest.
+        backend: Takes the clients' requests: the replica, unless another one is set before `start`.
         audit: Who changes what, in its log.
         feed: What it has applied, for any number of readers.
         watches: The streams of those who watch it.
@@ -198,6 +200,7 @@ class StoreService:
             advertised=self.address,
             settings=settings.replica,
         )
+        self.backend: Backend = self.replica
         self.audit = AuditTrail(self.replica, settings.log)
         self.server.guard.on_refused = self._on_refused
         self._loop = asyncio.get_running_loop()
@@ -227,7 +230,7 @@ class StoreService:
         except BaseException:
             await self.server.stop(0)
             raise
-        await self.server.start(self.replica, self.status_json)
+        await self.server.start(self.backend, self.status_json)
         self._end_rereads = on_reread(self._on_reread)
         await self._warn_of_no_audit()
 

@@ -1,0 +1,1 @@
+"""Clients of replicated SQL tables."""

@@ -1,0 +1,89 @@
+"""The client of replicated SQL tables for programs without an event loop.
+
+    from rsm_spark.sql import BlockingSqlClient
+
+    with BlockingSqlClient.connect("shop") as shop:
+        shop.execute("INSERT INTO item (name) VALUES (?)", ("pen",))
+        print(shop.query("SELECT name FROM item").rows)
+
+Same calls, same errors as `rsm_spark.sql.client.client.SqlClient`; any number of threads may use one client at once,
+and calls that wait together travel together.
+
+Written by tools/generate_blocking.py: `make blocking` writes it anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Self
+
+from rsm_spark.client.replica_connection import ReadFrom
+from rsm_spark.client.service_calls import TIMEOUT_S
+from rsm_spark.core.chain import DEFAULT_RSM_ROOT
+from rsm_spark.core.freshness import Freshness
+from rsm_spark.sql.client.blocking_base import BlockingSqlBase
+from rsm_spark.sql.client.client import SqlClient, SqlOutcome, SqlRows, Statement
+from rsm_spark.sql.messages import SqlParameters, SqlResult
+from rsm_spark.transport.security import Security
+
+__all__ = ["BlockingSqlClient"]
+
+
+class BlockingSqlClient(BlockingSqlBase):
+    """`SqlClient` for code that blocks."""
+
+    @classmethod
+    def connect(
+        cls,
+        log: str,
+        metadata_uri: str | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        replica: str | None = None,
+        read: Freshness | None = None,
+        read_from: ReadFrom = "leader",
+        security: Security | None = None,
+        rsm_root: str = DEFAULT_RSM_ROOT,
+    ) -> Self:
+        """Return a client of the tables whose log has this name; see `ServiceClient.connect` for the options.
+
+        See `SqlClient.connect`.
+        """
+        return cls(
+            lambda: SqlClient.connect(
+                log,
+                metadata_uri,
+                timeout_s=timeout_s,
+                replica=replica,
+                read=read,
+                read_from=read_from,
+                security=security,
+                rsm_root=rsm_root,
+            )
+        )
+
+    def execute(
+        self, sql: str, parameters: SqlParameters = (), *, expected: int | None = None, timeout_s: float | None = None
+    ) -> SqlResult:
+        """Do one statement, once; return its result. See `SqlClient.execute`."""
+        return self.thread.run(self.asynchronous.execute(sql, parameters, expected=expected, timeout_s=timeout_s))
+
+    def executemany(self, sql: str, many: Iterable[SqlParameters], *, timeout_s: float | None = None) -> int:
+        """Do a statement for each of many parameters, as one transaction; return how many rows it changed.
+
+        See `SqlClient.executemany`.
+        """
+        return self.thread.run(self.asynchronous.executemany(sql, list(many), timeout_s=timeout_s))
+
+    def transaction(self, statements: Iterable[Statement], *, timeout_s: float | None = None) -> SqlOutcome:
+        """Do all of some statements, or none; once. See `SqlClient.transaction`."""
+        return self.thread.run(self.asynchronous.transaction(list(statements), timeout_s=timeout_s))
+
+    def query(
+        self, sql: str, parameters: SqlParameters = (), *, read: Freshness | None = None, timeout_s: float | None = None
+    ) -> SqlRows:
+        """Return the rows of a statement that only reads; linearizable unless `read` is content with less.
+
+        See `SqlClient.query`.
+        """
+        return self.thread.run(self.asynchronous.query(sql, parameters, read=read, timeout_s=timeout_s))

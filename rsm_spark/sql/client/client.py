@@ -1,0 +1,228 @@
+"""The asyncio client of replicated SQL tables.
+
+    from rsm_spark.sql import SqlClient
+
+    async with await SqlClient.connect("shop") as shop:
+        await shop.execute("CREATE TABLE item (id INTEGER PRIMARY KEY, name TEXT, stock INTEGER)")
+        added = await shop.execute("INSERT INTO item (name, stock) VALUES (?, ?)", ("pen", 5))
+        print(added.last_rowid)
+        found = await shop.query("SELECT name, stock FROM item WHERE stock > :least", {"least": 0})
+        for name, stock in found.rows:
+            print(name, stock)
+        await shop.transaction([                        # all of it, or nothing
+            ("UPDATE item SET stock = stock - 1 WHERE id = ? AND stock > 0", (1,), 1),  # exactly one row, else nothing
+            ("INSERT INTO sale (item) VALUES (?)", (1,)),
+        ])
+
+The client finds the leader through ZooKeeper, follows it through failovers and sends a transaction again, with the same
+number in its session, until it has the answer: it is done once. Reads are linearizable, unless `read=` asks for less. A
+call ends after `timeout_s` at the latest, then with one of
+
+    SqlError              the statement failed; nothing was done
+    NoLeaderError         certainly not done
+    OutcomeUnknownError   perhaps done: read before you write again
+    OverloadedError       not done: the queues are full
+    InvalidCommandError   what it changes does not fit one entry of the log (4 MiB)
+    TooStaleError, NotReadyError   the replica that was asked is not fresh enough for this read
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Self
+
+from rsm_spark.client.replica_connection import ReadFrom
+from rsm_spark.client.service_calls import TIMEOUT_S
+from rsm_spark.client.service_client import ServiceClient
+from rsm_spark.core.chain import DEFAULT_RSM_ROOT
+from rsm_spark.core.freshness import Freshness
+from rsm_spark.sql.errors import SqlError
+from rsm_spark.sql.messages import (
+    SqlParameters,
+    SqlQuery,
+    SqlReply,
+    SqlResult,
+    SqlStatement,
+    SqlTransaction,
+    SqlValue,
+    decode_reply,
+    encode,
+)
+from rsm_spark.transport.security import Security
+
+Statement = str | tuple[str, SqlParameters] | tuple[str, SqlParameters, int | None] | SqlStatement
+"""SQL; or SQL and parameters; or these and the number of rows that it must change or return."""
+
+
+class SqlRows(NamedTuple):
+    """Rows of a query.
+
+    Attributes:
+        columns: Name and declared type of each; "" = it has none.
+        rows: In order.
+        revision: Of the state that they show.
+
+    """
+
+    columns: tuple[tuple[str, str], ...]
+    rows: tuple[tuple[SqlValue, ...], ...]
+    revision: int
+
+
+class SqlOutcome(NamedTuple):
+    """Outcome of a transaction.
+
+    Attributes:
+        results: Of each statement.
+        revision: Of the state after it.
+
+    """
+
+    results: tuple[SqlResult, ...]
+    revision: int
+
+
+class SqlClient:
+    """A client of the tables of one log; see the module. For one event loop; any number of tasks may use it at once.
+
+    Args:
+        service: Its connections; closed with it.
+
+    """
+
+    def __init__(self, service: ServiceClient) -> None:
+        self._service = service
+
+    @classmethod
+    async def connect(
+        cls,
+        log: str,
+        metadata_uri: str | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        replica: str | None = None,
+        read: Freshness | None = None,
+        read_from: ReadFrom = "leader",
+        security: Security | None = None,
+        rsm_root: str = DEFAULT_RSM_ROOT,
+    ) -> Self:
+        """Return a client of the tables whose log has this name; see `ServiceClient.connect` for the options.
+
+        Raises:
+            UsageError: A file of `security` cannot be used.
+            MetadataUnavailableError: ZooKeeper does not answer.
+
+        """
+        return cls(
+            await ServiceClient.connect(
+                log,
+                metadata_uri,
+                replica=replica,
+                read_from=read_from,
+                read=read,
+                rsm_root=rsm_root,
+                timeout_s=timeout_s,
+                security=security,
+            )
+        )
+
+    async def __aenter__(self) -> Self:
+        """Return the client."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Give up what is still waiting, and disconnect."""
+        await self._service.close()
+
+    async def execute(
+        self, sql: str, parameters: SqlParameters = (), *, expected: int | None = None, timeout_s: float | None = None
+    ) -> SqlResult:
+        """Do one statement, once; return its result.
+
+        Args:
+            sql: Of it.
+            parameters: Values of ``?`` in order, or of ``:name`` by name.
+            expected: Rows that it must change or return, else nothing is done.
+            timeout_s: Time limit; None = the client's.
+
+        Raises:
+            SqlError: It failed.
+
+        """
+        outcome = await self.transaction([(sql, parameters, expected)], timeout_s=timeout_s)
+        return outcome.results[0]
+
+    async def executemany(self, sql: str, many: Iterable[SqlParameters], *, timeout_s: float | None = None) -> int:
+        """Do a statement for each of many parameters, as one transaction; return how many rows it changed.
+
+        Raises:
+            SqlError: One failed: none is done.
+
+        """
+        outcome = await self.transaction([(sql, one) for one in many], timeout_s=timeout_s)
+        return sum(result.row_count for result in outcome.results)
+
+    async def transaction(self, statements: Iterable[Statement], *, timeout_s: float | None = None) -> SqlOutcome:
+        """Do all of some statements, or none; once.
+
+        The rows that they return are at most 4 KiB in all.
+
+        Raises:
+            SqlError: One failed: none is done; its attribute `statement` says which.
+
+        """
+        payload = encode(SqlTransaction(tuple(map(_statement, statements))))
+        reply = await self._service.execute(payload, timeout_s=timeout_s)
+        return SqlOutcome(_results(decode_reply(reply.payload)), reply.revision)
+
+    async def query(
+        self,
+        sql: str,
+        parameters: SqlParameters = (),
+        *,
+        read: Freshness | None = None,
+        timeout_s: float | None = None,
+    ) -> SqlRows:
+        """Return the rows of a statement that only reads; linearizable unless `read` is content with less.
+
+        Raises:
+            SqlError: It failed, takes too long, or has too many rows.
+
+        """
+        payload = encode(SqlQuery(sql, _parameters(parameters)))
+        reply = await self._service.query(payload, read=read, timeout_s=timeout_s)
+        (result,) = _results(decode_reply(reply.payload))
+        return SqlRows(result.columns, result.rows, reply.revision)
+
+
+def _results(reply: SqlReply) -> tuple[SqlResult, ...]:
+    if reply.fault is not None:
+        raise SqlError.of(reply.fault)
+    return reply.results
+
+
+def _statement(statement: Statement) -> SqlStatement:
+    if isinstance(statement, SqlStatement):
+        return statement
+    if isinstance(statement, str):
+        return SqlStatement(statement)
+    sql, parameters, *expected = statement
+    return SqlStatement(sql, _parameters(parameters), expected[0] if expected else None)
+
+
+def _parameters(parameters: SqlParameters) -> tuple[SqlValue, ...] | dict[str, SqlValue]:
+    """Return parameters as they are sent.
+
+    Raises:
+        SqlError: They are no sequence and no mapping: a lone string, say.
+
+    """
+    if isinstance(parameters, Mapping):
+        return dict(parameters)
+    if isinstance(parameters, str | bytes) or not isinstance(parameters, Sequence):
+        raise SqlError(f"parameters are a tuple or a dictionary, not {type(parameters).__name__}: write (value,)")
+    return tuple(parameters)

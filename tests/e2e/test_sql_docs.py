@@ -1,0 +1,44 @@
+"""What docs/sql.md shows runs as it stands there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from ledger.dev import DevCluster
+from tests.integration.store_processes import stores
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "sql.md").read_text()
+(PROGRAM,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+SERVE, COMMANDS = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
+
+
+def test_the_commands_and_the_program_of_the_page(cluster: DevCluster, unique_name: str, tmp_path: Path) -> None:
+    environment = os.environ | {
+        "RSM_METADATA_URI": cluster.metadata_uri,
+        "PYTHONPATH": str(ROOT),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+
+    def run(*command: str) -> list[str]:
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    assert SERVE.count("rsm sql serve --log shop --data-dir") == 2
+    (tmp_path / "move.sql").write_text("UPDATE item SET stock = stock + 1; UPDATE item SET stock = stock - 1;")
+    with stores(cluster.metadata_uri, unique_name, tmp_path) as replicas:
+        for name in "ab":
+            replicas.start(name, command=("rsm_spark", "sql", "serve"))
+        shown = run("/bin/sh", "-ec", COMMANDS.replace("--log shop", f"--log {unique_name}"))
+        assert shown[2:5] == ["id  name  stock", "1   pen   5", "2   ink   2"]
+        printed = run(sys.executable, "-c", PROGRAM.replace('"shop"', f'"{unique_name}"'))
+    assert printed[:2] == ["sale 1", "sale 2"]
+    for line in printed:
+        assert f"`{line}`" in TEXT
