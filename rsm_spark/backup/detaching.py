@@ -203,7 +203,11 @@ class LogDetachment:
                 own = target.keys.password(ledger.key_id, chain.log_id)
             custom = copy_metadata(target.log, chain.log_id, ledger.key_id)
             handle = await create_ledger(self._client, target.quorum, own, custom)
-            await mark.begin(ledger.ledger_id, handle.ledger_id, time.time_ns() // 1_000_000)
+            try:
+                await mark.begin(ledger.ledger_id, handle.ledger_id, time.time_ns() // 1_000_000)
+            except LogError:  # Nobody would know of it: the log was deleted, or another one copies.
+                await self._client.delete(handle.ledger_id)
+                raise
             aside = {one.entry_id for one in chain.quarantined if one.ledger_id == ledger.ledger_id}
             await self._write(source, handle, end, aside, before)
             last = await handle.close()

@@ -51,12 +51,12 @@ def test_no_ledger_goes_that_a_log_needs_and_none_stays_that_no_log_needs() -> N
 
 def test_forks_that_are_detached_lose_nothing_nor_do_their_readers() -> None:
     detached = 0
-    for seed in range(_SEEDS):
+    for seed in range(_SEEDS // 2):
         logs = ForkedLogs(seed, detaches=True)
         logs.run()
         assert not logs.broken, f"seed {seed}: {logs.broken}"
         detached += logs.detached
-    assert detached > _SEEDS // 10
+    assert detached > _SEEDS // 20
 
 
 def test_a_fork_whose_name_was_given_away_leaves_the_other_log_alone() -> None:
