@@ -76,13 +76,15 @@ class FramedCall(CallConnection):
         """Send a message; waits while the replica takes too little.
 
         Raises:
-            AioRpcError: The message is too long.
-            InvalidStateError: The call is over; `code` says why.
+            AioRpcError: The message is too long, or the call has ended otherwise than it should.
+            InvalidStateError: The call has ended as it should, or nothing was to follow.
 
         """
         if len(text) > MESSAGE_BYTES_MAX:
             details = f"a message of {len(text)} bytes: {MESSAGE_BYTES_MAX} are allowed"
             self._finish(CallEnd(grpc.StatusCode.RESOURCE_EXHAUSTED.value[0], details))
+            raise self.failure()
+        if self._end is not None and self._end.status:
             raise self.failure()
         if self._is_done_writing:
             raise asyncio.InvalidStateError("nothing was to follow")

@@ -13,6 +13,7 @@ import time
 from typing import Any, Final, Literal
 
 import grpc
+import grpc.aio
 
 from ledger.errors import UsageError
 from ledger.rights.token_file import TokenFile
@@ -97,7 +98,7 @@ class StreamFactory:
         call = await self._open_framed(method) if self._framed else None
         if call is None:
             return self.grpc_channel().unary_stream(method)(request)
-        with contextlib.suppress(asyncio.InvalidStateError):  # It has ended: to read tells why.
+        with contextlib.suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):  # To read tells why.
             await call.write(request)
             await call.done_writing()
         return call

@@ -160,12 +160,13 @@ async def test_one_principal_does_not_take_the_connections_of_its_address(tmp_pa
 
 
 @pytest.mark.asyncio
+@pytest.mark.usefixtures("transport")
 async def test_a_client_touches_the_keys_of_its_scope_and_no_others(tmp_path: Path) -> None:
     double = backend()
     async with all_services(Security(principals=principals(tmp_path, *CLIENTS)), double) as server:
 
         def client(name: str) -> MapClient:
-            return MapClient(Finder(server.address), "orders", timeout_s=60, security=shown_by(tmp_path, name))
+            return MapClient(Finder(server.address, server), "orders", timeout_s=60, security=shown_by(tmp_path, name))
 
         async with (
             client("all") as everything, client("reader") as reader, client("a") as a, client("a-reader") as look
@@ -243,6 +244,7 @@ async def test_a_worker_has_its_own_names_and_offers_what_is_in_its_scope(tmp_pa
 
 
 @pytest.mark.asyncio
+@pytest.mark.usefixtures("transport")
 async def test_each_refusal_is_told_by_who_what_and_why_and_a_stranger_s_methods_are_all_one(tmp_path: Path) -> None:
     told: list[tuple[str, str, str]] = []
     peers: set[str] = set()
@@ -265,7 +267,8 @@ async def test_each_refusal_is_told_by_who_what_and_why_and_a_stranger_s_methods
             await code_of(channel, WATCH, request=encode_watch(WatchRequest("orders", "map", b"", None)))
         async with opened(server.address, shown_by(tmp_path, "elsewhere")) as channel:
             await code_of(channel, "/rsm.store.v1.Replica/Exchange")
-        async with MapClient(Finder(server.address), "orders", timeout_s=60, security=shown_by(tmp_path, "a")) as a:
+        mine = shown_by(tmp_path, "a")
+        async with MapClient(Finder(server.address, server), "orders", timeout_s=60, security=mine) as a:
             await a.put(b"a/1", b"1")
             with pytest.raises(InvalidCommandError):
                 await a.put(b"b/1", b"1")

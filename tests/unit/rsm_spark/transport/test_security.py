@@ -210,13 +210,14 @@ async def test_beyond_loopback_it_serves_with_both(
 
 
 @pytest.mark.asyncio
+@pytest.mark.usefixtures("transport")
 async def test_a_map_client_takes_its_certificates_and_token_from_the_environment(
     authority: Authority, replica_cert: dict[str, str], token_file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RSM_STORE__TLS_CA", authority.ca)
     monkeypatch.setenv("RSM_STORE__TOKEN_FILE", token_file)
     async with serving(of(replica_cert, token_file=token_file)) as server:
-        async with MapClient(Finder(server.address), "orders", timeout_s=60) as client:
+        async with MapClient(Finder(server.address, server), "orders", timeout_s=60) as client:
             revision = await client.put(b"k", b"v")
             assert await client.get(b"k") == MapValue(b"v", revision, revision, 1)
 

@@ -236,7 +236,7 @@ async def test_every_end_has_a_status_and_words_and_what_came_before_is_read(
     assert raised.value.code() is code is await call.code()
     if code is grpc.StatusCode.NOT_FOUND:
         assert dict(raised.value.trailing_metadata()) == {"first": "7"}
-    with pytest.raises(asyncio.InvalidStateError):
+    with pytest.raises(grpc.aio.AioRpcError, match=words):
         await call.write(b"x")
 
 
