@@ -227,6 +227,10 @@ class CallFrameReader:
     def held_bytes(self) -> int:
         return len(self._held)
 
+    def clear(self) -> None:
+        """Let go of the frame that is not whole: nothing follows."""
+        self._held = bytearray()
+
     def let_in(self) -> None:
         """Take messages from now on: the caller of the hello may call."""
         self._may_come = _AFTER[FrameKind.WELCOME]

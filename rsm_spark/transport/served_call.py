@@ -232,6 +232,7 @@ class ServedCall(CallConnection):
         # What refers back to the connection is let go: with TLS it weighs a quarter of a MiB.
         self.slot.cut = self._share.cut = _nothing
         self._inbox.clear()
+        self._reader.clear()
 
 
 def _peer_of(name: Any) -> str:

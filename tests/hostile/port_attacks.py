@@ -46,8 +46,16 @@ def flooding(address: tuple[str, int], first: Callable[[], bytes], more: Callabl
 
 
 @contextlib.contextmanager
-def sitting(address: tuple[str, int], count: int, said: bytes) -> Iterator[list[socket.socket]]:
-    """Hold so many connections that said so much; those that are cut are opened again."""
+def sitting(address: tuple[str, int], count: int, said: bytes, *, source: str = "") -> Iterator[list[socket.socket]]:
+    """Hold so many connections that said so much; those that are cut are opened again.
+
+    Args:
+        address: Of the port.
+        count: Of connections.
+        said: By each of them.
+        source: Address of this machine that they come from; "" = as the system chooses.
+
+    """
     assert allow_files(count + 200) == count + 200, "this test needs files: ulimit -n"
     held: list[socket.socket] = []
     over = threading.Event()
@@ -57,6 +65,8 @@ def sitting(address: tuple[str, int], count: int, said: bytes) -> Iterator[list[
             opened = socket.socket()
             opened.settimeout(1)
             with contextlib.suppress(OSError):
+                if source:
+                    opened.bind((source, 0))
                 opened.connect(address)
                 opened.sendall(said)
             held.append(opened)
