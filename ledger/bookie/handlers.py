@@ -27,7 +27,7 @@ from ledger.storage.read_queue import Lookup
 from ledger.storage.records import fence_record
 from ledger.storage.tail import JournalPlace
 from ledger.wire import packets as p
-from ledger.wire.codes import OperationType, Status
+from ledger.wire.codes import FenceState, OperationType, Status
 from ledger.wire.digests import MASTER_KEY_BYTES
 
 _NO_ROOM = Status.ETOOMANYREQUESTS
@@ -76,6 +76,7 @@ class Handlers:
             p.ReadRequest: self._read,
             p.BatchReadRequest: self._read,
             p.ReadLacRequest: self._read_lac,
+            p.FenceCheckRequest: self._check_fence,
             p.WriteLacRequest: self.writes.write_lac,
             p.ForceRequest: self.writes.force,
             p.InfoRequest: reports.info,
@@ -269,6 +270,15 @@ class Handlers:
             body = bytes(found)
         lac_body = ledger.explicit_lac or None
         connection.answer(p.ReadLacResponse(request.txn_id, status, request.ledger_id, lac_body, body))
+
+    def _check_fence(self, connection: Responder, request: p.FenceCheckRequest) -> bool:
+        ledger = self._store.ledgers.get(request.ledger_id)
+        if ledger is None:
+            status, state = missing_ledger_status(request.ledger_id, self._limbo), FenceState.UNKNOWN
+        else:
+            status, state = ledger.tell_fence(request.master_key, self._limbo)
+        connection.answer(p.FenceCheckResponse(request.txn_id, status, request.ledger_id, state))
+        return True
 
     # -- the rest ------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ RIGHTS: Final = MappingProxyType({
     p.ReadRequest: Right.LEDGER_READ,  # one that fences: see `right_of`
     p.BatchReadRequest: Right.LEDGER_READ,
     p.ReadLacRequest: Right.LEDGER_READ,
+    p.FenceCheckRequest: Right.LEDGER_WRITE,  # nobody but a writer needs it
     p.InfoRequest: Right.LEDGER_READ,
     p.ListRequest: Right.LEDGER_READ,
     p.UnsupportedRequest: Right.LEDGER_READ,

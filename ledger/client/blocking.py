@@ -64,6 +64,13 @@ class BlockingWriteHandle(BlockingWriteBase):
         """
         self.thread.run(self.asynchronous.write_lac())
 
+    def check_fence(self) -> Future[bool]:
+        """Ask the bookies whether the ledger is fenced; the future says if it is proven that nobody had recovered it.
+
+        See `WriteHandle.check_fence`.
+        """
+        return settled(self.thread.ask(self.asynchronous.check_fence))
+
     def flush(self) -> None:
         """Wait until everything appended so far is confirmed. See `WriteHandle.flush`."""
         self.thread.run(self.asynchronous.flush())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ledger.client.connection import BookieConnection, Resolve, Shared
 from ledger.client.in_flight import Asker, Operation
@@ -104,6 +105,13 @@ class ConnectionPool:
         protocol = self._protocol if self._protocol.carries(request) else PROTOCOLS["v3"]
         data, key = protocol.encode(request)
         self._connection(bookie_id, protocol).send(data, ((key, operation),))
+
+    def ask_all(self, asked: Sequence[tuple[str, Any]], request: Request, asker: Asker) -> None:
+        """Send the same request to many bookies, encoded once; `asked` holds each bookie and the asker's token."""
+        protocol = self._protocol if self._protocol.carries(request) else PROTOCOLS["v3"]
+        data, key = protocol.encode(request)
+        for bookie_id, token in asked:
+            self._connection(bookie_id, protocol).send(data, ((key, (asker, token)),))
 
     def ask_entries(self, bookie_id: str, ledger_id: int, entry_ids: Sequence[int], asker: Asker) -> None:
         """Send plain reads of many entries in one go; the tokens are the entry ids."""

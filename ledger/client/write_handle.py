@@ -19,6 +19,7 @@ from ledger.client.add_sender import AddSender
 from ledger.client.ensemble_changer import EnsembleChanger
 from ledger.client.ensemble_links import EnsembleLinks
 from ledger.client.explicit_lac import ExplicitLac
+from ledger.client.fence_questions import FenceQuestions
 from ledger.client.pool import ConnectionPool
 from ledger.core import writer_effects
 from ledger.core.metadata import LedgerMetadata
@@ -98,6 +99,7 @@ class WriteHandle:
         digest, key = Digest(metadata.digest_type, metadata.password), master_key(metadata.password)
         encoder = pool.add_encoder(ledger_id, key, digest, self._write_flags)
         self._sender = AddSender(self, ledger_id, pool, self._links, metadata.quorum, encoder)
+        self._questions = FenceQuestions(pool, self._core, key)
         self._lac = ExplicitLac(pool, ledger_id, digest, key, metadata.quorum.ack_quorum)
         if pool.settings.explicit_lac_interval_s is not None:
             self._lac.start(pool.settings.explicit_lac_interval_s, self.write_lac)
@@ -171,6 +173,15 @@ class WriteHandle:
 
         """
         await self._lac.write(self.last_add_confirmed, self._core.bookies)
+
+    def check_fence(self) -> asyncio.Future[bool]:
+        """Ask the bookies whether the ledger is fenced; the future says if it is proven that nobody had recovered it.
+
+        True: when this call was made, no recovery of the ledger had come to its end, so nobody had closed it. No entry
+        is written for that. False says nothing: bookies are silent, have taken a fence, have lost data, do not know the
+        question (BookKeeper's own do not), or the ensemble changed meanwhile. Appending an entry tells then.
+        """
+        return self._questions.ask()
 
     async def flush(self) -> None:
         """Wait until everything appended so far is confirmed.
@@ -270,6 +281,7 @@ class WriteHandle:
     def on_connected(self, bookie_id: str) -> None:
         """Send what the bookie has missed."""
         position = self._links.position(bookie_id)
+        self._questions.forget(bookie_id)
         if position is not None and not self._links.is_live(position):
             self._links.set_live(position, is_live=True)
             self._carry_out(self._core.on_position_restored(position))
@@ -404,6 +416,7 @@ class WriteHandle:
         self._queued_ids.clear()
         self._queued_bytes = 0
         self._sender.clear()
+        self._questions.settle()
         self._detach()
         for future in futures:
             _fail_append(future, error)
@@ -439,6 +452,7 @@ class WriteHandle:
     def _use_ensemble(self, effect: writer_effects.UseEnsemble) -> None:
         assert self._changer is not None
         self.metadata = self._changer.metadata
+        self._questions.settle()
         for position in effect.positions:
             self._links.replace(position, effect.bookies[position])
 

@@ -31,6 +31,7 @@ import msgspec
 
 from ledger.core.ack_window import AckWindow
 from ledger.core.ensemble_health import EnsembleHealth
+from ledger.core.fence_check import FenceCheck, FenceChecks
 from ledger.core.head_timer import HeadTimer
 from ledger.core.metadata import NO_ENTRY
 from ledger.core.quorum import QuorumConfig
@@ -90,6 +91,7 @@ class LedgerWriter:
         # positions that are failed.
         self._health = EnsembleHealth(quorum)
         self._change: _Change | None = None
+        self._checks = FenceChecks(quorum)
         self._spare_failure = ""  # why the last change found no bookie; empty if none was sought since
         self._spare_retry_at: float | None = None
 
@@ -259,6 +261,7 @@ class LedgerWriter:
         self._change.positions = tuple(positions)
         for position in self._change.positions:
             self._window.drop(position)
+        self._checks.exclude(self._change.positions)
         self._window.hold()
         return self._window.confirmed + 1
 
@@ -278,6 +281,7 @@ class LedgerWriter:
         self._spare_failure = ""
         self._spare_retry_at = None
         self.bookies = tuple(bookies)
+        self._checks.void()
         self._health.replace(positions, self._window.confirmed)
         self._head_timer.reset()
         resends = [ResendEntries(position, missing) for position in positions if (missing := self._missing(position))]
@@ -300,6 +304,21 @@ class LedgerWriter:
         self._change = None
         return self._check_quorum()
 
+    # --- fence checks
+
+    def begin_check(self, mute: Iterable[int] = ()) -> FenceCheck:
+        """Begin a check whether the ledger is fenced; every bookie is to be asked after that.
+
+        Args:
+            mute: Positions whose bookies do not know the question.
+
+        """
+        leaving = () if self._change is None else self._change.positions
+        check = self._checks.begin((*mute, *leaving))
+        if self.failure is not None:
+            check.void()
+        return check
+
     # --- the end
 
     def freeze(self, error: LedgerError) -> list[Effect]:
@@ -307,6 +326,7 @@ class LedgerWriter:
         if self.failure is not None:
             return []
         self.failure = error
+        self._checks.void()
         return [FailPending(error)]
 
     def close(self) -> list[Effect]:

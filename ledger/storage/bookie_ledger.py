@@ -15,7 +15,7 @@ from __future__ import annotations
 from hmac import compare_digest
 
 from ledger.core.metadata import NO_ENTRY
-from ledger.wire.codes import Status
+from ledger.wire.codes import FenceState, Status
 
 NO_LIMBO = -1
 """`limbo_ledger_id_max` of a bookie that never lost anything."""
@@ -119,6 +119,18 @@ class BookieLedger:
         is_news = not self.is_fenced
         self.is_fenced = True
         return is_news
+
+    def tell_fence(self, master_key: bytes, limbo_ledger_id_max: int) -> tuple[Status, FenceState]:
+        """Return whether the ledger is fenced, as far as this bookie can know.
+
+        A fence counts from when it is taken. OPEN is a promise about the past: nobody who fenced here was answered.
+        In limbo the fence may be what was lost.
+        """
+        if self.is_deleted or is_in_limbo(self.ledger_id, limbo_ledger_id_max):
+            return missing_ledger_status(self.ledger_id, limbo_ledger_id_max), FenceState.UNKNOWN
+        if not self.has_key(master_key):
+            return Status.EUA, FenceState.UNKNOWN
+        return Status.EOK, FenceState.FENCED if self.is_fenced else FenceState.OPEN
 
     def take_explicit_lac(self, last_add_confirmed: int, body: bytes) -> bool:
         """Keep an explicit LAC if it is higher than the one held; return whether it moved."""

@@ -57,6 +57,21 @@ class Status(IntEnum):
     EUNKNOWNLEDGERSTATE = 507
 
 
+class FenceState(IntEnum):
+    """Answer of a bookie to the question whether a ledger is fenced.
+
+    Attributes:
+        UNKNOWN: It cannot tell: it lost data once, does not hold the ledger, or will not say.
+        OPEN: It has taken no fence until now.
+        FENCED: It has taken one, durable or not.
+
+    """
+
+    UNKNOWN = 0
+    OPEN = 1
+    FENCED = 2
+
+
 class V2Opcode(IntEnum):
     """Operations of protocol v2. Its adds and reads have each other's number in v3."""
 

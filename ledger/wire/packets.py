@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from ledger.wire.codes import OperationType, Status
+from ledger.wire.codes import FenceState, OperationType, Status
 
 
 class AddRequest(msgspec.Struct, frozen=True, gc=False):
@@ -94,6 +94,18 @@ class ReadLacRequest(msgspec.Struct, frozen=True, gc=False):
     ledger_id: int
 
 
+class FenceCheckRequest(msgspec.Struct, frozen=True, gc=False):
+    """Ask whether the ledger is fenced; only bookies of this project know the question.
+
+    On the wire it is a `ReadLacRequest` with one more field. A bookie that does not know the field, such as
+    BookKeeper's, answers with a plain `ReadLacResponse`.
+    """
+
+    txn_id: int
+    ledger_id: int
+    master_key: bytes
+
+
 class InfoRequest(msgspec.Struct, frozen=True, gc=False):
     """Ask for disk space; `requested` is a sum of `INFO_FLAG_*`."""
 
@@ -147,6 +159,7 @@ Request: TypeAlias = (
     | AuthRequest
     | WriteLacRequest
     | ReadLacRequest
+    | FenceCheckRequest
     | InfoRequest
     | StartTlsRequest
     | ForceRequest
@@ -221,6 +234,15 @@ class ReadLacResponse(msgspec.Struct, frozen=True, gc=False):
     last_entry_body: bytes | None = None
 
 
+class FenceCheckResponse(msgspec.Struct, frozen=True, gc=False):
+    """Answer to a fence check; `state` is UNKNOWN unless the status is EOK."""
+
+    txn_id: int
+    status: Status
+    ledger_id: int
+    state: FenceState = FenceState.UNKNOWN
+
+
 class InfoResponse(msgspec.Struct, frozen=True, gc=False):
     """Disk space in bytes, as far as it was asked for."""
 
@@ -269,6 +291,7 @@ Response: TypeAlias = (
     | AuthResponse
     | WriteLacResponse
     | ReadLacResponse
+    | FenceCheckResponse
     | InfoResponse
     | StartTlsResponse
     | ForceResponse

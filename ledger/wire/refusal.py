@@ -25,6 +25,8 @@ def refusal(request: p.Request, status: Status) -> p.Response:
             return p.WriteLacResponse(request.txn_id, status, request.ledger_id)
         case p.ReadLacRequest():
             return p.ReadLacResponse(request.txn_id, status, request.ledger_id)
+        case p.FenceCheckRequest():
+            return p.FenceCheckResponse(request.txn_id, status, request.ledger_id)
         case p.ForceRequest():
             return p.ForceResponse(request.txn_id, status, request.ledger_id)
         case p.ListRequest():

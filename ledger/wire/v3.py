@@ -19,6 +19,7 @@ from ledger.wire.codes import (
     PROTOCOL_VERSION,
     READ_FLAG_FENCE,
     READ_FLAG_PIGGYBACK,
+    FenceState,
     OperationType,
     Status,
 )
@@ -146,6 +147,13 @@ def _write_lac_request(message: Any) -> p.Request:
     return p.WriteLacRequest(message.header.txnId, body.ledgerId, body.lac, body.masterKey, body.body)
 
 
+def _read_lac_request(message: Any) -> p.Request:
+    body = message.readLacRequest
+    if body.HasField("fenceCheckKey"):
+        return p.FenceCheckRequest(message.header.txnId, body.ledgerId, body.fenceCheckKey)
+    return p.ReadLacRequest(message.header.txnId, body.ledgerId)
+
+
 _REQUEST_DECODERS: Final[dict[OperationType, tuple[str, Callable[[Any], p.Request]]]] = {
     OperationType.READ_ENTRY: ("readRequest", _read_request),
     OperationType.ADD_ENTRY: ("addRequest", _add_request),
@@ -154,10 +162,7 @@ _REQUEST_DECODERS: Final[dict[OperationType, tuple[str, Callable[[Any], p.Reques
         lambda m: p.AuthRequest(m.header.txnId, _text(m.authRequest.authPluginName), m.authRequest.payload),
     ),
     OperationType.WRITE_LAC: ("writeLacRequest", _write_lac_request),
-    OperationType.READ_LAC: (
-        "readLacRequest",
-        lambda m: p.ReadLacRequest(m.header.txnId, m.readLacRequest.ledgerId),
-    ),
+    OperationType.READ_LAC: ("readLacRequest", _read_lac_request),
     OperationType.GET_BOOKIE_INFO: (
         "getBookieInfoRequest",
         lambda m: p.InfoRequest(m.header.txnId, m.getBookieInfoRequest.requested),
@@ -207,6 +212,10 @@ def _request_message(request: p.Request) -> Any:
         case p.ReadLacRequest():
             header.operation = pb.READ_LAC
             message.readLacRequest.ledgerId = request.ledger_id
+        case p.FenceCheckRequest():
+            header.operation = pb.READ_LAC
+            check = message.readLacRequest
+            check.ledgerId, check.fenceCheckKey = request.ledger_id, request.master_key
         case p.InfoRequest():
             header.operation = pb.GET_BOOKIE_INFO
             message.getBookieInfoRequest.requested = request.requested
@@ -273,13 +282,7 @@ def _decode_response(packet: bytes | memoryview) -> p.Response:
         case OperationType.WRITE_LAC:
             return p.WriteLacResponse(txn_id, _worse(status, body.status), body.ledgerId)
         case OperationType.READ_LAC:
-            return p.ReadLacResponse(
-                txn_id,
-                _worse(status, body.status),
-                body.ledgerId,
-                body.lacBody if body.HasField("lacBody") else None,
-                body.lastEntryBody if body.HasField("lastEntryBody") else None,
-            )
+            return _read_lac_response(txn_id, status, body)
         case OperationType.GET_BOOKIE_INFO:
             return p.InfoResponse(
                 txn_id,
@@ -294,6 +297,17 @@ def _decode_response(packet: bytes | memoryview) -> p.Response:
             return p.ListResponse(txn_id, _worse(status, body.status), body.ledgerId, packed)
         case _:
             return p.StartTlsResponse(txn_id, status)
+
+
+def _read_lac_response(txn_id: int, status: Status, body: Any) -> p.Response:
+    status = _worse(status, body.status)
+    if not body.HasField("fenceState"):
+        lac_body = body.lacBody if body.HasField("lacBody") else None
+        last_entry_body = body.lastEntryBody if body.HasField("lastEntryBody") else None
+        return p.ReadLacResponse(txn_id, status, body.ledgerId, lac_body, last_entry_body)
+    is_told = status == Status.EOK and body.fenceState in (FenceState.OPEN, FenceState.FENCED)
+    state = FenceState(body.fenceState) if is_told else FenceState.UNKNOWN
+    return p.FenceCheckResponse(txn_id, status, body.ledgerId, state)
 
 
 def _text(name: str | bytes) -> str:
@@ -355,6 +369,7 @@ _RESPONSE_OPERATIONS: Final[dict[type, OperationType]] = {
     p.ReadResponse: OperationType.READ_ENTRY,
     p.WriteLacResponse: OperationType.WRITE_LAC,
     p.ReadLacResponse: OperationType.READ_LAC,
+    p.FenceCheckResponse: OperationType.READ_LAC,
     p.InfoResponse: OperationType.GET_BOOKIE_INFO,
     p.ForceResponse: OperationType.FORCE_LEDGER,
     p.ListResponse: OperationType.GET_LIST_OF_ENTRIES_OF_LEDGER,
@@ -370,6 +385,7 @@ _RESPONSE_BODIES: Final[dict[type, dict[str, str]]] = {
     },
     p.WriteLacResponse: {"ledger_id": "ledgerId"},
     p.ReadLacResponse: {"ledger_id": "ledgerId", "lac_body": "lacBody", "last_entry_body": "lastEntryBody"},
+    p.FenceCheckResponse: {"ledger_id": "ledgerId", "state": "fenceState"},
     p.InfoResponse: {"total_bytes": "totalDiskCapacity", "free_bytes": "freeDiskSpace"},
     p.ForceResponse: {"ledger_id": "ledgerId"},
     p.ListResponse: {"ledger_id": "ledgerId", "availability": "availabilityOfEntriesOfLedger"},

@@ -8,7 +8,8 @@ import struct
 import pytest
 
 from ledger.wire import packets as p
-from ledger.wire.codes import Status
+from ledger.wire import v3
+from ledger.wire.codes import FenceState, Status
 from ledger.wire.entry import seal_lac, unseal
 from tests.unit.ledger.bookie.bookie_bench import DIGEST, KEY, OK, Bench, add, fence, read
 
@@ -223,3 +224,44 @@ def test_entries_come_back_from_segments_after_rolls_and_restarts(count: int) ->
             client = await bench.start()
 
     asyncio.run(run())
+
+
+def check_fence(ledger_id: int, key: bytes = KEY) -> p.FenceCheckRequest:
+    return p.FenceCheckRequest(0, ledger_id, key)
+
+
+@bookie
+async def test_a_fence_is_told_from_when_it_is_taken_before_it_is_durable(bench, client) -> None:
+    await client.ask_one(add(1, 0))
+    assert (await client.ask_one(check_fence(1))).state is FenceState.OPEN
+    syncs = bench.disk.sync_count
+    recoverer = type(client)(bench)
+    recoverer.send(fence(1))
+    assert not bench.server.store.ledgers[1].is_fence_durable
+    client.send(check_fence(1))
+    assert client.wire.responses[-1].state is FenceState.FENCED
+    assert (recoverer.wire.responses, bench.disk.sync_count) == ([], syncs)
+    await bench.until(lambda: bool(recoverer.wire.responses))
+    client = await bench.start()
+    assert (await client.ask_one(check_fence(1))).state is FenceState.FENCED
+
+
+@bookie
+async def test_a_fence_check_needs_the_key_and_a_ledger_and_reads_no_disk(bench, client) -> None:
+    await client.ask_one(add(1, 0))
+    refused = await client.ask_one(check_fence(1, OTHER_KEY))
+    assert (refused.status, refused.state) == (Status.EUA, FenceState.UNKNOWN)
+    unknown = await client.ask_one(check_fence(2))
+    assert (unknown.status, unknown.state) == (Status.ENOLEDGER, FenceState.UNKNOWN)
+    assert 2 not in bench.server.store.ledgers
+    bench.server.store.ledgers[1].is_deleted = True
+    assert (await client.ask_one(check_fence(1))).state is FenceState.UNKNOWN
+
+
+def test_a_bookie_of_before_answers_a_fence_check_as_a_plain_question_for_the_lac() -> None:
+    """Its protobuf skips the field: what it sees is the same request without it."""
+    asked = v3._request_message(check_fence(1))
+    asked.readLacRequest.ClearField("fenceCheckKey")
+    assert v3.decode_request(asked.SerializeToString()) == p.ReadLacRequest(0, 1)
+    answer = v3.encode_response(p.ReadLacResponse(0, OK, 1))[4:]
+    assert isinstance(v3.decode_response(answer), p.ReadLacResponse)

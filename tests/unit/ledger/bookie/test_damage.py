@@ -10,11 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ledger.testing import SimDisk
-from ledger.wire.codes import Status
+from ledger.wire import packets as p
+from ledger.wire.codes import FenceState, Status
 from ledger.wire.frames import FRAME_BYTES_MAX
 from ledger.wire.v3 import encode_request
 from tests.sets import examples
-from tests.unit.ledger.bookie.bookie_bench import OK, Bench, add, fence, read
+from tests.unit.ledger.bookie.bookie_bench import KEY, OK, Bench, add, fence, read
 
 
 def journal_file(bench: Bench) -> str:
@@ -42,6 +43,9 @@ def test_rot_in_a_synced_batch_is_limbo_and_every_held_ledger_counts_as_fenced()
             assert (await client.ask_one(read(77, 0))).status == Status.EUNKNOWNLEDGERSTATE
             assert (await client.ask_one(add(77, 0))).status == Status.EUNKNOWNLEDGERSTATE
             assert (await client.ask_one(add(1, 2))).status in (Status.EFENCED, Status.EUA)
+            for ledger_id in (1, 77):  # The fence may be what was lost.
+                told = await client.ask_one(p.FenceCheckRequest(0, ledger_id, KEY))
+                assert told.state is FenceState.UNKNOWN
 
     asyncio.run(run())
 

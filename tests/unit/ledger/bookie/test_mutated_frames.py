@@ -68,7 +68,8 @@ REQUESTS: list[p.Request] = [
 V3_ONLY: list[p.Request] = [
     p.ReadRequest(1, 1, -1, None, is_piggyback=True, previous_lac=0, timeout_ms=20), p.ReadLacRequest(1, 1),
     p.WriteLacRequest(1, 1, 0, KEY, seal_lac(1, 0, DIGEST)), p.ForceRequest(1, 1), p.ListRequest(1, 1),
-    p.InfoRequest(1, 3), p.StartTlsRequest(1), p.AuthRequest(1, "x", b"y"), add(1, 2, write_flags=1),
+    p.FenceCheckRequest(1, 1, KEY), p.InfoRequest(1, 3),
+    p.StartTlsRequest(1), p.AuthRequest(1, "x", b"y"), add(1, 2, write_flags=1),
 ]  # fmt: skip
 V2_ONLY: list[p.Request] = [
     p.BatchReadRequest(1, 1, 0, 5, 1000), p.BatchReadRequest(1, 1, 0, 5, 1000, KEY, is_fencing=True),

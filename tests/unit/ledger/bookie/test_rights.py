@@ -99,6 +99,7 @@ REQUESTS: list[tuple[p.Request, Right]] = [
     (read(1, 0), Right.LEDGER_READ),
     (p.BatchReadRequest(1, 1, 0, 1, 1_000), Right.LEDGER_READ),
     (p.ReadLacRequest(1, 1), Right.LEDGER_READ),
+    (p.FenceCheckRequest(1, 1, KEY), Right.LEDGER_WRITE),
     (p.InfoRequest(1, 3), Right.LEDGER_READ),
     (p.ListRequest(1, 1), Right.LEDGER_READ),
     (fence(2), Right.LEDGER_WRITE),

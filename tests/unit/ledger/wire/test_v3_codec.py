@@ -11,7 +11,7 @@ from ledger.errors import RemoteProtocolError
 from ledger.wire import packets as p
 from ledger.wire import v3, v3_fast
 from ledger.wire.add_batch import AddEncoder
-from ledger.wire.codes import OperationType, Status
+from ledger.wire.codes import FenceState, OperationType, Status
 from ledger.wire.digests import Digest, master_key
 from ledger.wire.entry import seal, unseal
 from ledger.wire.frames import frame
@@ -52,6 +52,7 @@ requests = st.one_of(
     st.builds(p.AuthRequest, txn_ids, st.text(max_size=9), st.binary(max_size=9)),
     st.builds(p.WriteLacRequest, txn_ids, ids, signed, keys, st.binary(max_size=40)),
     st.builds(p.ReadLacRequest, txn_ids, ids),
+    st.builds(p.FenceCheckRequest, txn_ids, ids, keys),
     st.builds(p.InfoRequest, txn_ids, st.integers(0, 3)),
     st.builds(p.StartTlsRequest, txn_ids),
     st.builds(p.ForceRequest, txn_ids, ids),
@@ -64,6 +65,8 @@ responses = st.one_of(
     st.builds(p.AuthResponse, txn_ids, statuses, st.text(max_size=9), st.binary(max_size=9)),
     st.builds(p.WriteLacResponse, txn_ids, statuses, ids),
     st.builds(p.ReadLacResponse, txn_ids, statuses, ids, maybe_bytes, maybe_bytes),
+    st.builds(p.FenceCheckResponse, txn_ids, statuses, ids),
+    st.builds(p.FenceCheckResponse, txn_ids, st.just(Status.EOK), ids, st.sampled_from(list(FenceState))),
     st.builds(p.InfoResponse, txn_ids, statuses, st.none() | ids, st.none() | ids),
     st.builds(p.StartTlsResponse, txn_ids, statuses),
     st.builds(p.ForceResponse, txn_ids, statuses, ids),
@@ -195,6 +198,7 @@ def test_a_damaged_add_request_reads_as_protobuf_reads_it(request: p.AddRequest,
         (p.AddRequest(1, 5, 0, b"k" * 20, ENTRY), p.AddResponse(1, BAD, 5, 0)),
         (p.ReadRequest(1, 5, 7), p.ReadResponse(1, BAD, 5, 7)),
         (p.ReadLacRequest(1, 5), p.ReadLacResponse(1, BAD, 5)),
+        (p.FenceCheckRequest(1, 5, b"k" * 20), p.FenceCheckResponse(1, BAD, 5)),
         (p.WriteLacRequest(1, 5, 7, b"k" * 20, b"lac"), p.WriteLacResponse(1, BAD, 5)),
         (p.ForceRequest(1, 5), p.ForceResponse(1, BAD, 5)),
         (p.ListRequest(1, 5), p.ListResponse(1, BAD, 5)),

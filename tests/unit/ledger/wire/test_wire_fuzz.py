@@ -15,7 +15,7 @@ from ledger.core.metadata import DigestType
 from ledger.errors import RemoteProtocolError
 from ledger.wire import packets as p
 from ledger.wire import v2, v2_fast, v3, v3_fast
-from ledger.wire.codes import OperationType, Status
+from ledger.wire.codes import FenceState, OperationType, Status
 from ledger.wire.digests import Digest
 from ledger.wire.entry import seal
 from ledger.wire.frames import FRAME_BYTES_MAX, FrameBuffer
@@ -38,6 +38,7 @@ _V3_REQUESTS: list[p.Request] = [
     p.ReadRequest(1, 5, -1, is_piggyback=True, previous_lac=3, timeout_ms=1000),
     p.WriteLacRequest(1, 5, 7, _KEY, b"lac"),
     p.ReadLacRequest(1, 5),
+    p.FenceCheckRequest(1, 5, _KEY),
     p.InfoRequest(1, 3),
     p.StartTlsRequest(1),
     p.ForceRequest(1, 5),
@@ -56,6 +57,7 @@ _V3_RESPONSES: list[p.Response] = [
     p.ReadResponse(300, Status.EOK, 5, 7, _BODY, 9, 123456789),
     p.WriteLacResponse(1, Status.EOK, 5),
     p.ReadLacResponse(1, Status.EOK, 5, b"lac", _BODY),
+    p.FenceCheckResponse(1, Status.EOK, 5, FenceState.FENCED),
     p.InfoResponse(1, Status.EOK, 10**12, 10**11),
     p.StartTlsResponse(1, Status.EOK),
     p.ForceResponse(1, Status.EIO, 5),

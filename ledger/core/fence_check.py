@@ -1,0 +1,110 @@
+"""Fence checks of a writer: do its bookies still hold the ledger for this writer alone? Sans-IO.
+
+A check begins, then every bookie of the ensemble is asked "is the ledger fenced?". It is proven once an ack quorum of
+each write set has said no. Then, at the moment at which the check began, no recovery had fenced enough bookies to close
+the ledger: a recovery goes on only when no write set has an ack quorum that it has not heard of (`is_covered`), and
+fences are never undone.
+
+1. Answers count for the check with which they were asked for, and for no other: a no from before says nothing of now.
+2. A bookie that may not belong to the ensemble any more does not count, before or after: a change of the ensemble takes
+   back what the leaving positions said, and its end voids the checks, which asked bookies that have left.
+3. Only an explicit no counts. "Fenced", "unknown", silence, and an answer that knows nothing of the question do not.
+4. What is proven or void stays so. Nothing is proven of a writer that has ended: it may have closed the ledger itself,
+   which fences nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+
+from ledger.core.quorum import QuorumConfig, write_set
+
+
+class FenceVerdict(Enum):
+    """Outcome of a check."""
+
+    OPEN = "open"
+    UNPROVEN = "unproven"
+
+
+class FenceCheck:
+    """One check.
+
+    Attributes:
+        verdict: None while answers may still decide it.
+
+    """
+
+    __slots__ = ("_denied", "_excluded", "_quorum", "_silent", "verdict")
+
+    def __init__(self, quorum: QuorumConfig, excluded: Iterable[int] = ()) -> None:
+        self.verdict: FenceVerdict | None = None
+        self._quorum = quorum
+        # Positions, as bits: said no; do not count; have said all that they will say.
+        self._denied = 0
+        self._excluded = 0
+        self._silent = 0
+        self.exclude(excluded)
+
+    def answer(self, position: int, *, is_open: bool) -> None:
+        """Take a position's word; `is_open` False stands for all that is no explicit no."""
+        if is_open:
+            self._denied |= 1 << position
+        else:
+            self._silent |= 1 << position
+        self._judge()
+
+    def exclude(self, positions: Iterable[int]) -> None:
+        """Take back what these positions said, and count them no more."""
+        for position in positions:
+            self._excluded |= 1 << position
+        self._judge()
+
+    def void(self) -> None:
+        """End it: it proves nothing."""
+        self._settle(FenceVerdict.UNPROVEN)
+
+    def _judge(self) -> None:
+        if self._is_quorum(self._denied & ~self._excluded):
+            self._settle(FenceVerdict.OPEN)
+        elif not self._is_quorum(~(self._excluded | self._silent)):
+            self._settle(FenceVerdict.UNPROVEN)
+
+    def _settle(self, verdict: FenceVerdict) -> None:
+        if self.verdict is None:
+            self.verdict = verdict
+
+    def _is_quorum(self, positions: int) -> bool:
+        """Return whether the positions are an ack quorum of every write set."""
+        quorum = self._quorum
+        return all(
+            sum(positions >> position & 1 for position in write_set(first, quorum)) >= quorum.ack_quorum
+            for first in range(quorum.ensemble_size)
+        )
+
+
+class FenceChecks:
+    """The checks of one writer that are under way."""
+
+    def __init__(self, quorum: QuorumConfig) -> None:
+        self._quorum = quorum
+        self._checks: list[FenceCheck] = []
+
+    def begin(self, excluded: Iterable[int]) -> FenceCheck:
+        """Begin a check without these positions; it may be void at once."""
+        check = FenceCheck(self._quorum, excluded)
+        self._checks = [one for one in self._checks if one.verdict is None]
+        self._checks.append(check)
+        return check
+
+    def exclude(self, positions: Iterable[int]) -> None:
+        """Count these positions no more: others are about to take their places."""
+        for check in self._checks:
+            check.exclude(positions)
+
+    def void(self) -> None:
+        """End all: the ensemble is another one, or the writer has ended."""
+        for check in self._checks:
+            check.void()
+        self._checks.clear()
