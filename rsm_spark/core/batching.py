@@ -121,6 +121,7 @@ class Composer:
         sign: Signs checkpoints with that key; None = it cannot.
         failures: Errors that the machine raised where it must not; whoever tells of them empties it.
         contradictions: By reporter, what a replica whose state differs from this leader's has said.
+        query_count: Queries decided in entries.
 
     """
 
@@ -150,6 +151,7 @@ class Composer:
         self.sign: Callable[[bytes], bytes] | None = None
         self.failures: list[Exception] = []
         self.contradictions: dict[str, ReportDiverged] = {}
+        self.query_count = 0
         self._checked = state.machine if isinstance(state.machine, TableMachine) else None
         self._paced = state.machine if isinstance(state.machine, PacedMachine) else None
         self._timed = state.machine if isinstance(state.machine, TimedMachine) else None
@@ -363,7 +365,7 @@ class Composer:
             if len(answers) < last:
                 return total, True
             if last == len(requests):
-                waiting.popleft()
+                queue.pop(line)
         return total, False
 
     def _answer(self, request: Request) -> Answer | None:
@@ -372,6 +374,7 @@ class Composer:
         if type(request) is Command:
             return self._execute(request)
         if type(request) is Query:
+            self.query_count += 1
             return answer_query(state.machine, request.payload, state.revision, self.failures)
         if isinstance(request, OpenSession):
             return self._open(request.session)

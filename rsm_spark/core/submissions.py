@@ -31,10 +31,12 @@ class Submission:
         confirmed: How many of the answers are final.
         ticket: The shell's own, to be answered with `answers`.
         owner: Who takes turns with others: a principal, or an address.
+        is_reading: It holds queries alone.
+        mark: That of the queue when it came; see `RequestQueue.set_mark`.
 
     """
 
-    __slots__ = ("answers", "confirmed", "owner", "requests", "ticket")
+    __slots__ = ("answers", "confirmed", "is_reading", "mark", "owner", "requests", "ticket")
 
     def __init__(self, requests: Sequence[Request], ticket: Any, owner: str = "") -> None:
         self.requests = requests
@@ -42,6 +44,8 @@ class Submission:
         self.answers: list[Answer] = []
         self.confirmed = 0
         self.ticket = ticket
+        self.is_reading = all(type(request) is Query for request in requests)
+        self.mark = 0
 
     @property
     def decided(self) -> int:
@@ -109,14 +113,28 @@ class RequestQueue:
         self.request_count = 0
         # In order of turns. Invariant: no line is empty.
         self._lines: dict[str, OwnerQueue] = {}
+        self._writing = 0  # Submissions that hold more than queries.
+        self._mark = 0
 
     @property
     def is_shared(self) -> bool:
         """True if more than one owner waits."""
         return len(self._lines) > 1
 
+    @property
+    def has_writes(self) -> bool:
+        """True if more than queries wait."""
+        return self._writing > 0
+
+    def set_mark(self) -> int:
+        """Return a mark above that of all submissions that have come; those that come later have it, or a higher."""
+        self._mark += 1
+        return self._mark
+
     def add(self, submission: Submission) -> None:
         """Queue a submission behind all others of its owner."""
+        submission.mark = self._mark
+        self._writing += not submission.is_reading
         line = self._lines.get(submission.owner)
         if line is None:
             line = self._lines[submission.owner] = OwnerQueue()
@@ -146,6 +164,36 @@ class RequestQueue:
         line.request_count -= count
         self.request_count -= count
 
+    def pop(self, line: OwnerQueue) -> Submission:
+        """Take out the first submission of a line: all of it is decided."""
+        submission = line.submissions.popleft()
+        self._writing -= not submission.is_reading
+        return submission
+
+    def take_reads(self, mark: int, limit: int) -> list[Submission]:
+        """Take out what holds queries alone and came before a mark, owners in turns, until `limit` requests are taken.
+
+        Nobody's query passes what stands before it. The last submission is taken whole.
+        """
+        taken: list[Submission] = []
+        count = fruitless = 0  # Lines in a row that had none.
+        while count < limit and fruitless < len(self._lines):
+            line = self.first()
+            assert line is not None
+            before = count
+            while line.submissions and count < limit and (line.credit > 0 or not self.is_shared):
+                one = line.submissions[0]
+                if not one.is_reading or one.mark >= mark:
+                    break
+                left = len(one.requests) - one.decided
+                line.spend(one.requests, one.decided, len(one.requests))
+                self.taken(line, left)
+                taken.append(self.pop(line))
+                count += left
+            fruitless = 0 if count > before else fruitless + 1
+            self.turn()
+        return taken
+
     def turn(self) -> None:
         """End the turn of the first line: it goes behind the others, or is over."""
         owner = next(iter(self._lines))
@@ -158,5 +206,5 @@ class RequestQueue:
         """Empty the queue."""
         taken = [one for line in self._lines.values() for one in line.submissions]
         self._lines.clear()
-        self.request_count = 0
+        self.request_count = self._writing = 0
         return taken

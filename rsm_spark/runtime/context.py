@@ -58,6 +58,8 @@ class ReplicaContext:
         trim: What this leader found last of what may be trimmed; None before, and on a follower.
         alarms: What an operator has to look at, by name.
         declined_at: Loop time when this replica last left the log to others because of its clock; None = never.
+        reads_by_check: Linearizable reads that this leader answered without an entry.
+        reads_by_entry: Reads that it answered with one.
         machine_failures: Requests on which the machine raised an error: bugs of its code.
         memory: What this process uses, and may use.
         peers: The other replicas; None = not asked.
@@ -118,6 +120,8 @@ class ReplicaContext:
         self.alarms: dict[str, str] = {}
         self.declined_at: float | None = None
         self.machine_failures = 0
+        self.reads_by_check = 0
+        self.reads_by_entry = 0
         self.memory = MemoryWatch(MemoryGauge(settings.memory_limit_mib), self.alarms, run_blocking)
         self.peers: Peers | None = None
         self.quarantine: SnapshotStore | None = None

@@ -60,4 +60,6 @@ def describe_replica(
         machine_version=machine.version,
         log_version=0 if logged is None else logged.version,
         metadata_session=context.client.store.session_state.value,
+        reads_by_check=context.reads_by_check,
+        reads_by_entry=context.reads_by_entry,
     )

@@ -4,6 +4,8 @@ The shell decides nothing about who may write. It waits out what may succeed lat
 and leaves at once when the session with the metadata store is lost.
 """
 
+# Longer than 400 lines: one leadership: what it does next, and how, in the order in which it happens.
+
 from __future__ import annotations
 
 import asyncio
@@ -51,6 +53,7 @@ from rsm_spark.runtime.context import ReplicaContext, resolve
 from rsm_spark.runtime.log_maintenance import LogMaintenance
 from rsm_spark.runtime.logged_clock import LoggedClock
 from rsm_spark.runtime.own_ledger import OwnLedger
+from rsm_spark.runtime.read_checks import ReadChecks
 from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.runtime.taking_over import TakeOver, pause
 
@@ -93,6 +96,7 @@ class LeaderDriver:
         self._advised = context.machine if isinstance(context.machine, AdvisedMachine) else None
         self._take_over = TakeOver(context, self.protocol, self.resign)
         self._ledger = OwnLedger(context)
+        self._reads = ReadChecks(context, queue, self._ledger, self.wake)
         self._composer: Composer | None = None
         self._clock: LoggedClock | None = None
         self._wake: asyncio.Future[None] | None = None
@@ -130,6 +134,7 @@ class LeaderDriver:
             unsubscribe()
             drive.cancel()
             self.upkeep.stop()
+            self._reads.stop()
             self._ledger.abandon()
             self._deny_queued()
             context.set_role(ReplicaRole.FOLLOWER, Phase.FOLLOW)
@@ -269,7 +274,7 @@ class LeaderDriver:
         """Wait until there is something to propose; compose it."""
         loop = asyncio.get_running_loop()
         ledger, upkeep, settings = self._ledger, self.upkeep, self._context.settings
-        composer = self._composer
+        composer, queue, reads = self._composer, self._queue, self._reads
         assert composer is not None
         while True:
             if len(composer.contradictions) >= CONTRADICTIONS_MAX:
@@ -281,12 +286,22 @@ class LeaderDriver:
                 if event is not None:
                     return event
             idle_at = ledger.appended_at + settings.idle_entry_s
-            if self._queue.request_count or now >= idle_at or composer.checkpoint_wanted or composer.wanted:
+            if not reads.is_proven and self._wants_entry(composer, now >= idle_at):
                 return self._compose()
             due_in_s = self._due_in_s()
             if due_in_s <= 0:
                 return self._compose_due()
-            if self._idle is not None and not self._idle.done():
+            if reads.is_proven:
+                has_more = reads.answer()
+                if queue.has_writes:  # They wait for one turn of reads at most.
+                    return self._compose()
+                if has_more:
+                    await asyncio.sleep(0)
+                continue
+            if queue.request_count:
+                if not reads.begin():
+                    continue
+            elif self._idle is not None and not self._idle.done():
                 self._idle.set_result(None)
             wake = self._wake = loop.create_future()
             timer = loop.call_at(min(idle_at, now + due_in_s), self.wake)
@@ -295,6 +310,11 @@ class LeaderDriver:
             finally:
                 timer.cancel()
                 self._wake = None
+
+    def _wants_entry(self, composer: Composer, is_idle: bool) -> bool:
+        """Return whether anything but time wants an entry."""
+        has_requests = self._queue.has_writes or self._reads.needs_entry
+        return bool(has_requests or is_idle or composer.checkpoint_wanted or composer.wanted)
 
     def _contradicted(self, composer: Composer) -> StateDivergedError:
         """Return why this leader stops, its state and files as they are: more than one replica says it is wrong."""
@@ -342,6 +362,9 @@ class LeaderDriver:
         assert self.protocol.chain is not None
         self._composer.format_level = self.protocol.chain.format_level
         composed = BatchComposed(self._composer.compose(self._queue, self._logged_now()))
+        self._reads.entry_composed()
+        self._context.reads_by_entry += self._composer.query_count
+        self._composer.query_count = 0
         if self._composer.failures:
             self._context.machine_failed(self._composer.failures)
         return composed

@@ -130,6 +130,16 @@ class OwnLedger:
         added.add_done_callback(_consume)
         return added
 
+    @property
+    def ledger_id(self) -> int:
+        """Ledger that is written; -1 = none."""
+        return -1 if self._handle is None else self._handle.ledger_id
+
+    def check_fence(self) -> asyncio.Future[bool]:
+        """Ask the bookies whether the ledger is fenced; see `WriteHandle.check_fence`."""
+        assert self._handle is not None
+        return self._handle.check_fence()
+
     def is_due_for_roll(self, now: float) -> bool:
         """Return whether a new ledger is to follow: this one is big, old, or on fewer bookies than there could be."""
         settings = self._context.settings

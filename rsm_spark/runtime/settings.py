@@ -109,6 +109,14 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
     explicit_lac_s: float = 0.005
     idle_entry_s: float = 0.5
     grow_s: float = 30.0
+    check_reads: Annotated[
+        bool,
+        Option(
+            "As leader, log an entry for linearizable reads, instead of asking bookies whether the ledger is fenced.",
+            name="reads_by_entry",
+            unit=NOT,
+        ),
+    ] = True
     give_up_s: float = 10.0
     poll_s: float = 1.0
     retry_s: float = 0.5

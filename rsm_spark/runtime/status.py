@@ -51,6 +51,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
         machine: Name of the machine.
         machine_version: Of the code that this process runs.
         log_version: That the log is of, as far as this replica has applied it; 0 before it is described.
+        reads_by_check: Linearizable reads that this process answered as leader without an entry.
+        reads_by_entry: Reads that it answered with one.
         metadata_session: Session with ZooKeeper: "connected", "suspended" (it is away; adds and reads go on), "lost".
 
     """
@@ -84,3 +86,5 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     machine_version: int = 0
     log_version: int = 0
     metadata_session: str = SessionState.CONNECTED.value
+    reads_by_check: int = 0
+    reads_by_entry: int = 0

@@ -90,6 +90,7 @@ class ReplicaTelemetry(Collector):
         yield _counter("rsm_entries", "Confirmed entries applied since the process began.", self.counts.entries)
         yield _counter("rsm_records", "Records in these entries.", self.counts.records)
         yield _counter("rsm_entry_bytes", "Payload bytes of these entries.", self.counts.payload_bytes)
+        yield _reads(status)
         yield self._batches()
         yield from self._snapshots(status)
         yield from _trim(status)
@@ -127,6 +128,13 @@ def _trim(status: ReplicaStatus) -> Iterable[Metric]:
     if status.trim is not None:
         yield _gauge("rsm_trimmable_ledgers", "Ledgers that may go at the next trim.", len(status.trim.ledger_ids))
         yield _gauge("rsm_trim_overdue", "1 = nothing is trimmed though it is long due.", int(bool(status.trim.alarm)))
+
+
+def _reads(status: ReplicaStatus) -> Metric:
+    metric = CounterMetricFamily("rsm_reads", "Reads answered as leader, by what proved that it leads.", labels=["by"])
+    metric.add_metric(["check"], status.reads_by_check)
+    metric.add_metric(["entry"], status.reads_by_entry)
+    return metric
 
 
 def _roles(status: ReplicaStatus) -> Metric:

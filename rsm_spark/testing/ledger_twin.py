@@ -263,6 +263,24 @@ class TwinWriter:
         """Write nothing more."""
         self._freeze(LedgerClosedError(f"ledger {self.ledger_id} is given up", ledger_id=self.ledger_id))
 
+    def check_fence(self) -> asyncio.Future[bool]:
+        """Ask the bookies whether the ledger is fenced: they look at any moment from now on, or do not answer."""
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        world = self._world
+        is_heard = not self._client.is_cut_off and world.rng.random() >= world.faults.read_failure
+        world.later(world.latency(world.faults.answer_s), self._look, future, is_heard)
+        return future
+
+    def _look(self, future: asyncio.Future[bool], is_heard: bool) -> None:
+        """See whether there is a fence; the answer is on its way for a while, too."""
+        world = self._world
+        is_open = is_heard and not self._twin.is_fenced
+        world.later(world.latency(world.faults.answer_s), self._tell, future, is_open)
+
+    def _tell(self, future: asyncio.Future[bool], is_open: bool) -> None:
+        if not future.done():
+            future.set_result(is_open and self.failure is None and not self._client.is_cut_off)
+
     async def write_lac(self) -> None:
         """Tell readers the LAC."""
         last = self.last_add_confirmed

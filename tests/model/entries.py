@@ -40,7 +40,7 @@ def compose(w: World, i: int, entry: Entry | None = None) -> None:
     """Decide what has arrived, apply it ahead, send it as one entry; an empty one if nothing is logged."""
     r = w.replica(i)
     need(r.phase == Phase.LEAD and r.batch is None, "it does not lead, or a batch is in flight")
-    requests, r.inbox, r.waiting = r.inbox, (), ()
+    requests, r.inbox, r.waiting, r.proven = r.inbox, (), (), ()
     records: list[Record] = []
     value, sessions = r.state.value, list(r.state.sessions)
     for request in requests:
@@ -201,6 +201,36 @@ def learned(w: World, i: int) -> None:
     w.replica(i).phase = Phase.CREATE
 
 
+# ---- reads without an entry
+
+
+@rule
+def check(w: World, i: int) -> None:
+    """An ack quorum of each write set says that it has taken no fence: so it was for all reads that have come."""
+    r = w.replica(i)
+    need(r.phase == Phase.LEAD and r.leading, "it does not lead")
+    need(r.inbox and all(request.kind == READ for request in r.inbox), "nothing but reads is checked for")
+    asked = r.ledger
+    if "check_of_a_former_ledger" in w.bugs:
+        asked = next(number for number, led in enumerate(w.ledgers) if led.epoch == r.epoch)
+    need(not w.ledgers[asked].is_fenced or "check_ignored" in w.bugs, "it is fenced")
+    r.proven = r.inbox
+
+
+@rule
+def answer_reads(w: World, i: int) -> None:
+    """Reads are answered by a check, from the confirmed state."""
+    r = w.replica(i)
+    need(r.proven, "nothing is proven")
+    need(r.phase == Phase.LEAD and r.batch is None, "a batch is in flight")
+    covered = [request for request in r.inbox if request in r.proven or "check_before_the_read" in w.bugs]
+    covered = [request for request in covered if request.kind == READ]
+    r.inbox = tuple(request for request in r.inbox if request not in covered)
+    r.proven = ()
+    for request in covered:
+        w.tell(request, yes(r.state.value), r.state.value)
+
+
 # ---- clients
 
 
@@ -228,6 +258,8 @@ def request(w: World, session: int, i: int) -> None:
         r.waiting += ((q, yes(r.ahead.value), r.ahead.value),)
     elif "read_at_once" in w.bugs and q.kind == READ:
         w.tell(q, yes(r.state.value), r.state.value)
+    elif "check_ahead" in w.bugs and q.kind == READ and r.phase == Phase.SENT and not w.ledgers[r.ledger].is_fenced:
+        w.tell(q, yes(r.ahead.value), r.ahead.value)
     elif (
         "no_at_once" in w.bugs
         and q.kind == ODD

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from tests.model.protocol import deleted_by, may_lead, next_entry, step
-from tests.model.world import CLOSED, INC, OPEN, RECOVERING, Phase, Replica, World
+from tests.model.world import CLOSED, INC, OPEN, READ, RECOVERING, Phase, Replica, World
 
 __all__ = ["Found", "Move", "begin", "do", "moves", "search", "shrink", "walk"]
 
@@ -177,6 +177,14 @@ def _lead_moves(w: World, i: int, r: Replica) -> Iterator[tuple[str, list[tuple[
     led = w.ledgers[r.ledger]
     if not r.leading or r.inbox or r.raising or led.is_fenced or led.meta == CLOSED:
         yield "", [("compose", i)]
+    if r.leading and r.inbox and r.proven != r.inbox and all(request.kind == READ for request in r.inbox):
+        asked = led
+        if "check_of_a_former_ledger" in w.bugs:
+            asked = next(led for led in w.ledgers if led.epoch == r.epoch)
+        if not asked.is_fenced or "check_ignored" in w.bugs:
+            yield "", [("check", i)]
+    if r.proven:
+        yield "", [("answer_reads", i)]
     if not r.leading or r.held is None or r.write is not None:
         return
     yield "roll", [("roll", i)]

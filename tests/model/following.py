@@ -18,7 +18,7 @@ def step_down(w: World, i: int, *, is_known: bool | None = None) -> None:
     denied, waiting = r.inbox, r.waiting
     if "not_rebuilt" in w.bugs and r.batch is not None:
         r.state = r.ahead
-    r.phase, r.batch, r.waiting, r.inbox = Phase.FOLLOW, None, (), ()
+    r.phase, r.batch, r.waiting, r.inbox, r.proven = Phase.FOLLOW, None, (), (), ()
     r.write, r.asked, r.leading = None, -1, False
     r.raising = r.raising and "raised_twice" in w.bugs
     w.deny((*denied, *(request for request, _, _ in waiting if is_known)))
@@ -35,7 +35,7 @@ def resign(w: World, i: int) -> None:
 def crash(w: World, i: int) -> None:
     """The process ends, and begins again with its newest snapshot."""
     r = w.replica(i)
-    r.inbox = r.waiting = ()
+    r.inbox = r.waiting = r.proven = ()
     step_down(w, i)
     r = w.replica(i)
     r.state, r.place = r.snapshot

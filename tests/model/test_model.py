@@ -67,6 +67,11 @@ PLANTS: dict[str, Small] = {
     "one_copy": Small(15, ONE, {"elect": 1, "roll": 1, "snap": 1, "trim": 1, "disk": 1}),
     # What the text once left open.
     "no_is_not_logged": Small(8, ((ODD,), (INC,)), {"resend": 1}),
+    # Reads without an entry.
+    "check_ignored": Small(20, READER, {"elect": 1}),
+    "check_before_the_read": Small(21, ((INC,), (READ,), (READ,)), {"elect": 1}),
+    "check_ahead": Small(19, ((INC,), (READ, READ)), {"elect": 1}),
+    "check_of_a_former_ledger": Small(24, READER, {"elect": 1, "roll": 1}),
     # Versions of a machine.
     "not_narrowed": Small(6, ONE, {}, codes=(2, 1)),
     "raised_unasked": Small(9, ONE, {"raise": 1}, codes=(2, 1)),
@@ -103,6 +108,7 @@ def test_a_broken_rule_is_found_by_its_shortest_trace(bug: str) -> None:
         (ONE, {"elect": 1, "fail": 1}),
         (ONE, {"elect": 1, "lost": 1}),
         (READER, {"elect": 1}),
+        (READER, {"elect": 1, "roll": 1}),
         (((ODD,), (INC,)), {"resend": 1}),
         (ONE, {"elect": 1, "down": 1}),
         (ONE, {"elect": 1, "auto": 1}),

@@ -181,6 +181,7 @@ class Replica(Part):
         self.batch: Entry | None = None
         self.waiting: tuple[tuple[Request, int, int], ...] = ()  # Request, reply, value shown.
         self.inbox: tuple[Request, ...] = ()
+        self.proven: tuple[Request, ...] = ()  # Reads that came before bookies said that there is no fence.
         self.state = self.ahead = state
         self.place = (-1, 0)
         self.snapshot = (state, self.place)

@@ -20,6 +20,8 @@ The eighteen of the model (`tests.model`), and where they are planted in the cod
     late_ack                  confirms_without_an_acknowledgement
     reply_early               replies_before_confirmation
     one_copy                  trims_with_one_copy
+
+Those of the model's fence checks are in `test_read_checks`, which plays them move by move, and partly here.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ import pytest
 
 from ledger.testing.metadata import MetadataRates
 from rsm_spark.log.commit_log import LogReader
+from tests.sim import read_plants
 from tests.sim import replica_plants as plants
 from tests.sim import replica_state_plants as state_plants
 from tests.sim.planted_bugs import find
@@ -52,6 +55,8 @@ _OLD_STATES: dict[str, Any] = {
     "interval_s": 0.6,
     "heal_s": 4.0,
 }
+
+_TWO_LEADERS: dict[str, Any] = {"elect_wrongly": 8.0, "interval_s": 0.6}
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -95,13 +100,16 @@ HUNTS: dict[Plant, _Hunt] = {
     plants.replies_are_forgotten_by_snapshots: _Hunt(40),
     plants.confirms_without_an_acknowledgement: _Hunt(40),
     plants.deletes_its_own_ledger_when_the_chain_write_fails: _Hunt(
-        40, {"metadata": _LATE}, {"retry_s": 0.01, "roll_s": 0.5}, known=4
+        60, {"metadata": _LATE}, {"retry_s": 0.01, "roll_s": 0.5}, known=47
     ),
     plants.deletes_orphans_by_a_chain_from_before_its_claim: _Hunt(
-        100, {"ambush": 6.0, "elect_wrongly": 4.0, "pause_s": 2.0}, {"roll_s": 0.5}, known=2
+        100, {"ambush": 6.0, "elect_wrongly": 4.0, "pause_s": 2.0}, {"roll_s": 0.5}, known=15
     ),
     plants.tells_readers_what_was_only_sent: _Hunt(20, name="lac-monotonic", known=4),
     plants.takes_what_one_bookie_says: _Hunt(20, name="lac-monotonic"),
+    read_plants.answers_whatever_the_bookies_say: _Hunt(
+        40, _TWO_LEADERS, {"idle_entry_s": 5.0}, name="stale", known=11
+    ),
     state_plants.trims_with_one_copy: _Hunt(60, settings=_TRIMMING),
     state_plants.keeps_the_last_three_snapshots_whatever_is_verified: _Hunt(
         60, settings=_TRIMMING | {"verify_s": 8.0}, known=8
@@ -109,7 +117,7 @@ HUNTS: dict[Plant, _Hunt] = {
     state_plants.keeps_verdicts_in_the_leader_s_memory: _Hunt(40, settings=_TRIMMING),
     state_plants.believes_a_writer_s_manifest: _Hunt(60, {"rot_snapshot": 5.0}, _TRIMMING),
     state_plants.takes_late_entries_for_new_ones: _Hunt(
-        40, _OLD_STATES, {"snapshot_s": 0.0, "snapshot_bytes": 0, "roll_s": 20.0}, name="stale", known=122
+        60, _OLD_STATES, {"snapshot_s": 0.0, "snapshot_bytes": 0, "roll_s": 20.0}, name="stale", known=49
     ),
     state_plants.asks_the_wall_clock_in_apply: _Hunt(40),
     state_plants.counts_deadlines_without_the_promotion: _Hunt(

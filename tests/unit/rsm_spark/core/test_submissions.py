@@ -72,3 +72,67 @@ def test_what_was_decided_and_not_confirmed_is_given_up_as_what_is_known_of_it(a
 def test_what_was_never_decided_was_certainly_not_applied() -> None:
     answers = _submission("command", "query").give_up(3, applied_never=False)
     assert {answer.status for answer in answers} == {AnswerStatus.NOT_LEADER}
+
+
+# ---- reads that need no entry
+
+
+def _reads(count: int, owner: str = "") -> Submission:
+    return _submission(*["query"] * count, owner=owner)
+
+
+def test_the_queue_knows_whether_more_than_queries_wait() -> None:
+    queue = RequestQueue()
+    queue.add(_reads(2))
+    assert not queue.has_writes
+    queue.add(_submission("query", "command"))
+    assert queue.has_writes
+    line = queue.first()
+    assert line is not None
+    queue.pop(line)
+    assert queue.has_writes
+    queue.pop(line)
+    assert not queue.has_writes
+    queue.add(_submission("command"))
+    queue.take_all()
+    assert not queue.has_writes
+
+
+def test_reads_are_taken_that_came_before_the_mark_and_pass_nothing() -> None:
+    queue = RequestQueue()
+    first, write, behind, other = _reads(2, "a"), _submission("command", owner="a"), _reads(1, "a"), _reads(3, "b")
+    for one in (first, write, behind, other):
+        queue.add(one)
+    mark = queue.set_mark()
+    late = _reads(1, "b")
+    queue.add(late)
+    assert queue.take_reads(mark, 100) == [first, other]
+    assert queue.request_count == 3
+    assert queue.take_reads(mark, 100) == []
+    assert queue.take_reads(queue.set_mark(), 100) == [late]
+    assert (queue.count_of("a"), queue.count_of("b")) == (2, 0)
+
+
+def test_a_flood_of_reads_takes_turns_with_others() -> None:
+    queue = RequestQueue()
+    flood = [_reads(TURN_COST, "flood") for _ in range(50)]
+    for one in flood:
+        queue.add(one)
+    victim = _reads(1, "victim")
+    queue.add(victim)
+    mark = queue.set_mark()
+    assert queue.take_reads(mark, TURN_COST + 1) == [flood[0], victim]
+    assert queue.take_reads(mark, 10 * TURN_COST) == flood[1:11]
+    assert queue.request_count == 39 * TURN_COST
+
+
+def test_of_a_submission_that_an_entry_has_begun_the_rest_is_taken() -> None:
+    queue = RequestQueue()
+    begun = _reads(5)
+    queue.add(begun)
+    line = queue.first()
+    assert line is not None
+    begun.answers += [OK, OK]
+    queue.taken(line, 2)
+    assert queue.take_reads(queue.set_mark(), 100) == [begun]
+    assert queue.request_count == 0
