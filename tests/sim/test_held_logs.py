@@ -64,7 +64,7 @@ class _Reader:
             await asyncio.sleep(self._rng.uniform(0.0, 0.6))
 
 
-def _run(seed: int) -> Outcome:
+def _run(seed: int, **settings: Any) -> Outcome:
     readers: list[_Reader] = []
     tasks: list[asyncio.Task[None]] = []
 
@@ -91,7 +91,7 @@ def _run(seed: int) -> Outcome:
         scenario.simulation.after(0.1, begin)
 
     faults = {"lose_disk": 0.0, "rot_snapshot": 0.0}
-    outcome = run_seed(seed, _TROUBLE_S, settings=_SETTINGS, faults=faults, watch=watch)
+    outcome = run_seed(seed, _TROUBLE_S, settings=_SETTINGS | settings, faults=faults, watch=watch)
     outcome.counts["registrations"] = sum(reader.registrations for reader in readers)
     outcome.counts["advances"] = sum(reader.advances for reader in readers)
     return outcome
@@ -166,4 +166,6 @@ def test_planted_bugs_of_the_agreement_are_found(
 ) -> None:
     plant(monkeypatch)
     seeds = hunt_order(budget, known)
-    assert any("held-is-kept" in (_run(seed).broken or "") for seed in seeds), f"not found in {budget} seeds"
+    # The budgets are of leaders that write entries for reads.
+    found = (_run(seed, check_reads=False).broken or "" for seed in seeds)
+    assert any("held-is-kept" in broken for broken in found), f"not found in {budget} seeds"
