@@ -1,7 +1,7 @@
 """Readiness of a bookie, in a file of its folder: for `rsm bookie ready`, `rsm ps` and supervisors.
 
-A bookie opens no port but the one of its protocol. It writes this file every second; an old one tells that the process
-has ended, that its event loop stands still, or that its disk does.
+A bookie writes this file every second, whether it has an HTTP port or not; an old one tells that the process has ended,
+that its event loop stands still, or that its disk does.
 """
 
 from __future__ import annotations

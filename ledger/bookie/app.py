@@ -19,15 +19,17 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
-import msgspec
-
 from ledger.bookie.births import key_finder
 from ledger.bookie.collector import Collector
 from ledger.bookie.connection_times import TimeLimits
 from ledger.bookie.disk_age import DiskAge
+from ledger.bookie.disk_facts import DiskFactsKeeper
 from ledger.bookie.folders import absolute, locked, prepare
 from ledger.bookie.gate import GateLimits
+from ledger.bookie.http_port import open_http_port
 from ledger.bookie.identity import claim_disks, newest_ledger_id
+from ledger.bookie.notice import BookieReadyNotice, make_notice, write_process_file
+from ledger.bookie.pages import BookiePages, ServingBookie
 from ledger.bookie.readiness import BookieHealth, ReadinessKeeper
 from ledger.bookie.repairs import start_repairs
 from ledger.bookie.server import BookieServer, ServerSettings
@@ -64,25 +66,11 @@ from ledger.zookeeper.uri import MetadataUri
 _LOGGER = logging.getLogger(__name__)
 EXIT_STORAGE_FAILED = 74
 """Exit code after a disk error that nothing may be assumed of (EX_IOERR)."""
-_PROCESS_FILE = "process.json"
 _DEATH_FILE = "death.txt"
 _BOOT_S_MAX = 60.0
 _BOOT_RETRY_S = 0.5
 _AGE_S_MAX = 1.0
 _STOP_S = 60.0  # What it holds in memory is written first; nobody else is waited for longer than a second.
-
-
-class BookieReadyNotice(msgspec.Struct, frozen=True):
-    """The line by which a bookie says that it is registered and serves."""
-
-    ready: bool
-    bookie_id: str
-    port: int
-    fsync: bool
-    limbo: bool
-    replayed_entries: int
-    tls: str
-    login: str
 
 
 async def run_bookie(settings: BookieSettings, on_ready: Callable[[BookieReadyNotice], None]) -> int:
@@ -159,29 +147,36 @@ class _Process:
         self._stopped = guard.stopped
 
     async def run(self, on_ready: Callable[[BookieReadyNotice], None]) -> int:
-        loop = asyncio.get_running_loop()
         settings = self._settings
         host = settings.advertise or settings.bind
         bookie_id = f"{host}:{settings.port}"
         await self._readiness.forget()  # What the process before has said.
-        registration = await self._guard.unless_stopped(self._boot(bookie_id, host))
-        server = self._server
-        if registration is None or server is None:
-            if server is not None:
-                await server.close()
-            return 0
-        is_in_limbo = bool(server.store.limbo.reasons)
-        notice = BookieReadyNotice(
-            ready=True,
-            bookie_id=bookie_id,
-            port=settings.port,
-            fsync=settings.is_fsync,
-            limbo=is_in_limbo,
-            replayed_entries=server.store.replayed_entry_count,
-            tls=self._tls_words(),
-            login="off" if self._users is None else "required",
-        )
-        self._write_process_file(notice)
+        pages, http = await open_http_port(settings, self._ledgers, self._readiness)
+        try:
+            registration = await self._guard.unless_stopped(self._boot(bookie_id, host))
+            server = self._server
+            if registration is None or server is None:
+                if server is not None:
+                    await server.close()
+                return 0
+            address = "" if http is None else http.address
+            notice = make_notice(settings, self._tls, bookie_id, server.store, http_address=address)
+            return await self._run_on(server, registration, pages, notice, on_ready)
+        finally:
+            if http is not None:
+                await http.stop()
+
+    async def _run_on(
+        self,
+        server: BookieServer,
+        registration: BookieRegistration,
+        pages: BookiePages,
+        notice: BookieReadyNotice,
+        on_ready: Callable[[BookieReadyNotice], None],
+    ) -> int:
+        settings, bookie_id = self._settings, notice.bookie_id
+        loop = asyncio.get_running_loop()
+        write_process_file(self._store_settings.ledger_dir, settings, notice)
         collector = Collector(
             server.store,
             self._ledgers,
@@ -189,7 +184,7 @@ class _Process:
             now_ms=lambda: time.time_ns() // 1_000_000,
         )
         self._tasks.append(loop.create_task(collector.run(settings.collect_s)))
-        self._tasks += start_repairs(
+        repairs, recovery = start_repairs(
             self._ledgers,
             server.store,
             bookie_id,
@@ -197,6 +192,17 @@ class _Process:
             ReplicationSettings(),
             ClientSettings.from_environment(),
             has_auto_recovery=settings.has_auto_recovery,
+        )
+        self._tasks += repairs
+        folders = self._store_settings
+        pages.bookie = ServingBookie(
+            bookie_id,
+            server,
+            collector,
+            DiskFactsKeeper(server.store, self._executors.readers, folders.journal.folder, folders.ledger_dirs),
+            lambda: self._state(server, registration),
+            recovery,
+            settings.is_read_only,
         )
         self._tasks.append(loop.create_task(self._keep_age(server.store)))
         gc.collect()
@@ -277,13 +283,6 @@ class _Process:
         await claim_disks(self._disk, self._ledgers, cookie, folders, age, limbo_folder=store_settings.ledger_dir)
         await age.begin(self._disk, store_settings.ledger_dir)
 
-    def _tls_words(self) -> str:
-        """Say in a word what connections must do about TLS."""
-        if self._tls.context is None:
-            return "off"
-        words = "required" if self._tls.is_required else "offered"
-        return f"{words}, with client certificates" if self._tls.context.verify_mode else words
-
     async def _clear_place(self, bookie_id: str) -> None:
         """Delete the node of a killed process instead of waiting for its session to expire.
 
@@ -339,17 +338,6 @@ class _Process:
                 server.store.limbo.ledger_id_max,
                 "; ".join(limbo.reasons),
             )
-
-    def _write_process_file(self, notice: BookieReadyNotice) -> None:
-        settings = self._settings
-        content = {
-            "pid": os.getpid(),
-            "journal_dir": absolute(settings.journal_root),
-            "ledger_dirs": list(map(absolute, settings.ledger_roots)),
-            **msgspec.to_builtins(notice),
-        }
-        path = Path(self._store_settings.ledger_dir) / _PROCESS_FILE
-        path.write_bytes(msgspec.json.encode(content))
 
 
 def _server_settings(settings: BookieSettings, users: dict[str, str] | None) -> ServerSettings:

@@ -30,7 +30,7 @@ from ledger.tls import TlsSettings
 
 if TYPE_CHECKING:
     # Other commands of `rsm` start without a bookie's modules.
-    from ledger.bookie.app import BookieReadyNotice
+    from ledger.bookie.notice import BookieReadyNotice
 
 
 _READY_POLL_S = 0.2

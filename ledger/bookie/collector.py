@@ -8,6 +8,7 @@ Any other answer ends the round.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -45,6 +46,9 @@ class Collector:
         submit: Runs blocking reads.
         now_ms: Wall clock.
 
+    Attributes:
+        collected_count: Ledgers that were deleted and whose entries were dropped, since the process began.
+
     """
 
     def __init__(self, store: EntryStore, ledgers: LedgerStore, *, submit: Submit, now_ms: Callable[[], int]) -> None:
@@ -52,11 +56,26 @@ class Collector:
         self._ledgers = ledgers
         self._submit = submit
         self._now_ms = now_ms
+        self._wanted = asyncio.Event()
+        self.collected_count = 0
+
+    @property
+    def is_wanted(self) -> bool:
+        """A round was asked for, and has not begun."""
+        return self._wanted.is_set()
+
+    def want(self, *, minor: bool, major: bool) -> None:
+        """Ask for a round now; with what the minor, or the major interval of compactions asks for."""
+        self._store.compactor.make_due(minor=minor, major=major)
+        self._wanted.set()
 
     async def run(self, interval_s: float) -> None:
         """Collect again and again; an error ends a round, not the collector."""
         while True:
-            await asyncio.sleep(interval_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(interval_s):
+                    await self._wanted.wait()
+            self._wanted.clear()
             try:
                 collected = await self.collect()
                 await self._store.deletions.forget(self._now_ms())
@@ -85,6 +104,7 @@ class Collector:
         gone = [i for i in local if i not in named and await self._is_gone(i)]
         now_ms = self._now_ms()
         dropped = await self._store.deletions.delete(gone, now_ms) if gone else []
+        self.collected_count += len(dropped)
         return Collected(dropped, await self._store.compactor.compact(0.0, now_ms))
 
     async def _local_ids(self) -> list[int]:

@@ -60,6 +60,7 @@ class Handlers:
 
     Attributes:
         on_foreign_fence: Told who fences a ledger with another password than its own.
+        counts: Requests that were handled, by type.
 
     """
 
@@ -86,10 +87,14 @@ class Handlers:
             p.UnsupportedRequest: self._unsupported,
             p.RefusedRequest: self._refused,
         }
+        self.counts = dict.fromkeys(self._by_type, 0)
 
     def handle(self, connection: Responder, request: p.Request) -> bool:
         """Do what a request asks for; False if it must be given again when there is room."""
-        return self._by_type[type(request)](connection, request)
+        kind = type(request)
+        is_done = self._by_type[kind](connection, request)
+        self.counts[kind] += is_done
+        return is_done
 
     @property
     def _limbo(self) -> int:

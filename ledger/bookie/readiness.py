@@ -93,8 +93,8 @@ class ReadinessKeeper:
             await self.say(state(), time.monotonic())
             await asyncio.sleep(_INTERVAL_S)
 
-    async def say(self, state: BookieHealth, now_s: float) -> None:
-        """Write the file; `now_s` is monotonic time."""
+    def look(self, state: BookieHealth, now_s: float) -> Readiness:
+        """Return what can be said now; `now_s` is monotonic time."""
         if state.session is SessionState.CONNECTED:
             self._away_since_s = None
         elif self._away_since_s is None:
@@ -110,7 +110,12 @@ class ReadinessKeeper:
             away_s=now_s - (self._away_since_s or now_s),
             session_s=self._session_s,
         )
-        said = Readiness(is_ready=is_ready, words=words, pid=os.getpid(), said_at_s=now_s)
+        return Readiness(is_ready=is_ready, words=words, pid=os.getpid(), said_at_s=now_s)
+
+    async def say(self, state: BookieHealth, now_s: float) -> None:
+        """Write the file; `now_s` is monotonic time."""
+        said = self.look(state, now_s)
+        is_ready, words = said.is_ready, said.words
         if words != self._told:
             notify_supervisor(said)
             if is_ready != self._was_ready:  # Not each second: words hold a number.

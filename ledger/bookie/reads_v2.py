@@ -35,6 +35,7 @@ class ReadRunsV2:
 
     def __init__(self, store: EntryStore) -> None:
         self._store = store
+        self.taken_count = 0
 
     def take(self, connection: Responder, chunk: bytes, start: int, end: int) -> int:
         """Answer the plain reads at the head of `chunk[start:end]`; return where the first other frame begins."""
@@ -60,5 +61,6 @@ class ReadRunsV2:
             byte_count += size
             position += _FRAME.size
         if parts:
+            self.taken_count += len(parts) // 2
             connection.send_all(parts)
         return position

@@ -44,8 +44,8 @@ def start_repairs(
     client_settings: ClientSettings,
     *,
     has_auto_recovery: bool,
-) -> list[asyncio.Task[None]]:
-    """Start the repair of this bookie and, if wanted, auto-recovery; return what to cancel at the end.
+) -> tuple[list[asyncio.Task[None]], AutoRecovery | None]:
+    """Start the repair of this bookie and, if wanted, auto-recovery; return what to cancel at the end, and the latter.
 
     Args:
         ledgers: Metadata; votes and locks live as long as its session.
@@ -78,13 +78,14 @@ def start_repairs(
     client = LedgerClient(ledgers, pool, rng, client_settings, wall_ms=wall_ms)
     repair = SelfRepair(store, client, pool, bookie_id, settings, on_progress=write)
     tasks = [loop.create_task(repair.run())]
+    recovery: AutoRecovery | None = None
     if has_auto_recovery:
         owner = f"{bookie_id}.{os.urandom(4).hex()}"
         recovery = AutoRecovery(ledgers, owner, rng, settings, client_settings, wall_ms=wall_ms)
         tasks.append(loop.create_task(_keep(recovery, settings)))
     for task in tasks:
         task.add_done_callback(_tell_defect)
-    return tasks
+    return tasks, recovery
 
 
 async def _keep(recovery: AutoRecovery, settings: ReplicationSettings) -> None:

@@ -30,6 +30,7 @@ from ledger.storage.disk import Disk
 from ledger.storage.entry_store import EntryStore
 from ledger.storage.recovery import IndexFactory
 from ledger.storage.settings import Executors, StorageSettings, StoreHooks
+from ledger.wire import packets as p
 from ledger.wire.codes import V2Opcode
 from ledger.wire.packets import Request
 
@@ -68,6 +69,37 @@ class ServerSettings(msgspec.Struct, frozen=True):
     users: dict[str, str] | None = None
     auth_file: str | None = None
     principals: str | None = None
+
+
+class ServerCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts of a server: what is open now, and what was handled since the process began.
+
+    Attributes:
+        connections: Open now.
+        waiting_connections: Those that wait for room in the journal.
+        held_bytes: Bytes of frames that are not whole yet.
+        adds: Adds that were handled, refused ones too.
+        refused_adds: Adds that were refused: fenced, read-only, a wrong password.
+        reads: Reads of one entry, long polls too.
+        batch_reads: Reads of several.
+        lac_reads: Reads of a LAC.
+        lac_writes: Explicit LACs.
+        forces: Forces of a ledger.
+        entry_lists: Lists of a ledger's entries.
+
+    """
+
+    connections: int
+    waiting_connections: int
+    held_bytes: int
+    adds: int
+    refused_adds: int
+    reads: int
+    batch_reads: int
+    lac_reads: int
+    lac_writes: int
+    forces: int
+    entry_lists: int
 
 
 class BookieServer:
@@ -149,13 +181,34 @@ class BookieServer:
         wake, run_bytes_max = server._handlers.polls.wake, settings.journal.file_bytes // 4
         adds_v2 = AddIntakeV2(server.store, wake, run_bytes_max=run_bytes_max)
         adds_v3 = AddIntakeV3(server.store, wake, run_bytes_max=run_bytes_max)
+        reads_v2 = ReadRunsV2(server.store)
         server.runs = {
-            V2.version: {V2.add_operation: adds_v2.take, V2Opcode.READ_ENTRY: ReadRunsV2(server.store).take},
+            V2.version: {V2.add_operation: adds_v2.take, V2Opcode.READ_ENTRY: reads_v2.take},
             V3.version: {V3.add_operation: adds_v3.take},
         }
+        server._adds, server._reads = (adds_v2, adds_v3), reads_v2
         return server
 
     _handlers: Handlers
+    _adds: tuple[AddIntakeV2, AddIntakeV3]
+    _reads: ReadRunsV2
+
+    def counts(self) -> ServerCounts:
+        """Return what was handled since the process began, and what is under way."""
+        handled = self._handlers.counts
+        return ServerCounts(
+            connections=len(self._connections),
+            waiting_connections=len(self._waiting),
+            held_bytes=self.frames.held_bytes + self.stranger_frames.held_bytes,
+            adds=sum(adds.taken_count for adds in self._adds) + handled[p.AddRequest],
+            refused_adds=self._handlers.writes.refused_count,
+            reads=self._reads.taken_count + handled[p.ReadRequest],
+            batch_reads=handled[p.BatchReadRequest],
+            lac_reads=handled[p.ReadLacRequest],
+            lac_writes=handled[p.WriteLacRequest],
+            forces=handled[p.ForceRequest],
+            entry_lists=handled[p.ListRequest],
+        )
 
     async def listen(self, host: str, port: int) -> int:
         """Serve at an address; return the port (0 asks the system for one)."""

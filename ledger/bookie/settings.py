@@ -10,6 +10,7 @@ import msgspec
 from ledger.bookie.tls import TlsPolicy
 from ledger.cluster_options import PATH, PATHS
 from ledger.errors import UsageError
+from ledger.http.settings import HttpPortSettings
 from ledger.options import NOT, Option
 from ledger.process_guard import STALL_S
 from ledger.storage.compaction import CompactionSettings
@@ -122,6 +123,13 @@ class BookieSettings(msgspec.Struct, frozen=True):
             "Let clients that did not log in fence and begin ledgers that the metadata do not name.", name="any_ledger"
         ),
     ] = False
+    token_file: Annotated[
+        str | None,
+        Option(
+            "Over HTTP, without --principals: callers have to know the token of this file, and may read.", unit=PATH
+        ),
+    ] = None
+    http: HttpPortSettings = HttpPortSettings()
     connections: ConnectionLimits = ConnectionLimits()
     idle_s: Annotated[float, Option("Close connections that are idle for this time; 0 = never.", ge=0)] = 0.0
     compaction: CompactionSettings = CompactionSettings()

@@ -56,6 +56,9 @@ class Writes:
         polls: Woken when a LAC moves.
         limits: How much may wait.
 
+    Attributes:
+        refused_count: Adds that were refused.
+
     """
 
     def __init__(self, store: EntryStore, polls: LongPolls, limits: WriteLimits) -> None:
@@ -63,6 +66,7 @@ class Writes:
         self._polls = polls
         self._limits = limits
         self._barrier_count = 0
+        self.refused_count = 0
         # Adds that were compared with what is held, and found no room then.
         self._compared: deque[tuple[Responder, p.AddRequest]] = deque()
 
@@ -76,6 +80,7 @@ class Writes:
         """Take one add; False if there is no room."""
         status = self._refuse_add(request)
         if status is not None:
+            self.refused_count += 1
             connection.answer(p.AddResponse(request.txn_id, status, request.ledger_id, request.entry_id))
             return True
         ledger = self._store.ledgers.get(request.ledger_id)

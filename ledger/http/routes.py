@@ -47,7 +47,7 @@ Page = Callable[[], ProbePage | Awaitable[ProbePage]]
 
 
 class ProbeRoute(NamedTuple):
-    """What is answered to one method and path.
+    """Answer to one method and path.
 
     Attributes:
         answer: Makes the answer.

@@ -7,13 +7,14 @@ import os
 import random
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from ledger.client.client import LedgerClient
 from ledger.client.pool import ConnectionPool
 from ledger.client.settings import ClientSettings
+from ledger.http.probe_server import ProbeServer
 from ledger.process_guard import STALL_S, ProcessGuard
 from ledger.replication.auditor import Auditor, AuditorCounts
 from ledger.replication.marks import MarkStore
@@ -32,11 +33,13 @@ class RunningNotice(msgspec.Struct, frozen=True):
     Attributes:
         ready: True.
         owner: Its name in votes and locks.
+        http_address: Where it answers HTTP; "" = nowhere.
 
     """
 
     ready: bool
     owner: str
+    http_address: str = ""
 
 
 class AutoRecovery:
@@ -78,6 +81,10 @@ class AutoRecovery:
         """Work of the worker since it started."""
         return self._worker.counts
 
+    def look_now(self) -> bool:
+        """Audit at once if this process is the auditor; return whether it is."""
+        return self._auditor.look_now()
+
     async def run(self) -> None:
         """Work until cancelled.
 
@@ -99,15 +106,28 @@ class AutoRecovery:
             raise
 
 
+OpenHttp = Callable[[LedgerStore, AutoRecovery], Awaitable[ProbeServer]]
+"""Opens the HTTP port of auto-recovery."""
+
+
 async def run_auto_recovery(
     metadata_uri: str | None,
     settings: ReplicationSettings,
     on_ready: Callable[[RunningNotice], None],
     *,
+    open_http: OpenHttp | None = None,
     session_timeout_ms: int = 10_000,
     stall_s: float = STALL_S,
 ) -> None:
     """Run until SIGTERM or SIGINT.
+
+    Args:
+        metadata_uri: Where the cluster is.
+        settings: Times and limits.
+        on_ready: Told when it runs.
+        open_http: Opens the HTTP port; None = there is none.
+        session_timeout_ms: Asked of ZooKeeper.
+        stall_s: How long the event loop may stand still; 0 = for ever.
 
     Raises:
         LedgerError: It cannot start: what is wrong and what would help.
@@ -119,7 +139,8 @@ async def run_auto_recovery(
         if store is None:
             return
         loop = asyncio.get_running_loop()
-        work = loop.create_task(_recover(LedgerStore(store, uri.ledgers_root), settings, guard, on_ready))
+        ledgers = LedgerStore(store, uri.ledgers_root)
+        work = loop.create_task(_recover(ledgers, settings, guard, on_ready, open_http))
         stop = loop.create_task(guard.stopped.wait())
         await asyncio.wait([work, stop], return_when=asyncio.FIRST_COMPLETED)
         stop.cancel()
@@ -136,6 +157,7 @@ async def _recover(
     settings: ReplicationSettings,
     guard: ProcessGuard,
     on_ready: Callable[[RunningNotice], None],
+    open_http: OpenHttp | None,
 ) -> None:
     owner = f"{socket.gethostname()}:{os.getpid()}.{os.urandom(4).hex()}"
     recovery = AutoRecovery(
@@ -148,6 +170,11 @@ async def _recover(
     )
     await ledgers.writable_bookies()  # Complains if there is no cluster.
     await recovery.marks.ensure_layout()
-    guard.ready()
-    on_ready(RunningNotice(ready=True, owner=owner))
-    await recovery.run()
+    http = None if open_http is None else await open_http(ledgers, recovery)
+    try:
+        guard.ready()
+        on_ready(RunningNotice(ready=True, owner=owner, http_address="" if http is None else http.address))
+        await recovery.run()
+    finally:
+        if http is not None:
+            await http.stop()

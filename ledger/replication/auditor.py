@@ -21,6 +21,7 @@ from ledger.client.pool import ConnectionPool
 from ledger.core.metadata import LedgerMetadata
 from ledger.errors import CorruptMetadataError, LedgerError, NoNodeError
 from ledger.replication.core.held_entries import HeldEntries
+from ledger.replication.core.lacking_copies import LackingCopies, lacking_copies
 from ledger.replication.core.lost_bookies import LostBookies
 from ledger.replication.core.repair_plan import missing_entries, named_bookies
 from ledger.replication.election import AuditorElection
@@ -42,12 +43,22 @@ class AuditorCounts(msgspec.Struct):
         is_leading: It is the auditor now.
         lost: The bookies that are lost now.
         marked_count: Marks that it made or added to.
+        standing_count: Ledgers that are marked now, whoever marked them, some seconds ago.
+        ledger_count: Ledgers that the last audit saw.
+        short_count: Of these, those with entries that have fewer copies than an acknowledgement needs.
+        unreadable_count: Of these, those with entries that nobody who serves has.
+        audited_ms: When that audit was, Unix time; 0 = there was none yet.
 
     """
 
     is_leading: bool = False
     lost: tuple[str, ...] = ()
     marked_count: int = 0
+    standing_count: int = 0
+    ledger_count: int = 0
+    short_count: int = 0
+    unreadable_count: int = 0
+    audited_ms: int = 0
 
 
 class Auditor:
@@ -80,6 +91,14 @@ class Auditor:
         self._marks = marks
         self._settings = settings
         self._wall_ms = wall_ms
+        self._term: _Term | None = None
+
+    def look_now(self) -> bool:
+        """Audit at once if this is the auditor; return whether it is."""
+        if self._term is None:
+            return False
+        self._term.look_now()
+        return True
 
     async def run(self) -> None:
         """Stand for election and audit whenever elected, until cancelled."""
@@ -96,7 +115,8 @@ class Auditor:
         loop = asyncio.get_running_loop()
         _LOGGER.info("%s is the auditor", self._marks.owner)
         self.counts.is_leading = True
-        audit = loop.create_task(_Term(self).run())
+        self._term = _Term(self)
+        audit = loop.create_task(self._term.run())
         deposed = loop.create_task(election.wait_until_deposed())
         audit.add_done_callback(lambda _: deposed.cancel())
         try:
@@ -105,6 +125,7 @@ class Auditor:
             await _end(deposed, audit)
             raise
         self.counts.is_leading = False
+        self._term = None
         await _end(audit)
         _LOGGER.warning("%s is the auditor no more", self._marks.owner)
 
@@ -132,6 +153,7 @@ class _Term:
         self._hints = Hints()
         self._checks = Hints()
         self._bookies = LostBookies()
+        self._serving: frozenset[str] | None = None
         self._cookies: list[str] = []
         self._named: frozenset[str] = frozenset()
         self._audited_s: float | None = None
@@ -139,6 +161,10 @@ class _Term:
         # Lost bookies whose ledgers are all marked, and bookies that are back and whose ledgers are to be checked.
         self._told: dict[str, None] = {}
         self._back: dict[str, None] = {}
+
+    def look_now(self) -> None:
+        self._audited_s = None
+        self._hints.wake()
 
     async def run(self) -> None:
         """Audit until cancelled; an error ends a round, not the term."""
@@ -164,6 +190,7 @@ class _Term:
         delay_s = await self._marks.recovery_delay_s(self._settings.lost_bookie_delay_s)
         lost = self._bookies.lost(now_s, delay_s)
         self._counts.lost = tuple(lost)
+        self._counts.standing_count = len(await self._marks.marked())
         is_audit_due = self._audited_s is None or now_s - self._audited_s >= self._settings.audit_s
         if is_audit_due or any(bookie_id not in self._told for bookie_id in lost):
             await self._audit(lost)
@@ -188,6 +215,7 @@ class _Term:
         root = self._ledgers.root
         registered = await self._ledgers.writable_bookies(watch=self._hints.on(paths.available_path(root)))
         registered += await self._ledgers.read_only_bookies(watch=self._hints.on(paths.read_only_path(root)))
+        self._tell_membership(registered)
         try:
             self._cookies = await self._store.children(paths.cookie_path(root))
         except NoNodeError:
@@ -197,14 +225,33 @@ class _Term:
             self._back[bookie_id] = None
             self._checks.wake()
 
+    def _tell_membership(self, registered: Sequence[str]) -> None:
+        """Say who came and who went since the last look."""
+        before, self._serving = self._serving, frozenset(registered)
+        if before is None:
+            _LOGGER.info("%d bookies serve: %s", len(registered), ", ".join(registered) or "none")
+            return
+        for bookie_id in sorted(self._serving - before):
+            _LOGGER.info("bookie %s serves now", bookie_id)
+        for bookie_id in sorted(before - self._serving):
+            _LOGGER.info("bookie %s serves no more", bookie_id)
+
     # -- ledgers of lost bookies ---------------------------------------------------------------------------
 
     async def _audit(self, lost: Sequence[str]) -> None:
         """Mark every ledger that names a lost bookie, and learn whom ledgers name."""
         named: dict[str, None] = {}
         before = self._counts.marked_count
+        serving = self._serving or frozenset()
+        seen: list[LackingCopies] = []
+        ledger_count = 0
 
         async def visit(ledger_id: int, metadata: LedgerMetadata) -> None:
+            nonlocal ledger_count
+            ledger_count += 1
+            lack = lacking_copies(ledger_id, metadata, serving)
+            if lack is not None:
+                seen.append(lack)
             bookies = named_bookies(metadata)
             named.update(dict.fromkeys(bookies))
             missing = [bookie_id for bookie_id in bookies if bookie_id in lost]
@@ -212,6 +259,7 @@ class _Term:
                 await self._mark(ledger_id, missing)
 
         await self._visit_ledgers(visit)
+        self._note_audit(ledger_count, seen)
         self._named = frozenset(named)
         self._bookies.forget({*self._cookies, *named})
         news = [bookie_id for bookie_id in lost if bookie_id not in self._told]
@@ -219,6 +267,12 @@ class _Term:
         if news:
             marked_count = self._counts.marked_count - before
             _LOGGER.warning("lost: %s; %d ledgers that name it are newly marked", ", ".join(news), marked_count)
+
+    def _note_audit(self, ledger_count: int, seen: Sequence[LackingCopies]) -> None:
+        counts = self._counts
+        counts.ledger_count, counts.audited_ms = ledger_count, self._wall_ms()
+        counts.short_count = sum(one.is_short for one in seen)
+        counts.unreadable_count = sum(one.is_unreadable for one in seen)
 
     async def _mark(self, ledger_id: int, bookie_ids: Collection[str]) -> bool:
         is_news = await self._marks.mark(ledger_id, bookie_ids, self._wall_ms())

@@ -11,16 +11,21 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from ledger.cluster_options import ClusterOptions, MetadataOptions, ProcessOptions
+from ledger.audit_lines import Refusals, open_audit_file
+from ledger.cluster_options import PATH, ClusterOptions, MetadataOptions, ProcessOptions
 from ledger.configuration import options_command, process_command
 from ledger.errors import LedgerError
+from ledger.http.settings import HttpDoorSettings
 from ledger.operator_commands import AuditOptions, audited_command, this_operator
+from ledger.options import Option
 from ledger.replication.settings import ReplicationSettings
 
 if TYPE_CHECKING:
     # Other commands of `rsm` start without the auditor's modules.
-    from ledger.replication.app import RunningNotice
+    from ledger.http.probe_server import ProbeServer
+    from ledger.replication.app import AutoRecovery, RunningNotice
     from ledger.replication.marks import MarkStore
+    from ledger.zookeeper.ledgers import LedgerStore
 
 
 app = typer.Typer(
@@ -33,6 +38,10 @@ class AutoRecoveryOptions(ProcessOptions, frozen=True, kw_only=True):
     """All that `rsm autorecovery run` takes."""
 
     replication: ReplicationSettings = ReplicationSettings()
+    http: HttpDoorSettings = HttpDoorSettings()
+    audit_file: Annotated[
+        str | None, Option("File to which refused and changing calls over HTTP are appended, as JSON.", unit=PATH)
+    ] = None
 
 
 @app.command()
@@ -48,10 +57,25 @@ def run(given: AutoRecoveryOptions) -> None:
     logging.getLogger("kazoo").setLevel(logging.WARNING)
 
     def announce(notice: RunningNotice) -> None:
-        line = msgspec.json.encode(notice).decode() if given.json else f"auto-recovery runs as {notice.owner}"
+        at = f", HTTP on {notice.http_address}" if notice.http_address else ""
+        line = msgspec.json.encode(notice).decode() if given.json else f"auto-recovery runs as {notice.owner}{at}"
         print(line, flush=True)
 
-    _end_with(lambda: run_auto_recovery(given.metadata_uri, given.replication, announce, stall_s=given.stall_s))
+    async def open_http(ledgers: LedgerStore, recovery: AutoRecovery) -> ProbeServer:
+        from ledger.replication.pages import RecoveryPages  # noqa: PLC0415 - as above
+
+        refusals = Refusals()
+        server = given.http.server(RecoveryPages(ledgers, recovery, refusals).routes(), refusals)
+        await server.start()
+        return server
+
+    def work() -> Awaitable[None]:
+        if given.audit_file is not None:
+            open_audit_file(given.audit_file)
+        http = None if given.http.port is None else open_http
+        return run_auto_recovery(given.metadata_uri, given.replication, announce, open_http=http, stall_s=given.stall_s)
+
+    _end_with(work)
 
 
 @app.command()

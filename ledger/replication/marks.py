@@ -250,6 +250,13 @@ class MarkStore:
         else:
             await self._create_if_missing(u.disable_path(self.root), b"")
 
+    async def known_recovery_delay_s(self) -> int | None:
+        """Return the cluster's delay; None if nobody has set one."""
+        try:
+            return max(0, u.decode_delay((await self.store.get(u.recovery_delay_path(self.root))).value))
+        except NoNodeError:
+            return None
+
     async def recovery_delay_s(self, default_s: int) -> int:
         """Return how long a bookie is missing before it counts as lost; `default_s` is set where none is."""
         path = u.recovery_delay_path(self.root)

@@ -24,12 +24,14 @@ class WorkerCounts(msgspec.Struct):
 
     Attributes:
         entry_count: Entries that it copied.
+        repaired_count: Ledgers that have all their copies again.
         swap_count: Places of lost bookies that it gave to others.
         failed_count: Attempts at a ledger that came to nothing, or only half-way.
 
     """
 
     entry_count: int = 0
+    repaired_count: int = 0
     swap_count: int = 0
     failed_count: int = 0
 
@@ -130,6 +132,7 @@ class ReplicationWorker:
         counts.swap_count += outcome.swap_count
         if outcome.is_repaired:
             self._later.pop(ledger_id, None)
+            counts.repaired_count += 1
             _LOGGER.info("ledger %d has all its copies (%d entries copied)", ledger_id, outcome.entry_count)
             return
         now_s = asyncio.get_running_loop().time()

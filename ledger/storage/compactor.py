@@ -6,6 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+import msgspec
+
 from ledger.errors import CorruptStorageError
 from ledger.storage.compaction import NO_SPACE_ERRORS, Compaction, CompactionSettings, plan
 from ledger.storage.disk import DiskExecutor
@@ -13,6 +15,25 @@ from ledger.storage.index import CorruptIndexError, Index
 from ledger.storage.segments import Segments
 
 _LOGGER = logging.getLogger(__name__)
+
+
+class CompactorCounts(msgspec.Struct):
+    """Counts of compactions since the start of the process; times are wall clock, ms.
+
+    Attributes:
+        is_compacting: One is under way.
+        minor_count: Times that what the minor interval asks for was done.
+        major_count: The same of the major one.
+        minor_ms: When the last one was; 0 = there was none.
+        major_ms: The same.
+
+    """
+
+    is_compacting: bool = False
+    minor_count: int = 0
+    major_count: int = 0
+    minor_ms: int = 0
+    major_ms: int = 0
 
 
 class Compactor:
@@ -46,6 +67,7 @@ class Compactor:
         self._settings = settings
         self._nonce = nonce
         self._on_failure = on_failure
+        self.counts = CompactorCounts()
         self._minor_at = 0.0
         self._major_at = 0.0
         # Segments with damage: they stay until the process ends, or all their ledgers are deleted.
@@ -59,17 +81,25 @@ class Compactor:
 
         """
         now = asyncio.get_running_loop().time()
-        settings = self._settings
+        settings, counts = self._settings, self.counts
         share = 0.0
         if now >= self._minor_at:
             self._minor_at = now + settings.minor_interval_s
             share = settings.minor_share
+            counts.minor_count, counts.minor_ms = counts.minor_count + 1, now_ms
         if not self._major_at:
             self._major_at = now + settings.major_interval_s  # Not at every start.
         if now >= self._major_at:
             self._major_at = now + settings.major_interval_s
             share = max(share, settings.major_share)
+            counts.major_count, counts.major_ms = counts.major_count + 1, now_ms
         return await self.compact(share, now_ms) if share else []
+
+    def make_due(self, *, minor: bool, major: bool) -> None:
+        """Have `compact_when_due` do what the minor, or the major interval asks for, whenever it was done last."""
+        now = asyncio.get_running_loop().time()
+        self._minor_at = now if minor else self._minor_at
+        self._major_at = now if major else self._major_at
 
     async def compact(self, share: float, now_ms: int) -> list[int]:
         """Compact all segments with at most this share of living bytes; return those that went.
@@ -105,6 +135,7 @@ class Compactor:
         forget_before_ms = now_ms - int(settings.deleted_kept_s * 1000)
         run = Compaction(self._segments, self._index, group, self._new_id(group), forget_before_ms)
         submit = self._executor.submit
+        self.counts.is_compacting = True
         try:
             byte_count = await submit(run.step)
             while byte_count:
@@ -114,6 +145,8 @@ class Compactor:
         except (OSError, CorruptStorageError):
             await submit(run.abandon)
             raise
+        finally:
+            self.counts.is_compacting = False
 
     def _new_id(self, group: list[int]) -> int:
         taken = self._segments.segment_ids()

@@ -49,7 +49,7 @@ class EntryStore:
         deletions: Deletes ledgers, and forgets them in time.
         damages: Blocks that were found damaged since the start: for each, EIO is answered for its entries.
         landmarks: What the disks must show at the next start.
-        is_read_only: The disk is too full for ordinary adds.
+        is_read_only: The disk is too full for ordinary adds, or somebody wants none.
 
     """
 
@@ -73,6 +73,7 @@ class EntryStore:
         self.landmarks = recovered.landmarks
         self.replayed_entry_count = recovered.replayed_entry_count
         self.is_read_only = False
+        self._is_held_read_only = False
         self.damages = Damages()
         self.resident = ResidentLedgers(
             self.index, executors.readers, settings.resident_ledgers_max, self._is_fenced_by_limbo, self._on_index_error
@@ -167,18 +168,30 @@ class EntryStore:
             return min(self.segments.free_bytes(), 16 * small if self._settings.more_ledger_dirs else small)
 
         free = await self._executors.readers.submit(work)
+        if self._is_held_read_only:
+            return
         limit = self._settings.free_bytes_min
         if not self.is_read_only and free < limit:
             self._set_read_only(is_read_only=True, free=free)
         elif self.is_read_only and free >= limit + limit // 4:
             self._set_read_only(is_read_only=False, free=free)
 
+    async def hold_read_only(self, *, is_held: bool) -> None:
+        """Take no ordinary adds until told otherwise; or take them again, if there is room."""
+        self._is_held_read_only = is_held
+        if is_held:
+            self._set_read_only(is_read_only=True)
+        else:
+            await self.check_space()
+
     def _set_read_only(self, *, is_read_only: bool, free: int | None = None) -> None:
         if is_read_only == self.is_read_only:
             return
         self.is_read_only = is_read_only
         limit = self._settings.free_bytes_min
-        if is_read_only:
+        if is_read_only and self._is_held_read_only:
+            _LOGGER.warning("no more adds, as an operator wishes")
+        elif is_read_only:
             _LOGGER.error(
                 "disk is full: no more adds until there is room; delete ledgers or make room",
                 extra={"folder": self._settings.ledger_dir, "free_bytes": free, "free_bytes_min": limit},

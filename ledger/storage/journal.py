@@ -19,6 +19,7 @@ from functools import partial
 import msgspec
 
 from ledger.storage.disk import Buffer, Disk, DiskExecutor
+from ledger.storage.journal_counts import JournalCounts
 from ledger.storage.journal_format import HEADER_BYTES, batch_buffers, mark, sealed_file_name
 from ledger.storage.landmarks import Landmarks
 from ledger.storage.tail import ChunkCache, Generation
@@ -100,7 +101,7 @@ class Journal:
         nonce: Makes the mark of a file.
         landmarks: Name the journal files in use.
 
-    `batch_count` counts what was synced since the start, idle marks included.
+    `batch_count` counts what was synced since the start, idle marks included; `counts` has more of it.
 
     Invariants: every item of `_pending` and of the batch in flight belongs to a generation of `generations`;
     items leave in the order in which they came; `_free` holds preallocated files only.
@@ -141,12 +142,19 @@ class Journal:
         self.generations: list[Generation] = []
         self.pending_bytes = 0
         self.batch_count = 0
+        self.counts = JournalCounts()
+        self._began_s = 0.0  # when the batch in flight was handed over
         self.failure: BaseException | None = None
 
     @property
     def current(self) -> Generation | None:
         """The generation that takes items, if any."""
         return self.generations[-1] if self.generations else None
+
+    @property
+    def waiting_count(self) -> int:
+        """Runs of entries, and other items, that wait for the batch on its way."""
+        return len(self._pending)
 
     @property
     def is_writing(self) -> bool:
@@ -225,7 +233,7 @@ class Journal:
         sealed, self._unsealed = self._unsealed, generation
         if sealed is generation:
             sealed = None
-        now_s = asyncio.get_running_loop().time()
+        now_s = self._began_s = asyncio.get_running_loop().time()
         future = self._executor.submit(partial(self._write, generation, sealed, items, now_s))
         future.add_done_callback(partial(self._on_written, generation, sealed))
 
@@ -273,7 +281,10 @@ class Journal:
         offset = future.result()
         items, self._in_flight = self._in_flight, []
         self.batch_count += 1
+        entry_count = byte_count = 0
         for item in items:
+            entry_count += item.entry_count
+            byte_count += item.byte_count
             number = item.first_chunk
             for chunk in item.chunks:
                 generation.set_written(number, offset)
@@ -281,6 +292,8 @@ class Journal:
                 offset += len(chunk)
                 number += 1
             self.pending_bytes -= item.byte_count
+        if byte_count:
+            self.counts.note(entry_count, byte_count, asyncio.get_running_loop().time() - self._began_s)
         self._kick()  # The next batch is on its way while this one's answers are sent.
         for item in items:
             item.on_durable(item)

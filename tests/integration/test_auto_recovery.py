@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,15 +28,16 @@ _LIMIT_S = 60.0
 
 
 @contextmanager
-def auto_recovery(uri: str, log: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+def auto_recovery(uri: str, log: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
     """Run `rsm autorecovery run`, wait until it says that it runs, and end it with SIGTERM."""
     command = [sys.executable, "-m", "ledger.replication", "run", "--metadata-uri", uri, "--json", *options]
     with log.open("w") as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
     try:
         assert process.stdout is not None
-        assert json.loads(process.stdout.readline())["ready"], log.read_text()
-        yield process
+        notice = json.loads(process.stdout.readline())
+        assert notice["ready"], log.read_text()
+        yield process, notice
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0, log.read_text()
     finally:

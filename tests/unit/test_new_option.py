@@ -65,7 +65,7 @@ _CASES = {
         "ledger.replication.cli", "ledger/replication/settings.py", None,
         (
             "from ledger.replication import app\n"
-            "async def note(uri, settings, announce, stall_s): found.append(settings.shelf_ms)\n"
+            "async def note(uri, settings, announce, **more): found.append(settings.shelf_ms)\n"
             "app.run_auto_recovery = note"
         ),
         [],
