@@ -150,8 +150,11 @@ def _parameter(field: OptionField, process: str) -> inspect.Parameter:
     variables = dict.fromkeys(field.option.variables)
     if process:
         variables[f"{variable_prefix(process)}_{field.name.upper()}"] = None
+    flag = f"--{field.name.replace('_', '-')}"
+    if field.default is True:
+        flag += f"/--no-{flag[2:]}"  # What is so by default can be switched off.
     option = typer.Option(
-        f"--{field.name.replace('_', '-')}",
+        flag,
         help=field.option.help,
         metavar=field.option.metavar,
         min=least,

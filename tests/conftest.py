@@ -78,7 +78,10 @@ class _Clusters:
 
     def start(self, *, bookie_count: int = 3, zookeeper_address: str | None = None) -> DevCluster:
         data_dir = self._folders.mktemp("cluster")
-        cluster = DevCluster(data_dir, bookie_count=bookie_count, zookeeper_address=zookeeper_address)
+        # Tests of auto-recovery start it themselves: else some bookie of a cluster for all tests sets its delay.
+        cluster = DevCluster(
+            data_dir, bookie_count=bookie_count, zookeeper_address=zookeeper_address, has_auto_recovery=False
+        )
         cluster.start()
         self._started.append(cluster)
         return cluster

@@ -97,8 +97,8 @@ class BookieSettings(msgspec.Struct, frozen=True):
     )
     session_timeout_ms: int = 10_000
     has_auto_recovery: Annotated[
-        bool, Option("Run auto-recovery in this process, as `rsm autorecovery run` does.", name="autorecovery")
-    ] = False
+        bool, Option("Run auto-recovery in this process too, as `rsm autorecovery run` does.", name="autorecovery")
+    ] = True
     stall_s: float = STALL_S
     tls: TlsSettings | None = None
     is_tls_required: Annotated[bool, Option("Serve nothing without TLS.", name="tls_required")] = False

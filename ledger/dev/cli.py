@@ -43,6 +43,14 @@ def up(
         str | None,
         typer.Option("--zookeeper", metavar="HOST:PORT", help="Use a ZooKeeper that runs instead of starting one."),
     ] = None,
+    autorecovery: Annotated[
+        bool | None,
+        typer.Option(
+            "--autorecovery/--no-autorecovery",
+            help="Have bookies repair what a lost one held.",
+            show_default="as last time, else on",
+        ),
+    ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Return as soon as everything answers.")] = False,
     json: _Json = False,
 ) -> None:
@@ -65,6 +73,7 @@ def up(
         bookie_count=bookies,
         zookeeper_address=zookeeper,
         well_known_ports=data_dir is None,
+        has_auto_recovery=autorecovery,
         on_progress=lambda words: None if json else console.print(f"[dim]{words} …[/dim]", highlight=False),
         outlives=detach,
     )

@@ -50,6 +50,7 @@ class DevCluster:
         bookie_count: How many bookies run; None means as many as last time, else 3.
         zookeeper_address: host:port of a ZooKeeper that runs already; None starts one.
         well_known_ports: The first start prefers 2181 and 3181…, where clients look by default.
+        has_auto_recovery: Bookies repair what a lost one held; None means as last time, else they do.
         on_progress: Told in a few words what is being waited for.
         outlives: The servers go on when this program is gone; else they are ended then, however it went.
 
@@ -62,6 +63,7 @@ class DevCluster:
         bookie_count: int | None = None,
         zookeeper_address: str | None = None,
         well_known_ports: bool = False,
+        has_auto_recovery: bool | None = None,
         on_progress: Callable[[str], None] = lambda _: None,
         outlives: bool = False,
     ) -> None:
@@ -69,6 +71,7 @@ class DevCluster:
         self._bookie_count = bookie_count
         self._zookeeper_address = zookeeper_address
         self._well_known_ports = well_known_ports
+        self._has_auto_recovery = has_auto_recovery
         self._on_progress = on_progress
         self._outlives = outlives
         self._state: ClusterState | None = None
@@ -330,6 +333,8 @@ class DevCluster:
             )
         if self._bookie_count is not None:
             state.bookie_count = self._bookie_count
+        if self._has_auto_recovery is not None:
+            state.has_auto_recovery = self._has_auto_recovery
         taken = {server.port for server in [state.zookeeper, *state.bookies]}
         for number in range(len(state.bookies), state.bookie_count):
             preferred = _BOOKIE_PORT + number if self._well_known_ports else None
@@ -381,6 +386,8 @@ class DevCluster:
             folder = self.data_dir / bookie.name
             folder.mkdir(exist_ok=True)
             arguments = ["--metadata-uri", self.metadata_uri, "--port", str(bookie.port), "--data-dir", str(folder)]
+            if not self.state.has_auto_recovery:
+                arguments.append("--no-autorecovery")
             command = [sys.executable, "-P", "-m", "ledger.bookie", "run", *arguments, "--json"]
             self._spawn(bookie, command, out=self._out_path(bookie))
         if bookies:

@@ -55,6 +55,7 @@ class ClusterState(msgspec.Struct):
         supervisor: Who starts servers again that end on their own.
         is_detached: It is a process of its own, not an `rsm up` in somebody's terminal.
         format: Version of this file.
+        has_auto_recovery: Its bookies repair what a lost one held.
 
     """
 
@@ -65,6 +66,7 @@ class ClusterState(msgspec.Struct):
     supervisor: ProcessId | None = None
     is_detached: bool = False
     format: int = _FORMAT
+    has_auto_recovery: bool = True
 
     @property
     def metadata_uri(self) -> str:

@@ -81,28 +81,38 @@ def run(given: AutoRecoveryOptions) -> None:
 @app.command()
 @options_command
 def status(at: ClusterOptions) -> None:
-    """Tell who audits, which ledgers lack copies, and who works on them."""
+    """Tell who audits, which ledgers lack copies, and who works on them.
+
+    What the auditor has marked is one thing; beside it stands what lacks copies now, counted by this command.
+    """
 
     async def work(marks: MarkStore) -> None:
-        from ledger.replication.election import AuditorElection  # noqa: PLC0415
+        from ledger.replication.copies_report import report_copies  # noqa: PLC0415
+        from ledger.zookeeper.ledgers import LedgerStore  # noqa: PLC0415
 
+        report = await report_copies(LedgerStore(marks.store, marks.root))
         facts: dict[str, object] = {
-            "auditor": await AuditorElection(marks).leader(),
-            "enabled": await marks.is_enabled(),
-            "last_check_ms": await marks.checked_ms(),
+            "auditor": report.auditor,
+            "enabled": report.is_enabled,
+            "last_check_ms": report.checked_ms,
+            "missing_bookies": list(report.missing),
         }
         found: list[dict[str, object]] = []
-        for ledger_id in await marks.marked():
+        for ledger_id in report.marked:
             mark = await marks.read(ledger_id)
             if mark is not None:
-                owner = await marks.owner_of(ledger_id)
+                owner = report.worked_on.get(ledger_id)
                 found.append({"ledger_id": ledger_id, "lacking": list(mark[0].bookie_ids), "worker": owner})
         if at.json:
-            print(msgspec.json.encode({**facts, "ledgers": found}).decode())
+            now = {"lacking_now": len(report.lacking), "lacking_entries": report.entry_count}
+            print(msgspec.json.encode({**facts, **now, "ledgers": found}).decode())
             return
         for name, value in facts.items():
             print(f"{name:20} {value}")
-        print(f"{'ledgers':20} {len(found)} lack copies")
+        nobody = "" if report.auditor else "; nobody looks: there is no auditor"
+        print(f"{'marked':20} {len(found)} ledgers{nobody}")
+        lack = f"{len(report.lacking)} of {report.ledger_count} ledgers, {report.entry_count} entries"
+        print(f"{'lack copies now':20} {lack}")
         for line in found:
             print(f"  {line['ledger_id']}: {line['lacking']}, {line['worker'] or 'nobody'} works on it")
 

@@ -68,8 +68,13 @@ class CopiesReport(msgspec.Struct, frozen=True, kw_only=True):
         return not (self.lacking or self.marked or self.unread)
 
 
-async def report_copies(ledgers: LedgerStore) -> CopiesReport:
+async def report_copies(ledgers: LedgerStore, *, is_thorough: bool = True) -> CopiesReport:
     """Count.
+
+    Args:
+        ledgers: Metadata of the cluster.
+        is_thorough: Look at every ledger; if not, only where a bookie is missing, a ledger is marked, or nobody
+            audits: else the auditor would have marked what lacks copies.
 
     Raises:
         LedgerError: There is no cluster, or the metadata store does not answer.
@@ -83,9 +88,33 @@ async def report_copies(ledgers: LedgerStore) -> CopiesReport:
         cookies = await ledgers.store.children(paths.cookie_path(ledgers.root))
     except NoNodeError:
         cookies = []
+    missing = tuple(bookie_id for bookie_id in cookies if bookie_id not in serving)
+    marks = MarkStore(ledgers.store, ledgers.root, "")
+    marked = await marks.marked()
+    auditor = await AuditorElection(marks).leader()
+    ids = sorted(await ledgers.list())
+    is_needed = is_thorough or bool(missing or marked) or auditor is None
+    lacking, unread = await _look(ledgers, ids, serving) if is_needed else ([], [])
+    return CopiesReport(
+        writable=tuple(writable),
+        read_only=tuple(read_only),
+        missing=missing,
+        ledger_count=len(ids),
+        lacking=tuple(lacking),
+        unread=tuple(unread),
+        auditor=auditor,
+        is_enabled=await marks.is_enabled(),
+        checked_ms=await marks.checked_ms(),
+        marked=tuple(marked),
+        since_ms=await _since_ms(marks, marked),
+        worked_on=await _worked_on(marks),
+    )
+
+
+async def _look(ledgers: LedgerStore, ids: list[int], serving: frozenset[str]) -> tuple[list[LackingCopies], list[int]]:
+    """Return what lacks copies, and which ledgers cannot be read."""
     lacking: list[LackingCopies] = []
     unread: list[int] = []
-    ids = sorted(await ledgers.list())
     for start in range(0, len(ids), _READS_AT_A_TIME):
         part = ids[start : start + _READS_AT_A_TIME]
         found = await asyncio.gather(*[_read(ledgers, ledger_id) for ledger_id in part])
@@ -96,22 +125,7 @@ async def report_copies(ledgers: LedgerStore) -> CopiesReport:
                 lack = lacking_copies(ledger_id, metadata, serving)
                 if lack is not None:
                     lacking.append(lack)
-    marks = MarkStore(ledgers.store, ledgers.root, "")
-    marked = await marks.marked()
-    return CopiesReport(
-        writable=tuple(writable),
-        read_only=tuple(read_only),
-        missing=tuple(bookie_id for bookie_id in cookies if bookie_id not in serving),
-        ledger_count=len(ids),
-        lacking=tuple(lacking),
-        unread=tuple(unread),
-        auditor=await AuditorElection(marks).leader(),
-        is_enabled=await marks.is_enabled(),
-        checked_ms=await marks.checked_ms(),
-        marked=tuple(marked),
-        since_ms=await _since_ms(marks, marked),
-        worked_on=await _worked_on(marks),
-    )
+    return lacking, unread
 
 
 async def _read(ledgers: LedgerStore, ledger_id: int) -> tuple[LedgerMetadata | None, bool]:

@@ -15,7 +15,9 @@ from rich.console import Console
 from ledger.configuration import options_command
 from ledger.errors import LedgerError, MetadataDeniedError, MetadataUnavailableError, UsageError
 from ledger.operator_commands import this_operator
+from ledger.replication.copies_report import report_copies
 from rsm_spark.cli.doctor import Finding, Grade, look_at_cluster, look_at_disk, look_at_here, look_at_log
+from rsm_spark.cli.doctor_copies import look_at_copies
 from rsm_spark.cli.doctor_spark import look_at_spark
 from rsm_spark.cli.log import log_names
 from rsm_spark.cli.status import describe_log
@@ -37,10 +39,10 @@ def doctor(
         typer.Option(metavar="LOG", help="This log is served no more: note it from now on, until a replica leads it."),
     ] = None,
 ) -> None:
-    """Look at Python, packages, Java, Spark, configuration; at ZooKeeper, bookies, replicas and logs.
+    """Look at Python, packages, Java, Spark, configuration; at ZooKeeper, bookies, copies, replicas and logs.
 
-    Exit code 1 if something is bad. Replicas and bookies that are gone are not asked; a log that nobody serves is bad
-    until it is deleted, or forgotten here.
+    Exit code 1 if something is bad. Copies are counted here, whether an auditor has noticed or not. Replicas that are
+    gone are not asked; a log that nobody serves is bad until it is deleted, or forgotten here.
 
     Examples:
         rsm doctor
@@ -79,6 +81,7 @@ async def _cluster(at: LogsOptions, forget: Sequence[str]) -> list[Finding]:
             at_ms = time.time_ns() // 1_000_000
             await forget_log(client.store, log, at.rsm_root, by=this_operator().name, at_ms=at_ms)
         found = await look_at_cluster(client)
+        found += look_at_copies(await report_copies(client.ledgers))
         bookies = await client.ledgers.writable_bookies()
         for name in await log_names(client, at.rsm_root):
             try:

@@ -14,6 +14,8 @@ from rich.table import Table
 from ledger.client.client import LedgerClient
 from ledger.configuration import options_command
 from ledger.errors import LedgerError, MetadataUnavailableError
+from ledger.replication.copies_report import report_copies
+from rsm_spark.cli.copies import copies_facts, copies_lines
 from rsm_spark.cli.log import log_names
 from rsm_spark.cli.terminal import LogsOptions, print_json, run
 from rsm_spark.errors import ConnectionLostError, NoSuchLogError, RsmError
@@ -33,7 +35,7 @@ def status(
         str | None, typer.Option("--log", envvar="RSM_LOG", help="One log.", show_default="all of them")
     ] = None,
 ) -> None:
-    """Show leader, replicas, lag, snapshots, what may be trimmed and why the rest stays, alarms, bookies.
+    """Show copies that are lacking; leader, replicas, lag, snapshots, what may be trimmed, alarms, bookies.
 
     Examples:
         rsm status
@@ -44,10 +46,14 @@ def status(
 
     async def _status() -> None:
         async with await at.connect_ledgers() as client:
-            bookies = await client.ledgers.writable_bookies()
+            report = await report_copies(client.ledgers, is_thorough=False)
+            bookies = list(report.writable)
             names = await log_names(client, at.rsm_root) if log is None else [log]
             if not at.json and not names:
                 typer.echo(f"no logs; bookies: {', '.join(bookies) or 'none'}")
+            if not at.json:
+                for line in copies_lines(report):
+                    typer.echo(line)
             for name in names:
                 try:
                     found = await describe_log(client, name, at.rsm_root, bookies)
@@ -58,7 +64,7 @@ def status(
                         typer.echo(f"{name}: not shown: {error}", err=True)
                     continue
                 if at.json:
-                    print_json(found)
+                    print_json({**found, "copies": copies_facts(report)})
                 else:
                     _print(found)
 

@@ -189,7 +189,9 @@ class Bookies:
             ]
         else:
             command = [sys.executable, "-P", "-m", "ledger.bookie", "run", "--metadata-uri", self.uri]
-            command += ["--port", str(server.port), "--data-dir", str(server.folder), *self._our_arguments]
+            command += ["--port", str(server.port), "--data-dir", str(server.folder)]
+            # Tests of auto-recovery start it themselves.
+            command += ["--no-autorecovery", *self._our_arguments]
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
         server.process = spawn(command, log=log, env=environment)
 

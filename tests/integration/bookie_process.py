@@ -61,7 +61,8 @@ class Bookie:
     def command(self, *more: str, port: int | None = None) -> list[str]:
         return [
             sys.executable, "-m", "ledger.bookie", "run", "--metadata-uri", self.uri, "--port", str(port or self.port),
-            "--data-dir", str(self.folder), "--journal-file-mib", "10", "--json", *self.options, *more,
+            "--data-dir", str(self.folder), "--journal-file-mib", "10", "--json", "--no-autorecovery",
+            *self.options, *more,
         ]  # fmt: skip
 
     def start(self, *more: str) -> dict:

@@ -137,6 +137,7 @@ class Namespaces:
             arguments = ["--bind", self.address(host), "--port", str(_BOOKIE_PORT), "--insecure", "--json"]
             arguments += ["--metadata-uri", self.metadata_uri, "--data-dir", str(self.folder / host)]
             command = [sys.executable, "-m", "ledger.bookie", "run", *arguments, "--journal-file-mib", "10"]
+            command.append("--no-autorecovery")  # A cut that lasts would have others copy; here it has to hold.
             process = self._spawn(host, command)
             assert process.stdout is not None
             assert json.loads(process.stdout.readline())["ready"], f"{host} did not start: see {self.folder}"

@@ -143,7 +143,7 @@ def cluster_home(cluster: DevCluster, number: int) -> Path:
     return cluster.data_dir / cluster.state.bookies[number].name
 
 
-def test_a_bookie_that_is_told_so_recovers_the_cluster_too(
+def test_a_bookie_recovers_the_cluster_too_unless_it_is_told_not_to(
     start_cluster: Callable[..., DevCluster], tmp_path: Path
 ) -> None:
     cluster = start_cluster(bookie_count=3)
@@ -153,7 +153,7 @@ def test_a_bookie_that_is_told_so_recovers_the_cluster_too(
     async def scenario(client: LedgerClient) -> None:
         loop = asyncio.get_running_loop()
         ledger_id = await write(client, 100)  # on the three that were there
-        command = [sys.executable, "-m", "ledger.bookie", "run", "--metadata-uri", uri, "--json", "--autorecovery"]
+        command = [sys.executable, "-m", "ledger.bookie", "run", "--metadata-uri", uri, "--json"]
         command += ["--port", str(choose_port(taken=())), "--data-dir", str(tmp_path / "b"), "--no-fsync"]
         with (tmp_path / "log").open("w") as errors:
             bookie = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
