@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
 from broker.worker.executors.executor import Executor
 from broker.worker.settings import WorkerSettings
 from broker.worker.worker import Worker
+from ledger.http.probe_server import ProbeServer
 from ledger.process_guard import STALL_S, STOP_S, ProcessGuard
 from rsm_spark.codecs.framing import PayloadCodec
 from rsm_spark.transport.security import Security
@@ -27,6 +28,11 @@ class WorkerReady(msgspec.Struct, frozen=True):
     pid: int
     threads: int
     executor: str
+    http_address: str = ""
+
+
+OpenHttp = Callable[[Worker], Awaitable[ProbeServer]]
+"""Opens the HTTP port of a worker."""
 
 
 async def work(
@@ -39,6 +45,7 @@ async def work(
     codec: PayloadCodec | None = None,
     on_ready: Callable[[WorkerReady], None] | None = None,
     stall_s: float = STALL_S,
+    open_http: OpenHttp | None = None,
 ) -> None:
     """Run a worker until SIGTERM or SIGINT, which drain it; the second one ends it at once.
 
@@ -51,6 +58,7 @@ async def work(
         codec: Decodes payloads and encodes results.
         on_ready: Called once a broker serves it.
         stall_s: How long the event loop may stand still before the process ends; 0 = for ever. Tasks run elsewhere.
+        open_http: Opens the HTTP port; None = there is none.
 
     Raises:
         UsageError: A setting makes no sense, the executor cannot start, or another process works by its name.
@@ -68,11 +76,15 @@ async def work(
     guard = ProcessGuard(f"worker {settings.worker_id}", stall_s=stall_s, stop_s=None, on_signal=_on_signal)
     async with worker:
         with guard:
+            http = None if open_http is None else await open_http(worker)
             guard.ready()
-            announcing = loop.create_task(_announce(worker, settings, executor, on_ready))
+            address = "" if http is None else http.address
+            announcing = loop.create_task(_announce(worker, settings, executor, on_ready, address))
             try:
                 await worker.wait_left()
             finally:
+                if http is not None:
+                    await http.stop()
                 announcing.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await announcing
@@ -89,6 +101,7 @@ def run_worker(
     codec: PayloadCodec | None = None,
     on_ready: Callable[[WorkerReady], None] | None = None,
     stall_s: float = STALL_S,
+    open_http: OpenHttp | None = None,
 ) -> None:
     """Do what `work` does, and block until it is over. For the main thread of a program that is nothing but a worker.
 
@@ -105,6 +118,7 @@ def run_worker(
         codec=codec,
         on_ready=on_ready,
         stall_s=stall_s,
+        open_http=open_http,
     )
     try:
         import uvloop  # noqa: PLC0415 - quicker where it is installed, never required
@@ -115,10 +129,15 @@ def run_worker(
 
 
 async def _announce(
-    worker: Worker, settings: WorkerSettings, executor: Executor, on_ready: Callable[[WorkerReady], None] | None
+    worker: Worker,
+    settings: WorkerSettings,
+    executor: Executor,
+    on_ready: Callable[[WorkerReady], None] | None,
+    http_address: str,
 ) -> None:
     if on_ready is None:
         return
     address = await worker.wait_connected()
     kind = type(executor).__name__.removesuffix("Executor").lower()
-    on_ready(WorkerReady(True, worker.worker_id, worker.incarnation, address, os.getpid(), settings.threads, kind))  # noqa: FBT003
+    pid, threads = os.getpid(), settings.threads
+    on_ready(WorkerReady(True, worker.worker_id, worker.incarnation, address, pid, threads, kind, http_address))  # noqa: FBT003

@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,10 +15,18 @@ import typer
 
 from broker.worker.app import WorkerReady, run_worker
 from broker.worker.codec import load_codec
+from broker.worker.pages import WorkerPages
+from broker.worker.settings import WorkerSettings
 from broker.worker.work_options import WorkOptions
+from broker.worker.worker import Worker
+from ledger.audit_lines import Refusals
 from ledger.cluster_options import LoggingOptions, ProcessOptions
 from ledger.configuration import process_command
+from ledger.http.probe_server import ProbeServer
+from ledger.http.settings import HttpPortSettings
 from ledger.options import NAMES, Option
+from ledger.rights.callers import Callers
+from ledger.tls import TlsSettings
 from rsm_spark.cli.terminal import print_json
 from rsm_spark.transport.security import Security
 
@@ -61,6 +70,10 @@ class WorkerOptions(ProcessOptions, frozen=True, kw_only=True):
             "Holds the cluster's token.", metavar="FILE", variables=("RSM_WORKER__TOKEN_FILE", "RSM_STORE__TOKEN_FILE")
         ),
     ] = None
+    http: HttpPortSettings = HttpPortSettings()
+    http_token_file: Annotated[
+        str | None, Option("Callers over HTTP have to know the token of this file.", metavar="FILE")
+    ] = None
     work: WorkOptions = WorkOptions()
     logs: LoggingOptions = LoggingOptions()
 
@@ -102,7 +115,25 @@ def run(given: WorkerOptions) -> None:
         codec=load_codec(work.codec) if work.codec else None,
         on_ready=_announce(json=given.json),
         stall_s=given.stall_s,
+        open_http=None if given.http.port is None else partial(_open_http, given, settings),
     )
+
+
+async def _open_http(given: WorkerOptions, settings: WorkerSettings, worker: Worker) -> ProbeServer:
+    refusals = Refusals()
+    http = given.http
+    tls = None if given.tls_cert is None else TlsSettings(cert=given.tls_cert, key=given.tls_key)
+    server = ProbeServer(
+        WorkerPages(worker, settings, refusals).routes(),
+        bind=http.bind,
+        port=http.port or 0,
+        tls=tls,
+        callers=Callers(token_file=given.http_token_file),
+        allowed_hosts=http.allowed_hosts,
+        refusals=refusals,
+    )
+    await server.start()
+    return server
 
 
 def _announce(*, json: bool) -> Callable[[WorkerReady], None]:
@@ -110,6 +141,7 @@ def _announce(*, json: bool) -> Callable[[WorkerReady], None]:
         if json:
             print_json(msgspec.to_builtins(ready))
         else:
-            typer.echo(f"worker {ready.worker_id} works for {ready.broker}, ctrl-C drains it")
+            at = f", HTTP on {ready.http_address}" if ready.http_address else ""
+            typer.echo(f"worker {ready.worker_id} works for {ready.broker}{at}, ctrl-C drains it")
 
     return _on_ready

@@ -35,6 +35,7 @@ from broker.worker.executors.executor import Executor
 from broker.worker.leader import BrokerFinder
 from broker.worker.link import BrokerLink, monotonic_ms
 from broker.worker.outcomes import refused
+from broker.worker.run_counts import RunCounts
 from broker.worker.settings import WorkerSettings
 from broker.worker.stream import WorkerStream
 from ledger.errors import UsageError
@@ -65,6 +66,7 @@ class Worker:
 
     Attributes:
         trouble: Why it is not connected, as far as known; "" while it is.
+        counts: What it has run.
 
     Raises:
         UsageError: A setting makes no sense, or a file of `security` cannot be used.
@@ -109,6 +111,7 @@ class Worker:
             jail=settings.jail,
         )
         self.trouble = "not tried yet"
+        self.counts = RunCounts()
         self._timer: asyncio.TimerHandle | None = None
         self._drain_timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -249,6 +252,7 @@ class Worker:
     def on_ended(self, ends: Sequence[EndedRun]) -> None:
         """Hear of ends of runs; see `RunListener`."""
         codec = self._codec
+        self.counts.end(ends)
         self._protocol.ended(ends if codec is None else [sealed_end(codec, end) for end in ends])
         self._link.wake_up()
 
@@ -313,6 +317,7 @@ class Worker:
                     self.drain()
 
     def _start(self, runs: list[AssignedRun]) -> None:
+        self.counts.begin(runs)
         if self._codec is not None:
             runs = self._opened(self._codec, runs)
         own = [run for run in runs if not run.code]
