@@ -22,16 +22,24 @@ class ClientConsumers:
         log: Name of the log.
         rsm_root: Where logs live.
         clock: Monotonic seconds; None = the event loop's.
+        kind: What these consumers are, in one word.
 
     """
 
     def __init__(
-        self, store: MetadataStore, log: str, rsm_root: str, *, clock: Callable[[], float] | None = None
+        self,
+        store: MetadataStore,
+        log: str,
+        rsm_root: str,
+        *,
+        clock: Callable[[], float] | None = None,
+        kind: str = "watch",
     ) -> None:
         self._store = store
         self._log = log
         self._root = rsm_root
         self._clock = clock
+        self._kind = kind
         self._holder = os.urandom(16).hex()
         self._found: LogConsumers | None = None
         self._written: dict[str, int] = {}  # By consumer, the position that stands in the store.
@@ -62,7 +70,7 @@ class ClientConsumers:
             if known.problem:
                 raise ConsumerError(f"consumer {name} of log {self._log}: {known.problem}; say where to begin")
             revision = known.state.revision
-        what = f"watch, process {os.getpid()} on {socket.gethostname()}"
+        what = f"{self._kind}, process {os.getpid()} on {socket.gethostname()}"
         await consumers.register(self._log, name, revision, what=what, holder=self._holder)
         self._written[name] = self._processed[name] = revision
         return revision

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import ClassVar
 
 import msgspec
 
@@ -108,6 +109,8 @@ class LeaderProtocol:
 
     """
 
+    transitions: ClassVar = TRANSITIONS
+
     def __init__(
         self,
         me: Leadership,
@@ -186,7 +189,7 @@ class LeaderProtocol:
 
         """
         before = self.phase
-        legal = TRANSITIONS[before].get(type(event))
+        legal = self.transitions[before].get(type(event))
         if legal is None:
             raise ValueError(f"log {self.log_name}: {event} is not legal in phase {before}")
         effects = self._steps[type(event)](event)

@@ -9,7 +9,9 @@
    in the same ledger, with the same revision and another prefix hash.
 5. Consumers hold what they have not read, within limits of their own and of the leader: one that never comes back does
    not keep the log for ever. Readers that are not registered have no say.
-6. Consumers are told before anything goes (`rsm_spark.log.trim_notice`); nothing behind what was told goes.
+6. A plain log needs no snapshots: its records are all there is. It goes by age, by size, as far as its consumers have
+   read, or as far as somebody says; consumers hold it all the same.
+7. Consumers are told before anything goes (`rsm_spark.log.trim_notice`); nothing behind what was told goes.
 
 Pure: what is verified, who holds what and what time it is come in as arguments. Nothing is remembered between two
 plans, so that a new leader judges as the old one did.
@@ -34,6 +36,9 @@ HOLD_MS = 7 * 24 * 3_600_000
 
 HOLD_BYTES = 64 * 1024**3
 """Largest hold of a consumer, unless the leader is told otherwise."""
+
+FOREVER_MS = 2**62
+"""Retention of a log that goes by nothing but what somebody says."""
 
 _DOMAINS_WANTED = 2
 _HOUR_MS = 3_600_000
@@ -149,6 +154,10 @@ class TrimRules(msgspec.Struct, frozen=True):
         hold_ms_max: No consumer holds longer.
         hold_bytes_max: No consumer holds more.
         told_revision: Revision up to which consumers were told that the log goes; None = as far as it may.
+        needs_snapshots: False = a plain log: what goes need not be in any snapshot.
+        retention_bytes: What lies behind so many bytes of newer closed ledgers may go, however young; None = it stays.
+        truncated_revision: Up to here it may go, however young.
+        until_read: What every consumer has read may go, however young, if there is one.
 
     """
 
@@ -161,6 +170,10 @@ class TrimRules(msgspec.Struct, frozen=True):
     hold_ms_max: int = HOLD_MS
     hold_bytes_max: int = HOLD_BYTES
     told_revision: int | None = None
+    needs_snapshots: bool = True
+    retention_bytes: int | None = None
+    truncated_revision: int = 0
+    until_read: bool = False
 
 
 def plan_trim(
@@ -188,7 +201,7 @@ def plan_trim(
     last = chain.ledgers[-1] if chain.ledgers else None
     behind = sum(ledger.closed.length for ledger in chain.ledgers if ledger.closed is not None)
     for ledger in chain.ledgers:
-        found = _why_it_stays(ledger, proofs, rules, now_ms, is_last=ledger is last)
+        found = _why_it_stays(ledger, proofs, rules, now_ms, behind, is_last=ledger is last)
         if found is None and not staying:
             found = _who_holds(ledger, rules, now_ms, behind)
         behind -= ledger.closed.length if ledger.closed is not None else 0
@@ -271,15 +284,25 @@ def _who_holds(ledger: ChainLedger, rules: TrimRules, now_ms: int, behind: int) 
 
 
 def _why_it_stays(
-    ledger: ChainLedger, proofs: Mapping[str, SnapshotProof], rules: TrimRules, now_ms: int, *, is_last: bool
+    ledger: ChainLedger,
+    proofs: Mapping[str, SnapshotProof],
+    rules: TrimRules,
+    now_ms: int,
+    behind: int,
+    *,
+    is_last: bool,
 ) -> tuple[StayReason, str] | None:
     """Return why one ledger stays, judged on its own; None if it may go."""
     end = ledger.closed
     if is_last or end is None:
         return StayReason.CURRENT, "it is being written"
     # An empty ledger repeats revision and time of the one before: it goes with it.
-    if now_ms - end.last_entry_ms <= rules.retention_ms:
+    if now_ms - end.last_entry_ms <= rules.retention_ms and not _may_go_young(end, rules, behind):
+        if rules.retention_ms >= FOREVER_MS:
+            return StayReason.YOUNG, "the log keeps its records however old they are"
         return StayReason.YOUNG, f"its last entry is within the retention of {_hours(rules.retention_ms)}"
+    if not rules.needs_snapshots:
+        return None
     if rules.offloaded_revision is not None and end.last_revision > rules.offloaded_revision:
         return StayReason.NOT_OFFLOADED, f"offloaded is up to revision {rules.offloaded_revision} only"
     if rules.unverified_revision is not None and rules.unverified_revision > end.last_revision:
@@ -294,6 +317,15 @@ def _why_it_stays(
         upto = "none is" if known is None else f"the one of revision {known.revision} is the newest"
         return StayReason.NOT_COVERED, f"a verified snapshot beyond it must lie at {rules.wanted_place}: {upto}"
     return None
+
+
+def _may_go_young(end: ClosedEnd, rules: TrimRules, behind: int) -> bool:
+    """Return whether a closed ledger may go although its last entry is within the retention."""
+    return (
+        end.last_revision <= rules.truncated_revision
+        or (rules.retention_bytes is not None and behind - end.length >= rules.retention_bytes)
+        or (rules.until_read and bool(rules.holds) and all(one.revision >= end.last_revision for one in rules.holds))
+    )
 
 
 def _not_covered(proofs: Mapping[str, SnapshotProof], found: int, wanted: int) -> str:

@@ -24,6 +24,8 @@ from rsm_spark.log.consumers import LogConsumers, consumers_path
 from rsm_spark.log.detachment import detaching_path, noted_copies
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.log.former_names import former_name_path
+from rsm_spark.log.log_policy import policy_path
+from rsm_spark.log.reader_lock import readers_path
 from rsm_spark.log.remains import ledgers_of
 from rsm_spark.log.sharing import LedgerUse, SharedLedgers, uses_of
 
@@ -199,6 +201,8 @@ async def _finish(
         await delete_tree(store, service_path(note.log, rsm_root))
     await delete_tree(store, consumers_path(note.log_id, rsm_root))
     await delete_tree(store, detaching_path(note.log_id, rsm_root))
+    await delete_tree(store, policy_path(note.log_id, rsm_root))
+    await delete_tree(store, readers_path(note.log_id, rsm_root))
     with contextlib.suppress(NoNodeError):
         await store.delete(f"{rsm_root}/deleting/{note.log_id}")
     unread_ids = sorted({*unread} - {*ledger_ids})

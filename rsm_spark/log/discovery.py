@@ -113,6 +113,11 @@ class MemberKeeper:
         self._is_outdated = True
         self._changed.set()
 
+    async def appear(self) -> None:
+        """Create the node now, if the metadata store answers; `run` keeps it."""
+        with contextlib.suppress(MetadataError):
+            await self._put(asyncio.Event())
+
     async def run(self) -> None:
         """Create the node whenever it is missing; until cancelled."""
         changed = self._changed
@@ -137,6 +142,7 @@ class MemberKeeper:
     async def remove(self) -> None:
         """Delete the own node; best effort."""
         with contextlib.suppress(MetadataError):
+            await self._store.sync(self._path)  # It may have been created a moment ago.
             found = await self._store.get(self._path)
             own = decode_member(found.value)
             if own is not None and own.incarnation == self._member.incarnation:

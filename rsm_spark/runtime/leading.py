@@ -13,7 +13,7 @@ import logging
 from collections import deque
 from typing import Any
 
-from ledger.errors import LedgerError, NoSuchLedgerError
+from ledger.errors import LedgerError
 from ledger.ports import SessionState
 from rsm_spark.core.batching import BatchLimits, Composer
 from rsm_spark.core.leadership import LeaderProtocol
@@ -33,8 +33,6 @@ from rsm_spark.core.leadership_events import (
     Event,
     Halt,
     LedgerCreated,
-    LedgerEndLearned,
-    LedgerGone,
     ReadChain,
     RecoverLedger,
     ReplayLog,
@@ -55,7 +53,7 @@ from rsm_spark.runtime.logged_clock import LoggedClock
 from rsm_spark.runtime.own_ledger import OwnLedger
 from rsm_spark.runtime.read_checks import ReadChecks
 from rsm_spark.runtime.status import ReplicaRole
-from rsm_spark.runtime.taking_over import TakeOver, pause
+from rsm_spark.runtime.taking_over import TakeOver
 
 _LOGGER = logging.getLogger(__name__)
 _FAILED_ADD_PAUSE_S_MAX = 5.0
@@ -227,7 +225,7 @@ class LeaderDriver:
             case BeginLeadership(leader_epoch=epoch):
                 return self._begin(epoch)
             case CloseOwnLedger(ledger_id=ledger_id):
-                return await self._close(ledger_id)
+                return await self._ledger.learn_end(ledger_id)
             case DropBatch(batch=batch, applied_never=applied_never):
                 for submission in batch.submissions:
                     revision = self._context.tip.revision
@@ -403,15 +401,6 @@ class LeaderDriver:
             retry_s = self._context.settings.retry_s
             delay_s = min(retry_s * 2 ** (self._failed_add_count - 2), _FAILED_ADD_PAUSE_S_MAX)
             await asyncio.sleep(delay_s * self._context.rng.uniform(0.5, 1.0))
-
-    async def _close(self, ledger_id: int) -> Event:
-        while True:
-            try:
-                return LedgerEndLearned(*await self._ledger.close())
-            except NoSuchLedgerError:
-                return LedgerGone(ledger_id)
-            except LedgerError as error:
-                await pause(self._context, f"closing ledger {ledger_id}", error)
 
     # ---- leaving
 

@@ -7,10 +7,10 @@ import logging
 from contextlib import suppress
 
 from ledger.client.write_handle import WriteHandle
-from ledger.errors import LedgerError
-from rsm_spark.core.leadership_events import CreateLedger
+from ledger.errors import LedgerError, NoSuchLedgerError
+from rsm_spark.core.leadership_events import CreateLedger, Event, LedgerEndLearned, LedgerGone
 from rsm_spark.core.orphans import custom_metadata
-from rsm_spark.runtime.context import ReplicaContext
+from rsm_spark.runtime.chain_requests import LedgerContext, pause
 
 _LOGGER = logging.getLogger(__name__)
 _PUBLISH_LAST_S = 1.0
@@ -23,14 +23,14 @@ class OwnLedger:
     """Write handle of a leader and what the leader wants to know of it.
 
     Args:
-        context: Of the replica.
+        context: Of the log.
 
     Attributes:
         appended_at: Loop time of the last append, or of the creation.
 
     """
 
-    def __init__(self, context: ReplicaContext) -> None:
+    def __init__(self, context: LedgerContext) -> None:
         self.appended_at = 0.0
         self._context = context
         self._handle: WriteHandle | None = None
@@ -199,6 +199,16 @@ class OwnLedger:
         assert self._handle is not None
         last_entry_id = await self._handle.close()
         return last_entry_id, self._handle.metadata.length
+
+    async def learn_end(self, ledger_id: int) -> Event:
+        """Close the ledger, or learn how somebody else has closed it; waits until its end is known."""
+        while True:
+            try:
+                return LedgerEndLearned(*await self.close())
+            except NoSuchLedgerError:
+                return LedgerGone(ledger_id)
+            except LedgerError as error:
+                await pause(self._context, f"closing ledger {ledger_id}", error)
 
     def abandon(self) -> None:
         """Write nothing more; whoever leads next closes the ledger."""

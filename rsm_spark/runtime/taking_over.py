@@ -3,40 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 
-from ledger.errors import BadVersionError, LedgerError, MetadataError, NoSuchLedgerError, UsageError
+from ledger.errors import LedgerError, NoSuchLedgerError
 from rsm_spark.core.envelope import entry_hash
 from rsm_spark.core.leadership import LeaderProtocol
-from rsm_spark.core.leadership_events import (
-    ChainRead,
-    ChainWriteFailed,
-    ChainWritten,
-    Event,
-    LedgerGone,
-    LedgerRecovered,
-    Replayed,
-    ReplayLog,
-    Resigned,
-)
+from rsm_spark.core.leadership_events import Event, Replayed, ReplayLog, Resigned
 from rsm_spark.core.leadership_table import Phase
 from rsm_spark.core.position import LogPosition
-from rsm_spark.core.seal import ledger_password
 from rsm_spark.errors import ForkedLogError
+from rsm_spark.runtime.chain_requests import ChainRequests, pause
 from rsm_spark.runtime.context import ReplicaContext
 from rsm_spark.runtime.logged_clock import check_clock
 
-_LOGGER = logging.getLogger(__name__)
 
-
-async def pause(context: ReplicaContext, doing: str, error: LedgerError) -> None:
-    """Wait before the same is tried again."""
-    _LOGGER.warning("%s has to wait: %s", doing, error, extra=context.log_extra)
-    await asyncio.sleep(context.settings.retry_s * context.rng.uniform(0.5, 1.0))
-
-
-class TakeOver:
+class TakeOver(ChainRequests):
     """The steps of one take-over; chain reads and writes go on to be made by it while it leads.
 
     Args:
@@ -47,30 +28,16 @@ class TakeOver:
     """
 
     def __init__(self, context: ReplicaContext, protocol: LeaderProtocol, resign: Callable[[str], None]) -> None:
+        super().__init__(context, protocol)
         self._context = context
-        self._protocol = protocol
         self._resign = resign
         self._claim_sent_ms: int | None = None  # Wall clock; None once the clock has been compared.
 
-    async def read_chain(self) -> Event:
-        """Read the chain; waits until the metadata store answers."""
-        while True:
-            try:
-                return ChainRead(*await self._context.chains.read_bytes())
-            except MetadataError as error:
-                await pause(self._context, "reading the chain", error)
-
     async def write_chain(self, value: bytes, held_version: int) -> Event:
-        """Write the chain, once."""
+        """Write the chain, once; remember when the claim left."""
         if self._protocol.phase is Phase.CLAIM and self._claim_sent_ms is None:
             self._claim_sent_ms = self._context.clock_ms()
-        try:
-            return ChainWritten(await self._context.chains.write(value, held_version))
-        except BadVersionError:
-            return ChainWriteFailed()
-        except MetadataError as error:
-            await pause(self._context, "writing the chain", error)
-            return ChainWriteFailed()
+        return await super().write_chain(value, held_version)
 
     async def compare_clock(self) -> None:
         """Leave the log to others, before it is disturbed, if this machine's clock would spoil logged time."""
@@ -81,30 +48,6 @@ class TakeOver:
             if reason:
                 self._resign(reason)
                 await asyncio.get_running_loop().create_future()  # Until `run` ends this.
-
-    async def recover(self, ledger_id: int) -> Event:
-        """Make the end of a ledger final and learn it; waits until enough bookies answer."""
-        context = self._context
-        while True:
-            try:
-                handle = await context.client.open(ledger_id, password=self._password(ledger_id))
-            except NoSuchLedgerError:
-                return LedgerGone(ledger_id)
-            except UsageError:
-                raise
-            except LedgerError as error:
-                await pause(self._context, f"recovering ledger {ledger_id}", error)
-            else:
-                metadata = handle.metadata
-                await handle.close()
-                return LedgerRecovered(ledger_id, metadata.last_entry_id, metadata.length)
-
-    def _password(self, ledger_id: int) -> bytes:
-        chain, settings = self._protocol.chain, self._context.settings
-        assert chain is not None
-        password = ledger_password(chain, ledger_id, settings.log_keys, settings.ledger_password)
-        assert password is not None, "a replica without the key was not admitted"
-        return password
 
     async def replay(self, effect: ReplayLog) -> Event:
         """Bring the state to the end of the log.

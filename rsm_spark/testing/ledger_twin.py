@@ -178,12 +178,14 @@ class TwinWriter:
         twin, world, faults = self._twin, self._world, self._world.faults
         entry_id = self.last_add_pushed + 1
         self._pending[entry_id] = future
-        length = (twin.entries[entry_id - 1].length if entry_id else 0) + len(payload)
-        entry = TwinEntry(entry_id, self.last_add_confirmed, length, payload)
-        if twin.is_fenced or twin.is_closed or self._client.is_cut_off:
+        assert len(twin.entries) <= entry_id, "a ledger has one writer, which sends entries in order"
+        # One behind an entry that never arrived does not arrive either.
+        is_lost = len(twin.entries) < entry_id
+        if twin.is_fenced or twin.is_closed or self._client.is_cut_off or is_lost:
             world.later(world.rng.uniform(*faults.answer_s), self._refused)
             return
-        assert len(twin.entries) == entry_id, "a ledger has one writer, which sends entries in order"
+        length = (twin.entries[entry_id - 1].length if entry_id else 0) + len(payload)
+        entry = TwinEntry(entry_id, self.last_add_confirmed, length, payload)
         twin.entries.append(entry)
         # Wherever it has arrived, it shows the LAC in its header.
         if world.rng.random() < 0.5:

@@ -1,0 +1,230 @@
+"""The writing end of a plain log."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from rsm_spark.core.plain_log import PlainLogError
+from rsm_spark.core.trimming import TrimPlan
+from rsm_spark.log.discovery import MemberKeeper
+from rsm_spark.logs.context import LogContext
+from rsm_spark.logs.writing import WriterDriver
+
+WAITING_BYTES_MAX = 64 * 1024 * 1024
+"""Bytes that may wait to be appended; more is refused until `drain` returns."""
+
+
+class PlainLogWriter:
+    """The writer of a plain log: `Logs.open_writer` makes one. For one event loop; any number of tasks may append.
+
+    A writer that another one has fenced, or that met an error that it cannot mend, is over: what is appended then is
+    refused with `NotLeaderError` or with that error.
+
+    Args:
+        context: Of the log.
+        driver: Writes.
+        keeper: Tells others that the log has a writer.
+
+    """
+
+    def __init__(self, context: LogContext, driver: WriterDriver, keeper: MemberKeeper) -> None:
+        self._context = context
+        self._driver = driver
+        self._keeper = keeper
+        self._running = asyncio.get_running_loop().create_task(self._run())
+        self._running.add_done_callback(_look_at)
+
+    async def _run(self) -> None:
+        """Write until it is over, and tell others so once it is open."""
+        keeping = asyncio.get_running_loop().create_task(self._keep())
+        try:
+            await self._driver.run()
+        finally:
+            keeping.cancel()
+            await asyncio.wait([keeping])
+            await self._keeper.remove()
+
+    async def _keep(self) -> None:
+        await asyncio.wait([self._driver.opened])
+        if self._driver.refusal is None:
+            await self._keeper.run()
+
+    @property
+    def log(self) -> str:
+        """Name of the log."""
+        return self._context.log
+
+    @property
+    def last_txid(self) -> int:
+        """The last transaction id that was appended; 0 before the first."""
+        return self._driver.queue.txid if self._driver.queue is not None else 0
+
+    @property
+    def last_position(self) -> int:
+        """Position up to which the log is confirmed."""
+        return self._driver.protocol.tip.revision
+
+    async def open(self) -> Self:
+        """Return the writer when it takes appends.
+
+        Raises:
+            RsmError, LedgerError: It never will; see `Logs.open_writer`.
+
+        """
+        try:
+            await asyncio.shield(self._driver.opened)
+            await self._keeper.appear()
+        except BaseException:
+            await self.abort()
+            raise
+        return self
+
+    def append(self, payload: bytes, *, key: bytes | None = None, txid: int | None = None) -> asyncio.Future[int]:
+        """Append a record; the future gives its position once it is confirmed.
+
+        Futures of one writer are done in the order of their appends. Nobody has to wait for one before the next append.
+
+        Args:
+            payload: Of the record.
+            key: Of the record, for whoever reads it.
+            txid: Not below that of the record before; None = the same.
+
+        Returns:
+            A future: its position; or `NotLeaderError` = certainly not in the log, `OutcomeUnknownError` = perhaps.
+
+        Raises:
+            LogEndedError, TransactionIdError, RecordTooLargeError: See there; nothing was appended.
+            NotLeaderError: This writer is over.
+            PlainLogError: Too much waits to be appended: `await drain()` between appends.
+
+        """
+        return self.append_many((payload,), keys=(key,), txid=txid)
+
+    def append_many(
+        self, payloads: Sequence[bytes], *, keys: Sequence[bytes | None] | None = None, txid: int | None = None
+    ) -> asyncio.Future[int]:
+        """Append records that are in the log together, or not at all; the future gives the position of the last.
+
+        Args:
+            payloads: Of the records, 4 MB in all.
+            keys: One for each; None = without keys.
+            txid: Of all of them; see `append`.
+
+        Raises:
+            LogEndedError, TransactionIdError, RecordTooLargeError: See there; nothing was appended.
+            NotLeaderError: This writer is over.
+            PlainLogError: There are none, or too many; or too much waits: `await drain()` between appends.
+
+        """
+        driver = self._driver
+        queue = driver.queue
+        if driver.refusal is not None:
+            raise driver.refusal
+        assert queue is not None, "a writer is handed out when it is open"
+        if queue.size > WAITING_BYTES_MAX:
+            raise PlainLogError(
+                f"log {self.log}: {queue.size:,} bytes wait to be appended, over {WAITING_BYTES_MAX:,}: wait with "
+                "`await writer.drain()` between appends"
+            )
+        given = (None,) * len(payloads) if keys is None else keys
+        append = queue.add(payloads, given, txid, asyncio.get_running_loop().create_future)
+        driver.wake()
+        ticket: asyncio.Future[int] = append.ticket
+        return ticket
+
+    async def drain(self) -> None:
+        """Wait until little enough waits to go on appending.
+
+        Raises:
+            NotLeaderError: This writer is over.
+
+        """
+        while self._driver.queue is not None and self._driver.queue.size > WAITING_BYTES_MAX // 2:
+            if self._driver.refusal is not None:
+                break
+            await self._driver.progress()
+        if self._driver.refusal is not None:
+            raise self._driver.refusal
+
+    async def flush(self) -> None:
+        """Wait until all that was appended so far is confirmed.
+
+        Raises:
+            NotLeaderError: This writer is over; each append has its own outcome.
+
+        """
+        driver = self._driver
+        if driver.queue is not None and driver.queue.last is not None:
+            await asyncio.wait([driver.queue.last.ticket])  # Those before it have their outcomes before.
+        if driver.refusal is not None:
+            raise driver.refusal
+
+    async def mark_end(self) -> int:
+        """Append the end mark and return its position: nothing follows, for ever; readers end there.
+
+        Raises:
+            LogEndedError: It was appended before.
+            NotLeaderError: This writer is over, the mark is certainly not in the log.
+            OutcomeUnknownError: It may be.
+
+        """
+        driver = self._driver
+        if driver.refusal is not None:
+            raise driver.refusal
+        assert driver.queue is not None
+        append = driver.queue.add_end(asyncio.get_running_loop().create_future)
+        driver.wake()
+        return int(await append.ticket)
+
+    async def trim(self) -> TrimPlan:
+        """Trim what the log need not keep, now; return what went, and why the rest stays.
+
+        Raises:
+            NotLeaderError: This writer is over; what it did may stand.
+            MetadataError: ZooKeeper cannot be asked.
+
+        """
+        return await self._driver.upkeep.trim()
+
+    async def close(self) -> None:
+        """Wait until all that was appended has an outcome, and close the log's ledger. The log stays as it is.
+
+        Raises:
+            RsmError, LedgerError: The writer ended by an error: the log is damaged, say.
+
+        """
+        self._driver.close()
+        try:
+            await asyncio.shield(self._running)
+        except asyncio.CancelledError:
+            await self.abort()
+            raise
+
+    async def abort(self) -> None:
+        """Stop at once: what is on its way has an unknown outcome."""
+        self._running.cancel()
+        await asyncio.wait([self._running])
+
+    async def __aenter__(self) -> Self:
+        """Return the writer."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Close; after an error nothing is waited for that may never come."""
+        if kind is None:
+            await self.close()
+        else:
+            with contextlib.suppress(Exception):
+                await self.abort()
+
+
+def _look_at(task: asyncio.Task[None]) -> None:
+    """Look at how the writer ended: each append hears of it, and `close`."""
+    if not task.cancelled():
+        task.exception()
