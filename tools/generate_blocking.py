@@ -203,7 +203,40 @@ One background thread runs the loop; several threads may call. For Spark tasks a
         ),
     ),
 )  # fmt: skip
-TARGETS = (_LEDGER, _SERVICE, _MAP, _SQL, _BROKER)
+_LOGS = Target(
+    "rsm_spark.logs.blocking",
+    """Plain logs for programs without an event loop.
+
+    from rsm_spark.logs.blocking import BlockingLogs
+
+    with BlockingLogs.connect() as logs:
+        logs.create("clicks")
+        with logs.open_writer("clicks") as writer:
+            appended = [writer.append(b"%d" % number) for number in range(100)]     # futures
+            print(appended[-1].result())
+        with logs.reader("clicks", follow=False) as reader:
+            for record in reader:
+                print(record.position, record.payload)
+
+Same calls, same errors as `rsm_spark.logs.namespace.Logs`; any number of threads may use one object at once.
+""",
+    (
+        Twin(
+            "BlockingPlainLogWriter",
+            "rsm_spark.logs.record_writer:PlainLogWriter",
+            bases=("BlockingWriterBase",),
+            left_out=("open",),  # `open_writer` does.
+        ),
+        Twin("BlockingPlainLogReader", "rsm_spark.logs.record_reader:PlainLogReader", bases=("BlockingReaderBase",)),
+        Twin(
+            "BlockingLogs",
+            "rsm_spark.logs.namespace:Logs",
+            ("rsm_spark.logs.log_names:LogNames",),
+            ("BlockingLogsBase",),
+        ),
+    ),
+)
+TARGETS = (_LEDGER, _SERVICE, _MAP, _SQL, _BROKER, _LOGS)
 
 
 class Source:

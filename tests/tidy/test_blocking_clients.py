@@ -22,6 +22,8 @@ from ledger.client.blocking import (
 from ledger.client.client import LedgerClient
 from ledger.client.read_handle import ReadHandle
 from ledger.client.write_handle import WriteHandle
+from rsm_spark.logs import Logs, PlainLogReader, PlainLogWriter
+from rsm_spark.logs.blocking import BlockingLogs, BlockingPlainLogReader, BlockingPlainLogWriter
 from rsm_spark.map.client.blocking import BlockingMapClient
 from rsm_spark.map.client.client import MapClient
 
@@ -40,6 +42,9 @@ _PAIRS: list[tuple[type[Any], type[Any], set[str]]] = [
     (AsyncBrokerClient, BrokerClient, {"event_stream"}),
     (OpenTransaction, BlockingTransaction, set()),
     (MapClient, BlockingMapClient, {"scan_pages"}),
+    (Logs, BlockingLogs, set()),
+    (PlainLogWriter, BlockingPlainLogWriter, {"open"}),
+    (PlainLogReader, BlockingPlainLogReader, set()),
     (LedgerClient, BlockingLedgerClient, {"store", "ledgers"}),
     (ReadHandle, BlockingReadHandle, {"blocks"}),
     (WriteHandle, BlockingWriteHandle, _OF_CONNECTIONS | {"drain"}),

@@ -1,0 +1,224 @@
+"""Plain logs for programs without an event loop.
+
+    from rsm_spark.logs.blocking import BlockingLogs
+
+    with BlockingLogs.connect() as logs:
+        logs.create("clicks")
+        with logs.open_writer("clicks") as writer:
+            appended = [writer.append(b"%d" % number) for number in range(100)]     # futures
+            print(appended[-1].result())
+        with logs.reader("clicks", follow=False) as reader:
+            for record in reader:
+                print(record.position, record.payload)
+
+Same calls, same errors as `rsm_spark.logs.namespace.Logs`; any number of threads may use one object at once.
+
+Written by tools/generate_blocking.py: `make blocking` writes it anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from datetime import datetime
+from typing import Literal, Self
+
+from ledger.loop_thread import settled
+from rsm_spark.core.plain_log import LogRecord
+from rsm_spark.core.trimming import TrimPlan
+from rsm_spark.logs.blocking_base import BlockingLogsBase, BlockingReaderBase, BlockingWriterBase
+from rsm_spark.logs.log_names import LogInfo, LogNameChange
+from rsm_spark.logs.namespace import Logs
+from rsm_spark.runtime.settings import ReplicaSettings
+
+__all__ = ["BlockingLogs", "BlockingPlainLogReader", "BlockingPlainLogWriter"]
+
+
+class BlockingPlainLogWriter(BlockingWriterBase):
+    """`PlainLogWriter` for code that blocks."""
+
+    @property
+    def log(self) -> str:
+        """Name of the log."""
+        return self.asynchronous.log
+
+    @property
+    def last_txid(self) -> int:
+        """The last transaction id that was appended; 0 before the first."""
+        return self.asynchronous.last_txid
+
+    @property
+    def last_position(self) -> int:
+        """Position up to which the log is confirmed."""
+        return self.asynchronous.last_position
+
+    def append(self, payload: bytes, *, key: bytes | None = None, txid: int | None = None) -> Future[int]:
+        """Append a record; the future gives its position once it is confirmed. See `PlainLogWriter.append`."""
+        return settled(self.thread.ask(lambda: self.asynchronous.append(payload, key=key, txid=txid)))
+
+    def append_many(
+        self, payloads: Sequence[bytes], *, keys: Sequence[bytes | None] | None = None, txid: int | None = None
+    ) -> Future[int]:
+        """Append records that are in the log together, or not at all; the future gives the position of the last.
+
+        See `PlainLogWriter.append_many`.
+        """
+        return settled(self.thread.ask(lambda: self.asynchronous.append_many(payloads, keys=keys, txid=txid)))
+
+    def drain(self) -> None:
+        """Wait until little enough waits to go on appending. See `PlainLogWriter.drain`."""
+        self.thread.run(self.asynchronous.drain())
+
+    def flush(self) -> None:
+        """Wait until all that was appended so far is confirmed. See `PlainLogWriter.flush`."""
+        self.thread.run(self.asynchronous.flush())
+
+    def mark_end(self) -> int:
+        """Append the end mark and return its position: nothing follows, for ever; readers end there.
+
+        See `PlainLogWriter.mark_end`.
+        """
+        return self.thread.run(self.asynchronous.mark_end())
+
+    def trim(self) -> TrimPlan:
+        """Trim what the log need not keep, now; return what went, and why the rest stays. See `PlainLogWriter.trim`."""
+        return self.thread.run(self.asynchronous.trim())
+
+    def close(self) -> None:
+        """Wait until all that was appended has an outcome, and close the log's ledger. The log stays as it is.
+
+        See `PlainLogWriter.close`.
+        """
+        self.thread.run(self.asynchronous.close())
+
+    def abort(self) -> None:
+        """Stop at once: what is on its way has an unknown outcome."""
+        self.thread.run(self.asynchronous.abort())
+
+
+class BlockingPlainLogReader(BlockingReaderBase):
+    """`PlainLogReader` for code that blocks."""
+
+    @property
+    def position(self) -> int:
+        """Position of the last record handed out, or the last one before the start."""
+        return self.asynchronous.position
+
+    @property
+    def is_ended(self) -> bool:
+        """True once the end mark was read and all before it was handed out."""
+        return self.asynchronous.is_ended
+
+    def read(self, records_max: int = 1000, *, wait_s: float = 0.0) -> list[LogRecord]:
+        """Return the next records. See `PlainLogReader.read`."""
+        return self.thread.run(self.asynchronous.read(records_max, wait_s=wait_s))
+
+    def processed(self, position: int | None = None) -> None:
+        """Store how far this reader's work is done: there it goes on when it is opened again.
+
+        See `PlainLogReader.processed`.
+        """
+        self.thread.run(self.asynchronous.processed(position))
+
+    def close(self) -> None:
+        """Let go of everything; what is processed is stored. See `PlainLogReader.close`."""
+        self.thread.run(self.asynchronous.close())
+
+
+class BlockingLogs(BlockingLogsBase):
+    """`Logs` for code that blocks."""
+
+    @classmethod
+    def connect(
+        cls, metadata_uri: str | None = None, *, settings: ReplicaSettings | None = None, name: str | None = None
+    ) -> Self:
+        """Return the logs of a cluster. See `Logs.connect`."""
+        return cls(lambda: Logs.connect(metadata_uri, settings=settings, name=name))
+
+    def open_writer(self, log: str) -> BlockingPlainLogWriter:
+        """Open the writer of a log. The one before is fenced: what it appends from now on is refused.
+
+        See `Logs.open_writer`.
+        """
+        return BlockingPlainLogWriter(self.thread, self.thread.run(self.asynchronous.open_writer(log)))
+
+    def truncate(self, log: str, position: int) -> TrimPlan:
+        """Let go of all records up to a position. See `Logs.truncate`."""
+        return self.thread.run(self.asynchronous.truncate(log, position))
+
+    def trim(self, log: str) -> TrimPlan:
+        """Trim what the log need not keep, now: its writer does, or this call if there is none. See `Logs.trim`."""
+        return self.thread.run(self.asynchronous.trim(log))
+
+    def reader(
+        self,
+        log: str,
+        start: int | Literal["begin", "end"] = "begin",
+        *,
+        txid: int | None = None,
+        since: datetime | None = None,
+        subscription: str | None = None,
+        lock_wait_s: float | None = 0.0,
+        follow: bool = True,
+    ) -> BlockingPlainLogReader:
+        """Open a reader of a log. See `Logs.reader`."""
+        return BlockingPlainLogReader(
+            self.thread,
+            self.thread.run(
+                self.asynchronous.reader(
+                    log,
+                    start,
+                    txid=txid,
+                    since=since,
+                    subscription=subscription,
+                    lock_wait_s=lock_wait_s,
+                    follow=follow,
+                )
+            ),
+        )
+
+    def create(
+        self,
+        log: str,
+        *,
+        retention_s: float | None = None,
+        retention_bytes: int | None = None,
+        until_read: bool = False,
+        exist_ok: bool = False,
+    ) -> None:
+        """Make a log. See `Logs.create`."""
+        self.thread.run(
+            self.asynchronous.create(
+                log, retention_s=retention_s, retention_bytes=retention_bytes, until_read=until_read, exist_ok=exist_ok
+            )
+        )
+
+    def delete(self, log: str) -> None:
+        """Delete a log with all that it holds, at once; a deletion that was cut off is finished. See `Logs.delete`."""
+        self.thread.run(self.asynchronous.delete(log))
+
+    def rename(self, log: str, new_name: str) -> None:
+        """Give a log another name. Who asks for the former name hears the new one. See `Logs.rename`."""
+        self.thread.run(self.asynchronous.rename(log, new_name))
+
+    def list(self, prefix: str = "") -> list[str]:
+        """Return the names of all logs that begin so, sorted; those of state machines too. See `Logs.list`."""
+        return self.thread.run(self.asynchronous.list(prefix))
+
+    def watch(self, prefix: str = "") -> Iterator[LogNameChange]:
+        """Yield which names that begin so are there, then each one that comes or goes. See `Logs.watch`."""
+        return self.thread.iterate(self.asynchronous.watch(prefix))
+
+    def info(self, log: str) -> LogInfo:
+        """Return what is known of a log without reading it. See `Logs.info`."""
+        return self.thread.run(self.asynchronous.info(log))
+
+    def retain(
+        self, log: str, *, retention_s: float | None, retention_bytes: int | None, until_read: bool = False
+    ) -> None:
+        """Change what a log keeps; see `create`. See `Logs.retain`."""
+        self.thread.run(
+            self.asynchronous.retain(
+                log, retention_s=retention_s, retention_bytes=retention_bytes, until_read=until_read
+            )
+        )

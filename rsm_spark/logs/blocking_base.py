@@ -1,0 +1,58 @@
+"""The parts of the blocking client of plain logs that are written by hand; `rsm_spark.logs.blocking` has the rest."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from types import TracebackType
+from typing import Any, Self
+
+from ledger.blocking_base import BlockingCalls, BlockingClient
+from ledger.loop_thread import LoopThread, quickest_loop
+from rsm_spark.core.plain_log import LogRecord
+from rsm_spark.logs.namespace import Logs
+from rsm_spark.logs.record_reader import PlainLogReader
+from rsm_spark.logs.record_writer import PlainLogWriter
+
+
+class BlockingWriterBase(BlockingCalls[PlainLogWriter]):
+    """A blocking writer as a context manager."""
+
+    def __enter__(self) -> Self:
+        """Return the writer."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close; after an error nothing is waited for that may never come."""
+        self.thread.run(self.asynchronous.__aexit__(kind, error, trace))
+
+
+class BlockingReaderBase(BlockingCalls[PlainLogReader]):
+    """A blocking reader as an iterator and a context manager."""
+
+    def __iter__(self) -> Iterator[LogRecord]:
+        """Yield the records, and wait for those to come."""
+        return self.thread.iterate(_records(self.asynchronous))
+
+    def __enter__(self) -> Self:
+        """Return the reader."""
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.thread.run(self.asynchronous.close())
+
+
+async def _records(reader: PlainLogReader) -> AsyncGenerator[LogRecord, None]:
+    async for record in reader:
+        yield record
+
+
+class BlockingLogsBase(BlockingClient[Logs]):
+    """Thread and connection of the blocking client of plain logs."""
+
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, Logs]]) -> None:
+        super().__init__(LoopThread("rsm-logs", new_loop=quickest_loop), make)
