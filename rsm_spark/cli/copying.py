@@ -92,7 +92,7 @@ class CopyProgress:
         typer.echo(f"{self._what}: revision {revision:,}, {count / 1e6:,.1f} MB, {rate:,.1f} MB/s", err=True)
 
 
-def ms_of(text: str) -> int:
+def ms_of(text: str, option: str = "--at-time") -> int:
     """Return a time in ms since 1970.
 
     Raises:
@@ -104,7 +104,7 @@ def ms_of(text: str) -> int:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(f"--at-time {text!r}: expected 2026-11-23T14:00:00Z, or milliseconds since 1970") from None
+        raise UsageError(f"{option} {text!r}: expected 2026-11-23T14:00:00Z, or milliseconds since 1970") from None
     if found.tzinfo is None:
         raise UsageError(f"--at-time {text!r}: of which time zone? Put Z behind it for UTC, or +02:00")
     return int(found.timestamp() * 1000)

@@ -21,6 +21,7 @@ from rsm_spark.cli.log_delete import delete
 from rsm_spark.cli.log_detach import detach
 from rsm_spark.cli.log_fork import fork
 from rsm_spark.cli.log_key import app as key_app
+from rsm_spark.cli.log_plain import append, create, tail, truncate
 from rsm_spark.cli.log_proof import quarantine, verify
 from rsm_spark.cli.log_rename import rename
 from rsm_spark.cli.log_requests import OrderOptions, give_order
@@ -43,6 +44,10 @@ app = typer.Typer(
 )
 app.add_typer(key_app, name="key")
 app.add_typer(consumers_app, name="consumers")
+app.command()(create)
+app.command()(append)
+app.command()(tail)
+app.command()(truncate)
 app.command()(verify)
 app.command()(quarantine)
 app.command()(delete)
@@ -62,11 +67,14 @@ async def log_names(client: LedgerClient, rsm_root: str) -> list[str]:
 
 @app.command("list")
 @options_command
-def list_logs(at: LogsOptions) -> None:
+def list_logs(
+    at: LogsOptions,
+    prefix: Annotated[str, typer.Option("--prefix", help="Only those whose names begin so.")] = "",
+) -> None:
     """List the logs.
 
     Examples:
-        rsm log list
+        rsm log list --prefix click
 
         rsm log list --json
 
@@ -75,6 +83,8 @@ def list_logs(at: LogsOptions) -> None:
     async def _list() -> None:
         async with await at.connect_ledgers() as client:
             for name in await log_names(client, at.rsm_root):
+                if not name.startswith(prefix):
+                    continue
                 try:
                     chain, _ = await ChainStore(client.store, name, at.rsm_root).read()
                 except NoSuchLogError:

@@ -22,6 +22,7 @@ _CONTENTS = """
 :maxdepth: 1
 :caption: Use
 
+docs/logs
 docs/store
 docs/machines
 docs/testing
