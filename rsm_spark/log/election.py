@@ -35,8 +35,8 @@ class Election:
         incarnation: Of this process: tells the own node when the reply of its creation was lost.
         rsm_root: Where services live.
         poll_s: Longest time that a watch is trusted; also the pause after a failure.
-        until_dead: Returns when the process of this incarnation is certainly gone, earlier than its session tells:
-            its node is then removed for it. None = only sessions tell.
+        until_dead: Returns when the process of this incarnation is gone, or is taken for it, earlier than its session
+            tells: its node is then removed for it. None = only sessions tell.
 
     """
 
@@ -123,7 +123,7 @@ class Election:
 
     async def _bury(self, name: str) -> None:
         """Remove the node of a process that is gone; one that is not would be deposed, as by a lost session."""
-        _LOGGER.warning("the process before is gone", extra={"path": self._root, "node": name})
+        _LOGGER.warning("the process before is gone, or stands still", extra={"path": self._root, "node": name})
         with contextlib.suppress(NoNodeError):
             await self._store.delete(f"{self._root}/{name}")
 

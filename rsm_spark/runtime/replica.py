@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from ledger.client.client import LedgerClient
 from ledger.errors import LedgerError
+from rsm_spark.core.beats import BeatAnswer
 from rsm_spark.core.chain import Leadership
 from rsm_spark.core.commands import Answer, Report, Request
 from rsm_spark.core.freshness import LINEARIZABLE, Freshness
@@ -26,6 +27,7 @@ from rsm_spark.log.discovery import MemberKeeper
 from rsm_spark.log.election import Election
 from rsm_spark.log.liveness_probe import LivenessProbe
 from rsm_spark.log.member import Member
+from rsm_spark.runtime.beating import BeatListener, BeatPeers, until_any
 from rsm_spark.runtime.boot import boot, first_boot
 from rsm_spark.runtime.context import ReplicaContext, ignore, subscribe
 from rsm_spark.runtime.describing import describe_replica
@@ -62,6 +64,7 @@ class Replica:
         lake: Snapshots to boot from when there is no local one.
         quarantine: Where the state is kept as evidence if it differs from the log's; never booted from.
         peers: The other replicas: their snapshots are booted from and verified.
+        beats: The same for their beats; None = only the sessions of others tell whether they live.
         advertised: Address that clients should use ("host:port").
         settings: See `ReplicaSettings`.
         clock_ms: Wall clock.
@@ -88,6 +91,7 @@ class Replica:
         lake: SnapshotStore | None = None,
         quarantine: SnapshotStore | None = None,
         peers: Peers | None = None,
+        beats: BeatPeers | None = None,
         advertised: str = "",
         settings: ReplicaSettings | None = None,
         clock_ms: Callable[[], int] = _wall_clock_ms,
@@ -118,6 +122,8 @@ class Replica:
         self._serving = Serving(self._context, self._queue)
         self._driver: LeaderDriver | None = None
         self._context.peers = peers
+        is_listening = beats is not None and self._context.settings.beat_silence_s > 0
+        self._listener = BeatListener(self._context, beats) if is_listening and beats is not None else None
         self._care = SnapshotService(self._context, self.report)
         self._main: asyncio.Task[None] | None = None
         self._keeping: asyncio.Task[None] | None = None
@@ -219,9 +225,8 @@ class Replica:
             framed=self.framed,
         )  # fmt: skip
         root, poll_s = settings.rsm_root, settings.poll_s
-        lifeline = LivenessProbe(context.discovery, poll_s)
         self._election = Election(
-            store, context.log, me.incarnation, rsm_root=root, poll_s=poll_s, until_dead=lifeline.until_dead
+            store, context.log, me.incarnation, rsm_root=root, poll_s=poll_s, until_dead=self._until_dead
         )
         self._keeper = MemberKeeper(store, context.log, me, rsm_root=root, poll_s=poll_s)
         loop = asyncio.get_running_loop()
@@ -229,7 +234,20 @@ class Replica:
         self._advertising = [
             loop.create_task(advertise(context, self._keeper)) for advertise in (advertise_keys, share_memory_marks)
         ]
+        if self._listener is not None:
+            self._advertising.append(loop.create_task(self._listener.run()))
         self._main = loop.create_task(self._run())
+
+    async def _until_dead(self, incarnation: str) -> None:
+        """Return when a process is gone from its host, or is silent and the others agree."""
+        waits = [LivenessProbe(self._context.discovery, self._context.settings.poll_s).until_dead(incarnation)]
+        if self._listener is not None:
+            waits.append(self._listener.until_silent(incarnation))
+        await until_any(*waits)
+
+    def hears(self, incarnation: str) -> BeatAnswer:
+        """Return what is heard of another process of this log, for a replica that asks."""
+        return BeatAnswer.UNKNOWN if self._listener is None else self._listener.answer(incarnation)
 
     async def stop(self) -> None:
         """Leave in an orderly way: pending requests are answered, the election node goes at once."""

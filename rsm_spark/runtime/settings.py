@@ -37,6 +37,7 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
             back, and rolls; twice as long each time that bookies go again soon, up to 10 minutes.
         give_up_s: A leader, or who takes over, resigns when no entry was confirmed or replayed for so long, for another
             replica to try: it may be cut off from the bookies alone.
+        beat_s: Time between two beats of a replica's event loop, which other replicas listen to.
         poll_s: How often a follower reads chain and ledger metadata again although no watch fired.
         retry_s: Pause before a refused step (no bookies, metadata store away) is tried again.
         tail_pause_s: How long a follower lets entries gather before it reads again; part of its lag.
@@ -118,6 +119,15 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = True
     give_up_s: float = 10.0
+    beat_s: float = 0.1
+    beat_silence_s: Annotated[
+        float,
+        Option(
+            "A leader of which nothing is heard for this time, by no replica, is replaced without waiting for its "
+            "session with ZooKeeper; 0 = its session alone tells.",
+            ge=0,
+        ),
+    ] = 0.3
     poll_s: float = 1.0
     retry_s: float = 0.5
     tail_pause_s: float = 0.01
@@ -170,12 +180,17 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(f"entry_bytes_max {self.entry_bytes_max}: need 65,536 <= bytes <= {ENTRY_BYTES_MAX}")
         if self.memory_limit_mib < 0:
             raise UsageError(f"memory_limit_mib {self.memory_limit_mib}: must not be below 0")
+        if self.beat_silence_s and self.beat_silence_s <= 2 * self.beat_s:
+            raise UsageError(
+                f"beat_silence_s {self.beat_silence_s}: need more than two beats, {2 * self.beat_s:g} s; 0 = sessions "
+                "alone tell"
+            )
         for name in ("retention_ms", "consumer_hold_ms", "consumer_hold_bytes"):
             if getattr(self, name) < 0:
                 raise UsageError(f"{name} {getattr(self, name)}: must not be below 0")
         for name in ("roll_bytes", "roll_records", "roll_s", "trim_s", "chain_bytes_max",
                      "entry_commands_max", "queue_requests_max", "sessions_max",
-                     "session_ttl_ms", "checkpoint_records", "idle_entry_s", "give_up_s", "grow_s", "poll_s", "retry_s",
-                     "tail_entries_max"):  # fmt: skip
+                     "session_ttl_ms", "checkpoint_records", "beat_s", "idle_entry_s", "give_up_s", "grow_s", "poll_s",
+                     "retry_s", "tail_entries_max"):  # fmt: skip
             if getattr(self, name) <= 0:
                 raise UsageError(f"{name} {getattr(self, name)}: must be above 0")

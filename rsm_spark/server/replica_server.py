@@ -41,6 +41,8 @@ from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.snapshots.checks import KEEP_MIN
 from rsm_spark.snapshots.local import LocalSnapshots
 from rsm_spark.snapshots.manifest import SnapshotStore
+from rsm_spark.transport.beat_client import GrpcBeats
+from rsm_spark.transport.beat_service import BeatService
 from rsm_spark.transport.peer_client import GrpcPeers
 from rsm_spark.transport.peer_service import PeerService
 from rsm_spark.transport.reach import AuditWords, KeyScopes
@@ -197,6 +199,7 @@ class StoreService:
                 self._snapshots,
                 settings.security,
             ),
+            beats=GrpcBeats(settings.log, settings.security),
             advertised=self.address,
             settings=settings.replica,
         )
@@ -211,6 +214,9 @@ class StoreService:
         PeerService(
             settings.log, settings.replica_id, self._snapshots, self.replica.report, domain=settings.replica.domain
         ).add_to(self.server)
+        BeatService(settings.log, self.replica.incarnation, settings.replica.beat_s, self.replica.hears).add_to(
+            self.server
+        )
         self._machine = machine
         self.feed = ChangeFeed.of(self.replica)
         self.watches = WatchService(settings.log, machine.description, self.feed, getattr(machine, "row_before", None))

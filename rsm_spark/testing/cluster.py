@@ -23,6 +23,7 @@ from rsm_spark.log.commit_log import LogEntry
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.settings import ReplicaSettings
 from rsm_spark.runtime.status import ReplicaRole
+from rsm_spark.testing.beats import SimBeats
 from rsm_spark.testing.counter_map import CounterMap
 from rsm_spark.testing.ghosts import Ghosts, Place
 from rsm_spark.testing.peers import SimPeers
@@ -47,6 +48,7 @@ class ReplicaCluster:
         settings: Of each replica.
         machine: Makes the state machine of every host's process.
         lake: Snapshots that outlive every replica; None = there is none.
+        beats: Whether replicas listen to each other's beats; else sessions alone tell.
 
     Attributes:
         ghosts: Invariants.
@@ -56,6 +58,7 @@ class ReplicaCluster:
         listeners: Called with what replicas do, when they do it: ``made`` (host, replica; it has not started yet),
             ``adopt`` (host, prefix hash of the state that it
             begins with), ``apply`` (host, position of an entry that it read), ``exit`` (host, reason), ``role``.
+        cut_peers: Paths between replicas, (from, to), over which no beat passes.
         damaged_s: When a disk was lost or damaged last.
 
     """
@@ -69,12 +72,15 @@ class ReplicaCluster:
         settings: ReplicaSettings | None = None,
         machine: Callable[[], StateMachine] = CounterMap,
         lake: MemorySnapshots | None = None,
+        beats: bool = False,
     ) -> None:
         self.simulation = simulation
         self.lake = lake
         self.ghosts = Ghosts(simulation.loop.time)
         self.ghosts.on_broken = simulation.loop.fail
         self.settings = settings or ReplicaSettings()
+        self.beats = beats
+        self.cut_peers: set[tuple[str, str]] = set()
         self.replicas: dict[str, Replica] = {}
         self.clients: dict[str, Any] = {}
         self.snapshots: dict[str, MemorySnapshots] = {}
@@ -125,6 +131,7 @@ class ReplicaCluster:
             snapshots=self.snapshots[host.name],
             lake=self.lake,
             peers=SimPeers(self, host),
+            beats=SimBeats(self, host) if self.beats else None,
             advertised=f"{host.name}:1",
             settings=self.settings,
             clock_ms=host.clock_ms,

@@ -75,6 +75,7 @@ class Scenario:
         settings: Mapping[str, Any],
         machine: Callable[[], StateMachine] = CounterMap,
         lake: MemorySnapshots | None = None,
+        beats: bool | None = None,
     ) -> None:
         self.simulation = Simulation(seed)
         self.rng = self.simulation.random("test")
@@ -94,7 +95,11 @@ class Scenario:
                 return TwinClient(world, await self.simulation.metadata.connect(session_timeout_ms=4000))
 
         drawn = msgspec.structs.replace(draw_settings(self.rng), **settings)
-        self.cluster = ReplicaCluster(self.simulation, connect, settings=drawn, machine=machine, lake=lake)
+        own = self.simulation.random("beats")
+        self.beats = own.random() < 0.5 if beats is None else beats
+        self.cluster = ReplicaCluster(
+            self.simulation, connect, settings=drawn, machine=machine, lake=lake, beats=self.beats
+        )
         self.cluster.listeners.append(self._on_replica)
         self.chain = ChainWatch(self.cluster, self.simulation.metadata, self.world)
         self.lacs: LacWatch | None = LacWatch(self.cluster.ghosts, self.world)
@@ -132,13 +137,24 @@ class Scenario:
         while sum(client.acknowledged for client in self.clients) < _ACKED_MIN:  # A floor of work in every run.
             await self._check(0.1, tasks)
         trouble = loop.create_task(self.nemesis.run(self.trouble_s))
+        cutting = loop.create_task(self._cut_peers())
         while not trouble.done():
             await self._check(0.5, tasks)
         trouble.result()
+        cutting.cancel()
         self.tell("calm")
         await self.calm()
         await self.judge.converge(tasks)
         self.judge.judge_history()
+
+    async def _cut_peers(self) -> None:
+        """Cut paths of beats between replicas, one way, now and then."""
+        rng, cut = self.simulation.random("cut beats"), self.cluster.cut_peers
+        while self.beats:
+            await asyncio.sleep(rng.uniform(0.2, 6.0))
+            source, target = (host.name for host in rng.sample(self.cluster.hosts, 2))
+            cut.add((source, target))
+            self.simulation.after(rng.uniform(0.2, 5.0), cut.discard, (source, target))
 
     async def calm(self) -> None:
         """End what is not a fault, before everybody must come to the same state."""
@@ -173,6 +189,7 @@ def run_seed(
     has_faults: bool = True,
     faults: Mapping[str, Any] = _AS_DRAWN,
     settings: Mapping[str, Any] = _AS_DRAWN,
+    beats: bool | None = None,
     watch: Callable[[Scenario], None] = lambda _scenario: None,
 ) -> Outcome:
     """Run one seed.
@@ -184,11 +201,17 @@ def run_seed(
         has_faults: Whether anything fails at all.
         faults: Attributes of `ReplicaFaults` that are not as the seed draws them.
         settings: Attributes of `ReplicaSettings`, likewise.
+        beats: Whether replicas listen to beats; None = as drawn.
         watch: Called with the world before it begins.
 
     """
     scenario = Scenario(
-        seed, on_bookies=on_bookies, trouble_s=trouble_s, faults=faults if has_faults else None, settings=settings
+        seed,
+        on_bookies=on_bookies,
+        trouble_s=trouble_s,
+        faults=faults if has_faults else None,
+        settings=settings,
+        beats=beats,
     )
     watch(scenario)
     return run_scenario(scenario, limit_s=trouble_s + 6 * CALM_S_MAX)

@@ -57,7 +57,7 @@ def _run(seed: int) -> Outcome:
 
     deleted: list[int] = []
     faults = {"lose_disk": 0.0, "rot_snapshot": 0.0}
-    outcome = run_seed(seed, _TROUBLE_S, settings=_SETTINGS, faults=faults, watch=watch)
+    outcome = run_seed(seed, _TROUBLE_S, settings=_SETTINGS, faults=faults, beats=False, watch=watch)
     outcome.counts["deleted"] = len(deleted)
     return outcome
 

@@ -1,3 +1,4 @@
+# Longer than 400 lines: what may happen to one ledger is one world.
 """A small world for recovery: one writer, two recoverers, a few bookies, messages in any order, replies that get lost.
 
 The clients are the real ones (`LedgerCloser` with its `Recovery`), the writer is the smallest that acknowledges by the

@@ -25,7 +25,7 @@ from ledger.rights.table import ROLES_OF, Right
 from rsm_spark.errors import AccessDeniedError, InvalidCommandError
 from rsm_spark.map import messages as m
 from rsm_spark.map.client.client import MapClient
-from rsm_spark.transport import peer_pb2, store_pb2, watch_pb2
+from rsm_spark.transport import beat_pb2, peer_pb2, store_pb2, watch_pb2
 from rsm_spark.transport.guard import Guard
 from rsm_spark.transport.security import Security, open_channel
 from rsm_spark.transport.server import ReplicaServer
@@ -46,6 +46,8 @@ from tests.wall_clock import SetClock
 METHODS = {
     "/rsm.broker.v1.Workers/DownloadCode": Right.CODE_READ,
     "/rsm.broker.v1.Workers/Work": Right.WORK,
+    "/rsm.beat.v1.Beats/Ask": Right.REPORT,
+    "/rsm.beat.v1.Beats/Listen": Right.REPORT,
     "/rsm.peer.v1.Peer/Download": Right.SNAPSHOT_READ,
     "/rsm.peer.v1.Peer/List": Right.SNAPSHOT_READ,
     "/rsm.peer.v1.Peer/Report": Right.REPORT,
@@ -66,7 +68,7 @@ def backend() -> ReplicaDouble:
 
 @pytest.mark.asyncio
 async def test_every_method_that_there_is_has_a_line_and_every_role_is_served_as_the_table_says(tmp_path: Path) -> None:
-    described = methods_of(store_pb2, peer_pb2, watch_pb2, worker_pb2)
+    described = methods_of(beat_pb2, store_pb2, peer_pb2, watch_pb2, worker_pb2)
     async with all_services(Security(principals=principals(tmp_path)), backend()) as server:
         assert dict(server.guard.rights) == METHODS
         assert described == sorted(METHODS)
