@@ -31,8 +31,13 @@ from rsm_spark.errors import OutcomeUnknownError
 API = "/api/v1"
 Answer = TypeVar("Answer")
 
+_ATTEMPT_S = 2.0
 _ATTEMPT_S_MAX = 10.0
-"""One broker may take so long, on top of what it was asked to wait: a stopped one is not waited for until the end."""
+"""One broker may take so long, on top of what it was asked to wait: a stopped one is not waited for until the end. Each
+silent broker of a call gives the next one twice as long: they may all be slow. What must not be sent again is given all
+of it at once."""
+_UPLOAD_BYTES_S = 1_000_000
+"""A body may take so much longer: who uploads it slowly is not silent."""
 _BACKOFF_S = (0.05, 1.0)
 _REDIRECTS_MAX = 5
 """Redirections in a row without a pause: brokers that name each other are asked again more slowly."""
@@ -84,6 +89,15 @@ class _Trouble:
         self.may_have_arrived = False
         self.pause_s = _BACKOFF_S[0]
         self.redirects = 0
+        self.silent_count = 0
+
+
+def _attempt_s(request: Request, body: bytes | None, trouble: _Trouble) -> float:
+    """Return how long the next broker is waited for."""
+    patience_s = (
+        min(_ATTEMPT_S * 2.0**trouble.silent_count, _ATTEMPT_S_MAX) if request.is_repeatable else _ATTEMPT_S_MAX
+    )
+    return patience_s + request.wait_s + len(body or b"") / _UPLOAD_BYTES_S
 
 
 class BrokerCalls:
@@ -193,11 +207,13 @@ class BrokerCalls:
         loop = asyncio.get_running_loop()
         try:
             # One timer for attempt and call: the usual call has one attempt.
-            async with asyncio.timeout_at(min(due_s, loop.time() + _ATTEMPT_S_MAX + request.wait_s)):
+            async with asyncio.timeout_at(min(due_s, loop.time() + _attempt_s(request, body, trouble))):
                 response = await self._pool.request(origin, request.method, request.target, self._shown(headers), body)
         except (OSError, EOFError) as error:  # TimeoutError is one of them.
-            if isinstance(error, TimeoutError) and loop.time() >= due_s:
-                raise
+            if isinstance(error, TimeoutError):
+                if loop.time() >= due_s:
+                    raise
+                trouble.silent_count += 1
             async with asyncio.timeout_at(due_s):
                 await self._broken(request, origin, error, trouble, had_arrived=had_arrived)
             return None

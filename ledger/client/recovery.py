@@ -46,6 +46,8 @@ _LOGGER = logging.getLogger(__name__)
 
 _ATTEMPTS_MAX: Final = 5
 _ATTEMPT_DELAY_S: Final = 0.2
+_ATTEMPT_DELAY_S_MAX: Final = 0.5
+"""A service stands still meanwhile: bookies that are back are to be found soon."""
 
 _UNSETTLED: Final = (BadVersionError, MetadataUnavailableError, MetadataSessionLostError)
 """After these a write was refused or may have been applied: read again and compare."""
@@ -118,7 +120,8 @@ class LedgerCloser:
         """
         for attempt in range(_ATTEMPTS_MAX):
             if attempt:
-                await asyncio.sleep(_ATTEMPT_DELAY_S * 2**attempt * self._rng.uniform(0.5, 1.0))
+                delay_s = min(_ATTEMPT_DELAY_S * 2.0**attempt, _ATTEMPT_DELAY_S_MAX)
+                await asyncio.sleep(delay_s * self._rng.uniform(0.5, 1.0))
             metadata, version = await self._ledgers.read(ledger_id, sync=True)
             check_password(ledger_id, metadata, password)
             if metadata.is_closed:

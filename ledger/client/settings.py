@@ -56,7 +56,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     silence_s: float | None = 1.0
     quorum_timeout_s: float = 20.0
     reconnect_delay_s_min: float = 0.05
-    reconnect_delay_s_max: float = 2.0
+    reconnect_delay_s_max: float = 1.0
     sweep_interval_s: float = 0.25
     in_flight_bytes_max: int = 64 * 1024 * 1024
     write_buffer_bytes_max: int = 128 * 1024 * 1024

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from broker.client import calls
 from broker.client.client import AsyncBrokerClient
 from broker.client.errors import (
     BadAnswerError,
@@ -102,6 +104,44 @@ async def test_a_replay_of_dead_letters_is_not_asked_again_once_it_may_have_arri
         with pytest.raises(OutcomeUnknownError):
             await client.replay_dead(type="mail")
     assert len(server.asked) == 1
+
+
+async def test_a_silent_broker_is_left_soon_for_another_one_and_the_task_counts_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calls, "_ATTEMPT_S", 0.05)
+    broker = MemoryBroker()
+
+    async def frozen(asked: Asked) -> Said:
+        await broker.answer(asked)
+        await asyncio.sleep(3600)
+        raise AssertionError
+
+    async with HttpStandIn(frozen) as old, HttpStandIn(broker.answer) as leader:
+        async with await AsyncBrokerClient.connect([old.url, leader.url]) as client:
+            task_id = await client.submit("mail")
+            assert client.url == leader.url
+        assert list(broker.tasks) == [task_id]
+        assert len(old.asked) == 1
+
+
+async def test_slow_brokers_are_given_ever_more_time_and_what_must_not_be_sent_again_all_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calls, "_ATTEMPT_S", 0.05)
+    broker = MemoryBroker()
+
+    async def slow(asked: Asked) -> Said:
+        await asyncio.sleep(0.5)
+        return await broker.answer(asked)
+
+    async with HttpStandIn(slow) as server, await AsyncBrokerClient.connect([server.url]) as client:
+        await client.submit("mail")
+        assert len(server.asked) > 1
+        assert len(broker.tasks) == 1
+        asked_count = len(server.asked)
+        await client.replay_dead(type="mail")
+        assert len(server.asked) == asked_count + 1
 
 
 async def test_a_rate_limit_is_waited_out_and_a_full_queue_is_told_at_once() -> None:
