@@ -44,9 +44,16 @@ class Increment(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=5):
 
 
 class GrantLease(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=6):
-    """Begin a lease: keys attached to it go when nobody has kept it for `ttl_ms`."""
+    """Begin a lease: keys attached to it go when nobody has kept it for `ttl_ms`.
+
+    Attributes:
+        ttl_ms: Its full time.
+        lease: Number that it is to have; 0 = any that is free. Replicas of version 0.1 give it one of their own.
+
+    """
 
     ttl_ms: int
+    lease: int = 0
 
 
 class KeepLease(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=7):
@@ -142,6 +149,70 @@ class MapTransaction(msgspec.Struct, frozen=True, gc=False, array_like=True, tag
     orelse: list[Operation]
 
 
+class WriteKey(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=14):
+    """Within a branch: write a key.
+
+    Attributes:
+        key: The key.
+        value: None = the one that it has.
+        lease: That it is attached to from now on; 0 = none; None = what it has.
+
+    """
+
+    key: bytes
+    value: bytes | None
+    lease: int | None
+
+
+class CompareRange(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A condition on every key with start <= key < end; of a range without keys, on one that does not exist.
+
+    Attributes:
+        start: First key.
+        end: Exclusive; None = behind the last.
+        what: As in `Compare`, or the `lease` of a key. A key that does not exist has 0 of each, and no value: none of
+            its relations holds.
+        relation: As in `Compare`.
+        operand: bytes or int.
+
+    """
+
+    start: bytes
+    end: bytes | None
+    what: Literal["value", "revision", "create_revision", "version", "lease"]
+    relation: Literal["=", "!=", "<", ">"]
+    operand: int | bytes
+
+    @property
+    def fault(self) -> str | None:
+        """Fault of the command in words, or None."""
+        wanted: type = bytes if self.what == "value" else int
+        if type(self.operand) is not wanted:
+            return f"a comparison of {self.what} needs {wanted.__name__}, not {type(self.operand).__name__}"
+        return None
+
+
+class Branch(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=12):
+    """A transaction that may hold others: conditions of all of them are judged before the first operation.
+
+    Attributes:
+        compares: All must hold; none holds always.
+        then: Operations if they do, in order.
+        orelse: Operations if they do not.
+
+    """
+
+    compares: list[CompareRange]
+    then: list[WriteKey | DeleteRange | Branch]
+    orelse: list[WriteKey | DeleteRange | Branch]
+
+
+class CompactHistory(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=13):
+    """Forget how the map was below a revision."""
+
+    revision: int
+
+
 class Written(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=0):
     """The command was carried out by the record of this revision; 0 if it changed nothing, as expected."""
 
@@ -184,7 +255,7 @@ class Kept(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=7):
 
 
 class Removed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=8):
-    """So many keys were removed; the last one by the record of this revision (0 if there were none)."""
+    """So many keys were removed, by records up to this revision (0 if there were none)."""
 
     count: int
     revision: int
@@ -197,6 +268,37 @@ class Seen(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=9):
     revision: int
     create_revision: int = 0
     version: int = 0
+
+
+class Branched(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=10):
+    """Result of a `Branch`, or of a `CompactHistory`. What keys held before stands in the history of the map.
+
+    Attributes:
+        first: Revision of its first record.
+        last: Of its last one: the mod revision of all keys that it wrote.
+        taken: Of each transaction that was come to, outer ones first: all comparisons held.
+
+    """
+
+    first: int
+    last: int
+    taken: list[bool]
+
+
+Unmet = Literal["no lease", "lease exists", "no key", "compacted", "future"]
+
+
+class Unfulfilled(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=11):
+    """Something that the command relies on is not so: nothing was changed.
+
+    Attributes:
+        what: Is not so.
+        revision: Of the record that says so.
+
+    """
+
+    what: Unmet
+    revision: int
 
 
 OperationResult = Written | NotFound | Removed | Incremented | Seen
@@ -217,6 +319,9 @@ class Executed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=4):
 
 MapCommand = (
     Put | Delete | CompareAndSet | MapTransaction | Increment | GrantLease | KeepLease | RevokeLease | PutExpiring
-    | DeleteRange
+    | DeleteRange | Branch | CompactHistory
 )  # fmt: skip
-MapReply = Written | NotFound | Mismatched | MapRefused | Executed | Incremented | Granted | Kept | Removed
+MapReply = (
+    Written | NotFound | Mismatched | MapRefused | Executed | Incremented | Granted | Kept | Removed | Branched
+    | Unfulfilled
+)  # fmt: skip

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from heapq import merge
 from typing import Any
 
+import msgspec
+
 from rsm_spark.errors import InvalidCommandError
 from rsm_spark.map.commands import (
     Compare,
@@ -26,6 +28,8 @@ from rsm_spark.map.commands import (
     Read,
     Removed,
     Seen,
+    Unmet,
+    WriteKey,
     Written,
 )
 from rsm_spark.map.expiries import Expiries
@@ -43,10 +47,10 @@ from rsm_spark.map.ordered_rows import OrderedRows
 from rsm_spark.map.records import COUNTS_VERSION, DELETED, EXPIRY_CLEARED, EXPIRY_SET, PUT
 from rsm_spark.map.rows import MapEntry, columns_of
 
-_COUNTS_BYTES = 18
-"""Bytes of create revision and version in a record, at most."""
+_COUNTS_BYTES = 27
+"""Bytes of create revision, version and mod revision in a record, at most."""
 
-_RELATIONS: dict[str, tuple[bool, bool, bool]] = {
+RELATIONS: dict[str, tuple[bool, bool, bool]] = {
     "=": (False, True, False),
     "!=": (True, False, True),
     "<": (True, False, False),
@@ -66,7 +70,7 @@ class Draft:
         counts: Records say create revision and version: the log is of a version of the map that has them.
 
     Attributes:
-        records: So far.
+        records: So far. Their mod revision, that of the last one, is not known yet: see `dated_records`.
 
     """
 
@@ -84,6 +88,34 @@ class Draft:
         self._expires: dict[bytes, bool] = {}
         self._bytes = 0
 
+    def dated_records(self) -> list[tuple[int, tuple[Any, ...]]]:
+        """Return the records, now that there will be no more: keys written say their mod and create revisions."""
+        first, last = self._revision, self._last
+        if not self._counts or first == last:
+            return self.records
+        dated: list[tuple[int, tuple[Any, ...]]] = []
+        for revision, (record_type, fields) in enumerate(self.records, first):
+            if record_type == PUT:
+                key, value, created, version, _ = fields
+                created = created if created < first else last
+                fields = (key, value, created, version, None if revision == last else last)  # noqa: PLW2901
+            elif record_type == DELETED and revision < last:
+                fields = (*fields, last)  # noqa: PLW2901
+            dated.append((record_type, fields))
+        return dated
+
+    def dated(self, result: OperationResult) -> OperationResult:
+        """Return a result of an operation with the revision that its keys got; after the last operation."""
+        if not self._counts or isinstance(result, NotFound) or result.revision < self._revision:
+            return result
+        if isinstance(result, Seen) and result.create_revision >= self._revision:
+            return msgspec.structs.replace(result, revision=self._last, create_revision=self._last)
+        return msgspec.structs.replace(result, revision=self._last)
+
+    @property
+    def _last(self) -> int:
+        return self._revision + len(self.records) - 1
+
     def holds(self, compare: Compare) -> bool:
         """Return whether a condition holds.
 
@@ -91,7 +123,7 @@ class Draft:
             InvalidCommandError: The log does not tell yet what is compared.
 
         """
-        found = self._look(compare.key)
+        found = self.look(compare.key)
         left: Any
         match compare.what:
             case "exists":
@@ -111,7 +143,7 @@ class Draft:
                     return False
                 left = found.value
         right: Any = compare.operand
-        return _RELATIONS[compare.relation][1 + (left > right) - (left < right)]
+        return RELATIONS[compare.relation][1 + (left > right) - (left < right)]
 
     def run(self, operation: Operation) -> OperationResult:
         """Do one operation; its records are added.
@@ -128,13 +160,13 @@ class Draft:
                 self._expire(key, ttl_ms, lease)
                 return Written(revision)
             case Delete(key):
-                return NotFound() if self._look(key) is None else Written(self.delete(key))
+                return NotFound() if self.look(key) is None else Written(self.delete(key))
             case DeleteRange(start, end):
                 return self._delete_range(start, end)
             case Increment(key, amount):
                 return self._increment(key, amount)
             case Read(key):
-                found = self._look(key)
+                found = self.look(key)
                 return NotFound() if found is None else found
 
     def put(self, key: bytes, value: bytes, *, keeps_expiry: bool = False) -> int:
@@ -143,12 +175,39 @@ class Draft:
         fields: tuple[Any, ...] = (key, value)
         if self._counts:
             created, version = self._next_counts(key)
-            fields, size = (key, value, created, version), size + _COUNTS_BYTES
+            fields, size = (key, value, created, version, None), size + _COUNTS_BYTES
         revision = self._add(PUT, fields, size)
         self._written[key] = Seen(value, revision, created, version)
         if not keeps_expiry:
             self._clear(key)
         return revision
+
+    def write(self, operation: WriteKey) -> Unmet | None:
+        """Write a key as a branch wants it; return what is missing for that, or None."""
+        key, value, lease = operation.key, operation.value, operation.lease
+        if lease and lease not in self._expiries.leases:
+            return "no lease"
+        if value is None or lease is None:
+            found = self.look(key)
+            if found is None:
+                return "no key"
+            value = found.value if value is None else value
+        if lease is None:
+            kept = self._expiries.keys.entries.get(key)
+            lease = kept.lease if kept is not None else 0
+            self.put(key, value, keeps_expiry=True)
+        else:
+            self.put(key, value, keeps_expiry=bool(lease))
+        if lease:
+            # Said again where it stays: who reads the log alone knows the lease of every key that is written.
+            self._add(EXPIRY_SET, (key, lease, 0, 0), len(key))
+            self._expires[key] = True
+        return None
+
+    def lease_of(self, key: bytes) -> int:
+        """Return the lease of a key before the command; 0 = none."""
+        expiry = self._expiries.keys.entries.get(key)
+        return 0 if expiry is None else expiry.lease
 
     def delete(self, key: bytes) -> int:
         """Remove a key that exists; return the revision of the record."""
@@ -169,7 +228,8 @@ class Draft:
                 return found.create_revision, found.version + 1
         return self._revision + len(self.records), 1
 
-    def _look(self, key: bytes) -> Seen | None:
+    def look(self, key: bytes) -> Seen | None:
+        """Return a key as the records so far have left it."""
         if key in self._written:
             return self._written[key]
         found = self._rows.entries.get(key)
@@ -200,12 +260,12 @@ class Draft:
 
     def _delete_range(self, start: bytes, end: bytes | None) -> Removed:
         count = revision = 0
-        for key in self._range(start, end):
+        for key in self.keys(start, end):
             revision = self.delete(key)
             count += 1
         return Removed(count, revision)
 
-    def _range(self, start: bytes, end: bytes | None) -> Iterator[bytes]:
+    def keys(self, start: bytes, end: bytes | None) -> Iterator[bytes]:
         """Yield the keys of a range as the records so far leave them."""
         added = sorted(key for key, found in self._written.items() if found is not None and key >= start)
         gone = {key for key, found in self._written.items() if found is None}
@@ -218,7 +278,7 @@ class Draft:
             last = key
 
     def _increment(self, key: bytes, amount: int) -> Incremented:
-        found = self._look(key)
+        found = self.look(key)
         number = 0 if found is None else integer_of(found.value)
         if number is None:
             raise InvalidCommandError(
@@ -230,7 +290,7 @@ class Draft:
         return Incremented(number, self.put(key, b"%d" % number, keeps_expiry=found is not None))
 
 
-def operation_fault(operation: Operation | GrantLease) -> str | None:
+def operation_fault(operation: Operation | GrantLease | WriteKey) -> str | None:
     """Return what is wrong with an operation, or None."""
     match operation:
         case Put(key, value):
@@ -247,7 +307,11 @@ def operation_fault(operation: Operation | GrantLease) -> str | None:
             if not INTEGER_MIN <= amount <= INTEGER_MAX:
                 return f"an amount has 64 bits, {amount} has more"
             return key_fault(key)
-        case GrantLease(ttl_ms):
+        case GrantLease(ttl_ms, lease):
+            if not INTEGER_MIN <= lease <= INTEGER_MAX:
+                return f"a lease has 64 bits, {lease} has more"
             return ttl_fault(ttl_ms)
+        case WriteKey(key, value, lease):
+            return key_fault(key) or (None if value is None else value_fault(value))
         case _:
             return None

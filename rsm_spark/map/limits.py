@@ -14,6 +14,10 @@ COMPARES_MAX = 256
 OPERATIONS_MAX = 256
 """Operations in each of a transaction's two lists: their results fit the 4 KiB of a reply unless they read values."""
 
+BRANCH_PARTS_MAX = 1_000
+"""Comparisons and operations of a nested transaction in all: its reply, a byte for each it holds, fits 4 KiB."""
+COMPARED_KEYS_MAX = 10_000
+
 RECORD_COUNT_MAX = 10_000
 RECORD_BYTES_MAX = 3 * 1024 * 1024
 """Bytes of a command's records: they are in one entry of at most 4 MiB, and are made in one go on the leader's loop."""

@@ -15,6 +15,9 @@ from rsm_spark.core.machine import Decision, MachineDescription, Row, RowChange
 from rsm_spark.core.records import FORMAT_LEVEL, REPLY_BYTES_MAX, pack
 from rsm_spark.errors import CorruptLogError, CorruptSnapshotError, InvalidCommandError, InvalidDescriptionError
 from rsm_spark.map.commands import (
+    Branch,
+    Branched,
+    CompactHistory,
     CompareAndSet,
     Executed,
     Granted,
@@ -29,10 +32,12 @@ from rsm_spark.map.commands import (
     Put,
     Removed,
     RevokeLease,
+    Unfulfilled,
     Written,
 )
 from rsm_spark.map.draft import Draft, operation_fault
 from rsm_spark.map.expiries import Expiries
+from rsm_spark.map.key_history import KeyHistory
 from rsm_spark.map.limits import (
     COMPARES_MAX,
     KEY_BYTES_MAX,
@@ -43,6 +48,7 @@ from rsm_spark.map.limits import (
     value_fault,
 )
 from rsm_spark.map.messages import decode_command, decode_query, encode
+from rsm_spark.map.nested import branch_fault, decide_branch
 from rsm_spark.map.ordered_rows import OrderedRows
 from rsm_spark.map.queries import (
     Count,
@@ -59,6 +65,8 @@ from rsm_spark.map.queries import (
     ShowLease,
 )
 from rsm_spark.map.records import (
+    COMPACTED,
+    COMPACTIONS_TABLE,
     COUNTS_LEVEL,
     COUNTS_VERSION,
     DELETED,
@@ -85,11 +93,22 @@ _FULL = (
     "smaller are taken, but no puts that make it larger (memory-full). Nothing was changed: delete something, or come "
     "again later"
 )
+_NO_COUNTS = (
+    f"the log is of a version of the map before {COUNTS_VERSION}, which has no create revisions and versions of keys: "
+    "raise it (`rsm log raise-version`)"
+)
 _NOT_FOUND = encode(NotFound())
+_COMPACTION = msgspec.msgpack.Decoder(tuple[int])
 
 
 class MapMachine:
-    """State of the map. Keys have 1 to 4,096 bytes, values up to 1 MiB; refusals are replies, not errors."""
+    """State of the map. Keys have 1 to 4,096 bytes, values up to 1 MiB; refusals are replies, not errors.
+
+    Attributes:
+        compacted: Revision below which nobody may ask for the map as it was; 0 = nobody has compacted.
+        history: Is told what changes replace; None = nobody wants to know.
+
+    """
 
     is_evolving = True
     level_needed = COUNTS_LEVEL
@@ -101,6 +120,9 @@ class MapMachine:
         self._rows: OrderedRows[MapEntry] = OrderedRows()
         self._expiries = Expiries()
         self._replaced = RowRing()
+        self._compacted_by = 0
+        self.compacted = 0
+        self.history: KeyHistory | None = None
 
     def __len__(self) -> int:
         """Return the number of keys."""
@@ -124,6 +146,11 @@ class MapMachine:
             raise CorruptLogError(str(error)) from error
         self._counts = description.version >= COUNTS_VERSION
 
+    @property
+    def live(self) -> OrderedRows[MapEntry]:
+        """The rows as they are: on a leader with changes that are not confirmed yet."""
+        return self._rows
+
     def keys_of_lease(self, lease: int) -> Iterable[bytes]:
         """Return the keys that are attached to a lease, as they are now."""
         return self._expiries.keys_of(lease)
@@ -142,8 +169,8 @@ class MapMachine:
                         return Decision(((PUT, (key, value)),), encode(Written(revision)))
                     found = self._rows.entries.get(key)
                     if found is None:
-                        return Decision(((PUT, (key, value, revision, 1)),), encode(Written(revision)))
-                    put = (PUT, (key, value, found.create_revision, found.version + 1))
+                        return Decision(((PUT, (key, value, revision, 1, None)),), encode(Written(revision)))
+                    put = (PUT, (key, value, found.create_revision, found.version + 1, None))
                     return Decision((put,), encode(Written(revision)))
             fault = _fault(decoded)
             if fault is not None:
@@ -158,14 +185,19 @@ class MapMachine:
             return self._compare_and_set(command, revision, now_ms)
         if isinstance(command, MapTransaction):
             return self._transact(command, revision, now_ms)
+        if isinstance(command, Branch):
+            return self._branch(command, revision, now_ms)
+        if isinstance(command, CompactHistory):
+            return self._compact(command.revision, revision)
         if isinstance(command, GrantLease):
-            return Decision(((LEASE_KEPT, (revision, command.ttl_ms, now_ms)),), encode(Granted(revision)))
+            return self._grant(command, revision, now_ms)
         if isinstance(command, KeepLease):
             return self._keep(command.lease, now_ms)
         if isinstance(command, RevokeLease):
             return self._revoke(command.lease, revision)
         draft = self._draft(revision, now_ms)
-        return Decision(draft.records, encode(draft.run(command)))
+        result = draft.run(command)
+        return Decision(draft.dated_records(), encode(draft.dated(result)))
 
     def _grows(self, decision: Decision) -> bool:
         """Return whether what was decided makes the map larger: a new key or lease, or longer values."""
@@ -179,7 +211,7 @@ class MapMachine:
                 lease, _, _ = fields
                 more += 0 if lease in self._expiries.leases else _ROW_BYTES
             elif record_type == DELETED:
-                (key,) = fields
+                key = fields[0]
                 found = self._rows.entries.get(key)
                 more -= 0 if found is None else _ROW_BYTES + len(found.row)
         return more > 0
@@ -193,11 +225,11 @@ class MapMachine:
         if found is None:
             matches = expected is None
         elif isinstance(expected, int):
-            matches = found.revision == expected
+            matches = found.mod_revision == expected
         else:
             matches = expected is not None and value_of(found.row) == expected
         if not matches:
-            return Decision((), encode(Mismatched(0 if found is None else found.revision)))
+            return Decision((), encode(Mismatched(0 if found is None else found.mod_revision)))
         draft = self._draft(revision, now_ms)
         if command.value is not None:
             draft.put(command.key, command.value)
@@ -205,19 +237,40 @@ class MapMachine:
             draft.delete(command.key)
         else:
             revision = 0
-        return Decision(draft.records, encode(Written(revision)))
+        return Decision(draft.dated_records(), encode(draft.dated(Written(revision))))
 
     def _transact(self, command: MapTransaction, revision: int, now_ms: int) -> Decision:
         draft = self._draft(revision, now_ms)
         succeeded = all(draft.holds(compare) for compare in command.compares)
         results = [draft.run(operation) for operation in (command.then if succeeded else command.orelse)]
-        reply = encode(Executed(succeeded, results))
+        reply = encode(Executed(succeeded, [draft.dated(result) for result in results]))
         if len(reply) > REPLY_BYTES_MAX:
             return _refused(
                 f"the transaction would answer {len(reply)} bytes, a reply has at most {REPLY_BYTES_MAX}: it was not "
                 "carried out. Read large values by queries, and compare their mod revisions in the transaction"
             )
-        return Decision(draft.records, reply)
+        return Decision(draft.dated_records(), reply)
+
+    def _branch(self, command: Branch, revision: int, now_ms: int) -> Decision:
+        if not self._counts:
+            return _refused(_NO_COUNTS)
+        return decide_branch(command, self._draft(revision, now_ms), revision)
+
+    def _compact(self, wanted: int, revision: int) -> Decision:
+        """Record from where on the map may be asked for as it was; what remembers more keeps it to itself."""
+        if not self._counts:
+            return _refused(_NO_COUNTS)
+        if wanted <= self.compacted or wanted >= revision:
+            return Decision((), encode(Unfulfilled("compacted" if wanted < revision else "future", revision)))
+        return Decision(((COMPACTED, (0, wanted)),), encode(Branched(revision, revision, [])))
+
+    def _grant(self, command: GrantLease, revision: int, now_ms: int) -> Decision:
+        lease, leases = command.lease or revision, self._expiries.leases
+        if command.lease and (lease in leases or self._expiries.key_count(lease)):
+            return Decision((), encode(Unfulfilled("lease exists", revision)))
+        while lease in leases or self._expiries.key_count(lease):
+            lease += 1  # A client has chosen this number before it was a revision.
+        return Decision(((LEASE_KEPT, (lease, command.ttl_ms, now_ms)),), encode(Granted(lease)))
 
     def _keep(self, lease: int, now_ms: int) -> Decision:
         found = self._expiries.leases.get(lease)
@@ -231,7 +284,12 @@ class MapMachine:
             return Decision((), _NOT_FOUND)
         records: list[tuple[int, tuple[Any, ...]]] = [(LEASE_ENDED, (lease,))]
         records += self._expiries.ending(lease, self._rows.entries, RECORD_COUNT_MAX - 1)
-        return Decision(records, encode(Removed(self._expiries.key_count(lease), revision)))
+        last = revision
+        if self._counts:
+            last += len(records) - 1
+            # An EXPIRY_CLEARED stands behind each of them: none is the last.
+            records = [(kind, (*fields, last) if kind == EXPIRED else fields) for kind, fields in records]
+        return Decision(records, encode(Removed(self._expiries.key_count(lease), last)))
 
     # ---- time
 
@@ -255,18 +313,22 @@ class MapMachine:
         try:
             if record_type == PUT:
                 if self._counts:
-                    key, value, created, version = fields
-                    row = pack((value, created, version))
+                    key, value, created, version, modified = fields
+                    row = pack((value, created, version, modified))
                 else:
                     key, value = fields
-                    row, created, version = pack((value,)), revision, 1
-                old = self._rows.put(key, MapEntry(row, revision, created, version))
+                    row, created, version, modified = pack((value,)), revision, 1, None
+                old = self._rows.put(key, MapEntry(row, revision, created, version, modified or revision))
                 self._replaced.note(revision, old)
+                if self.history is not None:
+                    self.history.note(modified or revision, key, old, self.lease_of(key))
                 return RowChange(MAP_TABLE, pack((key,)), None if old is None else old.row, row)
             if record_type in {DELETED, EXPIRED}:
-                (key,) = fields
+                key, *said = fields
                 gone = self._rows.remove(key)
                 self._replaced.note(revision, gone)
+                if self.history is not None:
+                    self.history.note(said[0] if said else revision, key, gone, self.lease_of(key))
                 return RowChange(MAP_TABLE, pack((key,)), None if gone is None else gone.row, None)
             if record_type == EXPIRY_SET:
                 key, lease, ttl_ms, since_ms = fields
@@ -280,6 +342,9 @@ class MapMachine:
             if record_type == LEASE_ENDED:
                 (lease,) = fields
                 return self._expiries.end_lease(lease)
+            if record_type == COMPACTED:
+                keyspace, compacted = fields
+                return self._compact_up_to(keyspace, compacted, revision)
         except (TypeError, ValueError) as error:
             raise CorruptLogError(
                 f"revision {revision}: record type {record_type} of the map has the fields {fields!r}"
@@ -288,6 +353,15 @@ class MapMachine:
             f"revision {revision}: the map (version {MAP_DESCRIPTION.version}) has no record type {record_type}: "
             "a newer version wrote this log, or it is not a map's"
         )
+
+    def _compact_up_to(self, keyspace: int, compacted: int, revision: int) -> RowChange:
+        old, self.compacted, self._compacted_by = self.compacted, compacted, revision
+        return RowChange(COMPACTIONS_TABLE, pack((keyspace,)), pack((old,)) if old else None, pack((compacted,)))
+
+    def lease_of(self, key: bytes) -> int:
+        """Return the lease of a key, as it is now; 0 = none."""
+        expiry = self._expiries.keys.entries.get(key)
+        return 0 if expiry is None else expiry.lease
 
     # ---- answering
 
@@ -350,11 +424,14 @@ class MapMachine:
     def rows(self) -> Iterator[Row]:
         """Iterate over all rows as they are at this call; any thread may consume, however slowly."""
         entries, expiries = self._rows.freeze(), self._expiries.rows()
+        compacted, compacted_by = self.compacted, self._compacted_by
 
         def _rows() -> Iterator[Row]:
             for key, entry in entries:
                 yield Row(MAP_TABLE, pack((key,)), entry.row, entry.revision)
             yield from expiries
+            if compacted:
+                yield Row(COMPACTIONS_TABLE, pack((0,)), pack((compacted,)), compacted_by)
 
         return _rows()
 
@@ -370,12 +447,17 @@ class MapMachine:
         self._rows.load({})
         self._expiries.restore(())
         self._replaced.clear()
+        self.compacted = self._compacted_by = 0
+        if self.history is not None:
+            self.history.clear()
         try:
             for row in rows:
                 if row.table == MAP_TABLE:
                     entries[value_of(row.key)] = entry_of(row.row, row.revision)
                 elif row.table in {EXPIRIES_TABLE, LEASES_TABLE}:
                     others.append(row)
+                elif row.table == COMPACTIONS_TABLE:
+                    (self.compacted,), self._compacted_by = _COMPACTION.decode(row.row), row.revision
                 else:
                     raise CorruptSnapshotError(f"snapshot row of table {row.table!r}: the map has no such table")
             self._expiries.restore(others)
@@ -403,6 +485,8 @@ def _fault(command: MapCommand) -> str | None:
             if fault is not None:
                 return fault
         return next((fault for one in command.then + command.orelse if (fault := operation_fault(one))), None)
-    if isinstance(command, KeepLease | RevokeLease):
+    if isinstance(command, Branch):
+        return branch_fault(command)
+    if isinstance(command, KeepLease | RevokeLease | CompactHistory):
         return None
     return operation_fault(command)

@@ -7,9 +7,13 @@
                transaction      ``[4, [[key, what, relation, operand], ...], [operation, ...], [operation, ...]]``;
                                 an operation is one of 1, 2, 5, 9, 10 or ``[11, key]``: read
                increment        ``[5, key, amount]``
-               grant lease      ``[6, ttl_ms]``        keep lease ``[7, lease]``        revoke lease ``[8, lease]``
+               grant lease      ``[6, ttl_ms, lease]``   keep lease ``[7, lease]``        revoke lease ``[8, lease]``
                put, expiring    ``[9, key, value, ttl_ms, lease]``; one of the last two is 0
                delete range     ``[10, start, end | nil]``
+               branch           ``[12, [[start, end | nil, what, relation, operand], ...], [operation, ...],
+                                [operation, ...]]``; an operation is one of 10, 12 or ``[14, key, value | nil, lease |
+                                nil]``: write, with nil for what stays as it is
+               compact history  ``[13, revision]``
     replies    written          ``[0, mod_revision]``
                not found        ``[1]``                    there was nothing to delete, or no such lease
                mismatched       ``[2, mod_revision]``      of the key as it is; 0 = no such key
@@ -19,6 +23,8 @@
                incremented      ``[5, value, mod_revision]``
                granted          ``[6, lease]``             kept ``[7, ttl_ms]``
                removed          ``[8, count, revision]``   by a range delete, or with a lease
+               branched         ``[10, first_revision, last_revision, [held, ...]]``
+               unfulfilled      ``[11, what, revision]``   there is no such lease or key, or the like
     queries    get              ``[1, key]``
                scan             ``[2, start, end | nil, limit, at_revision, keeps, keys_only, counts]``; start
                                 inclusive, end exclusive; nil = to the end; the last four may be left out
@@ -34,9 +40,11 @@
                forgotten        ``[8]``                    the revision of the scan is not remembered
                counted          ``[9, count]``
 
-The *mod revision* of a key is the revision of the record that last wrote it. It is in the reply, so that a command that
-is sent again hears the same. The *create revision* is that of the record that created the key, the *version* the number
-of its writes since; both are 0, or missing, where the log is of a version of the map before 3.
+The *mod revision* of a key is the revision of the last record of the command that last wrote it: all keys that one
+command writes have the same. It is in the reply, so that a command that is sent again hears the same. The *create
+revision* is the mod revision that the key got when it was created, the *version* the number of its writes since. Where
+the log is of a version of the map before 3, the mod revision is that of the key's own record, and the others are 0, or
+missing.
 """
 
 from __future__ import annotations
@@ -45,9 +53,13 @@ import msgspec
 
 from rsm_spark.errors import InvalidCommandError
 from rsm_spark.map.commands import (
+    Branch,
+    Branched,
+    CompactHistory,
     Compare,
     CompareAndSet,
     Compared,
+    CompareRange,
     Delete,
     DeleteRange,
     Executed,
@@ -71,6 +83,8 @@ from rsm_spark.map.commands import (
     Removed,
     RevokeLease,
     Seen,
+    Unfulfilled,
+    WriteKey,
     Written,
 )
 from rsm_spark.map.limits import (
@@ -106,6 +120,12 @@ from rsm_spark.map.queries import (
 )
 
 __all__ = [
+    "WriteKey",
+    "Unfulfilled",
+    "CompareRange",
+    "CompactHistory",
+    "Branched",
+    "Branch",
     "COMPARES_MAX",
     "KEY_BYTES_MAX",
     "OPERATIONS_MAX",

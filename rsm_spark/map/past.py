@@ -183,6 +183,5 @@ class _Past:
                 if self._is_inside(key):
                     self.rows[key] = entry_of(pack(columns), self.revision)
             elif record.type in {DELETED, EXPIRED}:
-                (key,) = record.fields
-                self.rows.pop(key, None)
+                self.rows.pop(record.fields[0], None)
         self._prefix_hash = entry_hash(entry.payload)

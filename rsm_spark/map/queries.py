@@ -75,9 +75,9 @@ class KeyValue(NamedTuple):
     Attributes:
         key: The key.
         value: What it holds.
-        revision: Mod revision: of the record that last wrote the key.
-        create_revision: Of the record that created it; a key that was deleted and put again is a new one. 0 = the log
-            is of a version of the map before 3, which does not tell.
+        revision: Mod revision: of the last record of the command that last wrote the key.
+        create_revision: Mod revision that it got when it was created; a key that was deleted and put again is a new
+            one. 0 = the log is of a version of the map before 3, which does not tell.
         version: Number of its writes since then, the first one included; 0 likewise.
 
     """

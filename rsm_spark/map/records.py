@@ -1,13 +1,18 @@
 """The map's tables and record types, as its log describes them.
 
-    map        key -> value, revision that created the key, number of its writes since
-    expiries   key -> how long it lives: for a time of its own, or as long as a lease. No row: until it is deleted
-    leases     number -> its full time, and since when it counts
+    map          key -> value, revision that created the key, number of its writes since, mod revision
+    expiries     key -> how long it lives: for a time of its own, or as long as a lease. No row: until it is deleted
+    leases       number -> its full time, and since when it counts
+    compactions  keyspace -> revision below which nobody may ask for the map as it was
 
 What expires is in tables of its own, so that `map` is what clients put, and how often, and nothing else.
 
-Version 3 has added `create_revision` and `version`. A log of version 2 is read as it is, and gets records of version 2
-until its version is raised.
+All keys that one command writes have one *mod revision*: that of its last record. So the map at that revision is the
+map right after the command, and a watch from the revision behind it tells of nothing twice. A put that is the last
+record of its command has None there, which is shorter.
+
+Version 3 has added `create_revision`, `version`, `mod_revision` and `compactions`. A log of version 2 is read as it is,
+and gets records of version 2 until its version is raised.
 """
 
 from __future__ import annotations
@@ -18,13 +23,14 @@ from rsm_spark.core.records import MACHINE_TYPE_FIRST
 MAP_TABLE = "map"
 EXPIRIES_TABLE = "expiries"
 LEASES_TABLE = "leases"
+COMPACTIONS_TABLE = "compactions"
 
 PUT = MACHINE_TYPE_FIRST
-"""Record ``[key, value, create_revision, version]``; of version 2 ``[key, value]``."""
+"""Record ``[key, value, create_revision, version, mod_revision | nil]``; of version 2 ``[key, value]``."""
 DELETED = MACHINE_TYPE_FIRST + 1
-"""Record ``[key]``: by a command."""
+"""Record ``[key, mod_revision]``, or ``[key]`` if it is the last one of its command: by a command."""
 EXPIRED = MACHINE_TYPE_FIRST + 2
-"""Record ``[key]``: deleted by time, or with its lease."""
+"""The same: deleted by time, or with its lease."""
 EXPIRY_SET = MACHINE_TYPE_FIRST + 3
 """Record ``[key, lease, ttl_ms, since_ms]``: either a lease, or a time and the logged time from which it counts."""
 EXPIRY_CLEARED = MACHINE_TYPE_FIRST + 4
@@ -34,14 +40,20 @@ LEASE_KEPT = MACHINE_TYPE_FIRST + 5
 LEASE_ENDED = MACHINE_TYPE_FIRST + 6
 """Record ``[lease]``: revoked or expired; its keys go with the records behind this one."""
 
+COMPACTED = MACHINE_TYPE_FIRST + 7
+"""Record ``[keyspace, revision]``: what was before this revision may be forgotten; there is one keyspace, 0."""
+
 _KEY = Field("key", FieldType.BYTES)
 _VALUE = Field("value", FieldType.BYTES)
 # None in rows of before: nobody has told.
 _CREATED = Field("create_revision", FieldType.INT, nullable=True)
 _VERSION = Field("version", FieldType.INT, nullable=True)
+_MODIFIED = Field("mod_revision", FieldType.INT, nullable=True)
 _LEASE = Field("lease", FieldType.INT)
 _TTL = Field("ttl_ms", FieldType.INT)
 _SINCE = Field("since_ms", FieldType.INT)
+_KEYSPACE = Field("keyspace", FieldType.INT)
+_REVISION = Field("revision", FieldType.INT)
 
 COUNTS_VERSION = 3
 """Version of the map from which on its rows have a create revision and a version."""
@@ -53,22 +65,23 @@ MAP_DESCRIPTION = MachineDescription(
     name="map",
     version=COUNTS_VERSION,
     tables=(
-        TableDescription(MAP_TABLE, (_KEY,), (_VALUE, _CREATED, _VERSION)),
+        TableDescription(MAP_TABLE, (_KEY,), (_VALUE, _CREATED, _VERSION, _MODIFIED)),
         TableDescription(EXPIRIES_TABLE, (_KEY,), (_LEASE, _TTL, _SINCE)),
         TableDescription(LEASES_TABLE, (_LEASE,), (_TTL, _SINCE)),
+        TableDescription(COMPACTIONS_TABLE, (_KEYSPACE,), (_REVISION,)),
     ),
     records=(
         RecordDescription(
             PUT,
             "put",
-            (_KEY, _VALUE, _CREATED, _VERSION),
+            (_KEY, _VALUE, _CREATED, _VERSION, _MODIFIED),
             MAP_TABLE,
             Fold.UPSERT,
             ("key",),
-            ("value", "create_revision", "version"),
+            ("value", "create_revision", "version", "mod_revision"),
         ),
-        RecordDescription(DELETED, "deleted", (_KEY,), MAP_TABLE, Fold.DELETE, ("key",)),
-        RecordDescription(EXPIRED, "expired", (_KEY,), MAP_TABLE, Fold.DELETE, ("key",)),
+        RecordDescription(DELETED, "deleted", (_KEY, _MODIFIED), MAP_TABLE, Fold.DELETE, ("key",)),
+        RecordDescription(EXPIRED, "expired", (_KEY, _MODIFIED), MAP_TABLE, Fold.DELETE, ("key",)),
         RecordDescription(
             EXPIRY_SET,
             "expiry_set",
@@ -89,5 +102,14 @@ MAP_DESCRIPTION = MachineDescription(
             ("ttl_ms", "since_ms"),
         ),
         RecordDescription(LEASE_ENDED, "lease_ended", (_LEASE,), LEASES_TABLE, Fold.DELETE, ("lease",)),
+        RecordDescription(
+            COMPACTED,
+            "compacted",
+            (_KEYSPACE, _REVISION),
+            COMPACTIONS_TABLE,
+            Fold.UPSERT,
+            ("keyspace",),
+            ("revision",),
+        ),
     ),
 )

@@ -11,21 +11,30 @@ class MapEntry(StoredRow, frozen=True, gc=False):
     """A row. It is kept packed: the digest needs its old bytes at every write.
 
     Attributes:
-        create_revision: Of the record that created the key; of a row that version 2 of the map wrote: the mod revision.
+        create_revision: Mod revision of the command that created the key; of a row that version 2 of the map wrote: the
+            mod revision.
         version: Number of its writes since then; of such a row 1.
+        mod_revision: Of the last record of the command that last wrote the key; of such a row: of the record itself.
 
     """
 
     create_revision: int
     version: int
+    mod_revision: int
 
 
 class MapRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Columns of a row; the last two are 0 in one that version 2 of the map wrote."""
+    """Columns of a row; `create_revision` and `version` are 0 in one that version 2 of the map wrote.
+
+    Attributes:
+        mod_revision: None = the revision of the record that wrote the row.
+
+    """
 
     value: bytes
     create_revision: int = 0
     version: int = 0
+    mod_revision: int | None = None
 
 
 _ROW = msgspec.msgpack.Decoder(MapRow)
@@ -56,10 +65,11 @@ def entry_of(packed: bytes, revision: int) -> MapEntry:
 
     """
     row = _ROW.decode(packed)
-    return MapEntry(packed, revision, row.create_revision or revision, row.version or 1)
+    return MapEntry(packed, revision, row.create_revision or revision, row.version or 1, row.mod_revision or revision)
 
 
 def columns_of(entry: MapEntry, *, counts: bool) -> tuple[bytes, int, int, int]:
     """Return value, mod revision, create revision and version; without `counts` the last two are 0."""
     value = _ROW.decode(entry.row).value
-    return (value, entry.revision, entry.create_revision, entry.version) if counts else (value, entry.revision, 0, 0)
+    mod_revision = entry.mod_revision
+    return (value, mod_revision, entry.create_revision, entry.version) if counts else (value, mod_revision, 0, 0)

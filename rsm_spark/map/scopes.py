@@ -12,6 +12,8 @@ from itertools import islice
 from ledger.rights.principal import Principal
 from rsm_spark.errors import InvalidCommandError
 from rsm_spark.map.commands import (
+    Branch,
+    CompactHistory,
     DeleteRange,
     GrantLease,
     KeepLease,
@@ -21,6 +23,7 @@ from rsm_spark.map.commands import (
     Put,
     PutExpiring,
     RevokeLease,
+    WriteKey,
 )
 from rsm_spark.map.messages import decode_command, decode_query, encode
 from rsm_spark.map.queries import Count, ListLeases, Scan, ShowLease
@@ -85,17 +88,30 @@ class MapScopes:
                 yield from _said(_key_fault(principal, compare.key))
             for operation in (*command.then, *command.orelse):
                 yield from self._operation_faults(operation, principal)
+        elif isinstance(command, Branch):
+            yield from self._branch_faults(command, principal)
+        elif isinstance(command, CompactHistory):
+            yield f"{principal} may not compact: it has the keys of {principal.prefix!r} only"
         elif isinstance(command, DeleteRange | Put | PutExpiring):
             yield from self._operation_faults(command, principal)
         else:
             yield from _said(_key_fault(principal, command.key))
 
-    def _operation_faults(self, operation: Operation, principal: Principal) -> Iterator[str]:
+    def _branch_faults(self, branch: Branch, principal: Principal) -> Iterator[str]:
+        for compare in branch.compares:
+            yield from _said(_range_fault(principal, compare.start, compare.end))
+        for operation in (*branch.then, *branch.orelse):
+            if isinstance(operation, Branch):
+                yield from self._branch_faults(operation, principal)
+            else:
+                yield from self._operation_faults(operation, principal)
+
+    def _operation_faults(self, operation: Operation | WriteKey, principal: Principal) -> Iterator[str]:
         if isinstance(operation, DeleteRange):
             yield from _said(_range_fault(principal, operation.start, operation.end))
             return
         yield from _said(_key_fault(principal, operation.key))
-        if isinstance(operation, PutExpiring) and operation.lease:
+        if isinstance(operation, PutExpiring | WriteKey) and operation.lease:
             yield from _said(self._lease_fault(principal, operation.lease))
 
     def _lease_fault(self, principal: Principal, lease: int) -> str:

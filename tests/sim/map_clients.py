@@ -19,7 +19,10 @@ from ledger.rights.principal import CLUSTER
 from rsm_spark.core.commands import AnswerStatus, Command, Query
 from rsm_spark.core.freshness import LINEARIZABLE, STALE, ReadKind, at_least
 from rsm_spark.map.commands import (
+    Branch,
+    CompareRange,
     Delete,
+    DeleteRange,
     Granted,
     GrantLease,
     KeepLease,
@@ -28,6 +31,7 @@ from rsm_spark.map.commands import (
     Put,
     PutExpiring,
     RevokeLease,
+    WriteKey,
 )
 from rsm_spark.map.messages import decode_reply, decode_result, encode
 from rsm_spark.map.queries import Found, Get
@@ -79,7 +83,18 @@ class MapCaller(SessionClient):
             return PutExpiring(key, value, rng.choice(_TTLS_MS), 0)
         if draw < 0.85:
             return RevokeLease(rng.choice(self._leases))
-        return Delete(key) if draw < 0.9 else Put(key, value)
+        if draw < 0.9:
+            return Delete(key)
+        return self._branch(key, value) if draw < 0.96 else Put(key, value)
+
+    def _branch(self, key: bytes, value: bytes) -> Branch:
+        """Write two keys if the one exists, else another two, of which one may go with a lease."""
+        rng = self._rng
+        one, other = rng.sample(KEYS, 2)
+        exists = CompareRange(key, key + b"\0", "version", ">", 0)
+        attached = WriteKey(other, value, rng.choice([0, *self._leases]))
+        kept = WriteKey(other, value, 0)
+        return Branch([exists], [WriteKey(one, value, 0), attached], [DeleteRange(one, None), kept])
 
     async def _send(self, message: MapCommand) -> None:
         assert self._session is not None
@@ -117,7 +132,7 @@ class MapCaller(SessionClient):
         if answer.status is AnswerStatus.OK:
             self.reads[freshness.kind] += 1
             found = decode_result(answer.payload)
-            value = found.value if isinstance(found, Found) else None
+            value = (found.value, found.revision) if isinstance(found, Found) else (None, 0)
             if value != (true := self._truth.value_at(key, answer.revision)):
                 what = f"{key!r} is read as {value!r} at revision {answer.revision}, where it is {true!r}"
                 self._ghosts.fail("same-state", what)

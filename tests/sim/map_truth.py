@@ -3,7 +3,8 @@
 * `time-is-data`   no lease and no key ends by time before its full time: in logged time, counted from the promotion of
                    the present leader if that came later, and in true time from when its command was first sent
 * `expiry`         a key that goes by itself had a time of its own, or its lease has ended
-* `counts`         a put says which revision created its key, and the number of its writes since
+* `counts`         a put says which revision created its key, the number of its writes since, and the revision of the
+                   last record of its command, which all keys of the command have
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ class MapTruth:
         self._promoted_ms = 0
         self._own: dict[bytes, _Lifetime] = {}  # Keys with a time of their own.
         self._leased: dict[bytes, int] = {}
-        self._history: dict[bytes, tuple[list[int], list[bytes | None]]] = {}
+        self._history: dict[bytes, tuple[list[int], list[bytes | None], list[int]]] = {}
+        self._last = 0  # Revision of the last record of the present command.
         self._head: CommandHead | None = None
         ghosts.on_commit.append(self._on_commit)
 
@@ -83,19 +85,20 @@ class MapTruth:
         """Whether nothing is left that time would end."""
         return not self.leases and not self._own and not self._leased
 
-    def value_at(self, key: bytes, revision: int) -> bytes | None:
-        """Return what a key was at a revision."""
-        revisions, values = self._history.get(key, ([], []))
+    def value_at(self, key: bytes, revision: int) -> tuple[bytes | None, int]:
+        """Return what a key was at a revision, and its mod revision; (None, 0) = there was none."""
+        revisions, values, modified = self._history.get(key, ([], [], []))
         at = bisect_right(revisions, revision)
-        return values[at - 1] if at else None
+        return (None, 0) if not at or values[at - 1] is None else (values[at - 1], modified[at - 1])
 
     def _on_commit(self, envelope: Envelope, records: list[Record]) -> None:
         left = 0
         for revision, record in enumerate(records, envelope.first_revision):
             if record.command is not None:
                 self._head, left = record.command, record.command.record_count
+                self._last = revision + left - 1
             elif left <= 0:
-                self._head = None
+                self._head, self._last = None, revision
             left -= 1
             self._fold(record.type, record.fields, revision, envelope.logged_ms)
         self._head = None
@@ -107,8 +110,9 @@ class MapTruth:
             case _ if record_type == PUT:
                 key, value, *said = fields
                 self._change(revision, record_type, key, value)
-                if tuple(said) != self.counts[key]:
-                    self._ghosts.fail("counts", f"key {key!r} is written with {said}, it has {self.counts[key]}")
+                true = (*self.counts[key], self._modified(revision))
+                if tuple(said) != true:
+                    self._ghosts.fail("counts", f"key {key!r} is written with {said}, it has {true}")
             case _ if record_type == DELETED:
                 self._change(revision, record_type, fields[0], None)
             case _ if record_type == EXPIRED:
@@ -135,6 +139,9 @@ class MapTruth:
         assert self._head is not None, "time began something that a command begins"
         return self.sent_s[self._head.session, self._head.sequence]
 
+    def _modified(self, revision: int) -> int | None:
+        return None if revision == self._last else self._last
+
     def _forget(self, key: bytes) -> None:
         self._own.pop(key, None)
         self._leased.pop(key, None)
@@ -146,12 +153,13 @@ class MapTruth:
             self.counts.pop(key, None)
         else:
             self.rows[key] = value
-            created, version = self.counts.get(key, (revision, 0))
+            created, version = self.counts.get(key, (self._last, 0))
             self.counts[key] = (created, version + 1)
-            row = pack((value, created, version + 1))
-        revisions, values = self._history.setdefault(key, ([], []))
+            row = pack((value, created, version + 1, self._modified(revision)))
+        revisions, values, modified = self._history.setdefault(key, ([], [], []))
         revisions.append(revision)
         values.append(value)
+        modified.append(self._last)
         self.changes.append(TrueChange(revision, record_type, pack((key,)), row))
 
     def _judge_expired(self, key: bytes, logged_ms: int) -> None:

@@ -15,6 +15,7 @@ import pytest
 from rsm_spark.core.envelope import decode_envelope
 from rsm_spark.core.machine import Decision
 from rsm_spark.map.commands import Kept, NotFound
+from rsm_spark.map.draft import Draft
 from rsm_spark.map.expiries import Expiries
 from rsm_spark.map.machine import MapMachine
 from rsm_spark.map.messages import encode
@@ -112,6 +113,11 @@ def _says_where_the_replica_is(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FeedCursor, "read", read_on)
 
 
+def _dates_each_key_by_its_own_record(patch: pytest.MonkeyPatch) -> None:
+    """Keys of one command have several mod revisions."""
+    patch.setattr(Draft, "dated_records", lambda self: self.records)
+
+
 class _Hunt(NamedTuple):
     """How a bug is looked for: seeds, the invariant that breaks, what is not as drawn, who found it before."""
 
@@ -128,6 +134,7 @@ class _Hunt(NamedTuple):
     (_gives_again_what_is_applied_again, _Hunt(40, "watch", {"interval_s": 0.3, "elect_wrongly": 6.0}, known=22)),
     (_jumps_over_what_a_snapshot_brought, _Hunt(20, "watch")),
     (_says_where_the_replica_is, _Hunt(20, "watch")),
+    (_dates_each_key_by_its_own_record, _Hunt(10, "counts")),
 ])  # fmt: skip
 def test_planted_bugs_of_the_map_are_found(
     plant: Callable[[pytest.MonkeyPatch], None], hunt: _Hunt, monkeypatch: pytest.MonkeyPatch

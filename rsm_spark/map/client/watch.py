@@ -55,7 +55,7 @@ class MapChange(NamedTuple):
     Attributes:
         key: The key.
         value: What it holds now; None = it is gone.
-        revision: Of the record: the mod revision of a key that was put.
+        revision: Of the record. The mod revision of a key that was put is that of the last record of its command.
         kind: "put"; "deleted" by a command; "expired": by time, or with its lease.
         logged_ms: Logged time, ms since 1970.
         create_revision: Of a key that was put: revision of the record that created it; 0 = a record of a version of

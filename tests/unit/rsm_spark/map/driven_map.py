@@ -17,6 +17,7 @@ class DrivenMap:
 
     Attributes:
         log: (type, fields) of every record; its index + 1 is its revision.
+        ends: Of every record: the revision of the last one of its command; of what time did: its own.
         now_ms: Logged time.
         promoted_ms: Logged time at which the present leader began.
 
@@ -25,6 +26,7 @@ class DrivenMap:
     def __init__(self) -> None:
         self.machine = MapMachine()
         self.log: list[tuple[int, tuple[Any, ...]]] = []
+        self.ends: list[int] = []
         self.digest = StateDigest()
         self.changes: list[RowChange] = []
         self.now_ms = 1_000
@@ -41,6 +43,7 @@ class DrivenMap:
         assert before is None or before == self.digest_of_rows(), "deciding changed the state"
         assert len(decision.reply) <= 4096
         self._apply(decision.records)
+        self.ends += [self.revision] * len(decision.records)
         return m.decode_reply(decision.reply)
 
     def ask(self, query: Any) -> m.MapResult:
@@ -58,6 +61,7 @@ class DrivenMap:
         while records := self.machine.due(self.now_ms, self.promoted_ms, limit):
             assert len(records) <= limit
             self._apply(records)
+            self.ends += range(len(self.ends) + 1, self.revision + 1)
             entries += 1
         next_ms = self.machine.next_due_ms(self.promoted_ms)
         assert next_ms is None or next_ms > self.now_ms

@@ -95,7 +95,7 @@ def test_a_revoked_lease_takes_its_keys_with_it_at_once() -> None:
     driven.run(m.PutExpiring(b"a", b"1", 0, lease))
     driven.run(m.PutExpiring(b"b", b"1", 0, lease))
     driven.run(m.PutExpiring(b"b", b"1", 0, other))
-    assert driven.run(m.RevokeLease(lease)) == m.Removed(1, 9)
+    assert driven.run(m.RevokeLease(lease)) == m.Removed(1, 11)
     assert (driven.get(b"a"), driven.get(b"b")) == (None, b"1")
     assert driven.ask(m.ListLeases(0, 10)) == m.Leases([m.LeaseShown(other, 9_000, 1_000, 1)])
     assert driven.ask(m.ShowExpiry(b"b")) == m.ExpiryShown(9_000, 1_000, other)

@@ -171,7 +171,7 @@ def test_rows_stay_as_they_were_when_they_were_asked_for() -> None:
     rows = driven.machine.rows()
     driven.run(m.Put(b"a", b"2"))
     driven.run(m.Put(b"b", b"2"))
-    assert list(rows) == [Row(MAP_TABLE, pack((b"a",)), pack((b"1", 1, 1)), 1)]
+    assert list(rows) == [Row(MAP_TABLE, pack((b"a",)), pack((b"1", 1, 1, None)), 1)]
 
 
 @pytest.mark.parametrize("row", [Row("other", pack((b"a",)), pack((b"",)), 1), Row("map", b"\xc1", pack((b"",)), 1)])
@@ -189,8 +189,8 @@ def test_the_description_names_what_apply_returns() -> None:
     put, deleted = MAP_DESCRIPTION.records[:2]
     assert (put.table, put.fold, deleted.fold) == (MAP_TABLE, Fold.UPSERT, Fold.DELETE)
     assert driven.changes == [
-        RowChange(MAP_TABLE, pack((b"a",)), None, pack((b"1", 1, 1))),
-        RowChange(MAP_TABLE, pack((b"a",)), pack((b"1", 1, 1)), None),
+        RowChange(MAP_TABLE, pack((b"a",)), None, pack((b"1", 1, 1, None))),
+        RowChange(MAP_TABLE, pack((b"a",)), pack((b"1", 1, 1, None)), None),
     ]
 
 

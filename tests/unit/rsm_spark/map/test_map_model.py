@@ -118,8 +118,9 @@ class MapAgainstModel(RuleBasedStateMachine):
             found = self.driven.ask(m.Get(key))
             assert isinstance(found, m.Found)
             assert found.value == value
-            record_type, fields = self.driven.log[found.revision - 1]
-            assert (record_type, fields[0], fields[1]) == (16, key, value), "the mod revision is of another record"
+            written = [at for at, (kind, fields) in enumerate(self.driven.log) if kind == PUT and fields[0] == key]
+            assert self.driven.log[written[-1]][1][1] == value
+            assert found.revision == self.driven.ends[written[-1]], "the mod revision is that of the whole command"
             self.model.rows[key] = (value, found.revision)
 
     OPERATIONS = (
@@ -239,7 +240,7 @@ class MapAgainstModel(RuleBasedStateMachine):
     def counted(self) -> dict[bytes, tuple[int, int]]:
         """Return create revision and version of each key, counted over the whole log."""
         counts: dict[bytes, tuple[int, int]] = {}
-        for revision, (record_type, fields) in enumerate(self.driven.log, start=1):
+        for revision, (record_type, fields) in zip(self.driven.ends, self.driven.log, strict=True):
             if record_type == PUT:
                 created, version = counts.get(fields[0], (revision, 0))
                 counts[fields[0]] = (created, version + 1)

@@ -88,8 +88,8 @@ def test_a_snapshot_of_before_is_restored_with_the_digest_that_it_had() -> None:
     assert list(new.rows()) == rows
     new.follow(MAP_DESCRIPTION)
     assert list(new.rows()) == rows, "a row that is left alone keeps its bytes"
-    change = new.apply(PUT, (b"a", b"2", 7, 2), 9)
-    assert (change.old, change.new) == (pack((b"1",)), pack((b"2", 7, 2)))
+    change = new.apply(PUT, (b"a", b"2", 7, 2, None), 9)
+    assert (change.old, change.new) == (pack((b"1",)), pack((b"2", 7, 2, None)))
 
 
 class _Fleet:

@@ -20,7 +20,7 @@ def test_it_tells_what_was_or_from_when_on_it_knows(steps: list[tuple[int, int |
     ring.clear(first=1 if is_new else 0)
     for step, size in steps:
         revision += step
-        noted[revision] = None if size is None else MapEntry(pack((b"v" * size,)), revision, revision, 1)
+        noted[revision] = None if size is None else MapEntry(pack((b"v" * size,)), revision, revision, 1, revision)
         ring.note(revision, noted[revision])
     known = []
     first = 1
@@ -41,15 +41,15 @@ def test_it_tells_what_was_or_from_when_on_it_knows(steps: list[tuple[int, int |
 
 def test_after_a_snapshot_the_map_knows_what_came_since() -> None:
     machine = MapMachine()
-    machine.apply(PUT, (b"a", b"1", 1, 1), 1)
-    machine.apply(PUT, (b"a", b"2", 1, 2), 2)
+    machine.apply(PUT, (b"a", b"1", 1, 1, None), 1)
+    machine.apply(PUT, (b"a", b"2", 1, 2, None), 2)
     before = machine.row_before("map", 2)
     assert before is not None
-    assert (before.row, before.revision) == (pack((b"1", 1, 1)), 1)
+    assert (before.row, before.revision) == (pack((b"1", 1, 1, None)), 1)
     machine.restore(list(machine.rows()))
     with pytest.raises(MissingLogError, match="no revision behind 2 yet"):
         machine.row_before("map", 2)
-    machine.apply(PUT, (b"a", b"3", 1, 3), 5)
+    machine.apply(PUT, (b"a", b"3", 1, 3, None), 5)
     assert machine.row_before("map", 5) is not None
     with pytest.raises(InvalidCommandError, match="leases"):
         machine.row_before("leases", 5)

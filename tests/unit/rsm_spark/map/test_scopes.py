@@ -46,6 +46,13 @@ COMMANDS: list[tuple[m.MapCommand, bool]] = [
     (m.MapTransaction([], [m.PutExpiring(IN, b"", 0, FOREIGN)], []), False),
     (m.MapTransaction([], [m.Increment(OUT)], []), False),
     (m.MapTransaction([], [m.Delete(OUT)], []), False),
+    (m.CompactHistory(1), False),
+    (m.Branch([m.CompareRange(IN, IN + b"\0", "version", "=", 0)], [m.WriteKey(IN, b"", 0)], []), True),
+    (m.Branch([m.CompareRange(OUT, OUT + b"\0", "version", "=", 0)], [], []), False),
+    (m.Branch([m.CompareRange(b"a/", None, "version", "=", 0)], [], []), False),
+    (m.Branch([], [], [m.Branch([], [m.WriteKey(OUT, b"", 0)], [])]), False),
+    (m.Branch([], [m.WriteKey(IN, b"", FOREIGN)], []), False),
+    (m.Branch([], [m.DeleteRange(b"a/", b"a0")], [m.DeleteRange(b"", b"a0")]), False),
 ]
 QUERIES: list[tuple[m.MapQuery, bool]] = [
     (m.Get(IN), True),
@@ -70,7 +77,7 @@ def test_a_command_is_within_the_keys_or_is_named(command: m.MapCommand, is_insi
     assert (fault == "") is is_inside
     assert is_inside or "'c' (client)" in fault
     everywhere = Principal(name="x", role=Role.CLIENT, access=ClientAccess.WRITE)
-    if not isinstance(command, m.RevokeLease | m.KeepLease):
+    if not isinstance(command, m.RevokeLease | m.KeepLease | m.CompactHistory):
         assert SCOPES.command_fault(m.encode(command), everywhere) == ""
 
 

@@ -357,8 +357,9 @@ def fold(one: Watched) -> None:
 
 async def test_changes_come_with_what_their_keys_held_before() -> None:
     async with replicas() as (log, (one,), _, client):
-        log.append((PUT, (b"a", b"1", 1, 1)), (PUT, (b"b", b"1", 2, 1)))
-        log.append((PUT, (b"a", b"2", 1, 2)), (DELETED, (b"b",)), (EXPIRED, (b"a",)), (PUT, (b"a", b"3", 6, 1)))
+        log.append((PUT, (b"a", b"1", 1, 1, None)), (PUT, (b"b", b"1", 2, 1, None)))
+        log.append((PUT, (b"a", b"2", 1, 2, None)), (DELETED, (b"b",)))
+        log.append((EXPIRED, (b"a",)), (PUT, (b"a", b"3", 6, 1, None)))
         fold(one)
         watch = client.watch(from_revision=1, old_values=True)
         assert [(change.key, change.old) for change in await first(watch, 6)] == [
@@ -378,12 +379,12 @@ async def test_changes_come_with_what_their_keys_held_before() -> None:
 async def test_a_replica_that_does_not_remember_leaves_it_to_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(map_watch, "_PAUSE_FIRST_S", 0.001)
     async with replicas(2) as (log, (one, two), finder, client):
-        log.append((PUT, (b"a", b"1", 1, 1)))
-        log.append((PUT, (b"a", b"2", 1, 2)))
+        log.append((PUT, (b"a", b"1", 1, 1, None)))
+        log.append((PUT, (b"a", b"2", 1, 2, None)))
         for each in (one, two):
             fold(each)
         one.machine.restore(list(one.machine.rows()))
-        one.machine.apply(PUT, (b"a", b"3", 1, 3), 3)
+        one.machine.apply(PUT, (b"a", b"3", 1, 3, None), 3)
         alone = client.watch(from_revision=2, old_values=True)
         with pytest.raises(MissingLogError, match="remembers old values from revision 3 on") as caught:
             await first(alone, 1)
@@ -403,7 +404,7 @@ async def test_a_replica_of_before_tells_no_old_values_and_is_passed_over(monkey
     plain = encode_changes
     monkeypatch.setattr(watch_service, "encode_changes", lambda changes, up_to, **_: plain(changes, up_to))
     async with replicas() as (log, (one,), _, client):
-        log.append((PUT, (b"a", b"1", 1, 1)))
+        log.append((PUT, (b"a", b"1", 1, 1, None)))
         fold(one)
         watch = client.watch(from_revision=1, old_values=True, patience_s=0)
         with pytest.raises(NoLeaderError, match="does not tell old values: upgrade it"):
