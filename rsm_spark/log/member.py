@@ -23,6 +23,7 @@ class Member(msgspec.Struct, frozen=True):
         is_memory_full: Its memory is nearly used up: the leader takes nothing that makes the state grow.
         machine_version: Of its machine; 0 = not said, as by processes of before.
         framed: "host:port" of its framed port; "" if it has none, as processes of before.
+        etcd: "host:port" that etcd's clients use; "" if it serves none.
 
     """
 
@@ -38,6 +39,7 @@ class Member(msgspec.Struct, frozen=True):
     is_memory_full: bool = False
     machine_version: int = 0
     framed: str = ""
+    etcd: str = ""
 
     @property
     def failure_domain(self) -> str:

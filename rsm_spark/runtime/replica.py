@@ -74,6 +74,7 @@ class Replica:
     Attributes:
         memory: How much this process uses, and may use.
         http: "host:port" of the HTTP API beside it, told to others; "" = none. Set it before `start`.
+        etcd: "host:port" that etcd's clients use, told to others; "" = none. Set it before `start`.
         is_tls: Whether the advertised address is encrypted, told to others; None = not said. Set it before `start`.
         http_is_tls: The same of `http`.
         framed: "host:port" of its framed port, told to others; "" = none. Set it before `start`.
@@ -115,6 +116,7 @@ class Replica:
         self.memory = self._context.memory
         self._advertised = advertised
         self.http = ""
+        self.etcd = ""
         self.is_tls: bool | None = None
         self.http_is_tls: bool | None = None
         self.framed = ""
@@ -147,6 +149,16 @@ class Replica:
     def revision(self) -> int:
         """Last revision applied and confirmed."""
         return self._context.tip.revision
+
+    @property
+    def has_state(self) -> bool:
+        """True if there is a whole state; not while one is booted."""
+        return self._context.has_state
+
+    @property
+    def logged_ms(self) -> int:
+        """Logged time of the last entry applied and confirmed."""
+        return self._context.tip.logged_ms
 
     @property
     def position(self) -> LogPosition | None:
@@ -223,6 +235,7 @@ class Replica:
             name.replica_id, name.incarnation, self._advertised, level, settings.domain, self.http, key_ids,
             self.is_tls, self.http_is_tls, machine_version=context.machine.description.version,
             framed=self.framed,
+            etcd=self.etcd,
         )  # fmt: skip
         root, poll_s = settings.rsm_root, settings.poll_s
         self._election = Election(

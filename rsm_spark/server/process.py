@@ -52,6 +52,7 @@ class ReadyNotice(msgspec.Struct, frozen=True):
     revision: int
     boot_s: float
     http_address: str = ""
+    etcd_address: str = ""
 
 
 class RunService(Protocol):
@@ -230,6 +231,7 @@ def _notice(service: RunService, settings: StoreSettings, boot_s: float, http_ad
         revision=service.replica.revision,
         boot_s=round(boot_s, 3),
         http_address=http_address,
+        etcd_address=service.replica.etcd,
     )
 
 

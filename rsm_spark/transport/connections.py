@@ -36,8 +36,8 @@ _LOOK_S: Final = 1.0
 _CROWDED_LOOK_S: Final = 0.2
 _TCP_INFO_BYTES: Final = 192
 _BYTES_RECEIVED: Final = struct.Struct("=128xQ")
-_PORTS: Final = 2
-"""Number of ports that share the files of a process; HTTP is the other one."""
+_PORTS: Final = 3
+"""Number of ports that share the files of a process: HTTP and etcd's API are the others."""
 
 
 class _Known:

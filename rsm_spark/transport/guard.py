@@ -64,6 +64,8 @@ class Guard(grpc.aio.ServerInterceptor):
         security: Of the server.
         clock_s: Monotonic.
         wall_s: Wall clock.
+        token_key: Metadata that carries a token as it is, too: other protocols' clients send it so; "" = none.
+        open_methods: Methods that anybody may call: who has no token yet gets one there.
 
     Attributes:
         refused_calls: Calls that were not let through, and what was refused behind this door for its scope.
@@ -83,7 +85,11 @@ class Guard(grpc.aio.ServerInterceptor):
         *,
         clock_s: Callable[[], float] = time.monotonic,
         wall_s: Callable[[], float] = time.time,
+        token_key: str = "",
+        open_methods: frozenset[str] = frozenset(),
     ) -> None:
+        self._token_key = token_key
+        self._open_methods = open_methods
         self._callers = Callers(security.principals, security.token_file, clock_s=clock_s, wall_s=wall_s)
         self._has_certificates = security.tls_client_ca is not None
         self._rights: dict[str, Right | None] = {}
@@ -125,6 +131,9 @@ class Guard(grpc.aio.ServerInterceptor):
         wrapped: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
         for name, handler in handlers.items():
             method = f"/{service}/{name}"
+            if method in self._open_methods:
+                wrapped[name] = handler
+                continue
             self._rights[method] = rights.get(name)
             wrapped[name] = self._wrapped(method, handler)
         return wrapped
@@ -149,7 +158,9 @@ class Guard(grpc.aio.ServerInterceptor):
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], handler_call_details: Any
     ) -> Any:
         """Let a call through, or refuse it before anything of it is read."""
-        token = _token(handler_call_details.invocation_metadata)
+        if handler_call_details.method in self._open_methods:
+            return await continuation(handler_call_details)
+        token = _token(handler_call_details.invocation_metadata, self._token_key)
         if token is None and self._has_certificates and not self.is_open:
             _CALLER.set(None)  # The connection's certificate decides: see `_admit`.
             return await continuation(handler_call_details)
@@ -285,8 +296,9 @@ def _word(is_streaming: bool) -> str:
     return "stream" if is_streaming else "unary"
 
 
-def _token(metadata: Any) -> bytes | None:
+def _token(metadata: Any, plain_key: str) -> bytes | None:
     for key, value in metadata or ():
-        if key == AUTHORIZATION:
-            return bearer_token(value if isinstance(value, bytes) else value.encode())
+        if key in (AUTHORIZATION, plain_key):
+            text = value if isinstance(value, bytes) else value.encode()
+            return bearer_token(text) if key == AUTHORIZATION else text
     return None

@@ -24,6 +24,7 @@ _CONTENTS = """
 
 docs/logs
 docs/store
+docs/etcd
 docs/machines
 docs/testing
 docs/broker

@@ -5,9 +5,10 @@ from __future__ import annotations
 import typer
 
 from ledger.configuration import process_command
+from rsm_spark.map.etcd_settings import EtcdSettings
 from rsm_spark.map.service import map_service
 from rsm_spark.server.probes import ProbeSettings
-from rsm_spark.server.process import run_replica
+from rsm_spark.server.process import ReadyNotice, run_replica
 from rsm_spark.server.replica_options import ReplicaOptions
 from rsm_spark.server.replica_server import StoreSettings
 
@@ -21,6 +22,7 @@ class StoreOptions(ReplicaOptions, frozen=True, kw_only=True):
 
     store: StoreSettings
     probes: ProbeSettings = ProbeSettings()
+    etcd: EtcdSettings = EtcdSettings()
 
 
 @app.callback()
@@ -39,6 +41,8 @@ def run(given: StoreOptions) -> None:
 
         rsm store run --log orders --data-dir /var/lib/orders-b --bookies 3/3/2 --json
 
+        rsm store run --log orders --data-dir /var/lib/orders-b --etcd-port 2379
+
         rsm store run --log orders --data-dir /var/lib/orders-c --bind 0.0.0.0 --advertise c.example.org:7000
             --tls-cert c.pem --tls-key c.key --tls-ca ca.pem --token-file token
 
@@ -48,7 +52,12 @@ def run(given: StoreOptions) -> None:
     run_replica(
         given,
         settings,
-        lambda client, lake: map_service(client, settings, lake),
-        lambda notice: f"replica {notice.replica_id} of log {notice.log} serves on {notice.address}, ctrl-C ends it",
+        lambda client, lake: map_service(client, settings, lake, etcd=given.etcd),
+        _words,
         given.probes,
     )
+
+
+def _words(notice: ReadyNotice) -> str:
+    etcd = f", for etcd's clients on {notice.etcd_address}" if notice.etcd_address else ""
+    return f"replica {notice.replica_id} of log {notice.log} serves on {notice.address}{etcd}, ctrl-C ends it"

@@ -1,0 +1,150 @@
+"""etcd's services about the cluster itself: members, maintenance, and who is who."""
+
+from __future__ import annotations
+
+import grpc
+
+from rsm_spark.map.etcd import errors as e
+from rsm_spark.map.etcd.backend import EtcdBackend, member_number
+from rsm_spark.map.etcd.caller import EtcdCaller
+from rsm_spark.map.etcd.etcd_pb2 import (
+    NOSPACE,
+    AlarmMember,
+    AlarmRequest,
+    AlarmResponse,
+    AuthenticateRequest,
+    AuthenticateResponse,
+    AuthStatusRequest,
+    AuthStatusResponse,
+    DefragmentRequest,
+    DefragmentResponse,
+    EtcdMember,
+    HashKVRequest,
+    HashKVResponse,
+    HashRequest,
+    HashResponse,
+    MemberListRequest,
+    MemberListResponse,
+    StatusRequest,
+    StatusResponse,
+)
+from rsm_spark.transport.guard import Guard
+
+VERSION = "3.6.0"
+"""Of etcd's API that is served: clients ask for it before they use what came late."""
+_HASH_BITS = (1 << 32) - 1
+
+
+class EtcdClusterService:
+    """See the module.
+
+    Args:
+        backend: The map.
+        guard: Of the port.
+        scheme: Of the addresses of members: "http" or "https".
+
+    """
+
+    def __init__(self, backend: EtcdBackend, guard: Guard, scheme: str) -> None:
+        self._backend = backend
+        self._guard = guard
+        self._scheme = scheme
+
+    async def member_list(self, request: MemberListRequest, _caller: EtcdCaller) -> MemberListResponse:
+        """List the live replicas; those that serve etcd's API have an address.
+
+        Raises:
+            RsmError, LedgerError: Nobody can say.
+
+        """
+        if request.linearizable:
+            await self._backend.linearizable()
+        response = MemberListResponse(header=self._backend.header())
+        for member in await self._backend.members():
+            urls = [f"{self._scheme}://{member.etcd}"] if member.etcd else []
+            number = member_number(member.replica_id)
+            response.members.append(EtcdMember(id=number, name=member.replica_id, client_urls=urls))
+        return response
+
+    async def status(self, _request: StatusRequest, _caller: EtcdCaller) -> StatusResponse:
+        """Say how this replica is."""
+        backend, replica = self._backend, self._backend.replica
+        leader = replica.leader
+        used = replica.memory.gauge.look().used
+        return StatusResponse(
+            header=backend.header(),
+            version=VERSION,
+            db_size=used,
+            db_size_in_use=used,
+            leader=0 if leader is None else member_number(leader.replica_id),
+            raft_index=backend.revision,
+            raft_term=replica.leader_epoch,
+            raft_applied_index=backend.revision,
+            errors=list(replica.status().alarms),
+        )
+
+    async def alarm(self, request: AlarmRequest, caller: EtcdCaller) -> AlarmResponse:
+        """List alarms; they end by themselves, when their reason does."""
+        caller.check_whole("alarms")
+        response = AlarmResponse(header=self._backend.header())
+        if request.action == AlarmRequest.ACTIVATE:
+            raise not_served("alarms are raised by replicas alone")
+        if self._backend.replica.memory.is_full:
+            response.alarms.append(AlarmMember(member_id=response.header.member_id, alarm=NOSPACE))
+        return response
+
+    async def defragment(self, _request: DefragmentRequest, _caller: EtcdCaller) -> DefragmentResponse:
+        """Do nothing: there is nothing to defragment."""
+        return DefragmentResponse(header=self._backend.header())
+
+    async def hash(self, _request: HashRequest, caller: EtcdCaller) -> HashResponse:
+        """Tell a hash of the whole state, the same on all replicas at one revision."""
+        caller.check_whole("the hash of the state")
+        number, revision = self._hash()
+        return HashResponse(header=self._backend.header(revision), hash=number)
+
+    async def hash_kv(self, request: HashKVRequest, caller: EtcdCaller) -> HashKVResponse:
+        """Tell the same, of the present revision alone.
+
+        Raises:
+            EtcdError: Another one is asked for.
+
+        """
+        caller.check_whole("the hash of the keys")
+        number, revision = self._hash()
+        if request.revision > revision:
+            raise e.future()
+        if request.revision and request.revision != revision:
+            raise not_served("a hash of a revision before the present one")
+        header = self._backend.header(revision)
+        compacted = self._backend.compacted
+        return HashKVResponse(header=header, hash=number, compact_revision=compacted, hash_revision=revision)
+
+    def _hash(self) -> tuple[int, int]:
+        replica = self._backend.replica
+        return replica.digest & _HASH_BITS, replica.revision
+
+    # ---- who is who
+
+    async def auth_status(self, _request: AuthStatusRequest, _caller: EtcdCaller) -> AuthStatusResponse:
+        """Say whether a token is needed."""
+        return AuthStatusResponse(header=self._backend.header(), enabled=not self._guard.is_open, auth_revision=1)
+
+    def authenticate(self, request: AuthenticateRequest) -> AuthenticateResponse:
+        """Take a token as a password: what is sent from then on is that token.
+
+        Raises:
+            EtcdError: It is nobody's, or another's, or none is needed.
+
+        """
+        if self._guard.is_open:
+            raise e.auth_not_enabled()
+        principal = self._guard.principal_of(request.password.encode())
+        if principal is None or request.name != principal.name:
+            raise e.invalid(e.AUTH_FAILED)
+        return AuthenticateResponse(header=self._backend.header(), token=request.password)
+
+
+def not_served(what: str) -> e.EtcdError:
+    """Return the error of something that etcd has and this does not."""
+    return e.EtcdError(grpc.StatusCode.UNIMPLEMENTED, f"rsm: {what}: not served here, see docs/etcd.md")

@@ -1,0 +1,115 @@
+"""Events of an entry of the log, as watches tell them: all of one command have its mod revision. Pure."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rsm_spark.core.records import pack
+from rsm_spark.map.etcd.view import KeyShown
+from rsm_spark.map.key_history import KeyHistory
+from rsm_spark.map.records import DELETED, EXPIRED, EXPIRY_CLEARED, EXPIRY_SET, PUT
+from rsm_spark.map.rows import MapEntry, entry_of
+from rsm_spark.runtime.change_feed import FeedEntry
+
+_KEPT_ENTRIES = 64
+
+
+class KeyEvent(NamedTuple):
+    """A key was written or removed.
+
+    Attributes:
+        key: The key.
+        entry: Its row; None = it is gone.
+        lease: Of a key that was written; 0 = none.
+        revision: The key's mod revision.
+
+    """
+
+    key: bytes
+    entry: MapEntry | None
+    lease: int
+    revision: int
+
+
+def events_of(entry: FeedEntry, history: KeyHistory) -> list[KeyEvent]:
+    """Return the events of an entry, in order.
+
+    Args:
+        entry: Of the log.
+        history: Knows the lease of keys that kept it.
+
+    Raises:
+        CorruptLogError: It holds no records of the map.
+
+    """
+    events: list[KeyEvent] = []
+    places: dict[bytes, int] = {}  # Of the present command: where the event of a key stands that has no lease yet.
+    last = 0
+    for revision, record in enumerate(entry.records(), entry.first_revision):
+        if record.command is not None:
+            last = revision + record.command.record_count - 1
+            _settle(events, places, history)
+        elif revision > last:
+            _settle(events, places, history)
+        command = max(revision, last)
+        if record.type == PUT:
+            key, *columns = record.fields
+            places[key] = len(events)
+            events.append(KeyEvent(key, entry_of(pack(columns), revision), 0, command))
+        elif record.type in {DELETED, EXPIRED}:
+            key = record.fields[0]
+            places.pop(key, None)
+            events.append(KeyEvent(key, None, 0, command))
+        elif record.type == EXPIRY_SET:
+            key, lease, _, _ = record.fields
+            if key in places:
+                place = places.pop(key)
+                events[place] = events[place]._replace(lease=lease)
+        elif record.type == EXPIRY_CLEARED:
+            places.pop(record.fields[0], None)
+    _settle(events, places, history)
+    return events
+
+
+def _settle(events: list[KeyEvent], places: dict[bytes, int], history: KeyHistory) -> None:
+    """Conclude a command: keys of which it says nothing else keep the lease that they had."""
+    for place in places.values():
+        event = events[place]
+        if event.entry is not None and event.entry.version > 1:
+            old = history.before(event.revision, event.key)
+            if old is not None and old.lease:
+                events[place] = event._replace(lease=old.lease)
+    places.clear()
+
+
+class EventCache:
+    """Events of the last entries, for all watches of a replica: each entry is looked through once.
+
+    Args:
+        history: Returns the machine's.
+
+    """
+
+    def __init__(self, history: Callable[[], KeyHistory]) -> None:
+        self._history = history
+        self._kept: OrderedDict[int, list[KeyEvent]] = OrderedDict()
+
+    def of(self, entry: FeedEntry) -> list[KeyEvent]:
+        """Return the events of an entry; see `events_of`."""
+        found = self._kept.get(entry.first_revision)
+        if found is None:
+            found = self._kept[entry.first_revision] = events_of(entry, self._history())
+            if len(self._kept) > _KEPT_ENTRIES:
+                self._kept.popitem(last=False)
+        return found
+
+    def shown(self, event: KeyEvent) -> KeyShown | None:
+        """Return a key as an event leaves it; None = it is gone."""
+        return None if event.entry is None else KeyShown(event.key, event.entry, event.lease)
+
+    def before(self, event: KeyEvent) -> KeyShown | None:
+        """Return a key as it was before an event; None = it did not exist, or that is forgotten."""
+        old = self._history().before(event.revision, event.key)
+        return None if old is None or old.entry is None else KeyShown(event.key, old.entry, old.lease)

@@ -1,0 +1,229 @@
+"""etcd's KV service: reads, writes, transactions, compaction."""
+
+from __future__ import annotations
+
+from rsm_spark.map import commands as c
+from rsm_spark.map.etcd import errors as e
+from rsm_spark.map.etcd.backend import EtcdBackend
+from rsm_spark.map.etcd.caller import EtcdCaller
+from rsm_spark.map.etcd.etcd_pb2 import (
+    CompactionRequest,
+    CompactionResponse,
+    DeleteRangeRequest,
+    DeleteRangeResponse,
+    PutRequest,
+    PutResponse,
+    RangeRequest,
+    RangeResponse,
+    TxnRequest,
+    TxnResponse,
+)
+from rsm_spark.map.etcd.ranges import ANSWER_BYTES_MAX, SORTED_KEYS_MAX, answer_range, is_plain, rows_wanted
+from rsm_spark.map.etcd.read_turns import ReadTurns
+from rsm_spark.map.etcd.replay import TxnReplay
+from rsm_spark.map.etcd.requests import (
+    Span,
+    asks_for_old,
+    branch_of,
+    check_delete,
+    check_put,
+    check_range,
+    check_txn,
+    delete_of,
+    is_read_only,
+    read_spans,
+    span_of,
+    write_of,
+)
+from rsm_spark.map.etcd.view import KeyShown
+
+_STEP_KEYS = 2_000
+"""Keys that are looked at in one go: others of the event loop have their turn in between."""
+_TXN_KEYS_MAX = 10_000
+"""Keys that the reads of one transaction look at: it is answered in one go."""
+
+
+class EtcdKvService:
+    """See the module.
+
+    Args:
+        backend: The map.
+
+    """
+
+    def __init__(self, backend: EtcdBackend) -> None:
+        self._backend = backend
+        self._turns = ReadTurns()
+
+    # ---- reads
+
+    async def range(self, request: RangeRequest, caller: EtcdCaller) -> RangeResponse:
+        """Answer a read.
+
+        Raises:
+            EtcdError: See docs/etcd.md.
+            RsmError: The leader cannot be asked.
+
+        """
+        check_range(request)
+        span = span_of(request.key, request.range_end)
+        caller.check_read(span)
+        if not request.serializable:
+            await self._backend.linearizable()
+        revision = request.revision if request.revision > 0 else self._backend.revision
+        if request.count_only:
+            rows: list[KeyShown] = []
+        elif span[1] == span[0] + b"\0":
+            found = self._backend.view(revision).get(span[0])
+            rows = [] if found is None else [found]
+        else:
+            rows = await self._rows(request, span, revision, caller.owner)
+        async with self._turns.of(caller.owner):
+            response = answer_range(request, rows, self._backend.view(revision).count(span))
+        # Who has asked for no revision goes on behind the one that is shown: with a watch, or with the next page.
+        response.header.CopyFrom(self._backend.header(None if request.revision > 0 else revision))
+        return response
+
+    async def _rows(self, request: RangeRequest, span: Span, revision: int, owner: str) -> list[KeyShown]:
+        """Return the rows of a range, as far as they are wanted, some at a time; all of one revision."""
+        rows: list[KeyShown] = []
+        wanted = rows_wanted(request)
+        start: bytes | None = span[0]
+        while start is not None and not _is_too_much(request, rows):
+            async with self._turns.of(owner):
+                start = self._step((start, span[1]), revision, wanted, rows)
+        return rows
+
+    def _step(self, span: Span, revision: int, wanted: int | None, rows: list[KeyShown]) -> bytes | None:
+        """Add some rows; return where to go on, or None if there are enough, or no more."""
+        for step, row in enumerate(self._backend.view(revision).rows(span)):
+            if step == _STEP_KEYS:
+                return row.key
+            rows.append(row)
+            if len(rows) == wanted:
+                return None
+        return None
+
+    # ---- writes
+
+    async def put(self, request: PutRequest, caller: EtcdCaller) -> PutResponse:
+        """Write a key; see `range`."""
+        check_put(request)
+        branch = c.Branch([], [write_of(request)], [])
+        caller.check_command(branch)
+        if request.prev_kv:
+            caller.check_read(span_of(request.key, b""))
+        done = await self._execute(branch, caller)
+        response = PutResponse()
+        if request.prev_kv:
+            await self._backend.applied(done.last)
+            response = self._replay(done).put(request)
+        response.header.CopyFrom(self._backend.header(done.last))
+        return response
+
+    async def delete_range(self, request: DeleteRangeRequest, caller: EtcdCaller) -> DeleteRangeResponse:
+        """Remove keys; see `range`."""
+        check_delete(request)
+        branch = c.Branch([], [delete_of(request)], [])
+        caller.check_command(branch)
+        done = await self._execute(branch, caller)
+        await self._backend.applied(done.last)
+        async with self._turns.of(caller.owner):
+            response = self._replay(done).delete(request)
+        response.header.CopyFrom(self._backend.header(done.last))
+        return response
+
+    async def txn(self, request: TxnRequest, caller: EtcdCaller) -> TxnResponse:
+        """Carry out a transaction; see `range`."""
+        async with self._turns.of(caller.owner):
+            branch = self._checked(request, caller)
+        if branch is None:
+            return await self._read_txn(request, caller)
+        done = await self._execute(branch, caller)
+        if not asks_for_old(request):
+            response = TxnReplay(None, done.last).answer(request, done.taken)
+        else:
+            await self._backend.applied(done.last)
+            async with self._turns.of(caller.owner):
+                response = self._replay(done).answer(request, done.taken)
+        response.header.CopyFrom(self._backend.header(done.last))
+        return response
+
+    def _checked(self, request: TxnRequest, caller: EtcdCaller) -> c.Branch | None:
+        """Return the command that a transaction is; None = it only reads."""
+        check_txn(request)
+        branch = branch_of(request)
+        for compare in _compares(branch):
+            caller.check_read((compare.start, compare.end))
+        for span in read_spans(request):
+            caller.check_read(span)
+        if is_read_only(request):
+            return None
+        caller.check_command(branch)
+        self._check_reads(request)
+        return branch
+
+    async def _read_txn(self, request: TxnRequest, caller: EtcdCaller) -> TxnResponse:
+        await self._backend.linearizable()
+        async with self._turns.of(caller.owner):
+            self._check_reads(request)
+            revision = self._backend.revision
+            replay = TxnReplay(self._backend.view(revision), revision)
+            response = replay.answer(request, replay.taken(request))
+        response.header.CopyFrom(self._backend.header(revision))
+        return response
+
+    def _check_reads(self, request: TxnRequest) -> None:
+        """Refuse a transaction that reads very much before it is carried out: nobody could be told how it went."""
+        revision = self._backend.revision
+        view = self._backend.view_before(revision)
+        count = sum(view.count(span) for span in read_spans(request))
+        compared = (span_of(compare.key, compare.range_end) for compare in request.compare)
+        count += sum(view.count(span) for span in compared)
+        if count > _TXN_KEYS_MAX:
+            raise e.exhausted(
+                f"rsm: a transaction reads {_TXN_KEYS_MAX} keys at most, this one {count}: nothing was changed"
+            )
+
+    async def _execute(self, branch: c.Branch, caller: EtcdCaller) -> c.Branched:
+        reply = await self._backend.execute(branch, caller.owner)
+        assert isinstance(reply, c.Branched)
+        return reply
+
+    def _replay(self, done: c.Branched) -> TxnReplay:
+        """Return what tells how a transaction went that this replica has applied.
+
+        Raises:
+            EtcdError: This replica does not remember the map before it any more: it was carried out all the same.
+
+        """
+        try:
+            view = self._backend.view_before(done.first - 1)
+        except e.EtcdError:
+            raise e.unavailable(e.OUTCOME_UNKNOWN) from None
+        return TxnReplay(view, done.last)
+
+    async def compact(self, request: CompactionRequest, caller: EtcdCaller) -> CompactionResponse:
+        """Forget how the map was below a revision; see `range`."""
+        command = c.CompactHistory(request.revision)
+        caller.check_command(command)
+        done = await self._backend.execute(command, caller.owner)
+        assert isinstance(done, c.Branched)
+        if request.physical:
+            await self._backend.applied(done.last)
+        return CompactionResponse(header=self._backend.header(done.last))
+
+
+def _is_too_much(request: RangeRequest, rows: list[KeyShown]) -> bool:
+    """Return whether there are more rows than are answered: the answer says so."""
+    if not is_plain(request):
+        return len(rows) > SORTED_KEYS_MAX
+    return sum(len(row.key) + (0 if request.keys_only else len(row.entry.row)) for row in rows) > ANSWER_BYTES_MAX
+
+
+def _compares(branch: c.Branch) -> list[c.CompareRange]:
+    found = list(branch.compares)
+    for operation in (*branch.then, *branch.orelse):
+        if isinstance(operation, c.Branch):
+            found += _compares(operation)
+    return found

@@ -1,0 +1,81 @@
+"""Connections to the leader, one for each caller: what one of them has under way does not stand before the others'.
+
+A client of a service has two messages at its leader at a time, whatever else it waits with. So a caller that writes
+very much waits with it here, behind its own link. Links are made as callers come; those that are not used go when there
+are too many, and callers beyond that share one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from rsm_spark.client.service_client import ServiceClient
+
+LINKS_MAX = 64
+_SHARED = ""
+
+
+class _Link:
+    __slots__ = ("client", "uses")
+
+    def __init__(self, client: ServiceClient) -> None:
+        self.client = client
+        self.uses = 0
+
+
+class LeaderLinks:
+    """See the module.
+
+    Args:
+        connect: Makes a client of the leader.
+        links_max: Of callers.
+
+    """
+
+    def __init__(self, connect: Callable[[], ServiceClient], links_max: int = LINKS_MAX) -> None:
+        self._connect = connect
+        self._links_max = links_max
+        # The one that was used longest ago first.
+        self._links: OrderedDict[str, _Link] = OrderedDict()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def of(self, owner: str) -> AsyncIterator[ServiceClient]:
+        """Have the client of a caller while something is under way; "" = everybody's."""
+        link = self._link(owner)
+        link.uses += 1
+        try:
+            yield link.client
+        finally:
+            link.uses -= 1
+
+    def _link(self, owner: str) -> _Link:
+        found = self._links.get(owner)
+        if found is None:
+            if owner != _SHARED and len(self._links) >= self._links_max and not self._make_room():
+                return self._link(_SHARED)
+            found = self._links[owner] = _Link(self._connect())
+        self._links.move_to_end(owner)
+        return found
+
+    def _make_room(self) -> bool:
+        """Close the link that was used longest ago of those that are not in use; return whether there was one."""
+        for owner, link in self._links.items():
+            if not link.uses:
+                del self._links[owner]
+                task = asyncio.get_running_loop().create_task(link.client.close())
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+                return True
+        return False
+
+    async def close(self) -> None:
+        """Give up what is under way."""
+        links, self._links = self._links, OrderedDict()
+        for link in links.values():
+            await link.client.close()
+        if self._closing:
+            await asyncio.wait(list(self._closing))

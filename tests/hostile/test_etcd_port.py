@@ -1,0 +1,147 @@
+"""Callers of etcd's API that ask for very much: others are served beside them, and the process keeps its size."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from ledger.dev import DevCluster
+from rsm_spark.map.etcd import etcd_pb2 as pb
+from rsm_spark.map.etcd.watch_service import WATCHES_MAX
+from tests.hostile.victim import Victim, resident_mib
+from tests.integration.etcd_calls import EtcdCalls, EtcdFailure
+from tests.integration.store_processes import Stores, stores
+from tests.integration.test_etcd_api import TOKENS, principals_of, start, until
+
+pytestmark = pytest.mark.asyncio
+
+_ATTACK_S = 4.0
+_THREADS = 4
+_GROWTH_MIB_MAX = 1_000
+"""Old rows, the last entries of the log and messages under way, all at their bounds."""
+
+
+@asynccontextmanager
+async def served(cluster: DevCluster, log: str, folder: Path) -> AsyncIterator[tuple[Stores, str]]:
+    """A replica with principals: an owner of few keys attacks, a reader of all is beside it."""
+    with stores(cluster.metadata_uri, log, folder) as replicas:
+        yield replicas, start(replicas, "a", *principals_of(folder))
+
+
+def _asks(method: str, request: Any) -> Callable[[str], None]:
+    """Ask the same without end, many calls at once."""
+
+    def attack(address: str) -> None:
+        channel = grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
+        kind = type(request)
+        call: Any = channel.unary_unary(f"/etcdserverpb.KV/{method}", request_serializer=kind.SerializeToString)
+        sent = [call.future(request, timeout=30, metadata=(("token", TOKENS["owner"]),)) for _ in range(100)]
+        for one in sent:
+            with contextlib.suppress(grpc.RpcError):
+                one.result()
+        channel.close()
+
+    return attack
+
+
+def _watches(address: str) -> None:
+    """Open watches of the whole history without end, and read nothing."""
+    with EtcdCalls(address, TOKENS["owner"]) as calls:
+        watch = calls.watch()
+        for _ in range(2 * WATCHES_MAX // 4):
+            watch.create(b"own/", b"own0", start_revision=1, prev_kv=True)
+        last: Any = None
+        with contextlib.suppress(Exception):
+            while not isinstance(last := watch.receive(2), EtcdFailure):
+                if last.canceled:
+                    assert last.cancel_reason == "etcdserver: too many requests"
+                    break
+        watch.close()
+
+
+def _garbage(address: str) -> None:
+    """Send messages that are none."""
+    channel = grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
+    for service, method in (("KV", "Range"), ("KV", "Txn"), ("Lease", "LeaseGrant"), ("Auth", "Authenticate")):
+        call: Any = channel.unary_unary(f"/etcdserverpb.{service}/{method}")
+        for text in (b"\xff" * 100, b"\x0a\xff\xff\xff\xff\x0f", b"\x0a" * 200_000):
+            with contextlib.suppress(grpc.RpcError):
+                call(text, timeout=30, metadata=(("token", TOKENS["owner"]),))
+    channel.close()
+
+
+def _nested() -> pb.TxnRequest:
+    """A transaction in a transaction in a transaction, as deep as a message goes."""
+    request = pb.TxnRequest(success=[pb.RequestOp(request_put=pb.PutRequest(key=b"own/deep"))])
+    for _ in range(45):
+        request = pb.TxnRequest(success=[pb.RequestOp(request_txn=request)])
+    return request
+
+
+_ATTACKS: dict[str, Callable[[str], None]] = {
+    "puts": _asks("Put", pb.PutRequest(key=b"own/a", value=b"v" * 100)),
+    "large puts": _asks("Put", pb.PutRequest(key=b"own/large", value=b"v" * 500_000)),
+    "ranges": _asks("Range", pb.RangeRequest(key=b"own/", range_end=b"own0")),
+    "nested": _asks("Txn", _nested()),
+    "watches": _watches,
+    "garbage": _garbage,
+}
+
+
+@contextlib.contextmanager
+def _attacking(attack: Callable[[str], None], address: str) -> Iterator[None]:
+    over = threading.Event()
+
+    def run() -> None:
+        while not over.is_set():
+            attack(address)
+
+    threads = [threading.Thread(target=run, daemon=True) for _ in range(_THREADS)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join(60)
+
+
+@pytest.mark.parametrize("name", _ATTACKS)
+async def test_others_are_served_beside_who_asks_for_very_much(
+    name: str, cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    async with served(cluster, unique_name, tmp_path) as (replicas, address):
+        with EtcdCalls(address, TOKENS["replica"]) as calls:
+
+            def fill() -> None:
+                for n in range(200):
+                    until(lambda n=n: calls.put(b"own/%03d" % n, b"v" * 1_000))
+
+            await asyncio.to_thread(fill)
+
+            def ask() -> None:
+                answer = calls.put(b"victim", b"v")
+                assert not isinstance(answer, EtcdFailure), answer
+                (kv,) = calls.get(b"victim").kvs
+                assert kv.value == b"v"
+
+            victim = Victim(lambda: asyncio.to_thread(ask), limit_s=30)
+            quiet = await victim.run_for(1.0)
+            pid = replicas.alive["a"].process.pid
+            before = resident_mib(pid)
+            with _attacking(_ATTACKS[name], address):
+                attacked = await victim.run_for(_ATTACK_S)
+                grown = resident_mib(pid) - before
+            # The attackers run on the same cores: what is asked for is that it goes on.
+            attacked.assert_goes_on_like(quiet, p50=100.0, p99=500.0)
+            assert grown < _GROWTH_MIB_MAX
+            assert replicas.alive["a"].process.poll() is None
