@@ -1,7 +1,7 @@
 """A machine that keeps its own state on disk, with the place in the log that it is of. Pure.
 
 The kernel folds records into such a machine as into any other, and tells it when all that was folded is confirmed: only
-then may the disk know of it. See docs/decisions/0025-a-machine-may-keep-its-own-state.md.
+then may the disk know of it. See docs/decisions/0024-a-machine-may-keep-its-own-state.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The state machine of replicated SQL tables; see docs/decisions/0025-a-machine-may-keep-its-own-state.md.
+"""The state machine of replicated SQL tables; see docs/decisions/0024-a-machine-may-keep-its-own-state.md.
 
     machine = SqlMachine(Path("/var/lib/shop-a/tables.db"))
 

@@ -91,9 +91,7 @@ def _run(seed: int, **settings: Any) -> Outcome:
         scenario.simulation.after(0.1, begin)
 
     faults = {"lose_disk": 0.0, "rot_snapshot": 0.0}
-    outcome = run_seed(
-        seed, _TROUBLE_S, settings=_SETTINGS | settings, faults=faults, beats=False, watch=watch
-    )
+    outcome = run_seed(seed, _TROUBLE_S, settings=_SETTINGS | settings, faults=faults, beats=False, watch=watch)
     outcome.counts["registrations"] = sum(reader.registrations for reader in readers)
     outcome.counts["advances"] = sum(reader.advances for reader in readers)
     return outcome
