@@ -68,6 +68,7 @@ class Draft:
         revision: What the first record will get.
         now_ms: Logged time.
         counts: Records say create revision and version: the log is of a version of the map that has them.
+        dates: The same of the mod revision that all keys of a command have.
 
     Attributes:
         records: So far. Their mod revision, that of the last one, is not known yet: see `dated_records`.
@@ -75,7 +76,14 @@ class Draft:
     """
 
     def __init__(
-        self, rows: OrderedRows[MapEntry], expiries: Expiries, revision: int, now_ms: int, *, counts: bool
+        self,
+        rows: OrderedRows[MapEntry],
+        expiries: Expiries,
+        revision: int,
+        now_ms: int,
+        *,
+        counts: bool,
+        dates: bool,
     ) -> None:
         self.records: list[tuple[int, tuple[Any, ...]]] = []
         self._rows = rows
@@ -83,6 +91,7 @@ class Draft:
         self._revision = revision
         self._now_ms = now_ms
         self._counts = counts
+        self._dates = dates
         # What the records so far have made of keys; None = gone.
         self._written: dict[bytes, Seen | None] = {}
         self._expires: dict[bytes, bool] = {}
@@ -91,7 +100,7 @@ class Draft:
     def dated_records(self) -> list[tuple[int, tuple[Any, ...]]]:
         """Return the records, now that there will be no more: keys written say their mod and create revisions."""
         first, last = self._revision, self._last
-        if not self._counts or first == last:
+        if not self._dates or first == last:
             return self.records
         dated: list[tuple[int, tuple[Any, ...]]] = []
         for revision, (record_type, fields) in enumerate(self.records, first):
@@ -106,7 +115,7 @@ class Draft:
 
     def dated(self, result: OperationResult) -> OperationResult:
         """Return a result of an operation with the revision that its keys got; after the last operation."""
-        if not self._counts or isinstance(result, NotFound) or result.revision < self._revision:
+        if not self._dates or isinstance(result, NotFound) or result.revision < self._revision:
             return result
         if isinstance(result, Seen) and result.create_revision >= self._revision:
             return msgspec.structs.replace(result, revision=self._last, create_revision=self._last)
@@ -175,7 +184,8 @@ class Draft:
         fields: tuple[Any, ...] = (key, value)
         if self._counts:
             created, version = self._next_counts(key)
-            fields, size = (key, value, created, version, None), size + _COUNTS_BYTES
+            fields = (key, value, created, version, None) if self._dates else (key, value, created, version)
+            size += _COUNTS_BYTES
         revision = self._add(PUT, fields, size)
         self._written[key] = Seen(value, revision, created, version)
         if not keeps_expiry:

@@ -69,6 +69,7 @@ from rsm_spark.map.records import (
     COMPACTIONS_TABLE,
     COUNTS_LEVEL,
     COUNTS_VERSION,
+    DATES_VERSION,
     DELETED,
     EXPIRED,
     EXPIRIES_TABLE,
@@ -93,9 +94,9 @@ _FULL = (
     "smaller are taken, but no puts that make it larger (memory-full). Nothing was changed: delete something, or come "
     "again later"
 )
-_NO_COUNTS = (
-    f"the log is of a version of the map before {COUNTS_VERSION}, which has no create revisions and versions of keys: "
-    "raise it (`rsm log raise-version`)"
+_NO_DATES = (
+    f"the log is of a version of the map before {DATES_VERSION}, in which the keys of a command have no common mod "
+    "revision: raise it (`rsm log raise-version`)"
 )
 _NOT_FOUND = encode(NotFound())
 _COMPACTION = msgspec.msgpack.Decoder(tuple[int])
@@ -116,7 +117,8 @@ class MapMachine:
     def __init__(self) -> None:
         self.format_level = FORMAT_LEVEL
         self.is_full = False
-        self._counts = True  # The log's version of the map has create revisions and versions.
+        # The log's version of the map has create revisions and versions; its commands have one mod revision each.
+        self._counts = self._dates = True
         self._rows: OrderedRows[MapEntry] = OrderedRows()
         self._expiries = Expiries()
         self._replaced = RowRing()
@@ -145,6 +147,7 @@ class MapMachine:
         except InvalidDescriptionError as error:
             raise CorruptLogError(str(error)) from error
         self._counts = description.version >= COUNTS_VERSION
+        self._dates = description.version >= DATES_VERSION
 
     @property
     def live(self) -> OrderedRows[MapEntry]:
@@ -168,10 +171,9 @@ class MapMachine:
                     if not self._counts:
                         return Decision(((PUT, (key, value)),), encode(Written(revision)))
                     found = self._rows.entries.get(key)
-                    if found is None:
-                        return Decision(((PUT, (key, value, revision, 1, None)),), encode(Written(revision)))
-                    put = (PUT, (key, value, found.create_revision, found.version + 1, None))
-                    return Decision((put,), encode(Written(revision)))
+                    created, version = (revision, 1) if found is None else (found.create_revision, found.version + 1)
+                    fields = (key, value, created, version, None) if self._dates else (key, value, created, version)
+                    return Decision(((PUT, fields),), encode(Written(revision)))
             fault = _fault(decoded)
             if fault is not None:
                 return _refused(fault)
@@ -217,7 +219,7 @@ class MapMachine:
         return more > 0
 
     def _draft(self, revision: int, now_ms: int) -> Draft:
-        return Draft(self._rows, self._expiries, revision, now_ms, counts=self._counts)
+        return Draft(self._rows, self._expiries, revision, now_ms, counts=self._counts, dates=self._dates)
 
     def _compare_and_set(self, command: CompareAndSet, revision: int, now_ms: int) -> Decision:
         found = self._rows.entries.get(command.key)
@@ -252,14 +254,14 @@ class MapMachine:
         return Decision(draft.dated_records(), reply)
 
     def _branch(self, command: Branch, revision: int, now_ms: int) -> Decision:
-        if not self._counts:
-            return _refused(_NO_COUNTS)
+        if not self._dates:
+            return _refused(_NO_DATES)
         return decide_branch(command, self._draft(revision, now_ms), revision)
 
     def _compact(self, wanted: int, revision: int) -> Decision:
         """Record from where on the map may be asked for as it was; what remembers more keeps it to itself."""
-        if not self._counts:
-            return _refused(_NO_COUNTS)
+        if not self._dates:
+            return _refused(_NO_DATES)
         if wanted <= self.compacted or wanted >= revision:
             return Decision((), encode(Unfulfilled("compacted" if wanted < revision else "future", revision)))
         return Decision(((COMPACTED, (0, wanted)),), encode(Branched(revision, revision, [])))
@@ -285,7 +287,7 @@ class MapMachine:
         records: list[tuple[int, tuple[Any, ...]]] = [(LEASE_ENDED, (lease,))]
         records += self._expiries.ending(lease, self._rows.entries, RECORD_COUNT_MAX - 1)
         last = revision
-        if self._counts:
+        if self._dates:
             last += len(records) - 1
             # An EXPIRY_CLEARED stands behind each of them: none is the last.
             records = [(kind, (*fields, last) if kind == EXPIRED else fields) for kind, fields in records]
@@ -312,9 +314,12 @@ class MapMachine:
         """
         try:
             if record_type == PUT:
-                if self._counts:
+                if self._dates:
                     key, value, created, version, modified = fields
                     row = pack((value, created, version, modified))
+                elif self._counts:
+                    key, value, created, version = fields
+                    row, modified = pack((value, created, version)), None
                 else:
                     key, value = fields
                     row, created, version, modified = pack((value,)), revision, 1, None

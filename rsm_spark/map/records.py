@@ -11,8 +11,8 @@ All keys that one command writes have one *mod revision*: that of its last recor
 map right after the command, and a watch from the revision behind it tells of nothing twice. A put that is the last
 record of its command has None there, which is shorter.
 
-Version 3 has added `create_revision`, `version`, `mod_revision` and `compactions`. A log of version 2 is read as it is,
-and gets records of version 2 until its version is raised.
+Version 3 has added `create_revision` and `version`, version 4 `mod_revision` and `compactions`. A log of a version of
+before is read as it is, and gets records of that version until it is raised.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ LEASES_TABLE = "leases"
 COMPACTIONS_TABLE = "compactions"
 
 PUT = MACHINE_TYPE_FIRST
-"""Record ``[key, value, create_revision, version, mod_revision | nil]``; of version 2 ``[key, value]``."""
+"""Record ``[key, value, create_revision, version, mod_revision | nil]``; of version 3 without the last,
+of version 2 ``[key, value]``."""
 DELETED = MACHINE_TYPE_FIRST + 1
-"""Record ``[key, mod_revision]``, or ``[key]`` if it is the last one of its command: by a command."""
+"""Record ``[key, mod_revision]``, or ``[key]`` as the last one of its command, and before version 4: by a command."""
 EXPIRED = MACHINE_TYPE_FIRST + 2
 """The same: deleted by time, or with its lease."""
 EXPIRY_SET = MACHINE_TYPE_FIRST + 3
@@ -58,12 +59,15 @@ _REVISION = Field("revision", FieldType.INT)
 COUNTS_VERSION = 3
 """Version of the map from which on its rows have a create revision and a version."""
 
+DATES_VERSION = 4
+"""Version of the map from which on all keys that one command writes have one mod revision."""
+
 COUNTS_LEVEL = 3
-"""Format level of such a log: replicas of versions that would stop at its records refuse it by name."""
+"""Format level of a log of version 3 or 4: replicas of versions that would stop at its records refuse it by name."""
 
 MAP_DESCRIPTION = MachineDescription(
     name="map",
-    version=COUNTS_VERSION,
+    version=DATES_VERSION,
     tables=(
         TableDescription(MAP_TABLE, (_KEY,), (_VALUE, _CREATED, _VERSION, _MODIFIED)),
         TableDescription(EXPIRIES_TABLE, (_KEY,), (_LEASE, _TTL, _SINCE)),

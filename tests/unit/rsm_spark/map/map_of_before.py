@@ -1,4 +1,4 @@
-"""The map as version 2 was: rows are values alone, and it does not follow other versions."""
+"""The map as versions 2 and 3 were. In version 2 rows are values alone, and it does not follow other versions."""
 
 from __future__ import annotations
 
@@ -10,14 +10,24 @@ from rsm_spark.core.machine import MachineDescription
 from rsm_spark.map.machine import MapMachine
 from rsm_spark.map.records import MAP_DESCRIPTION
 
-_TABLE, *_TABLES = MAP_DESCRIPTION.tables
-_PUT, *_RECORDS = MAP_DESCRIPTION.records
-SECOND: MachineDescription = msgspec.structs.replace(
-    MAP_DESCRIPTION,
-    version=2,
-    tables=(msgspec.structs.replace(_TABLE, row=_TABLE.row[:1]), *_TABLES),
-    records=(msgspec.structs.replace(_PUT, fields=_PUT.fields[:2], row=_PUT.row[:1]), *_RECORDS),
-)
+_TABLE, *_TABLES, _COMPACTIONS = MAP_DESCRIPTION.tables
+_PUT, _DELETED, _EXPIRED, *_RECORDS, _COMPACTED = MAP_DESCRIPTION.records
+
+
+def _before(version: int, columns: int) -> MachineDescription:
+    """Return the description of a version whose rows have so many columns."""
+    gone = [msgspec.structs.replace(one, fields=one.fields[:1]) for one in (_DELETED, _EXPIRED)]
+    put = msgspec.structs.replace(_PUT, fields=_PUT.fields[: 1 + columns], row=_PUT.row[:columns])
+    return msgspec.structs.replace(
+        MAP_DESCRIPTION,
+        version=version,
+        tables=(msgspec.structs.replace(_TABLE, row=_TABLE.row[:columns]), *_TABLES),
+        records=(put, *gone, *_RECORDS),
+    )
+
+
+SECOND = _before(2, 1)
+THIRD = _before(3, 3)
 
 
 class SecondMap(MapMachine):

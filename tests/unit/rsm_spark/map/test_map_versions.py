@@ -1,4 +1,4 @@
-"""Version 3 of the map on logs and snapshots of version 2: machine alone, and rolled replica by replica."""
+"""The map on logs and snapshots of versions 2 and 3: machine alone, and rolled replica by replica."""
 
 from __future__ import annotations
 
@@ -17,22 +17,48 @@ from rsm_spark.map import messages as m
 from rsm_spark.map.machine import MapMachine
 from rsm_spark.map.records import COUNTS_LEVEL, MAP_DESCRIPTION, MAP_TABLE, PUT
 from tests.unit.rsm_spark.map.driven_map import DrivenMap
-from tests.unit.rsm_spark.map.map_of_before import SECOND, SecondMap
+from tests.unit.rsm_spark.map.map_of_before import SECOND, THIRD, SecondMap
 from tests.unit.rsm_spark.runtime.log_world import SESSION, LogWorld, run
 
 
 def _driven_before() -> DrivenMap:
-    """Return a map of version 3 on a log that is still of version 2."""
+    """Return a map on a log that is still of version 2."""
     driven = DrivenMap()
     driven.machine.follow(SECOND)
     return driven
 
 
-def test_version_3_may_follow_version_2() -> None:
+def test_each_version_may_follow_those_of_before() -> None:
+    check_evolution(SECOND, THIRD)
     check_evolution(SECOND, MAP_DESCRIPTION)
+    check_evolution(THIRD, MAP_DESCRIPTION)
     other = msgspec.structs.replace(SECOND, tables=MAP_DESCRIPTION.tables[1:])
-    with pytest.raises(CorruptLogError, match="version 3 cannot follow version 2|table 'map'"):
-        MapMachine().follow(msgspec.structs.replace(MAP_DESCRIPTION, version=4, tables=other.tables))
+    with pytest.raises(CorruptLogError, match="table 'map'"):
+        MapMachine().follow(msgspec.structs.replace(MAP_DESCRIPTION, version=5, tables=other.tables))
+
+
+def test_a_log_of_version_3_gets_records_of_version_3_until_it_is_raised() -> None:
+    driven = DrivenMap()
+    driven.machine.follow(THIRD)
+    driven.run(m.Put(b"a", b"1"))
+    both = m.MapTransaction([], [m.Put(b"a", b"2"), m.Put(b"b", b"1"), m.Delete(b"a")], [])
+    assert driven.run(both) == m.Executed(True, [m.Written(2), m.Written(3), m.Written(4)])
+    assert [fields for _, fields in driven.log] == [
+        (b"a", b"1", 1, 1), (b"a", b"2", 1, 2), (b"b", b"1", 3, 1), (b"a",),
+    ]  # fmt: skip
+    rows = list(driven.machine.rows())
+    assert rows == [Row(MAP_TABLE, pack((b"b",)), pack((b"1", 3, 1)), 3)]
+    refused = driven.run(m.CompactHistory(2))
+    assert isinstance(refused, m.MapRefused)
+    assert "before 4" in refused.reason
+    driven.machine.follow(MAP_DESCRIPTION)
+    assert list(driven.machine.rows()) == rows, "a row that is left alone keeps its bytes"
+    assert driven.ask(m.Get(b"b")) == m.Found(b"1", 3, 3, 1)
+    pair = m.MapTransaction([], [m.Put(b"b", b"2"), m.Put(b"c", b"1")], [])
+    assert driven.run(pair) == m.Executed(True, [m.Written(6), m.Written(6)]), "one revision for both"
+    assert driven.ask(m.Get(b"b")) == m.Found(b"2", 6, 3, 2)
+    with pytest.raises(CorruptLogError, match="revision 7"):
+        driven.machine.apply(PUT, (b"a", b"1", 1, 1), 7)
 
 
 def test_until_the_version_is_raised_records_are_those_of_before() -> None:
@@ -142,7 +168,7 @@ def test_replicas_are_rolled_and_back_until_the_version_is_raised() -> None:
 
         def is_raised() -> bool:
             found = [one._context.state.description for one in world.cluster.replicas.values()]
-            return all(one is not None and one.version == 3 for one in found)
+            return all(one is not None and one.version == 4 for one in found)
 
         await world.until(is_raised, limit_s=120)
         found = _found(world, b"a")
