@@ -1,6 +1,5 @@
 # Longer than 400 lines: what may happen to one ledger is one world.
-"""
-# Longer than 400 lines: clients, bookies and metadata are one world, in which every step is judged against all of it.A small world for recovery: one writer, two recoverers, a few bookies, messages in any order, replies that get lost.
+"""A small world for recovery: one writer, two recoverers, a few bookies, messages in any order, replies that get lost.
 
 The clients are the real ones (`LedgerCloser` with its `Recovery`), the writer is the smallest that acknowledges by the
 rules and changes its ensemble. Bookies and metadata are models: every request, reply and compare-and-set is a step of
