@@ -10,6 +10,8 @@ The file of the tables is `tables.db` in the replica's folder. It is the replica
 
 from __future__ import annotations
 
+import msgspec
+
 from ledger.client.client import LedgerClient
 from rsm_spark.server.replica_server import StoreService, StoreSettings
 from rsm_spark.snapshots.manifest import SnapshotStore
@@ -19,6 +21,18 @@ from rsm_spark.sql.reads import ReaderPool, SqlReads
 from rsm_spark.transport.reach import WHOLE_LOG
 
 TABLES_FILE = "tables.db"
+
+
+def patient(settings: StoreSettings, sql: SqlSettings) -> StoreSettings:
+    """Return settings by which a leader that runs a long statement is not taken for one that stands still.
+
+    Statements run on the event loop, which does not beat meanwhile.
+    """
+    replica = settings.replica
+    if not replica.beat_silence_s:
+        return settings
+    silence_s = replica.beat_silence_s + sql.command_ms_max / 1000
+    return msgspec.structs.replace(settings, replica=msgspec.structs.replace(replica, beat_silence_s=silence_s))
 
 
 class SqlService(StoreService):
@@ -45,7 +59,7 @@ class SqlService(StoreService):
         settings.data_dir.mkdir(parents=True, exist_ok=True)
         sql = sql or SqlSettings()
         self.machine = SqlMachine(settings.data_dir / TABLES_FILE, sql)
-        super().__init__(client, settings, lake=lake, machine=self.machine, keys=WHOLE_LOG)
+        super().__init__(client, patient(settings, sql), lake=lake, machine=self.machine, keys=WHOLE_LOG)
         self._readers = ReaderPool(self.machine.path, sql)
         self.backend = SqlReads(self.replica, self._readers)
 
