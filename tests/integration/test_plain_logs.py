@@ -39,7 +39,7 @@ async def test_what_is_appended_is_read_in_order_over_rolls_and_writers(cluster:
         await logs.create(unique_name)
         reader = await logs.reader(unique_name)
         writer = await logs.open_writer(unique_name)
-        before = datetime.fromtimestamp(time.time(), UTC)
+        before = datetime.fromtimestamp(time.time() - 1, UTC)  # Logged times are of a clock of their own.
         for number in range(50):  # In one turn of the loop each: entries of ten.
             for part in range(10):
                 last = writer.append(b"%d" % (10 * number + part), key=b"k%d" % part, txid=number)
@@ -231,7 +231,7 @@ async def test_commands_for_logs_take_a_plain_one(cluster: DevCluster, unique_na
         code, printed, _ = await commands.run("log", "cat", fork, "--json", *commands.where[:2])
         assert (code, [row["type"] for row in printed][:4]) == (0, _FIRST_RECORDS)
         place = str(tmp_path / "backups")
-        await commands.done("backup", "create", log, "--to", place, *commands.where)
-        await commands.done("log", "delete", fork, *commands.where)
+        await commands.done("backup", "create", log, "--place", place, *commands.where)
+        await commands.done("log", "delete", fork, "--yes", *commands.where)
         with pytest.raises((NoSuchLogError, LedgerError)):
             await _all(logs, fork)
