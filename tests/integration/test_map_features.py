@@ -73,13 +73,16 @@ async def test_the_command_line_does_what_the_map_does(cluster: DevCluster, uniq
             ("put", "t"),
             ("expired", "t"),
         ]
-        old = {"value": changes[0]["value"], "revision": changes[0]["revision"]}
+        # Both writes of the transaction have one mod revision: that of its last record.
+        moved = changes[1]["revision"]
         assert (changes[0]["old"], changes[4]["old"]["value"]) == (None, changes[3]["value"])
-        assert changes[1]["old"] == old | {"create_revision": old["revision"], "version": 1}
-        then = str(changes[1]["revision"])
+        assert changes[1]["old"] == {
+            "value": changes[0]["value"], "revision": moved, "create_revision": moved, "version": 1,
+        }  # fmt: skip
+        then = str(moved)
         assert (await rsm_map(uri, log, "get", "a", "--at-revision", then))[1][0]["value"] == "7"
         assert (await rsm_map(uri, log, "scan", "--at-revision", then))[1] == [
-            {"key": "a", "value": "7", "revision": int(then), "create_revision": int(then) - 1, "version": 2}
+            {"key": "a", "value": "7", "revision": int(then), "create_revision": moved, "version": 2}
         ]
         assert (await rsm_map(uri, log, "get", "a", "--stale"))[1][0]["value"] == "12"
         assert (await rsm_map(uri, log, "delete-range", "--prefix", "a"))[1][0]["keys"] == 1
