@@ -119,9 +119,8 @@ def test_spark_delta_and_the_lake_agree_with_the_leader(
     summary = Materializer(spark, settings, report=lambda _progress: None).run()
     assert summary.position.revision == revision
     found = DeltaTable(settings.place).to_pyarrow_table().to_pylist()
-    assert {
-        row["key"]: (pack((row["value"], row["create_revision"], row["version"])), row["_revision"]) for row in found
-    } == rows
+    columns = ("value", "create_revision", "version", "mod_revision")
+    assert {row["key"]: (pack([row[column] for column in columns]), row["_revision"]) for row in found} == rows
 
     made = snapshot_log(spark, unique_name, str(tmp_path / "lake"), source=source)
     assert (made.manifest.revision, made.manifest.digest) == (revision, f"{digest:032x}")
