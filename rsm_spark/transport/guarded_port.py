@@ -1,4 +1,4 @@
-"""A gRPC port of its own beside that of a replica: the same guard, the same bounds on connections, other services."""
+"""A gRPC port with its guard and its bounds on connections: that of a replica, and others beside it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,26 @@ from rsm_spark.errors import RsmError
 from rsm_spark.transport.connections import Connections
 from rsm_spark.transport.guard import Guard
 from rsm_spark.transport.security import Security, server_port
-from rsm_spark.transport.server import _OPTIONS
+
+_OPTIONS: tuple[tuple[str, int], ...] = (
+    # Of a connection; a process has one, so many watches, too. The core drops calls of anybody when too many wait.
+    ("grpc.max_concurrent_streams", 256),
+    ("grpc.server.max_pending_requests", 4_000),
+    ("grpc.server.max_pending_requests_hard_limit", 8_000),
+    ("grpc.so_reuseport", 0),  # A second server on the port is an error, not a sharer.
+    # A client that is gone without a word is noticed within half a minute; one that pings like mad is cut off.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 4_000),
+    ("grpc.http2.max_ping_strikes", 3),
+    # Who connects and says nothing, or less than a greeting, is cut; see `rsm_spark.transport.connections` for the
+    # rest.
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.http2.settings_timeout", 10_000),
+    # So much is read of a connection at once, and kept.
+    ("grpc.experimental.tcp_max_read_chunk_size", 256 * 1024),
+)
 
 _LOOK_S = 1.0
 
@@ -24,6 +43,7 @@ class GuardedPort:
 
     Args:
         what: Whose port it is, for messages: "etcd's API of log orders".
+        option: Of the command that names the port.
         bind: Address to listen on; beyond loopback only with TLS and a token.
         port: 0 = the system chooses.
         security: TLS, token, principals.
@@ -48,6 +68,7 @@ class GuardedPort:
         self,
         what: str,
         *,
+        option: str,
         bind: str,
         port: int,
         security: Security,
@@ -59,20 +80,21 @@ class GuardedPort:
     ) -> None:
         self.guard = Guard(security, token_key=token_key, open_methods=open_methods)
         self.connections = Connections(connections_max, stranger_bytes_max=2 * received_bytes_max)
-        self.guard.on_admitted = self._admitted
-        options = {
-            **dict(_OPTIONS),
-            "grpc.max_receive_message_length": received_bytes_max,
-            "grpc.max_send_message_length": sent_bytes_max,
-            "grpc.max_allowed_incoming_connections": self.connections.limit,
-        }
-        interceptors = None if self.guard.is_open else [self.guard]
-        self._server = grpc.aio.server(options=tuple(options.items()), interceptors=interceptors)
+        self.guard.on_admitted = self.admitted
+        options = (
+            *_OPTIONS,
+            ("grpc.max_receive_message_length", received_bytes_max),
+            ("grpc.max_send_message_length", sent_bytes_max),
+            ("grpc.max_allowed_incoming_connections", self.connections.limit),
+        )
+        self._server = grpc.aio.server(options=options, interceptors=None if self.guard.is_open else [self.guard])
         host = f"[{bind}]" if ":" in bind else bind
         try:
             bound = server_port(self._server, bind, port, security)
         except RuntimeError as error:
-            raise RsmError(f"cannot serve {what} on {host}:{port}: the port is taken or not allowed") from error
+            raise RsmError(
+                f"cannot serve {what} on {host}:{port}: the port is taken or not allowed; {option} 0 finds a free one"
+            ) from error
         self.address = f"{host}:{bound}"
         self.connections.serve(bound)
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -80,11 +102,20 @@ class GuardedPort:
     def add_service(
         self, name: str, handlers: Mapping[str, grpc.RpcMethodHandler[Any, Any]], rights: Mapping[str, Right]
     ) -> None:
-        """Serve methods behind the guard; before `start`. See `ReplicaServer.add_service`."""
+        """Serve methods behind the guard; before `start`.
+
+        Args:
+            name: Of the service, with its package: "rsm.peer.v1.Peer".
+            handlers: By method name, made by `grpc.unary_stream_rpc_method_handler` and its like; without
+                serializers they get and return bytes.
+            rights: What each method needs; one without is refused for everybody.
+
+        """
         guarded = self.guard.wrap(name, handlers, rights)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, guarded),))
 
-    def _admitted(self, context: Any, owner: str | None) -> bool:
+    def admitted(self, context: Any, owner: str | None) -> bool:
+        """Tell whether the connection of a call that was let through may stay; see `Guard.on_admitted`."""
         return self.connections.admitted(str(context.peer()), owner)
 
     async def start(self) -> None:

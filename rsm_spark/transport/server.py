@@ -21,41 +21,18 @@ from rsm_spark.transport.codec import (
     encode_answers,
     encode_status,
 )
-from rsm_spark.transport.connections import Connections, peer_key
+from rsm_spark.transport.connections import peer_key
 from rsm_spark.transport.framed_port import FramedPort
-from rsm_spark.transport.guard import Guard, calling_principal
+from rsm_spark.transport.guard import calling_principal
+from rsm_spark.transport.guarded_port import GuardedPort
 from rsm_spark.transport.packed_codec import PACKED_EXCHANGE
 from rsm_spark.transport.reach import AuditWords, KeyScopes, Reach, fault_of, reach_of
 from rsm_spark.transport.request_admission import Backend, RequestAdmission, status_code_of
 from rsm_spark.transport.request_stream import RequestStream
-from rsm_spark.transport.security import MESSAGE_BYTES_MAX, Security, server_port
+from rsm_spark.transport.security import MESSAGE_BYTES_MAX, Security
 from rsm_spark.transport.served_call import ServedCall
 
-_OPTIONS: tuple[tuple[str, int], ...] = (
-    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-    # Of a connection; a process has one, so many watches, too. The core drops calls of anybody when too many wait.
-    ("grpc.max_concurrent_streams", 256),
-    ("grpc.server.max_pending_requests", 4_000),
-    ("grpc.server.max_pending_requests_hard_limit", 8_000),
-    ("grpc.so_reuseport", 0),  # A second server on the port is an error, not a sharer.
-    # A client that is gone without a word is noticed within half a minute; one that pings like mad is cut off.
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 4_000),
-    ("grpc.http2.max_ping_strikes", 3),
-    # Who connects and says nothing, or less than a greeting, is cut; see `rsm_spark.transport.connections` for the
-    # rest.
-    ("grpc.server_handshake_timeout_ms", 10_000),
-    ("grpc.http2.settings_timeout", 10_000),
-    # So much is read of a connection at once, and kept.
-    ("grpc.experimental.tcp_max_read_chunk_size", 256 * 1024),
-)
-
 CONNECTIONS_MAX = 4_000
-_STRANGER_BYTES_MAX = 2 * MESSAGE_BYTES_MAX
-_LOOK_S = 1.0
 _EXCHANGE = f"/{SERVICE}/Exchange"
 _CALL = f"/{SERVICE}/Call"
 _RIGHTS = {"Exchange": Right.STATE_READ, "Call": Right.STATE_READ, "Status": Right.STATUS}
@@ -102,24 +79,22 @@ class ReplicaServer:
     ) -> None:
         self._log = log
         security = security if security is not None else Security()
-        self.guard = Guard(security)
         self.keys = keys
         self._audit_words = audit_words
-        self._looking: asyncio.TimerHandle | None = None
-        self._meeting: asyncio.TimerHandle | None = None
-        self.connections = Connections(connections_max, stranger_bytes_max=_STRANGER_BYTES_MAX)
+        self._port = GuardedPort(
+            f"log {log}",
+            option="--port",
+            bind=bind,
+            port=port,
+            security=security,
+            connections_max=connections_max,
+            received_bytes_max=MESSAGE_BYTES_MAX,
+            sent_bytes_max=MESSAGE_BYTES_MAX,
+        )
+        self.address = self._port.address
+        self.guard = self._port.guard
         self.guard.on_admitted = self._admitted
-        options = (*_OPTIONS, ("grpc.max_allowed_incoming_connections", self.connections.limit))
-        self._server = grpc.aio.server(options=options, interceptors=None if self.guard.is_open else [self.guard])
-        host = f"[{bind}]" if ":" in bind else bind
-        try:
-            bound = server_port(self._server, bind, port, security)
-        except RuntimeError as error:
-            raise RsmError(
-                f"cannot serve log {log} on {host}:{port}: the port is taken or not allowed; --port 0 finds a free one"
-            ) from error
-        self.address = f"{host}:{bound}"
-        self.connections.serve(bound)
+        self.connections = self._port.connections
         self._framed: FramedPort | None = None
         self.framed_address = ""
         if framed_port >= 0:
@@ -153,7 +128,7 @@ class ReplicaServer:
 
     def _admitted(self, context: Any, owner: str | None) -> bool:
         if not isinstance(context, ServedCall):
-            return self.connections.admitted(str(context.peer()), owner)
+            return self._port.admitted(context, owner)
         if not self.connections.seats.know(context.slot, owner):
             return False
         context.welcome()
@@ -177,11 +152,10 @@ class ReplicaServer:
             framed: Methods that are served over the framed port too: they have a stream of answers, and no serializers.
 
         """
-        guarded = self.guard.wrap(name, handlers, rights)
         if self._framed is not None and framed:
             both_ways = {method: _both_ways(handlers[method]) for method in framed}
             self._framed.add(name, self.guard.wrap(name, both_ways, rights))
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, guarded),))
+        self._port.add_service(name, handlers, rights)
 
     async def start(self, backend: Backend, status_json: Callable[[], bytes]) -> None:
         """Take calls.
@@ -199,21 +173,9 @@ class ReplicaServer:
             "Status": grpc.unary_unary_rpc_method_handler(self._status),
         }
         self.add_service(SERVICE, handlers, _RIGHTS, framed=["Exchange"])
-        await self._server.start()
+        await self._port.start()
         if self._framed is not None:
             self._framed.open()
-        self._look()
-        self._meet()
-
-    def _look(self) -> None:
-        """End streams whose principals are gone, once a second."""
-        self._looking = asyncio.get_running_loop().call_later(_LOOK_S, self._look)
-        self.guard.sweep()
-
-    def _meet(self) -> None:
-        """Look after the port's connections."""
-        loop = asyncio.get_running_loop()
-        self._meeting = loop.call_later(self.connections.look(loop.time()), self._meet)
 
     def name_successor(self, address: str) -> None:
         """Tell those who are turned away from now on who leads instead of this replica."""
@@ -223,13 +185,10 @@ class ReplicaServer:
     async def stop(self, grace_s: float) -> None:
         """Take nothing more in, end the streams when what they brought is answered; cut what runs after `grace_s`."""
         self._is_draining = True
-        for timer in (self._looking, self._meeting):
-            if timer is not None:
-                timer.cancel()
         for stream in list(self._streams):
             stream.drain()
         framed = () if self._framed is None else (self._framed.close(grace_s),)
-        await asyncio.gather(self._server.stop(grace_s), *framed)
+        await asyncio.gather(self._port.stop(grace_s), *framed)
 
     async def _exchange(self, _requests: Any, context: Any) -> None:
         assert self._intake is not None

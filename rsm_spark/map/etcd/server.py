@@ -87,6 +87,7 @@ class EtcdServer:
         self._backend = backend
         self.port = GuardedPort(
             f"etcd's API of log {backend.log}",
+            option="--etcd-port",
             bind=bind,
             port=port,
             security=security,
