@@ -16,7 +16,7 @@ from broker.machine.queries import GetOverview
 from broker.machine.views import OverviewView
 from ledger.http.routes import ProbePage
 from rsm_spark.runtime.telemetry import METRICS_TYPE
-from rsm_spark.server.probes import health, readiness
+from rsm_spark.server.probes import health
 
 _TEXT = "text/plain"
 _PAGE_HEADERS = tuple((name.lower().encode("ascii"), value.encode("ascii")) for name, value in STATIC_HEADERS.items())
@@ -73,7 +73,7 @@ async def _healthz(call: ApiRequest) -> HttpReply:
 
 
 async def _readyz(call: ApiRequest) -> HttpReply:
-    return _page(readiness(call.shared.broker.replica.status(), lag_ms_max=call.shared.settings.lag_ms_max))
+    return _page(call.shared.broker.readiness())
 
 
 def _page(page: ProbePage) -> HttpReply:

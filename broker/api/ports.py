@@ -8,6 +8,7 @@ from broker.machine.commands import BrokerCommand
 from broker.machine.queries import BrokerQuery
 from broker.machine.replies import BrokerReply
 from broker.machine.views import BrokerResult, Nothing, TaskView
+from ledger.http.routes import ProbePage
 from rsm_spark.core.commands import Audited
 from rsm_spark.core.freshness import STALE, Freshness
 from rsm_spark.runtime.change_feed import ChangeFeed
@@ -66,6 +67,9 @@ class Broker(Protocol):
             NotLeaderError: A linearizable read, of a follower.
 
         """
+
+    def readiness(self) -> ProbePage:
+        """Say whether clients should be sent here."""
 
     def leader_http(self) -> str | None:
         """Return the URL of the leading broker, as far as known."""

@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 
 from ledger.errors import UsageError
-from ledger.options import NAMES, SECONDS, Option
+from ledger.options import NAMES, Option
 
 _ANY_ADDRESSES = frozenset({"0.0.0.0", "::"})
 _PORT_MAX = 65_535
@@ -110,9 +110,6 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_s: float = 15.0
     write_s: float = 60.0
     drain_s: float = 5.0
-    lag_ms_max: Annotated[
-        int, Option("A follower that is further behind is not ready.", name="ready_lag_s", unit=SECONDS, ge=0)
-    ] = 10_000
 
     def __post_init__(self) -> None:
         """Refuse addresses that nobody can call."""

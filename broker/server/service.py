@@ -32,6 +32,7 @@ from broker.server.task_waits import TaskWaits
 from broker.server.telemetry import BrokerTelemetry
 from broker.server.worker_service import WorkerService
 from ledger.client.client import LedgerClient
+from ledger.http.routes import ProbePage
 from ledger.rights.principal import Principal
 from rsm_spark.core.commands import AnswerStatus, Query
 from rsm_spark.core.freshness import STALE, Freshness
@@ -121,6 +122,10 @@ class BrokerService:
             self.workers.stop()
             if self._http is not None:
                 await self._http.stop()
+
+    def readiness(self) -> ProbePage:
+        """Say whether clients should be sent here."""
+        return self._store.readiness()
 
     async def wait_stopped(self) -> None:
         """Wait until the replica has stopped.

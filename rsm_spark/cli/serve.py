@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from ledger.configuration import process_command
+from ledger.http.settings import HttpPortSettings
 from rsm_spark.cli.named_machine import ModulePath, load_machine
-from rsm_spark.server.probes import ProbeSettings
 from rsm_spark.server.process import run_replica
 from rsm_spark.server.replica_options import ReplicaOptions
 from rsm_spark.server.replica_server import StoreService, StoreSettings
@@ -19,7 +19,7 @@ class ServeOptions(ReplicaOptions, frozen=True, kw_only=True):
     """All that `rsm serve` takes beside the machine."""
 
     replica: StoreSettings
-    probes: ProbeSettings = ProbeSettings()
+    probes: HttpPortSettings = HttpPortSettings()
     module_path: ModulePath = None
 
 

@@ -9,6 +9,7 @@ from rsm_spark.map.machine import MapMachine
 from rsm_spark.map.scopes import MapScopes
 from rsm_spark.server.replica_server import StoreService, StoreSettings, advertised_address
 from rsm_spark.snapshots.manifest import SnapshotStore
+from rsm_spark.transport.connections import PORTS
 
 
 class MapService(StoreService):
@@ -33,7 +34,8 @@ class MapService(StoreService):
     ) -> None:
         machine = MapMachine()
         scopes = MapScopes(machine.keys_of_lease)
-        super().__init__(client, settings, lake=lake, machine=machine, keys=scopes)
+        ports = PORTS if etcd.port is None else PORTS + 1
+        super().__init__(client, settings, lake=lake, machine=machine, keys=scopes, ports=ports)
         self.etcd = None
         if etcd.port is None:
             return
@@ -49,6 +51,7 @@ class MapService(StoreService):
             port=etcd.port,
             security=settings.security,
             connections_max=settings.connections_max,
+            ports=ports,
         )
         self.etcd.port.guard.on_refused = self.server.guard.on_refused
         host = settings.advertise.partition(":")[0] if not settings.advertise.startswith("[") else ""

@@ -10,21 +10,9 @@ The server is `ledger.http.probe_server`.
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from ledger.http.routes import ProbePage
-from ledger.http.settings import HttpPortSettings
-from ledger.options import SECONDS, Option
 from ledger.ports import SessionState
 from rsm_spark.runtime.status import ReplicaRole, ReplicaStatus
-
-
-class ProbeSettings(HttpPortSettings, frozen=True, kw_only=True):
-    """Settings of the port that answers probes of a replica; without a port there is none."""
-
-    lag_ms_max: Annotated[
-        int, Option("A follower that is further behind is not ready.", name="ready_lag_s", unit=SECONDS, ge=0)
-    ] = 10_000
 
 
 def health(status: ReplicaStatus) -> ProbePage:

@@ -21,6 +21,7 @@ from ledger.client.settings import ClientSettings
 from ledger.errors import LedgerError, UsageError
 from ledger.http.probe_server import ProbeServer
 from ledger.http.routes import ProbePage, probe_routes
+from ledger.http.settings import HttpPortSettings
 from ledger.process_guard import ProcessGuard
 from ledger.rights.callers import Callers
 from ledger.tls import is_loopback
@@ -31,7 +32,7 @@ from rsm_spark.runtime.folder_lock import locked
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.short_pauses import short_pauses
 from rsm_spark.runtime.status import ReplicaRole
-from rsm_spark.server.probes import ProbeSettings, health, readiness
+from rsm_spark.server.probes import health
 from rsm_spark.server.replica_options import ReplicaOptions
 from rsm_spark.server.replica_server import StoreSettings
 from rsm_spark.snapshots.manifest import SnapshotStore
@@ -62,6 +63,10 @@ class RunService(Protocol):
     replica: Replica
     http_address: str
 
+    def readiness(self) -> ProbePage:
+        """Say whether clients should be sent here."""
+        ...
+
     def status_json(self) -> bytes:
         """Return what `/status` shows."""
         ...
@@ -86,7 +91,7 @@ def run_replica(
     settings: StoreSettings,
     make_service: Callable[[LedgerClient, SnapshotStore | None], RunService],
     words: Callable[[ReadyNotice], str],
-    probes: ProbeSettings | None = None,
+    probes: HttpPortSettings | None = None,
 ) -> None:
     """Run a replica until SIGTERM or SIGINT, on the quickest event loop that is installed.
 
@@ -107,7 +112,7 @@ def run_replica(
         sys.stdout.write((msgspec.json.encode(notice).decode() if given.json else words(notice)) + "\n")
         sys.stdout.flush()
 
-    work = _run(given, settings, make_service, announce, probes or ProbeSettings())
+    work = _run(given, settings, make_service, announce, probes or HttpPortSettings())
     try:
         import uvloop  # noqa: PLC0415 - quicker where it is installed, never required
     except ImportError:
@@ -121,7 +126,7 @@ async def _run(
     settings: StoreSettings,
     make_service: Callable[[LedgerClient, SnapshotStore | None], RunService],
     on_ready: Callable[[ReadyNotice], None],
-    probes: ProbeSettings,
+    probes: HttpPortSettings,
 ) -> None:
     began_s = time.monotonic()
     leave_pandas_out()
@@ -198,7 +203,7 @@ async def _connect(uri: MetadataUri, session_timeout_ms: int) -> tuple[LedgerCli
     return client, bookies
 
 
-async def _answer_probes(service: RunService, settings: StoreSettings, probes: ProbeSettings) -> ProbeServer:
+async def _answer_probes(service: RunService, settings: StoreSettings, probes: HttpPortSettings) -> ProbeServer:
     from rsm_spark.runtime.telemetry import METRICS_TYPE, ReplicaTelemetry  # noqa: PLC0415 - only where it is asked for
 
     replica = service.replica
@@ -206,7 +211,7 @@ async def _answer_probes(service: RunService, settings: StoreSettings, probes: P
     server = ProbeServer(
         probe_routes(
             health=lambda: health(replica.status()),
-            readiness=lambda: readiness(replica.status(), lag_ms_max=probes.lag_ms_max),
+            readiness=service.readiness,
             metrics=lambda: ProbePage(200, telemetry.text(), METRICS_TYPE),
             status=lambda: ProbePage(200, service.status_json(), "application/json"),
         ),

@@ -15,6 +15,7 @@ import logging
 import re
 import socket
 from collections.abc import Callable
+from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any, Self
@@ -23,7 +24,8 @@ import msgspec
 
 from ledger.client.client import LedgerClient
 from ledger.errors import LedgerError, UsageError
-from ledger.options import Option
+from ledger.http.routes import ProbePage
+from ledger.options import SECONDS, Option
 from ledger.rereads import Reread, on_reread
 from ledger.rights.principal import Principal
 from rsm_spark.core.commands import Audited
@@ -38,11 +40,13 @@ from rsm_spark.runtime.log_description import refuse_newer_log
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.settings import ReplicaSettings
 from rsm_spark.runtime.status import ReplicaRole
+from rsm_spark.server.probes import readiness
 from rsm_spark.snapshots.checks import KEEP_MIN
 from rsm_spark.snapshots.local import LocalSnapshots
 from rsm_spark.snapshots.manifest import SnapshotStore
 from rsm_spark.transport.beat_client import GrpcBeats
 from rsm_spark.transport.beat_service import BeatService
+from rsm_spark.transport.connections import PORTS
 from rsm_spark.transport.peer_client import GrpcPeers
 from rsm_spark.transport.peer_service import PeerService
 from rsm_spark.transport.reach import AuditWords, KeyScopes
@@ -57,6 +61,8 @@ SNAPSHOTS_FOLDER = "snapshots"
 QUARANTINE_FOLDER = "quarantine"
 _EVIDENCE_MAX = 1_000_000  # Nothing removes evidence but its reader.
 _NAME_BYTES_MAX = 200
+LEADS = "leader"
+"""Condition of health checks over gRPC that holds on the replica that leads; "" holds where `/readyz` says 200."""
 _DRAIN_S = 5.0
 _SUCCESSOR_S_MAX = 1.0
 _SUCCESSOR_POLL_S = 0.05
@@ -94,6 +100,9 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
             ge=8,
         ),
     ] = CONNECTIONS_MAX
+    ready_lag_ms_max: Annotated[
+        int, Option("A follower that is further behind is not ready.", name="ready_lag_s", unit=SECONDS, ge=0)
+    ] = 10_000
     security: Security = Security()
     keep_snapshots: Annotated[int, Option("Whole local snapshots to keep.", ge=3)] = KEEP_MIN
     replica: ReplicaSettings = ReplicaSettings()
@@ -137,6 +146,7 @@ class StoreService:
         keys: Of that machine: looks into what clients ask whose scope is a part of the keys; None = principals with the
             role of a client are not served.
         audit_words: Of that machine: tells commands that are audited; None = none is.
+        ports: Number of ports that share the open files of the process.
 
     Attributes:
         address: "host:port" that clients are told.
@@ -166,6 +176,7 @@ class StoreService:
         machine: StateMachine,
         keys: KeyScopes | None = None,
         audit_words: AuditWords | None = None,
+        ports: int = PORTS,
     ) -> None:
         self._client = client
         self._settings = settings
@@ -179,6 +190,7 @@ class StoreService:
             keys=keys,
             audit_words=audit_words,
             connections_max=settings.connections_max,
+            ports=ports,
         )
         self.address = advertised_address(settings.advertise, self.server.address)
         self.http_address = ""
@@ -221,6 +233,17 @@ class StoreService:
         self.feed = ChangeFeed.of(self.replica)
         self.watches = WatchService(settings.log, machine.description, self.feed, getattr(machine, "row_before", None))
         self.watches.add_to(self.server)
+        self.server.health.conditions.update({"": self._is_ready, LEADS: self._leads})
+
+    def readiness(self) -> ProbePage:
+        """Say whether clients should be sent here."""
+        return readiness(self.replica.status(), lag_ms_max=self._settings.ready_lag_ms_max)
+
+    def _is_ready(self) -> bool:
+        return self.readiness().status == HTTPStatus.OK
+
+    def _leads(self) -> bool:
+        return self.replica.role is ReplicaRole.LEADER
 
     async def start(self) -> None:
         """Load the state, follow the log, serve.

@@ -36,8 +36,8 @@ _LOOK_S: Final = 1.0
 _CROWDED_LOOK_S: Final = 0.2
 _TCP_INFO_BYTES: Final = 192
 _BYTES_RECEIVED: Final = struct.Struct("=128xQ")
-_PORTS: Final = 3
-"""Number of ports that share the files of a process: HTTP and etcd's API are the others."""
+PORTS: Final = 2
+"""Number of ports that share the files of a replica as a rule: HTTP is the other one."""
 
 
 class _Known:
@@ -58,6 +58,7 @@ class Connections:
     Args:
         connections_max: Wanted; fewer if the process may open fewer files.
         stranger_bytes_max: That one may send before a call of it was let through.
+        ports: Number of ports that share the files of the process.
 
     Attributes:
         limit: Connections taken: the core's own bound, above which it closes what it accepts.
@@ -65,8 +66,8 @@ class Connections:
 
     """
 
-    def __init__(self, connections_max: int, *, stranger_bytes_max: int) -> None:
-        bound = allow_files(connections_max, ports=_PORTS)
+    def __init__(self, connections_max: int, *, stranger_bytes_max: int, ports: int = PORTS) -> None:
+        bound = allow_files(connections_max, ports=ports)
         self.limit = bound
         # The core has room for some more, so that there is a seat to give while another is taken away.
         half = max(1, bound // 2)

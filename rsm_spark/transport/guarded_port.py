@@ -11,9 +11,18 @@ import grpc.aio
 
 from ledger.rights.table import Right
 from rsm_spark.errors import RsmError
-from rsm_spark.transport.connections import Connections
+from rsm_spark.transport.connections import PORTS, Connections
 from rsm_spark.transport.guard import Guard
 from rsm_spark.transport.security import Security, server_port
+from rsm_spark.transport.standard_services import (
+    HEALTH,
+    HEALTH_CHECK,
+    HEALTH_RIGHTS,
+    REFLECTION,
+    REFLECTION_RIGHTS,
+    HealthService,
+    reflection_handlers,
+)
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
     # Of a connection; a process has one, so many watches, too. The core drops calls of anybody when too many wait.
@@ -50,6 +59,7 @@ class GuardedPort:
         connections_max: At once, as far as the limit of open files allows.
         received_bytes_max: Of one message that comes in.
         sent_bytes_max: Of one that goes out.
+        ports: Number of ports that share the open files of the process.
         token_key: See `Guard`.
         open_methods: See `Guard`.
 
@@ -57,6 +67,7 @@ class GuardedPort:
         address: "host:port".
         guard: Who may call.
         connections: Who holds how many.
+        health: Answers health checks; its conditions are set before `start`.
 
     Raises:
         UsageError: TLS or token is missing where it is needed, or a file of theirs cannot be used.
@@ -75,11 +86,12 @@ class GuardedPort:
         connections_max: int,
         received_bytes_max: int,
         sent_bytes_max: int,
+        ports: int = PORTS,
         token_key: str = "",
         open_methods: frozenset[str] = frozenset(),
     ) -> None:
-        self.guard = Guard(security, token_key=token_key, open_methods=open_methods)
-        self.connections = Connections(connections_max, stranger_bytes_max=2 * received_bytes_max)
+        self.guard = Guard(security, token_key=token_key, open_methods=open_methods | {HEALTH_CHECK})
+        self.connections = Connections(connections_max, stranger_bytes_max=2 * received_bytes_max, ports=ports)
         self.guard.on_admitted = self.admitted
         options = (
             *_OPTIONS,
@@ -98,6 +110,9 @@ class GuardedPort:
         self.address = f"{host}:{bound}"
         self.connections.serve(bound)
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._services: list[str] = []
+        self.health = HealthService()
+        self.add_service(HEALTH, self.health.handlers(), HEALTH_RIGHTS)
 
     def add_service(
         self, name: str, handlers: Mapping[str, grpc.RpcMethodHandler[Any, Any]], rights: Mapping[str, Right]
@@ -111,6 +126,7 @@ class GuardedPort:
             rights: What each method needs; one without is refused for everybody.
 
         """
+        self._services.append(name)
         guarded = self.guard.wrap(name, handlers, rights)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, guarded),))
 
@@ -120,14 +136,16 @@ class GuardedPort:
 
     async def start(self) -> None:
         """Take calls."""
+        self.add_service(REFLECTION, reflection_handlers([*self._services, REFLECTION]), REFLECTION_RIGHTS)
         await self._server.start()
         self._sweep()
         self._meet()
 
     def _sweep(self) -> None:
-        """End streams whose principals are gone, once a second."""
+        """End streams whose principals are gone, and look how healthy this process is, once a second."""
         self._timers["sweep"] = asyncio.get_running_loop().call_later(_LOOK_S, self._sweep)
         self.guard.sweep()
+        self.health.look()
 
     def _meet(self) -> None:
         """Look after the port's connections."""

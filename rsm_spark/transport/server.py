@@ -21,7 +21,7 @@ from rsm_spark.transport.codec import (
     encode_answers,
     encode_status,
 )
-from rsm_spark.transport.connections import peer_key
+from rsm_spark.transport.connections import PORTS, peer_key
 from rsm_spark.transport.framed_port import FramedPort
 from rsm_spark.transport.guard import calling_principal
 from rsm_spark.transport.guarded_port import GuardedPort
@@ -51,12 +51,14 @@ class ReplicaServer:
         keys: Looks into what clients ask whose scope is a part of the state; None = no client is served.
         audit_words: Tells commands that are audited; None = none is.
         connections_max: At once, as far as the limit of open files allows.
+        ports: Number of ports that share the open files of the process.
 
     Attributes:
         address: "host:port" of gRPC.
         framed_address: The same of the framed port; "" = there is none.
         guard: Who may call.
         connections: Who holds how many.
+        health: Answers health checks over gRPC; its conditions are set before `start`.
         keys: The same.
 
     Raises:
@@ -76,6 +78,7 @@ class ReplicaServer:
         keys: KeyScopes | None = None,
         audit_words: AuditWords | None = None,
         connections_max: int = CONNECTIONS_MAX,
+        ports: int = PORTS,
     ) -> None:
         self._log = log
         security = security if security is not None else Security()
@@ -90,11 +93,13 @@ class ReplicaServer:
             connections_max=connections_max,
             received_bytes_max=MESSAGE_BYTES_MAX,
             sent_bytes_max=MESSAGE_BYTES_MAX,
+            ports=ports,
         )
         self.address = self._port.address
         self.guard = self._port.guard
         self.guard.on_admitted = self._admitted
         self.connections = self._port.connections
+        self.health = self._port.health
         self._framed: FramedPort | None = None
         self.framed_address = ""
         if framed_port >= 0:

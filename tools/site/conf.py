@@ -25,6 +25,7 @@ _CONTENTS = """
 docs/logs
 docs/store
 docs/etcd
+docs/sql
 docs/machines
 docs/testing
 docs/broker

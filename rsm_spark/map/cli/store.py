@@ -5,9 +5,9 @@ from __future__ import annotations
 import typer
 
 from ledger.configuration import process_command
+from ledger.http.settings import HttpPortSettings
 from rsm_spark.map.etcd_settings import EtcdSettings
 from rsm_spark.map.service import map_service
-from rsm_spark.server.probes import ProbeSettings
 from rsm_spark.server.process import ReadyNotice, run_replica
 from rsm_spark.server.replica_options import ReplicaOptions
 from rsm_spark.server.replica_server import StoreSettings
@@ -21,7 +21,7 @@ class StoreOptions(ReplicaOptions, frozen=True, kw_only=True):
     """All that `rsm store run` takes."""
 
     store: StoreSettings
-    probes: ProbeSettings = ProbeSettings()
+    probes: HttpPortSettings = HttpPortSettings()
     etcd: EtcdSettings = EtcdSettings()
 
 

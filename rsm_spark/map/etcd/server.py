@@ -62,6 +62,7 @@ class EtcdServer:
         port: 0 = the system chooses.
         security: TLS, token, principals.
         connections_max: At once.
+        ports: Number of ports that share the open files of the process.
 
     Attributes:
         address: "host:port".
@@ -83,6 +84,7 @@ class EtcdServer:
         port: int,
         security: Security,
         connections_max: int,
+        ports: int,
     ) -> None:
         self._backend = backend
         self.port = GuardedPort(
@@ -92,6 +94,7 @@ class EtcdServer:
             port=port,
             security=security,
             connections_max=connections_max,
+            ports=ports,
             received_bytes_max=_RECEIVED_BYTES_MAX,
             sent_bytes_max=_SENT_BYTES_MAX,
             token_key=_TOKEN_KEY,

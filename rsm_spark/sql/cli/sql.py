@@ -9,9 +9,9 @@ import typer
 
 from ledger.configuration import options_command, process_command
 from ledger.errors import UsageError
+from ledger.http.settings import HttpPortSettings
 from ledger.options import Option
 from rsm_spark.cli.terminal import LogsOptions, print_json, printable, run, shown
-from rsm_spark.server.probes import ProbeSettings
 from rsm_spark.server.process import run_replica
 from rsm_spark.server.replica_options import ReplicaOptions
 from rsm_spark.server.replica_server import StoreSettings
@@ -32,7 +32,7 @@ class SqlServeOptions(ReplicaOptions, frozen=True, kw_only=True):
 
     store: StoreSettings
     sql: SqlSettings = SqlSettings()
-    probes: ProbeSettings = ProbeSettings()
+    probes: HttpPortSettings = HttpPortSettings()
 
 
 class SqlOptions(LogsOptions, frozen=True, kw_only=True):

@@ -64,6 +64,7 @@ from broker.machine.views import (
     Workers,
     WorkerView,
 )
+from ledger.http.routes import ProbePage
 from rsm_spark.core.commands import Audited
 from rsm_spark.core.envelope import Envelope, encode_envelope
 from rsm_spark.core.freshness import STALE, Freshness
@@ -71,6 +72,7 @@ from rsm_spark.core.records import Record, encode_records
 from rsm_spark.errors import MissingLogError
 from rsm_spark.runtime.change_feed import ChangeFeed
 from rsm_spark.runtime.status import ReplicaRole, ReplicaStatus
+from rsm_spark.server.probes import readiness
 
 STATUS = ReplicaStatus(
     log="broker", log_id="00" * 16, replica_id="a", incarnation="11" * 16, role=ReplicaRole.LEADER, phase="lead",
@@ -221,6 +223,10 @@ class StandIn:
                 return Codes([CodeView("pool", 1, 0, "00", 3, 0)])
             case GetCode():
                 return CodeArchive("pool", "00" * 32, b"PK\x03\x04") if query.code == "pool" else Nothing()
+
+    def readiness(self) -> ProbePage:
+        """Of the status that stands here."""
+        return readiness(self.status, lag_ms_max=10_000)
 
     def leader_http(self) -> str | None:
         """Who leads."""

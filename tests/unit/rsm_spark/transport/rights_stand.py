@@ -24,6 +24,7 @@ from rsm_spark.transport.server import ReplicaServer
 from rsm_spark.transport.watch_service import WatchService
 
 LOG = "orders"
+HEALTH_WATCH = "/grpc.health.v1.Health/Watch"
 SCOPES = {
     "replica": "",
     "worker": "",
@@ -95,7 +96,9 @@ async def code_of(channel: RpcChannel, method: str, *, request: bytes = b"") -> 
     call = channel.unary_stream(method)(request, timeout=60)
     try:
         async for _ in call:
-            pass
+            if method == HEALTH_WATCH:  # It has no end of its own.
+                call.cancel()
+                return grpc.StatusCode.OK, ""
     except grpc.aio.AioRpcError:
         pass
     return await call.code(), await call.details() or ""

@@ -81,6 +81,9 @@ async def test_so_many_listen_and_those_who_do_go_on_while_others_are_refused() 
 
         beats = GrpcBeats(LOG, Security())
         victim = asyncio.create_task(beats.listen(address, ME, count_beat))
+        async with asyncio.timeout(200):
+            while not count:  # It has its place before the others come.
+                await asyncio.sleep(0.01)
         others = [asyncio.create_task(beats.listen(address, ME, lambda: None)) for _ in range(2 * LISTENERS_MAX)]
         try:
             async with asyncio.timeout(200):

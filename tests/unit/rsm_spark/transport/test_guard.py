@@ -15,6 +15,8 @@ from typing import Any
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2
 
 from broker.machine.policies import WorkerOffer
 from broker.machine.worker_messages import FromWorker, WorkerHello
@@ -29,6 +31,7 @@ from rsm_spark.transport import beat_pb2, peer_pb2, store_pb2, watch_pb2
 from rsm_spark.transport.guard import Guard
 from rsm_spark.transport.security import Security, open_channel
 from rsm_spark.transport.server import ReplicaServer
+from rsm_spark.transport.standard_services import HEALTH_CHECK
 from rsm_spark.transport.watch_codec import WatchRequest, encode_watch
 from tests.unit.ledger.bookie.test_tls import Authority
 from tests.unit.rsm_spark.client.replica_double import Finder, Group, ReplicaDouble
@@ -44,6 +47,9 @@ from tests.unit.rsm_spark.transport.rights_stand import (
 from tests.wall_clock import SetClock
 
 METHODS = {
+    "/grpc.health.v1.Health/List": Right.STATUS,
+    "/grpc.health.v1.Health/Watch": Right.STATUS,
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": Right.STATUS,
     "/rsm.broker.v1.Workers/DownloadCode": Right.CODE_READ,
     "/rsm.broker.v1.Workers/Work": Right.WORK,
     "/rsm.beat.v1.Beats/Ask": Right.REPORT,
@@ -68,7 +74,8 @@ def backend() -> ReplicaDouble:
 
 @pytest.mark.asyncio
 async def test_every_method_that_there_is_has_a_line_and_every_role_is_served_as_the_table_says(tmp_path: Path) -> None:
-    described = methods_of(beat_pb2, store_pb2, peer_pb2, watch_pb2, worker_pb2)
+    described = methods_of(beat_pb2, health_pb2, reflection_pb2, store_pb2, peer_pb2, watch_pb2, worker_pb2)
+    described.remove(HEALTH_CHECK)  # For everybody: see tests/unit/rsm_spark/transport/test_standard_services.py.
     async with all_services(Security(principals=principals(tmp_path)), backend()) as server:
         assert dict(server.guard.rights) == METHODS
         assert described == sorted(METHODS)
