@@ -11,11 +11,11 @@ import typer
 from broker.cli import task_bulk as task_bulk_cli
 from broker.cli import task_change as task_change_cli
 from broker.cli import task_wait as task_wait_cli
-from broker.cli.terminal import BrokerOptions, TenantOptions, ago, amounts, print_rows, to_json
+from broker.cli.terminal import BrokerOptions, TenantOptions, amounts, to_json
 from broker.client.task import NewTask
 from broker.client.task_calls import result_of
 from ledger.configuration import options_command
-from rsm_spark.cli.terminal import key_bytes, print_json, print_result, printable
+from rsm_spark.cli.terminal import ago, key_bytes, print_json, print_result, print_rows, printable
 
 app = typer.Typer(
     add_completion=False,

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from broker.cli.terminal import BrokerOptions, amounts, print_rows, to_json
+from broker.cli.terminal import BrokerOptions, amounts, to_json
 from broker.client.shapes import Tenant as TenantShown
 from ledger.configuration import options_command
 from ledger.errors import UsageError
-from rsm_spark.cli.terminal import print_json
+from rsm_spark.cli.terminal import print_json, print_rows
 
 app = typer.Typer(
     add_completion=False,

@@ -1,11 +1,9 @@
-"""Options and output that the commands of tasks and tenants share: the broker's address, the caller, tables."""
+"""Options that the commands of tasks and tenants share: the broker's address and the caller."""
 
 from __future__ import annotations
 
 import os
-import sys
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,9 +15,6 @@ from ledger.cluster_options import ClusterOptions
 from ledger.errors import UsageError
 from ledger.options import Option
 from ledger.tls import TlsSettings
-from rsm_spark.cli.terminal import printable
-
-_STEPS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 class BrokerOptions(ClusterOptions, frozen=True, kw_only=True):
@@ -78,38 +73,6 @@ def to_json(value: Any) -> Any:
     if isinstance(shown, dict):
         return {name: item for name, item in shown.items() if item is not None}
     return shown
-
-
-def print_rows(titles: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[int] = ()) -> None:
-    """Print a table whose columns are as wide as their contents.
-
-    Args:
-        titles: One a column.
-        rows: Its cells.
-        right: Columns aligned at their right end: numbers.
-
-    """
-    table = [list(titles), *([printable(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[place]) for row in table) for place in range(len(titles))]
-    aligned_right = frozenset(right)
-    for row in table:
-        cells = [
-            cell.rjust(width) if place in aligned_right else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        sys.stdout.write("  ".join(cells).rstrip() + "\n")
-    sys.stdout.flush()
-
-
-def ago(then_ms: int, now_ms: int | None = None) -> str:
-    """Return how long ago something was, in one unit; "-" for never."""
-    if not then_ms:
-        return "-"
-    seconds = max(0.0, ((time.time() * 1000 if now_ms is None else now_ms) - then_ms) / 1000)
-    for size, unit in _STEPS:
-        if seconds >= size:
-            return f"{int(seconds // size)} {unit}"
-    return "now"
 
 
 def amounts(pairs: Iterable[str], what: str) -> dict[str, int]:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 import msgspec
 
-from ledger.core.metadata import LedgerMetadata
-from ledger.errors import CorruptMetadataError, NoNodeError
+from ledger.errors import NoNodeError
 from ledger.replication.core.lacking_copies import LackingCopies, lacking_copies
 from ledger.replication.election import AuditorElection
 from ledger.replication.marks import MarkStore
-from ledger.replication.questions import read_patiently
+from ledger.replication.metadata_reading import read_each
 from ledger.wire import paths
 from ledger.zookeeper.ledgers import LedgerStore
 
-_READS_AT_A_TIME: Final = 32
 _MARKS_READ_MAX: Final = 1_000
 
 
@@ -115,25 +112,14 @@ async def _look(ledgers: LedgerStore, ids: list[int], serving: frozenset[str]) -
     """Return what lacks copies, and which ledgers cannot be read."""
     lacking: list[LackingCopies] = []
     unread: list[int] = []
-    for start in range(0, len(ids), _READS_AT_A_TIME):
-        part = ids[start : start + _READS_AT_A_TIME]
-        found = await asyncio.gather(*[_read(ledgers, ledger_id) for ledger_id in part])
-        for ledger_id, (metadata, is_damaged) in zip(part, found, strict=True):
-            if is_damaged:
-                unread.append(ledger_id)
-            elif metadata is not None:
-                lack = lacking_copies(ledger_id, metadata, serving)
-                if lack is not None:
-                    lacking.append(lack)
+    async for ledger_id, metadata in read_each(ledgers, ids):
+        if metadata is None:
+            unread.append(ledger_id)
+            continue
+        lack = lacking_copies(ledger_id, metadata, serving)
+        if lack is not None:
+            lacking.append(lack)
     return lacking, unread
-
-
-async def _read(ledgers: LedgerStore, ledger_id: int) -> tuple[LedgerMetadata | None, bool]:
-    """Return the metadata, None if the ledger is gone by now; and whether they are damaged."""
-    try:
-        return await read_patiently(ledgers, ledger_id), False
-    except CorruptMetadataError:
-        return None, True
 
 
 async def _since_ms(marks: MarkStore, marked: list[int]) -> int | None:

@@ -13,9 +13,9 @@ from ledger.core.metadata import LedgerMetadata
 from ledger.errors import MetadataUnavailableError, NoSuchLedgerError, RemoteProtocolError
 from ledger.replication.core.fragments import fragments_of, share_of
 from ledger.replication.core.held_entries import NOTHING_HELD, HeldEntries, unpack_held_entries
-from ledger.wire.codes import Status
+from ledger.wire.codes import INFO_FLAG_FREE_DISK, INFO_FLAG_TOTAL_DISK, Status
 from ledger.wire.digests import Digest
-from ledger.wire.packets import ListRequest, ListResponse, ReadRequest, Request
+from ledger.wire.packets import InfoRequest, InfoResponse, ListRequest, ListResponse, ReadRequest, Request
 from ledger.zookeeper.ledgers import LedgerStore
 
 _ATTEMPTS_MAX: Final = 5
@@ -61,6 +61,26 @@ def _held(answered: Answered) -> HeldEntries | str:
         return unpack_held_entries(bytes(response.availability))
     except RemoteProtocolError as error:
         return str(error)
+
+
+async def disk_space(pool: ConnectionPool, bookie_ids: Iterable[str]) -> dict[str, InfoResponse | str]:
+    """Ask bookies how much room they have.
+
+    Returns:
+        By bookie, its answer, or the reason why it did not tell.
+
+    """
+    asked = list(bookie_ids)
+    wanted = INFO_FLAG_TOTAL_DISK | INFO_FLAG_FREE_DISK
+    answers = await ask_all(pool, [(bookie, InfoRequest(pool.take_txns(1), wanted)) for bookie in asked])
+    return {bookie_id: _room(answered) for bookie_id, answered in zip(asked, answers, strict=True)}
+
+
+def _room(answered: Answered) -> InfoResponse | str:
+    response = answered.response
+    if isinstance(response, InfoResponse) and response.status == Status.EOK:
+        return response
+    return answered.reason
 
 
 def ends_of(metadata: LedgerMetadata, bookie_id: str) -> list[int]:

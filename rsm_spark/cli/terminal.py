@@ -1,11 +1,12 @@
-"""Bytes on the command line of logs and maps, and the options that say where to look."""
+"""Options that say where to look, and output that commands share: bytes as text, tables, times."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import sys
-from collections.abc import Coroutine
+import time
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from ledger.client.client import LedgerClient
 
 Result = TypeVar("Result")
+
+_STEPS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 KeyArgument = Annotated[str, typer.Argument(help="The key, as text.")]
 LogArgument = Annotated[str, typer.Argument(help="Name of the log.", envvar="RSM_LOG")]
@@ -73,6 +76,38 @@ def print_result(as_json: bool, document: Any, text: str) -> None:
         print_json(document)
     else:
         typer.echo(text)
+
+
+def print_rows(titles: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[int] = ()) -> None:
+    """Print a table whose columns are as wide as their contents.
+
+    Args:
+        titles: One a column.
+        rows: Its cells.
+        right: Columns aligned at their right end: numbers.
+
+    """
+    table = [list(titles), *([printable(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[place]) for row in table) for place in range(len(titles))]
+    aligned_right = frozenset(right)
+    for row in table:
+        cells = [
+            cell.rjust(width) if place in aligned_right else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        sys.stdout.write("  ".join(cells).rstrip() + "\n")
+    sys.stdout.flush()
+
+
+def ago(then_ms: int, now_ms: int | None = None) -> str:
+    """Return how long ago something was, in one unit; "-" for never."""
+    if not then_ms:
+        return "-"
+    seconds = max(0.0, ((time.time() * 1000 if now_ms is None else now_ms) - then_ms) / 1000)
+    for size, unit in _STEPS:
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
+    return "now"
 
 
 def run(work: Coroutine[Any, Any, Result]) -> Result:

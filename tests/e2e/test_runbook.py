@@ -29,6 +29,7 @@ _SECTIONS = dict(re.findall(r"^### (.+?)\n(.*?)(?=^###? |\Z)", _TEXT, re.MULTILI
 _FAULTS = {
     "A replica is lost with its disk",
     "A bookie is lost with its disk",
+    "Taking a bookie out",
     "A bookie says that it is in limbo",
     "Two of three bookies are lost",
     "ZooKeeper is lost",
@@ -58,7 +59,7 @@ class Site:
             for old, new in (replacing or {}).items():
                 command = command.replace(old, new)
             is_server = command.startswith(("rsm store run", "rsm bookie run"))
-            printed.append(self._serve(command) if is_server else self._run(command))
+            printed.append(self.serve(command) if is_server else self._run(command))
         return printed
 
     def _environment(self) -> dict[str, str]:
@@ -79,7 +80,8 @@ class Site:
         assert done.returncode == 0 or command.startswith(_DOCTORED), f"{command}: {done.stdout}{done.stderr}"
         return done.stdout
 
-    def _serve(self, command: str) -> str:
+    def serve(self, command: str) -> str:
+        """Start a server that ends with the site; return the line that it prints when it serves."""
         errors = self.folder / f"server-{len(self._running)}.log"
         with errors.open("w") as stderr:
             process = subprocess.Popen(
@@ -160,6 +162,17 @@ def test_a_lost_bookie_is_replaced_by_a_new_one(site: Site) -> None:
     printed = site.do("A bookie is lost with its disk", {"3184": str(port)})
     assert json.loads(printed[1])["ready"] is True
     site.put(b"second")
+
+
+def test_a_bookie_is_taken_out(site: Site) -> None:
+    started = site.serve(f"rsm bookie run --data-dir {site.folder}/more --port {choose_port(taken=())}")
+    bookie_id = site.cluster.bookies[2]
+    site.cluster.stop_bookie(2)
+    site.put(b"second")
+    shown, _, status = site.do("Taking a bookie out", {"10.0.0.3:3181": bookie_id})
+    assert json.loads(started)["bookie_id"] in shown
+    assert bookie_id not in status
+    site.put(b"third")
 
 
 def test_a_bookie_with_a_journal_that_was_cut_short_says_why_it_is_in_limbo(site: Site) -> None:

@@ -1,0 +1,175 @@
+"""What stands between a bookie and its decommission, on the metadata store's twin."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from ledger.core.metadata import DigestType, LedgerMetadata, LedgerState, Segment
+from ledger.core.quorum import QuorumConfig
+from ledger.errors import LedgerError, NotEnoughBookiesError, UsageError
+from ledger.replication.decommission import BookieDecommission, LedgersLeft
+from ledger.replication.marks import MarkStore
+from ledger.testing import Simulation
+from ledger.wire import paths
+from ledger.wire.metadata_format import Cookie
+from ledger.zookeeper.ledgers import LedgerStore
+from ledger.zookeeper.registration import create_cookie, had_cookie
+
+_ROOT = "/ledgers"
+_GONE = "c:3181"
+
+
+class _World:
+    """A cluster of metadata alone: bookies are nodes."""
+
+    def __init__(self) -> None:
+        self.simulation = Simulation(1)
+
+    def run(self, play) -> None:
+        self.simulation.run(play(), limit_s=300)
+
+    async def ledgers(self, serving: Sequence[str]) -> LedgerStore:
+        async def work() -> LedgerStore:
+            store = await self.simulation.metadata.connect(session_timeout_ms=4_000)
+            ledgers = LedgerStore(store, _ROOT)
+            await ledgers.ensure_layout("11111111-1111-1111-1111-111111111111")
+            for bookie_id in serving:
+                await store.create(paths.available_path(_ROOT, bookie_id), b"", ephemeral=True)
+            cookie = Cookie(_GONE, "/journal", ("/ledgers",), None)
+            await create_cookie(store, _ROOT, _GONE, cookie)
+            return ledgers
+
+        return await self.simulation.host("operator").spawn(work())
+
+
+def _metadata(*bookies: str) -> LedgerMetadata:
+    quorum = QuorumConfig(len(bookies), len(bookies), 1)
+    return LedgerMetadata(quorum, LedgerState.OPEN, (Segment(0, bookies),), DigestType.CRC32C, b"")
+
+
+def test_every_ledger_that_names_the_bookie_is_marked_and_waited_for() -> None:
+    world = _World()
+
+    async def play() -> None:
+        ledgers = await world.ledgers(["a:3181", "b:3181", "d:3181"])
+        for ledger_id in range(1, 101):
+            await ledgers.create(ledger_id, _metadata("a:3181", _GONE if ledger_id % 2 else "b:3181"))
+        work = BookieDecommission(ledgers, _GONE)
+        left = await work.begin(7)
+        odd = tuple(range(1, 101, 2))
+        assert left == LedgersLeft(_GONE, odd)
+        marks = MarkStore(ledgers.store, _ROOT, "")
+        assert await marks.marked() == list(odd)
+        assert (await marks.read(1))[0].bookie_ids == (_GONE,)
+        with pytest.raises(LedgerError, match=r"ledgers 1, 3, 5, 7, 9 name it"):
+            await work.end()
+        told: list[int] = []
+        waiting = asyncio.get_running_loop().create_task(work.wait(left, lambda now: told.append(len(now.ledger_ids))))
+
+        async def copy() -> None:
+            for ledger_id in odd:
+                _, version = await ledgers.read(ledger_id)
+                await ledgers.write(ledger_id, _metadata("a:3181", "d:3181"), version)
+                await asyncio.sleep(0.1)
+
+        await copy()
+        assert await waiting == LedgersLeft(_GONE, ())
+        assert told[-1] == 0
+        assert told == sorted(told, reverse=True)
+        assert await work.end()
+        assert await ledgers.store.exists(paths.cookie_path(_ROOT, _GONE)) is None
+        assert await had_cookie(ledgers.store, _ROOT, _GONE)  # Disks that come back are known for given up.
+        assert not await work.end()
+
+    world.run(play)
+
+
+def test_a_bookie_that_serves_is_not_taken_out() -> None:
+    world = _World()
+
+    async def play() -> None:
+        ledgers = await world.ledgers(["a:3181", "b:3181", _GONE])
+        await ledgers.create(1, _metadata("a:3181", _GONE))
+        work = BookieDecommission(ledgers, _GONE)
+        with pytest.raises(UsageError, match="serves: stop it first"):
+            await work.begin(7)
+        assert not await MarkStore(ledgers.store, _ROOT, "").marked()
+
+    world.run(play)
+
+
+def test_a_bookie_that_comes_back_meanwhile_ends_the_wait_and_keeps_its_cookie() -> None:
+    world = _World()
+
+    async def play() -> None:
+        ledgers = await world.ledgers(["a:3181", "b:3181"])
+        await ledgers.create(1, _metadata("a:3181", _GONE))
+        work = BookieDecommission(ledgers, _GONE)
+        left = await work.begin(7)
+        waiting = asyncio.get_running_loop().create_task(work.wait(left, lambda _: None))
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        await ledgers.store.create(paths.read_only_path(_ROOT, _GONE), b"")
+        with pytest.raises(UsageError, match="serves"):
+            await waiting
+        _, version = await ledgers.read(1)
+        await ledgers.write(1, _metadata("a:3181", "b:3181"), version)
+        with pytest.raises(UsageError, match="serves"):
+            await work.end()
+        assert await ledgers.store.exists(paths.cookie_path(_ROOT, _GONE)) is not None
+
+    world.run(play)
+
+
+def test_a_writer_that_names_the_bookie_after_the_marks_is_found() -> None:
+    world = _World()
+
+    async def play() -> None:
+        ledgers = await world.ledgers(["a:3181", "b:3181"])
+        await ledgers.create(1, _metadata("a:3181", _GONE))
+        work = BookieDecommission(ledgers, _GONE)
+        left = await work.begin(7)
+        await ledgers.create(2, _metadata("a:3181", _GONE))
+        _, version = await ledgers.read(1)
+        await ledgers.write(1, _metadata("a:3181", "b:3181"), version)
+        assert await work.wait(left, lambda _: None) == LedgersLeft(_GONE, (2,))
+        with pytest.raises(LedgerError, match="ledgers 2 name it"):
+            await work.end()
+
+    world.run(play)
+
+
+def test_it_is_refused_before_anything_is_marked_where_it_cannot_be_done() -> None:
+    world = _World()
+
+    async def play() -> None:
+        ledgers = await world.ledgers(["a:3181", "b:3181"])
+        await ledgers.create(1, _metadata("a:3181", "b:3181", _GONE))
+        with pytest.raises(NotEnoughBookiesError, match="ledger 1 lies on a:3181, b:3181, c:3181, and no other bookie"):
+            await BookieDecommission(ledgers, _GONE).begin(7)
+        with pytest.raises(LedgerError, match="no ledger names it, and it has no cookie"):
+            await BookieDecommission(ledgers, "x:3181").begin(7)
+        marks = MarkStore(ledgers.store, _ROOT, "")
+        await marks.set_enabled(False)
+        with pytest.raises(LedgerError, match="auto-recovery is switched off"):
+            await BookieDecommission(ledgers, _GONE).begin(7)
+        assert not await marks.marked()
+
+    world.run(play)
+
+
+def test_a_ledger_that_nobody_can_read_keeps_the_cookie() -> None:
+    world = _World()
+
+    async def play() -> None:
+        ledgers = await world.ledgers(["a:3181", "b:3181"])
+        await ledgers.store.create(paths.ledger_path(_ROOT, 5), b"no metadata", parents=True)
+        work = BookieDecommission(ledgers, _GONE)
+        assert await work.begin(7) == LedgersLeft(_GONE, (), (5,))
+        with pytest.raises(LedgerError, match="ledgers 5 cannot be read, and may name it"):
+            await work.end()
+
+    world.run(play)
