@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rsm_spark.core.machine import RowChange
@@ -19,13 +20,21 @@ class RecordWriter:
 
     Args:
         execute: Runs a statement of the replica itself.
+        execute_logged: Runs a schema change of the log, as its client was allowed to.
         catalog: Of the tables.
         sequences: Of AUTOINCREMENT.
 
     """
 
-    def __init__(self, execute: Execute, catalog: SqlCatalog, sequences: SequenceTable) -> None:
+    def __init__(
+        self,
+        execute: Execute,
+        execute_logged: Callable[[str], None],
+        catalog: SqlCatalog,
+        sequences: SequenceTable,
+    ) -> None:
         self._execute = execute
+        self._execute_logged = execute_logged
         self._catalog = catalog
         self._sequences = sequences
 
@@ -44,7 +53,7 @@ class RecordWriter:
                 return self._remove(*fields)
             case SqlRecord.STATEMENT_RUN:
                 (sql,) = fields
-                self._execute(sql)
+                self._execute_logged(sql)
                 self._catalog.forget_shapes()
                 return None
             case SqlRecord.OBJECT_PUT:

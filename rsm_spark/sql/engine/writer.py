@@ -72,7 +72,7 @@ class SqlWriter:
         self._private = private_comment()
         self.catalog = SqlCatalog(self.execute)
         self._sequences = SequenceTable(self.execute, self.catalog)
-        self._folding = RecordWriter(self.execute, self.catalog, self._sequences)
+        self._folding = RecordWriter(self.execute, self._execute_logged, self.catalog, self._sequences)
         self._runner = SqlRunner(
             self._connection, self.execute, self._guard, self.catalog, self._sequences, self._folding, clock_s
         )
@@ -106,6 +106,38 @@ class SqlWriter:
             return self._connection.execute(self._private + sql, parameters)
         finally:
             guard.is_on = was_on
+
+    def _execute_logged(self, sql: str) -> None:
+        """Run a schema change that the log holds, under the rules of clients: the log may have been forged.
+
+        Raises:
+            CorruptLogError: No leader of this kind has logged it.
+            apsw.Error: It failed.
+
+        """
+        guard = self._guard
+        statements_seen = 0
+
+        def _on_statement(_cursor: Any, _sql: str, _bindings: Any) -> bool:
+            nonlocal statements_seen
+            statements_seen += 1
+            # The guard has heard what it does by now, and not one step of it was run.
+            return statements_seen == 1 and bool(guard.schema_action)
+
+        cursor = self._connection.cursor()
+        cursor.exec_trace = _on_statement
+        guard.begin()
+        guard.is_on = True
+        try:
+            cursor.execute(sql, can_cache=False).fetchall()
+            if not statements_seen:
+                raise CorruptLogError("the log has an empty statement")
+        except (apsw.AuthError, apsw.ExecTraceAbort) as error:
+            reason = guard.refusal or "it is not one change of the schema"
+            raise CorruptLogError(f"the log has a statement that no leader logs, {sql[:200]!r}: {reason}") from error
+        finally:
+            guard.is_on = False
+            cursor.close(force=True)
 
     # ---- a client's transaction, on a leader
 
@@ -219,7 +251,7 @@ class SqlWriter:
         self._begin(is_leading=False)
         try:
             change = self._folding.write(record_type, fields)
-        except (apsw.IOError, apsw.FullError, apsw.NoMemError, apsw.CorruptError):
+        except (CorruptLogError, apsw.IOError, apsw.FullError, apsw.NoMemError, apsw.CorruptError):
             raise
         except (apsw.Error, TypeError, ValueError, msgspec.MsgspecError) as error:
             raise CorruptLogError(f"a record of type {record_type} cannot be written: {error}") from error
