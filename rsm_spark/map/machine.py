@@ -81,6 +81,7 @@ from rsm_spark.map.records import (
     MAP_DESCRIPTION,
     MAP_TABLE,
     PUT,
+    said_revision,
 )
 from rsm_spark.map.row_ring import RowRing
 from rsm_spark.map.rows import MapEntry, columns_of, entry_of, value_of
@@ -113,6 +114,7 @@ class MapMachine:
 
     is_evolving = True
     level_needed = COUNTS_LEVEL
+    said_revision = staticmethod(said_revision)
 
     def __init__(self) -> None:
         self.format_level = FORMAT_LEVEL

@@ -17,6 +17,8 @@ before is read as it is, and gets records of that version until it is raised.
 
 from __future__ import annotations
 
+from typing import Any
+
 from rsm_spark.core.machine import Field, FieldType, Fold, MachineDescription, RecordDescription, TableDescription
 from rsm_spark.core.records import MACHINE_TYPE_FIRST
 
@@ -117,3 +119,10 @@ MAP_DESCRIPTION = MachineDescription(
         ),
     ),
 )
+
+
+def said_revision(record_type: int, fields: tuple[Any, ...]) -> int | None:
+    """Return the mod revision that a change of the table `map` says; None = the revision of its record."""
+    place = 4 if record_type == PUT else 1
+    said: int | None = fields[place] if len(fields) > place else None
+    return said

@@ -231,7 +231,8 @@ class StoreService:
         )
         self._machine = machine
         self.feed = ChangeFeed.of(self.replica)
-        self.watches = WatchService(settings.log, machine.description, self.feed, getattr(machine, "row_before", None))
+        row_before, said_revision = getattr(machine, "row_before", None), getattr(machine, "said_revision", None)
+        self.watches = WatchService(settings.log, machine.description, self.feed, row_before, said_revision)
         self.watches.add_to(self.server)
         self.server.health.conditions.update({"": self._is_ready, LEADS: self._leads})
 

@@ -35,7 +35,7 @@ class ReceivedChanges(msgspec.Struct, frozen=True):
 
     Attributes:
         changes: Ascending by revision.
-        up_to: There are no others up to this revision, inclusive.
+        up_to: There are no others that count by revisions up to this one, inclusive.
         has_old_rows: The changes say what rows were before.
 
     """
@@ -84,6 +84,7 @@ def encode_changes(changes: Sequence[TableChange], up_to: int, *, old_rows: bool
         up_to=up_to,
         old_rows=[change.old_row or b"" for change in olds],
         old_revisions=[change.old_revision for change in olds],
+        mod_revisions=[change.mod_revision for change in changes],
     ).SerializeToString()
 
 
@@ -100,6 +101,9 @@ def decode_changes(text: bytes) -> ReceivedChanges:
         TableChange(revision, kind, key, row or None, logged_ms)
         for revision, kind, key, row, logged_ms in zip(*columns, strict=True)
     ]
+    if message.mod_revisions:
+        counted = zip(changes, message.mod_revisions, strict=True)
+        changes = [change._replace(mod_revision=mod_revision) for change, mod_revision in counted]
     if not message.old_revisions:
         return ReceivedChanges(changes, message.up_to)
     olds = zip(changes, message.old_rows, message.old_revisions, strict=True)

@@ -26,7 +26,7 @@ class WatchRequest(_message.Message):
     def __init__(self, log: _Optional[str] = ..., table: _Optional[str] = ..., start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., from_revision: _Optional[int] = ..., progress_ms: _Optional[int] = ..., types: _Optional[_Iterable[int]] = ..., old_rows: bool = ...) -> None: ...
 
 class Changes(_message.Message):
-    __slots__ = ("revisions", "types", "keys", "rows", "logged_ms", "up_to", "old_rows", "old_revisions")
+    __slots__ = ("revisions", "types", "keys", "rows", "logged_ms", "up_to", "old_rows", "old_revisions", "mod_revisions")
     REVISIONS_FIELD_NUMBER: _ClassVar[int]
     TYPES_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +35,7 @@ class Changes(_message.Message):
     UP_TO_FIELD_NUMBER: _ClassVar[int]
     OLD_ROWS_FIELD_NUMBER: _ClassVar[int]
     OLD_REVISIONS_FIELD_NUMBER: _ClassVar[int]
+    MOD_REVISIONS_FIELD_NUMBER: _ClassVar[int]
     revisions: _containers.RepeatedScalarFieldContainer[int]
     types: _containers.RepeatedScalarFieldContainer[int]
     keys: _containers.RepeatedScalarFieldContainer[bytes]
@@ -43,4 +44,5 @@ class Changes(_message.Message):
     up_to: int
     old_rows: _containers.RepeatedScalarFieldContainer[bytes]
     old_revisions: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, revisions: _Optional[_Iterable[int]] = ..., types: _Optional[_Iterable[int]] = ..., keys: _Optional[_Iterable[bytes]] = ..., rows: _Optional[_Iterable[bytes]] = ..., logged_ms: _Optional[_Iterable[int]] = ..., up_to: _Optional[int] = ..., old_rows: _Optional[_Iterable[bytes]] = ..., old_revisions: _Optional[_Iterable[int]] = ...) -> None: ...
+    mod_revisions: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, revisions: _Optional[_Iterable[int]] = ..., types: _Optional[_Iterable[int]] = ..., keys: _Optional[_Iterable[bytes]] = ..., rows: _Optional[_Iterable[bytes]] = ..., logged_ms: _Optional[_Iterable[int]] = ..., up_to: _Optional[int] = ..., old_rows: _Optional[_Iterable[bytes]] = ..., old_revisions: _Optional[_Iterable[int]] = ..., mod_revisions: _Optional[_Iterable[int]] = ...) -> None: ...

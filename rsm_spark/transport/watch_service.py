@@ -15,7 +15,7 @@ from ledger.rights.table import Right
 from rsm_spark.core.machine import MachineDescription, Row
 from rsm_spark.errors import ConnectionLostError, InvalidCommandError, MissingLogError, RsmError
 from rsm_spark.runtime.change_feed import ChangeFeed, FeedCursor
-from rsm_spark.runtime.change_filter import ChangeFilter, TableChange
+from rsm_spark.runtime.change_filter import ChangeFilter, SaidRevision, TableChange
 from rsm_spark.transport.guard import calling_principal
 from rsm_spark.transport.reach import KeyScopes, watch_fault
 from rsm_spark.transport.server import ReplicaServer
@@ -30,7 +30,7 @@ from rsm_spark.transport.watch_codec import (
 WATCHERS_MAX = 2_000
 PROGRESS_S = 2.0
 _PROGRESS_MS_MIN = 100
-_MESSAGE_BYTES = 256 * 1024
+MESSAGE_BYTES = 256 * 1024
 """Keys and rows of one message, before the last of them: what a watcher that stands still holds of a replica."""
 _CHANGE_BYTES = 24
 
@@ -44,6 +44,8 @@ class WatchService:
         feed: Of its records.
         row_before: Returns the row of a table that the change of a revision has replaced or removed, or None; raises
             `MissingLogError` where it is not remembered. None = the machine remembers none.
+        said_revision: Of the machine: see `ChangeFilter`.
+        message_bytes: Keys and rows of one message, before the last of them.
 
     Attributes:
         watcher_count: Streams open.
@@ -58,8 +60,13 @@ class WatchService:
         description: MachineDescription,
         feed: ChangeFeed,
         row_before: Callable[[str, int], Row | None] | None = None,
+        said_revision: SaidRevision | None = None,
+        *,
+        message_bytes: int = MESSAGE_BYTES,
     ) -> None:
         self._row_before = row_before
+        self._said_revision = said_revision
+        self._message_bytes = message_bytes
         self._log = log
         self._description = description
         self._feed = feed
@@ -93,7 +100,9 @@ class WatchService:
             if fault:
                 self._on_refused(principal, f"/{WATCH_SERVICE}/Watch", str(context.peer()), fault)
                 raise _RefusedError(grpc.StatusCode.PERMISSION_DENIED, fault)  # noqa: TRY301
-            chosen = ChangeFilter(self._description, request.table, request.start, request.end, request.types)
+            chosen = ChangeFilter(
+                self._description, request.table, request.start, request.end, request.types, self._said_revision
+            )
         except InvalidCommandError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except _RefusedError as error:
@@ -147,7 +156,7 @@ class WatchService:
                 changes += chosen.take(entry, first)
             if request.old_rows:
                 changes = [self._with_old_row(request.table, change) for change in changes]
-            for piece, up_to in _pieces(changes, cursor.next_revision - 1):
+            for piece, up_to in _pieces(changes, cursor.next_revision - 1, self._message_bytes):
                 await context.write(encode_changes(piece, up_to, old_rows=request.old_rows))
                 self.changes_sent += len(piece)
                 told, told_at = up_to, clock()
@@ -176,15 +185,20 @@ class _RefusedError(RsmError):
         self.code = code
 
 
-def _pieces(changes: list[TableChange], up_to: int) -> Iterator[tuple[list[TableChange], int]]:
-    """Yield messages' worth of changes, each with the revision up to which all has then been sent."""
+def _pieces(changes: list[TableChange], up_to: int, message_bytes: int) -> Iterator[tuple[list[TableChange], int]]:
+    """Yield messages' worth of changes, each with the revision up to which all has then been sent.
+
+    A message that ends within a command says so: all has been sent up to before its first change.
+    """
     piece: list[TableChange] = []
-    held = 0
+    held = before = command = 0
     for change in changes:
         size = len(change.key) + len(change.row or b"") + len(change.old_row or b"") + _CHANGE_BYTES
-        if piece and held + size > _MESSAGE_BYTES:
-            yield piece, piece[-1].revision
+        if piece and held + size > message_bytes:
+            yield piece, before if change.mod_revision == command else command
             piece, held = [], 0
+        if change.mod_revision != command:
+            command, before = change.mod_revision, change.revision - 1
         piece.append(change)
         held += size
     if piece:

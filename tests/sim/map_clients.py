@@ -18,6 +18,7 @@ import grpc
 from ledger.rights.principal import CLUSTER
 from rsm_spark.core.commands import AnswerStatus, Command, Query
 from rsm_spark.core.freshness import LINEARIZABLE, STALE, ReadKind, at_least
+from rsm_spark.map.client.watch_place import WatchPlace
 from rsm_spark.map.commands import (
     Branch,
     CompareRange,
@@ -36,11 +37,16 @@ from rsm_spark.map.commands import (
 from rsm_spark.map.messages import decode_reply, decode_result, encode
 from rsm_spark.map.queries import Found, Get
 from rsm_spark.map.records import MAP_TABLE
-from rsm_spark.runtime.change_filter import TableChange
 from rsm_spark.testing.cluster import LOG, ReplicaCluster, UnreachableError
 from rsm_spark.testing.sessions import SessionClient
 from rsm_spark.transport import guard
-from rsm_spark.transport.watch_codec import FIRST_REVISION_KEY, WatchRequest, decode_changes, encode_watch
+from rsm_spark.transport.watch_codec import (
+    FIRST_REVISION_KEY,
+    ReceivedChanges,
+    WatchRequest,
+    decode_changes,
+    encode_watch,
+)
 from rsm_spark.transport.watch_service import WatchService
 from tests.sim.map_truth import MapTruth, TrueChange
 
@@ -49,6 +55,7 @@ __all__ = ["MapCaller", "Watcher"]
 KEYS = [b"k%d" % number for number in range(6)]
 _TTLS_MS = (300, 1_000, 3_000)
 _SILENT_S = 4.0
+_DIES = 0.3
 
 
 class MapCaller(SessionClient):
@@ -147,6 +154,7 @@ class _Stream:
 
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
+        self._last = self._from_revision = 0
         self._loop = asyncio.get_running_loop()
         self.is_cut = False
         self.ended = self._loop.create_future()
@@ -154,6 +162,7 @@ class _Stream:
 
     async def serve(self, service: WatchService, from_revision: int) -> None:
         """Run the replica's side, in its process."""
+        self._from_revision = from_revision
         guard._CALLER.set(guard._Caller(CLUSTER, lambda: CLUSTER))  # No guard stands before it here.
         try:
             await service._watch(encode_watch(WatchRequest(LOG, MAP_TABLE, from_revision=from_revision)), self)
@@ -182,7 +191,11 @@ class _Stream:
         if not self.is_cut:
             self.heard_s = self._loop.time()
             received = decode_changes(text)
-            self._watcher.take(received.changes, received.up_to)
+            for change in received.changes:
+                if change.revision <= self._last or change.mod_revision < self._from_revision:
+                    self._watcher.fail(f"is told of revision {change.revision} again, or late")
+                self._last = change.revision
+            self._watcher.take(received)
 
     def _end(self, code: grpc.StatusCode, _text: str, metadata: dict[str, str]) -> None:
         if not self.is_cut and code is grpc.StatusCode.OUT_OF_RANGE:
@@ -226,7 +239,7 @@ class Watcher:
         self._first_retained = first_retained
         self._name = name
         self._pause_s = rng.choice((0.3, 0.3, 20.0))  # In the long one, what it has not seen may leave the log.
-        self._next = 1
+        self._place = WatchPlace(1)
         self._at = 0  # Changes of the truth that are behind it.
         # Told, and not yet known to be true: who reads the log may be ahead of every replica.
         self._ahead: deque[TrueChange] = deque()
@@ -244,9 +257,11 @@ class Watcher:
             service = self._services.get(host.name)
             if service is not None and host.is_up and host.name in self.cluster.replicas:
                 stream = _Stream(self)
-                host.spawn(stream.serve(service, self._next))
+                host.spawn(stream.serve(service, self._place.next_revision))
                 await self._stay(stream, self.rng.expovariate(1 / 5.0))
                 stream.is_cut = True
+                if self.rng.random() < _DIES:
+                    self._go_on_elsewhere()
             await asyncio.sleep(self.rng.uniform(0.01, self._pause_s))
 
     async def _stay(self, stream: _Stream, most_s: float) -> None:
@@ -256,14 +271,19 @@ class Watcher:
         while not stream.ended.done() and loop.time() < min(until_s, stream.heard_s + _SILENT_S):
             await asyncio.wait([stream.ended], timeout=0.2)
 
-    def take(self, changes: list[TableChange], up_to: int) -> None:
+    def _go_on_elsewhere(self) -> None:
+        """Go on as another process: it knows the last revision that was told as a whole, and nothing else."""
+        self._place = WatchPlace(self._place.next_revision)
+        known, truth = self._place.revision, self._truth.changes
+        while self._ahead and self._ahead[-1].mod_revision > known:
+            self._ahead.pop()
+        while self._at and truth[self._at - 1].mod_revision > known:
+            self._at -= 1
+
+    def take(self, received: ReceivedChanges) -> None:
         """Take a message."""
-        for change in changes:
-            if change.revision < self._next:
-                self._fail(f"is told of revision {change.revision} again, or late")
-            self._ahead.append(TrueChange(*change[:4]))
-            self._next = change.revision + 1
-        self._next = max(self._next, up_to + 1)
+        for change, _ in self._place.take(received):
+            self._ahead.append(TrueChange(*change[:4], change.mod_revision))
         self._compare()
 
     def _compare(self) -> None:
@@ -272,21 +292,24 @@ class Watcher:
         while self._at < len(truth) and self._ahead:
             told = self._ahead.popleft()
             if truth[self._at] != told:
-                self._fail(f"is told {told}, what follows is {truth[self._at]}")
+                self.fail(f"is told {told}, what follows is {truth[self._at]}")
             self._at += 1
             self.seen_count += 1
-        if self._at < len(truth) and truth[self._at].revision < self._next:
-            self._fail(f"is told that there is nothing up to revision {self._next - 1}, there is {truth[self._at]}")
+        if self._at < len(truth) and truth[self._at].mod_revision <= self._place.revision:
+            known = self._place.revision
+            self.fail(f"is told that there is nothing up to revision {known}, there is {truth[self._at]}")
 
     def skip(self, first: int) -> None:
         """Go on where the log begins: what was before is gone."""
-        if not self._next < first <= self._first_retained():
-            self._fail(f"at {self._next} is sent on to {first}, the log begins at {self._first_retained()}")
+        wanted = self._place.next_revision
+        if not wanted < first <= self._first_retained():
+            self.fail(f"at {wanted} is sent on to {first}, the log begins at {self._first_retained()}")
         self._compare()
         self.skipped_count += 1
-        self._next = first
-        while self._at < len(self._truth.changes) and self._truth.changes[self._at].revision < first:
+        self._place.begin_behind(first - 1)
+        while self._at < len(self._truth.changes) and self._truth.changes[self._at].mod_revision < first:
             self._at += 1
 
-    def _fail(self, what: str) -> None:
+    def fail(self, what: str) -> None:
+        """Say what is broken."""
         self.cluster.ghosts.fail("watch", f"{self._name} {what}")

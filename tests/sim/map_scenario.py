@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from rsm_spark.map.machine import MapMachine
-from rsm_spark.map.records import MAP_DESCRIPTION
+from rsm_spark.map.records import MAP_DESCRIPTION, said_revision
 from rsm_spark.runtime.change_feed import ChangeFeed
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.testing.cluster import LOG
-from rsm_spark.transport.watch_service import WatchService
+from rsm_spark.transport.watch_service import MESSAGE_BYTES, WatchService
 from tests.sim.map_clients import MapCaller, Watcher
 from tests.sim.map_truth import MapTruth
 from tests.sim.replica_judge import CALM_S_MAX
@@ -37,6 +37,7 @@ class MapScenario(Scenario):
         super().__init__(seed, machine=MapMachine, **drawn)
         self.services: dict[str, WatchService] = {}
         self._ring_bytes = self.rng.choice((500, 5_000, 1 << 20))
+        self._message_bytes = self.rng.choice((60, 500, MESSAGE_BYTES))
         self.cluster.listeners.append(self._on_made)
         self.watchers = [
             Watcher(
@@ -59,8 +60,9 @@ class MapScenario(Scenario):
     def _on_made(self, name: str, who: str, what: Any) -> None:
         if name == "made":
             assert isinstance(what, Replica)
+            feed = ChangeFeed(what._context, ring_bytes=self._ring_bytes)
             self.services[who] = WatchService(
-                LOG, MAP_DESCRIPTION, ChangeFeed(what._context, ring_bytes=self._ring_bytes)
+                LOG, MAP_DESCRIPTION, feed, None, said_revision, message_bytes=self._message_bytes
             )
         elif name == "exit":
             self.services.pop(who, None)

@@ -36,6 +36,7 @@ class TrueChange(NamedTuple):
     type: int
     key: bytes
     row: bytes | None
+    mod_revision: int
 
 
 class _Lifetime(NamedTuple):
@@ -160,7 +161,7 @@ class MapTruth:
         revisions.append(revision)
         values.append(value)
         modified.append(self._last)
-        self.changes.append(TrueChange(revision, record_type, pack((key,)), row))
+        self.changes.append(TrueChange(revision, record_type, pack((key,)), row, self._last))
 
     def _judge_expired(self, key: bytes, logged_ms: int) -> None:
         if key in self._own:

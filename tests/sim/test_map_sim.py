@@ -7,13 +7,14 @@ and cut off, their clocks jump, disks are lost and the log is trimmed. Planted b
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
 
 from rsm_spark.core.envelope import decode_envelope
 from rsm_spark.core.machine import Decision
+from rsm_spark.map.client.watch_place import WatchPlace
 from rsm_spark.map.commands import Kept, NotFound
 from rsm_spark.map.draft import Draft
 from rsm_spark.map.expiries import Expiries
@@ -21,6 +22,9 @@ from rsm_spark.map.machine import MapMachine
 from rsm_spark.map.messages import encode
 from rsm_spark.map.records import LEASE_KEPT
 from rsm_spark.runtime.change_feed import ChangeFeed, FeedCursor, FeedEntry
+from rsm_spark.runtime.change_filter import TableChange
+from rsm_spark.transport import watch_service
+from rsm_spark.transport.watch_codec import ReceivedChanges
 from tests.sim.ledger_seeds import first_seed
 from tests.sim.map_scenario import run_map_seed
 from tests.sim.planted_bugs import find
@@ -118,6 +122,29 @@ def _dates_each_key_by_its_own_record(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Draft, "dated_records", lambda self: self.records)
 
 
+def _goes_on_within_a_command(patch: pytest.MonkeyPatch) -> None:
+    """A watcher's process counts a command as told with its first change."""
+    take = WatchPlace.take
+
+    def take_each(self: WatchPlace, received: ReceivedChanges) -> Iterator[tuple[TableChange, bool]]:
+        for change, is_last in take(self, received):
+            self.revision = max(self.revision, change.mod_revision)
+            yield change, is_last
+
+    patch.setattr(WatchPlace, "take", take_each)
+
+
+def _tells_a_command_as_told_with_each_message(patch: pytest.MonkeyPatch) -> None:
+    """A message that ends within a command says that all of it has been sent."""
+    pieces = watch_service._pieces
+
+    def pieces_to_their_ends(changes: list[TableChange], *how: int) -> Iterator[tuple[list[TableChange], int]]:
+        for piece, up_to in pieces(changes, *how):
+            yield piece, max(up_to, piece[-1].mod_revision)
+
+    patch.setattr(watch_service, "_pieces", pieces_to_their_ends)
+
+
 class _Hunt(NamedTuple):
     """How a bug is looked for: seeds, the invariant that breaks, what is not as drawn, who found it before."""
 
@@ -135,6 +162,8 @@ class _Hunt(NamedTuple):
     (_jumps_over_what_a_snapshot_brought, _Hunt(20, "watch")),
     (_says_where_the_replica_is, _Hunt(20, "watch")),
     (_dates_each_key_by_its_own_record, _Hunt(10, "counts")),
+    (_goes_on_within_a_command, _Hunt(40, "watch")),
+    (_tells_a_command_as_told_with_each_message, _Hunt(40, "watch")),
 ])  # fmt: skip
 def test_planted_bugs_of_the_map_are_found(
     plant: Callable[[pytest.MonkeyPatch], None], hunt: _Hunt, monkeypatch: pytest.MonkeyPatch

@@ -31,7 +31,8 @@ def watch(
     """Print changes as they are confirmed, each once, in order, over failovers; until ctrl-C.
 
     A line is the revision, the kind (put, deleted, expired), the key and the value, with tabs between; with
-    --old-values then what the key held before, if it was there.
+    --old-values then what the key held before, if it was there. All changes of one command have one revision: go on
+    behind the revision of a line whose `is_last` (--json) is true, or begin again with the last line's revision.
 
     Examples:
         rsm map watch --prefix order/ --log orders

@@ -96,6 +96,7 @@ class MapClient(MapBarriers):
         )
         super().__init__(link, log, timeout_s, spreads_reads=followers is not None, codec=codec)
         self._watched = WatchedReplicas(finder, followers, security or Security.from_environment(), transport)
+        self._watching = {}
 
     @classmethod
     async def connect(

@@ -9,8 +9,9 @@ To begin with what is there: read first, then watch from the revision behind it.
         ...
     watch = client.watch(prefix=b"order/", from_revision=page.revision + 1)
 
-A watch goes on over lost connections, failovers and restarts of replicas. Only confirmed changes are told. To go on in
-another process, keep `watch.revision` and begin at the one behind it, as long as the log holds it.
+A watch goes on over lost connections, failovers and restarts of replicas. Only confirmed changes are told. All changes
+of one command have one revision, the mod revision of their keys. To go on in another process, keep `watch.revision` and
+begin at the one behind it, as long as the log holds it: it names no command before its last change is given.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from rsm_spark.client.leader_finder import FollowerFinder, FoundReplica, LeaderF
 from rsm_spark.errors import ConnectionLostError, InvalidCommandError, MissingLogError, NoLeaderError, RsmError
 from rsm_spark.map.client.calls import MapCalls, scan_range
 from rsm_spark.map.client.results import MapValue
+from rsm_spark.map.client.watch_place import WatchPlace
 from rsm_spark.map.records import DELETED, EXPIRED, MAP_TABLE, PUT
 from rsm_spark.map.rows import columns_of, entry_of, row_of, value_of
 from rsm_spark.runtime.change_filter import TableChange
@@ -55,13 +57,16 @@ class MapChange(NamedTuple):
     Attributes:
         key: The key.
         value: What it holds now; None = it is gone.
-        revision: Of the record. The mod revision of a key that was put is that of the last record of its command.
+        revision: Mod revision: that of the last record of its command, the same for all keys that the command changed.
+            In what versions of the map before 4 have written each change has that of its own record.
         kind: "put"; "deleted" by a command; "expired": by time, or with its lease.
         logged_ms: Logged time, ms since 1970.
         create_revision: Of a key that was put: revision of the record that created it; 0 = a record of a version of
             the map before 3, which does not tell.
         version: Number of its writes since then, the first one included; 0 likewise.
         old: With `old_values`: what the key held before; None = it did not exist.
+        is_last: There are no more changes of this revision in the watch. Who goes on behind the revision of another
+            one misses the rest of its command.
 
     """
 
@@ -73,6 +78,7 @@ class MapChange(NamedTuple):
     create_revision: int = 0
     version: int = 0
     old: MapValue | None = None
+    is_last: bool = True
 
 
 class WatchedReplicas:
@@ -125,7 +131,7 @@ class MapWatch:
 
     Attributes:
         revision: All changes up to here have been given, the one in hand included; 0 before the first word of a
-            replica.
+            replica. While a command has more changes to come it stands before the command.
         address: Of the replica that tells; "" while there is none.
         connections: Streams opened so far.
 
@@ -144,10 +150,18 @@ class MapWatch:
         self._request = request
         self._patience_s = patience_s
         self._value = value
-        self.revision = max(0, request.from_revision - 1)
+        self._place = WatchPlace(request.from_revision, request.types)
         self.address = ""
         self.connections = 0
         self._changes = self._run()
+
+    @property
+    def revision(self) -> int:
+        return self._place.revision
+
+    def settled(self, revision: int) -> int:
+        """Return up to where all is processed if all that was given up to a revision is; see `WatchPlace`."""
+        return self._place.settled(revision)
 
     def __aiter__(self) -> Self:
         """Return the watch."""
@@ -170,12 +184,11 @@ class MapWatch:
         await self._changes.aclose()
 
     async def _run(self) -> AsyncGenerator[MapChange, None]:
-        loop = asyncio.get_running_loop()
-        begins_now = self._request.from_revision == 0
+        loop, place = asyncio.get_running_loop(), self._place
         if self._begin is not None:
-            known = await self._begin(None if begins_now else self.revision)
+            known = await self._begin(None if place.begins_now else place.revision)
             if known is not None:
-                begins_now, self.revision = False, known
+                place.begin_behind(known)
         attempt, pause_s, trouble, refusals = 0, _PAUSE_FIRST_S, "", 0
         heard_at = loop.time()
         while True:
@@ -183,20 +196,16 @@ class MapWatch:
             if address is not None:
                 try:
                     framed = await self._replicas.find_framed(address)
-                    async for received in self._stream(address, framed, 0 if begins_now else self.revision + 1):
+                    async for received in self._stream(address, framed, place.next_revision):
                         heard_at, attempt = loop.time(), 0
                         if received.changes or not refusals:
                             pause_s, refusals = _PAUSE_FIRST_S, 0
                         self._check_told(address, received)
-                        if begins_now and self._begin is not None:
+                        if place.begins_now and self._begin is not None:
                             first = min((one.revision - 1 for one in received.changes), default=received.up_to)
-                            begins_now, self.revision = False, await self._begin(first) or first
-                        for change in received.changes:
-                            if change.revision > self.revision:
-                                begins_now, self.revision = False, change.revision
-                                if not self._request.types or change.type in self._request.types:  # 0.1 sends all.
-                                    yield self._told(change)
-                        begins_now, self.revision = False, max(self.revision, received.up_to)
+                            place.begin_behind(await self._begin(first) or first)
+                        for change, is_last in place.take(received):
+                            yield self._told(change)._replace(is_last=is_last)
                 except ConnectionLostError as error:
                     trouble = str(error)
                 except MissingLogError:
@@ -231,11 +240,11 @@ class MapWatch:
         key = value_of(change.key)
         if change.row is None:
             return MapChange(
-                key, None, change.revision, "expired" if change.type == EXPIRED else "deleted", change.logged_ms
+                key, None, change.mod_revision, "expired" if change.type == EXPIRED else "deleted", change.logged_ms
             )
         row = row_of(change.row)
         value = self._value(key, row.value)
-        return MapChange(key, value, change.revision, "put", change.logged_ms, row.create_revision, row.version)
+        return MapChange(key, value, change.mod_revision, "put", change.logged_ms, row.create_revision, row.version)
 
     def _stream(self, address: str, framed: str, from_revision: int) -> AsyncIterator[ReceivedChanges]:
         self.address = address
@@ -250,6 +259,7 @@ class MapWatches(MapCalls):
 
     _watched: WatchedReplicas
     _consumers: ClientConsumers | None = None
+    _watching: dict[str, MapWatch]
 
     async def close(self) -> None:
         """Give up what is still waiting, and disconnect."""
@@ -263,7 +273,8 @@ class MapWatches(MapCalls):
         """Let go of what a consumer has processed: changes up to a revision, which may be trimmed then.
 
         It is written down at most once a second, and when the client is closed. After a restart `watch` with the same
-        name goes on behind what was written down: it may give changes again that have been processed.
+        name goes on behind what was written down: it may give changes again that have been processed. A command of
+        which not all changes have been given is not processed yet: after a restart it comes again as a whole.
 
             async for change in client.watch(prefix=b"order/", consumer="billing"):
                 ...
@@ -281,7 +292,8 @@ class MapWatches(MapCalls):
         """
         if self._consumers is None:
             raise InvalidCommandError(_NO_CONSUMERS)
-        await self._consumers.processed(consumer, revision)
+        watch = self._watching.get(consumer)
+        await self._consumers.processed(consumer, revision if watch is None else watch.settled(revision))
 
     def watch(
         self,
@@ -334,7 +346,10 @@ class MapWatches(MapCalls):
             raise InvalidCommandError(f"kinds {', '.join(unknown)}: a change is one of {', '.join(_TYPES)}")
         types = tuple(sorted(_TYPES[kind] for kind in set(kinds)))
         request = WatchRequest(self._log, MAP_TABLE, first, behind, from_revision or 0, progress_ms, types, old_values)
-        return MapWatch(self._watched, request, patience_s, self._value, begin)
+        watch = MapWatch(self._watched, request, patience_s, self._value, begin)
+        if consumer:
+            self._watching[consumer] = watch
+        return watch
 
 
 def _ignore() -> None:

@@ -1,4 +1,7 @@
-"""Events of an entry of the log, as watches tell them: all of one command have its mod revision. Pure."""
+"""Events of an entry of the log, as watches tell them: all of one command have its mod revision. Pure.
+
+In what versions of the map before 4 have written each change has the revision of its own record, as its row has.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import NamedTuple
 from rsm_spark.core.records import pack
 from rsm_spark.map.etcd.view import KeyShown
 from rsm_spark.map.key_history import KeyHistory
-from rsm_spark.map.records import DELETED, EXPIRED, EXPIRY_CLEARED, EXPIRY_SET, PUT
+from rsm_spark.map.records import DELETED, EXPIRED, EXPIRY_CLEARED, EXPIRY_SET, PUT, said_revision
 from rsm_spark.map.rows import MapEntry, entry_of
 from rsm_spark.runtime.change_feed import FeedEntry
 
@@ -46,22 +49,22 @@ def events_of(entry: FeedEntry, history: KeyHistory) -> list[KeyEvent]:
     """
     events: list[KeyEvent] = []
     places: dict[bytes, int] = {}  # Of the present command: where the event of a key stands that has no lease yet.
-    last = 0
+    last = 0  # Revision of the last record of the present command.
     for revision, record in enumerate(entry.records(), entry.first_revision):
         if record.command is not None:
             last = revision + record.command.record_count - 1
             _settle(events, places, history)
         elif revision > last:
             _settle(events, places, history)
-        command = max(revision, last)
         if record.type == PUT:
             key, *columns = record.fields
+            written = entry_of(pack(columns), revision)
             places[key] = len(events)
-            events.append(KeyEvent(key, entry_of(pack(columns), revision), 0, command))
+            events.append(KeyEvent(key, written, 0, written.mod_revision))
         elif record.type in {DELETED, EXPIRED}:
             key = record.fields[0]
             places.pop(key, None)
-            events.append(KeyEvent(key, None, 0, command))
+            events.append(KeyEvent(key, None, 0, said_revision(record.type, record.fields) or revision))
         elif record.type == EXPIRY_SET:
             key, lease, _, _ = record.fields
             if key in places:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from rsm_spark.client.leader_finder import FixedReplica
 from rsm_spark.core.envelope import Envelope, body_of, decode_envelope, encode_envelope
 from rsm_spark.core.records import KernelRecord, Record, decode_records, encode_records
-from rsm_spark.errors import InvalidCommandError, MissingLogError, NoLeaderError
+from rsm_spark.errors import ConnectionLostError, InvalidCommandError, MissingLogError, NoLeaderError
 from rsm_spark.map.client import watch as map_watch
 from rsm_spark.map.client.blocking import BlockingMapClient
 from rsm_spark.map.client.client import MapClient
@@ -62,7 +62,9 @@ class Watched:
         self.context: Any = SimpleNamespace(payload_listeners=[], tip=SimpleNamespace(revision=0))
         self.feed = ChangeFeed(cast("Any", self.context))
         self.machine = MapMachine()
-        self.service = WatchService("orders", MAP_DESCRIPTION, self.feed, self.machine.row_before)
+        self.service = WatchService(
+            "orders", MAP_DESCRIPTION, self.feed, self.machine.row_before, self.machine.said_revision
+        )
         self.server = ReplicaServer("orders")
         self.service.add_to(self.server)
         self.applied = 0
@@ -343,6 +345,101 @@ async def test_the_blocking_client_watches_too() -> None:
 
         assert await asyncio.to_thread(_work) == [b"0", b"1", b"2"]
         del client
+
+
+async def test_changes_of_a_command_have_one_revision_and_one_of_them_is_the_last() -> None:
+    async with replicas() as (log, (one,), _, client):
+        log.append((PUT, (b"a", b"1", 1, 1, None)))
+        log.append((PUT, (b"a", b"2", 1, 2, 5)), (PUT, (b"b", b"", 5, 1, 5)), (DELETED, (b"a", 5)), (DELETED, (b"b",)))
+        one.catch_up()
+        watch = client.watch(from_revision=1)
+        seen = [(change.key, change.revision, change.is_last, watch.revision) async for change in _some(watch, 5)]
+        assert seen == [(b"a", 1, True, 1), *[(key, 5, False, 1) for key in (b"a", b"b", b"a")], (b"b", 5, True, 5)]
+        for within in (3, 5):  # Whoever begins within a command is told all of it.
+            later = client.watch(from_revision=within)
+            assert [change.revision for change in await first(later, 4)] == [5] * 4
+            await later.aclose()
+        narrow = client.watch(prefix=b"b", kinds=["put"], from_revision=2)
+        assert [(change.revision, change.is_last) for change in await first(narrow, 1)] == [(5, True)]
+        await narrow.aclose()
+        await watch.aclose()
+
+
+async def _some(watch: MapWatch, count: int) -> AsyncIterator[MapChange]:
+    for _ in range(count):
+        (change,) = await first(watch, 1)
+        yield change
+
+
+async def test_a_stream_that_breaks_within_a_command_is_taken_up_without_gap_or_double(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain, sent = encode_changes, 0
+
+    def encode(changes: Any, up_to: int, **more: Any) -> bytes:
+        nonlocal sent
+        sent += 1
+        if sent == 4:
+            raise ConnectionLostError("the third message with changes is never sent")
+        return plain(changes, up_to, **more)
+
+    monkeypatch.setattr(watch_service, "encode_changes", encode)
+    async with replicas(2) as (log, both, _, client):
+        log.put(b"before")
+        log.append(*((PUT, (b"%02d" % n, b"", 21, 1, None if n == 19 else 21)) for n in range(20)))
+        for each in both:
+            each.service._message_bytes = 100
+            each.catch_up()
+        watch = client.watch(from_revision=2)
+        seen = await first(watch, 20)
+        assert [change.key for change in seen] == [b"%02d" % n for n in range(20)]
+        assert [change.is_last for change in seen] == [False] * 19 + [True]
+        assert (watch.connections, watch.revision) == (2, 21)
+        await watch.aclose()
+
+
+async def test_a_log_that_was_raised_is_watched_across() -> None:
+    async with replicas() as (log, (one,), _, client):
+        log.append((PUT, (b"a", b"1")), (PUT, (b"b", b"1")), (DELETED, (b"b",)))  # As version 2 wrote.
+        log.append((PUT, (b"a", b"2", 1, 2)), (DELETED, (b"a",)), (PUT, (b"c", b"1", 6, 1)))  # Version 3.
+        log.append((PUT, (b"c", b"2", 6, 2, 9)), (DELETED, (b"c", 9)), (PUT, (b"d", b"1", 9, 1, None)))
+        one.catch_up()
+        watch = client.watch(from_revision=1)
+        seen = await first(watch, 9)
+        assert [change.revision for change in seen] == [1, 2, 3, 4, 5, 6, 9, 9, 9]
+        assert [change.is_last for change in seen] == [True] * 6 + [False, False, True]
+        # Records of before have each a revision of its own: a watch begins at any of them.
+        for revision, count in ((2, 8), (5, 5), (6, 4), (7, 3), (9, 3)):
+            later = client.watch(from_revision=revision)
+            assert await first(later, count) == seen[-count:]
+            await later.aclose()
+        await watch.aclose()
+
+
+async def test_a_consumer_lets_go_of_a_command_with_its_last_change() -> None:
+    async with replicas() as (log, (one,), _, client):
+        said: list[int] = []
+
+        class Consumers:
+            async def begin(self, _name: str, revision: int | None) -> int | None:
+                return revision
+
+            async def processed(self, _name: str, revision: int) -> None:
+                said.append(revision)
+
+            async def flush(self) -> None:
+                return
+
+        client._consumers = cast("Any", Consumers())
+        log.put(b"before")
+        log.append((PUT, (b"a", b"", 3, 1, 3)), (PUT, (b"b", b"", 3, 1, None)))
+        one.catch_up()
+        watch = client.watch(from_revision=1, consumer="billing")
+        for _ in range(3):
+            (change,) = await first(watch, 1)
+            await client.processed("billing", change.revision)
+        assert said == [1, 1, 3]
+        await watch.aclose()
 
 
 def fold(one: Watched) -> None:

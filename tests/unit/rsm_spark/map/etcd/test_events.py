@@ -9,8 +9,10 @@ from rsm_spark.core.records import CommandHead, Record, encode_records
 from rsm_spark.map import messages as m
 from rsm_spark.map.etcd.events import EventCache, events_of
 from rsm_spark.map.key_history import KeyHistory
+from rsm_spark.map.records import MAP_DESCRIPTION
 from rsm_spark.runtime.change_feed import FeedEntry
 from tests.unit.rsm_spark.map.driven_map import DrivenMap
+from tests.unit.rsm_spark.map.map_of_before import THIRD
 
 
 class LoggedMap(DrivenMap):
@@ -76,3 +78,13 @@ def test_what_time_does_has_the_revisions_of_its_records() -> None:
     events = told(one, one.of(first, None))
     assert [(key, value) for key, value, _, _ in events] == [(b"a", None), (b"b", None)]
     assert events[0][3] < events[1][3]
+
+
+def test_what_versions_of_before_wrote_has_the_revisions_of_its_records() -> None:
+    one = LoggedMap()
+    one.machine.follow(THIRD)
+    entry = one.entry(m.MapTransaction([], [m.Put(b"a", b"1"), m.Put(b"b", b"1"), m.Delete(b"a")], []))
+    assert told(one, entry) == [(b"a", b"1", 0, 1), (b"b", b"1", 0, 2), (b"a", None, 0, 3)]
+    one.machine.follow(MAP_DESCRIPTION)
+    entry = one.entry(m.MapTransaction([], [m.Put(b"b", b"2"), m.Put(b"c", b"1")], []))
+    assert told(one, entry) == [(b"b", b"2", 0, 5), (b"c", b"1", 0, 5)]
