@@ -6,10 +6,12 @@ A secret on a command line is read by everyone on the machine: it comes from a f
 from __future__ import annotations
 
 import argparse
-import json
+import os
 from pathlib import Path
 
 from connectors.errors import OptionError
+from ledger.errors import UsageError
+from rsm_spark.object_stores.storage_options import STORAGE_FILE_VARIABLE, is_secret, read_storage_options
 
 # Argument -> option of the source.
 _SOURCE = {
@@ -21,18 +23,6 @@ _SOURCE = {
     "password_env": "passwordEnv",
     "log_key_file": "logKeyFile",
 }
-_SECRETS = (
-    "secret",
-    "password",
-    "passphrase",
-    "token",
-    "account_key",
-    "access_key",
-    "sas_key",
-    "credential",
-    "private",
-)
-_NO_SECRETS = ("access_key_id", "_file", "_path", "_uri", "_url", "endpoint")
 
 
 def add_log_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,7 +77,11 @@ def add_storage_arguments(parser: argparse.ArgumentParser) -> None:
         "--storage-option", action="append", default=[], metavar="KEY=VALUE", help="may be repeated; no secrets"
     )
     store.add_argument(
-        "--storage-options-file", help='JSON file with options, secrets too: {"aws_secret_access_key": "…"}'
+        "--storage-options-file",
+        metavar="FILE",
+        default=os.environ.get(STORAGE_FILE_VARIABLE),
+        help='JSON file with options, secrets too: {"aws_secret_access_key": "…"} '
+        f"(default: ${STORAGE_FILE_VARIABLE})",
     )
 
 
@@ -98,34 +92,21 @@ def storage_options(arguments: argparse.Namespace) -> dict[str, str]:
         OptionError: One has no value, is a secret, or the file cannot be read.
 
     """
-    found = _from_file(arguments.storage_options_file)
+    try:
+        named = arguments.storage_options_file
+        found = read_storage_options(None if named is None else Path(named))
+    except UsageError as error:
+        raise OptionError(str(error)) from None
     for text in arguments.storage_option:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise OptionError(f"--storage-option {text.split('=')[0]!r}: write it KEY=VALUE")
-        if _is_secret(key):
+        if is_secret(key):
             raise OptionError(
                 f"--storage-option {key}: everyone on this machine could read it there; put it into a file for "
                 "--storage-options-file, or into the store's own variable, such as AWS_SECRET_ACCESS_KEY"
             )
         found[key] = value
-    return found
-
-
-def _is_secret(key: str) -> bool:
-    name = key.lower()
-    return any(word in name for word in _SECRETS) and not name.endswith(_NO_SECRETS)
-
-
-def _from_file(name: str | None) -> dict[str, str]:
-    if name is None:
-        return {}
-    try:
-        found = json.loads(Path(name).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise OptionError(f"--storage-options-file {name}: {error}") from None
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise OptionError(f'--storage-options-file {name}: it must be a JSON object of texts, {{"key": "value"}}')
     return found
 
 

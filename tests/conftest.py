@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -16,6 +16,9 @@ from hypothesis import settings
 from ledger.dev import DevCluster
 from ledger.dev.process import is_alive
 from tests import sets
+
+if TYPE_CHECKING:
+    from tests.integration.s3_server import Bucket, S3Server
 
 settings.register_profile("tests", deadline=None)
 settings.load_profile("tests")
@@ -137,6 +140,24 @@ def whole_cluster(cluster: DevCluster) -> Iterator[DevCluster]:
         if bookie.name not in names:
             cluster.start_bookie(number)
         cluster.resume_bookie(number)
+
+
+@pytest.fixture(scope="session")
+def _s3_server() -> Iterator[S3Server]:
+    """Start one real S3 server for the tests of this process."""
+    from tests.integration.s3_server import S3Server  # noqa: PLC0415 - takes a second
+
+    server = S3Server()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def bucket(_s3_server: S3Server) -> Bucket:
+    """Return an empty bucket of a real S3 server."""
+    return _s3_server.bucket()
 
 
 @pytest.fixture

@@ -90,8 +90,7 @@ def home_of(place: BackupPlace, log: str, log_id: str, former_names: Sequence[st
             continue
         if home == log:
             return log
-        with place.create(f"{log}/{log_id}/{_FORMER}") as file:
-            file.write(home.encode())
+        place.put(f"{log}/{log_id}/{_FORMER}", home.encode())
         return home
     return log
 
@@ -146,8 +145,7 @@ def choose_backup(
 
 def keep_backup(place: BackupPlace, manifest: BackupManifest) -> None:
     """Write a manifest; all that it names is there already: from here on there is a backup."""
-    with place.create(f"{manifest.folder}/backups/{manifest.name}") as file:
-        file.write(encode_backup(manifest))
+    place.put(f"{manifest.folder}/backups/{manifest.name}", encode_backup(manifest))
 
 
 def remove_expired(place: BackupPlace, log: str, log_id: str, keep: int) -> list[str]:

@@ -3,50 +3,56 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import re
-import secrets
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 
-from ledger.private_files import FILE_MODE, FOLDER_MODE
 from rsm_spark.backup.manifest import BackupError, CorruptBackupError
+from rsm_spark.backup.place_files import ArrowFiles, FolderFiles, PlaceFiles
+from rsm_spark.object_stores.complaints import ObjectStoreError, complaint_of
+from rsm_spark.object_stores.storage_options import checked_uri, shown_uri
+from rsm_spark.object_stores.unfinished import Unfinished
 
 _CHUNK_BYTES = 1 << 20
-_NEW = ".new-"
-_DRAFT = re.compile(r"\.new-[0-9a-f]{16}")
+_LOGGER = logging.getLogger(__name__)
 
 
 class BackupPlace:
     """Backups of many logs. All calls block.
 
     Args:
-        place: Folder, or URI that pyarrow knows: `s3://bucket/folder`, `gs://…`, `abfss://…`, `hdfs://…`.
+        place: Folder, `s3://bucket/folder`, or a URI that pyarrow knows: `gs://…`, `abfss://…`, `hdfs://…`.
+        storage_options: Of S3: keys as deltalake has them, beside what the environment says.
 
     Raises:
-        BackupError: The URI is none.
+        UsageError: The URI holds a secret.
+        BackupError: The URI is none, or the options contradict each other.
 
     """
 
-    def __init__(self, place: str) -> None:
-        self.place = place.rstrip("/") or "/"
-        # What is told others has no secret: a URI may hold one (s3://key:secret@bucket).
-        scheme, mark, rest = self.place.partition("://")
-        self.shown = f"{scheme}{mark}{rest.rpartition('@')[2].partition('?')[0]}" if mark else self.place
+    def __init__(self, place: str, storage_options: Mapping[str, str] | None = None) -> None:
+        self.place = checked_uri(place.rstrip("/") or "/")
+        self.shown = shown_uri(self.place)
+        self._options = dict(storage_options or {})
         self._folder: Path | None = None
         try:
-            if "://" in place and not place.startswith("file://"):
-                self._files, self._root = pafs.FileSystem.from_uri(self.place)
-            else:
-                self._folder = Path(place.removeprefix("file://")).absolute()
-                self._files, self._root = pafs.LocalFileSystem(), str(self._folder)
+            self._files = self._opened()
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise BackupError(f"{self.shown}: no place for backups: {error}") from error
+            raise BackupError(f"{self.shown}: no place for backups: {self._complaint(error)}") from None
+
+    def _opened(self) -> PlaceFiles:
+        if "://" not in self.place or self.place.startswith("file://"):
+            self._folder = Path(self.place.removeprefix("file://")).absolute()
+            return FolderFiles(self._folder)
+        if self.place.startswith("s3://"):
+            from rsm_spark.object_stores.s3 import S3Store  # noqa: PLC0415 - boto3 only where it is used
+
+            return S3Store(self.place, self._options)
+        return ArrowFiles(self.place)
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Return the sizes of all files below a folder, by path below it.
@@ -55,28 +61,40 @@ class BackupPlace:
             BackupError: The place cannot be read.
 
         """
-        root = f"{self._root}/{folder}".rstrip("/")
         with self._told("listed", folder):
-            found = self._files.get_file_info(pafs.FileSelector(root, allow_not_found=True, recursive=True))
-            return {
-                one.path[len(root) + 1 :]: one.size
-                for one in found
-                if one.type == pafs.FileType.File and not one.base_name.startswith(".")
-            }
+            return self._files.sizes(folder)
 
-    def drafts(self, folder: str) -> list[str]:
-        """Return files below a folder that were never finished, by path below it; an object store has none.
+    def unfinished(self, folder: str) -> list[Unfinished]:
+        """Return what was begun below a folder and not finished, by path in the place.
+
+        A store that does not tell has none here, with a warning: that it does not let see them is no fault of a backup.
 
         Raises:
             BackupError: The place cannot be read.
 
         """
-        if self._folder is None:
-            return []
-        root = self._folder / folder
         with self._told("listed", folder):
-            found = [path for path in root.rglob(f"{_NEW}*") if _DRAFT.fullmatch(path.name) and path.is_file()]
-            return sorted(str(path.relative_to(root)) for path in found)
+            try:
+                found = self._files.unfinished(folder)
+            except ObjectStoreError as error:
+                _LOGGER.warning(
+                    "%s/%s: what killed writers left there cannot be listed: %s; or have the store end uploads by "
+                    "itself after some days (a lifecycle rule)",
+                    self.shown, folder, error,
+                )  # fmt: skip
+                return []
+            return [one._replace(path=f"{folder}/{one.path}") for one in found]
+
+    def discard(self, upload: Unfinished) -> None:
+        """Remove what was begun and not finished.
+
+        Raises:
+            BackupError: The place cannot be written.
+
+        """
+        self._check_inside(upload.path)
+        with self._told("removed", upload.path):
+            self._files.discard(upload)
 
     def read(self, path: str, bytes_max: int) -> bytes:
         """Return a small file.
@@ -104,15 +122,13 @@ class BackupPlace:
         self._check_inside(path)
         with self._told("read", path):
             try:
-                file = self._files.open_input_stream(f"{self._root}/{path}", compression=None)
+                with self._files.open(path) as file:
+                    yield file
             except FileNotFoundError:
                 raise CorruptBackupError(f"{self.shown}/{path}: it is not there: take another backup") from None
-            with file:
-                yield file
 
-    @contextmanager
-    def create(self, path: str) -> Iterator[IO[bytes] | Any]:
-        """Open a new file for writing. It appears, on the disk, when the block ends well.
+    def put(self, path: str, content: bytes) -> None:
+        """Write a short file. It appears, and stays, when this returns.
 
         Raises:
             BackupError: The place cannot be written.
@@ -120,32 +136,13 @@ class BackupPlace:
         """
         self._check_inside(path)
         with self._told("written", path):
-            if self._folder is None:
-                # An object appears when its stream is closed; one that is broken off is never completed.
-                file = self._begin_object(f"{self._root}/{path}")
-                yield file
-                file.close()
-                return
-            target = self._folder / path
-            target.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-            draft = target.parent / f"{_NEW}{secrets.token_hex(8)}"
-            try:
-                with open(draft, "xb", opener=_private) as written:
-                    yield written
-                    written.flush()
-                    os.fsync(written.fileno())
-                draft.replace(target)
-            finally:
-                draft.unlink(missing_ok=True)
-            for folder in (target.parent, *target.parent.relative_to(self._folder).parents):
-                _sync_folder(self._folder / folder)
+            self._files.put(path, content)
 
-    def _begin_object(self, path: str) -> Any:
-        try:
-            return self._files.open_output_stream(path, compression=None)
-        except FileNotFoundError:  # One with real folders, such as HDFS.
-            self._files.create_dir(path.rpartition("/")[0], recursive=True)
-            return self._files.open_output_stream(path, compression=None)
+    def copy_in(self, source: Path, path: str) -> None:
+        """Copy a local file to the place; see `put`."""
+        self._check_inside(path)
+        with self._told("written", path):
+            self._files.copy_in(source, path)
 
     def delete(self, path: str) -> None:
         """Remove a file; one that is not there is no error.
@@ -156,14 +153,7 @@ class BackupPlace:
         """
         self._check_inside(path)
         with self._told("removed", path):
-            if self._files.get_file_info(f"{self._root}/{path}").type != pafs.FileType.NotFound:
-                self._files.delete_file(f"{self._root}/{path}")
-
-    def copy_in(self, source: Path, path: str) -> None:
-        """Copy a local file to the place."""
-        with source.open("rb") as read, self.create(path) as written:
-            while chunk := read.read(_CHUNK_BYTES):
-                written.write(chunk)
+            self._files.delete(path)
 
     def chunks(self, path: str, size: int, sha256: str) -> Iterator[bytes]:
         """Yield a file piece by piece; the last one only once size and hash are found right.
@@ -207,16 +197,9 @@ class BackupPlace:
         try:
             yield
         except (OSError, pa.ArrowException) as error:
-            raise BackupError(f"{self.shown}/{path}: cannot be {what}: {error}") from error
+            where = f"{self.shown}/{path}".rstrip("/")
+            raise BackupError(f"{where}: cannot be {what}: {self._complaint(error)}") from None
 
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, FILE_MODE)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    def _complaint(self, error: Exception) -> str:
+        is_worded = self._folder is not None or isinstance(error, ObjectStoreError)
+        return str(error) if is_worded else complaint_of(error, self._options)

@@ -13,6 +13,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -89,31 +91,31 @@ class RunningBackup:
             names = [name for name in await self._store.children(self._root) if name.startswith(self._running)]
             if names != [self._name]:
                 return 0
-            unnamed = await asyncio.to_thread(unnamed_files, place, log, log_id)
-            for number, file in enumerate(unnamed):
+            left = await asyncio.to_thread(left_files, place, log, log_id)
+            for number, remove in enumerate(left):
                 with contextlib.suppress(NoNodeError):
                     if (await self._store.get(path)).value == own:
-                        await asyncio.to_thread(place.delete, file)
+                        await asyncio.to_thread(remove)
                         continue
                 return number  # The session was lost: others may write by now.
-            return len(unnamed)
+            return len(left)
         finally:
             with contextlib.suppress(MetadataError):
                 await self._store.delete(path)
 
 
-def unnamed_files(place: BackupPlace, log: str, log_id: str) -> list[str]:
-    """Return the files of a log, by path in the place, that look like a backup's and that no backup names.
+def left_files(place: BackupPlace, log: str, log_id: str) -> list[Callable[[], None]]:
+    """Return calls that remove what killed backups of a log have left: half files, and files that no backup names.
 
     Raises:
         BackupError: The place cannot be read.
 
     """
     folder = f"{log}/{log_id}"
-    drafts = [f"{folder}/{path}" for path in place.drafts(folder)]
+    left: list[Callable[[], None]] = [partial(place.discard, one) for one in place.unfinished(folder)]
     there = sorted(path for path in place.sizes(folder) if is_backup_file(path))
     found = find_backups(place, log, log_id)
     if found.damaged:
-        return drafts
+        return left
     named = {path for manifest in found.whole for path in manifest.files}
-    return drafts + [f"{folder}/{path}" for path in there if path not in named]
+    return left + [partial(place.delete, f"{folder}/{path}") for path in there if path not in named]

@@ -24,6 +24,7 @@ from rsm_spark.cli.copying import CopyProgress, LogKeyOption, NewLogOptions
 from rsm_spark.cli.new_log import made_log, tell_made
 from rsm_spark.cli.terminal import LogArgument, print_json, run
 from rsm_spark.log.key_file import KeyFile, read_public_keys
+from rsm_spark.object_stores.storage_options import StorageFile, read_storage_options
 
 app = typer.Typer(
     add_completion=False,
@@ -43,6 +44,10 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a command that only reads a place of backups."""
 
     json: Json = False
+    storage_options_file: StorageFile = None
+
+    def open(self, place: str) -> BackupPlace:
+        return BackupPlace(place, read_storage_options(self.storage_options_file))
 
 
 @app.command("list")
@@ -60,17 +65,18 @@ def list_backups(
         rsm backup list --place s3://bucket/backups --log orders --json
 
     """
-    found = find_backups(BackupPlace(place), log)
+    at = how.open(place)
+    found = find_backups(at, log)
     for manifest in found.whole:
         if how.json:
             print_json(summary_of(manifest))
             continue
-        at = datetime.fromtimestamp(manifest.made_ms / 1000).astimezone().isoformat(timespec="seconds")
+        made_at = datetime.fromtimestamp(manifest.made_ms / 1000).astimezone().isoformat(timespec="seconds")
         snapshots = ", ".join(f"{one.revision:,}" for one in manifest.snapshots) or "none"
         key = f", needs key {', '.join(manifest.key_ids)}" if manifest.key_ids else ""
         typer.echo(
             f"{manifest.log} {manifest.name}: revisions {manifest.first_revision:,} to {manifest.last_revision:,}, "
-            f"snapshots {snapshots}, {sum(manifest.files.values()) / 1e6:,.1f} MB, made {at}{key}"
+            f"snapshots {snapshots}, {sum(manifest.files.values()) / 1e6:,.1f} MB, made {made_at}{key}"
         )
     for line in found.damaged:
         if how.json:
@@ -78,7 +84,7 @@ def list_backups(
         else:
             typer.echo(f"damaged: {line}")
     if not found.whole and not found.damaged and not how.json:
-        typer.echo(f"no backups in {BackupPlace(place).shown}")
+        typer.echo(f"no backups in {at.shown}")
     if found.damaged:
         raise typer.Exit(1)
 
@@ -110,7 +116,7 @@ def verify(
         rsm backup verify orders --place /backups --public-key orders.pub --at-least 120345
 
     """
-    at = BackupPlace(place)
+    at = how.open(place)
     keys = None if log_key is None else KeyFile.read(log_key, may_sign=False)
     public_keys = {} if public_key is None else read_public_keys(public_key)
     manifest = choose_backup(at, log, log_id=log_id, name=name)
@@ -167,7 +173,7 @@ def restore(
         rsm backup restore orders --place /backups --as orders-before --at-time 2026-11-23T14:00:00Z
 
     """
-    at = BackupPlace(place)
+    at = BackupPlace(place, read_storage_options(how.storage_options_file))
     manifest = choose_backup(at, log, log_id=log_id, name=backup, revision=how.at_revision)
     began_s = time.monotonic()
     with made_log(

@@ -29,6 +29,7 @@ from rsm_spark.cli.snapshot_source import CopiedSource, SnapshotSource, open_rep
 from rsm_spark.cli.terminal import LogsOptions, print_json, run
 from rsm_spark.errors import RsmError
 from rsm_spark.log.key_file import KeyFile
+from rsm_spark.object_stores.storage_options import StorageFile, read_storage_options
 
 _DURATION = re.compile(r"(\d+)(s|m|h|d)")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -48,6 +49,7 @@ class CreateOptions(LogsOptions, frozen=True, kw_only=True):
     )
     data_dir: Annotated[Path | None, Option("Take snapshots from this replica's folder.")] = None
     no_snapshot: Annotated[bool, Option("Copy entries alone: a restore replays them all.")] = False
+    storage_options_file: StorageFile = None
     rate_mb: Annotated[float, Option("Megabytes a second at most; 0: as fast as it goes.", ge=0)] = 0.0
     every: Annotated[str | None, Option("Go on, a backup each 30s, 15m, 1h, 1d.", shown="one, then end")] = None
     keep: Annotated[int, Option("Backups of a log to keep; older ones are removed; 0: all.", ge=0)] = 0
@@ -93,7 +95,8 @@ def create(
     if how.data_dir is not None and how.all_logs:
         raise UsageError("--data-dir is the folder of one log's replica: name that log")
     every_s = None if how.every is None else seconds_of(how.every)
-    run(_create(logs or [], BackupPlace(place), how, audit, log_key, every_s))
+    at = BackupPlace(place, read_storage_options(how.storage_options_file))
+    run(_create(logs or [], at, how, audit, log_key, every_s))
 
 
 def seconds_of(text: str) -> int:
@@ -180,7 +183,7 @@ async def _snapshots(client: LedgerClient, log: str, how: CreateOptions) -> Asyn
     if how.no_snapshot:
         yield None
     elif how.lake is not None or how.data_dir is not None:
-        yield open_store(how.data_dir, how.lake, log)
+        yield open_store(how.data_dir, how.lake, log, how.storage_options_file)
     else:
         async with open_replicas(client, log, how.rsm_root, None) as source:
             yield source

@@ -12,11 +12,18 @@ import typer
 from ledger.errors import UsageError
 from ledger.options import Option
 from rsm_spark.cli.terminal import LogsOptions
+from rsm_spark.object_stores.storage_options import STORAGE_FILE_HELP, STORAGE_FILE_VARIABLE, StorageFile
 
 _PROGRESS_S = 5.0
 
 LogKeyOption = Annotated[
     Path | None, typer.Option("--log-key", metavar="FILE", envvar="RSM_LOG_KEY", help="Key file of the log.")
+]
+
+
+StorageFileOption = Annotated[
+    Path | None,
+    typer.Option("--storage-options-file", metavar="FILE", envvar=STORAGE_FILE_VARIABLE, help=STORAGE_FILE_HELP),
 ]
 
 
@@ -27,6 +34,7 @@ class MadeLogOptions(LogsOptions, frozen=True, kw_only=True):
         Path | None, Option("Put a snapshot into this folder, with which the first replica is to be started.")
     ] = None
     lake: Annotated[str | None, Option("Put a snapshot into this lake.", metavar="PATH")] = None
+    storage_options_file: StorageFile = None
     bookies: Annotated[str, Option("Ensemble, write quorum and ack quorum.", metavar="E/Qw/Qa")] = "2/2/2"
     password_file: Annotated[
         Path | None, Option("Password of the new ledgers, as rsm store run takes it.", metavar="FILE")

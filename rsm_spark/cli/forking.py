@@ -70,7 +70,7 @@ async def _snapshots(client: LedgerClient, log: str, how: ForkOptions) -> AsyncI
     if how.data_dir is None and how.lake is None:
         yield None
     elif how.from_lake is not None or how.from_data_dir is not None:
-        yield open_store(how.from_data_dir, how.from_lake, log)
+        yield open_store(how.from_data_dir, how.from_lake, log, how.storage_options_file)
     else:
         async with open_replicas(client, log, how.rsm_root, None) as source:
             yield source

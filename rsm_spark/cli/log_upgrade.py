@@ -15,6 +15,7 @@ from rsm_spark.cli.named_machine import ModulePath, load_machine
 from rsm_spark.cli.terminal import LogsOptions, print_json, run
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.log.key_file import KeyFile
+from rsm_spark.object_stores.storage_options import StorageFile
 from rsm_spark.runtime.settings import ReplicaSettings
 from rsm_spark.runtime.upgrade_check import UpgradeCheck, check_upgrade
 from rsm_spark.snapshots.local import LocalSnapshots
@@ -30,12 +31,13 @@ class UpgradeOptions(LogsOptions, frozen=True, kw_only=True):
 
     log: Annotated[str, Option("Name of the log.", variables=("RSM_LOG",))]
     lake: Annotated[str | None, Option("Snapshots of the log are looked for here too.", metavar="PATH")] = None
+    storage_options_file: StorageFile = None
     module_path: ModulePath = None
     log_key: Annotated[Path | None, Option("Key file of the log.", metavar="FILE", variables=("RSM_LOG_KEY",))] = None
 
     def lake_of(self) -> SnapshotStore | None:
         """Return the snapshots in the lake; None if none is named."""
-        return None if self.lake is None else lake_snapshots(self.lake, self.log)
+        return None if self.lake is None else lake_snapshots(self.lake, self.log, self.storage_options_file)
 
 
 @options_command

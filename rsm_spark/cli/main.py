@@ -66,6 +66,7 @@ _SUMMARIES = {
 # The extra that brings a library, by the name under which it is imported.
 _EXTRAS = {
     "apsw": "sql",
+    "boto3": "s3",
     "lmdb": "server",
     "psutil": "server",
     "uvloop": "server",

@@ -48,7 +48,7 @@ def made_log(
         password=password_of(how.password_file),
         quorum=quorum_of(how.bookies),
         snapshots=None if how.data_dir is None else LocalSnapshots(how.data_dir / SNAPSHOTS_FOLDER),
-        lake=None if how.lake is None else lake_snapshots(how.lake, name),
+        lake=None if how.lake is None else lake_snapshots(how.lake, name, how.storage_options_file),
         by=by.name,
     )
     with audited_command(audit.audit_file, command, f"log {name} of {what}", by):

@@ -25,6 +25,7 @@ from rsm_spark.cli.snapshot_source import (
 )
 from rsm_spark.cli.terminal import LogsOptions, print_json, run
 from rsm_spark.errors import CorruptSnapshotError, MissingLogError, SnapshotError
+from rsm_spark.object_stores.storage_options import StorageFile
 from rsm_spark.runtime.snapshot_proof import checkpoint_difference
 from rsm_spark.snapshots.manifest import SnapshotManifest
 from rsm_spark.transport.snapshot_report import report_lake
@@ -47,6 +48,7 @@ class PlaceOptions(LogsOptions, frozen=True, kw_only=True):
 
     data_dir: Annotated[Path | None, Option("Those on this disk: a replica's folder.")] = None
     lake: Annotated[str | None, Option("Those in this lake.", metavar="PATH", shown="running replicas'")] = None
+    storage_options_file: StorageFile = None
     log: Annotated[str | None, Option("Name of the log.", variables=("RSM_LOG",))] = None
     replica: Annotated[str | None, Option("Of the running ones, only this.", shown="all")] = None
 
@@ -62,7 +64,7 @@ class PlaceOptions(LogsOptions, frozen=True, kw_only=True):
     @asynccontextmanager
     async def open(self) -> AsyncIterator[SnapshotSource]:
         if not self.is_running:
-            yield open_store(self.data_dir, self.lake, self.log)
+            yield open_store(self.data_dir, self.lake, self.log, self.storage_options_file)
             return
         if self.log is None:
             raise UsageError("name the log of the running replicas (--log), a folder (--data-dir) or a lake (--lake)")

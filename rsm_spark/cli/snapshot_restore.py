@@ -19,6 +19,7 @@ from rsm_spark.backup.state_choice import StateRequest
 from rsm_spark.cli.copying import LogKeyOption, MadeLogOptions
 from rsm_spark.cli.new_log import made_log
 from rsm_spark.cli.terminal import LogArgument, print_json, run
+from rsm_spark.object_stores.storage_options import shown_uri
 from rsm_spark.server.replica_server import SNAPSHOTS_FOLDER
 from rsm_spark.snapshots.local import LocalSnapshots
 from rsm_spark.snapshots.manifest import SnapshotStore
@@ -75,7 +76,7 @@ def restore(
         raise UsageError(
             "where is the first replica to find the state? Name its folder (--data-dir), or a lake (--lake)"
         )
-    source, shown, is_lake = _opened(place, log)
+    source, shown, is_lake = _opened(place, log, how.storage_options_file)
     new = name or log
 
     async def _restore(request: StateRequest) -> BegunLog | None:
@@ -112,13 +113,11 @@ def restore(
         typer.echo(f"  its replicas need key {begun.key_id}: --log-key {log_key}")
 
 
-def _opened(place: str, log: str) -> tuple[SnapshotStore, str, bool]:
+def _opened(place: str, log: str, storage_options_file: Path | None) -> tuple[SnapshotStore, str, bool]:
     """Return the snapshots of a place, its name for people, and whether it is a lake."""
     folder = Path(place)
     if "://" in place or (folder / log / "_delta_log").is_dir():
-        scheme, mark, rest = place.partition("://")
-        shown = f"{scheme}{mark}{rest.rpartition('@')[2].partition('?')[0]}" if mark else place
-        return lake_snapshots(place, log), f"lake {shown}", True
+        return lake_snapshots(place, log, storage_options_file), f"lake {shown_uri(place)}", True
     if not folder.is_dir():
         raise UsageError(f"--from {place}: there is no such folder")
     inner = folder / SNAPSHOTS_FOLDER

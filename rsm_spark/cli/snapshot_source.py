@@ -19,6 +19,7 @@ from rsm_spark.errors import ConnectionLostError, CorruptSnapshotError, MissingL
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.described_records import reader_from
 from rsm_spark.log.discovery import Discovery
+from rsm_spark.object_stores.storage_options import checked_uri, read_storage_options, shown_uri
 from rsm_spark.server.replica_server import SNAPSHOTS_FOLDER
 from rsm_spark.snapshots.checks import snapshot_name
 from rsm_spark.snapshots.local import LocalSnapshots
@@ -148,16 +149,20 @@ class _Replicas(SnapshotSource):
         return whole, self._folder / snapshot_name(whole)
 
 
-def open_store(data_dir: Path | None, lake: str | None, log: str | None) -> SnapshotSource:
+def open_store(
+    data_dir: Path | None, lake: str | None, log: str | None, storage_options_file: Path | None = None
+) -> SnapshotSource:
     """Return the snapshots in a folder or in a lake.
 
     Args:
         data_dir: Of a replica, or its folder of snapshots.
         lake: Folder or URI that holds the snapshot tables of logs.
         log: Name of the log; needed for a lake.
+        storage_options_file: JSON file with options for a lake in an object store; None = the environment says all.
 
     Raises:
-        UsageError: The folder does not exist, or no log is named.
+        UsageError: The folder does not exist, no log is named, the file cannot be used, or the lake's address holds a
+            secret.
 
     """
     if data_dir is not None:
@@ -169,7 +174,8 @@ def open_store(data_dir: Path | None, lake: str | None, log: str | None) -> Snap
         raise UsageError("--lake needs --log: a lake holds the snapshots of many logs")
     from rsm_spark.snapshots.lake import LakeSnapshots, lake_place  # noqa: PLC0415 - deltalake only where it is used
 
-    return _Store(lake_place(lake, log), LakeSnapshots(lake_place(lake, log), pace=lambda: no_pace))
+    place, options = lake_place(checked_uri(lake), log), read_storage_options(storage_options_file)
+    return _Store(shown_uri(place), LakeSnapshots(place, storage_options=options, pace=lambda: no_pace))
 
 
 @asynccontextmanager

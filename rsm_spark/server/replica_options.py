@@ -13,6 +13,7 @@ from ledger.errors import UsageError
 from ledger.options import Option
 from ledger.private_files import refuse_loose
 from rsm_spark.log.key_file import KeyFile
+from rsm_spark.object_stores.storage_options import StorageFile
 from rsm_spark.server.replica_server import StoreSettings
 from rsm_spark.server.serve import SESSION_TIMEOUT_MS
 from rsm_spark.snapshots.manifest import SnapshotStore
@@ -28,6 +29,7 @@ class ReplicaOptions(ProcessOptions, frozen=True, kw_only=True):
     lake: Annotated[
         str | None, Option("Folder or URI of snapshots: written to it, and booted from.", metavar="PATH")
     ] = None
+    storage_options_file: StorageFile = None
     password_file: Annotated[
         Path | None, Option("Holds the password of the log's ledgers, in one line.", metavar="FILE")
     ] = None
@@ -77,8 +79,13 @@ class ReplicaOptions(ProcessOptions, frozen=True, kw_only=True):
         return msgspec.structs.replace(settings, replica=replica)
 
     def lake_of(self, log: str) -> SnapshotStore | None:
-        """Return the snapshots of a log in the lake; None if none is named."""
-        return None if self.lake is None else lake_snapshots(self.lake, log)
+        """Return the snapshots of a log in the lake; None if none is named.
+
+        Raises:
+            UsageError: The file of options cannot be used, or the lake's address holds a secret.
+
+        """
+        return None if self.lake is None else lake_snapshots(self.lake, log, self.storage_options_file)
 
 
 def quorum_of(text: str) -> tuple[int, int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +20,21 @@ class BackupCommand:
     Args:
         metadata_uri: Of the cluster.
         place: Of the backups.
+        environment: Instead of this process's.
 
     """
 
-    def __init__(self, metadata_uri: str, place: Path) -> None:
+    def __init__(self, metadata_uri: str, place: Path | str, environment: Mapping[str, str] | None = None) -> None:
         self.metadata_uri = metadata_uri
         self.place = place
+        self._environment = environment
 
     async def run(self, *arguments: str) -> tuple[int, list[Any], str]:
         """Run `rsm …`; return exit code, what it printed (lines of JSON), and what it complained of."""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "rsm_spark", *arguments, cwd=Path(__file__).parents[2],
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            env=self._environment,
         )  # fmt: skip
         out, errors = await asyncio.wait_for(process.communicate(), WAIT_S)
         assert b"Traceback" not in errors, errors.decode()

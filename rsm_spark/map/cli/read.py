@@ -11,6 +11,7 @@ import typer
 
 from ledger.configuration import options_command
 from ledger.errors import UsageError
+from rsm_spark.cli.copying import StorageFileOption
 from rsm_spark.cli.terminal import KeyArgument, key_bytes, print_json, print_result, run, shown
 from rsm_spark.core.freshness import STALE, Freshness, bounded
 from rsm_spark.map.cli.connection import MapOptions, MapReadOptions
@@ -41,6 +42,7 @@ def get(
     at_revision: _AtRevision = None,
     data_dir: _DataDir = None,
     lake: _Lake = None,
+    storage_options_file: StorageFileOption = None,
     stale: _Stale = False,
     max_lag_ms: _MaxLag = None,
 ) -> None:
@@ -59,7 +61,7 @@ def get(
     async def _get() -> MapValue | None:
         if at_revision is not None:
             name = key_bytes(key)
-            rows = await _past(at, at_revision, name, name + b"\0", data_dir, lake)
+            rows = await _past(at, at_revision, name, name + b"\0", data_dir, lake, storage_options_file)
             return MapValue(*rows[0][1:]) if rows else None
         async with await at.connect("leader" if read is None else "any") as client:
             return await client.get(key_bytes(key), read=read)
@@ -91,6 +93,7 @@ def scan(
     at_revision: _AtRevision = None,
     data_dir: _DataDir = None,
     lake: _Lake = None,
+    storage_options_file: StorageFileOption = None,
 ) -> None:
     """Print keys and values in order of the keys.
 
@@ -110,7 +113,7 @@ def scan(
     async def _scan() -> None:
         if at_revision is not None:
             bounds = scan_range(key_bytes(prefix), first, last)
-            rows = await _past(at, at_revision, *bounds, data_dir, lake)
+            rows = await _past(at, at_revision, *bounds, data_dir, lake, storage_options_file)
             if count:
                 print_result(at.json, {"count": len(rows)}, str(len(rows)))
             for row in [] if count else rows[:limit]:
@@ -182,6 +185,7 @@ async def _past(
     end: bytes | None,
     data_dirs: list[Path] | None,
     lake: str | None,
+    storage_options_file: Path | None,
 ) -> list[KeyValue]:
     """Return rows as they were, from the snapshots of these places and the log."""
     from rsm_spark.map.past import rows_at  # noqa: PLC0415
@@ -190,8 +194,8 @@ async def _past(
 
     stores: list[SnapshotStore] = [LocalSnapshots(folder / SNAPSHOTS_FOLDER) for folder in data_dirs or ()]
     if lake is not None:
-        from rsm_spark.snapshots.lake import LakeSnapshots, lake_place  # noqa: PLC0415
+        from rsm_spark.snapshots.opening import lake_snapshots  # noqa: PLC0415
 
-        stores.append(LakeSnapshots(lake_place(lake, at.log)))
+        stores.append(lake_snapshots(lake, at.log, storage_options_file))
     async with await at.connect_ledgers() as client:
         return await rows_at(client, at.log, revision, start, end, stores=stores, rsm_root=at.rsm_root)

@@ -69,8 +69,7 @@ class MadeBackup:
         for entry in entries:
             writer.add(entry)
         segment = writer.finish()
-        with self.place.create(f"{LOG}/{self.log_id}/{segment_path(segment)}") as written:
-            written.write(file.getvalue())
+        self.place.put(f"{LOG}/{self.log_id}/{segment_path(segment)}", file.getvalue())
         return segment
 
     def add_segment(self, first: int, last: int) -> None:

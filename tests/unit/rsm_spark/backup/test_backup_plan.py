@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, Self
 
 import msgspec
 import pytest
@@ -134,8 +135,7 @@ def test_the_backups_of_a_renamed_log_are_found_and_removed_under_each_of_its_na
 
 @pytest.mark.parametrize("name", [b"", b"..", b"a/b", b"x" * 5000])
 def test_a_former_name_that_leads_out_of_the_place_is_refused(made: MadeBackup, name: bytes) -> None:
-    with made.place.create(f"bills/{made.log_id}/former") as file:
-        file.write(name)
+    made.place.put(f"bills/{made.log_id}/former", name)
     for ask in (lambda: find_backups(made.place, "bills"), lambda: home_of(made.place, "bills", made.log_id, [])):
         with pytest.raises(CorruptBackupError):
             ask()
@@ -199,8 +199,16 @@ def test_the_origins_of_a_restored_log_end_where_it_was_cut(made: MadeBackup) ->
 
 
 def test_a_place_tells_no_secret_of_its_address() -> None:
-    place = BackupPlace("s3://key:secret@bucket/folder?region=eu-west-1")
-    assert place.shown == "s3://bucket/folder"
+    assert BackupPlace("s3://bucket/folder?region=eu-west-1").shown == "s3://bucket/folder"
+
+
+@pytest.mark.parametrize(
+    "place", ["s3://key:hush@bucket/folder", "s3://bucket/folder?secret_key=hush", "hdfs://me:hush@host/folder"]
+)
+def test_a_place_whose_address_holds_a_secret_is_refused_without_repeating_it(place: str) -> None:
+    with pytest.raises(UsageError, match="holds a secret") as refused:
+        BackupPlace(place)
+    assert "hush" not in str(refused.value)
 
 
 def test_durations_and_times_are_read_and_what_is_none_is_refused() -> None:
@@ -213,18 +221,46 @@ def test_durations_and_times_are_read_and_what_is_none_is_refused() -> None:
         ms_of("2026-11-23T14:00:00")
 
 
-def test_a_writer_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    place = BackupPlace(str(tmp_path / "place"))
+class _FailingFile:
+    """A local file whose disk fails in its midst."""
 
-    def write() -> None:
-        with place.create("log/file") as file:
-            file.write(b"half")
-            raise ZeroDivisionError
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._left = 2
 
-    with pytest.raises(ZeroDivisionError):
-        write()
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def read(self, count: int) -> bytes:
+        self._left -= 1
+        if self._left < 0:
+            raise OSError(5, "Input/output error")
+        found: bytes = self._file.read(count)
+        return found
+
+
+@pytest.mark.parametrize("address", ["place", "mock:///bucket"])
+def test_a_writer_that_fails_leaves_nothing(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow completes a file when its stream goes, whatever ended it."""
+    place = BackupPlace(address if "://" in address else str(tmp_path / address))
+    source, opened = tmp_path / "source", Path.open
+    source.write_bytes(b"x" * (5 << 20))
+
+    def fail(path: Path, *mode: Any) -> Any:
+        file = opened(path, *mode)
+        return _FailingFile(file) if path == source else file
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", fail)
+        with pytest.raises(BackupError, match="Input/output error"):
+            place.copy_in(source, "log/file")
     assert place.sizes("") == {}
-    assert list((tmp_path / "place" / "log").iterdir()) == []
+    assert place.unfinished("log") == []
+    place.copy_in(source, "log/file")
+    assert place.sizes("log") == {"file": 5 << 20}
 
 
 def test_an_object_store_holds_the_same(made: MadeBackup) -> None:

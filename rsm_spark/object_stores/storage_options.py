@@ -1,0 +1,119 @@
+"""Options of object stores, with the keys that deltalake has: from a file, since some are secret, or the environment.
+
+    {"aws_access_key_id": "…", "aws_secret_access_key": "…", "aws_region": "eu-west-1"}
+
+A secret on a command line is read by everyone on the machine: an address that holds one is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import parse_qsl
+
+from ledger.errors import UsageError
+from ledger.options import Option
+from ledger.private_files import refuse_loose
+
+_SECRETS = (
+    "secret",
+    "password",
+    "passphrase",
+    "token",
+    "account_key",
+    "access_key",
+    "sas_key",
+    "credential",
+    "private",
+    "signature",
+)
+_NO_SECRETS = ("access_key_id", "_file", "_path", "_uri", "_url", "endpoint")
+_STORES = ("AWS_", "AZURE_", "GOOGLE_")
+_SECRET_LETTERS_MIN = 4
+
+STORAGE_FILE_VARIABLE = "RSM_STORAGE_OPTIONS_FILE"
+"""Variable that names the file of options."""
+
+STORAGE_FILE_HELP = "JSON file with options of the object store, secrets too."
+"""What the option is, for every command that has it."""
+
+StorageFile = Annotated[
+    Path | None, Option(STORAGE_FILE_HELP, metavar="FILE", variables=(STORAGE_FILE_VARIABLE,), shown="the environment")
+]
+"""Type of the field `storage_options_file` of a command's or process's options."""
+
+
+def is_secret(key: str) -> bool:
+    """Return whether the value of an option must not be seen by others."""
+    name = key.lower()
+    return any(word in name for word in _SECRETS) and not name.endswith(_NO_SECRETS)
+
+
+def read_storage_options(path: Path | None) -> dict[str, str]:
+    """Return the options in a file; none without one.
+
+    Raises:
+        UsageError: It cannot be read, is no JSON object of texts, or holds a secret and others may read it.
+
+    """
+    if path is None:
+        return {}
+    what = f"--storage-options-file {path}"
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{what}: it cannot be read: {error.strerror or error}") from None
+    except ValueError:  # Its words would repeat what the file holds.
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise UsageError(f'{what}: it must be a JSON object of texts, {{"key": "value"}}')
+    if any(is_secret(key) for key in found):
+        refuse_loose(path, "--storage-options-file")
+    return found
+
+
+def checked_uri(place: str) -> str:
+    """Return a folder or URI unless it holds a secret.
+
+    Raises:
+        UsageError: It does.
+
+    """
+    scheme, mark, rest = place.partition("://")
+    if not mark:
+        return place
+    authority, _, query = rest.partition("/")[0].partition("?")
+    query = query or rest.partition("?")[2]
+    who, at, _ = authority.rpartition("@")
+    # Azure names a container before the @, HDFS a user.
+    is_login = at and (":" in who or scheme.startswith("s3"))
+    if is_login or any(is_secret(key) or key.lower() in {"sig", "access_key_id"} for key, _ in parse_qsl(query)):
+        raise UsageError(
+            f"{shown_uri(place)}: the address holds a secret, which everyone on this machine could read there: put it "
+            f"into a file for --storage-options-file, or into a variable of the store, such as AWS_SECRET_ACCESS_KEY"
+        )
+    return place
+
+
+def shown_uri(place: str) -> str:
+    """Return a place as others may be told of it: without login and parameters."""
+    scheme, mark, rest = place.partition("://")
+    if not mark:
+        return place
+    rest = rest.partition("?")[0]
+    authority, slash, path = rest.partition("/")
+    who, at, host = authority.rpartition("@")
+    shown = host if ":" in who or scheme.startswith("s3") else f"{who}{at}{host}"
+    return f"{scheme}{mark}{shown}{slash}{path}"
+
+
+def secrets_of(options: Mapping[str, str] | None, environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Return all values that must not be told: of options, and of the variables of stores."""
+    known = [(key, value) for key, value in (options or {}).items()]
+    known += [(key, value) for key, value in environment.items() if key.startswith(_STORES)]
+    found = {value for key, value in known if is_secret(key) or key.lower().endswith("access_key_id")}
+    # The longest first: one may be a part of another.
+    return sorted((one for one in found if len(one) >= _SECRET_LETTERS_MIN), key=len, reverse=True)

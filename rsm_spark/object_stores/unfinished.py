@@ -1,0 +1,18 @@
+"""What a writer that was cut off has left in a store."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Unfinished(NamedTuple):
+    """File that was begun and not finished: no reader sees it.
+
+    Attributes:
+        path: Of the object that it was to be, or of the file under a name of its own.
+        upload_id: As a store numbers uploads in parts; "" = it is a file.
+
+    """
+
+    path: str
+    upload_id: str = ""
