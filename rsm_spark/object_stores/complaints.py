@@ -1,7 +1,7 @@
 """Complaints of object stores as one line: what was seen and what to do, without a secret.
 
 Each library words them otherwise, over many lines, with addresses, headers and what the store sent back. What counts
-is the store's own code for it, which stands in all of them.
+is the store's own code for it, which stands in all of them. `ObjectStoreError` is an OSError with such words.
 """
 
 from __future__ import annotations

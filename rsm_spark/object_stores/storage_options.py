@@ -38,7 +38,7 @@ STORAGE_FILE_VARIABLE = "RSM_STORAGE_OPTIONS_FILE"
 """Variable that names the file of options."""
 
 STORAGE_FILE_HELP = "JSON file with options of the object store, secrets too."
-"""What the option is, for every command that has it."""
+"""Help of the option, for every command that has it."""
 
 StorageFile = Annotated[
     Path | None, Option(STORAGE_FILE_HELP, metavar="FILE", variables=(STORAGE_FILE_VARIABLE,), shown="the environment")

@@ -1,4 +1,4 @@
-"""What a writer that was cut off has left in a store."""
+"""Remains of writers that were cut off."""
 
 from __future__ import annotations
 

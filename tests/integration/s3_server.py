@@ -9,12 +9,12 @@ import selectors
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import boto3
 
@@ -180,74 +180,8 @@ class HarmfulProxy:
         self.rule: Rule = lambda _asked: None
         self.asked: list[Asked] = []
         host, _, port = url.removeprefix("http://").partition(":")
-        proxy = self
-
-        class _Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def log_message(self, *_words: object) -> None:
-                """Say nothing."""
-
-            def _pass(self) -> None:
-                asked = Asked(self.command, self.path)
-                proxy.asked.append(asked)
-                body = self._body()
-                harm = proxy.rule(asked) or Harm()
-                if harm.status:
-                    self._answer(harm.status, _error(harm), {"Content-Type": "application/xml"})
-                    return
-                forward = HTTPConnection(host, int(port), timeout=60)
-                try:
-                    headers = {
-                        name: value for name, value in self.headers.items()
-                        if name.lower() not in {"transfer-encoding", "connection", "expect", "content-length"}
-                    }  # fmt: skip
-                    forward.request(self.command, self.path, body, {**headers, "Content-Length": str(len(body))})
-                    answer = forward.getresponse()
-                    content = answer.read()
-                finally:
-                    forward.close()
-                if harm.is_lost:
-                    self.close_connection = True
-                    return
-                kept = {
-                    name: value for name, value in answer.getheaders()
-                    if name.lower() not in {"transfer-encoding", "connection", "content-length"}
-                }  # fmt: skip
-                length = int(answer.getheader("Content-Length") or len(content))
-                self._answer(answer.status, content, kept, harm.cut_at, length)
-
-            def _body(self) -> bytes:
-                if "chunked" not in self.headers.get("Transfer-Encoding", ""):
-                    return self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                found = b""
-                while size := int(self.rfile.readline().split(b";")[0], 16):
-                    found += self.rfile.read(size)
-                    self.rfile.readline()
-                while self.rfile.readline().strip():
-                    pass
-                return found
-
-            def _answer(
-                self, status: int, content: bytes, headers: dict[str, str], cut_at: int = -1, length: int | None = None
-            ) -> None:
-                self.send_response_only(status)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(content) if length is None else length))
-                self.end_headers()
-                if self.command != "HEAD":
-                    self.wfile.write(content if cut_at < 0 else content[:cut_at])
-                self.close_connection = self.close_connection or cut_at >= 0
-
-            def handle_expect_100(self) -> bool:
-                self.send_response_only(100)
-                self.end_headers()
-                return True
-
-            do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+        handler = type("Handler", (_Handler,), {"proxy": self, "host": host, "port": int(port)})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
@@ -257,6 +191,75 @@ class HarmfulProxy:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = 60
+    proxy: ClassVar[HarmfulProxy]
+    host: ClassVar[str]
+    port: ClassVar[int]
+
+    def log_message(self, *_words: object) -> None:
+        """Say nothing."""
+
+    def _pass(self) -> None:
+        asked = Asked(self.command, self.path)
+        self.proxy.asked.append(asked)
+        body = self._body()
+        harm = self.proxy.rule(asked) or Harm()
+        if harm.status:
+            self._answer(harm.status, _error(harm), {"Content-Type": "application/xml"})
+            return
+        forward = HTTPConnection(self.host, self.port, timeout=60)
+        try:
+            headers = _kept(self.headers.items())
+            forward.request(self.command, self.path, body or None, {**headers, "Content-Length": str(len(body))})
+            answer = forward.getresponse()
+            content = answer.read()
+        finally:
+            forward.close()
+        if harm.is_lost:
+            self.close_connection = True
+            return
+        length = int(answer.getheader("Content-Length") or len(content))
+        self._answer(answer.status, content, _kept(answer.getheaders()), harm.cut_at, length)
+
+    def _body(self) -> bytes:
+        if "chunked" not in self.headers.get("Transfer-Encoding", ""):
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        found = b""
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            found += self.rfile.read(size)
+            self.rfile.readline()
+        while self.rfile.readline().strip():
+            pass
+        return found
+
+    def _answer(
+        self, status: int, content: bytes, headers: dict[str, str], cut_at: int = -1, length: int | None = None
+    ) -> None:
+        self.send_response_only(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content) if length is None else length))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content if cut_at < 0 else content[:cut_at])
+        self.close_connection = self.close_connection or cut_at >= 0
+
+    def handle_expect_100(self) -> bool:
+        self.send_response_only(100)
+        self.end_headers()
+        return True
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass
+
+
+def _kept(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Leave out what belongs to one connection."""
+    own = {"transfer-encoding", "connection", "expect", "content-length"}
+    return {name: value for name, value in headers if name.lower() not in own}
 
 
 def _error(harm: Harm) -> bytes:
