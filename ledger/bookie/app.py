@@ -17,6 +17,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from ledger.bookie.births import key_finder
@@ -24,6 +25,7 @@ from ledger.bookie.collector import Collector
 from ledger.bookie.connection_times import TimeLimits
 from ledger.bookie.disk_age import DiskAge
 from ledger.bookie.disk_facts import DiskFactsKeeper
+from ledger.bookie.drain_order import DrainOrder
 from ledger.bookie.folders import absolute, locked, prepare
 from ledger.bookie.gate import GateLimits
 from ledger.bookie.http_port import open_http_port
@@ -139,6 +141,7 @@ class _Process:
         self._disk = RealDisk(fsync=settings.is_fsync)
         self._registration: BookieRegistration | None = None
         self._age: DiskAge | None = None
+        self._drain: DrainOrder | None = None
         self._server: BookieServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
         folder = Path(self._store_settings.ledger_dir)
@@ -150,6 +153,8 @@ class _Process:
         settings = self._settings
         host = settings.advertise or settings.bind
         bookie_id = f"{host}:{settings.port}"
+        if not settings.is_read_only:  # Such a one takes no adds, whatever is ordered.
+            self._drain = DrainOrder(self._ledgers, bookie_id)
         await self._readiness.forget()  # What the process before has said.
         pages, http = await open_http_port(settings, self._ledgers, self._readiness)
         try:
@@ -203,7 +208,10 @@ class _Process:
             lambda: self._state(server, registration),
             recovery,
             settings.is_read_only,
+            self._drain,
         )
+        if self._drain is not None:
+            self._tasks.append(loop.create_task(self._drain.keep(server.store)))
         self._tasks.append(loop.create_task(self._keep_age(server.store)))
         gc.collect()
         gc.freeze()
@@ -234,6 +242,8 @@ class _Process:
         server = self._server = await self._open_server()
         await _answered(lambda: self._bound_limbo(server))
         port = await server.listen(settings.bind, settings.port)
+        if self._drain is not None:
+            await _answered(partial(self._drain.obey, server.store))
         registration = BookieRegistration(
             self._ledgers.store,
             self._ledgers.root,

@@ -14,6 +14,7 @@ import msgspec
 from ledger.audit_lines import Refusals
 from ledger.bookie.collector import Collector
 from ledger.bookie.disk_facts import DiskFactsKeeper
+from ledger.bookie.drain_order import DrainOrder
 from ledger.bookie.readiness import BookieHealth, ReadinessKeeper
 from ledger.bookie.server import BookieServer
 from ledger.bookie.telemetry import (
@@ -54,6 +55,7 @@ class ServingBookie(msgspec.Struct):
         health: Looks how it is.
         recovery: Auto-recovery in its process; None = there is none.
         is_started_read_only: It was told at its start to take no adds.
+        drain: The order to drain it, which may be given; None = it hears none.
 
     """
 
@@ -64,6 +66,7 @@ class ServingBookie(msgspec.Struct):
     health: Callable[[], BookieHealth]
     recovery: AutoRecovery | None = None
     is_started_read_only: bool = False
+    drain: DrainOrder | None = None
 
 
 class BookiePages:
@@ -206,6 +209,8 @@ async def _set_read_only(bookie: ServingBookie, request: ProbeRequest) -> ProbeP
         return body
     if bookie.is_started_read_only and not body.read_only:
         return text_page("it was started with --read-only: start it again without", 409)
+    if bookie.drain is not None and bookie.drain.is_given and not body.read_only:
+        return text_page(f"it is drained: rsm cluster drain {bookie.bookie_id} --undo", 409)
     try:
         await store.hold_read_only(is_held=body.read_only)
     except OSError as error:

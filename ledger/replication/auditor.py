@@ -2,6 +2,7 @@
 
 * A bookie that is missing for the cluster's delay is lost: every ledger that names it is marked. A bookie counts as
   known by its registration, by its cookie, or because a ledger names it.
+* A bookie that is to be drained is treated the same, though it serves.
 * A bookie that is back after it was missing may have missed entries: the ledgers that name it are checked.
 * Every so often all copies of all ledgers are checked: what each bookie says that it holds against what it should
   hold, and the ends of each share against their digest.
@@ -155,10 +156,12 @@ class _Term:
         self._bookies = LostBookies()
         self._serving: frozenset[str] | None = None
         self._cookies: list[str] = []
+        self._draining: list[str] = []
         self._named: frozenset[str] = frozenset()
         self._audited_s: float | None = None
         self._check_at_s: float | None = None
-        # Lost bookies whose ledgers are all marked, and bookies that are back and whose ledgers are to be checked.
+        # Lost and drained bookies whose ledgers are all marked; bookies that are back, and whose ledgers are to be
+        # checked.
         self._told: dict[str, None] = {}
         self._back: dict[str, None] = {}
 
@@ -190,10 +193,11 @@ class _Term:
         delay_s = await self._marks.recovery_delay_s(self._settings.lost_bookie_delay_s)
         lost = self._bookies.lost(now_s, delay_s)
         self._counts.lost = tuple(lost)
+        leaving = sorted({*lost, *self._draining})
         self._counts.standing_count = len(await self._marks.marked())
         is_audit_due = self._audited_s is None or now_s - self._audited_s >= self._settings.audit_s
-        if is_audit_due or any(bookie_id not in self._told for bookie_id in lost):
-            await self._audit(lost)
+        if is_audit_due or any(bookie_id not in self._told for bookie_id in leaving):
+            await self._audit(leaving)
             self._audited_s = now_s
             return 0.0  # Ledgers may name bookies that nobody knew.
         next_loss_s = self._bookies.next_loss_s(asyncio.get_running_loop().time(), delay_s)
@@ -220,6 +224,10 @@ class _Term:
             self._cookies = await self._store.children(paths.cookie_path(root))
         except NoNodeError:
             self._cookies = []
+        before, self._draining = self._draining, await self._marks.draining(self._hints)
+        for bookie_id in before:
+            if bookie_id not in self._draining:  # A later order is news again.
+                self._told.pop(bookie_id, None)
         for bookie_id in self._bookies.observe([*self._cookies, *self._named], registered, now_s):
             self._told.pop(bookie_id, None)
             self._back[bookie_id] = None
@@ -236,10 +244,10 @@ class _Term:
         for bookie_id in sorted(before - self._serving):
             _LOGGER.info("bookie %s serves no more", bookie_id)
 
-    # -- ledgers of lost bookies ---------------------------------------------------------------------------
+    # -- ledgers of bookies that leave ----------------------------------------------------------------------
 
-    async def _audit(self, lost: Sequence[str]) -> None:
-        """Mark every ledger that names a lost bookie, and learn whom ledgers name."""
+    async def _audit(self, leaving: Sequence[str]) -> None:
+        """Mark every ledger that names a bookie that leaves, and learn whom ledgers name."""
         named: dict[str, None] = {}
         before = self._counts.marked_count
         serving = self._serving or frozenset()
@@ -254,7 +262,7 @@ class _Term:
                 seen.append(lack)
             bookies = named_bookies(metadata)
             named.update(dict.fromkeys(bookies))
-            missing = [bookie_id for bookie_id in bookies if bookie_id in lost]
+            missing = [bookie_id for bookie_id in bookies if bookie_id in leaving]
             if missing:
                 await self._mark(ledger_id, missing)
 
@@ -262,11 +270,12 @@ class _Term:
         self._note_audit(ledger_count, seen)
         self._named = frozenset(named)
         self._bookies.forget({*self._cookies, *named})
-        news = [bookie_id for bookie_id in lost if bookie_id not in self._told]
+        news = [bookie_id for bookie_id in leaving if bookie_id not in self._told]
         self._told.update(dict.fromkeys(news))
         if news:
             marked_count = self._counts.marked_count - before
-            _LOGGER.warning("lost: %s; %d ledgers that name it are newly marked", ", ".join(news), marked_count)
+            names = ", ".join(f"{one} (drained)" if one in self._draining else one for one in news)
+            _LOGGER.warning("lost: %s; %d ledgers that name it are newly marked", names, marked_count)
 
     def _note_audit(self, ledger_count: int, seen: Sequence[LackingCopies]) -> None:
         counts = self._counts

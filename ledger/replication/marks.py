@@ -80,7 +80,12 @@ class MarkStore:
             u.check_layout((await self.store.get(u.layout_path(self.root))).value)
         except NoNodeError:
             await self._create_if_missing(u.layout_path(self.root), u.LAYOUT)
-        for path in (u.mark_path(self.root), u.lock_path(self.root), u.election_path(self.root)):
+        for path in (
+            u.mark_path(self.root),
+            u.lock_path(self.root),
+            u.election_path(self.root),
+            u.draining_path(self.root),
+        ):
             await self._create_if_missing(path, b"")
 
     # -- marks ---------------------------------------------------------------------------------------------
@@ -249,6 +254,33 @@ class MarkStore:
                 await self.store.delete(u.disable_path(self.root))
         else:
             await self._create_if_missing(u.disable_path(self.root), b"")
+
+    async def draining(self, hints: Hints | None = None) -> list[str]:
+        """Return the bookies that are to give away what they hold, sorted; `hints` tell when that changes."""
+        path = u.draining_path(self.root)
+        try:
+            return sorted(await self.store.children(path, watch=hints.on(path) if hints else None))
+        except NoNodeError:
+            if hints:
+                hints.forget(path)
+            return []  # Nobody has made the folder yet: auto-recovery does at its start.
+
+    async def is_draining(self, bookie_id: str, hints: Hints | None = None) -> bool:
+        """Return whether a bookie is to give away what it holds; `hints` tell when that changes."""
+        path = u.draining_path(self.root, bookie_id)
+        return await self.store.exists(path, watch=hints.on(path) if hints else None) is not None
+
+    async def set_draining(self, bookie_id: str, *, is_draining: bool) -> bool:
+        """Order a bookie to be drained, or take the order back; return whether that changed anything."""
+        path = u.draining_path(self.root, bookie_id)
+        try:
+            if is_draining:
+                await self.store.create(path, b"", parents=True)
+            else:
+                await self.store.delete(path)
+        except (NodeExistsError, NoNodeError):
+            return False
+        return True
 
     async def known_recovery_delay_s(self) -> int | None:
         """Return the cluster's delay; None if nobody has set one."""

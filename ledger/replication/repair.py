@@ -2,7 +2,8 @@
 
 The mark says which bookies are lost; every bookie that serves is asked what it holds. In rounds, each on metadata read
 anew: holes are refilled, places of lost bookies are filled by others, an open ledger whose last segment names a lost
-bookie is recovered once its grace is over. The mark goes when a round finds nothing to do.
+bookie is recovered once its grace is over. The mark goes when a round finds nothing to do. A bookie that is to be
+drained counts as lost here, though it serves and copies may come from it.
 
 A place is given to another bookie by compare-and-set, and only when that bookie holds every entry of the place's
 share: whoever does this twice, or without the lock, does no harm.
@@ -123,7 +124,8 @@ class LedgerRepair:
             except NoSuchLedgerError:
                 return self._outcome(is_repaired=await self._marks.unmark(self.ledger_id, mark_version))
             registered = await self._registered()
-            lost = [b for b in mark.bookie_ids or named_bookies(metadata) if b not in registered]
+            draining = await self._marks.draining()
+            lost = [b for b in mark.bookie_ids or named_bookies(metadata) if b not in registered or b in draining]
             plan, holdings, bad = await self._inspect(metadata, lost, registered)
             if plan.is_empty:
                 return self._outcome(is_repaired=await self._marks.unmark(self.ledger_id, mark_version))
@@ -177,12 +179,15 @@ class LedgerRepair:
         return (self._entry_count, self._swap_count) != before
 
     async def _is_back(self, bookie_id: str, *, now_and_then: bool = False) -> bool:
-        """Return whether a lost bookie serves again; with `now_and_then` False is returned between two real looks."""
+        """Return whether a lost bookie serves again, and is not to be drained.
+
+        With `now_and_then` False is returned between two real looks.
+        """
         now_s = asyncio.get_running_loop().time()
         if now_and_then and now_s - self._looked_s < _LOOK_S:
             return False
         self._looked_s = now_s
-        return bookie_id in await self._registered()
+        return bookie_id in await self._registered() and not await self._marks.is_draining(bookie_id)
 
     # -- copies --------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from functools import partial
 from ledger.bookie.births import key_finder
 from ledger.bookie.collector import Collector
 from ledger.bookie.disk_age import DiskAge
+from ledger.bookie.drain_order import DrainOrder
 from ledger.bookie.identity import claim_disks, newest_ledger_id
 from ledger.bookie.server import BookieServer
 from ledger.client.client import LedgerClient
@@ -183,6 +184,9 @@ class SimCluster:
         if self._patch_server is not None:
             self._patch_server(server)
         await server.listen("0.0.0.0", BOOKIE_PORT)
+        drain = DrainOrder(ledgers, bookie_id)
+        await drain.obey(server.store)
+        moves.append(asyncio.get_running_loop().create_task(drain.keep(server.store)))
         for path in (paths.available_path(_ROOT, bookie_id), paths.read_only_path(_ROOT, bookie_id)):
             with contextlib.suppress(NoNodeError):
                 await store.delete(path)

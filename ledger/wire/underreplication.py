@@ -8,6 +8,7 @@
     underreplication/disable                            its presence stops auditor and workers
     underreplication/lostBookieRecoveryDelay            seconds, as digits
     underreplication/checkallledgersctime               when all ledgers were last checked; binary
+    underreplication/draining/<bookie id>               give away what this bookie holds; empty, ours
 
 The four folders above a mark are the ledger's id in hexadecimal; `urL` is followed by its ten or more digits.
 """
@@ -60,6 +61,15 @@ def lock_path(root: str, ledger_id: int | None = None) -> str:
     """Return the folder of all locks, or the lock of a ledger."""
     folder = f"{underreplication_path(root)}/locks"
     return folder if ledger_id is None else f"{folder}/urL{ledger_id:010d}"
+
+
+def draining_path(root: str, bookie_id: str | None = None) -> str:
+    """Return the folder of the orders to drain bookies, or the order for one bookie.
+
+    BookKeeper's tools look into every folder that they know, and not into this one.
+    """
+    folder = f"{underreplication_path(root)}/draining"
+    return folder if bookie_id is None else f"{folder}/{bookie_id}"
 
 
 def ledger_id_of_mark(name: str) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -13,22 +12,17 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from ledger.client.pool import ConnectionPool
-from ledger.client.settings import ClientSettings
 from ledger.cluster_options import ClusterOptions
 from ledger.configuration import options_command
-from ledger.errors import CorruptMetadataError, LedgerError, NoNodeError
+from ledger.errors import LedgerError
 from ledger.operator_commands import AuditOptions, audited_command, this_operator
 from ledger.replication.copies_report import CopiesReport, report_copies
-from ledger.replication.core.repair_plan import named_bookies
 from ledger.replication.decommission import BookieDecommission, LedgersLeft
-from ledger.replication.metadata_reading import read_each
-from ledger.replication.questions import disk_space
-from ledger.wire import paths
+from ledger.replication.marks import MarkStore
 from ledger.zookeeper.ledgers import LedgerStore
-from ledger.zookeeper.registration import read_cookie
 from ledger.zookeeper.session import connect
 from ledger.zookeeper.uri import MetadataUri
+from rsm_spark.cli.cluster_bookies import ClusterBookie, look_at_bookies, look_at_cookies
 from rsm_spark.cli.copies import RUN_ONE, copies_facts, copies_lines
 from rsm_spark.cli.terminal import print_json, print_rows, printable, run
 
@@ -44,27 +38,6 @@ _For = Annotated[
     float | None, typer.Option("--for", min=0.0, help="Give up waiting after so many seconds; the work goes on.")
 ]
 _GIB = 1 << 30
-
-
-class ClusterBookie(msgspec.Struct, frozen=True, kw_only=True):
-    """One bookie as `rsm cluster bookies` tells it.
-
-    Attributes:
-        bookie_id: Its id.
-        state: "writable", "read-only" or "missing".
-        total_bytes: Size of its ledger disks; None if it does not say.
-        free_bytes: Free of it.
-        ledger_count: Ledgers that name it.
-        problem: Why it does not say how much room it has; "" if it does, or is missing.
-
-    """
-
-    bookie_id: str
-    state: str
-    total_bytes: int | None
-    free_bytes: int | None
-    ledger_count: int
-    problem: str = ""
 
 
 @app.command()
@@ -100,7 +73,7 @@ def bookies(at: ClusterOptions) -> None:
 
     async def work() -> list[ClusterBookie]:
         async with _ledgers(at) as ledgers:
-            return await _look_at_bookies(ledgers)
+            return await look_at_bookies(ledgers)
 
     found = run(work())
     if at.json:
@@ -174,7 +147,7 @@ def cookies(at: ClusterOptions) -> None:
 
     async def work() -> list[dict[str, Any]]:
         async with _ledgers(at) as ledgers:
-            return await _look_at_cookies(ledgers)
+            return await look_at_cookies(ledgers)
 
     found = run(work())
     for line in found:
@@ -200,21 +173,67 @@ def recover(
 ) -> None:
     """Have what a lost bookie held copied to others at once, without the cluster's delay.
 
-    The bookie must not serve. Its cookie stays: it may come back. Auto-recovery does the work.
+    The bookie must not serve. Its cookie stays: it may come back.
 
     Example: rsm cluster recover 10.0.0.3:3181 --wait
     """
     with audited_command(audit.audit_file, "rsm cluster recover", f"bookie {bookie}", this_operator()):
-        left, _ = run(_give_away(at, bookie, wait=wait, limit_s=limit_s, is_last=False))
+        left = run(_give_away(at, bookie, wait=wait, limit_s=limit_s))
     if at.json:
         print_json(msgspec.to_builtins(left))
-    elif not left.ledger_ids:
+    elif left.ledger_ids:
+        typer.echo(_marked(left))
+    elif not left.unread:
         typer.echo(f"no ledger names bookie {printable(bookie)} any more")
-    else:
+    _end_unless_done(left, was_awaited=wait)
+
+
+@app.command()
+@options_command
+def drain(
+    bookie: _BookieArgument,
+    at: ClusterOptions,
+    audit: AuditOptions,
+    wait: _Wait = False,
+    limit_s: _For = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Take the order back: the bookie takes entries again.")] = False,
+) -> None:
+    """Empty a bookie while it serves: it takes no more entries, and others get what it holds.
+
+    The order stands over restarts of the bookie. No entry lacks a copy meanwhile. When it is done, stop the bookie and
+    decommission it.
+
+    Examples:
+        rsm cluster drain 10.0.0.3:3181 --wait
+
+        rsm cluster drain 10.0.0.3:3181 --undo
+
+    """
+    what = f"bookie {bookie}{', taken back' if undo else ''}"
+    with audited_command(audit.audit_file, "rsm cluster drain", what, this_operator()):
+        if undo:
+            was_given = run(_undo_drain(at, bookie))
+            if not was_given:
+                raise LedgerError(f"bookie {bookie}: there is no order to drain it")
+            left = LedgersLeft(bookie, ())
+        else:
+            left = run(_give_away(at, bookie, wait=wait, limit_s=limit_s, is_drain=True))
+    if at.json:
+        print_json({**msgspec.to_builtins(left), "draining": not undo})
+    elif undo:
+        typer.echo(f"bookie {printable(bookie)} is drained no more, and takes entries again")
+    elif left.ledger_ids:
+        typer.echo(f"bookie {printable(bookie)} takes no more entries; {_marked(left)}")
+    elif not left.unread:
         typer.echo(
-            f"{len(left.ledger_ids)} ledgers that name bookie {printable(bookie)} are marked: auto-recovery works"
+            f"bookie {printable(bookie)} takes no more entries, and no ledger names it any more: it may be stopped"
         )
     _end_unless_done(left, was_awaited=wait)
+
+
+async def _undo_drain(at: ClusterOptions, bookie_id: str) -> bool:
+    async with _ledgers(at) as ledgers:
+        return await MarkStore(ledgers.store, ledgers.root, "").set_draining(bookie_id, is_draining=False)
 
 
 @app.command()
@@ -229,18 +248,20 @@ def decommission(
     Example: rsm cluster decommission 10.0.0.3:3181 --wait
     """
     with audited_command(audit.audit_file, "rsm cluster decommission", f"bookie {bookie}", this_operator()):
-        left, is_deleted = run(_give_away(at, bookie, wait=wait, limit_s=limit_s, is_last=True))
+        left = run(_give_away(at, bookie, wait=wait, limit_s=limit_s))
+        is_deleted = not left.ledger_ids and not left.unread and run(_delete_cookie(at, bookie))
     if at.json:
         print_json({**msgspec.to_builtins(left), "cookie_deleted": is_deleted})
     elif left.ledger_ids:
-        typer.echo(
-            f"{len(left.ledger_ids)} ledgers that name bookie {printable(bookie)} are marked; give this command again "
-            "when they are copied: then its cookie is deleted"
-        )
+        typer.echo(f"{_marked(left)}; give this command again when they are copied: then its cookie is deleted")
     elif not left.unread:
         gone = "its cookie is deleted" if is_deleted else "it has no cookie"
         typer.echo(f"no ledger names bookie {printable(bookie)} any more, and {gone}")
     _end_unless_done(left, was_awaited=wait)
+
+
+def _marked(left: LedgersLeft) -> str:
+    return f"{len(left.ledger_ids)} ledgers that name bookie {printable(left.bookie_id)} are marked to be copied"
 
 
 def _end_unless_done(left: LedgersLeft, *, was_awaited: bool) -> None:
@@ -255,20 +276,26 @@ def _end_unless_done(left: LedgersLeft, *, was_awaited: bool) -> None:
 
 
 async def _give_away(
-    at: ClusterOptions, bookie_id: str, *, wait: bool, limit_s: float | None, is_last: bool
-) -> tuple[LedgersLeft, bool]:
-    """Mark, wait if that is wanted, and delete the cookie if it is the last of the bookie."""
+    at: ClusterOptions, bookie_id: str, *, wait: bool, limit_s: float | None, is_drain: bool = False
+) -> LedgersLeft:
+    """Have what a bookie holds marked, and wait if that is wanted; return what is left."""
     async with _ledgers(at) as ledgers:
-        work = BookieDecommission(ledgers, bookie_id)
-        left = await work.begin(time.time_ns() // 1_000_000)
+        work = BookieDecommission(ledgers, bookie_id, wall_ms=_wall_ms, is_drain=is_drain)
+        left = await work.begin()
         if left.ledger_ids:
             report = await report_copies(ledgers, is_thorough=False)
             if report.auditor is None:
-                _say(f"nobody copies what bookie {bookie_id} held: {RUN_ONE}")
-        if wait and left.ledger_ids:
-            left = await _wait(work, left, limit_s)
-        is_deleted = is_last and not left.ledger_ids and not left.unread and await work.end()
-        return left, is_deleted
+                _say(f"nobody copies what bookie {bookie_id} holds: {RUN_ONE}")
+        return await _wait(work, left, limit_s) if wait else left
+
+
+async def _delete_cookie(at: ClusterOptions, bookie_id: str) -> bool:
+    async with _ledgers(at) as ledgers:
+        return await BookieDecommission(ledgers, bookie_id, wall_ms=_wall_ms).end()
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 async def _wait(work: BookieDecommission, left: LedgersLeft, limit_s: float | None) -> LedgersLeft:
@@ -293,59 +320,6 @@ async def _wait(work: BookieDecommission, left: LedgersLeft, limit_s: float | No
 def _say(line: str) -> None:
     sys.stderr.write(f"rsm cluster: {printable(line)}\n")
     sys.stderr.flush()
-
-
-async def _look_at_bookies(ledgers: LedgerStore) -> list[ClusterBookie]:
-    await ledgers.store.sync(ledgers.root)
-    states = dict.fromkeys(await ledgers.writable_bookies(), "writable")
-    states.update(dict.fromkeys(await ledgers.read_only_bookies(), "read-only"))
-    counts: dict[str, int] = {}
-    async for _, metadata in read_each(ledgers, await ledgers.list()):
-        for bookie_id in [] if metadata is None else named_bookies(metadata):
-            counts[bookie_id] = counts.get(bookie_id, 0) + 1
-    rng = random.Random()  # noqa: S311 - spreads load, guards nothing
-    pool = ConnectionPool(ledgers.bookie_address, rng, ClientSettings.from_environment())
-    try:
-        rooms = await disk_space(pool, list(states))
-    finally:
-        await pool.close()
-    found: list[ClusterBookie] = []
-    for bookie_id in sorted({*states, *counts, *await _cookie_ids(ledgers)}):
-        room = rooms.get(bookie_id, "")
-        total_bytes, free_bytes = (None, None) if isinstance(room, str) else (room.total_bytes, room.free_bytes)
-        found.append(
-            ClusterBookie(
-                bookie_id=bookie_id,
-                state=states.get(bookie_id, "missing"),
-                total_bytes=total_bytes,
-                free_bytes=free_bytes,
-                ledger_count=counts.get(bookie_id, 0),
-                problem=room if isinstance(room, str) else "",
-            )
-        )
-    return found
-
-
-async def _look_at_cookies(ledgers: LedgerStore) -> list[dict[str, Any]]:
-    serving = {*await ledgers.writable_bookies(), *await ledgers.read_only_bookies()}
-    found: list[dict[str, Any]] = []
-    for bookie_id in await _cookie_ids(ledgers):
-        try:
-            cookie = await read_cookie(ledgers.store, ledgers.root, bookie_id)
-        except CorruptMetadataError as error:
-            found.append({"bookie_id": bookie_id, "serves": bookie_id in serving, "problem": str(error)})
-            continue
-        if cookie is not None:
-            facts = msgspec.to_builtins(cookie)
-            found.append({**facts, "bookie_id": bookie_id, "serves": bookie_id in serving, "problem": ""})
-    return found
-
-
-async def _cookie_ids(ledgers: LedgerStore) -> list[str]:
-    try:
-        return sorted(await ledgers.store.children(paths.cookie_path(ledgers.root)))
-    except NoNodeError:
-        return []
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ from ledger.dev import DevCluster
 from ledger.errors import LedgerError
 from ledger.wire import paths
 from tests.integration.ledger_suite import on_cluster
-from tests.integration.test_auto_recovery import auto_recovery, cluster_home, until, write
+from tests.integration.test_auto_recovery import auto_recovery, cluster_home, contents, until, write
 
 _ENTRIES_A_LEDGER = 100
 
@@ -105,6 +105,50 @@ def test_recover_marks_at_once_and_leaves_the_cookie(start_cluster: Callable[...
         code, out, said = await loop.run_in_executor(None, rsm, cluster, "decommission", dead)
         assert (code, out) == (0, f"no ledger names bookie {dead} any more, and its cookie is deleted\n"), said
         assert dead not in await client.store.children(paths.cookie_path("/ledgers"))
+
+    on_cluster(cluster.metadata_uri, scenario, timeout_s=200)
+
+
+def test_a_bookie_is_emptied_while_it_serves_and_obeys_over_a_start(
+    start_cluster: Callable[..., DevCluster], tmp_path: Path
+) -> None:
+    cluster = start_cluster(bookie_count=4)
+
+    async def scenario(client: LedgerClient) -> None:
+        loop = asyncio.get_running_loop()
+        ids = [await write(client, 50) for _ in range(4)]
+        gone = (await client.metadata(ids[0])).segments[0].bookies[0]
+        code, out, said = await loop.run_in_executor(None, rsm, cluster, "drain", gone)
+        assert code == 0, said
+        assert "takes no more entries" in out
+        assert gone in await client.ledgers.read_only_bookies()
+        number = cluster.bookies.index(gone)
+        await loop.run_in_executor(None, cluster.stop_bookie, number)
+        await loop.run_in_executor(None, cluster.start_bookie, number)
+        assert gone in await client.ledgers.read_only_bookies()
+        with auto_recovery(cluster.metadata_uri, tmp_path / "log", "--lost-bookie-delay-s", "3600"):
+            code, out, said = await loop.run_in_executor(None, rsm, cluster, "drain", gone, "--wait", "--json")
+        assert code == 0, said
+        assert json.loads(out) == {"bookie_id": gone, "ledger_ids": [], "unread": [], "draining": True}
+        states = {
+            one["bookie_id"]: one
+            for one in lines((await loop.run_in_executor(None, rsm, cluster, "bookies", "--json"))[1])
+        }
+        assert (states[gone]["state"], states[gone]["ledger_count"]) == ("draining", 0)
+        code, out, said = await loop.run_in_executor(None, rsm, cluster, "drain", gone, "--undo")
+        assert code == 0, said
+
+        async def is_writable() -> bool:
+            return gone in await client.ledgers.writable_bookies()
+
+        await until(is_writable, "it takes no entries")
+        await loop.run_in_executor(None, rsm, cluster, "drain", gone)
+        await loop.run_in_executor(None, cluster.stop_bookie, number)
+        code, out, said = await loop.run_in_executor(None, rsm, cluster, "decommission", gone)
+        assert (code, out) == (0, f"no ledger names bookie {gone} any more, and its cookie is deleted\n"), said
+        shutil.rmtree(cluster_home(cluster, number))
+        for ledger_id in ids:
+            assert await contents(client, ledger_id) == list(range(50))
 
     on_cluster(cluster.metadata_uri, scenario, timeout_s=200)
 

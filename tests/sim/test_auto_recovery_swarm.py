@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import suppress
 
 import pytest
 from msgspec.structs import replace
 
 from ledger.errors import LedgerError
+from ledger.replication.marks import MarkStore
 from ledger.testing import METADATA_HOST, MetadataRates, NetworkRates, SimDisk, SimHost, Simulation
 from tests.sim.recovery_world import SETTINGS, RecoveryWorld, payload
 
@@ -84,10 +86,28 @@ class _Game:
         while self.world.cluster.servers[host.name].store.limbo.ledger_id_max >= 0:
             await asyncio.sleep(1)
 
+    async def _drain(self, host: SimHost) -> None:
+        """Order a bookie to be drained for a while; the order is taken back however often that takes."""
+        bookie_id = f"{host.name}:3181"
+        marks = MarkStore(self.world.client.ledgers.store, "/ledgers", "")
+
+        async def order() -> None:
+            with suppress(LedgerError):
+                await marks.set_draining(bookie_id, is_draining=True)
+            await asyncio.sleep(self.rng.uniform(5.0, 30.0))
+            while bookie_id in await marks.draining():
+                await marks.set_draining(bookie_id, is_draining=False)
+
+        while True:
+            with suppress(LedgerError):
+                await self.world.client_host.spawn(order())
+                return
+            await asyncio.sleep(1.0)
+
     async def _trouble(self) -> None:
         rng, hosts = self.rng, self.simulation.hosts
         host = hosts[f"b{rng.randrange(_BOOKIE_COUNT)}"]
-        kind = rng.choice(["restart", "away", "lost disk", "recovery", "cut off", "pause"])
+        kind = rng.choice(["restart", "away", "lost disk", "recovery", "cut off", "pause", "drain"])
         if kind == "restart":
             host.kill(power=rng.random() < 0.5)
             await asyncio.sleep(rng.uniform(0.0, 4.0))
@@ -98,6 +118,8 @@ class _Game:
             self._up(host)
         elif kind == "lost disk":
             await self._new_disk(host)
+        elif kind == "drain":
+            await self._drain(host)
         elif kind == "recovery":
             recovery = hosts[rng.choice(["r0", "r1"])]
             recovery.kill()

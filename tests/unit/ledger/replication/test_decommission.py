@@ -22,6 +22,10 @@ _ROOT = "/ledgers"
 _GONE = "c:3181"
 
 
+def _now_ms() -> int:
+    return 7
+
+
 class _World:
     """A cluster of metadata alone: bookies are nodes."""
 
@@ -57,8 +61,8 @@ def test_every_ledger_that_names_the_bookie_is_marked_and_waited_for() -> None:
         ledgers = await world.ledgers(["a:3181", "b:3181", "d:3181"])
         for ledger_id in range(1, 101):
             await ledgers.create(ledger_id, _metadata("a:3181", _GONE if ledger_id % 2 else "b:3181"))
-        work = BookieDecommission(ledgers, _GONE)
-        left = await work.begin(7)
+        work = BookieDecommission(ledgers, _GONE, wall_ms=_now_ms)
+        left = await work.begin()
         odd = tuple(range(1, 101, 2))
         assert left == LedgersLeft(_GONE, odd)
         marks = MarkStore(ledgers.store, _ROOT, "")
@@ -93,9 +97,9 @@ def test_a_bookie_that_serves_is_not_taken_out() -> None:
     async def play() -> None:
         ledgers = await world.ledgers(["a:3181", "b:3181", _GONE])
         await ledgers.create(1, _metadata("a:3181", _GONE))
-        work = BookieDecommission(ledgers, _GONE)
+        work = BookieDecommission(ledgers, _GONE, wall_ms=_now_ms)
         with pytest.raises(UsageError, match="serves: stop it first"):
-            await work.begin(7)
+            await work.begin()
         assert not await MarkStore(ledgers.store, _ROOT, "").marked()
 
     world.run(play)
@@ -107,8 +111,8 @@ def test_a_bookie_that_comes_back_meanwhile_ends_the_wait_and_keeps_its_cookie()
     async def play() -> None:
         ledgers = await world.ledgers(["a:3181", "b:3181"])
         await ledgers.create(1, _metadata("a:3181", _GONE))
-        work = BookieDecommission(ledgers, _GONE)
-        left = await work.begin(7)
+        work = BookieDecommission(ledgers, _GONE, wall_ms=_now_ms)
+        left = await work.begin()
         waiting = asyncio.get_running_loop().create_task(work.wait(left, lambda _: None))
         await asyncio.sleep(1)
         assert not waiting.done()
@@ -130,14 +134,59 @@ def test_a_writer_that_names_the_bookie_after_the_marks_is_found() -> None:
     async def play() -> None:
         ledgers = await world.ledgers(["a:3181", "b:3181"])
         await ledgers.create(1, _metadata("a:3181", _GONE))
-        work = BookieDecommission(ledgers, _GONE)
-        left = await work.begin(7)
+        work = BookieDecommission(ledgers, _GONE, wall_ms=_now_ms)
+        left = await work.begin()
         await ledgers.create(2, _metadata("a:3181", _GONE))
+        waiting = asyncio.get_running_loop().create_task(work.wait(left, lambda _: None))
         _, version = await ledgers.read(1)
         await ledgers.write(1, _metadata("a:3181", "b:3181"), version)
-        assert await work.wait(left, lambda _: None) == LedgersLeft(_GONE, (2,))
+        await asyncio.sleep(1)
+        assert 2 in await MarkStore(ledgers.store, _ROOT, "").marked()
+        assert not waiting.done()
         with pytest.raises(LedgerError, match="ledgers 2 name it"):
             await work.end()
+        _, version = await ledgers.read(2)
+        await ledgers.write(2, _metadata("a:3181", "b:3181"), version)
+        assert await waiting == LedgersLeft(_GONE, ())
+
+    world.run(play)
+
+
+def test_a_drain_is_ordered_and_waits_until_the_bookie_obeys() -> None:
+    world = _World()
+
+    async def play() -> None:
+        ledgers = await world.ledgers(["a:3181", "b:3181", _GONE])
+        await ledgers.create(1, _metadata("a:3181", _GONE))
+        work = BookieDecommission(ledgers, _GONE, wall_ms=_now_ms, is_drain=True)
+        marks = MarkStore(ledgers.store, _ROOT, "")
+        beginning = asyncio.get_running_loop().create_task(work.begin())
+        await asyncio.sleep(1)
+        assert await marks.draining() == [_GONE]
+        assert not await marks.marked()
+        await ledgers.create(2, _metadata("a:3181", _GONE))  # It still takes entries.
+        await ledgers.store.create(paths.read_only_path(_ROOT, _GONE), b"", parents=True)
+        await ledgers.store.delete(paths.available_path(_ROOT, _GONE))
+        assert await beginning == LedgersLeft(_GONE, (1, 2))
+        assert await marks.marked() == [1, 2]
+        with pytest.raises(UsageError, match="serves: stop it first"):
+            await BookieDecommission(ledgers, _GONE, wall_ms=_now_ms).end()
+
+    world.run(play)
+
+
+def test_a_bookie_that_obeys_no_order_is_told_and_one_that_is_away_is_not_drained() -> None:
+    world = _World()
+
+    async def play() -> None:
+        ledgers = await world.ledgers(["a:3181", "b:3181"])
+        await ledgers.create(1, _metadata("a:3181", "b:3181"))
+        await ledgers.store.create(paths.available_path(_ROOT, "d:3181"), b"", ephemeral=True)
+        with pytest.raises(LedgerError, match=r"still takes entries after 30 s: .* The order stands"):
+            await BookieDecommission(ledgers, "b:3181", wall_ms=_now_ms, is_drain=True).begin()
+        with pytest.raises(UsageError, match="does not serve, and gives nothing away"):
+            await BookieDecommission(ledgers, _GONE, wall_ms=_now_ms, is_drain=True).begin()
+        assert await MarkStore(ledgers.store, _ROOT, "").draining() == ["b:3181"]
 
     world.run(play)
 
@@ -149,13 +198,13 @@ def test_it_is_refused_before_anything_is_marked_where_it_cannot_be_done() -> No
         ledgers = await world.ledgers(["a:3181", "b:3181"])
         await ledgers.create(1, _metadata("a:3181", "b:3181", _GONE))
         with pytest.raises(NotEnoughBookiesError, match="ledger 1 lies on a:3181, b:3181, c:3181, and no other bookie"):
-            await BookieDecommission(ledgers, _GONE).begin(7)
+            await BookieDecommission(ledgers, _GONE, wall_ms=_now_ms).begin()
         with pytest.raises(LedgerError, match="no ledger names it, and it has no cookie"):
-            await BookieDecommission(ledgers, "x:3181").begin(7)
+            await BookieDecommission(ledgers, "x:3181", wall_ms=_now_ms).begin()
         marks = MarkStore(ledgers.store, _ROOT, "")
         await marks.set_enabled(False)
         with pytest.raises(LedgerError, match="auto-recovery is switched off"):
-            await BookieDecommission(ledgers, _GONE).begin(7)
+            await BookieDecommission(ledgers, _GONE, wall_ms=_now_ms).begin()
         assert not await marks.marked()
 
     world.run(play)
@@ -167,8 +216,8 @@ def test_a_ledger_that_nobody_can_read_keeps_the_cookie() -> None:
     async def play() -> None:
         ledgers = await world.ledgers(["a:3181", "b:3181"])
         await ledgers.store.create(paths.ledger_path(_ROOT, 5), b"no metadata", parents=True)
-        work = BookieDecommission(ledgers, _GONE)
-        assert await work.begin(7) == LedgersLeft(_GONE, (), (5,))
+        work = BookieDecommission(ledgers, _GONE, wall_ms=_now_ms)
+        assert await work.begin() == LedgersLeft(_GONE, (), (5,))
         with pytest.raises(LedgerError, match="ledgers 5 cannot be read, and may name it"):
             await work.end()
 
