@@ -4,6 +4,9 @@
 2. An entry takes what waits, oldest first, as far as it fits. So what was appended while entries were on their way
    travels together.
 3. An append has an outcome exactly once: its last position when its entry is confirmed, else an error.
+4. In a log with producers a note of all of them stands among the first records of each ledger, and behind every
+   `NOTE_BYTES` or so. The writer trims only while the present ledger holds one. So whoever writes next finds the newest
+   note by reading backward, not far, and nothing that is trimmed is needed.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ from rsm_spark.core.plain_log import (
     appended_records,
     encode_entry,
     ended_record,
+    produced_records,
 )
+from rsm_spark.core.producers import ProducedBy, ProducedRange, ProducerTable
 from rsm_spark.core.seal import EntryKey
 from rsm_spark.core.state import StateTip
 
@@ -35,6 +40,10 @@ Appended = tuple[bytes | None, int, bytes]
 
 _RECORDS_MAX = 65_536
 
+NOTE_BYTES = 8 * 1024 * 1024
+"""Bytes of entries behind which the producers are noted again; or so many times those of the note."""
+_NOTE_TIMES = 8
+
 
 class PendingRecords:
     """Records that are appended together.
@@ -42,6 +51,7 @@ class PendingRecords:
     Args:
         records: At least one; none for the end mark.
         ticket: Of who waits; the shell's own.
+        source: Whose they are; None = a program's that has opened the log as its writer.
 
     Attributes:
         size: Bytes that they take in an entry, at most.
@@ -49,10 +59,13 @@ class PendingRecords:
 
     """
 
-    def __init__(self, records: Sequence[Appended], ticket: Any) -> None:
+    def __init__(self, records: Sequence[Appended], ticket: Any, source: ProducedBy | None = None) -> None:
         self.records = records
         self.ticket = ticket
+        self.source = source
         self.size = sum(len(payload) + len(key or b"") + RECORD_OVERHEAD for key, _, payload in records)
+        if source is not None:
+            self.size += 4 * len(source.producer) * 2 + 4 * len(source.owner) + 2 * RECORD_OVERHEAD
         self.last_position = 0
 
 
@@ -89,7 +102,12 @@ class AppendQueue:
         return len(self._waiting)
 
     def add(
-        self, payloads: Sequence[bytes], keys: Sequence[bytes | None], txid: int | None, make_ticket: Callable[[], Any]
+        self,
+        payloads: Sequence[bytes],
+        keys: Sequence[bytes | None],
+        txid: int | None,
+        make_ticket: Callable[[], Any],
+        source: ProducedBy | None = None,
     ) -> PendingRecords:
         """Take records, all of one transaction id; on an error nothing is taken.
 
@@ -98,6 +116,7 @@ class AppendQueue:
             keys: One for each.
             txid: None = the same as of the record before.
             make_ticket: Called once it is certain that they are taken.
+            source: Whose they are.
 
         Raises:
             LogEndedError: The end mark was appended.
@@ -116,7 +135,8 @@ class AppendQueue:
             )
         if not 0 < len(payloads) <= _RECORDS_MAX:
             raise PlainLogError(f"log {self._log}: {len(payloads)} records in one append: 1 to {_RECORDS_MAX} go")
-        found = PendingRecords([(key, txid, payload) for key, payload in zip(keys, payloads, strict=True)], None)
+        records = [(key, txid, payload) for key, payload in zip(keys, payloads, strict=True)]
+        found = PendingRecords(records, None, source)
         if found.size - RECORD_OVERHEAD > RECORD_BYTES_MAX:
             raise RecordTooLargeError(
                 f"log {self._log}: {found.size:,} bytes in one append, {RECORD_BYTES_MAX:,} go: make several of it, or "
@@ -146,10 +166,15 @@ class AppendQueue:
         self.last = append
         self.size += append.size
 
-    def take(self) -> list[PendingRecords]:
-        """Take out what one entry holds."""
+    def take(self, own_bytes: int = 0) -> list[PendingRecords]:
+        """Take out what one entry holds.
+
+        Args:
+            own_bytes: What stands in it already, beside records of a few bytes.
+
+        """
         taken: list[PendingRecords] = []
-        room, count = RECORD_BYTES_MAX + RECORD_OVERHEAD, 0
+        room, count = RECORD_BYTES_MAX + RECORD_OVERHEAD - own_bytes, 0
         waiting = self._waiting
         while waiting and waiting[0].size <= room and count < _RECORDS_MAX:
             append = waiting.popleft()
@@ -174,21 +199,58 @@ class AppendComposer:
         tip: Where the log ends.
         end: What its last entry says.
         entry_key: Seals every entry; None = the log has no key.
+        producers: Of the log as it ends; None = it has none, by its format level.
 
     Attributes:
         tip: Where the log ends once all that was composed is confirmed.
         end: What the last entry says then.
+        producers: The same of the producers.
+        noted_bytes: Of the last note.
+        is_note_wanted: The next entry notes them, whether that is due or not.
 
     """
 
     def __init__(
-        self, log_id: bytes, leader_epoch: int, tip: StateTip, end: WrittenEnd, entry_key: EntryKey | None
+        self,
+        log_id: bytes,
+        leader_epoch: int,
+        tip: StateTip,
+        end: WrittenEnd,
+        entry_key: EntryKey | None,
+        producers: ProducerTable | None = None,
     ) -> None:
         self.tip = tip
         self.end = end
+        self.producers = producers
+        self.noted_bytes = 0
+        self.is_note_wanted = False
+        self._unnoted_bytes = 0  # Of entries, since the producers were noted.
         self._log_id = log_id
         self._leader_epoch = leader_epoch
         self._entry_key = entry_key
+
+    def note(self, now_ms: int, ttl_ms: int) -> bytes | None:
+        """Return the producers, to be noted in the next entry; None = the log has none.
+
+        Args:
+            now_ms: Logged time.
+            ttl_ms: Who has appended nothing for so long is left out.
+
+        """
+        if self.producers is None:
+            return None
+        self.producers.forget_idle(now_ms, ttl_ms)
+        note = self.producers.rows()
+        self.is_note_wanted = False
+        self._unnoted_bytes, self.noted_bytes = 0, len(note)
+        return note
+
+    @property
+    def is_note_due(self) -> bool:
+        """True if the next entry has to note the producers."""
+        if self.producers is None:
+            return False
+        return self.is_note_wanted or self._unnoted_bytes >= max(NOTE_BYTES, _NOTE_TIMES * self.noted_bytes)
 
     def compose(
         self,
@@ -212,6 +274,8 @@ class AppendComposer:
         records = list(own)
         for append in appends:
             if append.records:
+                if append.source is not None:
+                    records += self._produced(append, first_revision + len(records), max(logged_ms, tip.logged_ms))
                 records += appended_records(first_revision + len(records), append.records)
                 self.end = WrittenEnd(append.records[-1][1])
             else:
@@ -233,4 +297,19 @@ class AppendComposer:
         self.tip = StateTip(
             envelope.last_revision, prefix_hash, self._leader_epoch, envelope.logged_ms, key is not None
         )
+        self._unnoted_bytes += len(payload)
         return AppendBatch(payload, prefix_hash, envelope, (), (), tuple(appends))
+
+    def _produced(self, append: PendingRecords, revision: int, logged_ms: int) -> list[tuple[object, ...]]:
+        """Return the records that tell whose the next ones are, and fold them."""
+        source, table = append.source, self.producers
+        assert source is not None
+        assert table is not None, "a log without producers takes none"
+        producer, owner, sequence = source
+        count = len(append.records)
+        is_new = table.get(producer) is None
+        told = produced_records(producer, owner if is_new else None, sequence, count)
+        if is_new:
+            table.open(producer, owner, logged_ms)
+        table.add(producer, ProducedRange(sequence, count, revision + len(told) - 1 + count), logged_ms)
+        return told

@@ -88,6 +88,7 @@ class LeaderProtocol:
         position: Last entry applied, or None.
         format_level: Highest that this process knows.
         level_needed: What a log that it begins has at least: its description could not be read by a lower one.
+        level_claimed: What any log has at least that it has claimed.
         password_mark: Of its ledger password; see `rsm_spark.core.admission`.
         key_ids: Keys that this process was given, oldest first.
         chain_bytes_max: What the metadata store takes.
@@ -121,6 +122,7 @@ class LeaderProtocol:
         log_id: str = "",
         format_level: int = FORMAT_LEVEL,
         level_needed: int = 1,
+        level_claimed: int = 1,
         password_mark: str = "",
         key_ids: Sequence[str] = (),
         chain_bytes_max: int = CHAIN_BYTES_MAX,
@@ -129,6 +131,7 @@ class LeaderProtocol:
         self.log_name = log_name
         self.format_level = format_level
         self._level_needed = level_needed
+        self._level_claimed = level_claimed
         self.password_mark = password_mark
         self.chain_bytes_max = chain_bytes_max
         self.key_id = key_ids[-1] if key_ids and format_level >= KEYED_LEVEL else ""
@@ -227,9 +230,8 @@ class LeaderProtocol:
         mark = chain.password_mark or self.password_mark
         claimed = msgspec.structs.replace(chain, leader_epoch=self.epoch, leader=self.me, password_mark=mark)
         is_new = chain.first_ledger_id < 0
-        if is_new:
-            level = max(chain.format_level, self._level_needed)
-            claimed = msgspec.structs.replace(claimed, format_level=level)
+        level = max(chain.format_level, self._level_claimed, self._level_needed if is_new else 1)
+        claimed = msgspec.structs.replace(claimed, format_level=level)
         if chain.key_id:
             self.key_id = chain.key_id
         elif self.key_id and is_new:  # A new log has a key from its first entry on.

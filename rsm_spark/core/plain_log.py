@@ -7,6 +7,10 @@ whoever reads logs by their description (Spark, `rsm log cat`, backups) reads pl
     resumed   [txid]                                 the last transaction id so far: among the first of each ledger
     ended     [txid]                                 nothing is appended behind it, for ever
 
+A log of format level `PRODUCERS_LEVEL` has three more, which tell whose appended records are: see
+`rsm_spark.core.producers`. A log of a lower level has none of them and describes none; the appended records are the
+same in both, and whoever reads passes over the rest.
+
 1. The position of a record is its revision: 1 first, one more with each record of the log, the kernel's included. So
    positions rise, and have gaps.
 2. Transaction ids never fall along a log.
@@ -78,6 +82,9 @@ class PlainRecord(IntEnum):
     APPENDED = 16
     RESUMED = 17
     ENDED = 18
+    PRODUCER_OPENED = 19
+    PRODUCED = 20
+    PRODUCERS_NOTED = 21
 
 
 _POSITION = Field("position", FieldType.INT)
@@ -103,9 +110,30 @@ PLAIN_LOG = MachineDescription(
         RecordDescription(PlainRecord.ENDED, "ended", (_TXID,)),
     ),
 )
-"""Description of every plain log."""
+"""Description of a plain log without producers."""
 
-_DESCRIBED = (int(KernelRecord.MACHINE_DESCRIBED), None, (encode_description(PLAIN_LOG),))
+_PRODUCER = Field("producer", FieldType.STR)
+
+PRODUCED_LOG = MachineDescription(
+    PLAIN_LOG.name,
+    2,
+    PLAIN_LOG.tables,
+    (
+        *PLAIN_LOG.records,
+        RecordDescription(PlainRecord.PRODUCER_OPENED, "producer_opened", (_PRODUCER, Field("owner", FieldType.STR))),
+        RecordDescription(
+            PlainRecord.PRODUCED,
+            "produced",
+            (_PRODUCER, Field("sequence", FieldType.INT), Field("count", FieldType.INT)),
+        ),
+        RecordDescription(PlainRecord.PRODUCERS_NOTED, "producers_noted", (Field("rows", FieldType.BYTES),)),
+    ),
+)
+"""Description of a plain log of `PRODUCERS_LEVEL` or above."""
+
+_DESCRIBED, _PRODUCED_DESCRIBED = (
+    (int(KernelRecord.MACHINE_DESCRIBED), None, (encode_description(one),)) for one in (PLAIN_LOG, PRODUCED_LOG)
+)
 
 
 class LogRecord(NamedTuple):
@@ -140,14 +168,33 @@ class WrittenEnd(NamedTuple):
     is_ended: bool = False
 
 
-def first_records(replica_id: str, incarnation: str, end: WrittenEnd) -> list[tuple[object, ...]]:
-    """Return the records with which a writer begins, behind what ends so."""
-    return [_DESCRIBED, (int(KernelRecord.LEADER_STARTED), None, (replica_id, incarnation)), _end_record(end)]
+def first_records(
+    replica_id: str, incarnation: str, end: WrittenEnd, note: bytes | None = None
+) -> list[tuple[object, ...]]:
+    """Return the records with which a writer begins, behind what ends so.
+
+    Args:
+        replica_id: Of the writer.
+        incarnation: Of the same.
+        end: What the last entry says.
+        note: All producers so far, packed; None = the log has none, by its format level.
+
+    """
+    described, *rest = ledger_records(end, note)
+    return [described, (int(KernelRecord.LEADER_STARTED), None, (replica_id, incarnation)), *rest]
 
 
-def ledger_records(end: WrittenEnd) -> list[tuple[object, ...]]:
+def ledger_records(end: WrittenEnd, note: bytes | None = None) -> list[tuple[object, ...]]:
     """Return the records that stand among the first of each later ledger: those before it may be trimmed."""
-    return [_DESCRIBED, _end_record(end)]
+    if note is None:
+        return [_DESCRIBED, _end_record(end)]
+    return [_PRODUCED_DESCRIBED, (int(PlainRecord.PRODUCERS_NOTED), None, (note,)), _end_record(end)]
+
+
+def produced_records(producer: str, owner: str | None, sequence: int, count: int) -> list[tuple[object, ...]]:
+    """Return the records that stand before those of a producer; with an owner it is opened."""
+    records: list[tuple[object, ...]] = [(int(PlainRecord.PRODUCED), None, (producer, sequence, count))]
+    return records if owner is None else [(int(PlainRecord.PRODUCER_OPENED), None, (producer, owner)), *records]
 
 
 def _end_record(end: WrittenEnd) -> tuple[object, ...]:

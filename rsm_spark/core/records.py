@@ -18,7 +18,7 @@ from rsm_spark.errors import CorruptLogError
 MACHINE_TYPE_FIRST = 16
 """Record types from here on belong to the state machine and are described by it."""
 
-FORMAT_LEVEL = 3
+FORMAT_LEVEL = 4
 """Highest format level of a log that this version reads and can write; writers use the level of the log's chain."""
 
 AUDIT_LEVEL = 2
@@ -32,6 +32,9 @@ REPLY_BYTES_MAX = 4096
 
 MIGRATIONS_LEVEL = 3
 """Format level from which on a log holds migrations."""
+
+PRODUCERS_LEVEL = 4
+"""Format level from which on a plain log tells whose its records are."""
 
 SESSIONS_TABLE = "_sessions"
 """Kernel table of client sessions. Key ``[session]``; row ``[opened_ms, last_ms, answered_up_to, last_sequence,

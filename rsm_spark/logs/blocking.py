@@ -25,10 +25,11 @@ from typing import Literal, Self
 
 from ledger.loop_thread import settled
 from rsm_spark.core.plain_log import LogRecord
+from rsm_spark.core.producers import ProducedBy
 from rsm_spark.core.trimming import TrimPlan
 from rsm_spark.logs.blocking_base import BlockingLogsBase, BlockingReaderBase, BlockingWriterBase
 from rsm_spark.logs.log_names import LogInfo, LogNameChange
-from rsm_spark.logs.namespace import Logs
+from rsm_spark.logs.namespace import Advertised, Logs
 from rsm_spark.runtime.settings import ReplicaSettings
 
 __all__ = ["BlockingLogs", "BlockingPlainLogReader", "BlockingPlainLogWriter"]
@@ -64,6 +65,15 @@ class BlockingPlainLogWriter(BlockingWriterBase):
         See `PlainLogWriter.append_many`.
         """
         return settled(self.thread.ask(lambda: self.asynchronous.append_many(payloads, keys=keys, txid=txid)))
+
+    def produce(
+        self, source: ProducedBy, payloads: Sequence[bytes], *, keys: Sequence[bytes | None] | None = None
+    ) -> Future[list[int]]:
+        """Append records of a producer, each once, however often they are sent; the future gives their positions.
+
+        See `PlainLogWriter.produce`.
+        """
+        return settled(self.thread.ask(lambda: self.asynchronous.produce(source, payloads, keys=keys)))
 
     def drain(self) -> None:
         """Wait until little enough waits to go on appending. See `PlainLogWriter.drain`."""
@@ -135,12 +145,16 @@ class BlockingLogs(BlockingLogsBase):
         """Return the logs of a cluster. See `Logs.connect`."""
         return cls(lambda: Logs.connect(metadata_uri, settings=settings, name=name))
 
-    def open_writer(self, log: str) -> BlockingPlainLogWriter:
+    def open_writer(
+        self, log: str, *, producers: bool = False, advertised: Advertised | None = None
+    ) -> BlockingPlainLogWriter:
         """Open the writer of a log. The one before is fenced: what it appends from now on is refused.
 
         See `Logs.open_writer`.
         """
-        return BlockingPlainLogWriter(self.thread, self.thread.run(self.asynchronous.open_writer(log)))
+        return BlockingPlainLogWriter(
+            self.thread, self.thread.run(self.asynchronous.open_writer(log, producers=producers, advertised=advertised))
+        )
 
     def truncate(self, log: str, position: int) -> TrimPlan:
         """Let go of all records up to a position. See `Logs.truncate`."""

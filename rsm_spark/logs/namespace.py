@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 from datetime import datetime
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 import msgspec
 
@@ -49,6 +49,19 @@ from rsm_spark.runtime.settings import ReplicaSettings
 
 _ORDER_S = 5.0
 _ORDER_TRIES = 6
+
+
+class Advertised(NamedTuple):
+    """Address at which others reach a writer.
+
+    Attributes:
+        http: "host:port" of its HTTP API.
+        is_tls: Whether that is encrypted.
+
+    """
+
+    http: str
+    is_tls: bool
 
 
 class Logs(LogNames):
@@ -87,8 +100,16 @@ class Logs(LogNames):
 
     # ---- appending
 
-    async def open_writer(self, log: str) -> PlainLogWriter:
+    async def open_writer(
+        self, log: str, *, producers: bool = False, advertised: Advertised | None = None
+    ) -> PlainLogWriter:
         """Open the writer of a log. The one before is fenced: what it appends from now on is refused.
+
+        Args:
+            log: Its name.
+            producers: It takes records of producers: see `PlainLogWriter.produce`. The log has format level 4 from now
+                on, which versions of before do not write.
+            advertised: Where others reach this writer, if they do.
 
         Raises:
             NoSuchLogError: There is no log of this name: `create` makes it.
@@ -100,16 +121,18 @@ class Logs(LogNames):
             MetadataError: ZooKeeper cannot be asked.
 
         """
-        return await self._open(log, is_upkeep=False)
+        return await self._open(log, is_upkeep=False, has_producers=producers, advertised=advertised)
 
-    async def _open(self, log: str, *, is_upkeep: bool) -> PlainLogWriter:
+    async def _open(
+        self, log: str, *, is_upkeep: bool, has_producers: bool = False, advertised: Advertised | None = None
+    ) -> PlainLogWriter:
         context, _ = await self._context(log)
         password = self.settings.ledger_password
         if password:
             mark = await asyncio.to_thread(password_mark, password, context.log_id)
         else:
             mark = password_mark(password, context.log_id)
-        driver = WriterDriver(context, mark, is_upkeep=is_upkeep)
+        driver = WriterDriver(context, mark, is_upkeep=is_upkeep, has_producers=has_producers)
         keys = self.settings.log_keys
         member = Member(
             context.me.replica_id,
@@ -117,6 +140,8 @@ class Logs(LogNames):
             "",
             format_level=FORMAT_LEVEL,
             key_ids=() if keys is None else keys.ids,
+            http="" if advertised is None else advertised.http,
+            http_is_tls=None if advertised is None else advertised.is_tls,
         )
         keeper = MemberKeeper(self._client.store, log, member, rsm_root=self._root, poll_s=self.settings.poll_s)
         return await PlainLogWriter(context, driver, keeper).open()

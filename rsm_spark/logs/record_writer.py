@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rsm_spark.core.plain_log import PlainLogError
+from rsm_spark.core.producer_intake import Accepted
+from rsm_spark.core.producers import ProducedBy, ProducedRange, ProducerError, TooManyProducersError
 from rsm_spark.core.trimming import TrimPlan
 from rsm_spark.log.discovery import MemberKeeper
 from rsm_spark.logs.context import LogContext
@@ -120,6 +122,73 @@ class PlainLogWriter:
             PlainLogError: There are none, or too many; or too much waits: `await drain()` between appends.
 
         """
+        return self._append(payloads, keys, txid, None)
+
+    def produce(
+        self, source: ProducedBy, payloads: Sequence[bytes], *, keys: Sequence[bytes | None] | None = None
+    ) -> asyncio.Future[list[int]]:
+        """Append records of a producer, each once, however often they are sent; the future gives their positions.
+
+        What of them is in the log already is answered with the positions that it has there. The rest is in the log
+        together, or not at all.
+
+        Args:
+            source: Whose they are, and the sequence of the first; the others follow it.
+            payloads: Of the records, 4 MB in all.
+            keys: One for each; None = without keys.
+
+        Returns:
+            A future: the positions; or a `ProducerError` = they do not follow what the producer has sent, see
+            `rsm_spark.core.producers`; or the errors of `append`; or a `MetadataError` = ask again.
+
+        Raises:
+            LogEndedError, RecordTooLargeError: See there; nothing was appended.
+            NotLeaderError: This writer is over.
+            PlainLogError: There are none, or too many; too much waits; or the log was opened without producers.
+
+        """
+        driver, loop = self._driver, asyncio.get_running_loop()
+        if driver.refusal is not None:
+            raise driver.refusal
+        if driver.intake is None:
+            raise PlainLogError(f"log {self.log}: it has no producers: open_writer(log, producers=True)")
+        try:
+            accepted = driver.intake.judge(source, len(payloads))
+        except ProducerError as error:
+            refused: asyncio.Task[list[int]] = loop.create_task(self._refused(error))
+            refused.add_done_callback(_look_at)
+            return refused
+        appended: asyncio.Future[int] | None = None
+        if accepted.fresh:
+            known = len(payloads) - accepted.fresh
+            fresh = source._replace(sequence=source.sequence + known)
+            rest = None if keys is None else keys[known:]
+            appended = self._append(payloads[known:], rest, None, fresh)
+            driver.intake.take(fresh, accepted.fresh, appended)
+        found = loop.create_task(_positions(accepted, appended))
+        found.add_done_callback(_look_at)  # What nobody awaits is no news.
+        return found
+
+    async def _refused(self, error: ProducerError) -> list[int]:
+        """Refuse what a producer has sent, if no writer can have taken meanwhile what came before it.
+
+        Raises:
+            ProducerError: It is refused.
+            NotLeaderError: Another writer knows better.
+
+        """
+        if isinstance(error, TooManyProducersError):
+            self._driver.forget_idle()
+        await self._driver.check()
+        raise error
+
+    def _append(
+        self,
+        payloads: Sequence[bytes],
+        keys: Sequence[bytes | None] | None,
+        txid: int | None,
+        source: ProducedBy | None,
+    ) -> asyncio.Future[int]:
         driver = self._driver
         queue = driver.queue
         if driver.refusal is not None:
@@ -131,7 +200,7 @@ class PlainLogWriter:
                 "`await writer.drain()` between appends"
             )
         given = (None,) * len(payloads) if keys is None else keys
-        append = queue.add(payloads, given, txid, asyncio.get_running_loop().create_future)
+        append = queue.add(payloads, given, txid, asyncio.get_running_loop().create_future, source)
         driver.wake()
         ticket: asyncio.Future[int] = append.ticket
         return ticket
@@ -224,7 +293,24 @@ class PlainLogWriter:
                 await self.abort()
 
 
-def _look_at(task: asyncio.Task[None]) -> None:
+async def _positions(accepted: Accepted, appended: asyncio.Future[int] | None) -> list[int]:
+    """Return the positions of a producer's records, once all of them are confirmed.
+
+    Raises:
+        NotLeaderError, OutcomeUnknownError: Some of them are not, or perhaps not.
+
+    """
+    found: list[int] = []
+    for sequence, count, where in accepted.repeated:
+        known = where if isinstance(where, ProducedRange) else where.at(await asyncio.shield(where.ticket))
+        found += [known.position(one) for one in range(sequence, sequence + count)]
+    if appended is not None:
+        last = await asyncio.shield(appended)
+        found += range(last - accepted.fresh + 1, last + 1)
+    return found
+
+
+def _look_at(task: asyncio.Task[Any]) -> None:
     """Look at how the writer ended: each append hears of it, and `close`."""
     if not task.cancelled():
         task.exception()

@@ -49,13 +49,16 @@ from rsm_spark.core.leadership_events import (
 from rsm_spark.core.leadership_table import Phase
 from rsm_spark.core.pipelined_leadership import PipelinedProtocol
 from rsm_spark.core.plain_log import LogEndedError, WrittenEnd, first_records, ledger_records
-from rsm_spark.core.records import FORMAT_LEVEL, KernelRecord
+from rsm_spark.core.producer_intake import ProducerIntake
+from rsm_spark.core.producers import ProducerTable
+from rsm_spark.core.records import PRODUCERS_LEVEL, TYPES_LEVEL, KernelRecord
 from rsm_spark.core.seal import EntryKey
 from rsm_spark.core.state import StateTip
 from rsm_spark.errors import CorruptLogError, MissingLogError, NotLeaderError, OutcomeUnknownError, RsmError
 from rsm_spark.logs.context import LogContext
 from rsm_spark.logs.log_end import read_log_end
 from rsm_spark.logs.log_upkeep import LogUpkeep
+from rsm_spark.logs.producers_end import read_producers
 from rsm_spark.runtime.chain_requests import ChainRequests, pause
 from rsm_spark.runtime.logged_clock import LoggedClock
 from rsm_spark.runtime.own_ledger import OwnLedger
@@ -66,6 +69,8 @@ _ENTRIES_MAX = 16
 _BYTES_MAX = 16 * 1024 * 1024
 _FAILED_ADD_PAUSE_S_MAX = 5.0
 _CLOSE_S = 5.0
+_LEVEL = TYPES_LEVEL
+"""Format level of a new log without producers: whoever knows plain logs knows it."""
 
 
 class WriterDriver:
@@ -75,16 +80,20 @@ class WriterDriver:
         context: Of the log.
         password_mark: Of the ledger password; see `rsm_spark.core.admission`.
         is_upkeep: It is opened to be trimmed: also where the log has its end mark.
+        has_producers: The log takes records of producers from now on, if it did not before.
 
     Attributes:
         protocol: The decisions.
         queue: What waits to be appended; None until the log is open.
+        intake: What producers have on their way; None until then, and in a log without producers.
         opened: Done when appends are taken; fails with the reason why they never are.
         refusal: Why nothing is appended any more; None = it is.
 
     """
 
-    def __init__(self, context: LogContext, password_mark: str, *, is_upkeep: bool = False) -> None:
+    def __init__(
+        self, context: LogContext, password_mark: str, *, is_upkeep: bool = False, has_producers: bool = False
+    ) -> None:
         self._is_upkeep = is_upkeep
         keys = context.settings.log_keys
         self.protocol = PipelinedProtocol(
@@ -93,13 +102,15 @@ class WriterDriver:
             StateTip(0, b"", 0, 0),
             None,
             log_id=context.log_id,
-            level_needed=FORMAT_LEVEL,  # Whoever knows plain logs knows it.
+            level_needed=_LEVEL,
+            level_claimed=PRODUCERS_LEVEL if has_producers else 1,
             password_mark=password_mark,
             key_ids=() if keys is None else keys.ids,
             chain_bytes_max=context.settings.chain_bytes_max,
         )
         loop = asyncio.get_running_loop()
         self.queue: AppendQueue | None = None
+        self.intake: ProducerIntake | None = None
         self.opened: asyncio.Future[None] = loop.create_future()
         self.refusal: RsmError | LedgerError | None = None
         self.upkeep = LogUpkeep(context, self.protocol, self.logged_now, self.wake)
@@ -109,6 +120,7 @@ class WriterDriver:
         self._composer: AppendComposer | None = None
         self._clock: LoggedClock | None = None
         self._end = WrittenEnd()
+        self._producers: ProducerTable | None = None
         self._recovered_entry_id = -1
         self._wake: asyncio.Future[None] | None = None
         # What became of entries, in order: (ledger, entry id), or why an add failed.
@@ -120,6 +132,8 @@ class WriterDriver:
         self._is_closing = False
         self._is_closed = False  # Nothing is on its way, and nothing comes.
         self._sent: list[asyncio.Future[None]] = []
+        self._next_check: asyncio.Task[None] | None = None  # It has not begun to look.
+        self._looking = asyncio.Lock()
 
     # ---- life
 
@@ -248,6 +262,8 @@ class WriterDriver:
         while True:
             try:
                 end = await read_log_end(context, effect.chain, self._recovered_entry_id)
+                if effect.chain.format_level >= PRODUCERS_LEVEL:
+                    self._producers = await read_producers(context, effect.chain, self._recovered_entry_id)
                 break
             except MissingLogError as error:
                 return Resigned(str(error))
@@ -278,7 +294,7 @@ class WriterDriver:
         self._has_appends = bool(self.protocol.in_flight)
         self._roll_at = asyncio.get_running_loop().time() + self._context.settings.roll_s
         if self._composer is not None:
-            self._unsaid = ledger_records(self._composer.end)
+            self._unsaid = ledger_records(self._composer.end, self._note())
         return LedgerCreated(ledger_id, self._context.clock_ms())
 
     def _begin(self, epoch: int) -> Event:
@@ -289,10 +305,17 @@ class WriterDriver:
         self._clock = LoggedClock(tip.logged_ms, context.clock_ms(), asyncio.get_running_loop().time())
         entry_key, told = self._key(chain.key_id)
         self.queue = AppendQueue(context.log, self._end)
-        self._composer = AppendComposer(bytes.fromhex(chain.log_id), epoch, tip, self._end, entry_key)
+        producers = self._producers
+        self._composer = AppendComposer(bytes.fromhex(chain.log_id), epoch, tip, self._end, entry_key, producers)
+        self.intake = None if producers is None else ProducerIntake(context.log, producers)
         self._unsaid = []
-        records = first_records(context.me.replica_id, context.me.incarnation, self._end) + told
+        records = first_records(context.me.replica_id, context.me.incarnation, self._end, self._note()) + told
         return self._composed(records, [])
+
+    def _note(self) -> bytes | None:
+        """Return the producers as of what was composed, to be noted in the next entry; None = the log has none."""
+        assert self._composer is not None
+        return self._composer.note(self.logged_now(), self._context.settings.producer_ttl_ms)
 
     def _key(self, chain_key_id: str) -> tuple[EntryKey | None, list[tuple[object, ...]]]:
         """Return what seals the entries, if the log has a key, and the record that tells of it."""
@@ -324,6 +347,8 @@ class WriterDriver:
         """Tell those whose records are in the log where they are."""
         assert isinstance(batch, AppendBatch)
         for append in batch.appends:
+            if append.source is not None and self.intake is not None:
+                self.intake.confirm(append.source)
             _resolve(append, append.last_position)
         self._ledger.publish_soon()
         if not self.opened.done():
@@ -352,6 +377,37 @@ class WriterDriver:
             f"log {self._context.log}: this writer ended before it learned whether the record is in the log: read the "
             "log from the last known position on before you append it again"
         )
+
+    # ---- producers
+
+    def forget_idle(self) -> None:
+        """Note the producers soon, if somebody is to be left out."""
+        composer, ttl_ms = self._composer, self._context.settings.producer_ttl_ms
+        assert composer is not None
+        assert composer.producers is not None
+        if not self._unsaid and composer.producers.has_idle(self.logged_now(), ttl_ms):
+            composer.is_note_wanted = True
+            self.wake()
+
+    async def check(self) -> None:
+        """Return if no other writer can have appended anything before this call.
+
+        Raises:
+            NotLeaderError: Another one has claimed the log.
+            RsmError, MetadataError: Nobody can say; the same call may succeed later.
+
+        """
+        if self._next_check is None:
+            self._next_check = asyncio.get_running_loop().create_task(self._look())
+            self._next_check.add_done_callback(_look_at)
+        await asyncio.shield(self._next_check)
+
+    async def _look(self) -> None:
+        async with self._looking:
+            self._next_check = None  # Who asks from now on needs a later look.
+            chain, _ = await self._context.chains.read()
+        if chain.leader_epoch != self.protocol.epoch:
+            raise self._never()
 
     # ---- events
 
@@ -415,15 +471,19 @@ class WriterDriver:
 
     def _compose(self) -> Event | None:
         """Compose the next entry, if there is something for it and not too much is in flight."""
-        queue, in_flight = self.queue, self.protocol.in_flight
-        if queue is None or not (len(queue) or self._unsaid) or len(in_flight) >= _ENTRIES_MAX:
+        queue, composer, in_flight = self.queue, self._composer, self.protocol.in_flight
+        if queue is None or composer is None or len(in_flight) >= _ENTRIES_MAX:
+            return None
+        if not (len(queue) or self._unsaid or composer.is_note_wanted):
             return None
         if sum(len(batch.payload) for batch in in_flight) >= _BYTES_MAX:
             return None
         if self._is_chain_due(asyncio.get_running_loop().time()):
             return None
         own, self._unsaid = self._unsaid, []
-        appends = queue.take()
+        if not own and composer.is_note_due:
+            own = ledger_records(composer.end, self._note())
+        appends = queue.take(composer.noted_bytes if own else 0)
         self._has_appends = self._has_appends or bool(appends)
         self._tell_sent()
         return self._composed(own, appends)
@@ -438,6 +498,12 @@ class WriterDriver:
                 logged_ms=self.logged_now(),
             )
         )
+
+
+def _look_at(task: asyncio.Task[None]) -> None:
+    """Look at how a check ended: who waited for it may have gone."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _resolve(append: PendingRecords, position: int) -> None:

@@ -40,6 +40,7 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
         beat_s: Time between two beats of a replica's event loop, which other replicas listen to.
         poll_s: How often a follower reads chain and ledger metadata again although no watch fired.
         retry_s: Pause before a refused step (no bookies, metadata store away) is tried again.
+        producer_ttl_ms: A producer of a plain log is forgotten when it has appended nothing for so long.
         tail_pause_s: How long a follower lets entries gather before it reads again; part of its lag.
         tail_entries_max: Entries read by a follower at once.
         snapshot_at_stop: Take a snapshot when the replica is stopped in an orderly way.
@@ -130,6 +131,7 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0.3
     poll_s: float = 1.0
     retry_s: float = 0.5
+    producer_ttl_ms: int = 7 * 86_400_000
     tail_pause_s: float = 0.01
     tail_entries_max: int = 256
     snapshot_s: Annotated[float, Option("Time between two local snapshots; 0 = none by time.")] = 600.0
@@ -191,6 +193,6 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("roll_bytes", "roll_records", "roll_s", "trim_s", "chain_bytes_max",
                      "entry_commands_max", "queue_requests_max", "sessions_max",
                      "session_ttl_ms", "checkpoint_records", "beat_s", "idle_entry_s", "give_up_s", "grow_s", "poll_s",
-                     "retry_s", "tail_entries_max"):  # fmt: skip
+                     "retry_s", "tail_entries_max", "producer_ttl_ms"):  # fmt: skip
             if getattr(self, name) <= 0:
                 raise UsageError(f"{name} {getattr(self, name)}: must be above 0")

@@ -11,6 +11,7 @@ from typing import Literal
 from ledger.errors import LedgerError
 from ledger.testing.hosts import SimHost
 from ledger.testing.simulation import Simulation
+from rsm_spark.core.producers import ProducedBy, ProducerError
 from rsm_spark.errors import (
     CorruptLogError,
     ForkedLogError,
@@ -28,6 +29,9 @@ from tests.sim.log_truth import LogTruth, ReaderRun
 
 _WRITERS = 3
 _READERS = 2
+_PRODUCERS = 2
+_WINDOW = 4
+_PATIENCE_S = 3.0
 
 
 class LogCluster:
@@ -38,6 +42,8 @@ class LogCluster:
         clients: Ledger clients of the running ones, by host name.
         replicas: What the nemesis asks for the phase of a take-over, by host name.
         truth: What they have said and seen.
+        writers: Those that are open, by host name: producers call them.
+        produced: Batches of producers that were acknowledged.
         is_over: Writers stop.
 
     """
@@ -50,6 +56,8 @@ class LogCluster:
         self.clients: dict[str, TwinClient] = {}
         self.replicas: dict[str, SimpleNamespace] = {}
         self.snapshots: dict[str, object] = {}
+        self.writers: dict[str, PlainLogWriter] = {}
+        self.produced = 0
         self.is_over = False
         self.writers_opened = 0
         self.truncations = 0
@@ -58,7 +66,8 @@ class LogCluster:
         writers = [simulation.host(f"writer-{i}", self._write) for i in range(_WRITERS)]
         readers = [simulation.host(f"reader-{i}", self._read) for i in range(_READERS)]
         readers += [simulation.host("subscriber-0", self._subscribe), simulation.host("subscriber-1", self._subscribe)]
-        self.hosts = writers + readers
+        producers = [simulation.host(f"producer-{i}", self._produce) for i in range(_PRODUCERS)]
+        self.hosts = writers + readers + producers
         for host in self.hosts:
             host.on_exit.append(self._on_exit)
 
@@ -74,6 +83,7 @@ class LogCluster:
     def _on_exit(self, host: SimHost) -> None:
         self.clients.pop(host.name, None)
         self.replicas.pop(host.name, None)
+        self.writers.pop(host.name, None)
         reason = host.exits[-1]
         if isinstance(reason, BaseException):
             self.simulation.loop.fail(reason)
@@ -106,7 +116,7 @@ class LogCluster:
                 await logs.create(LOG, exist_ok=True)
                 if rng.random() < 0.2:
                     await self._truncate(logs, rng)
-                writer = await logs.open_writer(LOG)
+                writer = await logs.open_writer(LOG, producers=rng.random() < 0.7)
             except (CorruptLogError, ForkedLogError) as error:
                 self.truth.fail("one-log", f"{host.name} cannot open the log: {error}")
             except (LedgerError, RsmError):
@@ -120,10 +130,13 @@ class LogCluster:
                 self.truth.fail("one-log", f"{host.name} cannot write the log: {error}")
             except (LedgerError, RsmError):
                 continue
+            finally:
+                self.writers.pop(host.name, None)
 
     def _show(self, host: SimHost, writer: PlainLogWriter) -> None:
         """Show the nemesis where this writer stands."""
         driver = writer._driver
+        self.writers[host.name] = writer
         self.replicas[host.name] = SimpleNamespace(driver=driver, _context=_Shown(driver))
 
     async def _append(self, host: SimHost, writer: PlainLogWriter, rng: random.Random) -> None:
@@ -162,6 +175,58 @@ class LogCluster:
         if self.truth.seen:
             await logs.truncate(LOG, rng.randrange(max(self.truth.seen) + 1))
             self.truncations += 1
+
+    # ---- producers
+
+    async def _produce(self, host: SimHost) -> None:
+        """Be one producer after the other: each numbers its records, and sends them until it hears where they are."""
+        rng = random.Random(self._rng.random())
+        lives = 0
+        while not self.is_over:
+            lives += 1
+            await self._produce_as(f"{host.name}.{rng.getrandbits(32):08x}", rng, rng.choice((1, 4, 30)))
+            await asyncio.sleep(rng.uniform(0.0, 0.5))
+
+    async def _produce_as(self, producer: str, rng: random.Random, batches: int) -> None:
+        waiting: list[tuple[int, list[bytes]]] = []  # Sent or not, without an answer: oldest first.
+        sequence = 1
+        while (batches or waiting) and not self.is_over:
+            while batches and len(waiting) < rng.choice((1, _WINDOW)):
+                payloads = [f"{producer} {sequence + n}".encode() for n in range(rng.choice((1, 1, 3)))]
+                waiting.append((sequence, payloads))
+                sequence, batches = sequence + len(payloads), batches - 1
+            open_ones = sorted(self.writers)
+            if open_ones:
+                await self._send(self.writers[rng.choice(open_ones)], producer, waiting, rng)
+            await asyncio.sleep(rng.choice((0.0, 0.01, 0.3)))
+
+    async def _send(
+        self, writer: PlainLogWriter, producer: str, waiting: list[tuple[int, list[bytes]]], rng: random.Random
+    ) -> None:
+        """Send all that has no answer to a writer, in order; some answers are lost."""
+        sent = []
+        try:
+            for first, payloads in waiting:
+                source = ProducedBy(producer, "sim", first)
+                sent.append((payloads, writer.produce(source, payloads)))
+                if rng.random() < 0.2:
+                    await asyncio.sleep(rng.uniform(0.0, 0.01))
+        except RsmError:
+            pass  # It is over, or has no producers; what was sent before has its own outcome.
+        for payloads, answer in sent:
+            try:
+                async with asyncio.timeout(_PATIENCE_S):
+                    positions = await asyncio.shield(answer)
+            except ProducerError as error:
+                self.truth.fail("producer-known", str(error))
+            except (RsmError, LedgerError, TimeoutError):
+                return
+            for payload, position in zip(payloads, positions, strict=True):
+                self.truth.acknowledge(payload, position)
+            if rng.random() < 0.2:
+                return  # Lost on its way back.
+            waiting.pop(0)
+            self.produced += 1
 
     # ---- readers
 

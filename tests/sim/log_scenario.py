@@ -100,6 +100,7 @@ class LogScenario:
             denied=len(cluster.truth.denied),
             seen=len(cluster.truth.seen),
             writers=cluster.writers_opened,
+            produced=cluster.produced,
             truncations=cluster.truncations,
             faults=sum(faults.values()),
         )

@@ -7,6 +7,8 @@
 * `txid-rises`        transaction ids never fall along the log
 * `held-is-kept`      what a subscription has not read is not trimmed
 * `end-is-final`      nothing follows the end mark
+* `producer-order`    sequences of a producer rise along the log
+* `producer-known`    a producer that sends what comes next, or what it has sent, is never refused
 """
 
 from __future__ import annotations
@@ -110,9 +112,20 @@ class LogTruth:
             if all_of_it[position].txid < txid:
                 self.fail("txid-rises", f"position {position} has {all_of_it[position].txid} behind {txid}")
             txid = all_of_it[position].txid
+        self._judge_producers(all_of_it)
         for run in self.runs:
             if run.positions:
                 span = [one for one in sorted(all_of_it) if run.start <= one <= run.positions[-1]]
                 if span != run.positions:
                     missed = sorted(set(span) - set(run.positions))
                     self.fail("no-gap", f"a reader that began at {run.start} misses positions {missed}")
+
+    def _judge_producers(self, records: dict[int, LogRecord]) -> None:
+        last: dict[bytes, int] = {}
+        for position in sorted(records):
+            name, _, number = records[position].payload.partition(b" ")
+            if not name.startswith(b"producer-"):
+                continue
+            if int(number) <= last.get(name, 0):
+                self.fail("producer-order", f"position {position} has {name!r} {int(number)} behind {last[name]}")
+            last[name] = int(number)
