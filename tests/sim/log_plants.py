@@ -6,14 +6,16 @@ from typing import Any
 
 import pytest
 
-from rsm_spark.core import plain_log, trimming
+from rsm_spark.core import plain_log, producers, trimming
 from rsm_spark.core.append_queue import AppendBatch, AppendQueue, PendingRecords
 from rsm_spark.core.leadership import LeaderProtocol
 from rsm_spark.core.leadership_events import AppendEntry, BatchComposed, Effect, LedgerEndLearned
 from rsm_spark.core.pipelined_leadership import PipelinedProtocol
-from rsm_spark.core.plain_log import WrittenEnd
+from rsm_spark.core.plain_log import PlainRecord, WrittenEnd
+from rsm_spark.core.producer_intake import Accepted, ProducerIntake
+from rsm_spark.core.producers import EntryFacts, ProducedBy, ProducedRange, ProducerState, ProducerTable
 from rsm_spark.log.commit_log import LogEntry, LogReader
-from rsm_spark.logs import log_end, writing
+from rsm_spark.logs import log_end, producers_end, writing
 from rsm_spark.logs.record_reader import ReaderStart
 from rsm_spark.logs.writing import WriterDriver
 from tests.sim.replica_plants import peek
@@ -110,11 +112,13 @@ def transaction_ids_begin_anew_after_a_failover(patch: pytest.MonkeyPatch) -> No
 def takes_any_transaction_id(patch: pytest.MonkeyPatch) -> None:
     add = AppendQueue.add
 
-    def taken(self: AppendQueue, payloads: Any, keys: Any, txid: int | None, make_ticket: Any) -> PendingRecords:
+    def taken(
+        self: AppendQueue, payloads: Any, keys: Any, txid: int | None, make_ticket: Any, source: Any = None
+    ) -> PendingRecords:
         last = self.txid
         self.txid = 0
         try:
-            return add(self, payloads, keys, last - 1 if txid is None and last else txid, make_ticket)
+            return add(self, payloads, keys, last - 1 if txid is None and last else txid, make_ticket, source)
         finally:
             self.txid = max(last, self.txid)
 
@@ -122,10 +126,87 @@ def takes_any_transaction_id(patch: pytest.MonkeyPatch) -> None:
 
 
 def forgets_the_end_mark(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(writing, "ledger_records", lambda end: plain_log.ledger_records(WrittenEnd(end.txid)))
-    first = plain_log.first_records
-    patch.setattr(writing, "first_records", lambda who, which, end: first(who, which, WrittenEnd(end.txid)))
+    later, first = plain_log.ledger_records, plain_log.first_records
+    patch.setattr(writing, "ledger_records", lambda end, note: later(WrittenEnd(end.txid), note))
+    patch.setattr(writing, "first_records", lambda who, which, end, note: first(who, which, WrittenEnd(end.txid), note))
 
 
 def begins_one_too_late(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ReaderStart, "takes", lambda self, record: record.position > self.position)
+
+
+def answers_what_is_on_its_way(patch: pytest.MonkeyPatch) -> None:
+    """Answer a repeated sequence from the table, which knows entries before they are confirmed."""
+    piece = ProducerIntake._piece
+
+    def told(self: ProducerIntake, source: Any, state: Any, way: Any, sequence: int, end: int) -> Any:
+        is_known = state is not None and any(one.sequence <= sequence <= one.last_sequence for one in state.ranges)
+        return piece(self, source, state, None if is_known else way, sequence, end)
+
+    patch.setattr(ProducerIntake, "_piece", told)
+
+
+def forgets_the_producers_at_a_failover(patch: pytest.MonkeyPatch) -> None:
+    async def nobody(*_: object) -> ProducerTable:
+        return ProducerTable()
+
+    patch.setattr(writing, "read_producers", nobody)
+
+
+def reads_the_note_and_nothing_behind_it(patch: pytest.MonkeyPatch) -> None:
+    folded = producers.folded
+
+    def noted(entries: Any) -> ProducerTable:
+        return folded([entry for entry in entries if entry.has_note or entry.is_begin][:1])
+
+    patch.setattr(producers_end, "folded", noted)
+
+
+def notes_the_producers_in_the_first_ledger_alone(patch: pytest.MonkeyPatch) -> None:
+    """So the note goes with the ledgers that are trimmed."""
+
+    def without(end: WrittenEnd, note: bytes | None = None) -> list[tuple[object, ...]]:
+        records = plain_log.ledger_records(end, note)
+        return [record for record in records if record[0] != PlainRecord.PRODUCERS_NOTED]
+
+    patch.setattr(writing, "ledger_records", without)
+
+
+def appends_a_repeated_sequence_again(patch: pytest.MonkeyPatch) -> None:
+    """Take what is sent again after its reply was lost for new."""
+
+    def judge(self: ProducerIntake, source: ProducedBy, count: int) -> Accepted:  # noqa: ARG001
+        return Accepted((), count)
+
+    def add(self: ProducerTable, producer: str, found: ProducedRange, logged_ms: int) -> None:
+        state = self._states.setdefault(producer, ProducerState("", logged_ms))
+        state.add(found, logged_ms)
+
+    patch.setattr(ProducerIntake, "judge", judge)
+    patch.setattr(ProducerTable, "add", add)
+
+
+def refuses_by_a_table_that_may_be_old(patch: pytest.MonkeyPatch) -> None:
+    """Refuse a gap although another writer may have taken what came before it."""
+
+    async def unchecked(_: WriterDriver) -> None:
+        return None
+
+    patch.setattr(WriterDriver, "check", unchecked)
+
+
+def folds_the_note_behind_the_appends_of_its_entry(patch: pytest.MonkeyPatch) -> None:
+    facts = producers.facts_of
+
+    def reordered(payload: bytes) -> EntryFacts:
+        found = facts(payload)
+        notes = [fact for fact in found.facts if fact.rows is not None]
+        return EntryFacts((*notes[1:], *(one for one in found.facts if one.rows is None), *notes[:1]), found.is_begin)
+
+    def lenient(self: ProducerTable, producer: str, found: ProducedRange, logged_ms: int) -> None:
+        state = self._states.setdefault(producer, ProducerState("sim", logged_ms))
+        state.add(found, logged_ms)
+
+    patch.setattr(producers_end, "facts_of", reordered)
+    patch.setattr(ProducerTable, "add", lenient)
+    patch.setattr(ProducerTable, "open", lambda *_: None)

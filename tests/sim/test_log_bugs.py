@@ -34,8 +34,8 @@ class _Hunt(NamedTuple):
 
 
 HUNTS: dict[Plant, _Hunt] = {
-    plants.acknowledges_what_was_only_sent: _Hunt("acked-is-durable"),
-    plants.acknowledges_what_was_fenced: _Hunt("acked-is-durable", known=1),
+    plants.acknowledges_what_was_only_sent: _Hunt(),
+    plants.acknowledges_what_was_fenced: _Hunt(known=1),
     plants.calls_what_is_unknown_not_appended: _Hunt("denied"),
     plants.sends_again_before_the_end_is_known: _Hunt(),
     plants.sends_the_rest_again_in_another_order: _Hunt(),
@@ -47,6 +47,13 @@ HUNTS: dict[Plant, _Hunt] = {
     plants.takes_any_transaction_id: _Hunt("txid-rises"),
     plants.forgets_the_end_mark: _Hunt("end-is-final"),
     plants.begins_one_too_late: _Hunt("one-log"),
+    plants.answers_what_is_on_its_way: _Hunt(known=18),
+    plants.forgets_the_producers_at_a_failover: _Hunt("producer-known"),
+    plants.reads_the_note_and_nothing_behind_it: _Hunt("producer-known"),
+    plants.notes_the_producers_in_the_first_ledger_alone: _Hunt("one-log"),
+    plants.appends_a_repeated_sequence_again: _Hunt("one-log"),
+    plants.refuses_by_a_table_that_may_be_old: _Hunt("producer-known", known=1),
+    plants.folds_the_note_behind_the_appends_of_its_entry: _Hunt(),
 }
 
 
