@@ -31,7 +31,7 @@ from rsm_spark.core.plain_log import (
     ended_record,
     produced_records,
 )
-from rsm_spark.core.producers import ProducedBy, ProducedRange, ProducerTable
+from rsm_spark.core.producers import ProducedRange, ProducerTable, RecordSource
 from rsm_spark.core.seal import EntryKey
 from rsm_spark.core.state import StateTip
 
@@ -59,7 +59,7 @@ class PendingRecords:
 
     """
 
-    def __init__(self, records: Sequence[Appended], ticket: Any, source: ProducedBy | None = None) -> None:
+    def __init__(self, records: Sequence[Appended], ticket: Any, source: RecordSource | None = None) -> None:
         self.records = records
         self.ticket = ticket
         self.source = source
@@ -107,7 +107,7 @@ class AppendQueue:
         keys: Sequence[bytes | None],
         txid: int | None,
         make_ticket: Callable[[], Any],
-        source: ProducedBy | None = None,
+        source: RecordSource | None = None,
     ) -> PendingRecords:
         """Take records, all of one transaction id; on an error nothing is taken.
 

@@ -19,18 +19,18 @@ from rsm_spark.core.producers import (
     SEQUENCE_MAX,
     ForeignProducerError,
     ForgottenSequenceError,
-    ProducedBy,
     ProducedRange,
     ProducerError,
     ProducerGapError,
     ProducerState,
     ProducerTable,
+    RecordSource,
     TooManyProducersError,
     UnknownProducerError,
 )
 
 
-class OnTheWay(NamedTuple):
+class SentRange(NamedTuple):
     """Records of a producer that are not confirmed.
 
     Attributes:
@@ -49,7 +49,7 @@ class OnTheWay(NamedTuple):
         return ProducedRange(self.sequence, self.record_count, last_position)
 
 
-class Repeated(NamedTuple):
+class RepeatedRange(NamedTuple):
     """Records that were sent before.
 
     Attributes:
@@ -61,10 +61,10 @@ class Repeated(NamedTuple):
 
     sequence: int
     record_count: int
-    where: ProducedRange | OnTheWay
+    where: ProducedRange | SentRange
 
 
-class Accepted(NamedTuple):
+class ProducerVerdict(NamedTuple):
     """Answer to what a producer sends.
 
     Attributes:
@@ -73,12 +73,12 @@ class Accepted(NamedTuple):
 
     """
 
-    repeated: tuple[Repeated, ...]
+    repeated: tuple[RepeatedRange, ...]
     fresh: int
 
 
 class _Way:
-    """What one producer has on its way.
+    """Appends of one producer that are on their way.
 
     Attributes:
         owner: See `ProducerState`.
@@ -90,7 +90,7 @@ class _Way:
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
-        self.appends: deque[OnTheWay] = deque()
+        self.appends: deque[SentRange] = deque()
 
 
 class ProducerIntake:
@@ -113,7 +113,7 @@ class ProducerIntake:
         """Number of producers that have something on its way."""
         return len(self._ways)
 
-    def judge(self, source: ProducedBy, count: int) -> Accepted:
+    def judge(self, source: RecordSource, count: int) -> ProducerVerdict:
         """Say what is to be done with records; nothing is changed.
 
         Args:
@@ -142,22 +142,22 @@ class ProducerIntake:
                 last + 1,
             )
         fresh = max(0, first + count - 1 - last)
-        repeated: list[Repeated] = []
+        repeated: list[RepeatedRange] = []
         sequence, end = first, first + count - fresh
         while sequence < end:
             piece = self._piece(source, state, way, sequence, end)
             repeated.append(piece)
             sequence += piece.record_count
-        return Accepted(tuple(repeated), fresh)
+        return ProducerVerdict(tuple(repeated), fresh)
 
-    def take(self, source: ProducedBy, count: int, ticket: Any) -> None:
+    def take(self, source: RecordSource, count: int, ticket: Any) -> None:
         """Note that records are on their way; `judge` has said that they are the next."""
         way = self._ways.get(source.producer)
         if way is None:
             way = self._ways[source.producer] = _Way(source.owner)
-        way.appends.append(OnTheWay(source.sequence, count, ticket))
+        way.appends.append(SentRange(source.sequence, count, ticket))
 
-    def confirm(self, source: ProducedBy) -> None:
+    def confirm(self, source: RecordSource) -> None:
         """Note that records are in the log: those of a producer are confirmed in order."""
         way = self._ways[source.producer]
         oldest = way.appends.popleft()
@@ -172,8 +172,8 @@ class ProducerIntake:
         return 0 if state is None else state.last_sequence
 
     def _piece(
-        self, source: ProducedBy, state: ProducerState | None, way: _Way | None, sequence: int, end: int
-    ) -> Repeated:
+        self, source: RecordSource, state: ProducerState | None, way: _Way | None, sequence: int, end: int
+    ) -> RepeatedRange:
         """Return where one piece of what is repeated is.
 
         Raises:
@@ -182,16 +182,16 @@ class ProducerIntake:
         """
         for sent in () if way is None else way.appends:
             if sent.sequence <= sequence < sent.sequence + sent.record_count:
-                return Repeated(sequence, min(end, sent.sequence + sent.record_count) - sequence, sent)
+                return RepeatedRange(sequence, min(end, sent.sequence + sent.record_count) - sequence, sent)
         for one in () if state is None else state.ranges:
             if one.sequence <= sequence <= one.last_sequence:
-                return Repeated(sequence, min(end, one.last_sequence + 1) - sequence, one)
+                return RepeatedRange(sequence, min(end, one.last_sequence + 1) - sequence, one)
         raise ForgottenSequenceError(
             f"log {self._log}: sequence {sequence} of producer {source.producer!r} is in the log, its position is no "
             f"longer remembered: only that of the last {RANGES_MAX} appends is. Do not append it again"
         )
 
-    def _check(self, source: ProducedBy, count: int) -> None:
+    def _check(self, source: RecordSource, count: int) -> None:
         producer, owner, first = source
         size = len(producer.encode())
         if not producer.isprintable() or not 0 < size <= PRODUCER_BYTES_MAX:
@@ -203,7 +203,7 @@ class ProducerIntake:
         if first < 1 or count < 1 or first + count - 1 > SEQUENCE_MAX:
             raise ProducerError(f"log {self._log}: producer {producer!r}: sequences run 1, 2, 3, …; {first} is none")
 
-    def _check_new(self, source: ProducedBy) -> None:
+    def _check_new(self, source: RecordSource) -> None:
         producer, owner, first = source
         if first != 1:
             raise UnknownProducerError(

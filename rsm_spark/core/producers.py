@@ -51,7 +51,7 @@ _Row = tuple[str, str, int, int, list[tuple[int, int, int]]]
 
 
 class ProducerError(PlainLogError):
-    """What a producer sends does not follow what it has sent."""
+    """Wish of a producer that does not follow what it has sent."""
 
 
 class ProducerGapError(ProducerError):
@@ -84,7 +84,7 @@ class TooManyProducersError(ProducerError):
     """There is no room for another producer."""
 
 
-class ProducedBy(NamedTuple):
+class RecordSource(NamedTuple):
     """Origin of records that are appended together.
 
     Attributes:
@@ -299,7 +299,7 @@ def fold_all(table: ProducerTable, facts: Iterable[ProducerFact]) -> None:
 
 
 class EntryFacts(NamedTuple):
-    """What one entry tells of producers.
+    """Facts about producers in one entry.
 
     Attributes:
         facts: In order.

@@ -25,11 +25,11 @@ from typing import Literal, Self
 
 from ledger.loop_thread import settled
 from rsm_spark.core.plain_log import LogRecord
-from rsm_spark.core.producers import ProducedBy
+from rsm_spark.core.producers import RecordSource
 from rsm_spark.core.trimming import TrimPlan
 from rsm_spark.logs.blocking_base import BlockingLogsBase, BlockingReaderBase, BlockingWriterBase
 from rsm_spark.logs.log_names import LogInfo, LogNameChange
-from rsm_spark.logs.namespace import Advertised, Logs
+from rsm_spark.logs.namespace import Logs, WriterPlace
 from rsm_spark.runtime.settings import ReplicaSettings
 
 __all__ = ["BlockingLogs", "BlockingPlainLogReader", "BlockingPlainLogWriter"]
@@ -67,7 +67,7 @@ class BlockingPlainLogWriter(BlockingWriterBase):
         return settled(self.thread.ask(lambda: self.asynchronous.append_many(payloads, keys=keys, txid=txid)))
 
     def produce(
-        self, source: ProducedBy, payloads: Sequence[bytes], *, keys: Sequence[bytes | None] | None = None
+        self, source: RecordSource, payloads: Sequence[bytes], *, keys: Sequence[bytes | None] | None = None
     ) -> Future[list[int]]:
         """Append records of a producer, each once, however often they are sent; the future gives their positions.
 
@@ -146,7 +146,7 @@ class BlockingLogs(BlockingLogsBase):
         return cls(lambda: Logs.connect(metadata_uri, settings=settings, name=name))
 
     def open_writer(
-        self, log: str, *, producers: bool = False, advertised: Advertised | None = None
+        self, log: str, *, producers: bool = False, advertised: WriterPlace | None = None
     ) -> BlockingPlainLogWriter:
         """Open the writer of a log. The one before is fenced: what it appends from now on is refused.
 

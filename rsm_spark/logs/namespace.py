@@ -51,7 +51,7 @@ _ORDER_S = 5.0
 _ORDER_TRIES = 6
 
 
-class Advertised(NamedTuple):
+class WriterPlace(NamedTuple):
     """Address at which others reach a writer.
 
     Attributes:
@@ -101,7 +101,7 @@ class Logs(LogNames):
     # ---- appending
 
     async def open_writer(
-        self, log: str, *, producers: bool = False, advertised: Advertised | None = None
+        self, log: str, *, producers: bool = False, advertised: WriterPlace | None = None
     ) -> PlainLogWriter:
         """Open the writer of a log. The one before is fenced: what it appends from now on is refused.
 
@@ -124,7 +124,7 @@ class Logs(LogNames):
         return await self._open(log, is_upkeep=False, has_producers=producers, advertised=advertised)
 
     async def _open(
-        self, log: str, *, is_upkeep: bool, has_producers: bool = False, advertised: Advertised | None = None
+        self, log: str, *, is_upkeep: bool, has_producers: bool = False, advertised: WriterPlace | None = None
     ) -> PlainLogWriter:
         context, _ = await self._context(log)
         password = self.settings.ledger_password

@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from rsm_spark.core.plain_log import PlainLogError
-from rsm_spark.core.producer_intake import Accepted
-from rsm_spark.core.producers import ProducedBy, ProducedRange, ProducerError, TooManyProducersError
+from rsm_spark.core.producer_intake import ProducerVerdict
+from rsm_spark.core.producers import ProducedRange, ProducerError, RecordSource, TooManyProducersError
 from rsm_spark.core.trimming import TrimPlan
 from rsm_spark.log.discovery import MemberKeeper
 from rsm_spark.logs.context import LogContext
@@ -125,7 +125,7 @@ class PlainLogWriter:
         return self._append(payloads, keys, txid, None)
 
     def produce(
-        self, source: ProducedBy, payloads: Sequence[bytes], *, keys: Sequence[bytes | None] | None = None
+        self, source: RecordSource, payloads: Sequence[bytes], *, keys: Sequence[bytes | None] | None = None
     ) -> asyncio.Future[list[int]]:
         """Append records of a producer, each once, however often they are sent; the future gives their positions.
 
@@ -187,7 +187,7 @@ class PlainLogWriter:
         payloads: Sequence[bytes],
         keys: Sequence[bytes | None] | None,
         txid: int | None,
-        source: ProducedBy | None,
+        source: RecordSource | None,
     ) -> asyncio.Future[int]:
         driver = self._driver
         queue = driver.queue
@@ -293,7 +293,7 @@ class PlainLogWriter:
                 await self.abort()
 
 
-async def _positions(accepted: Accepted, appended: asyncio.Future[int] | None) -> list[int]:
+async def _positions(accepted: ProducerVerdict, appended: asyncio.Future[int] | None) -> list[int]:
     """Return the positions of a producer's records, once all of them are confirmed.
 
     Raises:

@@ -11,7 +11,7 @@ from typing import Literal
 from ledger.errors import LedgerError
 from ledger.testing.hosts import SimHost
 from ledger.testing.simulation import Simulation
-from rsm_spark.core.producers import ProducedBy, ProducerError
+from rsm_spark.core.producers import ProducerError, RecordSource
 from rsm_spark.errors import (
     CorruptLogError,
     ForkedLogError,
@@ -207,7 +207,7 @@ class LogCluster:
         sent = []
         try:
             for first, payloads in waiting:
-                source = ProducedBy(producer, "sim", first)
+                source = RecordSource(producer, "sim", first)
                 sent.append((payloads, writer.produce(source, payloads)))
                 if rng.random() < 0.2:
                     await asyncio.sleep(rng.uniform(0.0, 0.01))

@@ -12,8 +12,8 @@ from rsm_spark.core.leadership import LeaderProtocol
 from rsm_spark.core.leadership_events import AppendEntry, BatchComposed, Effect, LedgerEndLearned
 from rsm_spark.core.pipelined_leadership import PipelinedProtocol
 from rsm_spark.core.plain_log import PlainRecord, WrittenEnd
-from rsm_spark.core.producer_intake import Accepted, ProducerIntake
-from rsm_spark.core.producers import EntryFacts, ProducedBy, ProducedRange, ProducerState, ProducerTable
+from rsm_spark.core.producer_intake import ProducerIntake, ProducerVerdict
+from rsm_spark.core.producers import EntryFacts, ProducedRange, ProducerState, ProducerTable, RecordSource
 from rsm_spark.log.commit_log import LogEntry, LogReader
 from rsm_spark.logs import log_end, producers_end, writing
 from rsm_spark.logs.record_reader import ReaderStart
@@ -175,8 +175,8 @@ def notes_the_producers_in_the_first_ledger_alone(patch: pytest.MonkeyPatch) -> 
 def appends_a_repeated_sequence_again(patch: pytest.MonkeyPatch) -> None:
     """Take what is sent again after its reply was lost for new."""
 
-    def judge(self: ProducerIntake, source: ProducedBy, count: int) -> Accepted:  # noqa: ARG001
-        return Accepted((), count)
+    def judge(self: ProducerIntake, source: RecordSource, count: int) -> ProducerVerdict:  # noqa: ARG001
+        return ProducerVerdict((), count)
 
     def add(self: ProducerTable, producer: str, found: ProducedRange, logged_ms: int) -> None:
         state = self._states.setdefault(producer, ProducerState("", logged_ms))

@@ -158,6 +158,14 @@ def test_log_of_a_higher_format_level_is_not_claimed() -> None:
         protocol.handle(ChainRead(encode_chain(msgspec.structs.replace(CHAIN, format_level=2)), 5))
 
 
+def test_a_claim_may_raise_the_format_level_and_never_lowers_it() -> None:
+    for before, claimed, after in ((1, 2, 2), (3, 2, 3), (2, 1, 2)):
+        protocol = LeaderProtocol(ME, "log", TIP, None, format_level=3, level_claimed=claimed)
+        protocol.handle(ElectionWon())
+        chain = msgspec.structs.replace(CHAIN, format_level=before)
+        assert _written(protocol.handle(ChainRead(encode_chain(chain), 5))).format_level == after
+
+
 def test_log_that_is_not_the_one_of_the_state_is_not_claimed() -> None:
     protocol = LeaderProtocol(ME, "log", TIP, None, log_id="cd" * 16)
     protocol.handle(ElectionWon())
