@@ -15,6 +15,7 @@ from broker.cli.terminal import BrokerOptions, TenantOptions, amounts, to_json
 from broker.client.task import NewTask
 from broker.client.task_calls import result_of
 from ledger.configuration import options_command
+from ledger.errors import UsageError
 from rsm_spark.cli.terminal import ago, key_bytes, print_json, print_result, print_rows, printable
 
 app = typer.Typer(
@@ -49,17 +50,22 @@ def submit(
     mode: Annotated[str, typer.Option("--mode", help="How that is entered.")] = "",
     request_key: Annotated[str, typer.Option("--request-key", help="Submitting again with it changes nothing.")] = "",
     wait: Annotated[bool, typer.Option("--wait", help="Wait for its end and print its result.")] = False,
+    limit: Annotated[
+        float | None, typer.Option("--for", min=0, help="With --wait: seconds at most.", show_default="for ever")
+    ] = None,
 ) -> None:
     """Submit a task, once, whatever fails meanwhile; print its id.
 
     Examples:
         rsm task submit mail "to: ada" --tenant acme
 
-        rsm task submit train - --resource gpu=1 --priority 5 --wait < settings.json
+        rsm task submit train - --resource gpu=1 --priority 5 --wait --for 600 < settings.json
 
         rsm task submit nightly --slot nightly --delay 3600
 
     """
+    if limit is not None and not wait:
+        raise UsageError("rsm task submit --for: says how long --wait waits, and that is not given")
     content = sys.stdin.buffer.read() if payload == "-" else key_bytes(payload)
     task = NewTask(
         type, content, at_most_once, attempts, priority, group, amounts(resources or [], "--resource"), slot, key,
@@ -70,7 +76,7 @@ def submit(
         if not wait:
             print_result(at.json, {"task_id": task_id}, str(task_id))
             return
-        ended = task_wait_cli.wait_shown(client, [task_id], None, is_quiet=at.json)[0]
+        ended = task_wait_cli.wait_shown(client, [task_id], limit, is_quiet=at.json)[0]
     if at.json:
         print_json(to_json(ended))
     if ended.status != "finished":

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from broker.cli import task_wait
 from rsm_spark.cli.main import main
 from tests.unit.broker.client.served import ServedBroker
 
@@ -68,6 +70,33 @@ def test_waiting_ends_at_its_limit_with_an_error_of_one_line(served: ServedBroke
     rsm("task", "wait", task_id, "--for", "0.05")
     assert rsm.exit_code == 1
     assert f"rsm: task {task_id} is waiting after" in rsm.error
+
+
+def test_whoever_waits_hears_why_a_task_does_not_begin(
+    served: ServedBroker, rsm: _Rsm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_wait, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(task_wait, "_LOOK_S", 0.05)
+    monkeypatch.setattr(task_wait, "_LATER_LOOK_S", 0.05)
+    assert rsm("task", "submit", "mail", "--wait", "--for", "0.5") == ""
+    assert rsm.exit_code == 1
+    why = "3 of 3 run"
+    assert f"is waiting: {why}" in rsm.error
+    assert rsm.error.count("is waiting:") == 1  # The same reason is told once.
+    assert re.search(rf"is waiting after 0\.5 s: {why}.*; it goes on", rsm.error)
+    rsm("task", "submit", "mail", "--for", "1")
+    assert "--for: says how long --wait waits" in rsm.error
+
+
+def test_reasons_are_told_when_they_are_new_or_old_enough() -> None:
+    reasons = task_wait.WaitReasons(100.0)
+    assert reasons.next_look_s(100.0) == 3.0
+    assert not reasons.is_due("no worker", 102.0)
+    assert reasons.is_due("no worker", 103.0)
+    assert not reasons.is_due("no worker", 110.0)
+    assert reasons.is_due("tenant paused", 111.0)
+    assert not reasons.is_due("tenant paused", 160.0)
+    assert reasons.is_due("tenant paused", 171.0)
 
 
 def test_many_tasks_are_loaded_from_lines_of_json(served: ServedBroker, rsm: _Rsm, tmp_path: Path) -> None:
