@@ -64,7 +64,7 @@ def wait_shown(client: BrokerClient, task_ids: list[int], limit_s: float | None,
     is_shown = not is_quiet and sys.stderr.isatty()
     begun_s = time.monotonic()
     end_s = math.inf if limit_s is None else begun_s + limit_s
-    reasons = WaitReasons(begun_s)
+    reasons = ReasonNotice(begun_s)
     ended: list[Task] = []
     for task_id in task_ids:
         while True:
@@ -92,7 +92,7 @@ def wait_shown(client: BrokerClient, task_ids: list[int], limit_s: float | None,
     return ended
 
 
-class WaitReasons:
+class ReasonNotice:
     """Reasons why tasks do not begin, as they are told: after three seconds, then each that is new, or every minute.
 
     Args:

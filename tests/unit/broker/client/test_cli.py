@@ -89,7 +89,7 @@ def test_whoever_waits_hears_why_a_task_does_not_begin(
 
 
 def test_reasons_are_told_when_they_are_new_or_old_enough() -> None:
-    reasons = task_wait.WaitReasons(100.0)
+    reasons = task_wait.ReasonNotice(100.0)
     assert reasons.next_look_s(100.0) == 3.0
     assert not reasons.is_due("no worker", 102.0)
     assert reasons.is_due("no worker", 103.0)
