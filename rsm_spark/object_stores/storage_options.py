@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -85,12 +86,9 @@ def checked_uri(place: str) -> str:
     scheme, mark, rest = place.partition("://")
     if not mark:
         return place
-    authority, _, query = rest.partition("/")[0].partition("?")
-    query = query or rest.partition("?")[2]
-    who, at, _ = authority.rpartition("@")
-    # Azure names a container before the @, HDFS a user.
-    is_login = at and (":" in who or scheme.startswith("s3"))
-    if is_login or any(is_secret(key) or key.lower() in {"sig", "access_key_id"} for key, _ in parse_qsl(query)):
+    parameters = parse_qsl(rest.partition("?")[2])
+    is_told = any(is_secret(key) or key.lower() in {"sig", "access_key_id"} for key, _ in parameters)
+    if is_told or _has_login(scheme, rest):
         raise UsageError(
             f"{shown_uri(place)}: the address holds a secret, which everyone on this machine could read there: put it "
             f"into a file for --storage-options-file, or into a variable of the store, such as AWS_SECRET_ACCESS_KEY"
@@ -103,11 +101,17 @@ def shown_uri(place: str) -> str:
     scheme, mark, rest = place.partition("://")
     if not mark:
         return place
-    rest = rest.partition("?")[0]
-    authority, slash, path = rest.partition("/")
+    shown = rest.rpartition("@")[2] if _has_login(scheme, rest) else rest
+    return f"{scheme}{mark}{shown.partition('?')[0]}"
+
+
+def _has_login(scheme: str, rest: str) -> bool:
+    """Return whether an address begins with a password; one may hold slashes and question marks as it is typed."""
+    authority = re.split(r"[/?]", rest, maxsplit=1)[0]
     who, at, host = authority.rpartition("@")
-    shown = host if ":" in who or scheme.startswith("s3") else f"{who}{at}{host}"
-    return f"{scheme}{mark}{shown}{slash}{path}"
+    port = host.partition(":")[2]
+    # Azure names a container before the @, HDFS a user.
+    return ":" in who or bool(at and scheme.startswith("s3")) or bool(port and not port.isdigit())
 
 
 def secrets_of(options: Mapping[str, str] | None, environment: Mapping[str, str] = os.environ) -> list[str]:

@@ -99,7 +99,8 @@ def test_secrets_are_those_of_options_and_of_the_environment() -> None:
 @pytest.mark.parametrize(
     "place",
     [
-        "s3://key:hush@bucket/x", "s3://hush@bucket", "hdfs://me:hush@host/x", "s3://b?secret_key=hush",
+        "s3://key:hush@bucket/x", "s3://key:hu/hush?hush@bucket/x", "hdfs://me:hu/hush@host/x",
+        "s3://hush@bucket", "hdfs://me:hush@host/x", "s3://b?secret_key=hush",
         "s3://b/x?a=1&session_token=hush", "abfss://c@a/x?sig=hush", "s3://b/x?access_key=hush",
     ],
 )  # fmt: skip
