@@ -6,6 +6,7 @@ import gc
 import itertools
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,10 @@ settings.load_profile("tests")
 gc.set_threshold(20_000, 20, 50)
 """Looking for cycles ten times as seldom as by default spares a tenth of the time of properties and most of that of
 parsing: what tests make is thrown away whole."""
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+"""Modules are compiled once for all processes of a run, also where the machine says that Python keeps nothing: tests
+start it some hundred times, and compiling takes longer than most of these processes live."""
 os.umask(0o077)
 """Tests write keys, tokens and passwords as their owners would: files that others may read are refused."""
 _counter = itertools.count(1)
