@@ -33,6 +33,9 @@ LOGGED_AT_COLUMN = "_logged_at"
 SINCE_KEY = "rsm.since"
 """Key in a Delta field's metadata: revision of the description that added the column."""
 
+PLACE_KEY = "rsm.place"
+"""Key in a Delta field's metadata: place of an added column in the log's rows; a merge adds columns in any order."""
+
 _OURS = (REVISION_COLUMN, DELETED_COLUMN, FOLD_COLUMN, LOGGED_AT_COLUMN)
 
 TYPE_KEY = "rsm.type"
@@ -101,12 +104,8 @@ class FollowedTable(msgspec.Struct, frozen=True):
         known = {field.name: field for field in table.row}
         others = {*_OURS, *(field.name for field in table.key)}
         row = [
-            Column(
-                known.get(field["name"]) or _field(field),
-                int(field["metadata"].get(SINCE_KEY, 0)),
-            )
-            for field in delta_fields
-            if field["name"] not in others
+            Column(known.get(field["name"]) or _field(field), int(field["metadata"].get(SINCE_KEY, 0)))
+            for field in in_log_order(field for field in delta_fields if field["name"] not in others)
         ]
         return cls(table.name, table.key, tuple(row))
 
@@ -149,7 +148,10 @@ class FollowedTable(msgspec.Struct, frozen=True):
     def schema(self, *extra: pa.Field[Any]) -> pa.Schema:
         """Return the Arrow schema: key, other columns, then `extra`."""
         fields: list[pa.Field[Any]] = [pa.field(f.name, arrow_type(f), nullable=False) for f in self.key]
-        fields += [pa.field(one.field.name, arrow_type(one.field), metadata=_metadata(one)) for one in self.row]
+        fields += [
+            pa.field(one.field.name, arrow_type(one.field), metadata=_metadata(one, place))
+            for place, one in enumerate(self.row)
+        ]
         return pa.schema([*fields, *extra])
 
     def renamed(self, table: TableDescription | None) -> FollowedTable:
@@ -203,6 +205,12 @@ class FollowedTable(msgspec.Struct, frozen=True):
         return ""
 
 
+def in_log_order(delta_fields: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return fields that are no key, as Delta's JSON has them, in the order of the log's arrays."""
+    placed = [(int(field["metadata"].get(PLACE_KEY, at)), field) for at, field in enumerate(delta_fields)]
+    return [field for _, field in sorted(placed, key=lambda one: one[0])]
+
+
 def listed_fields(fields: Sequence[Field]) -> str:
     """Return fields for an error: names and types."""
     return ", ".join(f"{field.name} ({field.type_name})" for field in fields) or "(nothing)"
@@ -216,9 +224,9 @@ def _named_types(fields: Sequence[Field]) -> list[tuple[str, str]]:
     return [(field.name, field.type_name) for field in fields]
 
 
-def _metadata(column: Column) -> dict[str, str] | None:
+def _metadata(column: Column, place: int) -> dict[str, str] | None:
     """Return what a Delta field has to say of a column besides name and type."""
-    metadata = {SINCE_KEY: str(column.since)} if column.since else {}
+    metadata = {SINCE_KEY: str(column.since), PLACE_KEY: str(place)} if column.since else {}
     if column.field.type not in FIRST_TYPES:
         metadata[TYPE_KEY] = msgspec.json.encode(_plain(column.field)).decode()
     return metadata or None

@@ -25,6 +25,7 @@ _REVISION = "_revision"
 _FOLD = "_fold"
 _DELETE = "delete"
 _SINCE = "rsm.since"
+_PLACE = "rsm.place"
 _TYPE = "rsm.type"
 _ROWS: list[pa.Field[Any]] = [
     pa.field("table_name", pa.string()),
@@ -127,11 +128,10 @@ def follower_evidence(place: str, storage_options: Mapping[str, str] | None = No
     described = json_decoder(TableDescription).decode(text)
     key = tuple(field.name for field in described.key)
     fields: list[dict[str, Any]] = msgspec.json.decode(table.schema().to_json())["fields"]
-    row = tuple(
-        (field["name"], int(field["metadata"].get(_SINCE, 0)))
-        for field in fields
-        if field["name"] not in key and not field["name"].startswith("_")
-    )
+    others = [field for field in fields if field["name"] not in key and not field["name"].startswith("_")]
+    places = {field["name"]: int(field["metadata"].get(_PLACE, at)) for at, field in enumerate(others)}
+    others.sort(key=lambda field: places[field["name"]])
+    row = tuple((field["name"], int(field["metadata"].get(_SINCE, 0))) for field in others)
     known = {field.name: field for field in (*described.key, *described.row)}
     later = {one["name"]: one["metadata"][_TYPE] for one in fields if _TYPE in one["metadata"]}
     known |= {name: json_decoder(Field).decode(text) for name, text in later.items()}

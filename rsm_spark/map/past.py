@@ -22,6 +22,7 @@ from rsm_spark.log.commit_log import LogEntry, LogReader
 from rsm_spark.map.queries import KeyValue
 from rsm_spark.map.records import DELETED, EXPIRED, MAP_TABLE, PUT
 from rsm_spark.map.rows import MapEntry, columns_of, entry_of, value_of
+from rsm_spark.runtime.past_rows import reachable_snapshots
 from rsm_spark.snapshots.manifest import SnapshotManifest, SnapshotStore
 
 _WAIT_S = 1.0
@@ -85,15 +86,8 @@ async def _candidates(
     stores: Sequence[SnapshotStore], chain: LogChain, revision: int
 ) -> list[tuple[SnapshotStore, SnapshotManifest]]:
     """Return the snapshots from which the revision can be reached, newest first."""
-    found: list[tuple[SnapshotStore, SnapshotManifest]] = []
-    for store in stores:
-        for manifest in await asyncio.to_thread(store.manifests):
-            is_of_log = manifest.log_id == chain.log_id
-            # At the very revision nothing has to be read from the log.
-            reaches = manifest.revision == revision or manifest.entry_id < 0 or chain.has(manifest.ledger_id)
-            if is_of_log and manifest.revision <= revision and reaches:
-                found.append((store, manifest))
-    return sorted(found, key=lambda one: -one[1].revision)
+    known = [(store, manifest) for store in stores for manifest in await asyncio.to_thread(store.manifests)]
+    return reachable_snapshots(known, chain, revision)
 
 
 class _Past:

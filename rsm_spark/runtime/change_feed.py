@@ -71,6 +71,7 @@ class ChangeFeed:
         ring_bytes: Payload bytes kept.
 
     Attributes:
+        context: The same.
         log_reads: Reads that went to the log.
         reader_count: Cursors open.
         is_closed: Readers are to leave.
@@ -78,7 +79,7 @@ class ChangeFeed:
     """
 
     def __init__(self, context: ReplicaContext, *, ring_bytes: int = RING_BYTES) -> None:
-        self._context = context
+        self.context = context
         self._ring_bytes = ring_bytes
         # Consecutive revisions, from `_head` on; what is before it has left the ring.
         self._entries: list[FeedEntry] = []
@@ -101,7 +102,7 @@ class ChangeFeed:
     @property
     def revision(self) -> int:
         """Last revision that can be read."""
-        return max(self._last_revision, self._context.tip.revision if self._last_revision == 0 else 0)
+        return max(self._last_revision, self.context.tip.revision if self._last_revision == 0 else 0)
 
     @property
     def is_fresh(self) -> bool:
@@ -182,7 +183,7 @@ class ChangeFeed:
             LedgerError, MetadataError, CorruptLogError: The log cannot be read.
 
         """
-        context = self._context
+        context = self.context
         async with self._log_turns:
             self.log_reads += 1
             if reader is None:

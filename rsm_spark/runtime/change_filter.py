@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
-from rsm_spark.core.machine import FieldType, Fold, MachineDescription
+import msgspec
+
+from rsm_spark.core.machine import FieldType, Fold, MachineDescription, Row
 from rsm_spark.core.records import pack
 from rsm_spark.errors import InvalidCommandError
 from rsm_spark.runtime.change_feed import FeedEntry
@@ -75,6 +77,7 @@ class ChangeFilter:
         self._is_open = not start and end is None
         if not self._is_open and known[table].key[0].type not in {FieldType.BYTES, FieldType.STR}:
             raise InvalidCommandError(f"keys of table {table!r} are numbers: a range of bytes says nothing about them")
+        self._table = table
         self._start, self._end = start, end
         self._said_revision = said_revision or _nothing
         # Record type -> places of the key's fields, places of the row's fields or None.
@@ -110,6 +113,12 @@ class ChangeFilter:
             change = TableChange(revision, record.type, key, row, entry.logged_ms, mod_revision=mod_revision)
             changes.append(change)
         return changes
+
+    def holds(self, row: Row) -> bool:
+        """Return whether a row is of the table and in the range."""
+        if row.table != self._table:
+            return False
+        return self._is_open or self._is_inside(msgspec.msgpack.decode(row.key)[0])
 
     def _is_inside(self, first: Any) -> bool:
         value: bytes = first.encode() if self._is_text else first

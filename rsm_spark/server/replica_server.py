@@ -37,6 +37,7 @@ from rsm_spark.log.discovery import Discovery
 from rsm_spark.runtime.auditing import AuditTrail, no_audit
 from rsm_spark.runtime.change_feed import ChangeFeed
 from rsm_spark.runtime.log_description import refuse_newer_log
+from rsm_spark.runtime.past_rows import PastRows
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.settings import ReplicaSettings
 from rsm_spark.runtime.status import ReplicaRole
@@ -59,6 +60,8 @@ _LOGGER = logging.getLogger(__name__)
 
 SNAPSHOTS_FOLDER = "snapshots"
 QUARANTINE_FOLDER = "quarantine"
+PAST_FOLDER = "past"
+"""For files without a name, of watches that ask for old values from long ago."""
 _EVIDENCE_MAX = 1_000_000  # Nothing removes evidence but its reader.
 _NAME_BYTES_MAX = 200
 LEADS = "leader"
@@ -232,7 +235,8 @@ class StoreService:
         self._machine = machine
         self.feed = ChangeFeed.of(self.replica)
         row_before, said_revision = getattr(machine, "row_before", None), getattr(machine, "said_revision", None)
-        self.watches = WatchService(settings.log, machine.description, self.feed, row_before, said_revision)
+        past = PastRows.of(self.feed, settings.data_dir / PAST_FOLDER)
+        self.watches = WatchService(settings.log, machine.description, self.feed, row_before, said_revision, past=past)
         self.watches.add_to(self.server)
         self.server.health.conditions.update({"": self._is_ready, LEADS: self._leads})
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from typing import Any
 
 import grpc
@@ -12,10 +13,12 @@ import grpc.aio
 from ledger.errors import LedgerError
 from ledger.rights.principal import Principal
 from ledger.rights.table import Right
-from rsm_spark.core.machine import MachineDescription, Row
+from rsm_spark.core.machine import MachineDescription
 from rsm_spark.errors import ConnectionLostError, InvalidCommandError, MissingLogError, RsmError
 from rsm_spark.runtime.change_feed import ChangeFeed, FeedCursor
 from rsm_spark.runtime.change_filter import ChangeFilter, SaidRevision, TableChange
+from rsm_spark.runtime.old_rows import OldRows, RowBefore
+from rsm_spark.runtime.past_rows import PastRows
 from rsm_spark.transport.guard import calling_principal
 from rsm_spark.transport.reach import KeyScopes, watch_fault
 from rsm_spark.transport.server import ReplicaServer
@@ -45,6 +48,7 @@ class WatchService:
         row_before: Returns the row of a table that the change of a revision has replaced or removed, or None; raises
             `MissingLogError` where it is not remembered. None = the machine remembers none.
         said_revision: Of the machine: see `ChangeFilter`.
+        past: Opens what the machine does not remember; None = that is missing.
         message_bytes: Keys and rows of one message, before the last of them.
 
     Attributes:
@@ -59,12 +63,14 @@ class WatchService:
         log: str,
         description: MachineDescription,
         feed: ChangeFeed,
-        row_before: Callable[[str, int], Row | None] | None = None,
+        row_before: RowBefore | None = None,
         said_revision: SaidRevision | None = None,
         *,
+        past: PastRows | None = None,
         message_bytes: int = MESSAGE_BYTES,
     ) -> None:
         self._row_before = row_before
+        self._past = past
         self._said_revision = said_revision
         self._message_bytes = message_bytes
         self._log = log
@@ -100,9 +106,7 @@ class WatchService:
             if fault:
                 self._on_refused(principal, f"/{WATCH_SERVICE}/Watch", str(context.peer()), fault)
                 raise _RefusedError(grpc.StatusCode.PERMISSION_DENIED, fault)  # noqa: TRY301
-            chosen = ChangeFilter(
-                self._description, request.table, request.start, request.end, request.types, self._said_revision
-            )
+            chosen = self._filter(request, request.types)
         except InvalidCommandError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except _RefusedError as error:
@@ -118,6 +122,8 @@ class WatchService:
             )
         except ConnectionLostError as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        except InvalidCommandError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except (RsmError, LedgerError) as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, f"the log cannot be read: {error}")
         finally:
@@ -141,6 +147,19 @@ class WatchService:
 
     async def _send(self, request: WatchRequest, chosen: ChangeFilter, cursor: FeedCursor, context: Any) -> None:
         """Send what comes, until the client has gone."""
+        olds = None
+        if request.old_rows and self._row_before is not None:
+            every, owner = self._filter(request, ()), calling_principal().name
+            olds = OldRows(request.table, self._row_before, self._past, every, owner)
+        try:
+            await self._send_each(request, chosen, cursor, olds, context)
+        finally:
+            if olds is not None:
+                olds.close()
+
+    async def _send_each(
+        self, request: WatchRequest, chosen: ChangeFilter, cursor: FeedCursor, olds: OldRows | None, context: Any
+    ) -> None:
         clock = asyncio.get_running_loop().time
         progress_s = max(request.progress_ms, _PROGRESS_MS_MIN) / 1000 if request.progress_ms else PROGRESS_S
         told = cursor.next_revision - 1
@@ -154,12 +173,14 @@ class WatchService:
             changes: list[TableChange] = []
             for entry in entries:
                 changes += chosen.take(entry, first)
-            if request.old_rows:
-                changes = [self._with_old_row(request.table, change) for change in changes]
-            for piece, up_to in _pieces(changes, cursor.next_revision - 1, self._message_bytes):
-                await context.write(encode_changes(piece, up_to, old_rows=request.old_rows))
-                self.changes_sent += len(piece)
-                told, told_at = up_to, clock()
+            sent, up_to = 0, cursor.next_revision - 1
+            async for part in _at_once(changes) if olds is None else olds.told(entries, changes):
+                for piece in _pieces(part, self._message_bytes):
+                    sent += len(piece)
+                    told = up_to if sent == len(changes) else _told_up_to(changes, sent)
+                    await context.write(encode_changes(piece, told, old_rows=request.old_rows))
+                    self.changes_sent += len(piece)
+                    told_at = clock()
             if clock() >= told_at + progress_s:
                 # A replica that hears nothing new keeps silent, so that its watchers look for another one.
                 if cursor.next_revision - 1 > told or self._feed.is_fresh:
@@ -167,10 +188,8 @@ class WatchService:
                     await context.write(encode_changes((), told))
                 told_at = clock()
 
-    def _with_old_row(self, table: str, change: TableChange) -> TableChange:
-        assert self._row_before is not None, "checked at the beginning"
-        old = self._row_before(table, change.revision)
-        return change if old is None else change._replace(old_row=old.row, old_revision=old.revision)
+    def _filter(self, request: WatchRequest, types: Collection[int]) -> ChangeFilter:
+        return ChangeFilter(self._description, request.table, request.start, request.end, types, self._said_revision)
 
 
 class _RefusedError(RsmError):
@@ -185,21 +204,32 @@ class _RefusedError(RsmError):
         self.code = code
 
 
-def _pieces(changes: list[TableChange], up_to: int, message_bytes: int) -> Iterator[tuple[list[TableChange], int]]:
-    """Yield messages' worth of changes, each with the revision up to which all has then been sent.
+async def _at_once(changes: list[TableChange]) -> AsyncIterator[list[TableChange]]:
+    yield changes
 
-    A message that ends within a command says so: all has been sent up to before its first change.
+
+def _told_up_to(changes: list[TableChange], count: int) -> int:
+    """Return up to where all has been sent when so many of these changes have been, and not all of them.
+
+    Where that is within a command: up to before its first change.
     """
+    counts_by = changes[count].mod_revision
+    if changes[count - 1].mod_revision < counts_by:
+        return changes[count - 1].mod_revision
+    first = bisect_left(changes, counts_by, hi=count, key=lambda change: change.mod_revision)
+    return changes[first].revision - 1
+
+
+def _pieces(changes: list[TableChange], message_bytes: int) -> Iterator[list[TableChange]]:
+    """Yield messages' worth of changes."""
     piece: list[TableChange] = []
-    held = before = command = 0
+    held = 0
     for change in changes:
         size = len(change.key) + len(change.row or b"") + len(change.old_row or b"") + _CHANGE_BYTES
         if piece and held + size > message_bytes:
-            yield piece, before if change.mod_revision == command else command
+            yield piece
             piece, held = [], 0
-        if change.mod_revision != command:
-            command, before = change.mod_revision, change.revision - 1
         piece.append(change)
         held += size
     if piece:
-        yield piece, up_to
+        yield piece

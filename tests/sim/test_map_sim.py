@@ -136,13 +136,7 @@ def _goes_on_within_a_command(patch: pytest.MonkeyPatch) -> None:
 
 def _tells_a_command_as_told_with_each_message(patch: pytest.MonkeyPatch) -> None:
     """A message that ends within a command says that all of it has been sent."""
-    pieces = watch_service._pieces
-
-    def pieces_to_their_ends(changes: list[TableChange], *how: int) -> Iterator[tuple[list[TableChange], int]]:
-        for piece, up_to in pieces(changes, *how):
-            yield piece, max(up_to, piece[-1].mod_revision)
-
-    patch.setattr(watch_service, "_pieces", pieces_to_their_ends)
+    patch.setattr(watch_service, "_told_up_to", lambda changes, count: changes[count - 1].mod_revision)
 
 
 class _Hunt(NamedTuple):

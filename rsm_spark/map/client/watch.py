@@ -319,8 +319,9 @@ class MapWatches(MapCalls):
             end: Exclusive; not with `prefix`.
             kinds: Only changes of these kinds, chosen by the replica: "put", "deleted", "expired"; () = all.
             old_values: Each change says what the key held before. A replica remembers that of the last changes, 32 MiB
-                of them: a change before those, or before the replica's state was built anew from a snapshot, is a
-                `MissingLogError`, once no other replica knows it either.
+                of them. For a watch that begins further back it reads the nearest snapshot, its own or the lake's, and
+                the log behind that, which takes seconds for a million keys. Where no replica has such a snapshot, and
+                the log's beginning was trimmed, it is a `MissingLogError`.
             from_revision: First revision wanted, inclusive; it may be long ago, as long as the log holds it, or yet to
                 come. None = what comes after the replica's present one.
             progress_ms: How often `MapWatch.revision` moves on though nothing in the range changes.

@@ -96,8 +96,8 @@ class Feed(ChangeFeed):
     """The real feed, of entries that a test makes; what has left the ring has been trimmed."""
 
     def __init__(self, ring_bytes: int = 1_000_000) -> None:
-        self.context = SimpleNamespace(payload_listeners=[], tip=SimpleNamespace(revision=0))
-        super().__init__(self.context, ring_bytes=ring_bytes)  # type: ignore[arg-type]
+        context: Any = SimpleNamespace(payload_listeners=[], tip=SimpleNamespace(revision=0))
+        super().__init__(context, ring_bytes=ring_bytes)
 
     def log(self, *records: tuple[int, tuple[Any, ...]], logged_ms: int = 5_000) -> int:
         """Confirm an entry of these records; return its last revision."""

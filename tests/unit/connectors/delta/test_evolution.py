@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from connectors.delta.place import APPEND_MODE, MERGE_MODE
+from connectors.delta.proof import follower_evidence
 from connectors.errors import DeltaSinkError
 from rsm_spark.core.machine import TableDescription
 from tests.unit.connectors.delta.logged import (
@@ -106,3 +108,31 @@ def test_a_table_that_is_not_described_yet_is_waited_for(tmp_path: Path) -> None
     table = follower(tmp_path / "t")
     table.apply(records([machine(), machine(), machine(MAP), put(b"a", b"1")]))
     assert content(tmp_path / "t") == {b"a": (b"1", 4)}
+
+
+@pytest.mark.parametrize("mode", [MERGE_MODE, APPEND_MODE])
+def test_several_columns_that_come_at_once_keep_their_places(tmp_path: Path, mode: str) -> None:
+    names = ["zeta", "alpha", "mid", "beta"]
+    wide = machine(wider(MAP, *names))
+    table = follower(tmp_path / "t", mode=mode)
+    table.apply(records([machine(MAP), put(b"a", b"1"), put(b"b", b"1")]))
+    # The key is there already: a merge adds columns in an order of its own.
+    table.apply(records([wide, put_wide(b"a", b"2", 1, 2, 3, 4), wide], 4))
+    later = follower(tmp_path / "t", mode=mode)
+    later.apply(records([put_wide(b"b", b"2", 5, 6, 7, 8), machine(wider(MAP, *names, "last")), None], 7))
+    later.apply(records([put_wide(b"c", b"3", 9, 10, 11, 12, 13)], 10))
+    loaded = follower(tmp_path / "t", mode=mode).at.load()
+    assert loaded is not None
+    assert loaded.followed.row_names == ["value", *names, "last"]
+    assert follower_evidence(str(tmp_path / "t")).shape.row == (
+        ("value", 0), *((name, 4) for name in names), ("last", 8)
+    )  # fmt: skip
+    rows = DeltaTable(str(tmp_path / "t")).to_pyarrow_table().sort_by("_revision").to_pylist()
+    last = {row["key"]: [row[name] for name in (*names, "last")] for row in rows}
+    assert last == {b"a": [1, 2, 3, 4, None], b"b": [5, 6, 7, 8, None], b"c": [9, 10, 11, 12, 13]}
+    position = loaded.position
+    assert position is not None
+    if mode == MERGE_MODE:
+        said: list[Logged] = [put_wide(b"a", b"2", 1, 2, 3, 4), put_wide(b"b", b"2", 5, 6, 7, 8)]
+        said.append(put_wide(b"c", b"3", 9, 10, 11, 12, 13))
+        assert position.digest == digest_of(state_of(said))

@@ -1,0 +1,371 @@
+"""Rows of a table as they were, for watches that begin before what the machine remembers of old rows.
+
+    opening    the nearest snapshot here or in the lake, else the beginning of the log; then the log up to the watch
+    open       each change of the watch's range takes what its row was, and leaves what it is
+    closed     the machine remembers from there on, or the watch has ended
+
+Rows lie in a file of the replica's folder that has no name any more, so a range of any size holds little memory and
+nothing stays behind. So many pasts are open at once, and so few are opened at a time, that others are served beside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from threading import Lock
+
+from rsm_spark.core.chain import LogChain
+from rsm_spark.core.envelope import entry_hash, root_hash
+from rsm_spark.core.machine import Row
+from rsm_spark.core.position import LogPosition
+from rsm_spark.errors import (
+    ConnectionLostError,
+    CorruptSnapshotError,
+    ForkedLogError,
+    InvalidCommandError,
+    MissingLogError,
+)
+from rsm_spark.log.commit_log import LogEntry, LogReader
+from rsm_spark.runtime.change_feed import ChangeFeed, FeedEntry
+from rsm_spark.runtime.change_filter import ChangeFilter, TableChange
+from rsm_spark.runtime.context import ReplicaContext
+from rsm_spark.snapshots.manifest import SnapshotManifest, SnapshotStore
+
+OPEN_MAX = 8
+"""Pasts that are open at once on a replica."""
+_OPENING_MAX = 2
+ROW_BYTES_MAX = 1 << 30
+"""Of the file of one past."""
+_PAGE_BYTES = 4096
+_CACHE_KIB = 4096
+_ROWS_AT_ONCE = 1_000
+_OLDS_BYTES = 4 * 1024 * 1024
+"""Of old rows that are in memory at once for one watch, before the last of them."""
+_WAIT_S = 1.0
+_WAITS_MAX = 30
+_TABLE = "CREATE TABLE past (key BLOB PRIMARY KEY, row BLOB NOT NULL, revision INTEGER NOT NULL) WITHOUT ROWID"
+_PUT = "INSERT OR REPLACE INTO past VALUES (?, ?, ?)"
+
+OldRow = tuple[bytes, int]
+"""A row, and the revision of the record that wrote it."""
+
+
+def reachable_snapshots(
+    known: Iterable[tuple[SnapshotStore, SnapshotManifest]], chain: LogChain, revision: int
+) -> list[tuple[SnapshotStore, SnapshotManifest]]:
+    """Return the snapshots at or before a revision from which the log leads there, newest first."""
+    found: list[tuple[SnapshotStore, SnapshotManifest]] = []
+    for store, manifest in known:
+        is_of_log = manifest.log_id == chain.log_id
+        # At the very revision nothing has to be read from the log.
+        reaches = manifest.revision == revision or manifest.entry_id < 0 or chain.has(manifest.ledger_id)
+        if is_of_log and manifest.revision <= revision and reaches:
+            found.append((store, manifest))
+    return sorted(found, key=lambda one: -one[1].revision)
+
+
+class RangeRows:
+    """Rows of a range in a file. Its calls block, and may be made by any thread, one at a time.
+
+    Args:
+        folder: In which the file is made.
+        chosen: The range.
+        bytes_max: Largest size of the file.
+
+    """
+
+    def __init__(self, folder: Path, chosen: ChangeFilter, bytes_max: int = ROW_BYTES_MAX) -> None:
+        self._chosen = chosen
+        self._lock = Lock()
+        self._is_closed = False
+        folder.mkdir(parents=True, exist_ok=True)
+        number, path = tempfile.mkstemp(prefix="past-rows-", dir=folder)
+        os.close(number)
+        try:
+            self._rows = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            for setting in (
+                f"page_size={_PAGE_BYTES}", "journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE",
+                f"cache_size=-{_CACHE_KIB}", f"max_page_count={max(2, bytes_max // _PAGE_BYTES)}",
+            ):  # fmt: skip
+                self._rows.execute(f"PRAGMA {setting}")
+            self._rows.execute(_TABLE)
+            self._rows.execute("BEGIN")
+        finally:
+            Path(path).unlink()
+
+    def load(self, rows: Iterable[Row]) -> None:
+        """Take the rows of a snapshot that are in the range.
+
+        Raises:
+            CorruptSnapshotError: They are not what the snapshot's manifest says.
+            InvalidCommandError: There is no room for them.
+
+        """
+        taken: list[tuple[bytes, bytes, int]] = []
+        with self._turn():
+            for row in rows:
+                if self._chosen.holds(row):
+                    taken.append((row.key, row.row, row.revision))
+                    if len(taken) >= _ROWS_AT_ONCE:
+                        self._take(taken)
+                        taken = []
+                if self._is_closed:
+                    return
+            self._take(taken)
+
+    def _take(self, rows: list[tuple[bytes, bytes, int]]) -> None:
+        try:
+            self._rows.executemany(_PUT, rows)
+        except sqlite3.Error as error:
+            raise _no_room(error) from error
+
+    def clear(self) -> None:
+        """Begin anew, without rows."""
+        with self._turn():
+            if not self._is_closed:
+                self._rows.execute("DELETE FROM past")
+
+    def fold(self, entries: Sequence[FeedEntry]) -> None:
+        """Fold entries.
+
+        Raises:
+            InvalidCommandError: There is no room for their rows.
+
+        """
+        with self._turn():
+            for entry in entries:
+                for change in self._chosen.take(entry, 0):
+                    if self._is_closed:
+                        return
+                    self._replace(change)
+
+    def move(self, changes: Sequence[TableChange], start: int) -> tuple[dict[int, OldRow], int]:
+        """Fold changes from a place on; return what they have replaced or removed by revision, and the next place.
+
+        It ends early when the old rows are some MiB: they are told before more are read.
+
+        Raises:
+            InvalidCommandError: There is no room for the new rows.
+
+        """
+        olds: dict[int, OldRow] = {}
+        room, place = _OLDS_BYTES, start
+        with self._turn():
+            while place < len(changes) and room > 0 and not self._is_closed:
+                change = changes[place]
+                old = self._replace(change)
+                if old is not None:
+                    olds[change.revision] = old
+                    room -= len(old[0])
+                place += 1
+        return olds, place
+
+    def _replace(self, change: TableChange) -> OldRow | None:
+        try:
+            old: OldRow | None = self._rows.execute(
+                "SELECT row, revision FROM past WHERE key = ?", (change.key,)
+            ).fetchone()
+            if change.row is not None:
+                self._rows.execute(_PUT, (change.key, change.row, change.revision))
+            elif old is not None:
+                self._rows.execute("DELETE FROM past WHERE key = ?", (change.key,))
+        except sqlite3.Error as error:
+            raise _no_room(error) from error
+        return old
+
+    def _turn(self) -> _Turn:
+        return _Turn(self)
+
+    def close(self) -> None:
+        """Give the file back; at once, or when the call under way has ended."""
+        self._is_closed = True
+        if self._lock.acquire(blocking=False):
+            self._rows.close()
+            self._lock.release()
+
+
+class _Turn:
+    """One call of `RangeRows`; the last one closes the file if it was given back meanwhile."""
+
+    def __init__(self, rows: RangeRows) -> None:
+        self._of = rows
+
+    def __enter__(self) -> None:
+        self._of._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        if self._of._is_closed:
+            self._of._rows.close()
+        self._of._lock.release()
+
+
+def _no_room(error: sqlite3.Error) -> InvalidCommandError:
+    return InvalidCommandError(
+        f"old values from before what is remembered need the rows of the range in a file of this replica, which has "
+        f"room for {ROW_BYTES_MAX >> 20} MiB at most: {error}. Watch a narrower range, or without old values"
+    )
+
+
+class PastRows:
+    """Opens pasts of one replica.
+
+    Args:
+        context: Of the replica: its snapshots, those in the lake, and its log.
+        folder: For their files.
+        open_max: Pasts that are open at once.
+
+    Attributes:
+        open_count: Pasts that are open now.
+        opened_count: Since the process began.
+
+    """
+
+    def __init__(self, context: ReplicaContext, folder: Path, *, open_max: int = OPEN_MAX) -> None:
+        self._context = context
+        self._folder = folder
+        self._open_max = open_max
+        self._turns = asyncio.Semaphore(_OPENING_MAX)
+        self._of: dict[str, int] = {}
+        self.open_count = 0
+        self.opened_count = 0
+
+    @classmethod
+    def of(cls, feed: ChangeFeed, folder: Path) -> PastRows:
+        """Return those of the replica that a feed is of."""
+        return cls(feed.context, folder)
+
+    async def open(self, chosen: ChangeFilter, revision: int, owner: str = "") -> RangeRows:
+        """Return the rows of a range as they were right after the entry that ends with a revision; to be closed.
+
+        Args:
+            chosen: The range.
+            revision: Last one of the entry.
+            owner: Whose watch it is: one may have half of the pasts.
+
+        Raises:
+            MissingLogError: Nothing that is left leads there; its `last_revision` + 1 is the first that can be told of.
+            InvalidCommandError: The rows have no room.
+            ConnectionLostError: Too many are open, or the log does not tell its end.
+            LedgerError, MetadataError, LogError: The log cannot be read, or is damaged.
+
+        """
+        held = self._of.get(owner, 0)
+        if self.open_count >= self._open_max or (held > 0 and held >= self._open_max // 2):
+            raise ConnectionLostError(
+                f"{self.open_count} watches read old values from before what this replica remembers, {held} of them of "
+                "the same caller: use another replica, or come again later"
+            )
+        self.open_count += 1
+        self._of[owner] = held + 1
+        rows: RangeRows | None = None
+        try:
+            async with self._turns:
+                rows = await self._context.run_blocking(lambda: RangeRows(self._folder, chosen))
+                assert rows is not None
+                await self._fill(rows, revision)
+        except BaseException:
+            self.close(rows, owner)
+            raise
+        self.opened_count += 1
+        return rows
+
+    def close(self, rows: RangeRows | None, owner: str = "") -> None:
+        """Close a past of an owner."""
+        self.open_count -= 1
+        self._of[owner] -= 1
+        if not self._of[owner]:
+            del self._of[owner]
+        if rows is not None:
+            rows.close()
+
+    async def move(self, rows: RangeRows, changes: Sequence[TableChange], start: int) -> tuple[dict[int, OldRow], int]:
+        """Fold changes; see `RangeRows.move`."""
+        moved: tuple[dict[int, OldRow], int] = await self._context.run_blocking(lambda: rows.move(changes, start))
+        return moved
+
+    async def _fill(self, rows: RangeRows, revision: int) -> None:
+        context = self._context
+        chain, _ = await context.chains.read()
+        stores: list[SnapshotStore] = [context.snapshots, *([context.lake] if context.lake is not None else [])]
+        known: list[tuple[SnapshotStore, SnapshotManifest]] = []
+        for store in stores:
+            known += [(store, manifest) for manifest in await context.run_blocking(store.manifests)]
+        for store, manifest in reachable_snapshots(known, chain, revision):
+            if not await self._load(rows, store, manifest):
+                continue
+            place = LogPosition(manifest.ledger_id, manifest.entry_id) if manifest.entry_id >= 0 else None
+            await self._replay(rows, place, manifest.revision, bytes.fromhex(manifest.prefix_hash), revision)
+            return
+        if not chain.is_whole:
+            raise self._missing([manifest for _, manifest in known], chain, revision)
+        await self._replay(rows, None, 0, root_hash(chain.ancestry.root), revision)
+
+    async def _load(self, rows: RangeRows, store: SnapshotStore, manifest: SnapshotManifest) -> bool:
+        """Load a snapshot; False = it is damaged, or gone meanwhile."""
+        try:
+            await self._context.run_blocking(lambda: rows.load(store.read(manifest)))
+        except CorruptSnapshotError:
+            await self._context.run_blocking(rows.clear)
+            return False
+        return True
+
+    async def _replay(
+        self, rows: RangeRows, place: LogPosition | None, at: int, prefix_hash: bytes, wanted: int
+    ) -> None:
+        """Read the log up to a revision."""
+        context, waits = self._context, 0
+        reader = LogReader(
+            context.client,
+            context.chains,
+            password=context.settings.ledger_password,
+            keys=context.settings.log_keys,
+            position=place,
+            revision=at,
+            poll_s=context.settings.poll_s,
+        )
+        try:
+            while at < wanted:
+                entries = await reader.read()
+                needed: list[FeedEntry] = []
+                for entry in entries:
+                    if at >= wanted:
+                        break
+                    prefix_hash = self._continued(entry, prefix_hash, at)
+                    at = max(at, entry.envelope.last_revision)
+                    if entry.envelope.record_count:
+                        needed.append(FeedEntry(entry.payload, entry.envelope))
+                await self._fold(rows, needed)
+                if not entries and not reader.ledgers_ahead:
+                    waits += 1
+                    if waits > _WAITS_MAX:
+                        raise ConnectionLostError(f"log {context.log}: this replica cannot read revision {wanted} yet")
+                    await reader.wait(_WAIT_S)
+        finally:
+            await reader.close()
+
+    async def _fold(self, rows: RangeRows, entries: Sequence[FeedEntry]) -> None:
+        await self._context.run_blocking(lambda: rows.fold(entries))
+
+    def _continued(self, entry: LogEntry, prefix_hash: bytes, at: int) -> bytes:
+        if entry.envelope.prefix_hash != prefix_hash:
+            raise ForkedLogError(
+                f"log {self._context.log}: the entry of revision {entry.envelope.first_revision} does not continue "
+                f"revision {at}: the snapshot is of another history"
+            )
+        return entry_hash(entry.payload)
+
+    def _missing(self, manifests: list[SnapshotManifest], chain: LogChain, revision: int) -> MissingLogError:
+        later = [one.revision for one in manifests if one.log_id == chain.log_id and one.revision > revision]
+        first = min(later, default=0) + 1
+        known = f"the first whose old value can be told here is {first}" if later else "there is none at all"
+        return MissingLogError(
+            f"log {self._context.log}: the old value of revision {revision + 1} cannot be told: this replica does not "
+            "remember it, the beginning of the log was trimmed, and no snapshot here or in the lake is at or before "
+            f"it and reaches what is left of the log; {known}",
+            first_revision=revision + 1,
+            last_revision=first - 1 if later else revision + 1,
+        )
