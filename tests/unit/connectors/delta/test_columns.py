@@ -46,7 +46,7 @@ def test_an_added_column_says_since_when() -> None:
     followed = FollowedTable.described(MAP).widened(wider(MAP, "more"), 7).widened(wider(MAP, "more", "most"), 9)
     assert followed.row[1:] == (Column(Field("more", FieldType.INT), 7), Column(Field("most", FieldType.INT), 9))
     assert [followed.width_at(revision) for revision in (6, 7, 8, 9)] == [1, 2, 2, 3]
-    assert followed.schema().field("more").metadata == {b"rsm.since": b"7"}
+    assert followed.schema().field("more").metadata == {b"rsm.since": b"7", b"rsm.place": b"1"}
 
 
 @pytest.mark.parametrize(
