@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hmac
+import os
 import time
 from collections.abc import Callable, Sequence
 
 from ledger.rights.file import PrincipalsFile
 from ledger.rights.principal import CLUSTER, Principal
+from ledger.rights.scram import SALT_BYTES, ScramVerifier
 from ledger.rights.token_file import TokenFile
 
 
@@ -37,6 +39,9 @@ class Callers:
         self._wall_s = wall_s
         self._principals: PrincipalsFile | None = None
         self._tokens: TokenFile | None = None
+        self._salt = os.urandom(SALT_BYTES)
+        self._verified: tuple[bytes, ...] = ()
+        self._verifiers: tuple[ScramVerifier, ...] = ()
         if principals is not None:
             self._principals = PrincipalsFile(principals, now_s=clock_s())
         elif token_file is not None:
@@ -73,6 +78,27 @@ class Callers:
     def of(self, token: bytes, names: Sequence[str]) -> Principal | None:
         """Return whose token this is, or without one whose certificate has these names; None = nobody's."""
         return self.of_token(token) if token or self._principals is None else self.of_certificate(names)
+
+    def by_scram(self, user: str) -> tuple[Principal, tuple[ScramVerifier, ...]] | None:
+        """Return who proves by SCRAM that it is this user, and verifiers of its secrets.
+
+        Without principals every user is the cluster, and its tokens are the secrets. None = not by SCRAM.
+        """
+        if self.is_open:
+            return None
+        self.look()
+        if self._principals is not None:
+            found = self._principals.of_scram(user, self._wall_s())
+            return None if found is None else (found[0], (found[1],))
+        assert self._tokens is not None
+        return CLUSTER, self._verifiers_of(self._tokens.known)
+
+    def _verifiers_of(self, tokens: Sequence[bytes]) -> tuple[ScramVerifier, ...]:
+        known = tuple(tokens)
+        if self._verified != known:
+            self._verifiers = tuple(ScramVerifier.of_secret(token, self._salt) for token in known)
+            self._verified = known
+        return self._verifiers
 
     def look(self) -> None:
         """Read the files again if they have changed."""

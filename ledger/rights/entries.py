@@ -6,6 +6,7 @@
     tokens = ["9f86d081…"]              # printf %s "$TOKEN" | sha256sum; two while one takes the place of the other
     certificates = ["w1.example.org"]   # names in a client's certificate (subject alternative names: DNS, URI)
     logins = ["w1"]                     # users of a bookie's --auth-file
+    scram = "SCRAM-SHA-256$4096:…"      # for PostgreSQL's clients, of one of its tokens: rsm sql verifier TOKEN_FILE
     expires = 2027-01-01T00:00:00Z
     types = ["convert"]                 # the scope: see `ledger.rights.principal.Scope`
 
@@ -32,6 +33,7 @@ import msgspec
 from ledger.decoding import convert
 from ledger.errors import UsageError
 from ledger.rights.principal import ClientAccess, Principal, Role, Scope
+from ledger.rights.scram import ScramVerifier
 
 TOKEN_BYTES_MAX = 8_192
 """Bytes of a token: a signed one is long."""
@@ -81,6 +83,7 @@ class _PrincipalEntry(ScopeEntry, frozen=True, forbid_unknown_fields=True, kw_on
     tokens: tuple[str, ...] = ()
     certificates: tuple[str, ...] = ()
     logins: tuple[str, ...] = ()
+    scram: str = ""
     expires: datetime | None = None
 
 
@@ -140,7 +143,9 @@ class RightsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     issuer: list[IssuerEntry] = []
 
 
-_CREDENTIALS = frozenset({"name", "tokens", "certificates", "logins", "expires", "claim", "value", "tenant_claim"})
+_CREDENTIALS = frozenset({
+    "name", "tokens", "certificates", "logins", "scram", "expires", "claim", "value", "tenant_claim",
+})  # fmt: skip
 
 
 class Principals:
@@ -148,8 +153,8 @@ class Principals:
 
     Attributes:
         count: How many there are.
-        entries: (principal, hashes of tokens, names of certificates, users at bookies), by name; "" = those of tokens
-            without one.
+        entries: (principal, hashes of tokens and its verifier, names of certificates, users at bookies), by name;
+            "" = those of tokens without one.
 
     """
 
@@ -159,6 +164,7 @@ class Principals:
         self._by_token: dict[bytes, Principal] = {}
         self._by_certificate: dict[str, Principal] = {}
         self._by_login: dict[str, Principal] = {}
+        self._by_scram: dict[str, tuple[Principal, ScramVerifier]] = {}
 
     def add(
         self,
@@ -168,6 +174,7 @@ class Principals:
         tokens: Iterable[str] = (),
         certificates: Iterable[str] = (),
         logins: Iterable[str] = (),
+        scram: str = "",
     ) -> None:
         """Take a principal in.
 
@@ -177,6 +184,7 @@ class Principals:
             tokens: SHA-256 of its tokens, in hex digits.
             certificates: Names of its certificates.
             logins: Its users at bookies.
+            scram: Verifier of one of its tokens; "" = it has none.
 
         Raises:
             UsageError: A credential is none, or another principal has it.
@@ -184,7 +192,10 @@ class Principals:
         """
         tokens, certificates, logins = tuple(tokens), tuple(certificates), tuple(logins)
         self.count += 1
-        self.entries.setdefault(principal.name, []).append((principal, tokens, certificates, logins))
+        secrets = (*tokens, scram) if scram else tokens
+        self.entries.setdefault(principal.name, []).append((principal, secrets, certificates, logins))
+        if scram:
+            self._by_scram[principal.name] = principal, ScramVerifier.of_text(scram, where)
         for text in tokens:
             if not _HEX.fullmatch(text):
                 raise UsageError(f"{where}: a token is written as 64 hex digits: printf %s $TOKEN | sha256sum")
@@ -213,6 +224,11 @@ class Principals:
         """Return who a bookie's user is; None = nobody."""
         return _live(self._by_login.get(user), wall_s)
 
+    def of_scram(self, user: str, wall_s: float) -> tuple[Principal, ScramVerifier] | None:
+        """Return who proves by SCRAM that it is this user, and how that is verified; None = nobody."""
+        found = self._by_scram.get(user)
+        return None if found is None or found[0].is_over(wall_s) else found
+
 
 def read_entries(values: Mapping[str, Any], where: str) -> tuple[Principals, list[IssuerEntry]]:
     """Read what a file says.
@@ -240,7 +256,7 @@ def read_entries(values: Mapping[str, Any], where: str) -> tuple[Principals, lis
         names.add(entry.name)
         principals.add(
             entry.principal(entry.name, here, expires_s=_seconds(entry.expires, here)), here, tokens=entry.tokens,
-            certificates=entry.certificates, logins=entry.logins,
+            certificates=entry.certificates, logins=entry.logins, scram=entry.scram,
         )  # fmt: skip
     for number, token in enumerate(file.token, 1):
         here = f"{where}: token {number}{f' ({token.name})' if token.name else ''}"

@@ -19,6 +19,7 @@ from ledger.rereads import Reread, reread
 from ledger.rights.changes import RightsHeld, changes
 from ledger.rights.entries import TOKEN_BYTES_MAX, IssuerEntry, Principals, read_entries
 from ledger.rights.principal import Principal
+from ledger.rights.scram import ScramVerifier
 
 _LOGGER = logging.getLogger(__name__)
 _LOOK_S = 1.0
@@ -99,6 +100,10 @@ class PrincipalsFile:
     def of_login(self, user: str, wall_s: float) -> Principal | None:
         """Return who a bookie's user is; None = nobody."""
         return self._principals.of_login(user, wall_s)
+
+    def of_scram(self, user: str, wall_s: float) -> tuple[Principal, ScramVerifier] | None:
+        """Return who proves by SCRAM that it is this user, and how that is verified; None = nobody."""
+        return self._principals.of_scram(user, wall_s)
 
     def _stamps(self) -> list[tuple[int, int, int]]:
         return [stamp_of(path) for path in self._watched]

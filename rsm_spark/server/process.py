@@ -54,6 +54,7 @@ class ReadyNotice(msgspec.Struct, frozen=True):
     boot_s: float
     http_address: str = ""
     etcd_address: str = ""
+    pg_address: str = ""
 
 
 class RunService(Protocol):
@@ -237,6 +238,7 @@ def _notice(service: RunService, settings: StoreSettings, boot_s: float, http_ad
         boot_s=round(boot_s, 3),
         http_address=http_address,
         etcd_address=service.replica.etcd,
+        pg_address=getattr(service, "pg_address", ""),  # of SQL tables alone
     )
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from rsm_spark.core.commands import Answer, AnswerStatus, Query, Request
 from rsm_spark.core.freshness import LINEARIZABLE, Freshness
-from rsm_spark.errors import RsmError
-from rsm_spark.sql.engine.reader import ReadReply, SqlReader
+from rsm_spark.errors import NotLeaderError, NotReadyError, RsmError, TooStaleError
+from rsm_spark.sql.engine.reader import ColumnsQuery, ReadReply, SqlReader
 from rsm_spark.sql.limits import SqlSettings
 from rsm_spark.sql.messages import SqlQuery, decode_query, encode
 from rsm_spark.transport.request_admission import Backend
@@ -31,7 +31,7 @@ class _WaitingRead:
 
     __slots__ = ("future", "owner", "query")
 
-    def __init__(self, query: SqlQuery, owner: str, future: asyncio.Future[ReadReply]) -> None:
+    def __init__(self, query: SqlQuery | ColumnsQuery, owner: str, future: asyncio.Future[ReadReply]) -> None:
         self.query = query
         self.owner = owner
         self.future = future
@@ -62,7 +62,7 @@ class ReaderPool:
         """Reads without a connection."""
         return sum(map(len, self._waiting.values()))
 
-    def read(self, query: SqlQuery, owner: str) -> asyncio.Future[ReadReply]:
+    def read(self, query: SqlQuery | ColumnsQuery, owner: str) -> asyncio.Future[ReadReply]:
         """Return the future of a reply; to cancel it ends the read.
 
         Raises:
@@ -175,6 +175,42 @@ class SqlReads:
         task.add_done_callback(self._tasks.discard)
         answered.add_done_callback(lambda future: task.cancel() if future.cancelled() else None)
         return answered
+
+    async def rows(self, query: SqlQuery, freshness: Freshness, owner: str) -> ReadReply:
+        """Answer a query of this process itself; to cancel it ends the read.
+
+        Args:
+            query: The query.
+            freshness: How fresh the state must be.
+            owner: Who takes turns with others.
+
+        Raises:
+            NotLeaderError: It is linearizable, and another replica leads.
+            TooStaleError: The state is not fresh enough.
+            NotReadyError: There is no whole state now.
+            QueueFull: Too many wait.
+            RsmError: There is no answer.
+
+        """
+        (answer,) = await self._replica.submit([_EMPTY], freshness=freshness, owner=owner)
+        match answer.status:
+            case AnswerStatus.OK:
+                pass
+            case AnswerStatus.NOT_LEADER | AnswerStatus.OUTCOME_UNKNOWN:
+                raise NotLeaderError("another replica leads", leader=self.leader_address)
+            case AnswerStatus.TOO_STALE:
+                lag = f"{answer.payload.decode()} ms old" if answer.payload else "of unknown age"
+                raise TooStaleError(f"the state of this replica is not fresh enough: it is {lag}")
+            case AnswerStatus.OVERLOADED:
+                raise asyncio.QueueFull
+            case AnswerStatus.NOT_READY:
+                raise NotReadyError("this replica has no whole state now")
+            case status:
+                raise RsmError(f"the read was refused: {status.name} {answer.payload.decode(errors='replace')}")
+        found = await self._pool.read(query, owner)
+        if found.revision < answer.revision:
+            raise NotReadyError("another state took the place of the one that was to be read")
+        return found
 
     async def _read_all(
         self,

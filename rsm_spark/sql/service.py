@@ -13,14 +13,20 @@ from __future__ import annotations
 import msgspec
 
 from ledger.client.client import LedgerClient
+from rsm_spark.client.leader_links import links_of
+from rsm_spark.client.service_calls import TIMEOUT_S
+from rsm_spark.log.discovery import Discovery
 from rsm_spark.server.replica_server import StoreService, StoreSettings
 from rsm_spark.snapshots.manifest import SnapshotStore
 from rsm_spark.sql.limits import SqlSettings
 from rsm_spark.sql.machine import SqlMachine
+from rsm_spark.sql.pg_settings import PgSettings
 from rsm_spark.sql.reads import ReaderPool, SqlReads
+from rsm_spark.transport.connections import PORTS
 from rsm_spark.transport.reach import WHOLE_LOG
 
 TABLES_FILE = "tables.db"
+_DRAIN_S = 2.0
 
 
 def patient(settings: StoreSettings, sql: SqlSettings) -> StoreSettings:
@@ -43,6 +49,11 @@ class SqlService(StoreService):
         settings: Log, replica id, folder, address and the rest.
         sql: Limits of the tables.
         lake: Snapshots to boot from when there is nothing on the disk.
+        pg: Port for PostgreSQL's clients.
+
+    Attributes:
+        pg: What serves PostgreSQL's clients; None = there is no such port.
+        pg_address: "host:port" of it; "" = there is none.
 
     Raises:
         RsmError: The port is taken, or the file of the tables cannot be opened.
@@ -55,17 +66,47 @@ class SqlService(StoreService):
         settings: StoreSettings,
         sql: SqlSettings | None = None,
         lake: SnapshotStore | None = None,
+        pg: PgSettings | None = None,
     ) -> None:
         settings.data_dir.mkdir(parents=True, exist_ok=True)
-        sql = sql or SqlSettings()
+        sql, pg = sql or SqlSettings(), pg or PgSettings()
+        ports = PORTS if pg.port is None else PORTS + 1
         self.machine = SqlMachine(settings.data_dir / TABLES_FILE, sql)
-        super().__init__(client, patient(settings, sql), lake=lake, machine=self.machine, keys=WHOLE_LOG)
+        super().__init__(client, patient(settings, sql), lake=lake, machine=self.machine, keys=WHOLE_LOG, ports=ports)
         self._readers = ReaderPool(self.machine.path, sql)
-        self.backend = SqlReads(self.replica, self._readers)
+        self.backend = reads = SqlReads(self.replica, self._readers)
+        self.pg = None
+        self.pg_address = ""
+        if pg.port is None:
+            return
+        from rsm_spark.sql.pg.backend import PgBackend  # noqa: PLC0415 - sqlglot only where it is used
+        from rsm_spark.sql.pg.server import PgServer  # noqa: PLC0415
+
+        discovery = Discovery(client.store, settings.log, settings.replica.rsm_root)
+        links = links_of(discovery, settings.log, settings.security, TIMEOUT_S)
+        backend = PgBackend(self.replica, reads, self._readers, links, settings.log)
+        self.pg = PgServer(
+            backend,
+            bind=pg.bind or settings.bind,
+            port=pg.port,
+            security=settings.security,
+            connections_max=pg.connections_max,
+            ports=ports,
+        )
+        self.pg.on_refused = self.server.guard.on_refused
+        self.pg_address = self.pg.address
+
+    async def start(self) -> None:
+        """Load the state, follow the log, serve; see `StoreService.start`."""
+        await super().start()
+        if self.pg is not None:
+            self.pg.start()
 
     async def stop(self) -> None:
         """Leave in an orderly way, then close the file."""
         try:
+            if self.pg is not None:
+                await self.pg.stop(_DRAIN_S)
             await super().stop()
         finally:
             self._readers.close()

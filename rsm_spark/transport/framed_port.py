@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from ledger.http.connection_slots import ConnectionSlot, ConnectionSlots
 from ledger.tls import TlsSettings, server_context
 from rsm_spark.errors import RsmError
 from rsm_spark.transport.call_frames import ALPN, CallHello
+from rsm_spark.transport.connection_keeper import ConnectionKeeper
 from rsm_spark.transport.guard import Guard
 from rsm_spark.transport.security import Security
 from rsm_spark.transport.served_call import CallAbortedError, ServedCall
@@ -26,8 +28,29 @@ from rsm_spark.transport.served_call import CallAbortedError, ServedCall
 _LOGGER = logging.getLogger(__name__)
 
 _UNFINISHED_BYTES_MAX: Final = 256 << 20
-_LOOK_S: Final = 1.0
-_PAUSE_S: Final = 2.0
+
+
+def listening_on(bind: str, port: int, *, what: str, option: str) -> tuple[socket.socket, str]:
+    """Return a socket that listens, and its address as "host:port".
+
+    Args:
+        bind: Address to listen on.
+        port: 0 = the system chooses.
+        what: Served there, for messages.
+        option: Of the command that names the port.
+
+    Raises:
+        RsmError: The port is taken.
+
+    """
+    host = f"[{bind}]" if ":" in bind else bind
+    try:
+        found = listen(bind, port)
+    except (OSError, OverflowError) as error:
+        raise RsmError(
+            f"cannot serve {what} on {host}:{port}: the port is taken or not allowed; {option} 0 finds a free one"
+        ) from error
+    return found, f"{host}:{found.getsockname()[1]}"
 
 
 class FramedPort:
@@ -56,23 +79,14 @@ class FramedPort:
         self._handlers: dict[str, Callable[[Any, Any], Any]] = {}
         self._pot = FramePot(_UNFINISHED_BYTES_MAX, _UNFINISHED_BYTES_MAX // 2)
         self._is_draining = False
-        self._looking: asyncio.TimerHandle | None = None
-        self._looked_s = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self.calls: dict[ServedCall, None] = {}
+        self._keeper = ConnectionKeeper(lambda: self.calls)
         tls = None
         if security.tls_cert is not None:
             files = TlsSettings(cert=security.tls_cert, key=security.tls_key, ca=security.tls_client_ca)
             tls = server_context(files, alpn=[ALPN])
-        host = f"[{bind}]" if ":" in bind else bind
-        try:
-            listening = listen(bind, port)
-        except (OSError, OverflowError) as error:
-            raise RsmError(
-                f"cannot serve framed calls on {host}:{port}: the port is taken or not allowed; --framed-port 0 finds "
-                "a free one"
-            ) from error
-        self.address = f"{host}:{listening.getsockname()[1]}"
+        listening, self.address = listening_on(bind, port, what="framed calls", option="--framed-port")
         self._acceptor = Acceptor(listening, seats, self._make, tls=tls)
 
     def add(self, service: str, handlers: Mapping[str, grpc.RpcMethodHandler[Any, Any]]) -> None:
@@ -83,20 +97,8 @@ class FramedPort:
 
     def open(self) -> None:
         """Take calls."""
-        self._looked_s = asyncio.get_running_loop().time()
         self._acceptor.open()
-        self._look()
-
-    def _look(self) -> None:
-        """Look after all calls, once a second."""
-        loop = asyncio.get_running_loop()
-        now_s = loop.time()
-        paused_s, self._looked_s = now_s - self._looked_s, now_s
-        for call in list(self.calls):
-            if paused_s > _PAUSE_S:
-                call.awake(paused_s)
-            call.look(now_s)
-        self._looking = loop.call_later(_LOOK_S, self._look)
+        self._keeper.start()
 
     async def close(self, grace_s: float) -> None:
         """Take no more calls; wait so long for those that run, and cut the rest."""
@@ -114,8 +116,7 @@ class FramedPort:
         for call in list(self.calls):
             if not call.is_over:
                 call.cut()
-        if self._looking is not None:
-            self._looking.cancel()
+        self._keeper.stop()
 
     # ---- one call
 

@@ -13,8 +13,8 @@ from tests.integration.store_processes import stores
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "sql.md").read_text()
-(PROGRAM,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-SERVE, COMMANDS = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
+PROGRAM, PG_PROGRAM = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+SERVE, COMMANDS, PG_SERVE, VERIFIER = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
 
 
 def test_the_commands_and_the_program_of_the_page(cluster: DevCluster, unique_name: str, tmp_path: Path) -> None:
@@ -33,12 +33,20 @@ def test_the_commands_and_the_program_of_the_page(cluster: DevCluster, unique_na
 
     assert SERVE.count("rsm sql serve --log shop --data-dir") == 2
     (tmp_path / "move.sql").write_text("UPDATE item SET stock = stock + 1; UPDATE item SET stock = stock - 1;")
+    assert PG_SERVE.split()[:3] == ["rsm", "sql", "serve"]
+    assert PG_SERVE.split()[-2] == "--pg-port"
+    (tmp_path / "ann.token").write_text("token-of-ann-0123456789")
+    (tmp_path / "ann.token").chmod(0o600)
+    assert run("/bin/sh", "-ec", VERIFIER)[0].startswith("SCRAM-SHA-256$4096:")
     with stores(cluster.metadata_uri, unique_name, tmp_path) as replicas:
         for name in "ab":
-            replicas.start(name, command=("rsm_spark", "sql", "serve"))
+            replicas.start(name, "--pg-port", "0", command=("rsm_spark", "sql", "serve"))
+        port = replicas.alive["b"].ready["pg_address"].rpartition(":")[2]
         shown = run("/bin/sh", "-ec", COMMANDS.replace("--log shop", f"--log {unique_name}"))
         assert shown[2:5] == ["id  name  stock", "1   pen   5", "2   ink   2"]
         printed = run(sys.executable, "-c", PROGRAM.replace('"shop"', f'"{unique_name}"'))
+        pg = run(sys.executable, "-c", PG_PROGRAM.replace("dbname=shop", f"dbname={unique_name}").replace("5432", port))
     assert printed[:2] == ["sale 1", "sale 2"]
-    for line in printed:
+    assert pg == ["(1,) (1,)"]
+    for line in (*printed, *pg):
         assert f"`{line}`" in TEXT

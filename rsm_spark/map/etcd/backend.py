@@ -12,9 +12,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from rsm_spark.client.leader_finder import FoundReplica
-from rsm_spark.client.replica_connection import ReplicaConnection
-from rsm_spark.client.service_client import ServiceClient
+from rsm_spark.client.leader_links import links_of
 from rsm_spark.core.commands import AnswerStatus, Query
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.log.member import Member
@@ -23,7 +21,6 @@ from rsm_spark.map import queries as q
 from rsm_spark.map.etcd import errors as e
 from rsm_spark.map.etcd.etcd_pb2 import ResponseHeader
 from rsm_spark.map.etcd.events import EventCache
-from rsm_spark.map.etcd.leader_links import LeaderLinks
 from rsm_spark.map.etcd.view import MapView
 from rsm_spark.map.key_history import KeyHistory
 from rsm_spark.map.machine import MapMachine
@@ -73,8 +70,7 @@ class EtcdBackend:
         self._machine = machine
         self._history = machine.history = KeyHistory()
         self.events = EventCache(lambda: self._history)
-        self._security = security
-        self._links = LeaderLinks(self._connect)
+        self._links = links_of(discovery, log, security, CALL_S_MAX)
         self._replica_id = ""
         self._cluster_id = 0
         # Reads that the next question is for.
@@ -97,10 +93,6 @@ class EtcdBackend:
         for waiting in self._waiting:
             waiting.cancel()
         await self._links.close()
-
-    def _connect(self) -> ServiceClient:
-        link = ReplicaConnection(FoundReplica(self.discovery), self.log, security=self._security)
-        return ServiceClient(link, timeout_s=CALL_S_MAX)
 
     # ---- what it is
 

@@ -19,7 +19,6 @@ from rsm_spark.map.etcd.etcd_pb2 import (
     TxnResponse,
 )
 from rsm_spark.map.etcd.ranges import ANSWER_BYTES_MAX, SORTED_KEYS_MAX, answer_range, is_plain, rows_wanted
-from rsm_spark.map.etcd.read_turns import ReadTurns
 from rsm_spark.map.etcd.replay import TxnReplay
 from rsm_spark.map.etcd.requests import (
     Span,
@@ -36,6 +35,7 @@ from rsm_spark.map.etcd.requests import (
     write_of,
 )
 from rsm_spark.map.etcd.view import KeyShown
+from rsm_spark.transport.caller_turns import CallerTurns
 
 _STEP_KEYS = 2_000
 """Keys that are looked at in one go: others of the event loop have their turn in between."""
@@ -53,7 +53,7 @@ class EtcdKvService:
 
     def __init__(self, backend: EtcdBackend) -> None:
         self._backend = backend
-        self._turns = ReadTurns()
+        self._turns = CallerTurns()
 
     # ---- reads
 

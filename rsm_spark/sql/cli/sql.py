@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,12 +12,15 @@ from ledger.configuration import options_command, process_command
 from ledger.errors import UsageError
 from ledger.http.settings import HttpPortSettings
 from ledger.options import Option
+from ledger.rights.scram import SALT_BYTES, ScramVerifier
+from ledger.rights.token_file import read_tokens
 from rsm_spark.cli.terminal import LogsOptions, print_json, printable, run, shown
-from rsm_spark.server.process import run_replica
+from rsm_spark.server.process import ReadyNotice, run_replica
 from rsm_spark.server.replica_options import ReplicaOptions
 from rsm_spark.server.replica_server import StoreSettings
 from rsm_spark.sql.client.client import SqlClient, SqlOutcome, SqlRows
 from rsm_spark.sql.limits import SqlSettings
+from rsm_spark.sql.pg_settings import PgSettings
 from rsm_spark.sql.statement_words import reads_only
 
 app = typer.Typer(
@@ -32,6 +36,7 @@ class SqlServeOptions(ReplicaOptions, frozen=True, kw_only=True):
 
     store: StoreSettings
     sql: SqlSettings = SqlSettings()
+    pg: PgSettings = PgSettings()
     probes: HttpPortSettings = HttpPortSettings()
 
 
@@ -61,6 +66,8 @@ def serve(given: SqlServeOptions) -> None:
 
         rsm sql serve --log shop --data-dir /var/lib/shop-b --bookies 3/3/2 --http-port 8080 --json
 
+        rsm sql serve --log shop --data-dir /var/lib/shop-c --pg-port 5432
+
     """
     from rsm_spark.sql.service import SqlService  # noqa: PLC0415 - clients need no SQLite
 
@@ -69,10 +76,36 @@ def serve(given: SqlServeOptions) -> None:
     run_replica(
         given,
         settings,
-        lambda client, lake: SqlService(client, settings, given.sql, lake),
-        lambda notice: f"replica {notice.replica_id} of tables {notice.log} serves on {notice.address}, ctrl-C ends it",
+        lambda client, lake: SqlService(client, settings, given.sql, lake, given.pg),
+        _ready_words,
         given.probes,
     )
+
+
+def _ready_words(notice: ReadyNotice) -> str:
+    pg = f", for PostgreSQL's clients on {notice.pg_address}" if notice.pg_address else ""
+    return f"replica {notice.replica_id} of tables {notice.log} serves on {notice.address}{pg}, ctrl-C ends it"
+
+
+@app.command()
+@options_command
+def verifier(
+    token_file: Annotated[Path, typer.Argument(help="File with the token in one line.", metavar="TOKEN_FILE")],
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Print how a server verifies a token by SCRAM: `scram = "…"` of a principal, for PostgreSQL's clients.
+
+    Examples:
+        rsm sql verifier /etc/rsm-spark/ann.token
+
+        rsm sql verifier ann.token --json
+
+    """
+    found = str(ScramVerifier.of_secret(read_tokens(str(token_file))[0].encode(), os.urandom(SALT_BYTES)))
+    if json:
+        print_json({"scram": found})
+    else:
+        typer.echo(found)
 
 
 @app.command(name="exec")

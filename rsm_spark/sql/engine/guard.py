@@ -53,6 +53,7 @@ class StatementGuard:
         may_write: Statements may change rows and schema.
 
     Attributes:
+        may_write: The same.
         is_on: A client's statement is being run; else one of the replica itself, which may do anything.
         refusal: Why the last statement was refused, in words; "" = it was not.
         schema_action: What the statement does to the schema ("DROP TABLE"); "" = nothing.
@@ -62,7 +63,7 @@ class StatementGuard:
     """
 
     def __init__(self, *, may_write: bool) -> None:
-        self._may_write = may_write
+        self.may_write = may_write
         self.is_on = False
         self.begin()
 
@@ -98,7 +99,7 @@ class StatementGuard:
             return f"names that begin with {INTERNAL_PREFIX} are the replica's own"
         if action in _READS:
             return f"{one} is not for clients" if one.lower() in _TABLES_REFUSED else ""
-        if not self._may_write:
+        if not self.may_write:
             return "it writes: send it by execute, not by query"
         if action in _SCHEMA:
             self.schema_action = self.schema_action or _SCHEMA[action]

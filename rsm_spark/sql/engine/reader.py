@@ -17,7 +17,14 @@ from rsm_spark.sql.limits import SqlSettings
 from rsm_spark.sql.messages import SqlFault, SqlQuery, SqlReply, SqlResult
 
 _PROGRESS_STEPS = 5_000
+_NO_VALUES: Any = apsw._null_bindings  # type: ignore[attr-defined]  # As `apsw.ext.query_info` does.
 _VALUE_BYTES = 9  # Of a number in the reply, at most.
+
+
+class ColumnsQuery(NamedTuple):
+    """A statement whose columns are asked for; it is not run, and may be one that writes."""
+
+    sql: str
 
 
 class ReadReply(NamedTuple):
@@ -70,8 +77,8 @@ class SqlReader:
         """Close it; nothing is being read."""
         self._connection.close()
 
-    def read(self, query: SqlQuery) -> ReadReply:
-        """Answer a query as of one commit.
+    def read(self, query: SqlQuery | ColumnsQuery) -> ReadReply:
+        """Answer a query as of one commit, or name the columns of a statement.
 
         Raises:
             RsmError: The file failed.
@@ -82,7 +89,7 @@ class SqlReader:
         except apsw.Error as error:
             raise RsmError(f"the tables' file cannot be read: {type(error).__name__}: {error}") from error
 
-    def _read_as_of_one_commit(self, query: SqlQuery) -> ReadReply:
+    def _read_as_of_one_commit(self, query: SqlQuery | ColumnsQuery) -> ReadReply:
         connection = self._connection
         connection.execute(f"{self._private}BEGIN")
         try:
@@ -94,13 +101,15 @@ class SqlReader:
             if connection.in_transaction:
                 connection.execute(f"{self._private}ROLLBACK")
 
-    def _read(self, query: SqlQuery) -> SqlReply:
+    def _read(self, query: SqlQuery | ColumnsQuery) -> SqlReply:
         guard = self._guard
         guard.begin()
+        guard.may_write = isinstance(query, ColumnsQuery)
         guard.is_on = True
         self._deadline_s = self._clock_s() + self._settings.read_ms_max / 1000
         try:
-            return SqlReply((self._rows(query),))
+            result = self._columns(query.sql) if isinstance(query, ColumnsQuery) else self._rows(query)
+            return SqlReply((result,))
         except apsw.InterruptError:
             text = f"it takes longer than {self._settings.read_ms_max / 1000:g} s: an index may help, or a LIMIT"
             return SqlReply((), SqlFault("limit", "it was cancelled" if self._is_interrupted else text))
@@ -112,6 +121,26 @@ class SqlReader:
             return SqlReply((), fault_of(error, guard.refusal, 0))
         finally:
             guard.is_on = False
+            guard.may_write = False
+
+    def _columns(self, sql: str) -> SqlResult:
+        columns: tuple[tuple[str, str], ...] = ()
+
+        def _on_statement(_cursor: Any, _sql: str, _bindings: Any) -> bool:
+            nonlocal columns
+            columns = tuple((name, kind or "") for name, kind in cursor.get_description())
+            return False  # It is not run.
+
+        cursor = self._connection.cursor()
+        cursor.exec_trace = _on_statement
+        try:
+            # The guard hears of a statement when it is prepared: nobody else may find this one prepared.
+            cursor.execute(sql, _NO_VALUES, can_cache=False)
+        except apsw.ExecTraceAbort:
+            pass
+        finally:
+            cursor.close(force=True)
+        return SqlResult(columns)
 
     def _rows(self, query: SqlQuery) -> SqlResult:
         columns: tuple[tuple[str, str], ...] = ()

@@ -12,10 +12,31 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from rsm_spark.client.leader_finder import FoundReplica
+from rsm_spark.client.replica_connection import ReplicaConnection
 from rsm_spark.client.service_client import ServiceClient
+from rsm_spark.log.discovery import Discovery
+from rsm_spark.transport.security import Security
 
 LINKS_MAX = 64
 _SHARED = ""
+
+
+def links_of(discovery: Discovery, log: str, security: Security, timeout_s: float) -> LeaderLinks:
+    """Return links to the leader of a log.
+
+    Args:
+        discovery: Finds it.
+        log: Name of the log.
+        security: Of the caller.
+        timeout_s: Time limit of a call.
+
+    """
+
+    def connect() -> ServiceClient:
+        return ServiceClient(ReplicaConnection(FoundReplica(discovery), log, security=security), timeout_s=timeout_s)
+
+    return LeaderLinks(connect)
 
 
 class _Link:

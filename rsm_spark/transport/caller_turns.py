@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class ReadTurns:
+class CallerTurns:
     """See the module. Who waits with much waits behind its own: others have every second turn."""
 
     def __init__(self) -> None:

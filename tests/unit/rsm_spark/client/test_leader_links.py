@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rsm_spark.map.etcd.leader_links import LeaderLinks
+from rsm_spark.client.leader_links import LeaderLinks
 
 pytestmark = pytest.mark.asyncio
 

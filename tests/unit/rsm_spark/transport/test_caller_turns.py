@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from rsm_spark.map.etcd.read_turns import ReadTurns
+from rsm_spark.transport.caller_turns import CallerTurns
 
 pytestmark = pytest.mark.asyncio
 
 
 async def test_who_wants_one_turn_waits_for_one_of_each_other() -> None:
-    turns = ReadTurns()
+    turns = CallerTurns()
     had: list[str] = []
 
     async def take(owner: str) -> None:
@@ -29,7 +29,7 @@ async def test_who_wants_one_turn_waits_for_one_of_each_other() -> None:
 
 
 async def test_who_gives_up_holds_nobody() -> None:
-    turns = ReadTurns()
+    turns = CallerTurns()
     async with turns.of("a"):
 
         async def wait() -> None:

@@ -1,0 +1,186 @@
+"""SQL tables behind PostgreSQL's protocol, on any replica: writes go to the leader, reads where their level lets them.
+
+A linearizable read is answered here if this replica leads, else by the leader; one that is content with less is
+answered here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from rsm_spark.client.leader_links import LeaderLinks
+from rsm_spark.core.freshness import ReadKind, at_least
+from rsm_spark.errors import NotLeaderError
+from rsm_spark.runtime.replica import Replica
+from rsm_spark.runtime.status import ReplicaRole
+from rsm_spark.sql.engine.reader import ColumnsQuery
+from rsm_spark.sql.messages import SqlQuery, SqlReply, SqlResult, SqlTransaction, decode_reply, encode
+from rsm_spark.sql.pg.dialect import respelled
+from rsm_spark.sql.pg.faults import NOT_SUPPORTED, OVERLOADED, TOO_LARGE, PgFault, fault_of
+from rsm_spark.sql.pg.lexing import statements_of
+from rsm_spark.sql.pg.statements import PgStatement, statement_of
+from rsm_spark.sql.pg.tasks import DescribeRows, ReadRows, RowsRead, RunWrites, WritesDone
+from rsm_spark.sql.reads import ReaderPool, SqlReads
+from rsm_spark.transport.caller_turns import CallerTurns
+
+TEXT_BYTES_MAX: Final = 256 * 1024
+TRANSLATED_CHARS_MAX: Final = 4_096
+"""A longer text goes to SQLite as it came, but for its parameters: sqlglot takes 20 µs a letter."""
+_AT_ONCE_CHARS_MAX: Final = 1_000
+"""A text of so many letters is cut into statements where it came, if it needs no more."""
+_KNOWN_MAX: Final = 1_000
+_ANY_QUERY: Final = SqlQuery("SELECT 1")
+
+
+class PgBackend:
+    """See the module.
+
+    Args:
+        replica: Of the tables.
+        reads: Of the replica.
+        pool: Its connections that read.
+        links: To the leader; closed with it.
+        log: Name of the log.
+
+    Attributes:
+        log: The same.
+
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        reads: SqlReads,
+        pool: ReaderPool,
+        links: LeaderLinks,
+        log: str,
+    ) -> None:
+        self.log = log
+        self._replica = replica
+        self._reads = reads
+        self._pool = pool
+        self._links = links
+        self._turns = CallerTurns()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="rsm-pg-texts")
+        # The one that was used longest ago first; all short.
+        self._known: OrderedDict[str, tuple[PgStatement, ...]] = OrderedDict()
+
+    async def stop(self) -> None:
+        """Give up what is under way."""
+        await self._links.close()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    # ---- texts
+
+    async def translate(self, sql: str, owner: str) -> tuple[PgStatement, ...]:
+        """Return the statements of a text, as SQLite gets them.
+
+        Args:
+            sql: The text.
+            owner: Whose it is: owners take turns.
+
+        Raises:
+            PgFault: It cannot be cut into statements.
+
+        """
+        known = self._known.get(sql)
+        if known is not None:
+            self._known.move_to_end(sql)
+            return known
+        if len(sql) > TEXT_BYTES_MAX:
+            raise PgFault(TOO_LARGE, f"a text has at most {TEXT_BYTES_MAX} letters: send its statements one by one")
+        if len(sql) <= _AT_ONCE_CHARS_MAX:
+            lexed = statements_of(sql)
+            if not any(one.is_foreign or one.is_of_system for one in lexed):
+                return self._learn(sql, tuple(statement_of(one, one.sql) for one in lexed))
+        async with self._turns.of(owner):
+            found = await asyncio.get_running_loop().run_in_executor(self._thread, _translated, sql)
+        return self._learn(sql, found)
+
+    def _learn(self, sql: str, found: tuple[PgStatement, ...]) -> tuple[PgStatement, ...]:
+        if len(sql) <= TRANSLATED_CHARS_MAX:
+            self._known[sql] = found
+            if len(self._known) > _KNOWN_MAX:
+                self._known.popitem(last=False)
+        return found
+
+    # ---- rows
+
+    async def read(self, task: ReadRows, owner: str) -> RowsRead:
+        """Return the rows of a query.
+
+        Raises:
+            PgFault: It failed.
+            RsmError: It cannot be answered now.
+
+        """
+        if task.is_system:
+            raise PgFault(NOT_SUPPORTED, "PostgreSQL's system catalog is not served")
+        query = SqlQuery(task.sql, task.values)
+        level = task.level
+        if level.kind is not ReadKind.LINEARIZABLE or self._replica.role is ReplicaRole.LEADER:
+            try:
+                found = await self._reads.rows(query, level, owner)
+            except NotLeaderError:
+                pass  # Another one leads since then.
+            except asyncio.QueueFull:
+                raise PgFault(OVERLOADED, "too many reads wait: try again") from None
+            else:
+                return RowsRead(_first(found.reply), found.revision)
+        async with self._links.of(owner) as client:
+            reply = await client.query(encode(query))
+        return RowsRead(_first(decode_reply(reply.payload)), reply.revision)
+
+    async def describe(self, task: DescribeRows, owner: str) -> tuple[tuple[str, str], ...]:
+        """Return name and declared type of the columns of a statement.
+
+        Raises:
+            PgFault: It is wrong.
+            RsmError: It cannot be answered now.
+
+        """
+        if task.is_system:
+            raise PgFault(NOT_SUPPORTED, "PostgreSQL's system catalog is not served")
+        try:
+            found = await self._pool.read(ColumnsQuery(task.sql), owner)
+            if found.reply.fault is not None and self._replica.role is not ReplicaRole.LEADER:
+                # What it names may have been made just now.
+                async with self._links.of(owner) as client:
+                    newest = await client.query(encode(_ANY_QUERY))
+                await self._reads.rows(_ANY_QUERY, at_least(newest.revision), owner)
+                found = await self._pool.read(ColumnsQuery(task.sql), owner)
+        except asyncio.QueueFull:
+            raise PgFault(OVERLOADED, "too many reads wait: try again") from None
+        return _first(found.reply).columns
+
+    async def write(self, task: RunWrites, owner: str) -> WritesDone:
+        """Have the leader do statements, all or none, once.
+
+        Raises:
+            PgFault: One failed.
+            RsmError: There is no answer.
+
+        """
+        async with self._links.of(owner) as client:
+            reply = await client.execute(encode(SqlTransaction(task.statements)))
+        return WritesDone(_checked(decode_reply(reply.payload)).results, reply.revision)
+
+
+def _translated(sql: str) -> tuple[PgStatement, ...]:
+    """Return the statements of a text; on the thread for that."""
+    found = statements_of(sql)
+    can_respell = len(sql) <= TRANSLATED_CHARS_MAX
+    return tuple(statement_of(one, respelled(one) if can_respell else one.sql) for one in found)
+
+
+def _checked(reply: SqlReply) -> SqlReply:
+    if reply.fault is not None:
+        raise fault_of(reply.fault)
+    return reply
+
+
+def _first(reply: SqlReply) -> SqlResult:
+    return _checked(reply).results[0]

@@ -1,0 +1,506 @@
+"""One session of PostgreSQL's protocol, behind its log-in: requests in, answers and tasks out. Pure.
+
+    steps = session.handle(request)     # a generator of tasks, each of which is answered with `send` or `throw`
+    session.take_answers()              # bytes for the client, whenever a task is yielded and at the end
+
+1. A statement is a transaction of its own. Statements that write and come in one text, or between two `Sync`, are one
+   transaction: they are kept until the text ends, `Sync` or `Flush` comes, or a query must see them.
+2. What has failed in a series is answered once; the rest up to `Sync` is passed over, and what was kept is dropped.
+3. Everything that a session keeps is bounded: statements, portals and their rows in bytes and by number.
+"""
+
+# Longer than 400 lines: what one request leaves behind the next one finds.
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any, Final
+
+from rsm_spark.sql.messages import SqlResult, SqlStatement, SqlValue
+from rsm_spark.sql.pg import answers
+from rsm_spark.sql.pg import faults as f
+from rsm_spark.sql.pg.portals import (
+    STATEMENT_BYTES,
+    KeptStatement,
+    PgPortal,
+    PreparedStatement,
+    answer_of,
+    columns_of,
+    encoded,
+    size_of,
+)
+from rsm_spark.sql.pg.session_settings import SessionSettings, name_of, set_of
+from rsm_spark.sql.pg.statements import PgStatement, PgStatementKind, tag_of
+from rsm_spark.sql.pg.tasks import (
+    DescribeRows,
+    PgTask,
+    ReadRows,
+    RowsRead,
+    RunWrites,
+    SendAnswers,
+    TaskAnswer,
+    TranslateQuery,
+    WritesDone,
+)
+from rsm_spark.sql.pg.values import (
+    TEXT,
+    PgColumn,
+    declared_type,
+    parameter_value,
+    spread,
+)
+from rsm_spark.sql.pg.wire import (
+    PgBindRequest,
+    PgCloseRequest,
+    PgCopyRequest,
+    PgDescribeRequest,
+    PgExecuteRequest,
+    PgFlushRequest,
+    PgParseRequest,
+    PgQuery,
+    PgRequest,
+    PgSecretAnswer,
+    PgSyncRequest,
+    PgTerminateRequest,
+)
+
+STATEMENTS_MAX: Final = 2_000
+PORTALS_MAX: Final = 500
+HELD_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Of prepared statements, of portals and of their rows."""
+_KEPT_STATEMENTS_MAX: Final = 5_000
+_KEPT_BYTES_MAX: Final = 3 * 1024 * 1024
+_SENT_BYTES: Final = 32 * 1024
+"""Rows of so many bytes are encoded before others have their turn."""
+
+Steps = Generator[PgTask, TaskAnswer, None]
+_READS = (PgStatementKind.READ, PgStatementKind.SYSTEM)
+NO_TRANSACTIONS = (
+    "transactions of several requests are not served: each statement is one of its own, and so are the statements of "
+    "one text and of one batch. Use autocommit"
+)
+
+
+class PgSession:
+    """See the module.
+
+    Args:
+        settings: Of the session.
+        may_write: Its principal may.
+
+    Attributes:
+        settings: The same.
+        revision: That the session has seen last.
+        is_over: The client has said good-bye.
+        held_bytes: Bytes that are kept for it.
+
+    """
+
+    def __init__(self, settings: SessionSettings, *, may_write: bool) -> None:
+        self.settings = settings
+        self._may_write = may_write
+        self.revision = 0
+        self.is_over = False
+        self.held_bytes = 0
+        self._statements: dict[str, PreparedStatement] = {}
+        self._portals: dict[str, PgPortal] = {}
+        # Invariant: a `KeptStatement` stands in `_out` if and only if it is in `_kept`.
+        self._out: list[bytes | KeptStatement] = []
+        self._out_bytes = 0
+        self._kept: list[KeptStatement] = []
+        self._kept_bytes = 0
+        self._skips_to_sync = False
+
+    # ---- the shell's side
+
+    def begin(self, process_id: int, secret: int) -> None:
+        """Say what a client is told when it has logged in."""
+        for name, value in self.settings.told():
+            self._say(answers.status(name, value))
+        self._say(answers.key(process_id, secret))
+        self._say(answers.ready("I"))
+
+    def take_answers(self) -> bytes:
+        """Return what may be sent now."""
+        if not self._kept:
+            out, self._out = self._out, []
+            self._out_bytes = 0
+            return b"".join(part for part in out if isinstance(part, bytes))
+        place = next(place for place, part in enumerate(self._out) if isinstance(part, KeptStatement))
+        ready, self._out = self._out[:place], self._out[place:]
+        return b"".join(part for part in ready if isinstance(part, bytes))
+
+    def handle(self, request: PgRequest) -> Steps:
+        """Take a request; see the module."""
+        if isinstance(request, PgTerminateRequest):
+            self.is_over = True
+            return
+        if self._skips_to_sync and not isinstance(request, PgSyncRequest):
+            return
+        try:
+            yield from self._handle(request)
+        except f.PgFatalFault:
+            raise
+        except f.PgFault as fault:
+            self._fail(fault)
+            if isinstance(request, PgQuery):
+                self._ready()
+            elif isinstance(request, PgSyncRequest):
+                self._end_series()
+            else:
+                self._skips_to_sync = True
+
+    def _handle(self, request: PgRequest) -> Steps:
+        match request:
+            case PgQuery():
+                yield from self._query(request)
+                self._ready()
+            case PgParseRequest():
+                yield from self._parse(request)
+            case PgBindRequest():
+                self._bind(request)
+            case PgDescribeRequest():
+                yield from self._describe(request)
+            case PgExecuteRequest():
+                yield from self._execute(request)
+            case PgCloseRequest():
+                self._close(request)
+            case PgFlushRequest():
+                yield from self._run_kept()
+                yield SendAnswers()
+            case PgSyncRequest():
+                yield from self._run_kept()
+                self._end_series()
+            case PgCopyRequest():
+                pass  # Of a copy that was refused: it is passed over.
+            case PgSecretAnswer():
+                raise f.PgFatalFault(f.PROTOCOL_VIOLATION, "nobody has asked for a password")
+
+    # ---- answers
+
+    def _say(self, part: bytes) -> None:
+        self._out.append(part)
+        self._out_bytes += len(part)
+
+    def _ready(self) -> None:
+        self._say(answers.ready("I"))
+
+    def _end_series(self) -> None:
+        self._skips_to_sync = False
+        for name in list(self._portals):
+            self._drop_portal(name)
+        self._ready()
+
+    def _fail(self, fault: f.PgFault) -> None:
+        """Answer with a fault; nothing of what was kept is done."""
+        if self._kept:
+            place = next(place for place, part in enumerate(self._out) if isinstance(part, KeptStatement))
+            del self._out[place:]
+            self._forget_kept()
+        self._say(answers.fault(fault))
+
+    def _hold(self, size: int) -> None:
+        if self.held_bytes + size > HELD_BYTES_MAX:
+            raise f.PgFault(
+                f.MEMORY,
+                f"prepared statements, portals and rows that wait have more than {HELD_BYTES_MAX} bytes: close some",
+            )
+        self.held_bytes += size
+
+    # ---- one text
+
+    def _query(self, request: PgQuery) -> Steps:
+        statements: tuple[PgStatement, ...] = yield TranslateQuery(request.sql)
+        self._drop_portal("")
+        if not statements:
+            self._say(answers.EMPTY)
+            return
+        for statement in statements:
+            if statement.parameter_count:
+                raise f.PgFault("42P02", "there is no parameter $1 in a text without values")
+        writes = [place for place, one in enumerate(statements) if one.kind is PgStatementKind.WRITE]
+        for place, statement in enumerate(statements):
+            in_transaction = bool(writes) and writes[0] <= place <= writes[-1] and len(writes) > 1
+            is_kept = statement.kind is PgStatementKind.WRITE
+            if is_kept or (in_transaction and statement.kind is PgStatementKind.READ):
+                self._keep(statement, (), None)
+                if place == writes[-1]:
+                    yield from self._run_kept()
+            elif statement.kind in _READS:
+                found: RowsRead = yield from self._read(statement, ())
+                columns = columns_of(found.result)
+                self._say(answers.columns(columns, (0,) * len(columns)))
+                yield from self._send_rows(found.result.rows, columns, (0,) * len(columns))
+                self._say(answers.done(tag_of(statement, found.result)))
+            else:
+                yield from self._command(statement, is_text=True)
+
+    def _read(self, statement: PgStatement, values: tuple[SqlValue, ...]) -> Generator[PgTask, TaskAnswer, RowsRead]:
+        is_system = statement.kind is PgStatementKind.SYSTEM
+        found: RowsRead = yield ReadRows(statement.sql, values, self.settings.level(self.revision), is_system)
+        self.revision = max(self.revision, found.revision)
+        return found
+
+    def _send_rows(self, rows: Sequence[tuple[Any, ...]], columns: Sequence[PgColumn], formats: Sequence[int]) -> Steps:
+        shapes = [(column.type, form) for column, form in zip(columns, formats, strict=True)]
+        for row in rows:
+            self._say(answers.row(encoded(row, shapes)))
+            if self._out_bytes >= _SENT_BYTES:
+                yield SendAnswers()
+
+    # ---- statements that write, until they are done together
+
+    def _keep(self, statement: PgStatement, values: tuple[SqlValue, ...], portal: PgPortal | None) -> None:
+        if not self._may_write:
+            raise f.PgFault(f.DENIED, "this principal reads only")
+        size = len(statement.sql) + sum(map(size_of, values))
+        if len(self._kept) >= _KEPT_STATEMENTS_MAX or self._kept_bytes + size > max(_KEPT_BYTES_MAX, size):
+            raise f.PgFault(
+                f.TOO_LARGE,
+                f"statements that come together are one transaction, of at most {_KEPT_STATEMENTS_MAX} statements and "
+                f"{_KEPT_BYTES_MAX} bytes: send Sync, or begin another text, in between",
+            )
+        kept = KeptStatement(statement, SqlStatement(statement.sql, values), portal)
+        self._kept.append(kept)
+        self._kept_bytes += size
+        self._out.append(kept)
+
+    def _forget_kept(self) -> None:
+        self._kept.clear()
+        self._kept_bytes = 0
+
+    def _run_kept(self) -> Steps:
+        """Have what was kept done, as one transaction."""
+        if not self._kept:
+            return
+        done: WritesDone = yield RunWrites(tuple(kept.sent for kept in self._kept))
+        self.revision = max(self.revision, done.revision)
+        for kept, result in zip(self._kept, done.results, strict=True):
+            kept.answer = answer_of(kept, result)
+        self._out = [part if isinstance(part, bytes) else part.answer or b"" for part in self._out]
+        self._out_bytes = sum(len(part) for part in self._out if isinstance(part, bytes))
+        self._forget_kept()
+
+    # ---- commands of the session
+
+    def _command(self, statement: PgStatement, *, is_text: bool) -> Steps:
+        """Carry out a statement that concerns the session alone."""
+        words = statement.words
+        if statement.kind is PgStatementKind.TRANSACTION:
+            self._transaction_command(words)
+            return
+        match words[0]:
+            case "SHOW":
+                rows, columns = self._shown(statement)
+                if is_text:
+                    self._say(answers.columns(columns, (0,) * len(columns)))
+                yield from self._send_rows(rows, columns, (0,) * len(columns))
+                self._say(answers.done("SHOW"))
+                return
+            case "SET":
+                found = set_of(statement.sql)
+                if found is not None:
+                    if found[1].upper() == "DEFAULT":
+                        self._tell(self.settings.reset(found[0]))
+                    else:
+                        self._tell([name for name in [self.settings.set(*found)] if name])
+            case "RESET":
+                self._tell(self.settings.reset(name_of(statement.sql)))
+            case "DISCARD":
+                if words[1:2] == ("ALL",):
+                    self._tell(self.settings.reset("all"))
+                    self._drop_all()
+            case "DEALLOCATE":
+                self._deallocate(statement)
+            case "CLOSE" | "UNLISTEN" | "CHECKPOINT":
+                pass
+            case word:
+                raise f.PgFault(f.NOT_SUPPORTED, f"{word} is not served here: see docs/sql.md")
+        self._say(answers.done(" ".join(words[:2]) if words[0] == "DISCARD" else _COMMAND_TAGS.get(words[0], words[0])))
+
+    def _transaction_command(self, words: tuple[str, ...]) -> None:
+        if words[0] in ("COMMIT", "END", "ROLLBACK", "ABORT") and "TO" not in words and "PREPARED" not in words:
+            self._say(answers.notice(f.NO_TRANSACTION, "there is no transaction in progress"))
+            self._say(answers.done("COMMIT" if words[0] in ("COMMIT", "END") else "ROLLBACK"))
+            return
+        raise f.PgFault(f.NOT_SUPPORTED, NO_TRANSACTIONS)
+
+    def _shown(self, statement: PgStatement) -> tuple[list[tuple[Any, ...]], tuple[PgColumn, ...]]:
+        name = name_of(statement.sql)
+        return [(self.settings.get(name),)], (PgColumn(name, TEXT),)
+
+    def _tell(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._say(answers.status(name, self.settings.get(name)))
+
+    def _deallocate(self, statement: PgStatement) -> None:
+        name = statement.sql.split()[-1].strip('"')
+        if name.upper() == "ALL":
+            self._drop_all()
+        elif name not in self._statements:
+            raise f.PgFault(f.NO_STATEMENT, f"there is no prepared statement {name!r}")
+        else:
+            self._drop_statement(name)
+
+    # ---- prepared statements and portals
+
+    def _drop_statement(self, name: str) -> None:
+        found = self._statements.pop(name, None)
+        if found is not None:
+            self.held_bytes -= found.size
+
+    def _drop_portal(self, name: str) -> None:
+        found = self._portals.pop(name, None)
+        if found is not None:
+            self.held_bytes -= found.size
+
+    def _drop_all(self) -> None:
+        for name in list(self._statements):
+            self._drop_statement(name)
+
+    def _parse(self, request: PgParseRequest) -> Steps:
+        statements: tuple[PgStatement, ...] = yield TranslateQuery(request.sql)
+        if len(statements) > 1:
+            raise f.PgFault(f.SYNTAX, "a prepared statement is one statement: this text has more")
+        if request.name and request.name in self._statements:
+            raise f.PgFault(f.HAS_STATEMENT, f"there is a prepared statement {request.name!r} already")
+        self._drop_statement(request.name)
+        if len(self._statements) >= STATEMENTS_MAX:
+            raise f.PgFault(f.MEMORY, f"a session has at most {STATEMENTS_MAX} prepared statements: close some")
+        prepared = PreparedStatement(statements[0] if statements else None, request.types)
+        self._hold(prepared.size)
+        self._statements[request.name] = prepared
+        self._say(answers.PARSED)
+
+    def _statement(self, name: str) -> PreparedStatement:
+        found = self._statements.get(name)
+        if found is None:
+            raise f.PgFault(f.NO_STATEMENT, f"there is no prepared statement {name!r}")
+        return found
+
+    def _portal(self, name: str) -> PgPortal:
+        found = self._portals.get(name)
+        if found is None:
+            raise f.PgFault(f.NO_PORTAL, f"there is no portal {name!r}")
+        return found
+
+    def _bind(self, request: PgBindRequest) -> None:
+        prepared = self._statement(request.statement)
+        types = prepared.types
+        if len(request.values) != len(types):
+            raise f.PgFault(
+                f.PROTOCOL_VIOLATION, f"{len(request.values)} values for the {len(types)} parameters of a statement"
+            )
+        formats = spread(request.formats, len(types), "values")
+        values = tuple(map(parameter_value, types, formats, request.values))
+        if request.portal and request.portal in self._portals:
+            raise f.PgFault(f.HAS_PORTAL, f"there is a portal {request.portal!r} already")
+        self._drop_portal(request.portal)
+        if len(self._portals) >= PORTALS_MAX:
+            raise f.PgFault(f.MEMORY, f"a session has at most {PORTALS_MAX} portals: close some, or send Sync")
+        count = 0 if prepared.statement is None else prepared.statement.parameter_count
+        portal = PgPortal(prepared, values[:count], request.result_formats, STATEMENT_BYTES + sum(map(size_of, values)))
+        self._hold(portal.size)
+        self._portals[request.portal] = portal
+        self._say(answers.BOUND)
+
+    def _close(self, request: PgCloseRequest) -> None:
+        if request.is_portal:
+            self._drop_portal(request.name)
+        else:
+            self._drop_statement(request.name)
+        self._say(answers.CLOSED)
+
+    def _describe(self, request: PgDescribeRequest) -> Steps:
+        if request.is_portal:
+            portal = self._portal(request.name)
+            columns = yield from self._portal_columns(portal)
+            if columns is None:
+                self._say(answers.NO_ROWS)
+            else:
+                self._say(answers.columns(columns, spread(portal.formats, len(columns), "columns")))
+            return
+        prepared = self._statement(request.name)
+        yield from self._describe_statement(prepared)
+        self._say(answers.parameters([kind or TEXT for kind in prepared.types]))
+        if prepared.columns is None:
+            self._say(answers.NO_ROWS)
+        else:
+            self._say(answers.columns(prepared.columns, (0,) * len(prepared.columns)))
+
+    def _describe_statement(self, prepared: PreparedStatement) -> Steps:
+        """Learn the columns of a statement before it has values."""
+        statement = prepared.statement
+        if statement is None or not statement.has_rows or prepared.columns is not None:
+            return
+        if statement.kind is PgStatementKind.COMMAND:
+            prepared.columns = self._shown(statement)[1]
+            return
+        is_system = statement.kind is PgStatementKind.SYSTEM
+        found: tuple[tuple[str, str], ...] = yield DescribeRows(statement.sql, is_system)
+        prepared.columns = tuple(PgColumn(name, declared_type(declared) or TEXT) for name, declared in found)
+
+    def _portal_columns(self, portal: PgPortal) -> Generator[PgTask, TaskAnswer, tuple[PgColumn, ...] | None]:
+        """Learn the columns of a portal: a query is done for it."""
+        statement = portal.prepared.statement
+        if statement is None or not statement.has_rows:
+            return None
+        if statement.kind in _READS:
+            yield from self._read_portal(portal, statement)
+        elif portal.columns is None:
+            yield from self._describe_statement(portal.prepared)
+            portal.columns = portal.prepared.columns
+        return portal.columns
+
+    def _read_portal(self, portal: PgPortal, statement: PgStatement) -> Steps:
+        if portal.result is not None:
+            return
+        yield from self._run_kept()
+        found: RowsRead = yield from self._read(statement, portal.values)
+        size = sum(sum(map(size_of, row)) for row in found.result.rows)
+        self._hold(size)
+        portal.size += size
+        portal.result = found.result
+        if portal.columns is None:
+            portal.columns = columns_of(found.result)
+        elif len(portal.columns) != len(found.result.columns):
+            raise f.PgFault(
+                f.NOT_SUPPORTED, "the tables have changed since this statement was prepared: prepare it anew"
+            )
+
+    def _execute(self, request: PgExecuteRequest) -> Steps:
+        portal = self._portal(request.portal)
+        statement = portal.prepared.statement
+        if statement is None:
+            self._say(answers.EMPTY)
+            return
+        if portal.is_done:
+            raise f.PgFault("55000", f"the portal {request.portal!r} was executed already")
+        if statement.kind in _READS:
+            yield from self._read_portal(portal, statement)
+            yield from self._send_portal(portal, statement, request.rows_max)
+        elif statement.kind is PgStatementKind.WRITE:
+            portal.is_done = True
+            self._keep(statement, portal.values, portal)
+        else:
+            portal.is_done = True
+            yield from self._run_kept()
+            yield from self._command(statement, is_text=False)
+
+    def _send_portal(self, portal: PgPortal, statement: PgStatement, rows_max: int) -> Steps:
+        assert portal.result is not None
+        assert portal.columns is not None
+        columns = portal.columns
+        formats = spread(portal.formats, len(columns), "columns")
+        rows = portal.result.rows
+        end = len(rows) if rows_max <= 0 else min(len(rows), portal.sent + rows_max)
+        part = rows[portal.sent : end]
+        portal.sent = end
+        yield from self._send_rows(part, columns, formats)
+        if rows_max > 0 and end < len(rows):
+            self._say(answers.SUSPENDED)
+        else:
+            self._say(answers.done(tag_of(statement, SqlResult(rows=part))))
+
+
+_COMMAND_TAGS = {"CLOSE": "CLOSE CURSOR ALL", "DEALLOCATE": "DEALLOCATE"}

@@ -1,0 +1,71 @@
+"""Tasks of a session: what a session of PostgreSQL's protocol has to have done for it, before it goes on. Pure.
+
+A session is a generator: it yields one of these, and gets what is said below.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from rsm_spark.core.freshness import Freshness
+from rsm_spark.sql.messages import SqlResult, SqlStatement, SqlValue
+
+
+class TranslateQuery(msgspec.Struct, frozen=True):
+    """A text of statements to cut and to spell as SQLite does; answered with a tuple of `PgStatement`."""
+
+    sql: str
+
+
+class ReadRows(msgspec.Struct, frozen=True):
+    """A query; answered with `RowsRead`.
+
+    Attributes:
+        sql: Of it.
+        values: Of its parameters.
+        level: How fresh the state must be.
+        is_system: It asks PostgreSQL's catalog.
+
+    """
+
+    sql: str
+    values: tuple[SqlValue, ...]
+    level: Freshness
+    is_system: bool = False
+
+
+class RowsRead(NamedTuple):
+    """Answer to `ReadRows`: the rows, and the revision that they show."""
+
+    result: SqlResult
+    revision: int
+
+
+class DescribeRows(msgspec.Struct, frozen=True):
+    """A statement whose columns are asked for; answered with (name, declared type) of each, if it has any."""
+
+    sql: str
+    is_system: bool = False
+
+
+class RunWrites(msgspec.Struct, frozen=True):
+    """Statements of which all are done, or none; answered with `WritesDone`."""
+
+    statements: tuple[SqlStatement, ...]
+
+
+class WritesDone(NamedTuple):
+    """Answer to `RunWrites`: a result for each statement, and the revision after them."""
+
+    results: tuple[SqlResult, ...]
+    revision: int
+
+
+class SendAnswers(msgspec.Struct, frozen=True):
+    """All that was said so far is to be sent; answered, with None, once the client has taken most of it."""
+
+
+PgTask = TranslateQuery | ReadRows | DescribeRows | RunWrites | SendAnswers
+TaskAnswer = Any

@@ -1,0 +1,96 @@
+"""A session of PostgreSQL's protocol over plain SQLite, for tests: what the shell does, without sockets."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+from rsm_spark.sql.messages import SqlFault, SqlResult
+from rsm_spark.sql.pg.dialect import respelled
+from rsm_spark.sql.pg.faults import PgFault, fault_of
+from rsm_spark.sql.pg.lexing import statements_of
+from rsm_spark.sql.pg.session import PgSession
+from rsm_spark.sql.pg.session_settings import SessionSettings
+from rsm_spark.sql.pg.statements import statement_of
+from rsm_spark.sql.pg.tasks import DescribeRows, PgTask, ReadRows, RowsRead, RunWrites, TranslateQuery, WritesDone
+from rsm_spark.sql.pg.wire import PgReader
+from tests.unit.rsm_spark.sql.pg.pg_bytes import told
+
+
+class Talk:
+    """See the module.
+
+    Attributes:
+        tasks: What the session has had done, as names of classes.
+
+    """
+
+    def __init__(self, *, may_write: bool = True) -> None:
+        self.session = PgSession(SessionSettings("ann"), may_write=may_write)
+        self.reader = PgReader()
+        self.reader.is_greeting = False
+        self.reader.message_bytes_max = 5 * 1024 * 1024
+        self.base = sqlite3.connect(":memory:", isolation_level=None)
+        self.tasks: list[str] = []
+        self.revision = 0
+
+    def say(self, *parts: bytes) -> list[str]:
+        """Say something; return the answers in short."""
+        return told(self.bytes_for(*parts))
+
+    def bytes_for(self, *parts: bytes) -> bytes:
+        self.reader.feed(b"".join(parts))
+        out = b""
+        while (request := self.reader.request()) is not None:
+            steps = self.session.handle(request)
+            try:
+                task = next(steps)
+                while True:
+                    out += self.session.take_answers()
+                    try:
+                        answer = self.carry_out(task)
+                    except PgFault as fault:
+                        task = steps.throw(fault)
+                    else:
+                        task = steps.send(answer)
+            except StopIteration:
+                out += self.session.take_answers()
+        return out
+
+    def carry_out(self, task: PgTask) -> Any:
+        self.tasks.append(type(task).__name__)
+        match task:
+            case TranslateQuery():
+                return tuple(statement_of(one, respelled(one)) for one in statements_of(task.sql))
+            case ReadRows():
+                return RowsRead(self._run(task.sql, task.values), self.revision)
+            case DescribeRows():
+                found = self._run(task.sql, (None,) * task.sql.count("?"))
+                return found.columns
+            case RunWrites():
+                return self._write(task)
+            case _:
+                return None
+
+    def _write(self, task: RunWrites) -> WritesDone:
+        self.base.execute("BEGIN")
+        done: list[SqlResult] = []
+        try:
+            for one in task.statements:
+                done.append(self._run(one.sql, tuple(one.parameters)))  # type: ignore[arg-type]
+        except PgFault:
+            self.base.execute("ROLLBACK")
+            raise
+        self.base.execute("COMMIT")
+        self.revision += 1
+        return WritesDone(tuple(done), self.revision)
+
+    def _run(self, sql: str, values: tuple[Any, ...]) -> SqlResult:
+        try:
+            cursor = self.base.execute(sql, values)
+        except sqlite3.IntegrityError as error:
+            raise fault_of(SqlFault("constraint", str(error))) from None
+        except sqlite3.Error as error:
+            raise fault_of(SqlFault("sql", str(error))) from None
+        columns = tuple((one[0], "") for one in cursor.description or ())
+        return SqlResult(columns, tuple(cursor.fetchall()), max(0, cursor.rowcount))
