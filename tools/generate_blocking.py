@@ -168,7 +168,19 @@ _SQL = Target(
 Same calls, same errors as `rsm_spark.sql.client.client.SqlClient`; any number of threads may use one client at once,
 and calls that wait together travel together.
 """,
-    (Twin("BlockingSqlClient", "rsm_spark.sql.client.client:SqlClient", bases=("BlockingSqlBase",)),),
+    (
+        Twin(
+            "BlockingInteractiveTransaction",
+            "rsm_spark.sql.client.transaction:InteractiveTransaction",
+            left_out=("begin",),  # `BlockingSqlClient.begin` does.
+        ),
+        Twin(
+            "BlockingSqlClient",
+            "rsm_spark.sql.client.client:SqlClient",
+            bases=("BlockingSqlBase",),
+            left_out=("retry",),  # Its function is a blocking one.
+        ),
+    ),
 )
 _LEDGER = Target(
     "ledger.client.blocking",

@@ -1,6 +1,9 @@
-"""The error that a client of SQL tables is told.
+"""The errors that a client of SQL tables is told.
 
-* `SqlError`   a statement failed; an `RsmError`
+* `SqlError`                        a statement failed; an `RsmError`
+    * `SqlRetryableError`           an interactive transaction did nothing: begin it again
+        * `SqlConflictError`        another transaction has changed what it read or wrote
+        * `SqlAbortedError`         it is over: its time, or the replica that had it
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ class SqlError(RsmError):
     Attributes:
         kind: "sql": the statement is wrong. "constraint": it breaks one. "refused": it cannot be replicated, or is not
             allowed. "limit": it takes too long, or is too large. "expected": it changed another number of rows.
+            "conflict", "aborted": see `SqlRetryableError`.
         statement: Its place in the transaction, 0 first.
 
     """
@@ -27,4 +31,19 @@ class SqlError(RsmError):
     @classmethod
     def of(cls, fault: SqlFault) -> SqlError:
         """Return the error of a fault."""
-        return cls(fault.text, kind=fault.kind, statement=fault.statement)
+        return _BY_KIND.get(fault.kind, SqlError)(fault.text, kind=fault.kind, statement=fault.statement)
+
+
+class SqlRetryableError(SqlError):
+    """An interactive transaction did nothing; the same one, begun again, may succeed."""
+
+
+class SqlConflictError(SqlRetryableError):
+    """Another transaction has changed what an interactive transaction read or wrote, and was first."""
+
+
+class SqlAbortedError(SqlRetryableError):
+    """An interactive transaction is over: it was open or idle for too long, or the replica that had it is gone."""
+
+
+_BY_KIND: dict[str, type[SqlError]] = {"conflict": SqlConflictError, "aborted": SqlAbortedError}

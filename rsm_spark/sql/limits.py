@@ -29,6 +29,12 @@ ARGUMENTS_MAX = 100
 PARAMETERS_MAX = 32_766
 PATTERN_BYTES_MAX = 10_000
 TRIGGER_DEPTH_MAX = 30
+SAVEPOINTS_MAX = 100
+"""Open savepoints of one transaction."""
+OWN_BYTES_MAX = 64 * 1024 * 1024
+"""Bytes of changed pages that an open transaction may put aside on the disk, beyond those in memory."""
+WAL_PAGES_MAX = 16 * 1024
+"""At so many pages of SQLite's WAL open transactions end: what they see keeps it from being used again."""
 
 
 class SqlSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,4 +56,15 @@ class SqlSettings(msgspec.Struct, frozen=True, kw_only=True):
     file_mib_max: Annotated[
         int, Option("Size of the tables' file from which on nothing may grow; 0 = no limit.", ge=0)
     ] = 0
+    transaction_idle_ms: Annotated[
+        int,
+        Option("Time that an open transaction may wait for its client.", name="transaction_idle_s", unit=SECONDS, ge=1),
+    ] = 5_000
+    transaction_ms_max: Annotated[
+        int, Option("Time of an open transaction in all.", name="transaction_s_max", unit=SECONDS, ge=1)
+    ] = 30_000
+    transactions_max: Annotated[int, Option("Open transactions; one client has a quarter of them.", ge=4)] = 64
+    transactions_running: Annotated[
+        int, Option("Open transactions that run statements at the same time; one client has half of them.", ge=2, le=64)
+    ] = 4
     cache_mib: Annotated[int, Option("Memory for pages of the file, of each connection.", ge=1)] = 16

@@ -2,8 +2,9 @@
 
     machine = SqlMachine(Path("/var/lib/shop-a/tables.db"))
 
-A command is a `SqlTransaction`. A query is answered with nothing: it is the moment that counts. What a client reads it
-reads on a connection of its own, once its query was answered (`rsm_spark.sql.service`).
+A command is a `SqlTransaction`, or the `SqlCommit` of an interactive one. A query is answered with nothing: it is the
+moment that counts. What a client reads it reads on a connection of its own, once its query was
+answered (`rsm_spark.sql.service`).
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from typing import Any, ClassVar
 from rsm_spark.core.durable import KernelChange, StateMark
 from rsm_spark.core.machine import Decision, MachineDescription, Row, RowChange
 from rsm_spark.core.records import REPLY_BYTES_MAX
-from rsm_spark.errors import CorruptLogError, InvalidCommandError
+from rsm_spark.errors import CorruptLogError, InvalidCommandError, NotReadyError
 from rsm_spark.sql.engine.copying import committed_rows, restore_rows
 from rsm_spark.sql.engine.faults import SqlFaultError
+from rsm_spark.sql.engine.held_transaction import HeldTransaction
 from rsm_spark.sql.engine.writer import SqlWriter
 from rsm_spark.sql.limits import SqlSettings
-from rsm_spark.sql.messages import SqlFault, SqlReply, decode_transaction, encode
+from rsm_spark.sql.messages import SqlFault, SqlReply, decode_commit, decode_transaction, encode, is_of_transaction
 from rsm_spark.sql.records import DESCRIPTION
 
 
@@ -49,6 +51,7 @@ class SqlMachine:
     ) -> None:
         self.path = path
         self.settings = settings or SqlSettings()
+        self._clock_s = clock_s
         self._writer = SqlWriter(path, self.settings, clock_s)
 
     @property
@@ -61,11 +64,28 @@ class SqlMachine:
         """True if the transactions of this entry have taken their time; see `PacedMachine`."""
         return self._writer.is_spent
 
+    @property
+    def wal_pages(self) -> int:
+        """Pages of SQLite's WAL."""
+        return self._writer.wal_pages or 0
+
+    def hold(self) -> HeldTransaction:
+        """Begin an interactive transaction on the last commit.
+
+        Raises:
+            NotReadyError: There was none since this process began.
+
+        """
+        wal_end = self._writer.wal_end
+        if wal_end is None:
+            raise NotReadyError("no entry of the log was confirmed here since this replica began")
+        return HeldTransaction(self.path, self.settings, self._clock_s, wal_end)
+
     def decide(self, command: bytes, revision: int, now_ms: int) -> Decision:  # noqa: ARG002 - as `StateMachine` has it
         """Run a transaction; its rows are in place already when its records are folded."""
         try:
-            transaction = decode_transaction(command)
-            made, results = self._writer.run(transaction.statements, revision)
+            wanted = decode_commit(command) if is_of_transaction(command) else decode_transaction(command).statements
+            made, results = self._writer.run(wanted, revision)
         except InvalidCommandError as error:
             return _failed(SqlFault("sql", str(error)))
         except SqlFaultError as error:

@@ -1,7 +1,11 @@
-"""Requests of SQL and their replies, as msgpack: payloads of commands and queries. Pure."""
+"""Requests of SQL and their replies, as msgpack: payloads of commands and queries. Pure.
+
+What belongs to an interactive transaction begins with a number, and so is refused by replicas that know of none.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -68,6 +72,7 @@ class SqlFault(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         kind: "sql": the statement is wrong. "constraint": it breaks one. "refused": it cannot be replicated, or is not
             allowed. "limit": it takes too long, or is too large. "expected": it changed another number of rows.
+            "conflict": what an interactive transaction was told does not hold any more. "aborted": it is over.
         text: What was seen, and what to do.
         statement: Its place in the transaction, 0 first.
 
@@ -85,7 +90,133 @@ class SqlReply(msgspec.Struct, frozen=True, array_like=True):
     fault: SqlFault | None = None
 
 
+class SqlCommit(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """Statements of an interactive transaction, and what its client was told of each: the payload of a command.
+
+    Attributes:
+        statements: In order.
+        told: `told_of` the outcome of each.
+
+    """
+
+    statements: tuple[SqlStatement, ...]
+    told: tuple[bytes, ...]
+
+
+class SqlStart(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Begin an interactive transaction: the payload of a linearizable query.
+
+    Attributes:
+        transaction: 16 bytes, drawn by the client.
+
+    """
+
+    transaction: bytes
+
+
+class SqlStep(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """The next statements of an interactive transaction, up to the first that fails: the payload of a query.
+
+    Attributes:
+        number: 1, 2, …; the same number is the same step, and is answered the same way.
+
+    """
+
+    transaction: bytes
+    number: int
+    statements: tuple[SqlStatement, ...]
+
+
+class SqlEnd(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """Forget an interactive transaction: the payload of a query."""
+
+    transaction: bytes
+
+
+TransactionRequest = SqlStart | SqlStep | SqlEnd
+
+
+class StepOutcome(msgspec.Struct, frozen=True, array_like=True):
+    """Outcome of one statement of an interactive transaction.
+
+    Attributes:
+        result: Of it; None = it failed.
+        fault: Why it failed. The transaction goes on, unless the reply says that it is over.
+        told: What a COMMIT says of it; empty: it depends on no table, and is left out there.
+
+    """
+
+    result: SqlResult | None
+    fault: SqlFault | None = None
+    told: bytes = b""
+
+
+class SqlStepReply(msgspec.Struct, frozen=True, array_like=True):
+    """Reply to what an interactive transaction asks.
+
+    Attributes:
+        outcomes: Of the statements, up to the first that failed.
+        over: Why the transaction is over; None = it goes on.
+        has_written: It has changed rows, or the schema, so far.
+
+    """
+
+    outcomes: tuple[StepOutcome, ...] = ()
+    over: SqlFault | None = None
+    has_written: bool = False
+
+
 encode = msgspec.msgpack.Encoder().encode
+_REQUESTS = msgspec.msgpack.Decoder(TransactionRequest)
+_FIXARRAY = 0x90
+_FIXINT_END = 0x80
+
+
+def is_of_transaction(payload: bytes) -> bool:
+    """Return whether a payload is a message of an interactive transaction: an array that begins with a number."""
+    return len(payload) > 1 and payload[0] & 0xF0 == _FIXARRAY and payload[1] < _FIXINT_END
+
+
+def told_of(outcome: SqlResult | SqlFault) -> bytes:
+    """Return 16 bytes that stand for an outcome: a COMMIT holds only if its statements have the same again."""
+    if isinstance(outcome, SqlFault):
+        outcome = msgspec.structs.replace(outcome, statement=0)
+    return hashlib.blake2b(encode((isinstance(outcome, SqlFault), outcome)), digest_size=16).digest()
+
+
+def decode_transaction_request(payload: bytes) -> TransactionRequest:
+    """Read a query of an interactive transaction back.
+
+    Raises:
+        InvalidCommandError: It is none.
+
+    """
+    try:
+        request: TransactionRequest = _REQUESTS.decode(payload)
+    except msgspec.MsgspecError as error:
+        raise InvalidCommandError(f"this is no step of an SQL transaction: {error}") from None
+    return request
+
+
+def decode_commit(payload: bytes) -> SqlCommit:
+    """Read a COMMIT back.
+
+    Raises:
+        InvalidCommandError: It is none.
+
+    """
+    try:
+        commit = msgpack_decoder(SqlCommit).decode(payload)
+    except msgspec.MsgspecError as error:
+        raise InvalidCommandError(f"this is no COMMIT of an SQL transaction: {error}") from None
+    if len(commit.statements) != len(commit.told):
+        raise InvalidCommandError("this is no COMMIT of an SQL transaction: each statement has one outcome")
+    return commit
+
+
+def decode_step_reply(payload: bytes) -> SqlStepReply:
+    """Read a reply back; fields that a later version added are passed over."""
+    return msgpack_decoder(SqlStepReply).decode(payload)
 
 
 def decode_transaction(payload: bytes) -> SqlTransaction:

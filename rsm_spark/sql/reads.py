@@ -8,11 +8,8 @@ linearizable as any query of the kernel, run beside each other, and never hold u
 from __future__ import annotations
 
 import asyncio
-import functools
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rsm_spark.core.commands import Answer, AnswerStatus, Query, Request
@@ -20,21 +17,21 @@ from rsm_spark.core.freshness import LINEARIZABLE, Freshness
 from rsm_spark.errors import NotLeaderError, NotReadyError, RsmError, TooStaleError
 from rsm_spark.sql.engine.reader import ColumnsQuery, ReadReply, SqlReader
 from rsm_spark.sql.limits import SqlSettings
-from rsm_spark.sql.messages import SqlQuery, decode_query, encode
+from rsm_spark.sql.messages import (
+    SqlEnd,
+    SqlQuery,
+    SqlStep,
+    decode_query,
+    decode_transaction_request,
+    encode,
+    is_of_transaction,
+)
+from rsm_spark.sql.owner_turns import OwnerTurns
+from rsm_spark.sql.transactions import TransactionDesk
 from rsm_spark.transport.request_admission import Backend
 
 _EMPTY = Query(b"")
-
-
-class _WaitingRead:
-    """A read that has no connection yet."""
-
-    __slots__ = ("future", "owner", "query")
-
-    def __init__(self, query: SqlQuery | ColumnsQuery, owner: str, future: asyncio.Future[ReadReply]) -> None:
-        self.query = query
-        self.owner = owner
-        self.future = future
+_NONE = Answer(AnswerStatus.REFUSED, 0, b"")
 
 
 class ReaderPool:
@@ -48,19 +45,16 @@ class ReaderPool:
     """
 
     def __init__(self, path: Path, settings: SqlSettings, clock_s: Callable[[], float] = time.monotonic) -> None:
-        self._settings = settings
         self._idle = [SqlReader(path, settings, clock_s) for _ in range(settings.readers)]
         self._all = list(self._idle)
-        self._threads = ThreadPoolExecutor(settings.readers, thread_name_prefix="rsm-sql-reader")
-        # In order of turns. Invariant: no line is empty.
-        self._waiting: dict[str, deque[_WaitingRead]] = {}
-        self._running: dict[str, int] = {}
-        self._is_closed = False
+        self._threads: OwnerTurns[ReadReply] = OwnerTurns(
+            settings.readers, settings.waiting_reads_max, "rsm-sql-reader"
+        )
 
     @property
     def waiting_count(self) -> int:
         """Reads without a connection."""
-        return sum(map(len, self._waiting.values()))
+        return self._threads.waiting_count
 
     def read(self, query: SqlQuery | ColumnsQuery, owner: str) -> asyncio.Future[ReadReply]:
         """Return the future of a reply; to cancel it ends the read.
@@ -69,74 +63,35 @@ class ReaderPool:
             asyncio.QueueFull: Too many wait.
 
         """
-        line = self._waiting.get(owner, deque())
-        count_max = self._settings.waiting_reads_max
-        if self.waiting_count >= count_max or len(line) >= max(1, count_max // 2):
-            raise asyncio.QueueFull
-        future: asyncio.Future[ReadReply] = asyncio.get_running_loop().create_future()
-        waiting = _WaitingRead(query, owner, future)
-        line.append(waiting)
-        self._waiting[owner] = line
-        future.add_done_callback(functools.partial(self._on_done, waiting))
-        self._start()
-        return future
-
-    def _on_done(self, waiting: _WaitingRead, _future: asyncio.Future[ReadReply]) -> None:
-        """Leave the line, if it was given up there."""
-        line = self._waiting.get(waiting.owner)
-        if line is not None and waiting in line:
-            line.remove(waiting)
-            if not line:
-                del self._waiting[waiting.owner]
-
-    def _start(self) -> None:
-        """Give idle connections to owners in turns."""
-        most = max(1, self._settings.readers // 2)
-        for owner in list(self._waiting):
-            if not self._idle or self._is_closed:
-                return
-            if self._running.get(owner, 0) >= most:
-                continue
-            line = self._waiting.pop(owner)
-            waiting = line.popleft()
-            if line:
-                self._waiting[owner] = line  # Behind the others.
-            if not waiting.future.done():
-                self._run(waiting, self._idle.pop())
-
-    def _run(self, waiting: _WaitingRead, reader: SqlReader) -> None:
+        running: list[tuple[SqlReader, int]] = []
         loop = asyncio.get_running_loop()
-        self._running[waiting.owner] = self._running.get(waiting.owner, 0) + 1
-        number = reader.begin()
-        waiting.future.add_done_callback(lambda future: reader.interrupt(number) if future.cancelled() else None)
-        ended = loop.run_in_executor(self._threads, reader.read, waiting.query)
-        ended.add_done_callback(functools.partial(self._on_end, waiting, reader))
 
-    def _on_end(self, waiting: _WaitingRead, reader: SqlReader, ended: asyncio.Future[ReadReply]) -> None:
-        self._idle.append(reader)
-        left = self._running[waiting.owner] - 1
-        if left:
-            self._running[waiting.owner] = left
-        else:
-            del self._running[waiting.owner]
-        error = None if ended.cancelled() else ended.exception()
-        if not waiting.future.done() and not ended.cancelled():
-            if error is None:
-                waiting.future.set_result(ended.result())
-            else:
-                waiting.future.set_exception(error)
-        self._start()
+        def _begin() -> Callable[[], ReadReply]:
+            reader = self._idle.pop()
+            running.append((reader, reader.begin()))
+
+            def _read() -> ReadReply:
+                try:
+                    return reader.read(query)
+                finally:
+                    loop.call_soon_threadsafe(self._idle.append, reader)
+
+            return _read
+
+        def _on_done(future: asyncio.Future[ReadReply]) -> None:
+            if future.cancelled() and running:
+                reader, number = running[0]
+                reader.interrupt(number)
+
+        future = self._threads.run(owner, _begin)
+        future.add_done_callback(_on_done)
+        return future
 
     def close(self) -> None:
         """End all reads and close the connections."""
-        self._is_closed = True
         for reader in self._all:
             reader.interrupt(reader.number)
-        for line in self._waiting.values():
-            for waiting in line:
-                waiting.future.cancel()
-        self._waiting.clear()
-        self._threads.shutdown(wait=True)
+        self._threads.close()
         for reader in self._all:
             reader.close()
 
@@ -147,12 +102,14 @@ class SqlReads:
     Args:
         replica: Of the tables.
         pool: Reads them.
+        desk: Has its interactive transactions; None = it takes none.
 
     """
 
-    def __init__(self, replica: Backend, pool: ReaderPool) -> None:
+    def __init__(self, replica: Backend, pool: ReaderPool, desk: TransactionDesk | None = None) -> None:
         self._replica = replica
         self._pool = pool
+        self._desk = desk
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -166,11 +123,12 @@ class SqlReads:
         """Take requests and return one future of their answers, in order; see `Replica.submit`."""
         if not any(type(request) is Query for request in requests):
             return self._replica.submit(requests, freshness=freshness, owner=owner)
-        asked = [_EMPTY if type(request) is Query else request for request in requests]
-        confirmed = self._replica.submit(asked, freshness=freshness, owner=owner)
+        places = [place for place, request in enumerate(requests) if not _is_of_transaction(request)]
+        asked = [_EMPTY if type(requests[place]) is Query else requests[place] for place in places]
+        confirmed = self._replica.submit(asked, freshness=freshness, owner=owner) if asked else None
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[list[Answer]] = loop.create_future()
-        task = loop.create_task(self._read_all(requests, confirmed, owner, answered))
+        task = loop.create_task(self._answer_all(requests, places, confirmed, owner, answered))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         answered.add_done_callback(lambda future: task.cancel() if future.cancelled() else None)
@@ -212,28 +170,67 @@ class SqlReads:
             raise NotReadyError("another state took the place of the one that was to be read")
         return found
 
-    async def _read_all(
+    async def _answer_all(
         self,
         requests: Sequence[Request],
-        confirmed: asyncio.Future[list[Answer]],
+        places: Sequence[int],
+        confirmed: asyncio.Future[list[Answer]] | None,
         owner: str,
         answered: asyncio.Future[list[Answer]],
     ) -> None:
-        try:
-            answers = await confirmed
-            places = [place for place, request in enumerate(requests) if type(request) is Query]
-            wanted = [place for place in places if answers[place].status is AnswerStatus.OK]
+        answers: list[Answer] = [_NONE] * len(requests)
+        steps = [place for place in range(len(requests)) if _is_of_transaction(requests[place])]
+
+        async def _step(place: int) -> None:
+            answers[place] = await self._of_transaction(requests[place], owner)
+
+        async def _read() -> None:
+            found = await confirmed if confirmed is not None else []
+            for place, answer in zip(places, found, strict=True):
+                answers[place] = answer
+            wanted = [
+                place for place in places if type(requests[place]) is Query and answers[place].status is AnswerStatus.OK
+            ]
             read = await asyncio.gather(
                 *(self._read(requests[place], answers[place].revision, owner) for place in wanted)
             )
             for place, answer in zip(wanted, read, strict=True):
                 answers[place] = answer
+
+        try:
+            await asyncio.gather(_read(), *map(_step, steps))
         except Exception as error:  # noqa: BLE001 - whoever waits for the answers hears it
             if not answered.done():
                 answered.set_exception(error)
         else:
             if not answered.done():
                 answered.set_result(answers)
+
+    async def _of_transaction(self, request: Request, owner: str) -> Answer:
+        assert type(request) is Query
+        try:
+            wanted = decode_transaction_request(request.payload)
+            if self._desk is None:
+                return Answer(AnswerStatus.REFUSED, 0, b"there are no interactive transactions here")
+            if isinstance(wanted, SqlStep):
+                return Answer(AnswerStatus.OK, 0, encode(await self._desk.step(wanted, owner)))
+            if isinstance(wanted, SqlEnd):
+                return Answer(AnswerStatus.OK, 0, encode(self._desk.end(wanted, owner)))
+            (leads,) = await self._replica.submit([_EMPTY], freshness=LINEARIZABLE, owner=owner)
+            if leads.status is not AnswerStatus.OK:
+                return leads
+            reply = self._desk.begin(wanted, owner)
+        except NotReadyError:
+            return Answer(AnswerStatus.NOT_READY, 0, b"")
+        except RsmError as error:
+            return Answer(AnswerStatus.REFUSED, 0, str(error).encode())
+        revision = leads.revision
+        if reply.over is None:
+            revision = self._desk.revision_of(wanted)
+            if revision < leads.revision:
+                self._desk.end(SqlEnd(wanted.transaction), owner)
+                return Answer(AnswerStatus.NOT_READY, revision, b"")  # Another state took its place meanwhile.
+        return Answer(AnswerStatus.OK, revision, encode(reply))
 
     async def _read(self, request: Request, revision: int, owner: str) -> Answer:
         assert type(request) is Query
@@ -247,3 +244,7 @@ class SqlReads:
         if found.revision < revision:
             return Answer(AnswerStatus.NOT_READY, found.revision, b"")  # Another state took its place meanwhile.
         return Answer(AnswerStatus.OK, found.revision, encode(found.reply))
+
+
+def _is_of_transaction(request: Request) -> bool:
+    return type(request) is Query and is_of_transaction(request.payload)

@@ -22,6 +22,7 @@ from rsm_spark.sql.limits import SqlSettings
 from rsm_spark.sql.machine import SqlMachine
 from rsm_spark.sql.pg_settings import PgSettings
 from rsm_spark.sql.reads import ReaderPool, SqlReads
+from rsm_spark.sql.transactions import TransactionDesk
 from rsm_spark.transport.connections import PORTS
 from rsm_spark.transport.reach import WHOLE_LOG
 
@@ -74,7 +75,8 @@ class SqlService(StoreService):
         self.machine = SqlMachine(settings.data_dir / TABLES_FILE, sql)
         super().__init__(client, patient(settings, sql), lake=lake, machine=self.machine, keys=WHOLE_LOG, ports=ports)
         self._readers = ReaderPool(self.machine.path, sql)
-        self.backend = reads = SqlReads(self.replica, self._readers)
+        self._desk = TransactionDesk(self.machine.hold, lambda: self.machine.wal_pages, sql)
+        self.backend = reads = SqlReads(self.replica, self._readers, self._desk)
         self.pg = None
         self.pg_address = ""
         if pg.port is None:
@@ -109,5 +111,6 @@ class SqlService(StoreService):
                 await self.pg.stop(_DRAIN_S)
             await super().stop()
         finally:
+            self._desk.close()
             self._readers.close()
             self.machine.close()

@@ -13,7 +13,7 @@ from tests.integration.store_processes import stores
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "sql.md").read_text()
-PROGRAM, PG_PROGRAM = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+PROGRAM, INTERACTIVE, PG_PROGRAM = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 SERVE, COMMANDS, PG_SERVE, VERIFIER = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
 
 
@@ -45,7 +45,10 @@ def test_the_commands_and_the_program_of_the_page(cluster: DevCluster, unique_na
         shown = run("/bin/sh", "-ec", COMMANDS.replace("--log shop", f"--log {unique_name}"))
         assert shown[2:5] == ["id  name  stock", "1   pen   5", "2   ink   2"]
         printed = run(sys.executable, "-c", PROGRAM.replace('"shop"', f'"{unique_name}"'))
+        said = run(sys.executable, "-c", INTERACTIVE.replace('"shop"', f'"{unique_name}"'))
         pg = run(sys.executable, "-c", PG_PROGRAM.replace("dbname=shop", f"dbname={unique_name}").replace("5432", port))
+    assert said == ["4", "3"]
+    assert "It prints `4`, `3`." in TEXT
     assert printed[:2] == ["sale 1", "sale 2"]
     assert pg == ["(1,) (1,)"]
     for line in (*printed, *pg):

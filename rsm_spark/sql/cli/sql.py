@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,9 +20,10 @@ from rsm_spark.server.process import ReadyNotice, run_replica
 from rsm_spark.server.replica_options import ReplicaOptions
 from rsm_spark.server.replica_server import StoreSettings
 from rsm_spark.sql.client.client import SqlClient, SqlOutcome, SqlRows
+from rsm_spark.sql.client.transaction import InteractiveTransaction
 from rsm_spark.sql.limits import SqlSettings
 from rsm_spark.sql.pg_settings import PgSettings
-from rsm_spark.sql.statement_words import reads_only
+from rsm_spark.sql.statement_words import TransactionWord, reads_only, transaction_word
 
 app = typer.Typer(
     add_completion=False,
@@ -139,6 +141,8 @@ def script(
 ) -> None:
     """Run the statements of a file, each as a transaction of its own; the first that fails ends it.
 
+    Statements between BEGIN and COMMIT are one transaction, which may read what it wrote before it is committed.
+
     Examples:
         rsm sql script schema.sql --log shop
 
@@ -158,13 +162,38 @@ def script(
             if together:
                 _print_outcome(at, await client.transaction(statements))
                 return
-            for statement in statements:
-                if reads_only(statement):
-                    _print_rows(at, await client.query(statement))
-                else:
-                    _print_outcome(at, await client.transaction([statement]))
+            await _run_script(at, client, statements)
 
     run(_run())
+
+
+async def _run_script(at: SqlOptions, client: SqlClient, statements: Sequence[str]) -> None:
+    transaction: InteractiveTransaction | None = None
+    try:
+        for statement in statements:
+            match transaction_word(statement):
+                case TransactionWord.NOTHING if transaction is not None:
+                    _print_outcome(at, SqlOutcome((await transaction.execute(statement),), transaction.revision))
+                case TransactionWord.NOTHING if reads_only(statement):
+                    _print_rows(at, await client.query(statement))
+                case TransactionWord.NOTHING:
+                    _print_outcome(at, await client.transaction([statement]))
+                case TransactionWord.BEGIN if transaction is None:
+                    transaction = await client.begin()
+                case TransactionWord.COMMIT if transaction is not None:
+                    await transaction.commit()
+                    transaction = None
+                case TransactionWord.ROLLBACK if transaction is not None:
+                    await transaction.rollback()
+                    transaction = None
+                case word:
+                    inside = "in one already" if transaction is not None else "in none"
+                    raise UsageError(f"{word.upper()}: the script is {inside}")
+        if transaction is not None:
+            raise UsageError("the script ends inside a transaction, of which nothing was done: COMMIT is missing")
+    finally:
+        if transaction is not None:
+            await transaction.rollback()
 
 
 def _print_outcome(at: SqlOptions, outcome: SqlOutcome) -> None:

@@ -14,19 +14,68 @@ Written by tools/generate_blocking.py: `make blocking` writes it anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Self
 
+from ledger.blocking_base import BlockingCalls
 from rsm_spark.client.replica_connection import ReadFrom
 from rsm_spark.client.service_calls import TIMEOUT_S
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.core.freshness import Freshness
 from rsm_spark.sql.client.blocking_base import BlockingSqlBase
-from rsm_spark.sql.client.client import SqlClient, SqlOutcome, SqlRows, Statement
+from rsm_spark.sql.client.client import SqlClient, SqlOutcome, SqlRows
+from rsm_spark.sql.client.statements import Statement
+from rsm_spark.sql.client.transaction import InteractiveTransaction
 from rsm_spark.sql.messages import SqlParameters, SqlResult
 from rsm_spark.transport.security import Security
 
-__all__ = ["BlockingSqlClient"]
+__all__ = ["BlockingInteractiveTransaction", "BlockingSqlClient"]
+
+
+class BlockingInteractiveTransaction(BlockingCalls[InteractiveTransaction]):
+    """`InteractiveTransaction` for code that blocks."""
+
+    @property
+    def revision(self) -> int:
+        """Of the state that it reads."""
+        return self.asynchronous.revision
+
+    @property
+    def has_written(self) -> bool:
+        """It has changed something, so far."""
+        return self.asynchronous.has_written
+
+    @property
+    def is_over(self) -> bool:
+        """It was committed or rolled back, or has ended by itself."""
+        return self.asynchronous.is_over
+
+    def execute(self, sql: str, parameters: SqlParameters = (), *, expected: int | None = None) -> SqlResult:
+        """Run one statement; return its result. See `InteractiveTransaction.execute`."""
+        return self.thread.run(self.asynchronous.execute(sql, parameters, expected=expected))
+
+    def executemany(self, sql: str, many: Iterable[SqlParameters]) -> int:
+        """Run a statement for each of many parameters; return how many rows it changed.
+
+        See `InteractiveTransaction.executemany`.
+        """
+        return self.thread.run(self.asynchronous.executemany(sql, list(many)))
+
+    def execute_all(self, statements: Sequence[Statement]) -> list[SqlResult]:
+        """Run statements in order, in as few messages as they fit; return their results.
+
+        See `InteractiveTransaction.execute_all`.
+        """
+        return self.thread.run(self.asynchronous.execute_all(statements))
+
+    def commit(self) -> int:
+        """Keep what it did, once, and end it; return the revision. See `InteractiveTransaction.commit`."""
+        return self.thread.run(self.asynchronous.commit())
+
+    def rollback(self) -> None:
+        """Drop what it did, and end it; does nothing if it is over."""
+        self.thread.run(self.asynchronous.rollback())
 
 
 class BlockingSqlClient(BlockingSqlBase):
@@ -78,6 +127,24 @@ class BlockingSqlClient(BlockingSqlBase):
     def transaction(self, statements: Iterable[Statement], *, timeout_s: float | None = None) -> SqlOutcome:
         """Do all of some statements, or none; once. See `SqlClient.transaction`."""
         return self.thread.run(self.asynchronous.transaction(list(statements), timeout_s=timeout_s))
+
+    def begin(self, *, timeout_s: float | None = None) -> BlockingInteractiveTransaction:
+        """Begin an interactive transaction; `commit` or `rollback` ends it. `interactive` does both by itself.
+
+        See `SqlClient.begin`.
+        """
+        return BlockingInteractiveTransaction(
+            self.thread, self.thread.run(self.asynchronous.begin(timeout_s=timeout_s))
+        )
+
+    @contextlib.contextmanager
+    def interactive(self, *, timeout_s: float | None = None) -> Iterator[BlockingInteractiveTransaction]:
+        """Run statements one after the other, all or none: committed at the end of the block, dropped if it raises.
+
+        See `SqlClient.interactive`. What it raises while the block runs is told at the end of the block.
+        """
+        with self.thread.enter(self.asynchronous.interactive(timeout_s=timeout_s)) as entered:
+            yield BlockingInteractiveTransaction(self.thread, entered)
 
     def query(
         self, sql: str, parameters: SqlParameters = (), *, read: Freshness | None = None, timeout_s: float | None = None

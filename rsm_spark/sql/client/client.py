@@ -14,6 +14,10 @@
             ("INSERT INTO sale (item) VALUES (?)", (1,)),
         ])
 
+        async with shop.interactive() as sale:           # the same, where what is written depends on what was read
+            ((stock,),) = (await sale.execute("SELECT stock FROM item WHERE id = ?", (1,))).rows
+            await sale.execute("UPDATE item SET stock = ? WHERE id = ?", (stock - 1, 1))
+
 The client finds the leader through ZooKeeper, follows it through failovers and sends a transaction again, with the same
 number in its session, until it has the answer: it is done once. Reads are linearizable, unless `read=` asks for less. A
 call ends after `timeout_s` at the latest, then with one of
@@ -28,21 +32,25 @@ call ends after `timeout_s` at the latest, then with one of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Self
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import NamedTuple, Self, TypeVar
 
+from ledger.errors import UsageError
 from rsm_spark.client.replica_connection import ReadFrom
 from rsm_spark.client.service_calls import TIMEOUT_S
 from rsm_spark.client.service_client import ServiceClient
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.core.freshness import Freshness
-from rsm_spark.sql.errors import SqlError
+from rsm_spark.sql.client.statements import Statement, parameters_of, statement_of
+from rsm_spark.sql.client.transaction import InteractiveTransaction, pause_s
+from rsm_spark.sql.errors import SqlError, SqlRetryableError
 from rsm_spark.sql.messages import (
     SqlParameters,
     SqlQuery,
     SqlReply,
     SqlResult,
-    SqlStatement,
     SqlTransaction,
     SqlValue,
     decode_reply,
@@ -50,8 +58,7 @@ from rsm_spark.sql.messages import (
 )
 from rsm_spark.transport.security import Security
 
-Statement = str | tuple[str, SqlParameters] | tuple[str, SqlParameters, int | None] | SqlStatement
-"""SQL; or SQL and parameters; or these and the number of rows that it must change or return."""
+T = TypeVar("T")
 
 
 class SqlRows(NamedTuple):
@@ -175,9 +182,75 @@ class SqlClient:
             SqlError: One failed: none is done; its attribute `statement` says which.
 
         """
-        payload = encode(SqlTransaction(tuple(map(_statement, statements))))
+        payload = encode(SqlTransaction(tuple(map(statement_of, statements))))
         reply = await self._service.execute(payload, timeout_s=timeout_s)
         return SqlOutcome(_results(decode_reply(reply.payload)), reply.revision)
+
+    async def begin(self, *, timeout_s: float | None = None) -> InteractiveTransaction:
+        """Begin an interactive transaction; `commit` or `rollback` ends it. `interactive` does both by itself.
+
+        Args:
+            timeout_s: Time limit of each of its calls; None = the client's.
+
+        Raises:
+            SqlError: This client, or all together, have too many open.
+
+        """
+        transaction = InteractiveTransaction(self._service, timeout_s)
+        await transaction.begin()
+        return transaction
+
+    @contextlib.asynccontextmanager
+    async def interactive(self, *, timeout_s: float | None = None) -> AsyncIterator[InteractiveTransaction]:
+        """Run statements one after the other, all or none: committed at the end of the block, dropped if it raises.
+
+        Args:
+            timeout_s: Time limit of each of its calls; None = the client's.
+
+        Raises:
+            SqlConflictError: Another transaction has changed what it read or wrote: nothing was done, begin again.
+            SqlAbortedError: It was open for too long, or its leader is gone: nothing was done, begin again.
+
+        """
+        transaction = await self.begin(timeout_s=timeout_s)
+        try:
+            yield transaction
+        except BaseException:
+            await asyncio.shield(transaction.rollback())
+            raise
+        if not transaction.is_over:
+            await transaction.commit()
+
+    async def retry(
+        self,
+        work: Callable[[InteractiveTransaction], Awaitable[T]],
+        *,
+        attempts: int = 10,
+        timeout_s: float | None = None,
+    ) -> T:
+        """Run a function in an interactive transaction, from its beginning again as long as others are first.
+
+        Args:
+            work: Gets the transaction; called once for each attempt.
+            attempts: At most so many.
+            timeout_s: Time limit of each call of the transaction; None = the client's.
+
+        Returns:
+            What the function returned in the attempt that was committed.
+
+        Raises:
+            SqlRetryableError: The last attempt failed too.
+
+        """
+        for attempt in range(1, attempts + 1):
+            try:
+                async with self.interactive(timeout_s=timeout_s) as transaction:
+                    return await work(transaction)  # Once it is committed.
+            except SqlRetryableError:
+                if attempt == attempts:
+                    raise
+                await asyncio.sleep(pause_s(attempt))
+        raise UsageError(f"attempts {attempts}: expected at least 1")
 
     async def query(
         self,
@@ -193,7 +266,7 @@ class SqlClient:
             SqlError: It failed, takes too long, or has too many rows.
 
         """
-        payload = encode(SqlQuery(sql, _parameters(parameters)))
+        payload = encode(SqlQuery(sql, parameters_of(parameters)))
         reply = await self._service.query(payload, read=read, timeout_s=timeout_s)
         (result,) = _results(decode_reply(reply.payload))
         return SqlRows(result.columns, result.rows, reply.revision)
@@ -203,26 +276,3 @@ def _results(reply: SqlReply) -> tuple[SqlResult, ...]:
     if reply.fault is not None:
         raise SqlError.of(reply.fault)
     return reply.results
-
-
-def _statement(statement: Statement) -> SqlStatement:
-    if isinstance(statement, SqlStatement):
-        return statement
-    if isinstance(statement, str):
-        return SqlStatement(statement)
-    sql, parameters, *expected = statement
-    return SqlStatement(sql, _parameters(parameters), expected[0] if expected else None)
-
-
-def _parameters(parameters: SqlParameters) -> tuple[SqlValue, ...] | dict[str, SqlValue]:
-    """Return parameters as they are sent.
-
-    Raises:
-        SqlError: They are no sequence and no mapping: a lone string, say.
-
-    """
-    if isinstance(parameters, Mapping):
-        return dict(parameters)
-    if isinstance(parameters, str | bytes) or not isinstance(parameters, Sequence):
-        raise SqlError(f"parameters are a tuple or a dictionary, not {type(parameters).__name__}: write (value,)")
-    return tuple(parameters)

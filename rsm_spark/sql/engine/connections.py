@@ -12,6 +12,7 @@ from rsm_spark.sql import limits
 
 _STATEMENT_CACHE = 256
 _BUSY_MS = 10_000
+_OVERLAY_CACHE_MIB = 2
 _UNBOUNDED_BYTES = 512 * 1024 * 1024
 
 _LIMITS = {
@@ -57,6 +58,20 @@ def open_reader(path: Path, cache_mib: int) -> apsw.Connection:
     _set_up(connection, cache_mib)
     connection.execute("PRAGMA query_only = ON")
     bound_values(connection, limits.VALUE_BYTES_MAX)
+    return connection
+
+
+def open_overlay(path: Path, files: str) -> apsw.Connection:
+    """Open a connection whose changes nobody else sees, on the file system with this name; see `OverlayFiles`."""
+    connection = apsw.Connection(str(path), vfs=files, statementcachesize=_STATEMENT_CACHE)
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    # First of all: the index of the WAL is then kept in memory, not beside the shared file.
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    connection.wal_autocheckpoint(0)
+    _set_up(connection, _OVERLAY_CACHE_MIB)
+    connection.execute("PRAGMA synchronous = OFF")
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 1)
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, 1)
     return connection
 
 

@@ -37,6 +37,7 @@ _KINDS: tuple[tuple[type[Exception], str], ...] = (
     (apsw.RangeError, "sql"),
 )
 _TEXT_CHARS_MAX = 1_000
+MORE_THAN_ONE = "this is more than one statement: send each on its own, or all as a transaction"
 
 
 def fault_of(error: Exception, refusal: str, statement: int) -> SqlFault:
@@ -65,6 +66,14 @@ def is_statements_own(error: Exception) -> bool:
     if isinstance(error, apsw.IOError | apsw.CorruptError | apsw.NotADBError | apsw.CantOpenError):
         return False
     return isinstance(error, apsw.Error)
+
+
+_SURVIVED = frozenset({"sql", "constraint", "refused", "expected"})
+
+
+def is_survived(error: Exception, fault: SqlFault) -> bool:
+    """Return whether an interactive transaction may go on after a statement that failed so: it would fail so again."""
+    return is_statements_own(error) and not isinstance(error, apsw.InterruptError) and fault.kind in _SURVIVED
 
 
 class SqlFaultError(Exception):

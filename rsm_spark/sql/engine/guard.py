@@ -8,6 +8,7 @@ INTERNAL_PREFIX = "_rsm_"
 """Tables of the replica itself, in the same file."""
 
 _READS = frozenset({apsw.SQLITE_SELECT, apsw.SQLITE_READ, apsw.SQLITE_RECURSIVE, apsw.SQLITE_FUNCTION})
+_READS_NOTHING = frozenset({apsw.SQLITE_SELECT, apsw.SQLITE_RECURSIVE, apsw.SQLITE_FUNCTION})
 _WRITES = frozenset({apsw.SQLITE_INSERT, apsw.SQLITE_UPDATE, apsw.SQLITE_DELETE})
 _SCHEMA = {
     apsw.SQLITE_CREATE_TABLE: "CREATE TABLE",
@@ -23,8 +24,9 @@ _SCHEMA = {
 _REFUSED = {
     apsw.SQLITE_ATTACH: "ATTACH opens another file: the tables of a log are in one",
     apsw.SQLITE_DETACH: "DETACH: the tables of a log are in one file",
-    apsw.SQLITE_TRANSACTION: "BEGIN, COMMIT and ROLLBACK: send the statements of a transaction together",
-    apsw.SQLITE_SAVEPOINT: "SAVEPOINT and RELEASE: send the statements of a transaction together",
+    apsw.SQLITE_TRANSACTION: "BEGIN, COMMIT and ROLLBACK: send the statements of a transaction together, or begin an "
+    "interactive one",
+    apsw.SQLITE_SAVEPOINT: "SAVEPOINT and RELEASE are for interactive transactions",
     apsw.SQLITE_ANALYZE: "ANALYZE: its statistics are not replicated",
     apsw.SQLITE_REINDEX: "REINDEX is not replicated: drop the index and make it again",
     apsw.SQLITE_CREATE_VTABLE: "virtual tables (FTS5, R*Tree, …) are not replicated",
@@ -59,6 +61,7 @@ class StatementGuard:
         schema_action: What the statement does to the schema ("DROP TABLE"); "" = nothing.
         target: Table, index, view or trigger that this is done to.
         is_rename, is_column_drop: Kind of an ALTER TABLE.
+        has_read: The statement reads a table, or tells of the schema.
 
     """
 
@@ -74,11 +77,13 @@ class StatementGuard:
         self.target = ""
         self.is_rename = False
         self.is_column_drop = False
+        self.has_read = False
 
     def __call__(self, action: int, one: str | None, two: str | None, _database: str | None, _by: str | None) -> int:
         """Answer SQLite."""
         if not self.is_on:
             return apsw.SQLITE_OK
+        self.has_read = self.has_read or action not in _READS_NOTHING
         reason = self._reason(action, one or "", two or "")
         if not reason:
             return apsw.SQLITE_OK

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import apsw
 
 from rsm_spark.errors import RsmError
+from rsm_spark.sql.engine.bounded_rows import rows_within
 from rsm_spark.sql.engine.connections import open_reader, private_comment
-from rsm_spark.sql.engine.faults import SqlRefusal, fault_of, is_statements_own
+from rsm_spark.sql.engine.faults import MORE_THAN_ONE, SqlRefusal, fault_of, is_statements_own
 from rsm_spark.sql.engine.guard import StatementGuard
 from rsm_spark.sql.engine.writer import MARK_TABLE
 from rsm_spark.sql.limits import SqlSettings
@@ -18,7 +19,6 @@ from rsm_spark.sql.messages import SqlFault, SqlQuery, SqlReply, SqlResult
 
 _PROGRESS_STEPS = 5_000
 _NO_VALUES: Any = apsw._null_bindings  # type: ignore[attr-defined]  # As `apsw.ext.query_info` does.
-_VALUE_BYTES = 9  # Of a number in the reply, at most.
 
 
 class ColumnsQuery(NamedTuple):
@@ -32,6 +32,13 @@ class ReadReply(NamedTuple):
 
     reply: SqlReply
     revision: int
+
+
+class HeldReply(NamedTuple):
+    """Reply to a read of a held commit, and whether it depends on any table."""
+
+    reply: SqlReply
+    has_read: bool
 
 
 class SqlReader:
@@ -52,6 +59,7 @@ class SqlReader:
         self._clock_s = clock_s
         self._deadline_s = float("inf")
         self._is_interrupted = False
+        self._is_held = False
         self.number = 0
         self._connection = open_reader(path, settings.cache_mib)
         self._private = private_comment()
@@ -90,16 +98,39 @@ class SqlReader:
             raise RsmError(f"the tables' file cannot be read: {type(error).__name__}: {error}") from error
 
     def _read_as_of_one_commit(self, query: SqlQuery | ColumnsQuery) -> ReadReply:
-        connection = self._connection
-        connection.execute(f"{self._private}BEGIN")
+        revision = self._begin()
         try:
-            found: Any = connection.execute(f"{self._private}SELECT revision FROM {MARK_TABLE}").fetchall()
-            revision = found[0][0] if found else 0
             return ReadReply(self._read(query), revision)
         finally:
+            self._end()
+
+    def _begin(self) -> int:
+        self._connection.execute(f"{self._private}BEGIN")
+        found: Any = self._connection.execute(f"{self._private}SELECT revision FROM {MARK_TABLE}").fetchall()
+        return found[0][0] if found else 0
+
+    def _end(self) -> None:
+        self._deadline_s = float("inf")
+        if self._connection.in_transaction:
+            self._connection.execute(f"{self._private}ROLLBACK")
+
+    def hold(self) -> int:
+        """Hold the last commit, and read as of it alone; return its revision."""
+        self._is_held = True
+        return self._begin()
+
+    def read_held(self, query: SqlQuery) -> HeldReply:
+        """Answer a query as of the commit that is held."""
+        try:
+            reply = self._read(query)
+        finally:
             self._deadline_s = float("inf")
-            if connection.in_transaction:
-                connection.execute(f"{self._private}ROLLBACK")
+        return HeldReply(reply, self._guard.has_read)
+
+    def release(self) -> None:
+        """Hold it no more."""
+        self._is_held = False
+        self._end()
 
     def _read(self, query: SqlQuery | ColumnsQuery) -> SqlReply:
         guard = self._guard
@@ -150,23 +181,15 @@ class SqlReader:
             nonlocal columns, seen
             seen += 1
             if seen > 1:
-                raise SqlRefusal("sql", "this is more than one statement: send each on its own")
+                raise SqlRefusal("sql", MORE_THAN_ONE)
             columns = tuple((name, kind or "") for name, kind in cursor.get_description())
             return True
 
         cursor = self._connection.cursor()
         cursor.exec_trace = _on_statement
-        rows: list[Any] = []
-        size, size_max = 0, self._settings.result_bytes_max
         try:
-            for row in cursor.execute(query.sql, query.parameters):
-                size += sum(len(value) if isinstance(value, str | bytes) else 0 for value in row) + _VALUE_BYTES * len(
-                    row
-                )
-                if size > size_max:
-                    text = f"its rows have more than {size_max} bytes: read them in pieces, with LIMIT and a key"
-                    raise SqlRefusal("limit", text)
-                rows.append(row)
+            found = cursor.execute(query.sql, query.parameters, can_cache=not self._is_held)
+            rows = rows_within(found, self._settings.result_bytes_max)
         finally:
             cursor.close(force=True)
-        return SqlResult(columns, tuple(rows))
+        return SqlResult(columns, rows)

@@ -7,16 +7,18 @@ from typing import Any
 
 import apsw
 
+from rsm_spark.sql.engine.bounded_rows import rows_within
 from rsm_spark.sql.engine.catalog import CatalogChange, SqlCatalog
 from rsm_spark.sql.engine.connections import bound_values
-from rsm_spark.sql.engine.faults import SqlRefusal
+from rsm_spark.sql.engine.faults import MORE_THAN_ONE, SqlRefusal, fault_of, is_survived
 from rsm_spark.sql.engine.folding import RecordWriter
 from rsm_spark.sql.engine.guard import StatementGuard
+from rsm_spark.sql.engine.savepoints import SavepointStack
 from rsm_spark.sql.engine.sequences import SequenceTable
 from rsm_spark.sql.engine.shapes import Execute, TableShape, quoted
 from rsm_spark.sql.engine.touched import MadeRecord, TouchedRows
 from rsm_spark.sql.limits import STATEMENTS_MAX, VALUE_BYTES_MAX
-from rsm_spark.sql.messages import SqlResult, SqlStatement
+from rsm_spark.sql.messages import SqlCommit, SqlFault, SqlResult, SqlStatement, told_of
 from rsm_spark.sql.records import SqlRecord
 from rsm_spark.sql.statement_words import is_of_rows
 
@@ -34,6 +36,10 @@ class SqlRunner:
         sequences: Of AUTOINCREMENT.
         folding: Notes changes of the schema.
         clock_s: Monotonic seconds.
+        result_bytes_max: Most bytes of the rows that a statement returns.
+
+    Attributes:
+        is_stopped: What runs is to end soon; set from any thread.
 
     """
 
@@ -46,7 +52,12 @@ class SqlRunner:
         sequences: SequenceTable,
         folding: RecordWriter,
         clock_s: Callable[[], float],
+        result_bytes_max: int,
     ) -> None:
+        self.is_stopped = False
+        self._result_bytes_max = result_bytes_max
+        self._savepoints = SavepointStack()
+        self._is_caching = True
         self._connection = connection
         self._execute = execute
         self._guard = guard
@@ -80,29 +91,127 @@ class SqlRunner:
             apsw.Error: It failed.
 
         """
-        self._made, self._number = [], number
-        self._touched.clear()
-        self._guard.begin()
+        self.begin(number)
         self._deadline_s = self._clock_s() + time_s
         try:
             if len(statements) > STATEMENTS_MAX:
                 raise SqlRefusal("limit", f"a transaction has at most {STATEMENTS_MAX} statements")
             done.extend(map(self._run_one, statements))
-            self._made += self._take_records()
-            if self._connection.status(apsw.SQLITE_DBSTATUS_DEFERRED_FKS)[0]:
-                raise SqlRefusal("constraint", "FOREIGN KEY constraint failed: a deferred one, at the end")
+            return self._finish()
         except apsw.InterruptError:
-            fault = self._touched.fault
-            if fault is None or isinstance(fault, apsw.InterruptError):
-                fault = SqlRefusal("limit", f"it takes longer than {time_s:g} s: do it in several transactions")
-            raise fault from None
+            raise self._interruption(time_s) from None
         finally:
             self._deadline_s = float("inf")
             self._touched.clear()
+
+    def replay(self, commit: SqlCommit, number: int, time_s: float) -> list[MadeRecord]:
+        """Run the statements of an interactive transaction; return the records of what they changed.
+
+        Args:
+            commit: Statements, and what the client was told of them.
+            number: See `run`.
+            time_s: They may take so long.
+
+        Raises:
+            SqlRefusal: A statement has another outcome than it had.
+            apsw.Error: The file failed.
+
+        """
+        self.begin(number)
+        self._deadline_s = self._clock_s() + time_s
+        try:
+            if len(commit.statements) > STATEMENTS_MAX:
+                raise SqlRefusal("limit", f"a transaction has at most {STATEMENTS_MAX} statements")
+            for place, (statement, told) in enumerate(zip(commit.statements, commit.told, strict=True)):
+                if told_of(self._outcome(statement)) != told:
+                    raise SqlRefusal(
+                        "conflict", f"another transaction has changed what statement {place} read or wrote: begin again"
+                    )
+            return self._finish()
+        except apsw.InterruptError:
+            raise self._interruption(time_s) from None
+        finally:
+            self._deadline_s = float("inf")
+            self._touched.clear()
+
+    def begin(self, number: int, savepoints: SavepointStack | None = None) -> None:
+        """Begin a transaction.
+
+        Args:
+            number: See `run`.
+            savepoints: That it has already, elsewhere; they are opened. None = it has none.
+
+        """
+        self._made, self._number = [], number
+        self._touched.clear()
+        self._guard.begin()
+        self._savepoints = savepoints or SavepointStack()
+        for sql in self._savepoints.opening:
+            self._execute(sql)
+        # An UPDATE tells the rowid that was inserted last: of this transaction.
+        self._connection.set_last_insert_rowid(0)
+
+    @property
+    def has_made(self) -> bool:
+        """The schema was changed, or rows before it."""
+        return bool(self._made)
+
+    def step(self, statement: SqlStatement, time_s: float) -> SqlResult | SqlFault:
+        """Run one statement of an interactive transaction that `begin` began.
+
+        Returns:
+            Its result, or the fault with which the transaction goes on as if it had not been there.
+
+        Raises:
+            SqlRefusal, apsw.Error: The transaction cannot go on.
+
+        """
+        self._deadline_s = self._clock_s() + time_s
+        self._is_caching = False  # The guard is to hear what each statement reads.
+        try:
+            return self._outcome(statement)
+        except apsw.InterruptError:
+            raise self._interruption(time_s) from None
+        finally:
+            self._deadline_s = float("inf")
+            self._is_caching = True
+
+    def _outcome(self, statement: SqlStatement) -> SqlResult | SqlFault:
+        try:
+            own = self._savepoints.sql_of(statement.sql)
+        except SqlRefusal as refusal:
+            return fault_of(refusal, "", 0)
+        if own:
+            self._execute(own)
+            return SqlResult()
+        self._execute("SAVEPOINT _step")
+        try:
+            result = self._run_one(statement)
+        except Exception as error:
+            fault = fault_of(error, self._guard.refusal, 0)
+            if not is_survived(error, fault) or self._guard.schema_action or not self._connection.in_transaction:
+                raise
+            self._execute("ROLLBACK TO _step")
+            self._execute("RELEASE _step")
+            self._touched.fault = None
+            return fault
+        self._execute("RELEASE _step")
+        return result
+
+    def _finish(self) -> list[MadeRecord]:
+        self._made += self._take_records()
+        if self._connection.status(apsw.SQLITE_DBSTATUS_DEFERRED_FKS)[0]:
+            raise SqlRefusal("constraint", "FOREIGN KEY constraint failed: a deferred one, at the end")
         return self._made
 
+    def _interruption(self, time_s: float) -> Exception:
+        fault = self._touched.fault
+        if fault is None or isinstance(fault, apsw.InterruptError):
+            return SqlRefusal("limit", f"it takes longer than {time_s:g} s: do it in several transactions")
+        return fault
+
     def _is_over(self) -> bool:
-        return self._touched.fault is not None or self._clock_s() > self._deadline_s
+        return self.is_stopped or self._touched.fault is not None or self._clock_s() > self._deadline_s
 
     def _on_change(self, update: Any) -> None:
         if self._guard.is_on:
@@ -146,8 +255,9 @@ class SqlRunner:
         self._guard.is_on = True
         try:
             # The guard hears of a statement when it is prepared: of one that changes the schema it must each time.
-            can_cache = is_of_rows(statement.sql)
-            rows = tuple(cursor.execute(statement.sql, statement.parameters, can_cache=can_cache).fetchall())
+            can_cache = self._is_caching and is_of_rows(statement.sql)
+            found = cursor.execute(statement.sql, statement.parameters, can_cache=can_cache)
+            rows = rows_within(found, self._result_bytes_max)
         except KeyError as error:
             raise SqlRefusal("sql", f"the parameter {error} has no value") from None
         finally:
@@ -160,9 +270,11 @@ class SqlRunner:
         """Hear of a statement that is prepared and about to run."""
         self._statements_seen += 1
         if self._statements_seen > 1:
-            raise SqlRefusal("sql", "this is more than one statement: send each on its own, or all as a transaction")
+            raise SqlRefusal("sql", MORE_THAN_ONE)
         if not self._guard.schema_action:
             return
+        if self._savepoints.depth:
+            raise SqlRefusal("refused", f"{self._guard.schema_action} while a savepoint is open: release it first")
         self._guard.is_on = False
         try:
             self._before_schema_change()

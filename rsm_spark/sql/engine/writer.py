@@ -33,7 +33,7 @@ from rsm_spark.sql.engine.sequences import SequenceTable
 from rsm_spark.sql.engine.shapes import quoted
 from rsm_spark.sql.engine.touched import MadeRecord
 from rsm_spark.sql.limits import ENTRY_S, SqlSettings
-from rsm_spark.sql.messages import SqlResult, SqlStatement
+from rsm_spark.sql.messages import SqlCommit, SqlResult, SqlStatement
 
 MARK_TABLE = f"{INTERNAL_PREFIX}mark"
 KERNEL_TABLE = f"{INTERNAL_PREFIX}kernel"
@@ -41,6 +41,9 @@ _PUT_MARK = f"INSERT OR REPLACE INTO {MARK_TABLE} VALUES (1, ?, ?)"
 _PUT_ROW = f"INSERT OR REPLACE INTO {KERNEL_TABLE} VALUES (?, ?, ?, ?)"
 _REMOVE_ROW = f"DELETE FROM {KERNEL_TABLE} WHERE name = ? AND key = ?"
 _MIB = 1024 * 1024
+_CHECKPOINT_PAGES = 1000
+_WAL_HEAD_BYTES = 32
+_FRAME_HEAD_BYTES = 24
 _ENCODE = msgspec.msgpack.Encoder().encode
 _DECODE_MARK = msgspec.msgpack.Decoder(StateMark).decode
 
@@ -55,6 +58,7 @@ class SqlWriter:
 
     Attributes:
         revision: Of the last commit; 0 before the first.
+        wal_pages: Pages of SQLite's WAL that a connection which reads the last commit needs; None before the first.
         catalog: Of the tables, as they are now.
 
     Raises:
@@ -64,17 +68,27 @@ class SqlWriter:
 
     def __init__(self, path: Path, settings: SqlSettings, clock_s: Callable[[], float]) -> None:
         self.revision = 0
+        self.wal_pages: int | None = None
         self._settings = settings
         self._clock_s = clock_s
         self._connection = open_writer(path, settings.cache_mib)
         self._guard = StatementGuard(may_write=True)
         self._connection.authorizer = self._guard
         self._private = private_comment()
+        self._page_bytes = int(self.execute("PRAGMA page_size").fetchall()[0][0])
+        self._connection.set_wal_hook(self._on_wal)
         self.catalog = SqlCatalog(self.execute)
         self._sequences = SequenceTable(self.execute, self.catalog)
         self._folding = RecordWriter(self.execute, self._execute_logged, self.catalog, self._sequences)
         self._runner = SqlRunner(
-            self._connection, self.execute, self._guard, self.catalog, self._sequences, self._folding, clock_s
+            self._connection,
+            self.execute,
+            self._guard,
+            self.catalog,
+            self._sequences,
+            self._folding,
+            clock_s,
+            settings.result_bytes_max,
         )
         self._is_leading: bool | None = None
         # Records of the decision whose savepoint is open, and how many of them were folded.
@@ -97,6 +111,21 @@ class SqlWriter:
     def close(self) -> None:
         """Close the file; what is not committed is gone."""
         self._connection.close()
+
+    def _on_wal(self, connection: apsw.Connection, _name: str, pages: int) -> int:
+        """Hear of a commit; have pages written back into the file, as SQLite does by itself without this."""
+        self.wal_pages = pages
+        if pages >= _CHECKPOINT_PAGES:
+            known, written = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            if known == written:
+                self.wal_pages = 0  # The file has all, and the WAL may begin anew at any time.
+        return apsw.SQLITE_OK
+
+    @property
+    def wal_end(self) -> int | None:
+        """Bytes of the WAL that a connection which reads the last commit needs."""
+        pages = self.wal_pages
+        return pages and _WAL_HEAD_BYTES + pages * (_FRAME_HEAD_BYTES + self._page_bytes)
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
         """Run a statement of the replica itself."""
@@ -146,15 +175,17 @@ class SqlWriter:
         """True if transactions have taken a pause's time since the last commit."""
         return self._spent_s >= ENTRY_S
 
-    def run(self, statements: Sequence[SqlStatement], number: int) -> tuple[list[MadeRecord], list[SqlResult]]:
+    def run(
+        self, statements: Sequence[SqlStatement] | SqlCommit, number: int
+    ) -> tuple[list[MadeRecord], list[SqlResult]]:
         """Run statements, and leave what they did in place until their records are folded, or dropped.
 
         Args:
-            statements: All or none.
+            statements: All or none; of an interactive transaction they must have the outcomes that they had.
             number: Of a table that they make; greater than any before.
 
         Returns:
-            The records to log, and a result for each statement.
+            The records to log, and a result for each statement; none for an interactive transaction.
 
         Raises:
             SqlFaultError: A statement failed: nothing was done.
@@ -166,9 +197,12 @@ class SqlWriter:
         used_before = self._used_bytes() if size_max else 0
         self.execute("SAVEPOINT command")
         results: list[SqlResult] = []
-        began_s = self._clock_s()
+        began_s, time_s = self._clock_s(), self._settings.command_ms_max / 1000
         try:
-            made = self._runner.run(statements, number, self._settings.command_ms_max / 1000, results)
+            if isinstance(statements, SqlCommit):
+                made = self._runner.replay(statements, number, time_s)
+            else:
+                made = self._runner.run(statements, number, time_s, results)
             if size_max and used_before < self._used_bytes():
                 self._check_size(size_max)
         except Exception as error:

@@ -143,7 +143,7 @@ def test_tables_are_dropped_with_their_rows(pair):
 REFUSED = [
     ("ATTACH 'other.db' AS other", "ATTACH"),
     ("BEGIN", "send the statements of a transaction together"),
-    ("SAVEPOINT s", "send the statements of a transaction together"),
+    ("SAVEPOINT s", "are for interactive transactions"),
     ("PRAGMA foreign_keys = OFF", "PRAGMA foreign_keys"),
     ("PRAGMA writable_schema = ON", "PRAGMA writable_schema"),
     ("CREATE TEMP TABLE t2 (a)", "temporary tables"),
