@@ -88,4 +88,4 @@ def _advice(folder: str) -> str:
     return "Rename that package, or use an environment without it"
 
 
-DefaultSource = source_or_stand_in("ledger", "connectors.source.source", "LedgerSource", caller=__name__)
+DefaultSource = source_or_stand_in("ledger", "connectors.sink.format", "LedgerFormat", caller=__name__)

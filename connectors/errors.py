@@ -9,6 +9,7 @@
         * `SinkGapError`      the stream goes on after the table's position: records are missing in between
         * `ForeignTableError` the table at this place does not follow this log
         * `FollowerLagError`  a follower table does not hold a revision in time; names what it holds
+    * `BadRowError`           a row of a frame cannot be written; names row and column
     * `TailTooLongError`      a state lies further behind its snapshot than the driver may fold
     * `SessionSetupError`     a Spark session cannot be started here
 """
@@ -16,6 +17,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "BadRowError",
     "ConnectorError",
     "DeltaSinkError",
     "FollowerLagError",
@@ -73,6 +75,10 @@ class FollowerLagError(DeltaSinkError):
     def __init__(self, message: str, *, revision: int | None) -> None:
         super().__init__(message)
         self.revision = revision
+
+
+class BadRowError(ConnectorError):
+    """A row of a frame cannot be written; the message names row and column."""
 
 
 class SessionSetupError(ConnectorError):

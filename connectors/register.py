@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import SparkSession
 from pyspark.util import is_remote_only
 
-from connectors.source.source import LedgerSource
+from connectors.sink.format import LedgerFormat
 from connectors.state.source import LedgerStateSource
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def register(spark: SparkSession) -> None:
     wheel = next((path for path in Path(__file__).parents if path.suffix == ".whl"), None)
     if context is not None and wheel is not None:
         _ship(context, wheel)  # first: what is registered names the packages that there are then
-    for source in (LedgerSource, LedgerStateSource):
+    for source in (LedgerFormat, LedgerStateSource):
         spark.dataSource.register(source)
     if context is not None and context._python_includes:
         from pyspark import SparkFiles  # noqa: PLC0415 - not there in a client of Spark Connect

@@ -4,6 +4,7 @@
     * `InvalidCommandError`      the command breaks a rule of its machine; retrying cannot help
     * `DomainError`              base of the errors that a service's own commands raise
     * `InvalidDescriptionError`  a machine's description of itself contradicts itself
+    * `WriterRefusedError`       a writer's command breaks a rule of writers: it was not applied
     * `NotLeaderError`           this replica does not lead; the command was certainly not applied
     * `OutcomeUnknownError`      the command may or may not have been applied
     * `WrongLogError`            a message came to a replica of another log
@@ -57,6 +58,7 @@ __all__ = [
     "SnapshotGoneError",
     "StateDivergedError",
     "TooStaleError",
+    "WriterRefusedError",
     "WrongLogError",
 ]
 
@@ -67,6 +69,10 @@ class RsmError(Exception):
 
 class InvalidCommandError(RsmError):
     """The command breaks a rule of its machine; retrying cannot help."""
+
+
+class WriterRefusedError(RsmError):
+    """A writer's command breaks a rule of writers: another checkpoint, a later run, other rows. It was not applied."""
 
 
 @dataclass_transform(eq_default=False)

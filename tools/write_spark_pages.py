@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from connectors.sink.option_table import SINK_OPTION_TABLE
 from connectors.source import schema
 from connectors.source.option_table import OPTIONS, OptionInfo
 from connectors.source.schema import RowColumn
@@ -62,6 +63,12 @@ record that last wrote the row.
 
 With `table`, the columns of its key and of its row, typed, and `_revision`.
 """
+_SINK_HEAD = """
+## Options of the sink `ledger`
+
+For `df.write` and `df.writeStream`; see [writing](spark.md#writing).
+
+"""
 _SETTINGS_HEAD = """
 ## Settings of Spark
 
@@ -89,7 +96,14 @@ _KINDS = {
 def options_page() -> str:
     """Return the text of docs/spark-options.md."""
     state_columns = _STATE_COLUMNS.format(ddl=ROWS_DDL.replace(", ", ",\n"))
-    options = (_HEAD, *_options(OPTIONS), _STATE_HEAD, *_options(STATE_OPTION_TABLE))
+    options = (
+        _HEAD,
+        *_options(OPTIONS),
+        _STATE_HEAD,
+        *_options(STATE_OPTION_TABLE),
+        _SINK_HEAD,
+        *_options(SINK_OPTION_TABLE),
+    )
     return "".join((*options, _COLUMNS_HEAD, *_columns(), state_columns, _SETTINGS_HEAD, *_settings()))
 
 
@@ -98,7 +112,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _options(options: Sequence[OptionInfo]) -> Iterator[str]:
-    is_told = options is OPTIONS
+    is_told = options is not STATE_OPTION_TABLE
     titles = ["option", "values", "default", *(["applies to"] if is_told else []), "meaning"]
     yield _row(titles)
     yield _row(["---"] * len(titles))

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from broker.machine.messages import encode
 from broker.machine.replies import BrokerReply, Refusal, Refused
-from rsm_spark.core.machine import Decision
+from rsm_spark.core.machine import Decision, DeclinedDecision
 
 LoggedRecord: TypeAlias = tuple[int, tuple[Any, ...]]
 """Type and fields of a record to log."""
@@ -24,4 +24,4 @@ def answered(records: Sequence[LoggedRecord], reply: BrokerReply) -> Decision:
 def refused(refusal: Refusal, reason: str) -> Decision:
     """Return a decision to do nothing."""
     sound = reason[:REASON_CHARS_MAX].encode(errors="replace").decode()  # What it quotes may be anything.
-    return Decision((), encode(Refused(refusal.value, sound)))
+    return DeclinedDecision((), encode(Refused(refusal.value, sound)))

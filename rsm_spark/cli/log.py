@@ -26,6 +26,7 @@ from rsm_spark.cli.log_proof import quarantine, verify
 from rsm_spark.cli.log_rename import rename
 from rsm_spark.cli.log_requests import OrderOptions, give_order
 from rsm_spark.cli.log_upgrade import check_upgrade_command
+from rsm_spark.cli.log_writer import app as writer_app
 from rsm_spark.cli.terminal import LogArgument, LogsOptions, print_json, run, shown
 from rsm_spark.core.chain import LogChain, encode_chain
 from rsm_spark.core.records import FORMAT_LEVEL
@@ -44,6 +45,7 @@ app = typer.Typer(
 )
 app.add_typer(key_app, name="key")
 app.add_typer(consumers_app, name="consumers")
+app.add_typer(writer_app, name="writer")
 app.command()(create)
 app.command()(append)
 app.command()(tail)

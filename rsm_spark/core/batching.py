@@ -33,9 +33,16 @@ from rsm_spark.core.commands import (
     Request,
 )
 from rsm_spark.core.envelope import HEADER_BYTES, Envelope, encode_envelope, entry_hash
-from rsm_spark.core.machine import PacedMachine, TimedMachine, encode_description
+from rsm_spark.core.machine import Decision, DeclinedDecision, PacedMachine, TimedMachine, encode_description
 from rsm_spark.core.migrations import MigrationWork, steps_between
-from rsm_spark.core.records import AUDIT_LEVEL, REPLY_BYTES_MAX, CommandHead, KernelRecord, Record
+from rsm_spark.core.records import (
+    AUDIT_LEVEL,
+    REPLY_BYTES_MAX,
+    WRITERS_LEVEL,
+    CommandHead,
+    KernelRecord,
+    Record,
+)
 from rsm_spark.core.replies import answer_query, answer_verdict, check_reply, failed_reply, reply_answer
 from rsm_spark.core.reports import judge_report
 from rsm_spark.core.seal import EntryKey, checkpoint_message
@@ -43,7 +50,9 @@ from rsm_spark.core.sessions import TOO_LARGE_REPLY, SessionVerdict
 from rsm_spark.core.state import ReplicatedState
 from rsm_spark.core.submissions import OwnerQueue, RequestQueue, Submission
 from rsm_spark.core.table_machine import TableMachine
-from rsm_spark.errors import InvalidDescriptionError
+from rsm_spark.core.writer_marks import MAGIC, MarkedReply, MarkedStatus, decode_mark, encode_marked_reply
+from rsm_spark.core.writers import MarkVerdict
+from rsm_spark.errors import InvalidCommandError, InvalidDescriptionError
 
 AUDIT_CHARS_MAX = 512
 """Characters of each text of an audit: a longer name is cut."""
@@ -54,6 +63,13 @@ _LARGE_BYTES = 100_000
 """A command of so many bytes may take milliseconds to decide and to apply."""
 _SIZE_MAX = 1 << 62
 _NOTHING: tuple[Any, ...] = ()
+REASON_CHARS_MAX = 800
+"""Characters of the reason in the reply to a writer."""
+_STATUS_OF = {
+    MarkVerdict.DONE: MarkedStatus.DONE,
+    MarkVerdict.REFUSED: MarkedStatus.REFUSED,
+    MarkVerdict.GONE: MarkedStatus.GONE,
+}
 
 
 class BatchLimits(msgspec.Struct, frozen=True):
@@ -122,6 +138,7 @@ class Composer:
         failures: Errors that the machine raised where it must not; whoever tells of them empties it.
         contradictions: By reporter, what a replica whose state differs from this leader's has said.
         query_count: Queries decided in entries.
+        level_wanted: Format level that a command needs and the log does not have yet; whoever raises it sets it to 0.
 
     """
 
@@ -152,6 +169,7 @@ class Composer:
         self.failures: list[Exception] = []
         self.contradictions: dict[str, ReportDiverged] = {}
         self.query_count = 0
+        self.level_wanted = 0
         self._checked = state.machine if isinstance(state.machine, TableMachine) else None
         self._paced = state.machine if isinstance(state.machine, PacedMachine) else None
         self._timed = state.machine if isinstance(state.machine, TimedMachine) else None
@@ -396,7 +414,8 @@ class Composer:
         # Encoded first, applied last: a command that does not fit is cut off here, with the state as it was.
         mark = len(self._body)
         try:
-            records, reply = self._decide(command.payload)
+            payload = command.payload
+            records, reply = self._decide_marked(payload) if payload.startswith(MAGIC) else self._decide(payload)
             head = CommandHead(session, sequence, answered_up_to, len(records) or 1, reply)
             self._encode(head, records)
         except Exception as error:  # noqa: BLE001 - see `rsm_spark.core.replies`
@@ -423,14 +442,41 @@ class Composer:
         return reply_answer(reply, state.revision)
 
     def _decide(self, payload: bytes) -> tuple[Sequence[tuple[int, tuple[Any, ...]]], bytes]:
-        decision = self.state.machine.decide(payload, self.state.revision + 1, self._logged_ms)
-        records = decision.records
-        if self._checked is not None:
-            records = self._checked.loggable(records)
-        check_reply(decision.reply)
+        decision = self._decided(payload)
         if len(decision.reply) > REPLY_BYTES_MAX:
             return _NOTHING, TOO_LARGE_REPLY
-        return records, decision.reply
+        return decision.records, decision.reply
+
+    def _decided(self, payload: bytes) -> Decision:
+        """Return what the machine decides, as it can be logged."""
+        decision = self.state.machine.decide(payload, self.state.revision + 1, self._logged_ms)
+        if self._checked is not None:
+            decision = decision._replace(records=self._checked.loggable(decision.records))
+        check_reply(decision.reply)
+        return decision
+
+    def _decide_marked(self, command: bytes) -> tuple[Sequence[tuple[int, tuple[Any, ...]]], bytes]:
+        """Decide a writer's command: what the machine decides, and behind it the mark."""
+        if self.format_level < WRITERS_LEVEL:
+            self.level_wanted = WRITERS_LEVEL
+            reason = f"the log has format level {self.format_level}, writers are known from {WRITERS_LEVEL} on"
+            return _NOTHING, encode_marked_reply(MarkedReply(MarkedStatus.WAITING, reason))
+        try:
+            mark = decode_mark(command)
+        except InvalidCommandError as error:
+            return _NOTHING, encode_marked_reply(MarkedReply(MarkedStatus.REFUSED, str(error)[:REASON_CHARS_MAX]))
+        standing, reason, marks = self.state.writers.judge(mark)
+        if standing is not MarkVerdict.APPLY:
+            return _NOTHING, encode_marked_reply(MarkedReply(_STATUS_OF[standing], reason[:REASON_CHARS_MAX]))
+        records: Sequence[tuple[int, tuple[Any, ...]]] = _NOTHING
+        reply, status = b"", MarkedStatus.APPLIED
+        if mark.payload:
+            decision = self._decided(mark.payload)
+            records, reply = decision.records, decision.reply
+            if isinstance(decision, DeclinedDecision):
+                marks, status = _NOTHING, MarkedStatus.DECLINED
+        whole = encode_marked_reply(MarkedReply(status, "", reply))
+        return (_NOTHING, TOO_LARGE_REPLY) if len(whole) > REPLY_BYTES_MAX else ((*records, *marks), whole)
 
     def _encode(self, head: CommandHead, records: Sequence[tuple[int, tuple[Any, ...]]]) -> None:
         if not records:

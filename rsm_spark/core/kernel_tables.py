@@ -15,7 +15,15 @@ import msgspec
 from ledger.decoding import convert, msgpack_decoder
 from rsm_spark.core.envelope import body_of, decode_envelope
 from rsm_spark.core.machine import Field, FieldType, Fold, RecordDescription, Row, RowChange, TableDescription
-from rsm_spark.core.records import MIGRATIONS_TABLE, SESSIONS_TABLE, VERIFIED_TABLE, KernelRecord, decode_records, pack
+from rsm_spark.core.records import (
+    MIGRATIONS_TABLE,
+    SESSIONS_TABLE,
+    VERIFIED_TABLE,
+    WRITERS_TABLE,
+    KernelRecord,
+    decode_records,
+    pack,
+)
 from rsm_spark.errors import CorruptLogError, CorruptSnapshotError
 
 CHECKPOINTS_MAX = 256
@@ -40,9 +48,22 @@ _VERIFIED_ROW = _fields(
 _VERSION = _fields(version=FieldType.INT)
 _MIGRATION = _fields(from_version=FieldType.INT, began=FieldType.INT, ended=FieldType.INT)
 
+_WRITER_PART = _fields(writer=FieldType.STR, part=FieldType.INT)
+_WRITER_ROW = _fields(
+    checkpoint=FieldType.STR,
+    run=FieldType.STR,
+    batch=FieldType.INT,
+    chunks=FieldType.INT,
+    digests=FieldType.BYTES,
+    row_count=FieldType.INT,
+    is_ended=FieldType.BOOL,
+    former_runs=FieldType.BYTES,
+)
+
 KERNEL_TABLES: tuple[TableDescription, ...] = (
     TableDescription(VERIFIED_TABLE, _PLACE, _VERIFIED_ROW),
     TableDescription(MIGRATIONS_TABLE, _VERSION, _MIGRATION),
+    TableDescription(WRITERS_TABLE, _WRITER_PART, _WRITER_ROW),
 )
 """Tables of the kernel that are folded by key."""
 
@@ -107,6 +128,23 @@ KERNEL_RECORDS: tuple[RecordDescription, ...] = (
         Fold.UPSERT,
         tuple(field.name for field in _VERSION),
         tuple(field.name for field in _MIGRATION),
+    ),
+    RecordDescription(
+        KernelRecord.WRITER_MARKED,
+        "writer_marked",
+        _WRITER_PART + _WRITER_ROW,
+        WRITERS_TABLE,
+        Fold.UPSERT,
+        tuple(field.name for field in _WRITER_PART),
+        tuple(field.name for field in _WRITER_ROW),
+    ),
+    RecordDescription(
+        KernelRecord.WRITER_FORGOTTEN,
+        "writer_forgotten",
+        _WRITER_PART,
+        WRITERS_TABLE,
+        Fold.DELETE,
+        tuple(field.name for field in _WRITER_PART),
     ),
 )
 """Every record of the kernel; `_sessions` is the one table that these folds do not tell."""

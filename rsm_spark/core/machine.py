@@ -204,6 +204,12 @@ class Decision(NamedTuple):
     reply: bytes
 
 
+class DeclinedDecision(Decision):
+    """Decision that a command is refused, with no records: a writer whose command it is has not done that part."""
+
+    __slots__ = ()
+
+
 @runtime_checkable
 class StateMachine(Protocol):
     """A service's state. All methods are synchronous and deterministic; none reads a clock or rolls dice."""

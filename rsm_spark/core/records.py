@@ -36,6 +36,9 @@ MIGRATIONS_LEVEL = 3
 PRODUCERS_LEVEL = 4
 """Format level from which on a plain log tells whose its records are."""
 
+WRITERS_LEVEL = 4
+"""Format level from which on a log remembers writers and what of their batches was applied."""
+
 SESSIONS_TABLE = "_sessions"
 """Kernel table of client sessions. Key ``[session]``; row ``[opened_ms, last_ms, answered_up_to, last_sequence,
 [[sequence, reply], ...]]`` with the replies after `answered_up_to`, ascending. It is part of digest and snapshot."""
@@ -47,6 +50,10 @@ see `rsm_spark.core.kernel_tables`. It is part of digest and snapshot."""
 
 MIGRATIONS_TABLE = "_migrations"
 """Kernel table of migrations: see `rsm_spark.core.migrations`. It is part of digest and snapshot."""
+
+WRITERS_TABLE = "_writers"
+"""Kernel table of writers and of the parts of their batches: see `rsm_spark.core.writers`. It is part of digest and
+snapshot."""
 
 
 class KernelRecord(IntEnum):
@@ -70,6 +77,9 @@ class KernelRecord(IntEnum):
     (`rsm_spark.core.seal.checkpoint_message`).
     MIGRATED ``[version, from_version, began, ended]``: a row of `MIGRATIONS_TABLE`: a migration begins at this
     revision (`ended` 0), or ends at it; format level `MIGRATIONS_LEVEL`.
+    WRITER_MARKED ``[writer, part, checkpoint, run, batch, chunks, digests, row_count, is_ended, former_runs]``,
+    WRITER_FORGOTTEN ``[writer, part]``: a row of `WRITERS_TABLE` begins or is replaced, ends; format level
+    `WRITERS_LEVEL`. What a writer's command has applied stands right before them, in the same command.
     """
 
     MACHINE_DESCRIBED = 0
@@ -85,6 +95,8 @@ class KernelRecord(IntEnum):
     CHECKPOINT_SIGNED = 10
     AUDITED = 12
     MIGRATED = 13
+    WRITER_MARKED = 14
+    WRITER_FORGOTTEN = 15
 
 
 class CommandHead(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -38,6 +38,7 @@ from rsm_spark.core.records import (
     MIGRATIONS_TABLE,
     SESSIONS_TABLE,
     VERIFIED_TABLE,
+    WRITERS_TABLE,
     CommandHead,
     KernelRecord,
     Record,
@@ -45,6 +46,7 @@ from rsm_spark.core.records import (
 )
 from rsm_spark.core.seal import ForeignEntryError
 from rsm_spark.core.sessions import SessionTable
+from rsm_spark.core.writers import WriterTable
 from rsm_spark.errors import (
     CorruptLogError,
     CorruptSnapshotError,
@@ -87,6 +89,7 @@ class ReplicatedState:
     Attributes:
         machine: The service's state.
         sessions: The clients' sessions.
+        writers: Writers, and what of their batches was applied.
         checkpoints: The last ones applied; not part of the state.
         log_id: uuid of the log, 16 bytes.
         revision: Of the last record applied.
@@ -107,6 +110,7 @@ class ReplicatedState:
         self.log_id = log_id
         self._ancestry = Ancestry(log_id, origins)
         self.sessions = SessionTable()
+        self.writers = WriterTable()
         self.checkpoints = Checkpoints()
         self.revision = NO_REVISION
         self.entry_revision = NO_REVISION
@@ -272,6 +276,8 @@ class ReplicatedState:
                 self.checkpoint_revision = revision
             case KernelRecord.SNAPSHOT_VERIFIED | KernelRecord.SNAPSHOT_WITHDRAWN:
                 self._note(self._verified.fold(record_type, fields, revision))
+            case KernelRecord.WRITER_MARKED | KernelRecord.WRITER_FORGOTTEN:
+                self._note(self.writers.fold(record_type, fields, revision))
             case KernelRecord.MIGRATED:
                 self._note(self._migrations.fold(fields, revision))
                 self._tell_migration()
@@ -331,7 +337,9 @@ class ReplicatedState:
             unsettled, self._unsettled = self._unsettled, {}
             for table, changes in unsettled.items():
                 self._row_count += self._digest.replace_all(table, changes)
-                if self._durable is not None and table.startswith("_"):
+                if self._durable is not None and table == WRITERS_TABLE:
+                    self._unkept.update({(table, key): self.writers.row_of(key) for key in changes})
+                elif self._durable is not None and table.startswith("_"):
                     now = {row.key: row for row in self._small_rows() if row.table == table}
                     self._unkept.update({(table, key): now.get(key) for key in changes})
         if self.sessions.is_touched:
@@ -404,12 +412,14 @@ class ReplicatedState:
         sessions = self.sessions.rows()
         verified = self._verified.rows()
         migrations = self._migrations.rows()
+        writers = self.writers.rows()
         machine = self.machine.rows()
 
         def _all() -> Iterator[Row]:
             yield from sessions
             yield from verified
             yield from migrations
+            yield from writers
             yield from machine
 
         return _all()
@@ -445,6 +455,7 @@ class ReplicatedState:
         self.sessions.restore(kernel[SESSIONS_TABLE])
         self._verified.restore(kernel[VERIFIED_TABLE])
         self._migrations.restore(kernel[MIGRATIONS_TABLE])
+        self.writers.restore(kernel[WRITERS_TABLE])
         self._tell_migration()
         self.checkpoints.clear()
         self._unsettled = {}
@@ -482,7 +493,7 @@ class _Total:
 
 
 def _kernel_lists() -> dict[str, list[Row]]:
-    return {SESSIONS_TABLE: [], VERIFIED_TABLE: [], MIGRATIONS_TABLE: []}
+    return {SESSIONS_TABLE: [], VERIFIED_TABLE: [], MIGRATIONS_TABLE: [], WRITERS_TABLE: []}
 
 
 def _split(rows: Iterable[Row], kernel: dict[str, list[Row]], total: _Total) -> Iterator[Row]:

@@ -32,7 +32,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from rsm_spark.core.machine import Decision, MachineDescription, RecordDescription, TableDescription
+from rsm_spark.core.machine import Decision, DeclinedDecision, MachineDescription, RecordDescription, TableDescription
 from rsm_spark.core.records import MACHINE_TYPE_FIRST, REPLY_BYTES_MAX
 from rsm_spark.core.table_machine import TableMachine
 from rsm_spark.core.typed_calls import (
@@ -187,7 +187,7 @@ class Service(TableMachine):
                     f"{type(error).__name__}: this error has {len(refusal)} bytes, a reply at most {REPLY_BYTES_MAX}: "
                     "let it say less"
                 ) from error
-            return Decision((), refusal)
+            return DeclinedDecision((), refusal)
         finally:
             self.staged = None
         return Decision(list(changes.values()), reply)

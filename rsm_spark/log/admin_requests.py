@@ -68,7 +68,36 @@ class DetachRequest(msgspec.Struct, frozen=True, tag="detach"):
     copies: tuple[LedgerCopy, ...]
 
 
-Order = TrimRequest | RaiseFormatRequest | AdoptKeyRequest | RaiseVersionRequest | RollRequest | DetachRequest
+class WritersRequest(msgspec.Struct, frozen=True, tag="writers"):
+    """Tell of a log's writers; changes nothing.
+
+    Attributes:
+        writer: Of this one, with its parts; "" = of all.
+        after: Of all behind this name.
+
+    """
+
+    writer: str = ""
+    after: str = ""
+
+
+class ForgetWriterRequest(msgspec.Struct, frozen=True, tag="forget_writer"):
+    """Forget a writer."""
+
+    writer: str
+
+
+class HandOverWriterRequest(msgspec.Struct, frozen=True, tag="hand_over_writer"):
+    """Give a writer to another checkpoint."""
+
+    writer: str
+    checkpoint: str
+
+
+Order = (
+    TrimRequest | RaiseFormatRequest | AdoptKeyRequest | RaiseVersionRequest | RollRequest | DetachRequest
+    | WritersRequest | ForgetWriterRequest | HandOverWriterRequest
+)  # fmt: skip
 
 
 class AdminAnswer(msgspec.Struct, frozen=True):

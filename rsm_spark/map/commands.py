@@ -213,6 +213,36 @@ class CompactHistory(msgspec.Struct, frozen=True, gc=False, array_like=True, tag
     revision: int
 
 
+class RowWrite(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A row of `WriteRows`.
+
+    Attributes:
+        key: The key.
+        value: None = the key is to go.
+        ttl_ms: Logged time that it lives; 0 = until it is deleted.
+        expected: Empty, or one of what `CompareAndSet` has: a row that is not as expected is in conflict, and is left.
+
+    """
+
+    key: bytes
+    value: bytes | None
+    ttl_ms: int = 0
+    expected: tuple[bytes | int | None, ...] = ()
+
+
+class WriteRows(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=15):
+    """Write many keys in this order, all of them or none; rows in conflict are left, and told.
+
+    Attributes:
+        rows: At most `ROW_WRITES_MAX`.
+        conflict_prefix: What a row in conflict wanted to write is written under its key behind this prefix; b"" = not.
+
+    """
+
+    rows: list[RowWrite]
+    conflict_prefix: bytes = b""
+
+
 class Written(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=0):
     """The command was carried out by the record of this revision; 0 if it changed nothing, as expected."""
 
@@ -270,6 +300,27 @@ class Seen(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=9):
     version: int = 0
 
 
+class WroteRows(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=12):
+    """Result of `WriteRows`.
+
+    Attributes:
+        written: Rows that were put.
+        removed: Keys that were removed.
+        conflicts: A bit for each row, the first is the lowest of the first byte: it was in conflict; as far as the last
+            one that was.
+
+    """
+
+    written: int
+    removed: int
+    conflicts: bytes
+
+    @property
+    def conflict_rows(self) -> list[int]:
+        """Rows in conflict, by number from 0."""
+        return [at * 8 + bit for at, byte in enumerate(self.conflicts) for bit in range(8) if byte >> bit & 1]
+
+
 class Branched(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=10):
     """Result of a `Branch`, or of a `CompactHistory`. What keys held before stands in the history of the map.
 
@@ -319,9 +370,9 @@ class Executed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=4):
 
 MapCommand = (
     Put | Delete | CompareAndSet | MapTransaction | Increment | GrantLease | KeepLease | RevokeLease | PutExpiring
-    | DeleteRange | Branch | CompactHistory
+    | DeleteRange | Branch | CompactHistory | WriteRows
 )  # fmt: skip
 MapReply = (
     Written | NotFound | Mismatched | MapRefused | Executed | Incremented | Granted | Kept | Removed | Branched
-    | Unfulfilled
+    | Unfulfilled | WroteRows
 )  # fmt: skip

@@ -69,6 +69,7 @@ class Draft:
         now_ms: Logged time.
         counts: Records say create revision and version: the log is of a version of the map that has them.
         dates: The same of the mod revision that all keys of a command have.
+        record_count_max: More are refused.
 
     Attributes:
         records: So far. Their mod revision, that of the last one, is not known yet: see `dated_records`.
@@ -84,6 +85,7 @@ class Draft:
         *,
         counts: bool,
         dates: bool,
+        record_count_max: int = RECORD_COUNT_MAX,
     ) -> None:
         self.records: list[tuple[int, tuple[Any, ...]]] = []
         self._rows = rows
@@ -92,6 +94,7 @@ class Draft:
         self._now_ms = now_ms
         self._counts = counts
         self._dates = dates
+        self._record_count_max = record_count_max
         # What the records so far have made of keys; None = gone.
         self._written: dict[bytes, Seen | None] = {}
         self._expires: dict[bytes, bool] = {}
@@ -165,9 +168,7 @@ class Draft:
             case Put(key, value):
                 return Written(self.put(key, value))
             case PutExpiring(key, value, ttl_ms, lease):
-                revision = self.put(key, value, keeps_expiry=True)
-                self._expire(key, ttl_ms, lease)
-                return Written(revision)
+                return Written(self.put_expiring(key, value, ttl_ms, lease))
             case Delete(key):
                 return NotFound() if self.look(key) is None else Written(self.delete(key))
             case DeleteRange(start, end):
@@ -190,6 +191,17 @@ class Draft:
         self._written[key] = Seen(value, revision, created, version)
         if not keeps_expiry:
             self._clear(key)
+        return revision
+
+    def put_expiring(self, key: bytes, value: bytes, ttl_ms: int, lease: int = 0) -> int:
+        """Write a key that goes by itself; return the revision of the record.
+
+        Raises:
+            InvalidCommandError: There is no such lease.
+
+        """
+        revision = self.put(key, value, keeps_expiry=True)
+        self._expire(key, ttl_ms, lease)
         return revision
 
     def write(self, operation: WriteKey) -> Unmet | None:
@@ -247,10 +259,10 @@ class Draft:
 
     def _add(self, record_type: int, fields: tuple[Any, ...], size: int) -> int:
         self._bytes += size
-        if len(self.records) >= RECORD_COUNT_MAX or self._bytes > RECORD_BYTES_MAX:
+        if len(self.records) >= self._record_count_max or self._bytes > RECORD_BYTES_MAX:
             raise InvalidCommandError(
-                f"the command needs more than {RECORD_COUNT_MAX} records or {RECORD_BYTES_MAX} bytes, which are more "
-                "than one entry of the log holds: do it in several commands, ranges in parts"
+                f"the command needs more than {self._record_count_max} records or {RECORD_BYTES_MAX} bytes, which are "
+                "more than one entry of the log holds: do it in several commands, ranges in parts"
             )
         self.records.append((record_type, fields))
         return self._revision + len(self.records) - 1

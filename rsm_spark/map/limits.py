@@ -22,6 +22,9 @@ RECORD_COUNT_MAX = 10_000
 RECORD_BYTES_MAX = 3 * 1024 * 1024
 """Bytes of a command's records: they are in one entry of at most 4 MiB, and are made in one go on the leader's loop."""
 
+ROW_WRITES_MAX = 10_000
+"""Rows of one `WriteRows`; each makes two records at most."""
+
 TTL_MS_MAX = 10 * 366 * 24 * 3_600_000
 """Ten years."""
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from rsm_spark.core.evolution import check_evolution
-from rsm_spark.core.machine import Decision, MachineDescription, Row, RowChange
+from rsm_spark.core.machine import Decision, DeclinedDecision, MachineDescription, Row, RowChange
 from rsm_spark.core.records import FORMAT_LEVEL, REPLY_BYTES_MAX, pack
 from rsm_spark.errors import CorruptLogError, CorruptSnapshotError, InvalidCommandError, InvalidDescriptionError
 from rsm_spark.map.commands import (
@@ -33,6 +33,7 @@ from rsm_spark.map.commands import (
     Removed,
     RevokeLease,
     Unfulfilled,
+    WriteRows,
     Written,
 )
 from rsm_spark.map.draft import Draft, operation_fault
@@ -84,6 +85,7 @@ from rsm_spark.map.records import (
     said_revision,
 )
 from rsm_spark.map.row_ring import RowRing
+from rsm_spark.map.row_writes import RECORDS_MAX, row_writes_fault, write_rows
 from rsm_spark.map.rows import MapEntry, columns_of, entry_of, value_of
 from rsm_spark.map.scanning import scan
 
@@ -193,6 +195,10 @@ class MapMachine:
             return self._branch(command, revision, now_ms)
         if isinstance(command, CompactHistory):
             return self._compact(command.revision, revision)
+        if isinstance(command, WriteRows):
+            draft = self._draft(revision, now_ms, RECORDS_MAX)
+            wrote = write_rows(command, draft)
+            return Decision(draft.dated_records(), encode(wrote))
         if isinstance(command, GrantLease):
             return self._grant(command, revision, now_ms)
         if isinstance(command, KeepLease):
@@ -220,8 +226,16 @@ class MapMachine:
                 more -= 0 if found is None else _ROW_BYTES + len(found.row)
         return more > 0
 
-    def _draft(self, revision: int, now_ms: int) -> Draft:
-        return Draft(self._rows, self._expiries, revision, now_ms, counts=self._counts, dates=self._dates)
+    def _draft(self, revision: int, now_ms: int, record_count_max: int = RECORD_COUNT_MAX) -> Draft:
+        return Draft(
+            self._rows,
+            self._expiries,
+            revision,
+            now_ms,
+            counts=self._counts,
+            dates=self._dates,
+            record_count_max=record_count_max,
+        )
 
     def _compare_and_set(self, command: CompareAndSet, revision: int, now_ms: int) -> Decision:
         found = self._rows.entries.get(command.key)
@@ -478,7 +492,7 @@ class MapMachine:
 
 
 def _refused(reason: str) -> Decision:
-    return Decision((), encode(MapRefused(reason)))
+    return DeclinedDecision((), encode(MapRefused(reason)))
 
 
 def _fault(command: MapCommand) -> str | None:
@@ -494,6 +508,8 @@ def _fault(command: MapCommand) -> str | None:
         return next((fault for one in command.then + command.orelse if (fault := operation_fault(one))), None)
     if isinstance(command, Branch):
         return branch_fault(command)
+    if isinstance(command, WriteRows):
+        return row_writes_fault(command)
     if isinstance(command, KeepLease | RevokeLease | CompactHistory):
         return None
     return operation_fault(command)

@@ -14,6 +14,8 @@
                                 [operation, ...]]``; an operation is one of 10, 12 or ``[14, key, value | nil, lease |
                                 nil]``: write, with nil for what stays as it is
                compact history  ``[13, revision]``
+               write rows       ``[15, [[key, value | nil, ttl_ms, [expected]], ...], conflict_prefix]``; the last two
+                                of a row may be left out; expected is empty, or one as in 3
     replies    written          ``[0, mod_revision]``
                not found        ``[1]``                    there was nothing to delete, or no such lease
                mismatched       ``[2, mod_revision]``      of the key as it is; 0 = no such key
@@ -25,6 +27,7 @@
                removed          ``[8, count, revision]``   by a range delete, or with a lease
                branched         ``[10, first_revision, last_revision, [held, ...]]``
                unfulfilled      ``[11, what, revision]``   there is no such lease or key, or the like
+               wrote rows       ``[12, written, removed, conflicts]``; a bit for each row
     queries    get              ``[1, key]``
                scan             ``[2, start, end | nil, limit, at_revision, keeps, keys_only, counts]``; start
                                 inclusive, end exclusive; nil = to the end; the last four may be left out
@@ -82,15 +85,19 @@ from rsm_spark.map.commands import (
     Read,
     Removed,
     RevokeLease,
+    RowWrite,
     Seen,
     Unfulfilled,
     WriteKey,
+    WriteRows,
     Written,
+    WroteRows,
 )
 from rsm_spark.map.limits import (
     COMPARES_MAX,
     KEY_BYTES_MAX,
     OPERATIONS_MAX,
+    ROW_WRITES_MAX,
     SCAN_BYTES_MAX,
     SCAN_LIMIT_MAX,
     TTL_MS_MAX,
@@ -120,6 +127,10 @@ from rsm_spark.map.queries import (
 )
 
 __all__ = [
+    "WroteRows",
+    "WriteRows",
+    "RowWrite",
+    "ROW_WRITES_MAX",
     "WriteKey",
     "Unfulfilled",
     "CompareRange",

@@ -24,6 +24,7 @@ from rsm_spark.map.commands import (
     PutExpiring,
     RevokeLease,
     WriteKey,
+    WriteRows,
 )
 from rsm_spark.map.messages import decode_command, decode_query, encode
 from rsm_spark.map.queries import Count, ListLeases, Scan, ShowLease
@@ -90,6 +91,11 @@ class MapScopes:
                 yield from self._operation_faults(operation, principal)
         elif isinstance(command, Branch):
             yield from self._branch_faults(command, principal)
+        elif isinstance(command, WriteRows):
+            for row in command.rows:
+                yield from _said(_key_fault(principal, row.key))
+                if command.conflict_prefix:
+                    yield from _said(_key_fault(principal, command.conflict_prefix + row.key))
         elif isinstance(command, CompactHistory):
             yield f"{principal} may not compact: it has the keys of {principal.prefix!r} only"
         elif isinstance(command, DeleteRange | Put | PutExpiring):

@@ -11,7 +11,7 @@ from rsm_spark.core.batching import Composer, audit_fields
 from rsm_spark.core.commands import Audited
 from rsm_spark.core.leadership import LeaderProtocol
 from rsm_spark.core.records import AUDIT_LEVEL, KernelRecord
-from rsm_spark.log.admin_requests import PlacedOrder, TrimRequest
+from rsm_spark.log.admin_requests import PlacedOrder, TrimRequest, WritersRequest
 from rsm_spark.log.quarantine import told_by_next_leader
 from rsm_spark.runtime.context import ReplicaContext
 
@@ -38,7 +38,7 @@ class LeaderNotes:
     def order(self, placed: PlacedOrder, outcome: str) -> None:
         """Have the next entry tell of an order: that it was asked, or what came of it."""
         order, by, log = placed.order, placed.by, self._context.log
-        if isinstance(order, TrimRequest) and order.is_dry_run:
+        if isinstance(order, WritersRequest) or (isinstance(order, TrimRequest) and order.is_dry_run):
             return
         target = f"log {log}{f': {by.reason}' if by.reason else ''}"
         action = f"order {msgspec.json.encode(order).decode()}"

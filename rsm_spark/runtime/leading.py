@@ -365,6 +365,9 @@ class LeaderDriver:
         self._composer.query_count = 0
         if self._composer.failures:
             self._context.machine_failed(self._composer.failures)
+        if self._composer.level_wanted:
+            self.upkeep.want_level(self._composer.level_wanted)
+            self._composer.level_wanted = 0
         return composed
 
     async def _append(self, payload: bytes) -> Event:

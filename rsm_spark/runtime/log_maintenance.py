@@ -33,11 +33,14 @@ from rsm_spark.log.admin_requests import (
     AdminRequests,
     AdoptKeyRequest,
     DetachRequest,
+    ForgetWriterRequest,
+    HandOverWriterRequest,
     Order,
     PlacedOrder,
     RaiseFormatRequest,
     RaiseVersionRequest,
     RollRequest,
+    WritersRequest,
 )
 from rsm_spark.log.consumers import LogConsumers
 from rsm_spark.log.detachment import checked_copies
@@ -49,6 +52,7 @@ from rsm_spark.runtime.key_rotation import KeyRotation
 from rsm_spark.runtime.lake_service import LAKE_PLACE
 from rsm_spark.runtime.leader_notes import LeaderNotes
 from rsm_spark.runtime.machine_version import MachineVersion
+from rsm_spark.runtime.writer_upkeep import WriterUpkeep
 from rsm_spark.snapshots.manifest import SnapshotManifest
 
 _LOGGER = logging.getLogger(__name__)
@@ -56,6 +60,8 @@ _CHAIN_ALARM_SHARE = 0.7
 _SLICE = 100
 _SLICE_PAUSE_S = 0.05
 _ORDERS_POLLS = 5
+_LEVEL_PAUSE_S = 5.0
+"""A format level that could not be raised is not tried again before."""
 _LAPSED_NAMED_MAX = 10
 
 
@@ -82,6 +88,7 @@ class LogMaintenance:
         deleted_ledgers: Taken out of the chain, by this leader or the one before, and deleted.
         notes: What operators did, for the audit.
         machine_version: The version of the machine that the log is of.
+        writers: Those of the log.
 
     """
 
@@ -111,11 +118,13 @@ class LogMaintenance:
         self._deleted: list[int] = []
         self._raises: deque[tuple[int, asyncio.Future[int]]] = deque()
         self._raising: tuple[int, asyncio.Future[int]] | None = None  # Its record is on its way.
+        self._level_wanted = 0  # Being raised because a command needs it.
         self._rolls: deque[tuple[int, asyncio.Future[int]]] = deque()  # With the ledger that is to be closed.
         self._detaches: deque[tuple[tuple[LedgerCopy, ...], asyncio.Future[int]]] = deque()
         self._keys = KeyRotation(context, protocol, self._want)
         self.machine_version = MachineVersion(context, self._want, self.raise_format)
         self.notes = LeaderNotes(context, protocol, wake)
+        self.writers = WriterUpkeep(context, wake)
         self._shared = SharedLedgers(context.client, context.log_id, context.settings.rsm_root)
         self._desk = AdminRequests(context.client.store, context.log, context.settings.rsm_root)
 
@@ -123,7 +132,7 @@ class LogMaintenance:
 
     def begin(self, composer: Composer) -> None:
         """Start; the leadership has begun."""
-        self._composer = self.notes.composer = composer
+        self._composer = self.notes.composer = self.writers.composer = composer
         self._spawn(self._trim_rounds())
         self._spawn(self._sweep_orphans())
         self._spawn(self._serve_orders())
@@ -390,6 +399,22 @@ class LogMaintenance:
         self._want()
         return await done
 
+    def want_level(self, level: int) -> None:
+        """Raise the format level in the background: a command needs it; unless a live replica does not know it."""
+        if self._level_wanted < level:
+            self._level_wanted = level
+            self._spawn(self._raise_wanted())
+
+    async def _raise_wanted(self) -> None:
+        try:
+            raised = await self.raise_format(self._level_wanted)
+            _LOGGER.info("format level %d: a writer needs it", raised, extra=self._context.log_extra)
+        except (RsmError, LedgerError) as error:
+            _LOGGER.warning("a writer has to wait: %s", error, extra=self._context.log_extra)
+            await asyncio.sleep(_LEVEL_PAUSE_S)
+        finally:
+            self._level_wanted = 0
+
     def _raise(self) -> Event | None:
         """Log FORMAT_RAISED; when that is confirmed, raise the chain's level; when that is done, tell."""
         assert self._composer is not None
@@ -471,6 +496,13 @@ class LogMaintenance:
     async def _obey(self, order: Order) -> AdminAnswer:
         by = self._context.me.replica_id
         try:
+            if isinstance(order, WritersRequest):
+                return AdminAnswer(by, outcome=self.writers.described(order.writer, order.after))
+            if isinstance(order, ForgetWriterRequest):
+                return AdminAnswer(by, outcome={"writer": await self.writers.forget(order.writer)})
+            if isinstance(order, HandOverWriterRequest):
+                given = await self.writers.hand_over(order.writer, order.checkpoint)
+                return AdminAnswer(by, outcome={"writer": given})
             if isinstance(order, RaiseFormatRequest):
                 return AdminAnswer(by, outcome={"format_level": await self.raise_format(order.level)})
             if isinstance(order, RaiseVersionRequest):

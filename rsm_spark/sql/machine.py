@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rsm_spark.core.durable import KernelChange, StateMark
-from rsm_spark.core.machine import Decision, MachineDescription, Row, RowChange
+from rsm_spark.core.machine import Decision, DeclinedDecision, MachineDescription, Row, RowChange
 from rsm_spark.core.records import REPLY_BYTES_MAX
 from rsm_spark.errors import CorruptLogError, InvalidCommandError, NotReadyError
 from rsm_spark.sql.engine.copying import committed_rows, restore_rows
@@ -133,4 +133,4 @@ class SqlMachine:
 
 
 def _failed(fault: SqlFault) -> Decision:
-    return Decision((), encode(SqlReply((), fault)))
+    return DeclinedDecision((), encode(SqlReply((), fault)))

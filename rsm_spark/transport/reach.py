@@ -22,6 +22,8 @@ from ledger.rights.principal import ClientAccess, Principal, Role
 from ledger.rights.table import Right, may
 from rsm_spark.core.commands import ASKED, Answer, AnswerStatus, Audited, Command, OpenSession, Query, Request
 from rsm_spark.core.freshness import LINEARIZABLE, Freshness
+from rsm_spark.core.writer_marks import WriterMark, decode_mark, is_marked
+from rsm_spark.errors import InvalidCommandError
 from rsm_spark.transport.codec import ReceivedRequests
 from rsm_spark.transport.watch_codec import WatchRequest
 
@@ -242,11 +244,27 @@ class Reach:
         principal = self._principal
         if isinstance(request, Command) and not self._can_write:
             return f"{principal} reads only"
+        if isinstance(request, Command) and is_marked(request.payload):
+            try:
+                return self._mark_fault(decode_mark(request.payload))
+            except InvalidCommandError as error:
+                return str(error)
         if self._keys is None:
             return ""
         if isinstance(request, Query):
             return self._keys.query_fault(request.payload, principal)
         return self._keys.command_fault(request.payload, principal) if isinstance(request, Command) else ""
+
+    def _mark_fault(self, mark: WriterMark) -> str:
+        """Return what of a writer's command is beyond the principal: its keys, the name of the writer, or rights."""
+        principal, keys = self._principal, self._keys
+        if self._audit_words is not None and self._audit_words.of_command(mark.payload):
+            return f"writer {mark.writer[:40]!r}: a writer writes rows, it changes no rights, code or holds"
+        if keys is None:
+            return ""
+        if not mark.writer.startswith(f"{principal.name}/"):
+            return f"{principal} may write as {principal.name}/… only, not as writer {mark.writer[:40]!r}"
+        return keys.command_fault(mark.payload, principal) if mark.payload else ""
 
 
 def _answer(fault: str, answer: Answer | None) -> Answer:

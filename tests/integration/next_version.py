@@ -10,14 +10,15 @@ from typing import Any
 
 from rsm_spark.core import state
 from rsm_spark.core.leadership_events import BatchComposed
-from rsm_spark.core.records import FORMAT_LEVEL, MACHINE_TYPE_FIRST
+from rsm_spark.core.records import FORMAT_LEVEL
 from rsm_spark.core.state import ReplicatedState
 from rsm_spark.map.cli.store import app
 from rsm_spark.runtime import context
 from rsm_spark.runtime.leading import LeaderDriver
 
 NEXT_LEVEL = FORMAT_LEVEL + 1
-NEW_TYPE = MACHINE_TYPE_FIRST - 1
+NEW_TYPE = 11
+"""Of the kernel, as all below 16, and none of this version's."""
 
 
 def install() -> None:

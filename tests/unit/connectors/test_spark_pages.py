@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from connectors.sink.option_table import SINK_OPTION_NAMES
 from connectors.source.option_table import OPTION_NAMES, STORAGE_OPTION_PREFIX
 from connectors.source.schema import KAFKA_COLUMNS, RAW_COLUMNS, RECORD_COLUMNS
 from connectors.state.option_table import STATE_OPTION_TABLE
@@ -26,7 +27,8 @@ def test_every_option_is_a_row_of_the_page() -> None:
     of_ledger, of_state = page.split("## Options of `ledger_state`")
     rows = re.findall(r"^\| `([\w.]+)(?:<key>)?` \|", of_ledger, re.MULTILINE)
     assert rows == list(OPTION_NAMES)
-    of_state = of_state.split("## Columns")[0]
+    of_state, of_sink = of_state.split("## Columns")[0].split("## Options of the sink `ledger`")
+    assert re.findall(r"^\| `(\w+)` \|", of_sink, re.MULTILINE) == list(SINK_OPTION_NAMES)
     assert set(re.findall(r"^\| `(\w+)` \|", of_state, re.MULTILINE)) == set(STATE_OPTIONS)
     assert f"`{STORAGE_OPTION_PREFIX}<key>`" in of_state
 

@@ -16,7 +16,15 @@ from rsm_spark.core.kernel_tables import (
     peek_checkpoint,
 )
 from rsm_spark.core.machine import Fold, Row
-from rsm_spark.core.records import MIGRATIONS_TABLE, VERIFIED_TABLE, KernelRecord, Record, encode_records, pack
+from rsm_spark.core.records import (
+    MIGRATIONS_TABLE,
+    VERIFIED_TABLE,
+    WRITERS_TABLE,
+    KernelRecord,
+    Record,
+    encode_records,
+    pack,
+)
 from rsm_spark.errors import CorruptLogError, CorruptSnapshotError
 
 
@@ -46,7 +54,7 @@ def test_every_kernel_record_is_described_and_its_columns_are_its_fields() -> No
     for record in KERNEL_RECORDS:
         assert record.name == KernelRecord(record.type).name.lower()
         assert set(record.key + record.row) <= {field.name for field in record.fields}
-        assert (record.table in {VERIFIED_TABLE, MIGRATIONS_TABLE}) == (record.fold != Fold.NONE)
+        assert (record.table in {VERIFIED_TABLE, MIGRATIONS_TABLE, WRITERS_TABLE}) == (record.fold != Fold.NONE)
 
 
 def test_view_of_what_is_verified_does_not_change_with_the_table() -> None:

@@ -1,0 +1,43 @@
+"""The format `ledger`, to read and to write: what Spark finds by name. Kept light, as `connectors.source.source` is."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
+from pyspark.sql.types import StructType
+
+from connectors.errors import OptionError
+from connectors.source.source import LedgerSource
+
+
+class LedgerFormat(LedgerSource):
+    """Logs and ledgers as a source, and logs as a sink; options of the sink in `connectors.sink.options`."""
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer of a batch; options in `connectors.sink.options`.
+
+        Raises:
+            OptionError: An option or a column is wrong.
+
+        """
+        from connectors.sink.options import parse_sink_options  # noqa: PLC0415 - see the module
+        from connectors.sink.writer import LedgerBatchWriter  # noqa: PLC0415
+
+        if overwrite:
+            raise OptionError("sink ledger: mode overwrite is refused, a log keeps what it has: use mode append")
+        return LedgerBatchWriter(parse_sink_options(self.options, is_stream=False), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+        """Return the writer of a stream.
+
+        Raises:
+            OptionError: An option or a column is wrong.
+
+        """
+        from connectors.sink.options import parse_sink_options  # noqa: PLC0415 - see the module
+        from connectors.sink.writer import LedgerStreamWriter  # noqa: PLC0415
+
+        if overwrite:
+            raise OptionError(
+                "sink ledger: output mode complete is refused, a log keeps what it has: use append or update"
+            )
+        return LedgerStreamWriter(parse_sink_options(self.options, is_stream=True), schema)

@@ -1,0 +1,59 @@
+"""Every option of the sink `ledger`, as data: what the parser knows and what the documentation lists."""
+
+from __future__ import annotations
+
+from connectors.source.option_table import OPTIONS, OptionInfo
+
+_SHARED = ("metadataUri", "rsmRoot")
+
+SINK_OPTION_TABLE: tuple[OptionInfo, ...] = (
+    OptionInfo("log", "a name", "-", "both", "The replicated log to write to; its service must run."),
+    OptionInfo("as", "`map`", "-", "both", "What the rows are: `map` writes keys of the replicated map."),
+    OptionInfo(
+        "writer",
+        "a name",
+        "for a batch, one that is forgotten when it has ended",
+        "both",
+        "Name under which the log remembers which batches were applied. A stream needs one; two jobs never share one.",
+    ),
+    OptionInfo(
+        "batch",
+        "a number, 0 and up",
+        "0",
+        "batch",
+        "Number of this batch of `writer`: written again, it changes nothing. Inside `foreachBatch`, the batch's id.",
+    ),
+    OptionInfo(
+        "checkpoint",
+        "a name",
+        "`batch`",
+        "batch",
+        "What counts the batches of `writer`: the same name, or another writer. Inside `foreachBatch`, the query's id.",
+    ),
+    OptionInfo(
+        "takeOver",
+        "the id of a checkpoint",
+        "another checkpoint of the same writer is refused",
+        "both",
+        "Checkpoint whose place this query takes as `writer`: its batches are counted from here on. The refusal names "
+        "it.",
+    ),
+    OptionInfo(
+        "conflictPrefix",
+        "text",
+        "rows in conflict are left out",
+        "both",
+        "With a column `expected`: what a row in conflict wanted to write is kept under its key behind this prefix.",
+    ),
+    OptionInfo(
+        "timeout",
+        "a time with its unit like `30s` or `5m`",
+        "`2m`",
+        "both",
+        "How long a task sends a command again while no replica leads, or the leader's queue is full.",
+    ),
+    *(option for option in OPTIONS if option.name in _SHARED),
+)
+"""All options, in the order in which a reader needs them."""
+
+SINK_OPTION_NAMES = tuple(option.name for option in SINK_OPTION_TABLE)

@@ -1,0 +1,131 @@
+"""Options of the sink, parsed: text in, one typed value out. Pure: nothing is read from disk or environment here."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+from connectors.errors import OptionError
+from connectors.sink.option_table import SINK_OPTION_NAMES, SINK_OPTION_TABLE
+from connectors.source.option_values import parse_choice, parse_duration
+from rsm_spark.core.writer_marks import NAME_CHARS_MAX
+
+BATCH_CHECKPOINT = "batch"
+"""Checkpoint of a batch that names none."""
+
+_BY_LOWER = {name.lower(): name for name in SINK_OPTION_NAMES}
+PATIENCE_S = 120.0
+_BATCH_MAX = 1 << 62
+_PREFIX_BYTES_MAX = 1024
+
+
+class RowKind(StrEnum):
+    """Kinds of rows."""
+
+    MAP = "map"
+
+
+class SinkOptions(msgspec.Struct, frozen=True):
+    """All options of one query.
+
+    Attributes:
+        log: Name of the log.
+        kind: What the rows are.
+        writer: Name under which the log remembers; "" = a passing one.
+        batch: Number of the batch; of a batch query.
+        checkpoint: What counts batches; of a batch query.
+        take_over: Checkpoint whose place this one takes; "" = none.
+        conflict_prefix: Of keys that keep what was in conflict; b"" = they are not kept.
+        patience_s: How long a command is sent again.
+        metadata_uri: None = environment or default.
+        rsm_root: Where the logs are registered.
+
+    """
+
+    log: str
+    kind: RowKind
+    writer: str
+    batch: int = 0
+    checkpoint: str = BATCH_CHECKPOINT
+    take_over: str = ""
+    conflict_prefix: bytes = b""
+    patience_s: float = PATIENCE_S
+    metadata_uri: str | None = None
+    rsm_root: str = "/rsm"
+
+
+def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
+    """Check and parse the options of a query that writes.
+
+    Args:
+        options: As Spark hands them over; the case of names does not matter.
+        is_stream: Whether the query is a stream.
+
+    Raises:
+        OptionError: Names the option, what it had and what it may have.
+
+    """
+    given = _known(options, is_stream=is_stream)
+    log = given.get("log", "")
+    if not log or "/" in log:
+        raise OptionError(f"sink ledger: option log is {log!r}: name the log to write to, without a slash")
+    if "as" not in given:
+        raise OptionError(f"sink ledger: option as is missing: it may be {', '.join(RowKind)}")
+    kind = parse_choice(given, "as", RowKind.MAP)
+    for name in ("writer", "checkpoint", "takeOver"):
+        text = given.get(name, "")
+        if len(text) > NAME_CHARS_MAX or (text and not text.isprintable()):
+            raise OptionError(f"option {name} is {text[:40]!r}: it has up to {NAME_CHARS_MAX} printable characters")
+    writer = given.get("writer", "")
+    if is_stream and not writer:
+        raise OptionError(
+            "sink ledger: option writer is missing: a stream needs a name of its own, by which the log remembers which "
+            "batches were applied"
+        )
+    for name in ("batch", "checkpoint", "takeOver"):
+        if given.get(name) and not writer:
+            raise OptionError(f"option {name} needs option writer, the name under which the log remembers batches")
+    prefix = given.get("conflictPrefix", "").encode()
+    if len(prefix) > _PREFIX_BYTES_MAX:
+        raise OptionError(f"option conflictPrefix has {len(prefix)} bytes: {_PREFIX_BYTES_MAX} are allowed")
+    root = given.get("rsmRoot", "/rsm").rstrip("/")
+    if not root.startswith("/"):
+        raise OptionError(f"option rsmRoot is {root!r}: it must be a path of the metadata store like /rsm")
+    return SinkOptions(
+        log=log,
+        kind=kind,
+        writer=writer,
+        batch=_batch(given),
+        checkpoint=given.get("checkpoint") or BATCH_CHECKPOINT,
+        take_over=given.get("takeOver", ""),
+        conflict_prefix=prefix,
+        patience_s=parse_duration(given, "timeout", PATIENCE_S),
+        metadata_uri=given.get("metadataUri") or None,
+        rsm_root=root,
+    )
+
+
+def _known(options: Mapping[str, str], *, is_stream: bool) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for key, value in options.items():
+        name = _BY_LOWER.get(key.lower())
+        if name is not None:
+            given[name] = value.strip()
+        elif not (is_stream and key.lower() in {"checkpointlocation", "path", "queryname"}):
+            near = difflib.get_close_matches(key.lower(), list(_BY_LOWER), n=1, cutoff=0.5)
+            hint = f"did you mean {_BY_LOWER[near[0]]}?" if near else f"known are {', '.join(SINK_OPTION_NAMES)}"
+            raise OptionError(f"sink ledger: unknown option {key}: {hint}")
+    for option in SINK_OPTION_TABLE:
+        if is_stream and option.applies == "batch" and option.name in given:
+            raise OptionError(f"option {option.name} only works with df.write: a stream counts its batches itself")
+    return given
+
+
+def _batch(given: Mapping[str, str]) -> int:
+    text = given.get("batch", "0")
+    if not (text.isascii() and text.isdigit()) or int(text) > _BATCH_MAX:
+        raise OptionError(f"option batch is {text!r}: it must be a whole number from 0")
+    return int(text)

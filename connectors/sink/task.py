@@ -1,0 +1,78 @@
+"""Work of a Spark task that writes: its rows become chunks, and the chunks go to the leader or to the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+
+import pyarrow as pa
+
+from connectors.sink.chunks import ChunkSplitter
+from connectors.sink.commands import MapCommands
+from connectors.sink.link import LeaderLink
+from connectors.sink.marks import BatchName, PartMessage, chunk_mark
+from connectors.sink.options import SinkOptions
+from rsm_spark.map.commands import RowWrite
+
+
+def write_part(
+    batches: Iterator[pa.RecordBatch], options: SinkOptions, commands: MapCommands, name: BatchName, part: int
+) -> PartMessage:
+    """Write the rows of a partition, or keep them for the driver.
+
+    One chunk is on its way while the next is made: a leader whose queue is full slows the task down.
+
+    Args:
+        batches: The rows.
+        options: Of the query.
+        commands: Of the rows' kind.
+        name: Of the batch.
+        part: Number of the partition.
+
+    Raises:
+        BadRowError: A row cannot be written.
+        WriterRefusedError, InvalidCommandError: The leader refuses the chunk.
+        NoLeaderError, OverloadedError, OutcomeUnknownError: It was not written in time; running it again is safe.
+
+    """
+    cutter = ChunkSplitter[RowWrite](part)
+    sender = _Sender(options, commands, name, part)
+    for batch in batches:
+        for item, size in commands.items(batch, part):
+            cutter.add(item, size)
+        for chunk in cutter.take():
+            sender.send(commands.command(chunk), len(chunk))
+    is_kept = cutter.is_kept
+    left = [(commands.command(chunk), len(chunk)) for chunk in cutter.finish()]
+    if not is_kept:
+        for command, count in left:
+            sender.send(command, count)
+        sender.wait()
+    kept = tuple(command for command, _ in left) if is_kept else ()
+    return PartMessage(name, part, cutter.row_count, cutter.size, sender.sent, kept, sender.conflict_count)
+
+
+class _Sender:
+    """Sends the chunks of one part, in order."""
+
+    def __init__(self, options: SinkOptions, commands: MapCommands, name: BatchName, part: int) -> None:
+        self.sent = 0
+        self.conflict_count = 0
+        self._options = options
+        self._commands = commands
+        self._name = name
+        self._part = part
+        self._flying: Future[bytes] | None = None
+
+    def send(self, command: bytes, row_count: int) -> None:
+        self.wait()
+        repeatable = self._commands.is_repeatable
+        mark = chunk_mark(self._name, self._part, self.sent, command, row_count, is_repeatable=repeatable)
+        self._flying = LeaderLink.of_process(self._options).start(mark, self._options.patience_s)
+        self.sent += 1
+
+    def wait(self) -> None:
+        """Wait until the leader has answered."""
+        flying, self._flying = self._flying, None
+        if flying is not None:
+            self.conflict_count += self._commands.conflict_count(flying.result())

@@ -1,0 +1,60 @@
+"""What a driver sends at the end of a batch."""
+
+from __future__ import annotations
+
+import pickle
+
+from connectors.sink.chunks import WHOLE_BYTES_MAX, WHOLE_ROWS_MAX
+from connectors.sink.commands import MapCommands
+from connectors.sink.marks import BatchName, PartMessage, begin_mark, end_marks, forget_mark
+from connectors.sink.options import RowKind, SinkOptions
+from rsm_spark.core.writer_marks import MarkKind, digest_of
+from rsm_spark.map.commands import RowWrite, WriteRows
+from rsm_spark.map.messages import decode_command
+
+NAME = BatchName("w", "c", "r", 5, "old")
+COMMANDS = MapCommands(SinkOptions("log", RowKind.MAP, "w"), ["key", "value"])
+
+
+def _kept(part: int, *keys: bytes, size: int = 10) -> PartMessage:
+    kept = (COMMANDS.command([RowWrite(key, b"v") for key in keys]),) if keys else ()
+    return PartMessage(NAME, part, len(keys), size, 0, kept, 0)
+
+
+def test_parts_that_are_all_kept_are_one_command() -> None:
+    (mark,) = end_marks([_kept(1, b"b"), _kept(0, b"a"), _kept(2)], COMMANDS)
+    assert (mark.kind, mark.row_count, mark.takes_over_from) == (MarkKind.WHOLE, 2, "old")
+    assert decode_command(mark.payload) == WriteRows([RowWrite(b"a", b"v"), RowWrite(b"b", b"v")])
+
+
+def test_a_batch_without_rows_ends_too() -> None:
+    (mark,) = end_marks([_kept(0)], COMMANDS)
+    assert (mark.kind, mark.payload) == (MarkKind.WHOLE, b"")
+
+
+def test_where_a_part_was_sent_the_others_are_chunks_and_the_end_names_all() -> None:
+    sent = PartMessage(NAME, 0, 9_000, 900, 3, (), 0)
+    chunk, end = end_marks([_kept(1, b"b"), sent, _kept(2)], COMMANDS)
+    assert (chunk.kind, chunk.part, chunk.chunk, chunk.row_count) == (MarkKind.CHUNK, 1, 0, 1)
+    assert chunk.digest == digest_of(chunk.payload)
+    assert (end.kind, end.parts, end.row_count) == (MarkKind.END, ((0, 3), (1, 1)), 9_001)
+
+
+def test_what_does_not_fit_one_command_is_sent_in_parts() -> None:
+    too_large = [_kept(0, b"a", size=WHOLE_BYTES_MAX), _kept(1, b"b")]
+    assert [mark.kind for mark in end_marks(too_large, COMMANDS)] == [MarkKind.CHUNK, MarkKind.CHUNK, MarkKind.END]
+    too_many = [PartMessage(NAME, 0, WHOLE_ROWS_MAX, 1, 0, _kept(0, b"a").kept, 0), _kept(1, b"b")]
+    assert [mark.kind for mark in end_marks(too_many, COMMANDS)] == [MarkKind.CHUNK, MarkKind.CHUNK, MarkKind.END]
+
+
+def test_messages_travel_as_spark_sends_them() -> None:
+    message = _kept(0, b"a")
+    assert pickle.loads(pickle.dumps(message)) == message  # noqa: S301 - our own bytes
+
+
+def test_a_passing_writer_begins_and_is_forgotten() -> None:
+    name = NAME._replace(is_passing=True)
+    assert (begin_mark(name).kind, begin_mark(name).is_passing) == (MarkKind.BEGIN, True)
+    assert forget_mark(name).kind == MarkKind.FORGET
+    (mark,) = end_marks([PartMessage(name, 0, 0, 0, 0, (), 0)], COMMANDS)
+    assert mark.is_passing
