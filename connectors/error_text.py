@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from rsm_spark.object_stores.complaints import complaint_in
+
 # What Python prints last in a trace: the class with its module, and the message, up to a frame or to what has no text.
 _RAISED = re.compile(
     r"^(?P<name>(?:\w+\.)*\w+(?:Error|Exception|Interrupt)): "
@@ -14,6 +16,8 @@ _OURS = ("connectors.", "ledger.", "rsm_spark.", "broker.")
 _TRACE = "Traceback (most recent call last)"
 _STATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
 _JVM_FRAME = "\n\tat "
+# What errors of deltalake's stores begin with: behind it come requests and answers, with what was signed.
+_STORE_MARKS = ("Generic S3 error", "Generic GCS error", "Generic MicrosoftAzure error", "Error performing ")
 
 
 def own_words(error: BaseException) -> str | None:
@@ -26,8 +30,14 @@ def spoken_error(error: BaseException) -> str:
     """Return what an error says, without traces.
 
     An error of this project that Spark has wrapped speaks for all; then the last error of a Python trace; else the
-    message, without the JVM's frames. An error without a message is named by its class.
+    message, without the JVM's frames. An error without a message is named by its class. What an object store complains
+    of is one line without secrets.
     """
+    spoken = _spoken(error)
+    return complaint_in(spoken) if any(mark in spoken for mark in _STORE_MARKS) else spoken
+
+
+def _spoken(error: BaseException) -> str:
     text = str(error).strip()
     own = own_words(error)
     if own is not None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from rsm_spark.backup.manifest import BackupError, CorruptBackupError
 from rsm_spark.backup.place_files import ArrowFiles, FolderFiles, PlaceFiles
 from rsm_spark.object_stores.complaints import ObjectStoreError, complaint_of
-from rsm_spark.object_stores.storage_options import checked_uri, shown_uri
+from rsm_spark.object_stores.storage_options import checked_uri, is_s3, shown_uri
 from rsm_spark.object_stores.unfinished import Unfinished
 
 _CHUNK_BYTES = 1 << 20
@@ -48,7 +48,7 @@ class BackupPlace:
         if "://" not in self.place or self.place.startswith("file://"):
             self._folder = Path(self.place.removeprefix("file://")).absolute()
             return FolderFiles(self._folder)
-        if self.place.startswith("s3://"):
+        if is_s3(self.place):
             from rsm_spark.object_stores.s3 import S3Store  # noqa: PLC0415 - boto3 only where it is used
 
             return S3Store(self.place, self._options)

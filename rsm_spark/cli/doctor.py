@@ -35,6 +35,7 @@ _LIBRARIES = {
     "prometheus-client": "server",
     "uvloop": "server",
     "deltalake": "delta",
+    "boto3": "s3",
     "pyspark": "spark",
     "delta-spark": "spark",
 }

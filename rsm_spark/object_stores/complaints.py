@@ -21,7 +21,8 @@ _CODES = (
 )
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
 _STATUS = re.compile(r"(?:\bstatus(?: code)?:? |\()(4\d\d|5\d\d)\b")
-_RETRIES = re.compile(r", max_retries: \d+, retry_timeout: \S+")
+_RETRIES = re.compile(r", max_retries:? \d+, retry_timeout:? \S+")
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m|↳")
 _QUERY = re.compile(r"\?[^\s'\")<>]*")
 _LOGIN = re.compile(r"://[^\s/@'\"]+@")
 _KEY_ID = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{8,}\b")
@@ -104,15 +105,20 @@ def complaint_of(error: BaseException, options: Mapping[str, str] | None = None)
 
 def complaint_in(text: str, options: Mapping[str, str] | None = None) -> str:
     """Return in one line what the text of an error says, and what to do; see `complaint_of`."""
-    text = _RETRIES.sub("", text)
-    code = next((match[1] for pattern in _CODES if (match := pattern.search(text))), "")
-    status = match[1] if (match := _STATUS.search(text)) else ""
+    text = _RETRIES.sub("", " ".join(_COLOURS.sub("", text).split()))
+    code, status = _marks_of(text)
     said = match[1] if (match := _MESSAGE.search(text)) else text
     seen = without_secrets(said, options)
     if code and code not in seen:
         seen = f"{code}: {seen}"
     kind = _kind_of(code, status, text)
     return seen if kind is None else f"{seen}: {kind.advice}"
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Return whether a store refused, or could not be asked: that says nothing of what it holds."""
+    text = " ".join(_COLOURS.sub("", str(error)).split())
+    return _kind_of(*_marks_of(_RETRIES.sub("", text)), text) is not None
 
 
 def without_secrets(text: str, options: Mapping[str, str] | None = None) -> str:
@@ -123,6 +129,12 @@ def without_secrets(text: str, options: Mapping[str, str] | None = None) -> str:
         text = pattern.sub(put, text)
     line = " ".join(text.split()).rstrip(".:")
     return line if len(line) <= _SEEN_LETTERS_MAX else f"{line[:_SEEN_LETTERS_MAX]}…"
+
+
+def _marks_of(text: str) -> tuple[str, str]:
+    """Return the code of the store and the HTTP status that an error names; "" = none."""
+    code = next((match[1] for pattern in _CODES if (match := pattern.search(text))), "")
+    return code, match[1] if (match := _STATUS.search(text)) else ""
 
 
 def _kind_of(code: str, status: str, text: str) -> _Kind | None:

@@ -175,7 +175,10 @@ class S3Store:
         with self._told():
             pages = self._client.get_paginator("list_multipart_uploads").paginate(Bucket=self._bucket, Prefix=prefix)
             for page in pages:
-                found += [Unfinished(one["Key"][len(prefix) :], one["UploadId"]) for one in page.get("Uploads", ())]
+                found += [
+                    Unfinished(one["Key"][len(prefix) :], one["UploadId"], one["Initiated"].timestamp())
+                    for one in page.get("Uploads", ())
+                ]
         return found
 
     def discard(self, upload: Unfinished) -> None:

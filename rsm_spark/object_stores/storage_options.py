@@ -34,6 +34,8 @@ _SECRETS = (
 _NO_SECRETS = ("access_key_id", "_file", "_path", "_uri", "_url", "endpoint")
 _STORES = ("AWS_", "AZURE_", "GOOGLE_")
 _SECRET_LETTERS_MIN = 4
+_read_secrets: set[str] = set()
+# Of every file that this process has read: whoever words an error need not know of the options.
 
 STORAGE_FILE_VARIABLE = "RSM_STORAGE_OPTIONS_FILE"
 """Variable that names the file of options."""
@@ -73,6 +75,7 @@ def read_storage_options(path: Path | None) -> dict[str, str]:
         raise UsageError(f'{what}: it must be a JSON object of texts, {{"key": "value"}}')
     if any(is_secret(key) for key in found):
         refuse_loose(path, "--storage-options-file")
+    _read_secrets.update(secrets_of(found, {}))
     return found
 
 
@@ -114,10 +117,16 @@ def _has_login(scheme: str, rest: str) -> bool:
     return ":" in who or bool(at and scheme.startswith("s3")) or bool(port and not port.isdigit())
 
 
+def is_s3(place: str) -> bool:
+    """Return whether a place is in S3, or in a store that speaks as it does."""
+    return place.startswith(("s3://", "s3a://"))
+
+
 def secrets_of(options: Mapping[str, str] | None, environment: Mapping[str, str] = os.environ) -> list[str]:
     """Return all values that must not be told: of options, and of the variables of stores."""
     known = [(key, value) for key, value in (options or {}).items()]
     known += [(key, value) for key, value in environment.items() if key.startswith(_STORES)]
     found = {value for key, value in known if is_secret(key) or key.lower().endswith("access_key_id")}
+    found |= _read_secrets
     # The longest first: one may be a part of another.
     return sorted((one for one in found if len(one) >= _SECRET_LETTERS_MIN), key=len, reverse=True)

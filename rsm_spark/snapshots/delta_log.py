@@ -68,7 +68,7 @@ class CommitLog:
         seen = path.stat()
         known = self._read.get(version)
         if known is None or known[:2] != (seen.st_size, seen.st_mtime_ns):
-            known = (seen.st_size, seen.st_mtime_ns, _decoded(path.read_bytes(), version))
+            known = (seen.st_size, seen.st_mtime_ns, decode_commit(path.read_bytes(), version))
             self._read[version] = known
         commit = known[2]
         missing = tuple(name for name, size in commit.added if not self._holds(name, size))
@@ -103,7 +103,8 @@ def set_torn_commit_aside(folder: Path) -> Path | None:
     return path.rename(aside)
 
 
-def _decoded(text: bytes, version: int) -> Commit:
+def decode_commit(text: bytes, version: int) -> Commit:
+    """Return what a commit says; one that is torn says nothing."""
     details: dict[str, Any] | None = None
     added: list[tuple[str, int]] = []
     try:

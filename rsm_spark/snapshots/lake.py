@@ -11,22 +11,27 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, WriterProperties, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from pyarrow.fs import FileSystem
 
 from rsm_spark.core.machine import Row
 from rsm_spark.errors import CorruptSnapshotError, SnapshotError
+from rsm_spark.object_stores.complaints import complaint_of, is_refusal
+from rsm_spark.object_stores.storage_options import is_s3, shown_uri
 from rsm_spark.snapshots.checks import KEEP_MIN, RowCheck
 from rsm_spark.snapshots.columns import ROW_GROUP_ROWS, ROW_SCHEMA, rows_of_batch, steps_of
 from rsm_spark.snapshots.delta_log import Commit, CommitLog, set_torn_commit_aside
 from rsm_spark.snapshots.delta_sync import local_folder, sync_commit
-from rsm_spark.snapshots.lake_files import LakeFile, add_lake_files, files_of_version
+from rsm_spark.snapshots.lake_files import LakeFile, add_lake_files, files_of_version, remove_lake_files
 from rsm_spark.snapshots.manifest import SnapshotDamage, SnapshotManifest, decode_manifest, encode_manifest
 from rsm_spark.snapshots.pace import Pace
+
+if TYPE_CHECKING:
+    from rsm_spark.snapshots.store_commits import StoreCommitLog
 
 MANIFEST_KEY = "rsm_snapshot"
 """Key of the manifest in the commit metadata."""
@@ -77,9 +82,11 @@ class LakeSnapshots:
         if keep < KEEP_MIN:
             raise SnapshotError(f"{place}: asked to keep {keep} snapshots: keep at least {KEEP_MIN}")
         self._place = place
+        self._shown = shown_uri(place)
         folder = local_folder(place)
         self._commit_log = None if folder is None else CommitLog(folder)
-        # Of an object store: newest version, limit, and the commits found then; each would be a request.
+        self._store_log: StoreCommitLog | None = None
+        # Of a store other than S3: newest version, limit, and the commits found then; each would be a request.
         self._listed: tuple[int, int | None, list[Commit]] | None = None
         self._keep = keep
         self._retention_hours = retention_hours
@@ -131,8 +138,8 @@ class LakeSnapshots:
             self._conclude(whole)
         except (DeltaError, OSError) as error:
             raise SnapshotError(
-                f"{self._place}: snapshot at revision {whole.revision} cannot be written: {error}"
-            ) from error
+                f"{self._shown}: snapshot at revision {whole.revision} cannot be written: {self._said(error)}"
+            ) from None
         return whole
 
     def files(self, manifest: SnapshotManifest) -> list[LakeFile]:
@@ -148,7 +155,7 @@ class LakeSnapshots:
     def _version_of(self, manifest: SnapshotManifest) -> int:
         version = next((version for version, known in self._versions() if known == manifest), None)
         if version is None:
-            raise CorruptSnapshotError(f"{self._place}: no version holds the snapshot at revision {manifest.revision}")
+            raise CorruptSnapshotError(f"{self._shown}: no version holds the snapshot at revision {manifest.revision}")
         return version
 
     def _conclude(self, manifest: SnapshotManifest) -> None:
@@ -156,6 +163,19 @@ class LakeSnapshots:
         # Others may have committed on top: the newest version that holds this snapshot is the one just made.
         sync_commit(self._place, self._version_of(manifest))
         self._prune()
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """End uploads of writers that were killed; a failure only leaves them."""
+        try:
+            if (store_log := self._in_s3()) is not None and (count := store_log.sweep(self._retention_hours * 3600)):
+                _LOGGER.info("%d uploads of killed writers were ended", count, extra={"place": self._shown})
+        except OSError as error:
+            _LOGGER.warning(
+                "uploads of killed writers cannot be ended: %s; or have the store end them by itself after some days",
+                self._said(error),
+                extra={"place": self._shown},
+            )
 
     def _write(
         self, manifest: SnapshotManifest, batches: Iterator[pa.RecordBatch], check: RowCheck
@@ -181,12 +201,12 @@ class LakeSnapshots:
             self._conclude(whole)
         except SnapshotError:
             raise
-        except Exception as error:  # The engine wraps what a stream raises into errors of its own.
+        except Exception as error:  # noqa: BLE001  # the engine wraps what a stream raises into errors of its own
             if failure:
-                raise failure[0] from error
+                raise failure[0] from None
             raise SnapshotError(
-                f"{self._place}: snapshot at revision {whole.revision} cannot be written: {error}"
-            ) from error
+                f"{self._shown}: snapshot at revision {whole.revision} cannot be written: {self._said(error)}"
+            ) from None
         return whole
 
     def _present(self, manifest: SnapshotManifest) -> SnapshotManifest | None:
@@ -200,7 +220,7 @@ class LakeSnapshots:
         for version, known in self._versions():
             if known.log_id != manifest.log_id:
                 raise SnapshotError(
-                    f"{self._place}: this table holds snapshots of log {known.log_name} with id {known.log_id}, not of "
+                    f"{self._shown}: this table holds snapshots of log {known.log_name} with id {known.log_id}, not of "
                     f"{manifest.log_name} with id {manifest.log_id}: choose another place"
                 )
             is_same = (known.revision, known.prefix_hash) == (manifest.revision, manifest.prefix_hash)
@@ -218,13 +238,13 @@ class LakeSnapshots:
         yield from batches
         difference = check.difference(manifest)
         if difference is not None:
-            failure.append(SnapshotError(f"{self._place}: the state to be written has {difference}"))
+            failure.append(SnapshotError(f"{self._shown}: the state to be written has {difference}"))
             raise failure[0]
 
     def _set_torn_aside(self) -> None:
         folder = local_folder(self._place)
         if folder is not None and (aside := set_torn_commit_aside(folder)) is not None:
-            _LOGGER.warning("the newest commit was torn; it is now %s", aside, extra={"place": self._place})
+            _LOGGER.warning("the newest commit was torn; it is now %s", aside, extra={"place": self._shown})
 
     def _prune(self) -> None:
         """Let go of the files of old snapshots; a failure only leaves more of them."""
@@ -244,7 +264,9 @@ class LakeSnapshots:
                 keep_versions=kept,
             )
         except Exception as error:  # noqa: BLE001  # whatever the engine raises: the snapshot is written
-            _LOGGER.warning("old snapshots in the lake cannot be removed: %s", error, extra={"place": self._place})
+            _LOGGER.warning(
+                "old snapshots in the lake cannot be removed: %s", self._said(error), extra={"place": self._shown}
+            )
 
     def manifests(self) -> list[SnapshotManifest]:
         """Return the snapshots, newest revision first; see `SnapshotStore`. Their rows are checked when read."""
@@ -263,11 +285,12 @@ class LakeSnapshots:
             folder = local_folder(self._place)
             if folder is not None:
                 shutil.rmtree(folder)
+            elif (store_log := self._in_s3()) is not None:
+                store_log.remove()
             else:
-                files, path = FileSystem.from_uri(self._place)
-                files.delete_dir(path)
-        except (OSError, pa.ArrowException) as error:
-            raise SnapshotError(f"{self._place}: it cannot be removed: {error}") from error
+                remove_lake_files(self._place, self._storage_options)
+        except (DeltaError, OSError, pa.ArrowException) as error:
+            raise SnapshotError(f"{self._shown}: it cannot be removed: {self._said(error)}") from None
 
     def damaged(self) -> list[SnapshotDamage]:
         """Return what was found damaged so far."""
@@ -286,7 +309,7 @@ class LakeSnapshots:
         """Note that the rows of a snapshot are wrong; it stays where it is."""
         for version, known in self._versions():
             if known == manifest:
-                damage = SnapshotDamage(f"{self._place} version {version}", reason)
+                damage = SnapshotDamage(f"{self._shown} version {version}", reason)
                 self._unreadable[version, manifest.revision] = damage
 
     def read(self, manifest: SnapshotManifest, *, is_summed: bool = True) -> Iterator[Row]:
@@ -304,12 +327,16 @@ class LakeSnapshots:
             else:
                 yield from rows
         except (DeltaError, OSError, pa.ArrowException, ValueError) as error:
-            difference = f"files that cannot be read: {error}"
+            if self._commit_log is None and is_refusal(error):  # It may be right all the same.
+                raise SnapshotError(
+                    f"{self._shown} version {version}: it cannot be read: {self._said(error)}"
+                ) from None
+            difference = f"files that cannot be read: {self._said(error)}"
         if difference is not None:
             self._unreadable[version, manifest.revision] = SnapshotDamage(
-                f"{self._place} version {version}", f"has {difference}"
+                f"{self._shown} version {version}", f"has {difference}"
             )
-            raise CorruptSnapshotError(f"{self._place} version {version}: snapshot has {difference}")
+            raise CorruptSnapshotError(f"{self._shown} version {version}: snapshot has {difference}")
 
     def scrub(self, manifest: SnapshotManifest) -> SnapshotDamage | None:
         """Read every row of a snapshot again; return the damage, if there is any."""
@@ -317,7 +344,7 @@ class LakeSnapshots:
             for _ in self.read(manifest):
                 pass
         except CorruptSnapshotError as error:
-            return SnapshotDamage(self._place, str(error))
+            return SnapshotDamage(self._shown, str(error))
         return None
 
     def _rows(self, version: int) -> Iterator[Row]:
@@ -338,7 +365,7 @@ class LakeSnapshots:
         found: list[tuple[int, SnapshotManifest]] = []
         known, self._damaged = self._damaged, {}
         for commit in self._commits(limit):
-            place = f"{self._place} version {commit.version}"
+            place = f"{self._shown} version {commit.version}"
             if commit.details is None:
                 self._note_damage(commit.version, place, "its commit is torn")
                 continue
@@ -366,6 +393,8 @@ class LakeSnapshots:
         try:
             if self._commit_log is not None:
                 return self._commit_log.commits(limit)
+            if (store_log := self._in_s3()) is not None:
+                return store_log.commits(limit)
             table = DeltaTable(self._place, storage_options=self._storage_options)
             if self._listed is None or self._listed[:2] != (table.version(), limit):
                 found = [Commit(commit["version"], commit) for commit in table.history(limit)]
@@ -374,7 +403,19 @@ class LakeSnapshots:
         except TableNotFoundError:
             return []
         except (DeltaError, OSError) as error:
-            raise SnapshotError(f"{self._place}: the snapshots in the lake cannot be listed: {error}") from error
+            raise SnapshotError(
+                f"{self._shown}: the snapshots in the lake cannot be listed: {self._said(error)}"
+            ) from None
+
+    def _in_s3(self) -> StoreCommitLog | None:
+        if self._store_log is None and is_s3(self._place):
+            from rsm_spark.snapshots.store_commits import StoreCommitLog  # noqa: PLC0415 - boto3 only where it is used
+
+            self._store_log = StoreCommitLog(self._place, self._storage_options)
+        return self._store_log
+
+    def _said(self, error: BaseException) -> str:
+        return str(error) if self._commit_log is not None else complaint_of(error, self._storage_options)
 
     def _note_damage(self, version: int, place: str, reason: str) -> None:
         self._damaged[version] = SnapshotDamage(place, reason)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import IO, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -23,10 +25,13 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from rsm_spark.errors import CorruptSnapshotError, SnapshotError
+from rsm_spark.object_stores.complaints import complaint_of, is_refusal
+from rsm_spark.object_stores.storage_options import is_s3, shown_uri
 from rsm_spark.snapshots.columns import ROW_GROUP_ROWS, ROW_SCHEMA
 from rsm_spark.snapshots.delta_sync import contained, local_folder
 
 _READ_ROWS = 16_384
+_CHUNK_BYTES = 1 << 20
 
 
 class LakeFile(msgspec.Struct, frozen=True, array_like=True):
@@ -73,7 +78,8 @@ def files_of_version(place: str, version: int, storage_options: Mapping[str, str
             )
         added = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     except (DeltaError, OSError, pa.ArrowException) as error:
-        raise SnapshotError(f"{place} version {version}: its files cannot be listed: {error}") from error
+        said = lake_complaint(place, error, storage_options)
+        raise SnapshotError(f"{shown_uri(place)} version {version}: its files cannot be listed: {said}") from None
     files = [
         LakeFile(one["path"], one["size_bytes"], -1 if one.get("num_records") is None else one["num_records"])
         for one in added
@@ -86,6 +92,7 @@ def groups_of_file(place: str, file: LakeFile, storage_options: Mapping[str, str
 
     Raises:
         CorruptSnapshotError: The file is gone, or is none.
+        SnapshotError: The store cannot be asked.
 
     """
     try:
@@ -94,7 +101,7 @@ def groups_of_file(place: str, file: LakeFile, storage_options: Mapping[str, str
             groups = [footer.row_group(place) for place in range(footer.num_row_groups)]
             return [RowGroup(group.num_rows, group.total_byte_size) for group in groups]
     except (DeltaError, OSError, pa.ArrowException, ValueError) as error:
-        raise CorruptSnapshotError(f"{place}: file {file.name} cannot be read: {error}") from error
+        raise _unreadable(place, file, error, storage_options) from None
 
 
 def read_lake_file(
@@ -116,6 +123,7 @@ def read_lake_file(
 
     Raises:
         CorruptSnapshotError: The file is gone, or is none.
+        SnapshotError: The store cannot be asked.
 
     """
     try:
@@ -125,7 +133,7 @@ def read_lake_file(
             for batch in parquet.iter_batches(_READ_ROWS, row_groups=list(wanted), columns=list(columns)):
                 yield batch.select(list(columns))
     except (DeltaError, OSError, pa.ArrowException, ValueError) as error:
-        raise CorruptSnapshotError(f"{place}: file {file.name} cannot be read: {error}") from error
+        raise _unreadable(place, file, error, storage_options) from None
 
 
 def _opened(place: str, name: str, storage_options: Mapping[str, str] | None) -> Any:
@@ -161,26 +169,70 @@ def write_lake_file(
         return None
     name = f"part-{os.urandom(16).hex()}.zstd.parquet"
     folder = local_folder(place)
-    count = 0
     try:
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-            sink: IO[bytes] | pa.NativeFile = (folder / name).open("wb")
+            count, size = _write_rows(folder / name, _chained(first, rows))
         else:
-            sink = _file_system(place, storage_options).open_output_stream(name)
-        with sink, pq.ParquetWriter(sink, ROW_SCHEMA, compression="zstd", compression_level=1) as writer:
-            for batch in _chained(first, rows):
-                writer.write_batch(batch.cast(ROW_SCHEMA), row_group_size=ROW_GROUP_ROWS)
-                count += batch.num_rows
-            sink.flush()
-        size = (
-            (folder / name).stat().st_size
-            if folder is not None
-            else _file_system(place, storage_options).get_file_info(name).size
-        )
+            # By way of a disk: a store's stream may complete a file whose rows broke off.
+            with tempfile.TemporaryDirectory(prefix="rsm-lake-") as drafts:
+                draft = Path(drafts) / name
+                count, size = _write_rows(draft, _chained(first, rows))
+                _copy_in(place, draft, name, storage_options)
     except (DeltaError, OSError, pa.ArrowException) as error:
-        raise SnapshotError(f"{place}: file {name} cannot be written: {error}") from error
-    return LakeFile(quote(name), int(size or 0), count)
+        said = lake_complaint(place, error, storage_options)
+        raise SnapshotError(f"{shown_uri(place)}: file {name} cannot be written: {said}") from None
+    return LakeFile(quote(name), size, count)
+
+
+def _write_rows(path: Path, batches: Iterator[pa.RecordBatch]) -> tuple[int, int]:
+    """Write a Parquet file; return how many rows and bytes it has."""
+    count = 0
+    with path.open("wb") as sink, pq.ParquetWriter(sink, ROW_SCHEMA, compression="zstd", compression_level=1) as writer:
+        for batch in batches:
+            writer.write_batch(batch.cast(ROW_SCHEMA), row_group_size=ROW_GROUP_ROWS)
+            count += batch.num_rows
+    return count, path.stat().st_size
+
+
+def _copy_in(place: str, source: Path, name: str, storage_options: Mapping[str, str] | None) -> None:
+    if is_s3(place):
+        from rsm_spark.object_stores.s3 import S3Store  # noqa: PLC0415 - boto3 only where it is used
+
+        S3Store(place, storage_options).copy_in(source, name)
+        return
+    written: Any = DeltaStorageHandler(place, dict(storage_options or {}) or None)._handler.open_output_stream(name)
+    with source.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            written.write(chunk)
+    written.close()
+
+
+def remove_lake_files(place: str, storage_options: Mapping[str, str] | None = None) -> None:
+    """Remove all that lies below a table's place in an object store; commits go last, so that it can be done again.
+
+    Raises:
+        DeltaError, OSError: It cannot be removed.
+
+    """
+    files = _file_system(place, storage_options)
+    found = files.get_file_info(pafs.FileSelector("", recursive=True))
+    paths = [one.path for one in found if one.type == pafs.FileType.File]
+    for path in sorted(paths, key=lambda path: ("_delta_log/" in path, path)):
+        files.delete_file(path)
+
+
+def _unreadable(
+    place: str, file: LakeFile, error: BaseException, storage_options: Mapping[str, str] | None
+) -> SnapshotError:
+    told = f"{shown_uri(place)}: file {file.name} cannot be read: {lake_complaint(place, error, storage_options)}"
+    is_refused = local_folder(place) is None and is_refusal(error)
+    return SnapshotError(told) if is_refused else CorruptSnapshotError(told)
+
+
+def lake_complaint(place: str, error: BaseException, storage_options: Mapping[str, str] | None) -> str:
+    """Return what is said of an error: of a store in one line without secrets, of a disk as it is."""
+    return str(error) if local_folder(place) is not None else complaint_of(error, storage_options)
 
 
 def _chained(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

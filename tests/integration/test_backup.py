@@ -303,6 +303,7 @@ async def test_all_logs_are_backed_up_again_and_again(cluster: DevCluster, uniqu
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 async def test_five_gigabytes_are_backed_up_while_they_are_written(
     start_cluster: Callable[..., DevCluster], unique_name: str, tmp_path: Path
 ) -> None:
@@ -333,6 +334,7 @@ async def test_five_gigabytes_are_backed_up_while_they_are_written(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 async def test_twenty_restores_at_random_revisions_equal_the_reference(
     cluster: DevCluster, unique_name: str, tmp_path: Path
 ) -> None:

@@ -206,7 +206,7 @@ def test_what_a_killed_writer_has_left_is_found_and_removed(
     assert left.path == "entries/file"
     place = BackupPlace(f"{bucket.uri}/root", bucket.options())
     (told,) = place.unfinished("log/id")
-    assert told == Unfinished("log/id/entries/file", left.upload_id)
+    assert told == Unfinished("log/id/entries/file", left.upload_id, left.begun_s)
     place.discard(told)
     place.discard(told)
     assert bucket.uploads() == []

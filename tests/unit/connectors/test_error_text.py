@@ -61,3 +61,12 @@ def test_another_error_of_python_is_named_by_its_class() -> None:
 )
 def test_what_has_no_trace_of_python_is_said_without_frames(error: Exception, spoken: str) -> None:
     assert spoken_error(error) == spoken
+
+
+def test_a_complaint_of_an_object_store_is_one_line_without_what_was_signed() -> None:
+    error = OSError(
+        "Generic S3 error\n  \x1b[31m↳\x1b[0m Error performing GET http://h/b/t?X-Amz-Credential=AKIAHUSHHUSH in 1ms - "
+        "Server returned non-2xx status code\n ↳ 403 Forbidden\n ↳ <Error><Code>AccessDenied</Code><Message>Access "
+        "Denied</Message><StringToSign>hush</StringToSign></Error>"
+    )
+    assert spoken_error(error).startswith("AccessDenied: Access Denied: the store refuses these credentials")
