@@ -6,6 +6,8 @@ as nobody has vacuumed their files; those are then found missing, reported as da
 newest one as an ordinary table.
 """
 
+# Longer than 400 lines: one table, and one rule for what of it is whole, damaged or refused by its store.
+
 from __future__ import annotations
 
 import logging
@@ -31,6 +33,7 @@ from rsm_spark.snapshots.manifest import SnapshotDamage, SnapshotManifest, decod
 from rsm_spark.snapshots.pace import Pace
 
 if TYPE_CHECKING:
+    # Loaded when a table in S3 is looked at: boto3 only where it is used.
     from rsm_spark.snapshots.store_commits import StoreCommitLog
 
 MANIFEST_KEY = "rsm_snapshot"
