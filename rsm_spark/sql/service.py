@@ -86,7 +86,7 @@ class SqlService(StoreService):
 
         discovery = Discovery(client.store, settings.log, settings.replica.rsm_root)
         links = links_of(discovery, settings.log, settings.security, TIMEOUT_S)
-        backend = PgBackend(self.replica, reads, self._readers, links, settings.log)
+        backend = PgBackend(self.replica, reads, self._readers, links, settings.log, max(1, sql.transactions_max // 4))
         self.pg = PgServer(
             backend,
             bind=pg.bind or settings.bind,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import shutil
 import subprocess
@@ -78,7 +79,6 @@ def _serve_both(places: list[dict[str, Any]]) -> None:
             ("SELECT * FROM missing", psycopg.errors.UndefinedTable),
             ("SELECT missing FROM item", psycopg.errors.UndefinedColumn),
             ("ATTACH 'x' AS y", psycopg.errors.FeatureNotSupported),
-            ("BEGIN", psycopg.errors.FeatureNotSupported),
         ):
             with pytest.raises(kind):
                 one.execute(wrong)
@@ -252,3 +252,91 @@ async def test_psql_shows_rows_and_runs_scripts(cluster: DevCluster, unique_name
         assert said.split("\n")[:4] == ["CREATE TABLE", "INSERT 0 3", "CREATE TRIGGER", "INSERT 0 1"]
         shown = await asyncio.to_thread(run, "-c", "SELECT id, n::text FROM t WHERE n > 1 ORDER BY id", "-A", "-t")
         assert shown.split() == ["1|7", "2|8", "3|9", "4|2"]
+
+
+async def test_transactions_of_several_requests_are_kept_as_a_whole_or_not_at_all(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    with stores(cluster.metadata_uri, unique_name, tmp_path) as replicas:
+        places = [{**place(serve(replicas, name)), "autocommit": False} for name in "ab"]
+        await asyncio.to_thread(_transactions, places)
+
+
+def _transactions(places: list[dict[str, Any]]) -> None:
+    with psycopg.connect(**places[0], user="ann") as one, psycopg.connect(**places[1], user="ann") as other:
+
+        def begin() -> None:
+            one.rollback()
+            one.execute("CREATE TABLE IF NOT EXISTS stock (id INTEGER PRIMARY KEY, name TEXT UNIQUE, n INTEGER)")
+            one.execute("INSERT INTO stock (name, n) VALUES ('pen', 5), ('ink', 5)")
+            one.commit()
+
+        until_led(begin)
+        found = one.execute("SELECT n FROM stock WHERE name = %s", ("pen",)).fetchone()
+        assert found == (5,)
+        one.execute("UPDATE stock SET n = %s WHERE name = 'pen'", (found[0] - 1,))
+        assert one.execute("SELECT n FROM stock WHERE name = 'pen'").fetchone() == (4,), "it reads what it has written"
+        assert other.execute("SELECT n FROM stock WHERE name = 'pen'").fetchone() == (5,), "nobody else does"
+        other.rollback()
+        one.commit()
+        assert other.execute("SELECT n FROM stock WHERE name = 'pen'").fetchone() == (4,)
+        one.execute("UPDATE stock SET n = n + 1 WHERE name = 'pen'")
+        one.commit()
+        other.execute("UPDATE stock SET n = 0 WHERE name = 'pen' RETURNING n")
+        assert other.execute("SELECT n FROM stock WHERE name = 'ink'").fetchone() == (5,)
+        with pytest.raises(psycopg.errors.SerializationFailure):
+            _overtaken(one, other)
+        other.rollback()
+        assert one.execute("SELECT n FROM stock ORDER BY id").fetchall() == [(5,), (7,)]
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            one.execute("INSERT INTO stock (name) VALUES ('pen')")
+        with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+            one.execute("SELECT 1")
+        one.rollback()
+        with one.transaction():
+            one.execute("INSERT INTO stock (name, n) VALUES ('box', 1)")
+            with pytest.raises(psycopg.errors.UniqueViolation), one.transaction():
+                one.execute("INSERT INTO stock (name, n) VALUES ('pen', 1)")
+            one.execute("INSERT INTO stock (name, n) VALUES ('lid', 1)")
+        assert one.execute("SELECT count(*) FROM stock").fetchone() == (4,)
+
+
+async def test_one_client_takes_its_part_of_the_open_transactions(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    with stores(cluster.metadata_uri, unique_name, tmp_path) as replicas:
+        at = place(
+            serve(replicas, "a", "--transactions-max", "16", "--transaction-idle-s", "60", *principals_of(tmp_path))
+        )
+        await asyncio.to_thread(_many_open, {**at, "autocommit": False})
+
+
+def _many_open(at: dict[str, Any]) -> None:
+    ann = {**at, "user": "ann", "password": TOKENS["ann"]}
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(psycopg.connect(**ann))
+
+        def begin() -> None:
+            first.rollback()
+            first.execute("SELECT 1")
+
+        until_led(begin)
+        others = [stack.enter_context(psycopg.connect(**ann)) for _ in range(3)]
+        for other in others:
+            other.execute("SELECT 1")
+        one_more = stack.enter_context(psycopg.connect(**ann))
+        with pytest.raises(psycopg.errors.ProgramLimitExceeded):
+            one_more.execute("SELECT 1")
+        with psycopg.connect(**at, user="rob", password=TOKENS["rob"]) as rob:
+            assert rob.execute("SELECT 1").fetchone() == (1,), "another one has a part of its own"
+
+
+def _overtaken(one: psycopg.Connection[Any], other: psycopg.Connection[Any]) -> None:
+    """Commit what another transaction has overtaken."""
+    other.rollback()
+    found = other.execute("SELECT n FROM stock WHERE name = 'ink'").fetchone()
+    assert found == (5,)
+    one.execute("UPDATE stock SET n = 7 WHERE name = 'ink'")
+    one.commit()
+    other.execute("UPDATE stock SET n = %s WHERE name = 'ink'", (found[0] + 1,))
+    other.commit()

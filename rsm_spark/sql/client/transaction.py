@@ -15,9 +15,10 @@ import asyncio
 import os
 import random
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
-from rsm_spark.client.service_client import ServiceClient
-from rsm_spark.core.freshness import LINEARIZABLE
+from rsm_spark.client.service_client import Reply
+from rsm_spark.core.freshness import LINEARIZABLE, Freshness
 from rsm_spark.errors import RsmError
 from rsm_spark.sql.client.statements import Statement, statement_of
 from rsm_spark.sql.errors import SqlAbortedError, SqlError
@@ -50,6 +51,18 @@ def pause_s(attempt: int) -> float:
     return random.uniform(0.0, min(_PAUSE_S_MAX, _PAUSE_S * 2 ** min(attempt, 10)))  # noqa: S311 - no secret
 
 
+class TransactionService(Protocol):
+    """Part of a client that a transaction needs; `ServiceClient` has it."""
+
+    async def execute(self, command: bytes, *, timeout_s: float | None = None) -> Reply:
+        """Execute a command, once."""
+        ...
+
+    async def query(self, query: bytes, *, read: Freshness | None = None, timeout_s: float | None = None) -> Reply:
+        """Return the answer to a query."""
+        ...
+
+
 class InteractiveTransaction:
     """A transaction that is open; made by `SqlClient.begin`. Its statements are run one after the other.
 
@@ -64,7 +77,7 @@ class InteractiveTransaction:
 
     """
 
-    def __init__(self, service: ServiceClient, timeout_s: float | None = None) -> None:
+    def __init__(self, service: TransactionService, timeout_s: float | None = None) -> None:
         self.revision = 0
         self.has_written = False
         self.is_over = False

@@ -23,6 +23,7 @@ from rsm_spark.sql.pg.faults import NOT_SUPPORTED, OVERLOADED, TOO_LARGE, PgFaul
 from rsm_spark.sql.pg.lexing import statements_of
 from rsm_spark.sql.pg.statements import PgStatement, statement_of
 from rsm_spark.sql.pg.tasks import DescribeRows, ReadRows, RowsRead, RunWrites, WritesDone
+from rsm_spark.sql.pg.transactions import PgTransaction, PgTransactions
 from rsm_spark.sql.reads import ReaderPool, SqlReads
 from rsm_spark.transport.caller_turns import CallerTurns
 
@@ -44,6 +45,7 @@ class PgBackend:
         pool: Its connections that read.
         links: To the leader; closed with it.
         log: Name of the log.
+        transactions_max: That the leader lets one caller have open.
 
     Attributes:
         log: The same.
@@ -57,12 +59,14 @@ class PgBackend:
         pool: ReaderPool,
         links: LeaderLinks,
         log: str,
+        transactions_max: int,
     ) -> None:
         self.log = log
         self._replica = replica
         self._reads = reads
         self._pool = pool
         self._links = links
+        self._transactions = PgTransactions(reads, links, transactions_max)
         self._turns = CallerTurns()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="rsm-pg-texts")
         # The one that was used longest ago first; all short.
@@ -155,6 +159,17 @@ class PgBackend:
         except asyncio.QueueFull:
             raise PgFault(OVERLOADED, "too many reads wait: try again") from None
         return _first(found.reply).columns
+
+    async def begin(self, owner: str) -> PgTransaction:
+        """Begin an interactive transaction at the leader.
+
+        Raises:
+            PgFault: The owner has too many open.
+            SqlError: Too many are open.
+            RsmError: There is no answer.
+
+        """
+        return await self._transactions.begin(owner, is_leader=self._replica.role is ReplicaRole.LEADER)
 
     async def write(self, task: RunWrites, owner: str) -> WritesDone:
         """Have the leader do statements, all or none, once.

@@ -37,7 +37,17 @@ from rsm_spark.sql.pg.faults import (
     fault_of_error,
 )
 from rsm_spark.sql.pg.session import PgSession
-from rsm_spark.sql.pg.tasks import DescribeRows, PgTask, ReadRows, RunWrites, SendAnswers, TranslateQuery
+from rsm_spark.sql.pg.tasks import (
+    DescribeRows,
+    EndTransaction,
+    PgTask,
+    ReadRows,
+    RunStep,
+    RunWrites,
+    SendAnswers,
+    StartTransaction,
+    TranslateQuery,
+)
 from rsm_spark.sql.pg.wire import (
     MESSAGE_BYTES_MAX,
     PgBrokenError,
@@ -60,6 +70,18 @@ _WRITE_HIGH_BYTES: Final = 128 * 1024
 _LINGER_S: Final = 5.0
 _ENCRYPTIONS_MAX: Final = 3
 T = TypeVar("T")
+
+
+class PgOpenTransaction(Protocol):
+    """A transaction that was begun; `PgTransaction` is one."""
+
+    async def step(self, task: RunStep) -> Any:
+        """See `PgTransaction`."""
+        ...
+
+    async def end(self, *, is_kept: bool) -> int:
+        """See `PgTransaction`."""
+        ...
 
 
 class PgConnectionOwner(Protocol):
@@ -94,6 +116,10 @@ class PgConnectionOwner(Protocol):
         ...
 
     async def describe(self, task: DescribeRows, owner: str) -> Any:
+        """See `PgBackend`."""
+        ...
+
+    async def begin(self, owner: str) -> PgOpenTransaction:
         """See `PgBackend`."""
         ...
 
@@ -144,6 +170,7 @@ class PgConnection(asyncio.Protocol):
         # What may be cancelled, while it is under way.
         self._reading: asyncio.Future[Any] | None = None
         self._is_cancelled = False
+        self._transaction: PgOpenTransaction | None = None
         self._is_draining = False
         self._is_waiting = False
         self.peer = ""
@@ -325,6 +352,14 @@ class PgConnection(asyncio.Protocol):
             fault = PgFatalFault(INTERNAL, "the connection failed at the replica: its log says why")
         finally:
             self._end(fault)
+            await self._drop_transaction()
+
+    async def _drop_transaction(self) -> None:
+        """Have the leader forget what its client has left open; if that cannot be said, it does so by itself."""
+        transaction, self._transaction = self._transaction, None
+        if transaction is not None:
+            with contextlib.suppress(RsmError, LedgerError):
+                await transaction.end(is_kept=False)
 
     async def _greet(self) -> bool:
         """Let a client in; return whether it is one that stays."""
@@ -418,6 +453,15 @@ class PgConnection(asyncio.Protocol):
                 return await self._cancellable(owner.describe(task, turns_as))
             case RunWrites():
                 return await owner.write(task, turns_as)
+            case StartTransaction():
+                self._transaction = await owner.begin(turns_as)
+                return None
+            case RunStep():
+                assert self._transaction is not None
+                return await self._cancellable(self._transaction.step(task))
+            case EndTransaction():
+                transaction, self._transaction = self._transaction, None
+                return 0 if transaction is None else await transaction.end(is_kept=task.is_kept)
 
     async def _cancellable(self, work: Coroutine[Any, Any, Any]) -> Any:
         self._is_cancelled = False

@@ -59,8 +59,8 @@ class _Own(SQLite):
     """SQLite's words; the types of columns keep their names, by which clients are told of their values."""
 
     class Generator(_SqliteWords):  # type: ignore[misc]  # sqlglot makes it as it is imported
-        def parameter_sql(self, expression: exp.Parameter) -> str:
-            return f"?{self.sql(expression, 'this')}"
+        def placeholder_sql(self, expression: exp.Placeholder) -> str:
+            return f"?{expression.name.removeprefix('p')}"
 
         def datatype_sql(self, expression: exp.DataType) -> str:
             if isinstance(expression.parent, exp.ColumnDef):

@@ -10,6 +10,7 @@ import re
 from typing import Final
 
 from rsm_spark import errors as e
+from rsm_spark.sql.errors import SqlError
 from rsm_spark.sql.messages import SqlFault
 
 PROTOCOL_VIOLATION: Final = "08P01"
@@ -19,6 +20,8 @@ BAD_VALUE: Final = "22P02"
 BAD_PARAMETER: Final = "22023"
 ABORTED: Final = "25P02"
 NO_TRANSACTION: Final = "25P01"
+HAS_TRANSACTION: Final = "25001"
+READ_ONLY: Final = "25006"
 NO_STATEMENT: Final = "26000"
 BAD_AUTHORIZATION: Final = "28000"
 BAD_PASSWORD: Final = "28P01"  # noqa: S105 - a code
@@ -105,6 +108,8 @@ def fault_of(fault: SqlFault) -> PgFault:
             return PgFault(DENIED if is_denied else NOT_SUPPORTED, text)
         case "limit":
             return PgFault(CANCELLED if "cancelled" in text or "takes longer" in text else TOO_LARGE, text)
+        case "conflict" | "aborted":
+            return PgFault(RETRY, text)
         case "expected":
             return PgFault("P0002", text)
         case _:
@@ -126,5 +131,7 @@ _ERRORS: tuple[tuple[type[Exception], str], ...] = (
 
 def fault_of_error(error: Exception) -> PgFault:
     """Return what PostgreSQL's clients are told of an error of this system."""
+    if isinstance(error, SqlError):
+        return fault_of(SqlFault(error.kind, str(error), error.statement))
     code = next((code for kind, code in _ERRORS if isinstance(error, kind)), INTERNAL)
     return PgFault(code, str(error) or type(error).__name__)

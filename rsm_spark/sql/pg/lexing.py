@@ -59,7 +59,7 @@ class LexedStatement(NamedTuple):
 
     Attributes:
         sql: Of it, without the semicolon.
-        foreign_sql: The same, with parameters as they were.
+        foreign_sql: The same for sqlglot: parameters are `:p1`.
         words: Its first ones, in capitals.
         all_words: All of them that stand outside of texts, names in quotes and comments.
         parameter_count: Greatest number of its parameters.
@@ -178,7 +178,7 @@ def _add(cut: _Cut, kind: str, content: str) -> None:
             if not 1 <= number <= PARAMETERS_MAX:
                 raise PgFault(SYNTAX, f"there is no parameter {content}: the first is $1, the last ${PARAMETERS_MAX}")
             cut.parameter_count = max(cut.parameter_count, number)
-            cut.add(f"?{number}", foreign=f"${number}")
+            cut.add(f"?{number}", foreign=f":p{number}")  # sqlglot takes $1,$2 for a text
         case "escaped":
             cut.add(_quoted(_ESCAPE.sub(_unescaped, content[2:-1])))
         case "operator":

@@ -25,6 +25,7 @@ from rsm_spark.sql.pg.session import PgSession
 from rsm_spark.sql.pg.session_settings import SessionSettings
 from rsm_spark.sql.pg.statements import PgStatement
 from rsm_spark.sql.pg.tasks import DescribeRows, ReadRows, RowsRead, RunWrites, TranslateQuery, WritesDone
+from rsm_spark.sql.pg.transactions import PgTransaction
 from rsm_spark.sql.pg.wire import PgCancelRequest, PgStartupRequest
 from rsm_spark.transport.connection_keeper import ConnectionKeeper
 from rsm_spark.transport.framed_port import listening_on
@@ -224,6 +225,10 @@ class PgServer:
     async def describe(self, task: DescribeRows, owner: str) -> tuple[tuple[str, str], ...]:
         """See `PgBackend`."""
         return await self._backend.describe(task, owner)
+
+    async def begin(self, owner: str) -> PgTransaction:
+        """See `PgBackend`."""
+        return await self._backend.begin(owner)
 
     async def write(self, task: RunWrites, owner: str) -> WritesDone:
         """See `PgBackend`."""

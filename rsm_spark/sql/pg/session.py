@@ -3,10 +3,13 @@
     steps = session.handle(request)     # a generator of tasks, each of which is answered with `send` or `throw`
     session.take_answers()              # bytes for the client, whenever a task is yielded and at the end
 
-1. A statement is a transaction of its own. Statements that write and come in one text, or between two `Sync`, are one
-   transaction: they are kept until the text ends, `Sync` or `Flush` comes, or a query must see them.
+1. Outside of BEGIN … COMMIT a statement is a transaction of its own. Statements that write and come in one text, or
+   between two `Sync`, are one transaction: they are kept until the text ends, `Sync` or `Flush` comes, or a query must
+   see them.
 2. What has failed in a series is answered once; the rest up to `Sync` is passed over, and what was kept is dropped.
-3. Everything that a session keeps is bounded: statements, portals and their rows in bytes and by number.
+3. A transaction that was begun runs where the leader is, from its first statement on. One of which a statement has
+   failed does nothing more until it is rolled back, or to a savepoint.
+4. Everything that a session keeps is bounded: statements, portals and their rows in bytes and by number.
 """
 
 # Longer than 400 lines: what one request leaves behind the next one finds.
@@ -33,11 +36,14 @@ from rsm_spark.sql.pg.session_settings import SessionSettings, name_of, set_of
 from rsm_spark.sql.pg.statements import PgStatement, PgStatementKind, tag_of
 from rsm_spark.sql.pg.tasks import (
     DescribeRows,
+    EndTransaction,
     PgTask,
     ReadRows,
     RowsRead,
+    RunStep,
     RunWrites,
     SendAnswers,
+    StartTransaction,
     TaskAnswer,
     TranslateQuery,
     WritesDone,
@@ -75,10 +81,9 @@ _SENT_BYTES: Final = 32 * 1024
 
 Steps = Generator[PgTask, TaskAnswer, None]
 _READS = (PgStatementKind.READ, PgStatementKind.SYSTEM)
-NO_TRANSACTIONS = (
-    "transactions of several requests are not served: each statement is one of its own, and so are the statements of "
-    "one text and of one batch. Use autocommit"
-)
+_IDLE: Final = "I"
+_OPEN: Final = "T"
+_FAILED: Final = "E"
 
 
 class PgSession:
@@ -110,6 +115,10 @@ class PgSession:
         self._kept: list[KeptStatement] = []
         self._kept_bytes = 0
         self._skips_to_sync = False
+        # As clients are told it; a transaction that is open has begun once a statement of it was to be run.
+        self._state = _IDLE
+        self._has_begun = False
+        self._is_read_only = False
 
     # ---- the shell's side
 
@@ -143,6 +152,8 @@ class PgSession:
             raise
         except f.PgFault as fault:
             self._fail(fault)
+            if self._state == _OPEN:
+                self._state = _FAILED
             if isinstance(request, PgQuery):
                 self._ready()
             elif isinstance(request, PgSyncRequest):
@@ -183,13 +194,21 @@ class PgSession:
         self._out_bytes += len(part)
 
     def _ready(self) -> None:
-        self._say(answers.ready("I"))
+        self._say(answers.ready(self._state))
 
     def _end_series(self) -> None:
         self._skips_to_sync = False
+        if self._state == _IDLE:
+            self._drop_portals()
+        self._ready()
+
+    def _drop_portals(self) -> None:
         for name in list(self._portals):
             self._drop_portal(name)
-        self._ready()
+
+    def _check_not_failed(self, statement: PgStatement | None) -> None:
+        if self._state == _FAILED and (statement is None or statement.kind is not PgStatementKind.TRANSACTION):
+            raise f.PgFault(f.ABORTED, "a statement of the transaction has failed: roll it back first")
 
     def _fail(self, fault: f.PgFault) -> None:
         """Answer with a fault; nothing of what was kept is done."""
@@ -218,25 +237,37 @@ class PgSession:
         for statement in statements:
             if statement.parameter_count:
                 raise f.PgFault("42P02", "there is no parameter $1 in a text without values")
+        if self._state != _IDLE or any(one.kind is PgStatementKind.TRANSACTION for one in statements):
+            for statement in statements:
+                self._check_not_failed(statement)
+                yield from self._query_one(statement, is_kept=False)
+                yield from self._run_kept()
+            return
         writes = [place for place, one in enumerate(statements) if one.kind is PgStatementKind.WRITE]
         for place, statement in enumerate(statements):
             in_transaction = bool(writes) and writes[0] <= place <= writes[-1] and len(writes) > 1
-            is_kept = statement.kind is PgStatementKind.WRITE
-            if is_kept or (in_transaction and statement.kind is PgStatementKind.READ):
-                self._keep(statement, (), None)
-                if place == writes[-1]:
-                    yield from self._run_kept()
-            elif statement.kind in _READS:
-                found: RowsRead = yield from self._read(statement, ())
-                columns = columns_of(found.result)
-                self._say(answers.columns(columns, (0,) * len(columns)))
-                yield from self._send_rows(found.result.rows, columns, (0,) * len(columns))
-                self._say(answers.done(tag_of(statement, found.result)))
-            else:
-                yield from self._command(statement, is_text=True)
+            yield from self._query_one(statement, is_kept=in_transaction and statement.kind is PgStatementKind.READ)
+            if writes and place == writes[-1]:
+                yield from self._run_kept()
+
+    def _query_one(self, statement: PgStatement, *, is_kept: bool) -> Steps:
+        """Do one statement of a text, or keep it for its transaction."""
+        if is_kept or statement.kind is PgStatementKind.WRITE:
+            self._keep(statement, (), None)
+        elif statement.kind in _READS:
+            found: RowsRead = yield from self._read(statement, ())
+            columns = columns_of(found.result)
+            self._say(answers.columns(columns, (0,) * len(columns)))
+            yield from self._send_rows(found.result.rows, columns, (0,) * len(columns))
+            self._say(answers.done(tag_of(statement, found.result)))
+        else:
+            yield from self._command(statement, is_text=True)
 
     def _read(self, statement: PgStatement, values: tuple[SqlValue, ...]) -> Generator[PgTask, TaskAnswer, RowsRead]:
         is_system = statement.kind is PgStatementKind.SYSTEM
+        if self._state == _OPEN and not is_system:
+            (result,) = yield from self._step((SqlStatement(statement.sql, values),))
+            return RowsRead(result, self.revision)
         found: RowsRead = yield ReadRows(statement.sql, values, self.settings.level(self.revision), is_system)
         self.revision = max(self.revision, found.revision)
         return found
@@ -251,8 +282,7 @@ class PgSession:
     # ---- statements that write, until they are done together
 
     def _keep(self, statement: PgStatement, values: tuple[SqlValue, ...], portal: PgPortal | None) -> None:
-        if not self._may_write:
-            raise f.PgFault(f.DENIED, "this principal reads only")
+        self._check_may_write()
         size = len(statement.sql) + sum(map(size_of, values))
         if len(self._kept) >= _KEPT_STATEMENTS_MAX or self._kept_bytes + size > max(_KEPT_BYTES_MAX, size):
             raise f.PgFault(
@@ -265,6 +295,12 @@ class PgSession:
         self._kept_bytes += size
         self._out.append(kept)
 
+    def _check_may_write(self) -> None:
+        if not self._may_write:
+            raise f.PgFault(f.DENIED, "this principal reads only")
+        if self._is_read_only:
+            raise f.PgFault(f.READ_ONLY, "the transaction was begun as one that reads only")
+
     def _forget_kept(self) -> None:
         self._kept.clear()
         self._kept_bytes = 0
@@ -273,13 +309,69 @@ class PgSession:
         """Have what was kept done, as one transaction."""
         if not self._kept:
             return
-        done: WritesDone = yield RunWrites(tuple(kept.sent for kept in self._kept))
-        self.revision = max(self.revision, done.revision)
-        for kept, result in zip(self._kept, done.results, strict=True):
+        sent = tuple(kept.sent for kept in self._kept)
+        if self._state == _OPEN:
+            results = yield from self._step(sent)
+        else:
+            done: WritesDone = yield RunWrites(sent)
+            self.revision = max(self.revision, done.revision)
+            results = done.results
+        for kept, result in zip(self._kept, results, strict=True):
             kept.answer = answer_of(kept, result)
         self._out = [part if isinstance(part, bytes) else part.answer or b"" for part in self._out]
         self._out_bytes = sum(len(part) for part in self._out if isinstance(part, bytes))
         self._forget_kept()
+
+    # ---- a transaction that was begun
+
+    def _step(self, statements: tuple[SqlStatement, ...]) -> Generator[PgTask, TaskAnswer, tuple[SqlResult, ...]]:
+        """Run statements in the transaction that is open."""
+        if not self._has_begun:
+            yield StartTransaction()
+            self._has_begun = True
+        results: tuple[SqlResult, ...] = yield RunStep(statements)
+        return results
+
+    def _transaction_command(self, statement: PgStatement) -> Steps:
+        words = statement.words
+        match words[0]:
+            case "BEGIN" | "START":
+                if self._state != _IDLE:
+                    self._say(answers.notice(f.HAS_TRANSACTION, "there is a transaction in progress already"))
+                else:
+                    self._state, self._has_begun = _OPEN, False
+                    self._is_read_only = "READ ONLY" in " ".join(statement.sql.upper().split())
+                self._say(answers.done("BEGIN" if words[0] == "BEGIN" else "START TRANSACTION"))
+            case "SAVEPOINT" | "RELEASE":
+                yield from self._savepoint(statement, words[0])
+            case "ROLLBACK" if "TO" in words:
+                yield from self._savepoint(statement, "ROLLBACK")
+            case "COMMIT" | "END" | "ROLLBACK" | "ABORT" if "PREPARED" not in words:
+                yield from self._end_transaction(is_kept=words[0] in ("COMMIT", "END"))
+            case _:
+                raise f.PgFault(f.NOT_SUPPORTED, "transactions in two phases are not served")
+
+    def _savepoint(self, statement: PgStatement, tag: str) -> Steps:
+        if self._state == _IDLE:
+            raise f.PgFault(f.NO_TRANSACTION, f"{statement.words[0]} belongs into a transaction: BEGIN first")
+        if self._state == _FAILED and tag != "ROLLBACK":
+            raise f.PgFault(f.ABORTED, "a statement of the transaction has failed: roll it back first")
+        yield from self._step((SqlStatement(statement.sql),))
+        self._state = _OPEN
+        self._say(answers.done(tag))
+
+    def _end_transaction(self, *, is_kept: bool) -> Steps:
+        if self._state == _IDLE:
+            self._say(answers.notice(f.NO_TRANSACTION, "there is no transaction in progress"))
+            self._say(answers.done("COMMIT" if is_kept else "ROLLBACK"))
+            return
+        is_kept = is_kept and self._state == _OPEN
+        has_begun, self._state, self._is_read_only = self._has_begun, _IDLE, False
+        self._drop_portals()
+        if has_begun:
+            revision: int = yield EndTransaction(is_kept)
+            self.revision = max(self.revision, revision)
+        self._say(answers.done("COMMIT" if is_kept else "ROLLBACK"))
 
     # ---- commands of the session
 
@@ -287,7 +379,7 @@ class PgSession:
         """Carry out a statement that concerns the session alone."""
         words = statement.words
         if statement.kind is PgStatementKind.TRANSACTION:
-            self._transaction_command(words)
+            yield from self._transaction_command(statement)
             return
         match words[0]:
             case "SHOW":
@@ -317,13 +409,6 @@ class PgSession:
             case word:
                 raise f.PgFault(f.NOT_SUPPORTED, f"{word} is not served here: see docs/sql.md")
         self._say(answers.done(" ".join(words[:2]) if words[0] == "DISCARD" else _COMMAND_TAGS.get(words[0], words[0])))
-
-    def _transaction_command(self, words: tuple[str, ...]) -> None:
-        if words[0] in ("COMMIT", "END", "ROLLBACK", "ABORT") and "TO" not in words and "PREPARED" not in words:
-            self._say(answers.notice(f.NO_TRANSACTION, "there is no transaction in progress"))
-            self._say(answers.done("COMMIT" if words[0] in ("COMMIT", "END") else "ROLLBACK"))
-            return
-        raise f.PgFault(f.NOT_SUPPORTED, NO_TRANSACTIONS)
 
     def _shown(self, statement: PgStatement) -> tuple[list[tuple[Any, ...]], tuple[PgColumn, ...]]:
         name = name_of(statement.sql)
@@ -360,6 +445,7 @@ class PgSession:
 
     def _parse(self, request: PgParseRequest) -> Steps:
         statements: tuple[PgStatement, ...] = yield TranslateQuery(request.sql)
+        self._check_not_failed(statements[0] if statements else None)
         if len(statements) > 1:
             raise f.PgFault(f.SYNTAX, "a prepared statement is one statement: this text has more")
         if request.name and request.name in self._statements:
@@ -437,7 +523,17 @@ class PgSession:
             prepared.columns = self._shown(statement)[1]
             return
         is_system = statement.kind is PgStatementKind.SYSTEM
-        found: tuple[tuple[str, str], ...] = yield DescribeRows(statement.sql, is_system)
+        found: tuple[tuple[str, str], ...]
+        try:
+            found = yield DescribeRows(statement.sql, is_system)
+        except f.PgFault:
+            if self._state != _OPEN or statement.kind is not PgStatementKind.READ:
+                raise
+            # It may name what this transaction has made, of which nobody else knows.
+            sql = f"SELECT * FROM ({statement.sql}\n) LIMIT 0"  # noqa: S608 - the client's own words
+            asked = SqlStatement(sql, (None,) * statement.parameter_count)
+            (result,) = yield from self._step((asked,))
+            found = result.columns
         prepared.columns = tuple(PgColumn(name, declared_type(declared) or TEXT) for name, declared in found)
 
     def _portal_columns(self, portal: PgPortal) -> Generator[PgTask, TaskAnswer, tuple[PgColumn, ...] | None]:
@@ -448,8 +544,17 @@ class PgSession:
         if statement.kind in _READS:
             yield from self._read_portal(portal, statement)
         elif portal.columns is None:
-            yield from self._describe_statement(portal.prepared)
-            portal.columns = portal.prepared.columns
+            try:
+                yield from self._describe_statement(portal.prepared)
+                portal.columns = portal.prepared.columns
+            except f.PgFault:
+                if self._state != _OPEN:
+                    raise
+                # It may name what this transaction has made, of which nobody else knows: it is done for its columns.
+                self._check_may_write()
+                yield from self._run_kept()
+                (portal.result,) = yield from self._step((SqlStatement(statement.sql, portal.values),))
+                portal.columns = columns_of(portal.result)
         return portal.columns
 
     def _read_portal(self, portal: PgPortal, statement: PgStatement) -> Steps:
@@ -474,6 +579,7 @@ class PgSession:
         if statement is None:
             self._say(answers.EMPTY)
             return
+        self._check_not_failed(statement)
         if portal.is_done:
             raise f.PgFault("55000", f"the portal {request.portal!r} was executed already")
         if statement.kind in _READS:
@@ -481,7 +587,10 @@ class PgSession:
             yield from self._send_portal(portal, statement, request.rows_max)
         elif statement.kind is PgStatementKind.WRITE:
             portal.is_done = True
-            self._keep(statement, portal.values, portal)
+            if portal.result is None:
+                self._keep(statement, portal.values, portal)
+            else:
+                self._say(answer_of(KeptStatement(statement, SqlStatement(statement.sql), portal), portal.result))
         else:
             portal.is_done = True
             yield from self._run_kept()

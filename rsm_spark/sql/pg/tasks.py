@@ -63,9 +63,32 @@ class WritesDone(NamedTuple):
     revision: int
 
 
+class StartTransaction(msgspec.Struct, frozen=True):
+    """An interactive transaction to begin; answered with None."""
+
+
+class RunStep(msgspec.Struct, frozen=True):
+    """Statements to run in the transaction that is open; answered with a `SqlResult` for each."""
+
+    statements: tuple[SqlStatement, ...]
+
+
+class EndTransaction(msgspec.Struct, frozen=True):
+    """The open transaction is to end; answered with the revision after it, 0 = it is dropped.
+
+    Attributes:
+        is_kept: It is to be committed.
+
+    """
+
+    is_kept: bool
+
+
 class SendAnswers(msgspec.Struct, frozen=True):
     """All that was said so far is to be sent; answered, with None, once the client has taken most of it."""
 
 
-PgTask = TranslateQuery | ReadRows | DescribeRows | RunWrites | SendAnswers
+PgTask = (
+    TranslateQuery | ReadRows | DescribeRows | RunWrites | StartTransaction | RunStep | EndTransaction | SendAnswers
+)
 TaskAnswer = Any

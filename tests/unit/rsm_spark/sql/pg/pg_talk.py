@@ -12,7 +12,18 @@ from rsm_spark.sql.pg.lexing import statements_of
 from rsm_spark.sql.pg.session import PgSession
 from rsm_spark.sql.pg.session_settings import SessionSettings
 from rsm_spark.sql.pg.statements import statement_of
-from rsm_spark.sql.pg.tasks import DescribeRows, PgTask, ReadRows, RowsRead, RunWrites, TranslateQuery, WritesDone
+from rsm_spark.sql.pg.tasks import (
+    DescribeRows,
+    EndTransaction,
+    PgTask,
+    ReadRows,
+    RowsRead,
+    RunStep,
+    RunWrites,
+    StartTransaction,
+    TranslateQuery,
+    WritesDone,
+)
 from rsm_spark.sql.pg.wire import PgReader
 from tests.unit.rsm_spark.sql.pg.pg_bytes import told
 
@@ -32,6 +43,7 @@ class Talk:
         self.reader.message_bytes_max = 5 * 1024 * 1024
         self.base = sqlite3.connect(":memory:", isolation_level=None)
         self.tasks: list[str] = []
+        self.hides_tables = False
         self.revision = 0
 
     def say(self, *parts: bytes) -> list[str]:
@@ -64,13 +76,24 @@ class Talk:
                 return tuple(statement_of(one, respelled(one)) for one in statements_of(task.sql))
             case ReadRows():
                 return RowsRead(self._run(task.sql, task.values), self.revision)
+            case DescribeRows() if self.hides_tables:
+                raise PgFault("42P01", "no such table")
             case DescribeRows():
                 found = self._run(task.sql, (None,) * task.sql.count("?"))
                 return found.columns
             case RunWrites():
                 return self._write(task)
+            case StartTransaction():
+                self.base.execute("BEGIN")
+            case RunStep():
+                return tuple(self._run(one.sql, tuple(one.parameters)) for one in task.statements)  # type: ignore[arg-type]
+            case EndTransaction():
+                self.base.execute("COMMIT" if task.is_kept else "ROLLBACK")
+                self.revision += task.is_kept
+                return self.revision if task.is_kept else 0
             case _:
-                return None
+                pass
+        return None
 
     def _write(self, task: RunWrites) -> WritesDone:
         self.base.execute("BEGIN")

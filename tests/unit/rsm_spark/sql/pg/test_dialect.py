@@ -30,6 +30,7 @@ def _respelled(sql: str) -> str:
         ("SELECT a FROM t LEFT JOIN u ON a = b", "SELECT a FROM t LEFT JOIN u ON a = b"),
         ("SELECT a::text, b::int8 FROM public.t", "SELECT CAST(a AS TEXT), CAST(b AS INTEGER) FROM t"),
         ("SELECT 1 FROM t WHERE a = ANY($1)", "SELECT 1 FROM t WHERE a IN (SELECT value FROM JSON_EACH(?1))"),
+        ("SELECT a::int FROM t WHERE a IN ($1,$2)", "SELECT CAST(a AS INTEGER) FROM t WHERE a IN (?1, ?2)"),
         ("SELECT now() - interval '2 weeks'", "SELECT DATETIME(CURRENT_TIMESTAMP, '-14 days')"),
         ("TRUNCATE t", "DELETE FROM t"),
         ("SELECT a FROM t FOR UPDATE", "SELECT a FROM t"),
