@@ -1,18 +1,72 @@
-"""Replicated SQL tables: SQLite on each replica, changed rows in the log. See docs/sql.md."""
+"""Replicated SQL tables: SQLite on each replica, changed rows in the log. See docs/sql.md.
+
+The names of the DB-API 2.0 (PEP 249) are here too: `connect`, `Error`, `STRING` and so on; see `rsm_spark.sql.dbapi`.
+"""
 
 from rsm_spark.core.freshness import Freshness
 from rsm_spark.sql.client.blocking import BlockingInteractiveTransaction, BlockingSqlClient
 from rsm_spark.sql.client.blocking_retry import retry
 from rsm_spark.sql.client.client import SqlClient, SqlOutcome, SqlRows
 from rsm_spark.sql.client.transaction import InteractiveTransaction
+from rsm_spark.sql.dbapi import (
+    BINARY,
+    DATETIME,
+    NUMBER,
+    ROWID,
+    STRING,
+    Binary,
+    DatabaseConnection,
+    DatabaseCursor,
+    DatabaseError,
+    DataError,
+    Date,
+    DateFromTicks,
+    Error,
+    IntegrityError,
+    InterfaceError,
+    InternalError,
+    NotSupportedError,
+    OperationalError,
+    ProgrammingError,
+    RetryableTransactionError,
+    Time,
+    TimeFromTicks,
+    Timestamp,
+    TimestampFromTicks,
+    Warning,  # noqa: A004 - the DB-API's name
+    apilevel,
+    connect,
+    paramstyle,
+    threadsafety,
+)
 from rsm_spark.sql.errors import SqlAbortedError, SqlConflictError, SqlError, SqlRetryableError
 from rsm_spark.sql.messages import SqlResult, SqlStatement
 
 __all__ = [
+    "BINARY",
+    "Binary",
     "BlockingInteractiveTransaction",
     "BlockingSqlClient",
+    "DATETIME",
+    "DataError",
+    "DatabaseConnection",
+    "DatabaseCursor",
+    "DatabaseError",
+    "Date",
+    "DateFromTicks",
+    "Error",
     "Freshness",
+    "IntegrityError",
     "InteractiveTransaction",
+    "InterfaceError",
+    "InternalError",
+    "NUMBER",
+    "NotSupportedError",
+    "OperationalError",
+    "ProgrammingError",
+    "ROWID",
+    "RetryableTransactionError",
+    "STRING",
     "SqlAbortedError",
     "SqlClient",
     "SqlConflictError",
@@ -22,5 +76,14 @@ __all__ = [
     "SqlRetryableError",
     "SqlRows",
     "SqlStatement",
+    "Time",
+    "TimeFromTicks",
+    "Timestamp",
+    "TimestampFromTicks",
+    "Warning",
+    "apilevel",
+    "connect",
+    "paramstyle",
     "retry",
+    "threadsafety",
 ]

@@ -1,0 +1,67 @@
+"""DB-API 2.0 (PEP 249) on SQL tables; `rsm_spark.sql` has the same names. See docs/sql.md."""
+
+from rsm_spark.sql.dbapi.connection import DatabaseConnection, connect
+from rsm_spark.sql.dbapi.cursor import DatabaseCursor
+from rsm_spark.sql.dbapi.errors import (
+    DatabaseError,
+    DataError,
+    Error,
+    IntegrityError,
+    InterfaceError,
+    InternalError,
+    NotSupportedError,
+    OperationalError,
+    ProgrammingError,
+    RetryableTransactionError,
+    Warning,  # noqa: A004 - the DB-API's name
+)
+from rsm_spark.sql.dbapi.values import (
+    BINARY,
+    DATETIME,
+    NUMBER,
+    ROWID,
+    STRING,
+    Binary,
+    Date,
+    DateFromTicks,
+    Time,
+    TimeFromTicks,
+    Timestamp,
+    TimestampFromTicks,
+)
+
+apilevel = "2.0"
+threadsafety = 1
+paramstyle = "qmark"
+
+__all__ = [
+    "BINARY",
+    "DATETIME",
+    "NUMBER",
+    "ROWID",
+    "STRING",
+    "Binary",
+    "DataError",
+    "DatabaseConnection",
+    "DatabaseCursor",
+    "DatabaseError",
+    "Date",
+    "DateFromTicks",
+    "Error",
+    "IntegrityError",
+    "InterfaceError",
+    "InternalError",
+    "NotSupportedError",
+    "OperationalError",
+    "ProgrammingError",
+    "RetryableTransactionError",
+    "Time",
+    "TimeFromTicks",
+    "Timestamp",
+    "TimestampFromTicks",
+    "Warning",
+    "apilevel",
+    "connect",
+    "paramstyle",
+    "threadsafety",
+]
