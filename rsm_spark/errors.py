@@ -17,6 +17,7 @@
     * `LogError`                 the replicated log itself
         * `NoSuchLogError`       there is no log of this name
             * `RenamedLogError`  the log that had it has another one now
+            * `PartitionedLogError`  the name is of a partitioned log, and one of its partitions was to be named
         * `CorruptLogError`      an entry or the chain is not what its place demands: the replica stops
         * `ForkedLogError`       the entry does not continue this state's prefix hash: another log's history
         * `MachineVersionError` a newer version of the machine has described the log: upgrade this replica
@@ -52,6 +53,7 @@ __all__ = [
     "NotReadyError",
     "OutcomeUnknownError",
     "OverloadedError",
+    "PartitionedLogError",
     "RenamedLogError",
     "RsmError",
     "SnapshotError",
@@ -200,6 +202,10 @@ class RenamedLogError(NoSuchLogError):
     def __init__(self, message: str, new_name: str) -> None:
         super().__init__(message)
         self.new_name = new_name
+
+
+class PartitionedLogError(NoSuchLogError):
+    """The name is of a partitioned log: what was asked for is done to one of its partitions, which have other names."""
 
 
 class CorruptLogError(LogError):

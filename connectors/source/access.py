@@ -80,7 +80,7 @@ class DriverAccess:
             value = (await client.store.get(path)).value
         except NoNodeError:
             # Whoever knows a former name hears the new one.
-            await ChainStore(client.store, log, self._options.rsm_root).tell_renamed()
+            await ChainStore(client.store, log, self._options.rsm_root).explain_absence()
             raise NoSuchLogError(
                 f"there is no log {log} under {self._options.rsm_root} ({await self._known_logs(client, path)}): check "
                 "the options log, metadataUri and rsmRoot, or start the service that writes it first"

@@ -94,9 +94,15 @@ class HandOverWriterRequest(msgspec.Struct, frozen=True, tag="hand_over_writer")
     checkpoint: str
 
 
+class GrowRequest(msgspec.Struct, frozen=True, tag="grow"):
+    """Give a partitioned log so many partitions; its writer does it."""
+
+    partitions: int
+
+
 Order = (
     TrimRequest | RaiseFormatRequest | AdoptKeyRequest | RaiseVersionRequest | RollRequest | DetachRequest
-    | WritersRequest | ForgetWriterRequest | HandOverWriterRequest
+    | WritersRequest | ForgetWriterRequest | HandOverWriterRequest | GrowRequest
 )  # fmt: skip
 
 

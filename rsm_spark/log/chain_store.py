@@ -16,7 +16,8 @@ from rsm_spark.core.chain import (
     decode_chain,
     encode_chain,
 )
-from rsm_spark.errors import LogError, NoSuchLogError, RenamedLogError
+from rsm_spark.core.partition_layout import layout_path, partition_log
+from rsm_spark.errors import LogError, NoSuchLogError, PartitionedLogError, RenamedLogError
 from rsm_spark.log.former_names import former_name, present_name
 
 
@@ -44,12 +45,13 @@ class ChainStore:
 
         Raises:
             RenamedLogError: The log that had this name has another one now.
+            PartitionedLogError: It is the name of a partitioned log.
             MetadataError: The metadata store cannot be asked.
 
         """
         await self._store.sync(self._path)
         if await self._store.exists(self._path) is None:
-            await self.tell_renamed()
+            await self.explain_absence()
             with contextlib.suppress(NodeExistsError):  # Another replica was faster: its log id counts.
                 await self._store.create(self._path, encode_chain(LogChain(log_id)), parents=True)
         return (await self.read())[0]
@@ -64,6 +66,8 @@ class ChainStore:
         """
         value = encode_chain(chain)
         check_chain_size(value, len(chain.ledgers), CHAIN_BYTES_MAX, log_name=self.log_name)
+        if await self._store.exists(layout_path(self.log_name, self._rsm_root)) is not None:
+            raise LogError(f"log {self.log_name}: there is a partitioned one already: choose another name")
         try:
             await self._store.create(self._path, value, parents=True)
         except NodeExistsError as error:
@@ -77,7 +81,7 @@ class ChainStore:
             sync: See every write that was acknowledged before this call.
 
         Raises:
-            NoSuchLogError: There is no log of this name.
+            NoSuchLogError: There is no log of this name; see `explain_absence`.
             CorruptLogError: The node holds no chain.
             MetadataError: The metadata store cannot be asked.
 
@@ -104,7 +108,7 @@ class ChainStore:
         try:
             found = await self._store.get(self._path, watch=watch)
         except NoNodeError as error:
-            await self.tell_renamed()
+            await self.explain_absence()
             raise NoSuchLogError(
                 f"log {self.log_name}: there is no node {self._path}: check the name and the metadata URI"
             ) from error
@@ -121,14 +125,21 @@ class ChainStore:
         """
         return await self._store.set(self._path, value, held_version)
 
-    async def tell_renamed(self) -> None:
-        """Say the new name of the log that had this one, if it was renamed; there is no chain of this name.
+    async def explain_absence(self) -> None:
+        """Say what is known of a name of which there is no chain.
 
         Raises:
-            RenamedLogError: It was.
+            RenamedLogError: The log that had it has another name now.
+            PartitionedLogError: A partitioned log has it.
             MetadataError: The metadata store cannot be asked.
 
         """
+        if await self._store.exists(layout_path(self.log_name, self._rsm_root)) is not None:
+            first = partition_log(self.log_name, 0)
+            raise PartitionedLogError(
+                f"log {self.log_name}: it is partitioned: this is done to one of its partitions, which are logs named "
+                f"{first} and so on; what takes it as a whole is named in docs/logs.md"
+            )
         found = await former_name(self._store, self.log_name, self._rsm_root)
         if found is None:
             return

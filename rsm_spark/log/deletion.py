@@ -25,6 +25,7 @@ from rsm_spark.log.detachment import detaching_path, noted_copies
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.log.former_names import former_name_path
 from rsm_spark.log.log_policy import policy_path
+from rsm_spark.log.partition_names import refuse_partition
 from rsm_spark.log.reader_lock import readers_path
 from rsm_spark.log.remains import ledgers_of
 from rsm_spark.log.sharing import LedgerUse, SharedLedgers, uses_of
@@ -82,7 +83,7 @@ async def delete_log(
 
     Raises:
         NoSuchLogError: There is no log of this name, nor a note of a deletion.
-        LogError: A replica of it is alive.
+        LogError: A replica of it is alive; or it is a partition of a log that stays.
         ChainConflictError: The log was changed meanwhile; nothing was deleted.
         MetadataError: The metadata store cannot be asked. What was begun is finished by the next call.
 
@@ -98,6 +99,7 @@ async def delete_log(
     except NoSuchLogError as error:
         missing = error
     else:
+        await refuse_partition(store, log, held[0].log_id, rsm_root, what="deleted")
         await _refuse_alive(store, log, rsm_root)
     begun = {note.log_id: note for note in [*await _strays(store, log, rsm_root, uses), *noted]}
     if missing is not None and not begun:

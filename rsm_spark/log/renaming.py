@@ -20,6 +20,7 @@ from rsm_spark.log.deletion import delete_tree, ensure_node
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.log.forgetting import forgotten_path
 from rsm_spark.log.former_names import FormerName, former_name, former_name_path, present_name
+from rsm_spark.log.partition_names import is_partitioned, whole_of
 from rsm_spark.log.sharing import notes_of
 
 _TRIES = 10
@@ -131,7 +132,15 @@ async def _check(store: MetadataStore, log: str, new_name: str, chain: LogChain,
             f"log {log}: its replica{'s' if len(alive) > 1 else ''} {', '.join(alive)} still "
             f"{'run' if len(alive) > 1 else 'runs'}: stop every replica first; it was not renamed"
         )
-    if await store.exists(chain_path(new_name, rsm_root)) is not None:
+    whole = await whole_of(store, log, chain.log_id, rsm_root)
+    if whole is not None:
+        raise LogError(
+            f"log {log}: it is a partition of log {whole}, whose name it has; a partitioned log keeps its name"
+        )
+    if (
+        await is_partitioned(store, new_name, rsm_root)
+        or await store.exists(chain_path(new_name, rsm_root)) is not None
+    ):
         raise LogError(f"log {new_name}: there is one already: choose another name; log {log} was not renamed")
     for place, reason in (
         ("deleting", f"a deletion of it was cut off: finish that with rsm log delete {log}"),

@@ -15,10 +15,11 @@ Same calls, same errors as `rsm_spark.logs.namespace.Logs`; any number of thread
 
 Written by tools/generate_blocking.py: `make blocking` writes it anew.
 """
+# Longer than 400 lines: written by a program, and one client.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 from typing import Literal, Self
@@ -27,12 +28,27 @@ from ledger.loop_thread import settled
 from rsm_spark.core.plain_log import LogRecord
 from rsm_spark.core.producers import RecordSource
 from rsm_spark.core.trimming import TrimPlan
-from rsm_spark.logs.blocking_base import BlockingLogsBase, BlockingReaderBase, BlockingWriterBase
+from rsm_spark.logs.blocking_base import (
+    BlockingLogsBase,
+    BlockingPartitionedReaderBase,
+    BlockingPartitionedWriterBase,
+    BlockingReaderBase,
+    BlockingWriterBase,
+)
 from rsm_spark.logs.log_names import LogInfo, LogNameChange
 from rsm_spark.logs.namespace import Logs, WriterPlace
+from rsm_spark.logs.partitioned_logs import PartitionedLogInfo
+from rsm_spark.logs.partitioned_reader import PartitionRecord
+from rsm_spark.logs.partitioned_writer import PartitionPosition
 from rsm_spark.runtime.settings import ReplicaSettings
 
-__all__ = ["BlockingLogs", "BlockingPlainLogReader", "BlockingPlainLogWriter"]
+__all__ = [
+    "BlockingLogs",
+    "BlockingPartitionedLogReader",
+    "BlockingPartitionedLogWriter",
+    "BlockingPlainLogReader",
+    "BlockingPlainLogWriter",
+]
 
 
 class BlockingPlainLogWriter(BlockingWriterBase):
@@ -115,6 +131,16 @@ class BlockingPlainLogReader(BlockingReaderBase):
         return self.asynchronous.position
 
     @property
+    def read_through(self) -> int:
+        """Position up to which all was handed out that this reader hands out: the log's own records have some too."""
+        return self.asynchronous.read_through
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the last entry that was read, handed out or not; each opening of a writer has a higher one."""
+        return self.asynchronous.epoch
+
+    @property
     def is_ended(self) -> bool:
         """True once the end mark was read and all before it was handed out."""
         return self.asynchronous.is_ended
@@ -132,6 +158,103 @@ class BlockingPlainLogReader(BlockingReaderBase):
 
     def close(self) -> None:
         """Let go of everything; what is processed is stored. See `PlainLogReader.close`."""
+        self.thread.run(self.asynchronous.close())
+
+
+class BlockingPartitionedLogWriter(BlockingPartitionedWriterBase):
+    """`PartitionedLogWriter` for code that blocks."""
+
+    @property
+    def log(self) -> str:
+        """Name of the log."""
+        return self.asynchronous.log
+
+    @property
+    def partition_count(self) -> int:
+        """Number of partitions that records go to now."""
+        return self.asynchronous.partition_count
+
+    @property
+    def last_positions(self) -> tuple[int, ...]:
+        """By partition, the position up to which it is confirmed."""
+        return self.asynchronous.last_positions
+
+    @property
+    def last_txids(self) -> tuple[int, ...]:
+        """By partition, the last transaction id that was appended."""
+        return self.asynchronous.last_txids
+
+    def append(self, payload: bytes, *, key: bytes | None = None, txid: int | None = None) -> Future[PartitionPosition]:
+        """Append a record to the partition of its key; the future tells partition and position once it is confirmed.
+
+        See `PartitionedLogWriter.append`.
+        """
+        return settled(self.thread.ask(lambda: self.asynchronous.append(payload, key=key, txid=txid)))
+
+    def append_many(
+        self, payloads: Sequence[bytes], *, key: bytes | None = None, txid: int | None = None
+    ) -> Future[PartitionPosition]:
+        """Append records of one key that are in the log together, or not at all; see `append`.
+
+        See `PartitionedLogWriter.append_many`.
+        """
+        return settled(self.thread.ask(lambda: self.asynchronous.append_many(payloads, key=key, txid=txid)))
+
+    def drain(self) -> None:
+        """Wait until little enough waits to go on appending. See `PartitionedLogWriter.drain`."""
+        self.thread.run(self.asynchronous.drain())
+
+    def flush(self) -> None:
+        """Wait until all that was appended so far is confirmed. See `PartitionedLogWriter.flush`."""
+        self.thread.run(self.asynchronous.flush())
+
+    def grow(self, partitions: int) -> None:
+        """Give the log more partitions. What is appended meanwhile waits. See `PartitionedLogWriter.grow`."""
+        self.thread.run(self.asynchronous.grow(partitions))
+
+    def close(self) -> None:
+        """Wait until all that was appended has an outcome, and close the ledgers. The log stays as it is.
+
+        See `PartitionedLogWriter.close`.
+        """
+        self.thread.run(self.asynchronous.close())
+
+    def abort(self) -> None:
+        """Stop at once: what is on its way has an unknown outcome."""
+        self.thread.run(self.asynchronous.abort())
+
+
+class BlockingPartitionedLogReader(BlockingPartitionedReaderBase):
+    """`PartitionedLogReader` for code that blocks."""
+
+    @property
+    def log(self) -> str:
+        """Name of the log."""
+        return self.asynchronous.log
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """By partition that is read, the position up to which all was handed out."""
+        return self.asynchronous.positions
+
+    @property
+    def is_ended(self) -> bool:
+        """True once all was handed out and nothing is waited for; a reader that follows the log waits for ever."""
+        return self.asynchronous.is_ended
+
+    def read(self, records_max: int = 1000, *, wait_s: float = 1.0) -> list[PartitionRecord]:
+        """Return the next records. See `PartitionedLogReader.read`."""
+        return self.thread.run(self.asynchronous.read(records_max, wait_s=wait_s))
+
+    def processed(self, record: PartitionRecord | None = None) -> None:
+        """Store how far the work is done: there this reader goes on when it is opened again.
+
+        See `PartitionedLogReader.processed`.
+        """
+        self.thread.run(self.asynchronous.processed(record))
+
+    def close(self) -> None:
+        """Let go of everything; what is processed is stored. See `PartitionedLogReader.close`."""
         self.thread.run(self.asynchronous.close())
 
 
@@ -175,13 +298,65 @@ class BlockingLogs(BlockingLogsBase):
         lock_wait_s: float | None = 0.0,
         follow: bool = True,
     ) -> BlockingPlainLogReader:
-        """Open a reader of a log. See `Logs.reader`."""
+        """Open a reader of a log; `partitioned_reader` reads a partitioned one. See `Logs.reader`."""
         return BlockingPlainLogReader(
             self.thread,
             self.thread.run(
                 self.asynchronous.reader(
                     log,
                     start,
+                    txid=txid,
+                    since=since,
+                    subscription=subscription,
+                    lock_wait_s=lock_wait_s,
+                    follow=follow,
+                )
+            ),
+        )
+
+    def partitions(self, log: str) -> PartitionedLogInfo:
+        """Return what is known of a partitioned log without reading it. See `Logs.partitions`."""
+        return self.thread.run(self.asynchronous.partitions(log))
+
+    def open_partitioned_writer(self, log: str) -> BlockingPartitionedLogWriter:
+        """Open the writer of all partitions of a log. The one before is fenced in each: it is over.
+
+        See `Logs.open_partitioned_writer`.
+        """
+        return BlockingPartitionedLogWriter(
+            self.thread, self.thread.run(self.asynchronous.open_partitioned_writer(log))
+        )
+
+    def grow(self, log: str, partitions: int) -> None:
+        """Give a partitioned log more partitions: its writer does it, or this call if there is none.
+
+        See `Logs.grow`.
+        """
+        self.thread.run(self.asynchronous.grow(log, partitions))
+
+    def partitioned_reader(
+        self,
+        log: str,
+        start: Literal["begin", "end"] | Mapping[int, int] = "begin",
+        *,
+        partitions: Collection[int] | None = None,
+        txid: int | None = None,
+        since: datetime | None = None,
+        subscription: str | None = None,
+        lock_wait_s: float | None = 0.0,
+        follow: bool = True,
+    ) -> BlockingPartitionedLogReader:
+        """Open a reader of a partitioned log. It hands out records of one key in the order of their appends.
+
+        See `Logs.partitioned_reader`.
+        """
+        return BlockingPartitionedLogReader(
+            self.thread,
+            self.thread.run(
+                self.asynchronous.partitioned_reader(
+                    log,
+                    start,
+                    partitions=partitions,
                     txid=txid,
                     since=since,
                     subscription=subscription,
@@ -198,12 +373,18 @@ class BlockingLogs(BlockingLogsBase):
         retention_s: float | None = None,
         retention_bytes: int | None = None,
         until_read: bool = False,
+        partitions: int | None = None,
         exist_ok: bool = False,
     ) -> None:
         """Make a log. See `Logs.create`."""
         self.thread.run(
             self.asynchronous.create(
-                log, retention_s=retention_s, retention_bytes=retention_bytes, until_read=until_read, exist_ok=exist_ok
+                log,
+                retention_s=retention_s,
+                retention_bytes=retention_bytes,
+                until_read=until_read,
+                partitions=partitions,
+                exist_ok=exist_ok,
             )
         )
 
@@ -212,7 +393,10 @@ class BlockingLogs(BlockingLogsBase):
         self.thread.run(self.asynchronous.delete(log))
 
     def rename(self, log: str, new_name: str) -> None:
-        """Give a log another name. Who asks for the former name hears the new one. See `Logs.rename`."""
+        """Give a log another name. Who asks for the former name hears the new one. A partitioned log keeps its name.
+
+        See `Logs.rename`.
+        """
         self.thread.run(self.asynchronous.rename(log, new_name))
 
     def list(self, prefix: str = "") -> list[str]:
@@ -224,13 +408,19 @@ class BlockingLogs(BlockingLogsBase):
         return self.thread.iterate(self.asynchronous.watch(prefix))
 
     def info(self, log: str) -> LogInfo:
-        """Return what is known of a log without reading it. See `Logs.info`."""
+        """Return what is known of a log without reading it; of a partitioned one `partitions` tells.
+
+        See `Logs.info`.
+        """
         return self.thread.run(self.asynchronous.info(log))
 
     def retain(
         self, log: str, *, retention_s: float | None, retention_bytes: int | None, until_read: bool = False
     ) -> None:
-        """Change what a log keeps; see `create`. See `Logs.retain`."""
+        """Change what a log keeps; see `create`. Of a partitioned log, what each of its partitions keeps.
+
+        See `Logs.retain`.
+        """
         self.thread.run(
             self.asynchronous.retain(
                 log, retention_s=retention_s, retention_bytes=retention_bytes, until_read=until_read

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 from ledger.blocking_base import BlockingCalls, BlockingClient
 from ledger.loop_thread import LoopThread, quickest_loop
 from rsm_spark.core.plain_log import LogRecord
 from rsm_spark.logs.namespace import Logs
+from rsm_spark.logs.partitioned_reader import PartitionedLogReader, PartitionRecord
+from rsm_spark.logs.partitioned_writer import PartitionedLogWriter
 from rsm_spark.logs.record_reader import PlainLogReader
 from rsm_spark.logs.record_writer import PlainLogWriter
 
+_Writer = TypeVar("_Writer", PlainLogWriter, PartitionedLogWriter)
+_Reader = TypeVar("_Reader", PlainLogReader, PartitionedLogReader)
 
-class BlockingWriterBase(BlockingCalls[PlainLogWriter]):
+
+class _AnyWriter(BlockingCalls[_Writer], Generic[_Writer]):
     """A blocking writer as a context manager."""
 
     def __enter__(self) -> Self:
@@ -28,12 +33,8 @@ class BlockingWriterBase(BlockingCalls[PlainLogWriter]):
         self.thread.run(self.asynchronous.__aexit__(kind, error, trace))
 
 
-class BlockingReaderBase(BlockingCalls[PlainLogReader]):
-    """A blocking reader as an iterator and a context manager."""
-
-    def __iter__(self) -> Iterator[LogRecord]:
-        """Yield the records, and wait for those to come."""
-        return self.thread.iterate(_records(self.asynchronous))
+class _AnyReader(BlockingCalls[_Reader], Generic[_Reader]):
+    """A blocking reader as a context manager."""
 
     def __enter__(self) -> Self:
         """Return the reader."""
@@ -46,7 +47,36 @@ class BlockingReaderBase(BlockingCalls[PlainLogReader]):
         self.thread.run(self.asynchronous.close())
 
 
+class BlockingWriterBase(_AnyWriter[PlainLogWriter]):
+    """A blocking writer as a context manager."""
+
+
+class BlockingPartitionedWriterBase(_AnyWriter[PartitionedLogWriter]):
+    """A blocking writer of a partitioned log as a context manager."""
+
+
+class BlockingReaderBase(_AnyReader[PlainLogReader]):
+    """A blocking reader as an iterator and a context manager."""
+
+    def __iter__(self) -> Iterator[LogRecord]:
+        """Yield the records, and wait for those to come."""
+        return self.thread.iterate(_records(self.asynchronous))
+
+
+class BlockingPartitionedReaderBase(_AnyReader[PartitionedLogReader]):
+    """A blocking reader of a partitioned log as an iterator and a context manager."""
+
+    def __iter__(self) -> Iterator[PartitionRecord]:
+        """Yield the records, and wait for those to come."""
+        return self.thread.iterate(_partition_records(self.asynchronous))
+
+
 async def _records(reader: PlainLogReader) -> AsyncGenerator[LogRecord, None]:
+    async for record in reader:
+        yield record
+
+
+async def _partition_records(reader: PartitionedLogReader) -> AsyncGenerator[PartitionRecord, None]:
     async for record in reader:
         yield record
 

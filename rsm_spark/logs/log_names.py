@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import socket
@@ -13,29 +14,38 @@ from typing import NamedTuple
 import msgspec
 
 from ledger.client.client import LedgerClient
-from ledger.core.metadata import NO_ENTRY
-from ledger.errors import NodeExistsError, NoNodeError
+from ledger.errors import NodeExistsError
 from ledger.ports import NodeChange
-from rsm_spark.core.chain import Leadership, LogChain, chain_path, encode_chain
-from rsm_spark.core.envelope import body_of
-from rsm_spark.core.machine import decode_description
+from rsm_spark.core.chain import Leadership, LogChain, chain_path, encode_chain, members_path, service_path
+from rsm_spark.core.partition_layout import (
+    PARTITIONS_MAX,
+    check_partition_count,
+    layout_path,
+    partition_log,
+)
 from rsm_spark.core.plain_log import PLAIN_LOG, PlainLogError
-from rsm_spark.core.position import LogPosition
-from rsm_spark.core.records import KernelRecord, decode_records
-from rsm_spark.errors import LogError, MissingLogError, NoSuchLogError
+from rsm_spark.core.records import FORMAT_LEVEL
+from rsm_spark.errors import (
+    CorruptLogError,
+    LogError,
+    NoSuchLogError,
+    PartitionedLogError,
+    RenamedLogError,
+)
 from rsm_spark.log.chain_store import ChainStore
-from rsm_spark.log.commit_log import LogReader
 from rsm_spark.log.consumers import LogConsumers, RegisteredConsumer, trimmed_revision
-from rsm_spark.log.deletion import delete_log, ensure_node
-from rsm_spark.log.discovery import Discovery
+from rsm_spark.log.deletion import delete_log, delete_tree, ensure_node
+from rsm_spark.log.discovery import Discovery, MemberKeeper
+from rsm_spark.log.layout_store import LayoutStore
 from rsm_spark.log.log_policy import LogPolicy, change_policy, encode_policy, policy_path, read_policy
+from rsm_spark.log.member import Member
+from rsm_spark.log.partition_names import check_name, is_partitioned, log_names
 from rsm_spark.log.renaming import rename_log
 from rsm_spark.logs.context import LogContext
+from rsm_spark.logs.log_kind import machine_name
 from rsm_spark.runtime.settings import ReplicaSettings
 
 _WATCH_LOOK_S = 5.0
-_DESCRIBED_WITHIN = 20
-_NAME_MAX = 200
 
 
 class LogNameChange(NamedTuple):
@@ -119,6 +129,7 @@ class LogNames:
         retention_s: float | None = None,
         retention_bytes: int | None = None,
         until_read: bool = False,
+        partitions: int | None = None,
         exist_ok: bool = False,
     ) -> None:
         """Make a log.
@@ -131,25 +142,32 @@ class LogNames:
             retention_s: Records that are older go.
             retention_bytes: The oldest go as long as newer closed ledgers have so many bytes.
             until_read: What every subscription has read goes, if there is one.
-            exist_ok: A log of this name may be there already; it stays as it is.
+            partitions: Make a partitioned log of so many; each keeps what the limits say. None = a log of one piece.
+            exist_ok: A log of this name, partitioned or not as this one, may be there already; it stays as it is.
 
         Raises:
             LogError: The name is none, or taken; or it is a former name of a log (`RenamedLogError`).
             MetadataError: ZooKeeper cannot be asked; the log may be there.
 
         """
-        _check_name(log)
+        check_name(log)
         store, log_id = self._client.store, f"{self._rng.getrandbits(128):032x}"
         policy = LogPolicy(
             None if retention_s is None else int(retention_s * 1000), retention_bytes, until_read=until_read
         )
+        if partitions is not None:
+            await self._create_partitioned(log, partitions, policy, exist_ok=exist_ok)
+            return
         path = chain_path(log, self._root)
-        for parent in (f"{self._root}/logs", f"{self._root}/policies"):
-            await ensure_node(store, parent)
-        if await store.exists(path) is None:
-            await ChainStore(store, log, self._root).tell_renamed()
+        for parent in ("logs", "policies", "layouts"):
+            await ensure_node(store, f"{self._root}/{parent}")
+        if not exist_ok and await store.exists(path) is None:
+            await ChainStore(store, log, self._root).explain_absence()
+        absent = layout_path(log, self._root)
         try:
             await store.change([
+                NodeChange(absent, b"", None),
+                NodeChange(absent),
                 NodeChange(path, encode_chain(LogChain(log_id)), None),
                 NodeChange(policy_path(log_id, self._root), encode_policy(policy), None),
             ])  # fmt: skip
@@ -158,41 +176,73 @@ class LogNames:
                 raise LogError(f"log {log}: there is one already: choose another name") from None
             await self._context(log)  # Is it a plain one?
 
+    async def _create_partitioned(self, log: str, partitions: int, policy: LogPolicy, *, exist_ok: bool) -> None:
+        check_partition_count(log, partitions)
+        check_name(partition_log(log, PARTITIONS_MAX))
+        store, layouts = self._client.store, self._layouts(log)
+        if not await is_partitioned(store, log, self._root) and await store.exists(chain_path(log, self._root)) is None:
+            await ChainStore(store, log, self._root).explain_absence()
+        try:
+            await layouts.create(partitions, policy)
+        except NodeExistsError:
+            if exist_ok and await is_partitioned(store, log, self._root):
+                return
+            last = partition_log(log, partitions - 1)
+            raise LogError(
+                f"log {log}: there is a log of this name already, or of one of the names {partition_log(log, 0)} to "
+                f"{last}, which its partitions would have: choose another name"
+            ) from None
+
+    def _layouts(self, log: str) -> LayoutStore:
+        return LayoutStore(self._client.store, log, self._root, rng=self._rng)
+
     async def delete(self, log: str) -> None:
         """Delete a log with all that it holds, at once; a deletion that was cut off is finished.
 
         Raises:
             NoSuchLogError: There is no log of this name.
-            LogError: A writer of it is alive.
+            LogError: A writer of it is alive; or it is a partition of a log that stays.
             MetadataError: ZooKeeper cannot be asked; call it again.
 
         """
+        if await is_partitioned(self._client.store, log, self._root):
+            await self._delete_partitioned(log)
+            return
         await delete_log(self._client, log, self._root)
 
+    async def _delete_partitioned(self, log: str) -> None:
+        if await self._is_written(log):
+            raise LogError(f"log {log}: its writer still runs: stop it first; nothing was deleted")
+        layouts = self._layouts(log)
+        layout = await layouts.begin_deletion()
+        for partition in range(layout.partition_count):
+            with contextlib.suppress(NoSuchLogError):  # An earlier deletion came so far.
+                await delete_log(self._client, partition_log(log, partition), self._root)
+        await delete_tree(self._client.store, service_path(log, self._root))
+        await layouts.end_deletion()
+
     async def rename(self, log: str, new_name: str) -> None:
-        """Give a log another name. Who asks for the former name hears the new one.
+        """Give a log another name. Who asks for the former name hears the new one. A partitioned log keeps its name.
 
         Raises:
-            NoSuchLogError: There is no log of this name.
-            LogError: A writer of it is alive, or the new name is taken.
+            NoSuchLogError: There is no log of this name; `PartitionedLogError` if it is partitioned.
+            LogError: A writer of it is alive, or the new name is taken; or it is a partition.
             MetadataError: ZooKeeper cannot be asked; call it again.
 
         """
-        _check_name(new_name)
+        check_name(new_name)
         await rename_log(self._client.store, log, new_name, self._root, by=self._name, at_ms=self._clock_ms())
 
     async def list(self, prefix: str = "") -> list[str]:
         """Return the names of all logs that begin so, sorted; those of state machines too.
 
+        A partitioned log is named once; its partitions are not.
+
         Raises:
             MetadataError: ZooKeeper cannot be asked.
 
         """
-        try:
-            names = await self._client.store.children(f"{self._root}/logs")
-        except NoNodeError:
-            return []
-        return [name for name in names if name.startswith(prefix)]
+        return [name for name in await log_names(self._client.store, self._root) if name.startswith(prefix)]
 
     async def watch(self, prefix: str = "") -> AsyncGenerator[LogNameChange, None]:
         """Yield which names that begin so are there, then each one that comes or goes.
@@ -203,12 +253,16 @@ class LogNames:
             MetadataError: ZooKeeper cannot be asked.
 
         """
-        store, root = self._client.store, f"{self._root}/logs"
-        await ensure_node(store, root)
+        for parent in ("logs", "layouts"):
+            await ensure_node(self._client.store, f"{self._root}/{parent}")
         known: set[str] = set()
         while True:
             changed = asyncio.Event()
-            now = {name for name in await store.children(root, watch=changed.set) if name.startswith(prefix)}
+            now = {
+                name
+                for name in await log_names(self._client.store, self._root, watch=changed.set)
+                if name.startswith(prefix)
+            }
             for name in sorted(known ^ now):
                 yield LogNameChange(name, name in now)
             known = now
@@ -219,10 +273,10 @@ class LogNames:
                 continue
 
     async def info(self, log: str) -> LogInfo:
-        """Return what is known of a log without reading it.
+        """Return what is known of a log without reading it; of a partitioned one `partitions` tells.
 
         Raises:
-            NoSuchLogError: There is no log of this name.
+            NoSuchLogError: There is no log of this name; `PartitionedLogError` if it is partitioned.
             MetadataError: ZooKeeper cannot be asked.
 
         """
@@ -248,40 +302,74 @@ class LogNames:
     async def retain(
         self, log: str, *, retention_s: float | None, retention_bytes: int | None, until_read: bool = False
     ) -> None:
-        """Change what a log keeps; see `create`.
+        """Change what a log keeps; see `create`. Of a partitioned log, what each of its partitions keeps.
 
         Raises:
             NoSuchLogError: There is no log of this name.
             MetadataError: ZooKeeper cannot be asked; it may be changed.
 
         """
-        context, _ = await self._context(log)
+        if await is_partitioned(self._client.store, log, self._root):
+            layout, _ = await self._layouts(log).read()
+            log_ids = layout.log_ids
+        else:
+            log_ids = ((await self._context(log))[0].log_id,)
 
         def other(policy: LogPolicy) -> LogPolicy:
             retention_ms = None if retention_s is None else int(retention_s * 1000)
             return LogPolicy(retention_ms, retention_bytes, until_read, policy.truncated)
 
-        await change_policy(self._client.store, context.log_id, self._root, other)
+        for log_id in log_ids:
+            await change_policy(self._client.store, log_id, self._root, other)
 
-    async def _context(self, log: str) -> tuple[LogContext, LogChain]:
+    async def _is_written(self, log: str) -> bool:
+        """Return whether a writer of the log is alive."""
+        await self._client.store.sync(members_path(log, self._root))
+        return bool(await Discovery(self._client.store, log, self._root).members())
+
+    def _me(self) -> Leadership:
+        """Return who a new writer is."""
+        incarnation = f"{self._rng.getrandbits(128):032x}"
+        return Leadership(f"{self._name}-{incarnation[:8]}", incarnation)
+
+    def _keeper(self, log: str, me: Leadership, http: str = "", http_is_tls: bool | None = None) -> MemberKeeper:
+        """Return what tells others that a log has a writer, and where they reach it."""
+        keys = self.settings.log_keys
+        ids = () if keys is None else keys.ids
+        member = Member(me.replica_id, me.incarnation, "", format_level=FORMAT_LEVEL, key_ids=ids)
+        member = msgspec.structs.replace(member, http=http, http_is_tls=http_is_tls)
+        return MemberKeeper(self._client.store, log, member, rsm_root=self._root, poll_s=self.settings.poll_s)
+
+    async def _context(self, log: str, log_id: str = "") -> tuple[LogContext, LogChain]:
         """Return the context and the chain of a plain log.
+
+        Args:
+            log: Its name.
+            log_id: That it must have; "" = any.
 
         Raises:
             NoSuchLogError: There is no log of this name.
+            CorruptLogError: It has another id.
             PlainLogError: It is that of a state machine.
 
         """
         chains = ChainStore(self._client.store, log, self._root)
         try:
             chain, _ = await chains.read()
+        except (RenamedLogError, PartitionedLogError):
+            raise
         except NoSuchLogError as error:
-            raise type(error)(f"{error}; rsm log create {log}, or Logs.create, makes one") from error
-        incarnation = f"{self._rng.getrandbits(128):032x}"
+            raise NoSuchLogError(f"{error}; rsm log create {log}, or Logs.create, makes one") from error
+        if log_id not in ("", chain.log_id):
+            raise CorruptLogError(
+                f"log {log}: its id is {chain.log_id}, and the layout of the log that it is a partition of names "
+                f"{log_id}: one of the two was written by somebody who must not"
+            )
         context = LogContext(
             self._client,
             log,
             chain.log_id,
-            me=Leadership(f"{self._name}-{incarnation[:8]}", incarnation),
+            me=self._me(),
             settings=self.settings,
             clock_ms=self._clock_ms,
             rng=self._rng,
@@ -297,56 +385,12 @@ class LogNames:
 
         """
         _, version = await read_policy(self._client.store, chain.log_id, self._root)
-        described = await _machine_name(context)
+        described = await machine_name(context)
         if described == PLAIN_LOG.name or (not described and version is not None):
             return
         kind = f"of machine {described}" if described else "of nobody knows which machine: it has no description yet"
         raise PlainLogError(
             f"log {context.log}: it is the log {kind}, not one that was made to be appended to: choose another name"
-        )
-
-
-async def _machine_name(context: LogContext) -> str:
-    """Return what machine a log says that it is of, where it begins now; "" = it does not say."""
-    while True:
-        chain, _ = await context.chains.read()
-        try:
-            return await _described_at(context, chain) if chain.ledgers else ""
-        except MissingLogError:
-            continue  # That ledger has been trimmed meanwhile.
-
-
-async def _described_at(context: LogContext, chain: LogChain) -> str:
-    """Return what machine the first ledger of a chain is of; "" = it does not say.
-
-    Raises:
-        MissingLogError: It has left the log.
-
-    """
-    first, settings = chain.ledgers[0], context.settings
-    reader = LogReader(
-        context.client,
-        context.chains,
-        password=settings.ledger_password,
-        keys=settings.log_keys,
-        position=LogPosition(first.ledger_id, NO_ENTRY),
-        revision=first.first_revision - 1,
-        entries_max=_DESCRIBED_WITHIN,
-    )
-    try:
-        for entry in await reader.read():
-            for record in decode_records(body_of(entry.payload)):
-                if record.type == KernelRecord.MACHINE_DESCRIBED:
-                    return decode_description(record.fields[0]).name
-    finally:
-        await reader.close()
-    return ""
-
-
-def _check_name(log: str) -> None:
-    if not log or len(log) > _NAME_MAX or "/" in log or log in {".", ".."} or not log.isprintable():
-        raise LogError(
-            f"{log[:_NAME_MAX]!r} is no name of a log: it needs 1 to {_NAME_MAX} printable characters without a slash"
         )
 
 

@@ -17,6 +17,7 @@ has any number of readers. What a reader has seen is in the log for ever, until 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
 from typing import Literal, NamedTuple, Self
@@ -27,21 +28,19 @@ from ledger.client.client import LedgerClient
 from ledger.decoding import convert
 from rsm_spark.client.consumers import ClientConsumers
 from rsm_spark.core.admission import password_mark
-from rsm_spark.core.chain import LogChain, members_path
+from rsm_spark.core.chain import LogChain
 from rsm_spark.core.envelope import decode_envelope
-from rsm_spark.core.plain_log import first_txid
-from rsm_spark.core.records import FORMAT_LEVEL
+from rsm_spark.core.plain_log import PlainLogError, first_txid
 from rsm_spark.core.trimming import TrimPlan
 from rsm_spark.errors import LogError, MissingLogError, NoLeaderError
 from rsm_spark.log.admin_requests import AdminRequests, TrimRequest
 from rsm_spark.log.consumers import trimmed_revision
-from rsm_spark.log.discovery import Discovery, MemberKeeper
 from rsm_spark.log.log_policy import LogPolicy, change_policy, read_policy
-from rsm_spark.log.member import Member
+from rsm_spark.log.partition_names import whole_of
 from rsm_spark.log.reader_lock import ReaderLock
 from rsm_spark.logs.context import LogContext
-from rsm_spark.logs.log_names import LogNames
-from rsm_spark.logs.record_reader import PlainLogReader, ReaderStart, ReaderSubscription
+from rsm_spark.logs.partitioned_logs import PartitionedLogs
+from rsm_spark.logs.record_reader import PlainLogReader, ReaderOptions, ReaderStart, ReaderSubscription
 from rsm_spark.logs.record_writer import PlainLogWriter
 from rsm_spark.logs.seeking import StartPlace, find_place
 from rsm_spark.logs.writing import WriterDriver
@@ -64,7 +63,7 @@ class WriterPlace(NamedTuple):
     is_tls: bool
 
 
-class Logs(LogNames):
+class Logs(PartitionedLogs):
     """The plain logs of one cluster; see the module. Use it on one event loop; `async with` closes it."""
 
     @classmethod
@@ -113,38 +112,42 @@ class Logs(LogNames):
 
         Raises:
             NoSuchLogError: There is no log of this name: `create` makes it.
+            PartitionedLogError: It is partitioned: see `open_partitioned_writer`.
             LogEndedError: It has its end mark.
-            PlainLogError: It is the log of a state machine.
+            PlainLogError: It is the log of a state machine; or a partition, which the writer of the whole writes.
             NotLeaderError: Another writer was opened meanwhile.
             AdmissionError: This process lacks the log's key or password, or is too old for it.
             CorruptLogError: The end of the log is damaged, or is not the log's.
             MetadataError: ZooKeeper cannot be asked.
 
         """
+        context, _ = await self._context(log)
+        whole = await whole_of(self._client.store, log, context.log_id, self._root)
+        if whole is not None:
+            raise PlainLogError(
+                f"log {log}: it is a partition of log {whole}, and one writer writes all of them: "
+                f"Logs.open_partitioned_writer, or rsm log append {whole}"
+            )
         return await self._open(log, is_upkeep=False, has_producers=producers, advertised=advertised)
 
     async def _open(
-        self, log: str, *, is_upkeep: bool, has_producers: bool = False, advertised: WriterPlace | None = None
+        self,
+        log: str,
+        log_id: str = "",
+        *,
+        is_upkeep: bool,
+        has_producers: bool = False,
+        advertised: WriterPlace | None = None,
     ) -> PlainLogWriter:
-        context, _ = await self._context(log)
+        context, _ = await self._context(log, log_id)
         password = self.settings.ledger_password
         if password:
             mark = await asyncio.to_thread(password_mark, password, context.log_id)
         else:
             mark = password_mark(password, context.log_id)
         driver = WriterDriver(context, mark, is_upkeep=is_upkeep, has_producers=has_producers)
-        keys = self.settings.log_keys
-        member = Member(
-            context.me.replica_id,
-            context.me.incarnation,
-            "",
-            format_level=FORMAT_LEVEL,
-            key_ids=() if keys is None else keys.ids,
-            http="" if advertised is None else advertised.http,
-            http_is_tls=None if advertised is None else advertised.is_tls,
-        )
-        keeper = MemberKeeper(self._client.store, log, member, rsm_root=self._root, poll_s=self.settings.poll_s)
-        return await PlainLogWriter(context, driver, keeper).open()
+        http, is_tls = ("", None) if advertised is None else advertised
+        return await PlainLogWriter(context, driver, self._keeper(log, context.me, http, is_tls)).open()
 
     async def truncate(self, log: str, position: int) -> TrimPlan:
         """Let go of all records up to a position.
@@ -195,11 +198,6 @@ class Logs(LogNames):
         finally:
             await writer.close()
 
-    async def _is_written(self, log: str) -> bool:
-        """Return whether a writer of the log is alive."""
-        await self._client.store.sync(members_path(log, self._root))
-        return bool(await Discovery(self._client.store, log, self._root).members())
-
     async def _order_trim(self, log: str) -> TrimPlan:
         """Have the writer trim; one that has just gone does not answer."""
         desk = AdminRequests(self._client.store, log, self._root)
@@ -222,7 +220,7 @@ class Logs(LogNames):
         lock_wait_s: float | None = 0.0,
         follow: bool = True,
     ) -> PlainLogReader:
-        """Open a reader of a log.
+        """Open a reader of a log; `partitioned_reader` reads a partitioned one.
 
         Args:
             log: Its name.
@@ -236,17 +234,23 @@ class Logs(LogNames):
             follow: Wait for what is appended later; False = end where the log is confirmed now.
 
         Raises:
-            NoSuchLogError: There is no log of this name.
+            NoSuchLogError: There is no log of this name; `PartitionedLogError` if it is partitioned.
             MissingLogError: The log was trimmed beyond the position.
             ReaderLockError: Another reader of the subscription did not go.
             ConsumerError: The subscription cannot be stored.
             LedgerError, MetadataError: Bookies or ZooKeeper cannot be asked.
 
         """
-        context, chain = await self._context(log)
+        return await self._reader(log, ReaderOptions(start, txid, since, subscription, lock_wait_s, follow))
+
+    async def _reader(
+        self, log: str, options: ReaderOptions, log_id: str = "", on_entry: Callable[[], None] | None = None
+    ) -> PlainLogReader:
+        start, txid, since, subscription, lock_wait_s, follow = options
+        context, chain = await self._context(log, log_id)
         if subscription is None:
             begin = await self._start(context, chain, start, txid, since)
-            return PlainLogReader(context, begin, follow=follow, subscription=None)
+            return PlainLogReader(context, begin, follow=follow, subscription=None, on_entry=on_entry)
         lock = None
         if lock_wait_s is not None:
             lock = ReaderLock(self._client.store, context.log_id, subscription, self._root)
@@ -258,9 +262,8 @@ class Logs(LogNames):
                 begin = await self._hold(context, consumers, subscription, (start, txid, since))
             else:
                 begin = await self._start(context, chain, stored + 1, None, None)
-            return PlainLogReader(
-                context, begin, follow=follow, subscription=ReaderSubscription(subscription, consumers, lock)
-            )
+            stored_in = ReaderSubscription(subscription, consumers, lock)
+            return PlainLogReader(context, begin, follow=follow, subscription=stored_in, on_entry=on_entry)
         except BaseException:
             if lock is not None:
                 await lock.release()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
+from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Literal, NamedTuple, Self
 
 from ledger.errors import LedgerError
 from rsm_spark.client.consumers import ClientConsumers
@@ -45,6 +47,17 @@ class ReaderStart:
         return record.position >= self.position and record.txid >= self.txid and record.logged_ms >= self.since_ms
 
 
+class ReaderOptions(NamedTuple):
+    """Options of a reader, as `Logs.reader` explains them."""
+
+    start: int | Literal["begin", "end"] = "begin"
+    txid: int | None = None
+    since: datetime | None = None
+    subscription: str | None = None
+    lock_wait_s: float | None = 0.0
+    follow: bool = True
+
+
 class ReaderSubscription:
     """Stored position of a reader: where it goes on when it is opened again, and what is held for it.
 
@@ -76,11 +89,18 @@ class PlainLogReader:
         start: Where to begin.
         follow: Wait for what is appended later.
         subscription: Where its position is stored; None = nowhere.
+        on_entry: Called with each entry that was read, one without records too.
 
     """
 
     def __init__(
-        self, context: LogContext, start: ReaderStart, *, follow: bool, subscription: ReaderSubscription | None
+        self,
+        context: LogContext,
+        start: ReaderStart,
+        *,
+        follow: bool,
+        subscription: ReaderSubscription | None,
+        on_entry: Callable[[], None] | None = None,
     ) -> None:
         self._position = max(start.position - 1, start.place.revision)
         self._context = context
@@ -102,11 +122,23 @@ class PlainLogReader:
         self._hash: bytes | None = None  # After the last entry read; None = not known yet.
         self._ready: deque[LogRecord] = deque()
         self._is_ended = False
+        self._on_entry = on_entry
+        self._epoch = 0
 
     @property
     def position(self) -> int:
         """Position of the last record handed out, or the last one before the start."""
         return self._position
+
+    @property
+    def read_through(self) -> int:
+        """Position up to which all was handed out that this reader hands out: the log's own records have some too."""
+        return self._ready[0].position - 1 if self._ready else max(self._revision, self._start.position - 1)
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the last entry that was read, handed out or not; each opening of a writer has a higher one."""
+        return self._epoch
 
     @property
     def is_ended(self) -> bool:
@@ -176,7 +208,10 @@ class PlainLogReader:
         self._hash = entry.prefix_hash or entry_hash(entry.payload)
         self._revision = envelope.last_revision
         self._is_ended = self._is_ended or ended
+        self._epoch = envelope.leader_epoch
         self._ready.extend(record for record in records if self._start.takes(record))
+        if self._on_entry is not None:
+            self._on_entry()
 
     # ---- iteration
 

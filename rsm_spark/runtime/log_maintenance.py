@@ -34,6 +34,7 @@ from rsm_spark.log.admin_requests import (
     AdoptKeyRequest,
     DetachRequest,
     ForgetWriterRequest,
+    GrowRequest,
     HandOverWriterRequest,
     Order,
     PlacedOrder,
@@ -513,6 +514,8 @@ class LogMaintenance:
                 return AdminAnswer(by, outcome={"ledger_id": await self.roll()})
             if isinstance(order, DetachRequest):
                 return AdminAnswer(by, outcome={"copies": await self.detach(order.copies)})
+            if isinstance(order, GrowRequest):
+                return AdminAnswer(by, refusal="the log of a state machine has no partitions")
             plan = await self.trim(accept_unverified=order.accept_unverified, is_dry_run=order.is_dry_run)
             return AdminAnswer(by, outcome={"dry_run": order.is_dry_run, **msgspec.to_builtins(plan)})
         except RsmError as error:

@@ -12,7 +12,7 @@ from tests.tidy.twins import Twins, find_twins
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PRODUCT = ("ledger", "rsm_spark", "broker", "connectors", "jobs", "rsm_demo")
-_GENERATED = re.compile(r"_pb2(_grpc)?\.py$|(^|/)client/blocking\.py$")
+_GENERATED = re.compile(r"_pb2(_grpc)?\.py$|(^|/)(client|logs)/blocking\.py$")
 _LINES = 12
 _ALLOWED = {
     ("broker/client/task.py", "broker/machine/commands.py"): (

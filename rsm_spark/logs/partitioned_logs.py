@@ -1,0 +1,196 @@
+"""Partitioned logs: one name, many chains; records go to one of them by their key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
+from typing import Literal, NamedTuple
+
+from rsm_spark.core.partition_layout import LayoutGeneration, PartitionLayout, check_growth, partition_log
+from rsm_spark.errors import LogError, NoLeaderError
+from rsm_spark.log.admin_requests import AdminRequests, GrowRequest
+from rsm_spark.log.consumers import LogConsumers
+from rsm_spark.logs.log_names import LogInfo, LogNames
+from rsm_spark.logs.partitioned_reader import PartitionedLogReader
+from rsm_spark.logs.partitioned_writer import PartitionedLogWriter
+from rsm_spark.logs.record_reader import PlainLogReader, ReaderOptions
+from rsm_spark.logs.record_writer import PlainLogWriter
+
+_ORDER_S = 30.0
+_ORDER_TRIES = 6
+
+
+class PartitionedLogInfo(NamedTuple):
+    """Facts about a partitioned log that are known without reading it.
+
+    Attributes:
+        log: Its name.
+        layout_id: Its uuid, 32 hex digits.
+        is_open: A writer says that it is alive.
+        generations: How many partitions it has had, and where each generation ended.
+        partitions: What is known of each, in order.
+
+    """
+
+    log: str
+    layout_id: str
+    is_open: bool
+    generations: tuple[LayoutGeneration, ...]
+    partitions: tuple[LogInfo, ...]
+
+
+class PartitionedLogs(LogNames):
+    """Partitioned logs of one cluster; `Logs` is what programs use."""
+
+    async def _open(self, log: str, log_id: str = "", *, is_upkeep: bool) -> PlainLogWriter:
+        raise NotImplementedError
+
+    async def _reader(
+        self, log: str, options: ReaderOptions, log_id: str = "", on_entry: Callable[[], None] | None = None
+    ) -> PlainLogReader:
+        raise NotImplementedError
+
+    async def partitions(self, log: str) -> PartitionedLogInfo:
+        """Return what is known of a partitioned log without reading it.
+
+        Raises:
+            NoSuchLogError: There is no partitioned log of this name.
+            CorruptLogError: What stands for it in ZooKeeper cannot be right.
+            MetadataError: ZooKeeper cannot be asked.
+
+        """
+        layout, _ = await self._layouts(log).read()
+        names = [partition_log(log, partition) for partition in range(layout.partition_count)]
+        return PartitionedLogInfo(
+            log,
+            layout.layout_id,
+            await self._is_written(log),
+            layout.generations,
+            tuple([await self.info(name) for name in names]),
+        )
+
+    async def open_partitioned_writer(self, log: str) -> PartitionedLogWriter:
+        """Open the writer of all partitions of a log. The one before is fenced in each: it is over.
+
+        Raises:
+            NoSuchLogError: There is no partitioned log of this name: `create(log, partitions=)` makes it.
+            LogEndedError: A partition has an end mark.
+            NotLeaderError, ChainConflictError: Another writer was opened meanwhile, or the log is being deleted.
+            AdmissionError: This process lacks the log's key or password, or is too old for it.
+            CorruptLogError: The end of a partition is damaged; or the layout cannot be right.
+            MetadataError: ZooKeeper cannot be asked.
+
+        """
+        me = self._me()
+
+        async def open_partition(name: str, log_id: str) -> PlainLogWriter:
+            return await self._open(name, log_id, is_upkeep=False)
+
+        return await PartitionedLogWriter(
+            self._layouts(log),
+            me.incarnation,
+            open_partition,
+            self._keeper(log, me),
+            AdminRequests(self._client.store, log, self._root),
+            retry_s=self.settings.retry_s,
+        ).open()
+
+    async def grow(self, log: str, partitions: int) -> None:
+        """Give a partitioned log more partitions: its writer does it, or this call if there is none.
+
+        The writer goes on, and so do readers: records of one key stay in the order of their appends.
+
+        Args:
+            log: Its name.
+            partitions: How many it is to have. If it has as many already, nothing is done.
+
+        Raises:
+            NoSuchLogError: There is no partitioned log of this name.
+            LogError: It cannot have so many, or fewer than it has; or the name of a new one is taken.
+            NoLeaderError: The writer does not answer; it may do it later.
+            NotLeaderError: A writer was opened meanwhile: try again.
+            MetadataError: ZooKeeper cannot be asked; it may have grown.
+
+        """
+        layout, _ = await self._layouts(log).read()
+        if layout.partition_count == partitions:
+            return
+        check_growth(log, layout, partitions)
+        for left in range(_ORDER_TRIES - 1, -1, -1):
+            if not await self._is_written(log):
+                break
+            try:
+                desk = AdminRequests(self._client.store, log, self._root)
+                answer = await desk.place(GrowRequest(partitions), timeout_s=_ORDER_S)
+            except NoLeaderError:
+                if not left:
+                    raise
+                continue
+            if answer.refusal:
+                raise LogError(f"log {log}: {answer.by} does not make it grow: {answer.refusal}")
+            return
+        async with await self.open_partitioned_writer(log) as writer:
+            if writer.partition_count != partitions:
+                await writer.grow(partitions)
+
+    async def partitioned_reader(
+        self,
+        log: str,
+        start: Literal["begin", "end"] | Mapping[int, int] = "begin",
+        *,
+        partitions: Collection[int] | None = None,
+        txid: int | None = None,
+        since: datetime | None = None,
+        subscription: str | None = None,
+        lock_wait_s: float | None = 0.0,
+        follow: bool = True,
+    ) -> PartitionedLogReader:
+        """Open a reader of a partitioned log. It hands out records of one key in the order of their appends.
+
+        Args:
+            log: Its name.
+            start: Where the partitions begin; or behind what is confirmed now; or the first position by partition,
+                where those that it does not name begin at their beginning. So do partitions that are added later.
+            partitions: Read these alone; None = all, those that are added later too. The order of a key over a growth
+                holds among what one reader reads.
+            txid: Begin, in each partition, with the first record of this transaction id or a higher one instead.
+            since: Begin with the first record that was logged then or later instead.
+            subscription: Store the positions under this name, and hold the partitions from there on. If there is one of
+                this name already, the reader goes on there, whatever `start` says.
+            lock_wait_s: How long to wait, in each partition, for another reader of this subscription to go; None = it
+                need not go.
+            follow: Wait for what is appended later; False = end where the partitions are confirmed now.
+
+        Raises:
+            NoSuchLogError: There is no partitioned log of this name.
+            LogError: A partition was named that there is not.
+            MissingLogError: A partition was trimmed beyond its position.
+            ReaderLockError: Another reader of the subscription did not go.
+            ConsumerError: The subscription cannot be stored.
+            CorruptLogError: The layout cannot be right.
+            LedgerError, MetadataError: Bookies or ZooKeeper cannot be asked.
+
+        """
+        layouts = self._layouts(log)
+        first, _ = await layouts.read()
+        is_known = subscription is not None and await self._is_subscribed(first, subscription)
+
+        async def open_reader(partition: int, layout: PartitionLayout, on_entry: Callable[[], None]) -> PlainLogReader:
+            begin: int | Literal["begin", "end"] = "begin"
+            if partition < first.partition_count and not is_known:
+                begin = start.get(partition, "begin") if isinstance(start, Mapping) else start
+            options = ReaderOptions(begin, txid, since, subscription, lock_wait_s, follow)
+            return await self._reader(partition_log(log, partition), options, layout.log_ids[partition], on_entry)
+
+        return await PartitionedLogReader(
+            layouts, open_reader, chosen=partitions, follow=follow, retry_s=self.settings.retry_s
+        ).open()
+
+    async def _is_subscribed(self, layout: PartitionLayout, subscription: str) -> bool:
+        """Return whether a subscription stands in some partition; in one that was added later it begins then."""
+        for log_id in layout.log_ids:
+            if any(
+                one.name == subscription for one in await LogConsumers(self._client.store, log_id, self._root).present()
+            ):
+                return True
+        return False

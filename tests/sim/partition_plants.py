@@ -1,0 +1,114 @@
+"""Bugs to plant into partitioned logs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from rsm_spark.core import partition_layout
+from rsm_spark.core.partition_layout import KeyOrder, PartitionLayout
+from rsm_spark.log.layout_store import LayoutStore
+from rsm_spark.logs.partitioned_reader import PartitionedLogReader
+from rsm_spark.logs.partitioned_writer import PartitionedLogWriter
+
+
+def crosses_early(patch: pytest.MonkeyPatch) -> None:
+    """Hand out records of a later generation before those before them."""
+    patch.setattr(KeyOrder, "limit", lambda *_: None)
+
+
+def crosses_when_its_own_partition_was_read(patch: pytest.MonkeyPatch) -> None:
+    """Wait for the same partition alone, and not for those that keys came from."""
+    patch.setattr(partition_layout, "share_keys", lambda one, _count, other, _other_count: one == other)
+
+
+def does_not_look_at_the_layout_again(patch: pytest.MonkeyPatch) -> None:
+    """Hand out records of another writer under the layout that is known, until its node is said to have changed."""
+    patch.setattr(PartitionedLogReader, "_is_needed", lambda _self: False)
+    patch.setattr("rsm_spark.logs.partitioned_reader._Part.needs_layout", False)
+    patch.setattr(PartitionedLogReader, "_on_layout_changed", lambda _self: None)
+
+
+def writes_under_a_stale_layout(patch: pytest.MonkeyPatch) -> None:
+    """Go on with the number of partitions that the writer knew first."""
+    grow = PartitionedLogWriter._grow
+
+    async def forgetful(self: PartitionedLogWriter, partitions: int) -> Any:
+        count = len(self._parts)
+        refused = await grow(self, partitions)
+        self._partition_for = lambda key: partition_layout.partition_of(key or b"", count)  # type: ignore[method-assign]
+        return refused
+
+    patch.setattr(PartitionedLogWriter, "_grow", forgetful)
+
+
+def ends_a_generation_before_all_is_confirmed(patch: pytest.MonkeyPatch) -> None:
+    """Take the positions of a generation's end while records are on their way."""
+    grow = LayoutStore.grow
+    flush = PartitionedLogWriter._flush
+    early: dict[str, tuple[int, ...]] = {}
+
+    async def flushed(self: PartitionedLogWriter) -> None:
+        early[self._incarnation] = self.last_positions
+        await flush(self)
+
+    async def grown(self: LayoutStore, held: tuple[PartitionLayout, int], count: int, ends: Any) -> PartitionLayout:
+        return await grow(self, held, count, early.get(held[0].writer, ends))
+
+    patch.setattr(PartitionedLogWriter, "_flush", flushed)
+    patch.setattr(LayoutStore, "grow", grown)
+
+
+def goes_on_while_it_grows(patch: pytest.MonkeyPatch) -> None:
+    """Leave the partitions open over a growth: what one opening appends is of two generations.
+
+    Readers mostly hear of the growth in time, by their watch of the layout, which promises nothing: here it is silent.
+    """
+
+    async def grow(self: PartitionedLogWriter, partitions: int) -> None:
+        assert self._held is not None
+        await self._flush()
+        layout = await self._layouts.grow(self._held, partitions, self.last_positions)
+        added = range(len(self._parts), partitions)
+        names = [(partition_layout.partition_log(self.log, one), layout.log_ids[one]) for one in added]
+        self._parts = [*self._parts, *await asyncio.gather(*(self._open_partition(*name) for name in names))]
+        self._held = layout, self._held[1] + 1
+
+    patch.setattr(PartitionedLogWriter, "_grow", grow)
+    patch.setattr(PartitionedLogReader, "_on_layout_changed", lambda _self: None)
+
+
+def grows_what_another_writer_has_claimed(patch: pytest.MonkeyPatch) -> None:
+    """Write the layout with the version that it has now, whoever claimed it."""
+    grow = LayoutStore.grow
+
+    async def grown(self: LayoutStore, held: tuple[PartitionLayout, int], count: int, ends: Any) -> PartitionLayout:
+        present, version = await self.read()
+        await asyncio.sleep(1.0)  # Another writer may append meanwhile.
+        present, version = await self.read()
+        return await grow(self, (present if len(ends) == present.partition_count else held[0], version), count, ends)
+
+    patch.setattr(LayoutStore, "grow", grown)
+
+
+def does_not_claim_the_layout(patch: pytest.MonkeyPatch) -> None:
+    """Open the partitions of a layout that was only read."""
+
+    async def read_only(self: LayoutStore, _incarnation: str) -> tuple[PartitionLayout, int]:
+        found = await self.read()
+        await asyncio.sleep(1.0)
+        return found
+
+    patch.setattr(LayoutStore, "claim", read_only)
+    does_not_look_whether_its_claim_stands(patch)
+
+
+def does_not_look_whether_its_claim_stands(patch: pytest.MonkeyPatch) -> None:
+    """Append when the partitions are open, although another writer may have opened them and grown the log before."""
+
+    async def unchecked(_self: LayoutStore, _held: tuple[PartitionLayout, int]) -> None:
+        await asyncio.sleep(0)
+
+    patch.setattr(LayoutStore, "check_held", unchecked)

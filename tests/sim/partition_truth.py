@@ -1,0 +1,109 @@
+"""What is true of a partitioned log under faults: of each partition what is true of a plain log, and
+
+* `key-order`    a reader gets the records of a key in the order of their appends, whatever partition they lie in
+* `one-place`    a record lies in one partition
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rsm_spark.core.plain_log import LogRecord
+from rsm_spark.logs import PartitionedLogReader, PartitionPosition, PartitionRecord
+from rsm_spark.testing.ghosts import BrokenInvariantError
+from tests.sim.log_truth import LogTruth, ReaderRun
+
+
+class PartitionedRun:
+    """What one reader of a partitioned log has handed out, from its opening on."""
+
+    def __init__(self, reader: PartitionedLogReader) -> None:
+        self.reader = reader
+        self.numbers: dict[bytes, int] = {}  # By key, that of its last record.
+        self.parts: dict[int, ReaderRun] = {}
+
+    def part(self, partition: int) -> ReaderRun:
+        if partition not in self.parts:
+            self.parts[partition] = ReaderRun(self.reader._parts[partition].reader._start.position)
+        return self.parts[partition]
+
+
+class PartitionTruth:
+    """Witness of all writers and readers.
+
+    Attributes:
+        parts: What is true of each partition.
+        acked: Acknowledged payloads, and where.
+        on_broken: Called with an error before it is raised: code under test may well swallow it.
+
+    """
+
+    def __init__(self) -> None:
+        self.parts: dict[int, LogTruth] = {}
+        self.acked: dict[bytes, PartitionPosition] = {}
+        self.denied: set[bytes] = set()
+        self.on_broken: Callable[[BrokenInvariantError], None] = lambda _error: None
+        self.growths = 0
+        self._places: dict[bytes, int] = {}
+        self._numbers: dict[bytes, int] = {}
+
+    def fail(self, name: str, what: str) -> None:
+        error = BrokenInvariantError(f"{name}: {what}")
+        self.on_broken(error)
+        raise error
+
+    def part(self, partition: int) -> LogTruth:
+        if partition not in self.parts:
+            truth = self.parts[partition] = LogTruth()
+            truth.denied = self.denied  # Whoever is denied is not told of which partition.
+            truth.on_broken = self.on_broken
+        return self.parts[partition]
+
+    def new_payload(self, key: bytes) -> bytes:
+        """Return the next record of a key: its number is that of the append."""
+        self._numbers[key] = self._numbers.get(key, 0) + 1
+        return b"%b:%d" % (key, self._numbers[key])
+
+    def acknowledge(self, payload: bytes, place: PartitionPosition) -> None:
+        self.acked[payload] = place
+        self._at(payload, place.partition)
+        self.part(place.partition).acknowledge(payload, place.position)
+
+    def deny(self, payload: bytes) -> None:
+        self.denied.add(payload)
+        for truth in self.parts.values():
+            truth._check(payload)
+
+    def _at(self, payload: bytes, partition: int) -> None:
+        known = self._places.setdefault(payload, partition)
+        if known != partition:
+            self.fail("one-place", f"{payload!r} is in partition {known} and in {partition}")
+
+    def see(self, run: PartitionedRun, record: PartitionRecord) -> None:
+        """Take what a reader hands out."""
+        partition = record.partition
+        self._at(record.payload, partition)
+        truth, part = self.part(partition), run.part(partition)
+        if not part.positions:
+            truth.runs.append(part)
+        truth.see(part, LogRecord(*record[1:]))
+        self._check_order(run, record)
+
+    def _check_order(self, run: PartitionedRun, record: PartitionRecord) -> None:
+        key, _, number = record.payload.partition(b":")
+        last = run.numbers.get(key, 0)
+        if int(number) <= last:
+            self.fail(
+                "key-order",
+                f"number {int(number)} of key {key!r}, in partition {record.partition} at {record.position}, comes "
+                f"behind number {last}",
+            )
+        run.numbers[key] = int(number)
+
+    def judge(self, final: list[PartitionRecord], trimmed: dict[int, int]) -> None:
+        """Compare all that was said and seen with what is in the log in the end."""
+        by_partition: dict[int, list[LogRecord]] = {partition: [] for partition in self.parts}
+        for record in final:
+            by_partition.setdefault(record.partition, []).append(LogRecord(*record[1:]))
+        for partition, records in by_partition.items():
+            self.part(partition).judge(records, trimmed[partition])

@@ -1,0 +1,50 @@
+"""Bugs planted into partitioned logs: the simulation must find each within a number of seeds, or it proves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from tests.sim import partition_plants as plants
+from tests.sim.partition_scenario import run_partition_seed
+from tests.sim.planted_bugs import find
+
+_TROUBLE_S = 15.0
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+class _Hunt(NamedTuple):
+    """How a bug is looked for.
+
+    Attributes:
+        name: The invariant by which it must be found; "" = any.
+        known: The seed that has found it before.
+
+    """
+
+    name: str = ""
+    known: int = 0
+
+
+HUNTS: dict[Plant, _Hunt] = {
+    plants.crosses_early: _Hunt("key-order"),
+    plants.crosses_when_its_own_partition_was_read: _Hunt("key-order"),
+    plants.does_not_look_at_the_layout_again: _Hunt("key-order", known=1),
+    plants.writes_under_a_stale_layout: _Hunt("key-order"),
+    plants.ends_a_generation_before_all_is_confirmed: _Hunt("key-order"),
+    plants.goes_on_while_it_grows: _Hunt("key-order", known=16),
+    plants.grows_what_another_writer_has_claimed: _Hunt("key-order"),
+    plants.does_not_claim_the_layout: _Hunt(),
+    plants.does_not_look_whether_its_claim_stands: _Hunt("key-order", known=12),
+}
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("plant", [pytest.param(plant, id=plant.__name__) for plant in HUNTS])
+def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    hunt = HUNTS[plant]
+    plant(monkeypatch)
+    find(lambda seed: run_partition_seed(seed, _TROUBLE_S), 40, known=hunt.known, name=hunt.name)
