@@ -5,22 +5,25 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 from ledger.open_files import allow_files
+from tests.hostile.victim import Work
 
-__all__ = ["flooding", "sitting"]
+__all__ = ["AT_ONCE", "flooding", "greeting", "sitting"]
 
 
 @contextlib.contextmanager
-def flooding(address: tuple[str, int], first: Callable[[], bytes], more: Callable[[int], bytes]) -> Iterator[None]:
+def flooding(
+    address: tuple[str, int], first: Callable[[], bytes], more: Callable[[int], bytes], work: Work
+) -> Iterator[None]:
     """Send without end from two threads, and connect again when the connection is cut.
 
     Args:
         address: Of the port.
         first: Returns what a connection says first.
         more: Returns what follows, by how often something has followed.
+        work: Counts connections that began and blocks that were taken.
 
     """
     over = threading.Event()
@@ -29,9 +32,11 @@ def flooding(address: tuple[str, int], first: Callable[[], bytes], more: Callabl
         while not over.is_set():
             with contextlib.suppress(OSError), socket.create_connection(address, timeout=2) as sender:
                 sender.sendall(first())
+                work.add()
                 count = 0
                 while not over.is_set():
                     sender.sendall(more(count))
+                    work.add()
                     count += 1
 
     attackers = [threading.Thread(target=attack, daemon=True) for _ in range(2)]
@@ -45,14 +50,22 @@ def flooding(address: tuple[str, int], first: Callable[[], bytes], more: Callabl
             one.join(60)
 
 
+AT_ONCE = 20
+"""Connections of `sitting` for each of its units."""
+
+
 @contextlib.contextmanager
-def sitting(address: tuple[str, int], count: int, said: bytes, *, source: str = "") -> Iterator[list[socket.socket]]:
-    """Hold so many connections that said so much; those that are cut are opened again.
+def sitting(
+    address: tuple[str, int], count: int, said: bytes, work: Work, probe: Callable[[], object], *, source: str = ""
+) -> Iterator[None]:
+    """Hold so many connections that said so much, and open others as fast as the server takes them.
 
     Args:
         address: Of the port.
         count: Of connections.
         said: By each of them.
+        work: A unit is `AT_ONCE` connections and the probe behind them.
+        probe: Waits until the server has answered somebody else.
         source: Address of this machine that they come from; "" = as the system chooses.
 
     """
@@ -60,26 +73,46 @@ def sitting(address: tuple[str, int], count: int, said: bytes, *, source: str = 
     held: list[socket.socket] = []
     over = threading.Event()
 
+    def sit() -> None:
+        opened = socket.socket()
+        opened.settimeout(60)
+        held.append(opened)
+        with contextlib.suppress(OSError):
+            if source:
+                opened.bind((source, 0))
+            opened.connect(address)
+            opened.sendall(said)
+        if len(held) >= count:
+            held.pop(0).close()
+
     def attack() -> None:
         while not over.is_set():
-            opened = socket.socket()
-            opened.settimeout(1)
+            for _ in range(AT_ONCE):
+                sit()
             with contextlib.suppress(OSError):
-                if source:
-                    opened.bind((source, 0))
-                opened.connect(address)
-                opened.sendall(said)
-            held.append(opened)
-            if len(held) >= count:
-                held.pop(0).close()
-                time.sleep(0.002)
+                probe()
+            work.add()
 
     attacker = threading.Thread(target=attack, daemon=True)
     attacker.start()
     try:
-        yield held
+        work.wait_for(count // AT_ONCE)
+        yield
     finally:
         over.set()
         attacker.join(60)
         for one in held:
             one.close()
+
+
+def greeting(address: tuple[str, int], said: bytes) -> Callable[[], None]:
+    """Return a probe that says this until something is said to it: it is pushed out as its neighbours are."""
+
+    def probe() -> None:
+        for _ in range(1_000):
+            with contextlib.suppress(OSError), socket.create_connection(address, timeout=60) as one:
+                one.sendall(said)
+                if one.recv(1):
+                    return
+
+    return probe

@@ -15,24 +15,25 @@ import pytest
 
 from ledger import ClientSettings, DigestType, LedgerClient
 from ledger.wire.frames import FRAME_BYTES_MAX
-from tests.hostile.victim import Victim, resident_mib
+from tests.hostile.victim import Victim, Work, resident_mib
 from tests.integration.bookie_process import Bookie
 
 PAYLOAD = bytes(300_000)
-QUIET_S, ATTACK_S = 2.0, 5.0
+CALLS, PIECES = 60, 3_000
 
 
 class HalfFrames:
     """Sockets that hold frames without their last byte, and come again when they are cut; one thread for all.
 
     Attributes:
-        sent_bytes: What they brought.
+        work: Counts the pieces of 128 KiB, or less, that the bookies took.
         cut_count: How often one of them was cut.
 
     """
 
     def __init__(self, ports: list[int], *, socket_count: int, frame_bytes: int) -> None:
-        self.sent_bytes = self.cut_count = 0
+        self.work = Work()
+        self.cut_count = 0
         self._ports, self._socket_count = ports, socket_count
         self._frame = struct.pack(">I", frame_bytes) + b"\x0a" + bytes(frame_bytes - 2)
         self._stopped = threading.Event()
@@ -56,7 +57,7 @@ class HalfFrames:
                     with contextlib.suppress(BlockingIOError):
                         count = one.send(memoryview(self._frame)[sent[number] : sent[number] + (128 << 10)])
                         sent[number] += count
-                        self.sent_bytes += count
+                        self.work.add()
                     with contextlib.suppress(BlockingIOError):
                         if not one.recv(100):
                             raise ConnectionResetError
@@ -76,14 +77,14 @@ class HalfFrames:
 
 async def _write_beside(client: LedgerClient, attack: HalfFrames, pids: list[int], **quorum: Any) -> None:
     writer = await client.create(digest_type=DigestType.CRC32C, **quorum)
-    victim = Victim(lambda: writer.append(PAYLOAD))
-    quiet = await victim.run_for(QUIET_S)
+    victim = Victim(lambda: writer.append(PAYLOAD), servers=pids)
+    quiet = await victim.run(CALLS)
     with attack.running():
-        attacked = await victim.run_for(ATTACK_S)
+        attacked = await victim.run(CALLS, beside=attack.work, units=PIECES)
         memory_mib = [resident_mib(pid) for pid in pids]
     last_entry_id = await writer.close()
-    attacked.assert_goes_on_like(quiet)
-    assert last_entry_id + 1 == len(quiet.latencies_s) + len(attacked.latencies_s)
+    attacked.assert_goes_on_like(quiet, units_per_call=200)
+    assert last_entry_id + 1 == quiet.calls + attacked.calls
     metadata, _ = await client.ledgers.read(writer.ledger_id)
     assert len(metadata.segments) == 1, "a bookie gave up its place"
     assert attack.cut_count, "nobody was cut: the attack did not reach its limit"

@@ -21,11 +21,12 @@ from ledger.open_files import allow_files
 from ledger.tls import TlsSettings
 from ledger.wire.packets import StartTlsRequest
 from ledger.wire.v3 import encode_request
-from tests.hostile.victim import Victim, resident_mib
+from tests.hostile.victim import Victim, Work, resident_mib
 from tests.integration.bookie_process import Bookie
 from tests.unit.ledger.bookie.test_tls import Authority
 
 _PAYLOAD = bytes(1_000)
+_CALLS, _UNITS_A_CALL = 300, 100
 _DEADLINE_S = 10.0
 _REQUEST = encode_request(StartTlsRequest(1))
 
@@ -55,11 +56,13 @@ class HalfHandshakes:
 
     Attributes:
         held_s: How long those were held that were cut.
+        work: Counts sockets that were opened and handshakes that were begun.
 
     """
 
     def __init__(self, port: int, *, socket_count: int, said: bytes) -> None:
         self.held_s: list[float] = []
+        self.work = Work()
         self._port, self._socket_count, self._said = port, socket_count, said
         self._stopped = threading.Event()
         self._full = threading.Event()
@@ -89,6 +92,7 @@ class HalfHandshakes:
                             raise ConnectionResetError
                         if not has_asked:
                             one.sendall(self._said)
+                            self.work.add()
                             selector.modify(one, selectors.EVENT_READ, (opened_s, True))
                     except OSError:
                         self.held_s.append(time.monotonic() - opened_s)
@@ -103,6 +107,7 @@ class HalfHandshakes:
     def _open(self, selector: selectors.BaseSelector) -> None:
         one = socket.create_connection(("127.0.0.1", self._port), timeout=60)
         one.sendall(_REQUEST)
+        self.work.add()
         selector.register(one, selectors.EVENT_READ, (time.monotonic(), False))
 
 
@@ -122,20 +127,20 @@ def start(zookeeper: str, tmp_path: Path, unique_name: str):
     bookie.kill()
 
 
-def _write_beside(bookie: Bookie, settings: ClientSettings, attack: HalfHandshakes, attack_s: float) -> float:
+def _write_beside(bookie: Bookie, settings: ClientSettings, attack: HalfHandshakes, units: int) -> float:
     """Return by how many MiB the bookie grew."""
 
     async def scenario() -> float:
         async with await LedgerClient.connect(bookie.uri, settings=settings) as client:
             writer = await client.create(digest_type=DigestType.CRC32C, ensemble_size=1, write_quorum=1, ack_quorum=1)
-            victim = Victim(lambda: writer.append(_PAYLOAD))
-            quiet = await victim.run_for(1.5)
+            victim = Victim(lambda: writer.append(_PAYLOAD), servers=[bookie.process.pid])
+            quiet = await victim.run(_CALLS)
             before_mib = resident_mib(bookie.process.pid)
             with attack.running():
-                attacked = await victim.run_for(attack_s)
+                attacked = await victim.run(_CALLS, beside=attack.work, units=units)
                 grown_mib = resident_mib(bookie.process.pid) - before_mib
-            assert await writer.close() + 1 == len(quiet.latencies_s) + len(attacked.latencies_s)
-            attacked.assert_goes_on_like(quiet)
+            assert await writer.close() + 1 == quiet.calls + attacked.calls
+            attacked.assert_goes_on_like(quiet, units_per_call=_UNITS_A_CALL)
             # Who comes anew is let in, too.
             async with await LedgerClient.connect(bookie.uri, settings=settings) as other:
                 reader = await other.open(writer.ledger_id)
@@ -152,7 +157,7 @@ def _write_beside(bookie: Bookie, settings: ClientSettings, attack: HalfHandshak
 def test_a_writer_goes_on_beside_120_half_handshakes(start, said: str) -> None:
     bookie, settings = start(is_required=True)
     attack = HalfHandshakes(bookie.port, socket_count=120, said=_SAID[said])
-    grown_mib = _write_beside(bookie, settings, attack, 3.0)
+    grown_mib = _write_beside(bookie, settings, attack, 100)
     assert grown_mib < 100
 
 
@@ -162,7 +167,8 @@ def test_half_handshakes_are_bounded_in_number_and_time(start, is_required: bool
     assert allow_files(4_000) == 4_000, "this test needs files: ulimit -n"
     bookie, settings = start(is_required=is_required)
     attack = HalfHandshakes(bookie.port, socket_count=3_000, said=_SAID["half a hello"])
-    grown_mib = _write_beside(bookie, settings, attack, _DEADLINE_S + 6)
+    # A unit is an opened socket or a hello begun: as many as this there are when each has been cut once.
+    grown_mib = _write_beside(bookie, settings, attack, 9_000)
     print(f"grown by {grown_mib:.0f} MiB, {len(attack.held_s)} cut after {max(attack.held_s):.0f} s at most")
     assert len(attack.held_s) >= 3_000, "who only began to shake hands was let sit"
     assert max(attack.held_s) < _DEADLINE_S + 60

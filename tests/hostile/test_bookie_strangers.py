@@ -13,16 +13,17 @@ from ledger.wire import v2
 from ledger.wire.codes import Status
 from ledger.wire.digests import master_key
 from ledger.wire.packets import AddRequest, ReadRequest
-from tests.hostile.victim import Victim, resident_mib
+from tests.hostile.victim import Victim, Work, resident_mib
 from tests.integration.bookie_process import Bookie, Client, add
 
 FOREIGN = master_key(b"foreign")
 ID_COUNT = 20_000
+_ROLLS, _REFUSALS = 20, 10_000
 QUORUM: dict[str, Any] = {"ensemble_size": 3, "write_quorum": 3, "ack_quorum": 2}
 
 
-async def _fence_ahead(address: str, first_id: int, fenced: dict[int, None]) -> None:
-    """Fence ids one after the other, as fast as the bookie answers; note what it took."""
+async def _fence_ahead(address: str, first_id: int, fenced: dict[int, None], work: Work) -> None:
+    """Fence ids one after the other, as fast as the bookie answers; note what it took. A unit is an answer."""
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     frames = [v2.encode_request(ReadRequest(0, first_id + n, -1, FOREIGN, is_fencing=True)) for n in range(ID_COUNT)]
@@ -39,6 +40,7 @@ async def _fence_ahead(address: str, first_id: int, fenced: dict[int, None]) -> 
             response: Any = v2.decode_response(await reader.readexactly(length))
             if response.status != Status.EUA:
                 fenced[response.ledger_id] = None
+            work.add()
     finally:
         sending.cancel()
         writer.close()
@@ -54,24 +56,25 @@ def test_20000_ledgers_to_come_are_not_fenced_and_a_writer_beside_begins_new_one
                 await writer.append(b"first")
                 await writer.close()
 
-            victim = Victim(roll)
-            quiet = await victim.run_for(2.0)
+            pids = [cluster.pids()[bookie.name] for bookie in cluster.state.bookies]
+            work, victim = Work(), Victim(roll, servers=pids)
+            quiet = await victim.run(_ROLLS)
             writer = await client.create(**QUORUM)
             await writer.append(b"x")
             fenced: dict[int, None] = {}
             tasks = [
-                asyncio.get_running_loop().create_task(_fence_ahead(bookie.address, writer.ledger_id + 1, fenced))
+                asyncio.get_running_loop().create_task(_fence_ahead(bookie.address, writer.ledger_id + 1, fenced, work))
                 for bookie in cluster.state.bookies
                 for _ in range(4)
             ]
-            attacked = await victim.run_for(5.0)
-            memory_mib = [resident_mib(cluster.pids()[bookie.name]) for bookie in cluster.state.bookies]
+            attacked = await victim.run(_ROLLS, beside=work, units=_REFUSALS)
+            memory_mib = list(map(resident_mib, pids))
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await writer.append(b"y")
             await writer.close()
-            attacked.assert_goes_on_like(quiet)
+            attacked.assert_goes_on_like(quiet, units_per_call=500)
             assert not fenced
             assert max(memory_mib) < 500
 
@@ -127,8 +130,7 @@ def test_while_zookeeper_is_away_known_ledgers_go_on_and_unknown_ones_are_put_of
                     for request in (add(ledger_id, 0), fence):
                         (answer,) = await stranger.ask(request)
                         assert answer.status == Status.ETOOMANYREQUESTS
-                served = await Victim(lambda: writer.append(b"more")).run_for(1.0)
-                assert not served.errors
+                (await Victim(lambda: writer.append(b"more")).run(100)).assert_answered()
             finally:
                 cluster.resume_zookeeper()
             first = fresh.append(b"first")  # The writer tries again by itself until it is let in.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 from pathlib import Path
 
 import grpc
@@ -21,12 +22,13 @@ from rsm_spark.cli.log_requests import place_order
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.log.admin_requests import RaiseFormatRequest
 from rsm_spark.transport.security import Security
-from tests.hostile.victim import Victim
+from tests.hostile.victim import Victim, Work
 from tests.integration.broker_hands import Hands, broker_settings, leading, submit, until
 from tests.unit.rsm_spark.transport.rights_stand import code_of, entry, opened, principals, shown_by
 
 OK, DENIED = grpc.StatusCode.OK, grpc.StatusCode.PERMISSION_DENIED
 pytestmark = pytest.mark.asyncio
+_CALLS = 50
 
 
 def _principals(folder: Path, *, of_acme: str = "acme") -> str:
@@ -106,8 +108,8 @@ async def test_a_worker_gets_the_code_of_its_own_runs_alone(
             await one.serve(broker.address)
         await submit(broker, TaskSpec("call", code="mailer", mode="main:run"), tenant="acme")
         (run,) = await hands.take(1)
-        victim = Victim(lambda: _one_task(broker, hands, "acme"))
-        quiet = await victim.run_for(1.0)
+        work, victim = Work(), Victim(lambda: _one_task(broker, hands, "acme"), servers=[os.getpid()])
+        quiet = await victim.run(_CALLS)
         stop = asyncio.Event()
         refused: list[str] = []
 
@@ -119,12 +121,14 @@ async def test_a_worker_gets_the_code_of_its_own_runs_alone(
                         assert seen is DENIED, (seen, why)
                         assert "of its own runs alone" in why
                         refused.append(code)
+                        work.add()
 
         attacker = asyncio.get_running_loop().create_task(steal())
-        attacked = await victim.run_for(1.0)
+        work.ends_with(attacker)
+        attacked = await victim.run(_CALLS, beside=work, units=30)
         stop.set()
         await attacker
-        attacked.assert_goes_on_like(quiet)
+        attacked.assert_goes_on_like(quiet, units_per_call=500)
         assert broker.audit.refusals >= len(refused)
         async with opened(broker.address, shown_by(tmp_path, "of-acme")) as channel:
 

@@ -22,13 +22,14 @@ from rsm_spark import ServiceClient
 from rsm_spark.core.chain import members_path
 from rsm_spark.log.admin_requests import orders_path
 from rsm_spark.log.member import Member, encode_member
-from tests.hostile.victim import Victim
+from tests.hostile.victim import Victim, Work
 from tests.integration.store_processes import StoreProcess, Stores, stores
 
 pytestmark = pytest.mark.asyncio
 ROOT = "/foreign-orders"
 """Of its own: under `/rsm` nobody else of this session could create a log any more."""
 _LOGIN = "RSM_ZK_AUTH_FILE"
+_CALLS, _STEPS = 100, 14
 
 
 def _start(replicas: Stores, name: str, release: str, environment: dict[str, str]) -> None:
@@ -48,7 +49,7 @@ def _raise(replicas: Stores, environment: dict[str, str], *options: str) -> tupl
     return ended.returncode, ended.stdout + ended.stderr
 
 
-async def _attack(replicas: Stores, folder: Path) -> None:
+async def _attack(replicas: Stores, folder: Path, work: Work) -> None:
     """Order by the command, place orders by hand, pretend to be replicas: without a log-in, and with another one."""
     other = folder / "other-login"
     other.write_text("digest:stranger:guessed\n")
@@ -57,6 +58,7 @@ async def _attack(replicas: Stores, folder: Path) -> None:
         assert code == 1
         assert "does not let us" in said
         assert _LOGIN in said
+        work.add()
     for auth in (None, ("digest", "stranger:guessed")):
         stranger = await connect(MetadataUri.of(replicas.metadata_uri).hosts, auth=auth)
         order = msgspec.json.encode({"order": {"type": "raise_version", "force": True}})
@@ -65,10 +67,12 @@ async def _attack(replicas: Stores, folder: Path) -> None:
                             (f"{members_path(replicas.log, ROOT)}/zz", member)):  # fmt: skip
             with pytest.raises(MetadataError, match="does not let us"):
                 await stranger.create(path, value, ephemeral=True)
+            work.add()
         for path in (orders_path(replicas.log, ROOT), members_path(replicas.log, ROOT)):
             for read in (stranger.get, stranger.children):
                 with pytest.raises(MetadataError, match="does not let us"):
                     await read(path)
+                work.add()
         await stranger.close()
 
 
@@ -92,10 +96,14 @@ async def test_a_stranger_raises_no_version_and_the_service_goes_on(
                 assert int((await client.execute(b"ann %d" % number)).payload) == number
 
             monkeypatch.delenv(_LOGIN)  # From here on this process is the stranger's.
-            quiet = await Victim(call).run_for(2.0)
-            serving = asyncio.get_running_loop().create_task(Victim(call).run_for(8.0))
-            await _attack(replicas, tmp_path)
-            (await serving).assert_goes_on_like(quiet)
+            pids = [one.process.pid for one in replicas.alive.values()]
+            work, victim = Work(), Victim(call, servers=pids)
+            quiet = await victim.run(_CALLS)
+            attack = asyncio.get_running_loop().create_task(_attack(replicas, tmp_path, work))
+            work.ends_with(attack)
+            attacked = await victim.run(_CALLS, beside=work, units=_STEPS)
+            await attack
+            attacked.assert_goes_on_like(quiet, units_per_call=1)
             assert {one["log_version"] for one in await replicas.agree(0)} == {1}
             # Who has the right raises it, once a replica of the new release leads.
             if leader.replica_id == "a":

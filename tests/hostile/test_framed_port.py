@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import socket
 import ssl
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -22,15 +21,20 @@ from rsm_spark.transport.call_frames import (
     encode_hello,
 )
 from rsm_spark.transport.codec import EXCHANGE_METHOD
-from tests.hostile.port_attacks import flooding, sitting
+from tests.hostile.port_attacks import AT_ONCE, flooding, greeting, sitting
 from tests.hostile.replica_port_process import ReplicaPortProcess
 from tests.hostile.test_grpc_port import call as call_grpc
-from tests.hostile.victim import Served, Victim, resident_mib
+from tests.hostile.victim import Served, Victim, Work, resident_mib
 from tests.unit.ledger.bookie.test_tls import Authority
 from tests.unit.rsm_spark.transport.framed_caller import calling
 from tests.unit.rsm_spark.transport.test_replica_server import message
 
-_ATTACK_S = 3.0
+_CALLS = 60
+_BLOCKS = 300
+_STRANGERS = 600
+_BLOCKS_A_CALL = {"framed": 3_000, "grpc": 20_000}
+"""A call over gRPC takes longer at its caller, and most of these blocks go no further than the system's buffers."""
+_SAT_A_CALL = 10
 _ELSEWHERE = "127.0.0.2"
 """Address of the attacker: strangers of one address push out each other, as fast as they come, and nobody else."""
 _HALF_CLIENT_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
@@ -49,8 +53,8 @@ async def _call(address: str) -> None:
         await asyncio.sleep(0.02)
 
 
-def _served(call: Callable[[], Awaitable[None]], seconds: float) -> Served:
-    return asyncio.run(Victim(call).run_for(seconds))
+def _served(port: ReplicaPortProcess, call: Callable[[], Awaitable[None]], beside: Work | None, units: int) -> Served:
+    return asyncio.run(Victim(call, servers=[port.pid]).run(_CALLS, beside=beside, units=units))
 
 
 FLOODS = {
@@ -74,11 +78,12 @@ def test_calls_are_answered_beside_bytes_without_end(flood: str, victim: str) ->
         async def call() -> None:
             await (_call(address) if victim == "framed" else call_grpc(port.address))
 
-        quiet = _served(call, 1.0)
-        with flooding(port.framed, lambda: first, lambda _: more):
-            attacked = _served(call, _ATTACK_S)
+        work = Work()
+        quiet = _served(port, call, None, 0)
+        with flooding(port.framed, lambda: first, lambda _: more, work):
+            attacked = _served(port, call, work, _BLOCKS)
             grown = resident_mib(port.pid)
-        attacked.assert_goes_on_like(quiet, p50=25.0, p99=200.0)
+        attacked.assert_goes_on_like(quiet, units_per_call=_BLOCKS_A_CALL[victim], cpu=100.0)
         assert grown < 600, f"{grown:.0f} MiB"
         assert port.errors() == "", "a stranger writes no lines into this process's log"
 
@@ -93,12 +98,12 @@ def test_new_connections_are_taken_beside_more_strangers_than_there_is_room_for(
         async def call() -> None:
             await (_call(address) if victim == "framed" else call_grpc(port.address))
 
-        quiet = _served(call, 1.0)
-        with sitting(port.framed, 600, said, source=_ELSEWHERE):
-            time.sleep(1.0)
-            attacked = _served(call, _ATTACK_S)
+        work = Work()
+        quiet = _served(port, call, None, 0)
+        with sitting(port.framed, _STRANGERS, said, work, greeting(port.framed, HELLO), source=_ELSEWHERE):
+            attacked = _served(port, call, work, _STRANGERS // AT_ONCE)
             files = port.files()
-        attacked.assert_goes_on_like(quiet, p50=100.0, p99=300.0)
+        attacked.assert_goes_on_like(quiet, units_per_call=_SAT_A_CALL)
         assert 100 < files < files_max - 500, (
             f"{files} files are open: nobody sat there, or too few are left for the log"
         )
@@ -122,12 +127,19 @@ def test_tls_that_is_never_ended_keeps_nobody_out_and_a_token_is_needed_inside(t
                         return
                 await asyncio.sleep(0.02)
 
-        quiet = _served(call, 1.0)
-        with sitting(port.framed, 600, _HALF_CLIENT_HELLO, source=_ELSEWHERE):
-            time.sleep(1.0)
-            attacked = _served(call, _ATTACK_S)
+        work = Work()
+        quiet = _served(port, call, None, 0)
+
+        def probe() -> None:
+            with socket.create_connection(port.framed, timeout=60) as one, context.wrap_socket(
+                one, server_hostname=port.host
+            ):  # fmt: skip
+                pass
+
+        with sitting(port.framed, _STRANGERS, _HALF_CLIENT_HELLO, work, probe, source=_ELSEWHERE):
+            attacked = _served(port, call, work, _STRANGERS // AT_ONCE)
             files = port.files()
-        attacked.assert_goes_on_like(quiet, p50=100.0, p99=300.0)
+        attacked.assert_goes_on_like(quiet, units_per_call=_SAT_A_CALL)
         assert 100 < files < 900 - 500, f"{files} files are open: nobody sat there, or too few are left for the log"
 
         async def refused() -> CallEnd | None:
@@ -143,7 +155,7 @@ def test_tls_that_is_never_ended_keeps_nobody_out_and_a_token_is_needed_inside(t
 def test_frames_that_callers_never_end_do_not_fill_the_memory() -> None:
     with ReplicaPortProcess() as port:
         address = "{}:{}".format(*port.framed)
-        quiet = _served(lambda: _call(address), 1.0)
+        quiet = _served(port, lambda: _call(address), None, 0)
         before = resident_mib(port.pid)
         held: list[socket.socket] = []
         for _ in range(120):  # 480 MiB, were they kept.
@@ -153,7 +165,7 @@ def test_frames_that_callers_never_end_do_not_fill_the_memory() -> None:
                 caller.sendall(HELLO)
                 caller.recv(100)
                 caller.sendall(HALF)
-        attacked = _served(lambda: _call(address), _ATTACK_S)
+        attacked = _served(port, lambda: _call(address), None, 0)
         attacked.assert_goes_on_like(quiet)
         assert resident_mib(port.pid) - before < 300
         for one in held:

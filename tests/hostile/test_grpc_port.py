@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,11 +13,14 @@ import grpc.aio
 import pytest
 
 from rsm_spark.transport.codec import SERVICE
-from tests.hostile.port_attacks import flooding, sitting
+from tests.hostile.port_attacks import AT_ONCE, flooding, sitting
 from tests.hostile.replica_port_process import ReplicaPortProcess
-from tests.hostile.victim import Served, Victim, resident_mib
+from tests.hostile.victim import Served, Victim, Work, resident_mib
 
-_ATTACK_S = 3.0
+_CALLS = 60
+_BLOCKS = 300
+_STRANGERS = 600
+_BLOCKS_A_CALL = 3_000
 _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04\x00" + bytes(4)
 
 
@@ -74,18 +78,20 @@ async def call(address: str) -> None:
         await channel.close()
 
 
-def _victim(port: ReplicaPortProcess, seconds: float) -> Served:
-    return asyncio.run(Victim(lambda: call(port.address)).run_for(seconds))
+def _served(port: ReplicaPortProcess, beside: Work | None = None, units: int = 0) -> Served:
+    victim = Victim(lambda: call(port.address), servers=[port.pid])
+    return asyncio.run(victim.run(_CALLS, beside=beside, units=units))
 
 
 @pytest.mark.parametrize("sent", [_continuations, _resets, _settings])
 def test_calls_are_answered_beside_frames_without_end(sent: Callable[[int], tuple[bytes, bytes]]) -> None:
     with ReplicaPortProcess() as port:
-        quiet = _victim(port, 1.0)
-        with flooding(port.grpc, lambda: _GREETING + sent(1)[0], lambda count: sent(1 + 200 * count)[1]):
-            attacked = _victim(port, _ATTACK_S)
+        work = Work()
+        quiet = _served(port)
+        with flooding(port.grpc, lambda: _GREETING + sent(1)[0], lambda count: sent(1 + 200 * count)[1], work):
+            attacked = _served(port, work, _BLOCKS)
             grown = resident_mib(port.pid)
-        attacked.assert_goes_on_like(quiet, p50=25.0, p99=200.0)
+        attacked.assert_goes_on_like(quiet, units_per_call=_BLOCKS_A_CALL, cpu=100.0)
         assert grown < 600, f"{grown:.0f} MiB"
         assert port.errors() == "", "a stranger writes no lines into this process's log"
 
@@ -94,12 +100,20 @@ def test_calls_are_answered_beside_frames_without_end(sent: Callable[[int], tupl
 def test_new_connections_are_taken_beside_more_strangers_than_there_is_room_for(said: bytes) -> None:
     files_max = 900  # Of which 194 are left for connections of this port.
     with ReplicaPortProcess(files_max=files_max) as port:
-        quiet = _victim(port, 1.0)
-        with sitting(port.grpc, 600, said):
-            time.sleep(1.0)
-            attacked = _victim(port, _ATTACK_S)
+        work = Work()
+        quiet = _served(port)
+        # They come from the victim's own address, so they must not come without end: some for each of its calls.
+        may_come = threading.Semaphore(_STRANGERS // AT_ONCE)
+
+        async def call_again() -> None:
+            await call(port.address)
+            may_come.release()
+
+        with sitting(port.grpc, _STRANGERS, said, work, lambda: may_come.acquire(timeout=60)):
+            victim = Victim(call_again, servers=[port.pid])
+            attacked = asyncio.run(victim.run(_CALLS, beside=work, units=_STRANGERS // AT_ONCE))
             files = port.files()
-        attacked.assert_goes_on_like(quiet, p50=100.0, p99=300.0)
+        attacked.assert_goes_on_like(quiet, units_per_call=2)
         assert files < files_max - 500, f"{files} files are open: too few are left for the log"
 
 

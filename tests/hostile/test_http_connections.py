@@ -6,47 +6,19 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from ledger.open_files import allow_files
 from tests.hostile.edge_process import EdgeProcess
-from tests.hostile.victim import Victim, resident_mib
+from tests.hostile.victim import Victim, Work, resident_mib
 from tests.unit.broker.api.stand import Caller, write_tokens
 from tests.unit.ledger.bookie.test_tls import Authority
 
 _IDLE = 4_100
-_ATTACK_S = 3.0
-
-
-@contextlib.asynccontextmanager
-async def _idle_sockets(edge: EdgeProcess, count: int) -> AsyncIterator[None]:
-    """Hold so many sockets open, from two addresses; what is cut is opened again, all the time."""
-    assert allow_files(count + 200) == count + 200, "this test needs files: ulimit -n"
-    held: list[socket.socket] = []
-
-    async def attack() -> None:
-        for number in range(1_000_000):
-            opened = socket.socket()
-            opened.setblocking(False)  # noqa: FBT003
-            opened.bind((f"127.0.0.{2 + number % 2}", 0))
-            opened.connect_ex((edge.host, edge.port))
-            held.append(opened)
-            if len(held) >= count:
-                held.pop(0).close()
-            if number % 50 == 0:
-                await asyncio.sleep(0 if number < count else 0.05)
-
-    attacking = asyncio.create_task(attack())
-    await asyncio.sleep(1.0)
-    try:
-        yield
-    finally:
-        attacking.cancel()
-        await asyncio.gather(attacking, return_exceptions=True)
-        for one in held:
-            one.close()
+_AT_ONCE = 50
+_CALLS = 100
 
 
 async def _new_connection(edge: EdgeProcess, token: str = "", **options: Any) -> None:
@@ -58,14 +30,56 @@ async def _new_connection(edge: EdgeProcess, token: str = "", **options: Any) ->
         caller.close()
 
 
+@contextlib.asynccontextmanager
+async def _idle_sockets(
+    edge: EdgeProcess, count: int, work: Work, ask: Callable[[], Awaitable[object]]
+) -> AsyncIterator[None]:
+    """Hold so many sockets open, from two addresses; what is cut is opened again, as fast as the server takes them.
+
+    A unit is a number of sockets behind which one more call was answered: what was opened before it has been taken.
+    """
+    assert allow_files(count + 200) == count + 200, "this test needs files: ulimit -n"
+    held: list[socket.socket] = []
+
+    async def attack() -> None:
+        while True:
+            for number in range(_AT_ONCE):
+                opened = socket.socket()
+                opened.setblocking(False)  # noqa: FBT003
+                opened.bind((f"127.0.0.{2 + number % 2}", 0))
+                opened.connect_ex((edge.host, edge.port))
+                held.append(opened)
+                if len(held) >= count:
+                    held.pop(0).close()
+            await ask()
+            work.add()
+
+    attacking = asyncio.create_task(attack())
+    work.ends_with(attacking)
+    await work.reaches(count // _AT_ONCE)
+    try:
+        yield
+        assert not attacking.done(), attacking.exception()
+    finally:
+        attacking.cancel()
+        await asyncio.gather(attacking, return_exceptions=True)
+        for one in held:
+            one.close()
+
+
 def test_new_connections_are_served_beside_thousands_that_say_nothing() -> None:
     async def run(edge: EdgeProcess) -> None:
         kept = await edge.connect()
         await kept.ask("GET", "/api/v1/slots")
-        quiet = await Victim(lambda: _new_connection(edge)).run_for(1.0)
-        async with _idle_sockets(edge, _IDLE):
-            attacked = await Victim(lambda: _new_connection(edge)).run_for(_ATTACK_S)
-        attacked.assert_goes_on_like(quiet)
+
+        def call() -> Any:
+            return _new_connection(edge)
+
+        work, victim = Work(), Victim(call, servers=[edge.pid])
+        quiet = await victim.run(_CALLS)
+        async with _idle_sockets(edge, _IDLE, work, call):
+            attacked = await victim.run(_CALLS, beside=work, units=20)
+        attacked.assert_goes_on_like(quiet, units_per_call=10)
         assert (await kept.ask("GET", "/api/v1/slots")).status == 200, "who asked before keeps its connection"
         kept.close()
 
@@ -83,11 +97,12 @@ def test_clients_that_never_do_their_part_of_tls_take_no_files_from_others(tmp_p
         def submit() -> Any:
             return _new_connection(edge, "acme", ssl=trusting)
 
-        quiet = await Victim(submit).run_for(1.0)
-        async with _idle_sockets(edge, 2 * files_max):
-            attacked = await Victim(submit).run_for(_ATTACK_S)
+        work, victim = Work(), Victim(submit, servers=[edge.pid])
+        quiet = await victim.run(_CALLS)
+        async with _idle_sockets(edge, 2 * files_max, work, submit):
+            attacked = await victim.run(_CALLS, beside=work, units=20)
             files = len(list(Path(f"/proc/{edge.pid}/fd").iterdir()))
-        attacked.assert_goes_on_like(quiet)
+        attacked.assert_goes_on_like(quiet, units_per_call=10)
         assert files < files_max - 600, f"{files} files are open: too few are left for the log"
 
     settings = {"tls_cert": signed["cert"], "tls_key": signed["key"], "tokens_file": write_tokens(tmp_path / "t.toml")}
@@ -115,35 +130,39 @@ def test_half_bodies_of_one_token_leave_room_for_those_of_others(tmp_path: Path)
     half = b"POST /api/v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     half += b"Authorization: Bearer the-one-of-bolt-inc\r\nContent-Length: 8000000\r\n\r\n" + b" " * 7_500_000
 
+    work = Work()  # A unit is a half body; after it an attacker waits, as long as the server lets it.
+
     async def attack(edge: EdgeProcess) -> None:
         with contextlib.suppress(OSError, EOFError):
             while True:
                 caller = await edge.connect()
                 caller.writer.write(half)
+                work.add()
                 await caller.closed()  # It is refused at once, or when its time is over.
                 caller.close()
                 await asyncio.sleep(0.02)  # Forty of them send from the victim's own loop.
 
     async def run(edge: EdgeProcess) -> None:
-        victim = await edge.connect()
+        caller = await edge.connect()
 
         async def submit() -> None:
-            answer = await victim.ask("POST", "/api/v1/tasks", large, token="acme")
+            answer = await caller.ask("POST", "/api/v1/tasks", large, token="acme")
             assert answer.status == 201, answer
             await asyncio.sleep(0.01)  # Within its own rate of bytes.
 
-        quiet = await Victim(submit).run_for(1.0)
+        victim = Victim(submit, servers=[edge.pid])
+        quiet = await victim.run(_CALLS)
         before = resident_mib(edge.pid)
         attackers = [asyncio.create_task(attack(edge)) for _ in range(40)]
-        await asyncio.sleep(1.0)
-        attacked = await Victim(submit).run_for(_ATTACK_S)
+        await work.reaches(40)
+        attacked = await victim.run(3 * _CALLS)
         grown = resident_mib(edge.pid) - before
         for one in attackers:
             one.cancel()
         await asyncio.gather(*attackers, return_exceptions=True)
         attacked.assert_goes_on_like(quiet)
         assert grown < 300, f"{grown:.0f} MiB more"  # A quarter of 256 MiB, and what the stand-in keeps.
-        victim.close()
+        caller.close()
 
     with EdgeProcess(tokens_file=write_tokens(tmp_path / "t.toml")) as edge:
         asyncio.run(run(edge))
@@ -167,8 +186,7 @@ def test_streams_of_one_token_leave_some_for_others(tmp_path: Path) -> None:
             await caller.reader.readuntil(b"task_ended")
             caller.close()
 
-        served = await Victim(watch).run_for(1.0)
-        assert not served.errors, served.errors
+        (await Victim(watch).run(5)).assert_answered()
         for _, caller in got:
             caller.close()
 

@@ -22,7 +22,7 @@ from broker.worker.executors.children import ChildLimits
 from broker.worker.jail.jails import JailSettings, MachineJail, machine_jail
 from broker.worker.jail.support import JailSupport
 from tests.hostile import jailed_code
-from tests.hostile.victim import Victim
+from tests.hostile.victim import Victim, Work
 from tests.unit.broker.worker.archives import pool
 from tests.unit.broker.worker.listening import run
 from tests.unit.broker.worker.served_code import Served, handlers, pools
@@ -160,6 +160,7 @@ async def test_the_network_is_there_for_code_that_asks_for_it_and_was_granted_it
             assert (await heard.end_of(2)).status == TaskStatus.ERROR
 
 
+_CALLS = 20
 ATTACKS = {"fork bomb": "enemy:fork_bomb", "memory": "enemy:hog", "disk": "enemy:spill"}
 
 
@@ -176,11 +177,14 @@ async def test_what_code_takes_is_bounded_and_its_neighbour_goes_on(attack: str,
             assert (await heard.end_of(number)).result == b"1!"
 
         await call()
-        quiet = await Victim(call).run_for(1.0)
+        work, victim = Work(), Victim(call, servers=[os.getpid()])
+        quiet = await victim.run(_CALLS)
         made.run([run(1, "x", code="enemy", mode=ATTACKS[attack], timeout_ms=20_000)])
-        attacked = await Victim(call).run_for(3.0)
+        ending = asyncio.create_task(heard.end_of(1))
+        work.ends_with(ending)
+        attacked = await victim.run(_CALLS, beside=work)
+        end = await ending
         attacked.assert_goes_on_like(quiet)
-        end = await heard.end_of(1)
         match attack:
             case "fork bomb":
                 assert int(end.result) < jail.processes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,13 @@ from rsm_spark.transport import store_pb2
 from rsm_spark.transport.codec import CALL_METHOD, decode_answers
 from rsm_spark.transport.peer_codec import DOWNLOAD_METHOD, LIST_METHOD, REPORT_METHOD, encode_list
 from rsm_spark.transport.security import RpcChannel, Security
-from tests.hostile.victim import Victim
+from tests.hostile.victim import Victim, Work
 from tests.integration.broker_hands import Hands, broker_settings, leading, submit, until
 from tests.unit.rsm_spark.transport.rights_stand import code_of, entry, opened, principals, shown_by
 
 DENIED = grpc.StatusCode.PERMISSION_DENIED
 _CONNECTS = 5
+_CALLS, _ROUND = 50, 28
 OFFER = WorkerOffer(threads_by_type={"mail": 10}, threads_max=10, groups=(1,))
 
 
@@ -61,8 +63,8 @@ async def test_a_token_of_one_role_opens_no_door_of_another_and_nobody_takes_a_w
     async with leading(cluster.metadata_uri, settings) as broker:
         honest = Hands("w1", OFFER, shown_by(tmp_path, "w1"))
         await honest.serve(broker.address)
-        victim = Victim(lambda: _work(broker, honest))
-        quiet = await victim.run_for(1.0)
+        work, victim = Work(), Victim(lambda: _work(broker, honest), servers=[os.getpid()])
+        quiet = await victim.run(_CALLS)
         stop = asyncio.Event()
         refused: list[str] = []
         rounds: list[int] = []
@@ -72,6 +74,7 @@ async def test_a_token_of_one_role_opens_no_door_of_another_and_nobody_takes_a_w
                 for role in ("w2", "tenant", "auditor", "map-client"):
                     async with opened(broker.address, shown_by(tmp_path, role)) as channel:
                         await _try_everything(channel, unique_name, role, refused)
+                    work.add(len(refused) - work.units)
                 for name in ("w2", "tenant", "map-client", "operator"):
                     for _ in range(_CONNECTS):  # On a busy machine a connection may take longer than it may.
                         impostor = Hands("w1", OFFER, shown_by(tmp_path, name))
@@ -83,15 +86,17 @@ async def test_a_token_of_one_role_opens_no_door_of_another_and_nobody_takes_a_w
                             break
                     assert isinstance(impostor.lost, AccessDeniedError), impostor.lost
                     refused.append(f"{name} as w1")
+                    work.add()
                 rounds.append(1)
 
         attacker = asyncio.get_running_loop().create_task(attack())
-        attacked = await victim.run_for(2.0)
+        work.ends_with(attacker)
+        attacked = await victim.run(_CALLS, beside=work, units=_ROUND)
         stop.set()
         await attacker
         assert len(set(refused)) >= 20
         assert broker.audit.refusals >= len(refused), "the audit counts what gRPC refuses"
-        attacked.assert_goes_on_like(quiet)
+        attacked.assert_goes_on_like(quiet, units_per_call=100)
         assert honest.lost is None
         second = Hands("w1", OFFER, shown_by(tmp_path, "w1"))  # Its own credential may take its own place.
         await second.serve(broker.address)

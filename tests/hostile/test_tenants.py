@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from ledger.dev import DevCluster
-from tests.hostile.victim import Victim, resident_mib
+from tests.hostile.victim import Victim, Work, resident_mib
 from tests.integration.broker_processes import BrokerProcess, brokers
 from tests.unit.broker.api.stand import Caller, write_tokens
 
 pytestmark = pytest.mark.asyncio
 
+_CALLS = 100
 _BATCH = {"tasks": [{"type": "mail", "payload": "x" * 20}] * 5_000}
 
 
@@ -48,9 +49,11 @@ def _broker(cluster: DevCluster, log: str, folder: Path, *options: str) -> Itera
 
 
 @contextlib.asynccontextmanager
-async def _beside(attacks: list[Callable[[], Coroutine[Any, Any, None]]]) -> AsyncIterator[None]:
+async def _beside(attacks: list[Callable[[], Coroutine[Any, Any, None]]], work: Work) -> AsyncIterator[None]:
     running = [asyncio.create_task(attack()) for attack in attacks]
-    await asyncio.sleep(0.5)
+    for one in running:
+        work.ends_with(one)
+    await work.reaches(len(attacks))
     try:
         yield
         assert not [one for one in running if one.done()], [one.exception() for one in running if one.done()]
@@ -67,17 +70,20 @@ async def _victim(broker: _Broker) -> Victim:
         answer = await caller.ask("POST", "/api/v1/tasks", {"type": "mail"}, token="bolt")
         assert answer.status == 201, answer
 
-    return Victim(submit)
+    return Victim(submit, servers=[broker.pid])
 
 
-def _repeated(broker: _Broker, method: str, path: str, body: Any = None, *, okay: set[int]) -> Callable[[], Any]:
-    """Return what asks the same as acme, again and again."""
+def _repeated(
+    broker: _Broker, work: Work, method: str, path: str, body: Any = None, *, okay: set[int]
+) -> Callable[[], Any]:
+    """Return what asks the same as acme, again and again; a unit is an answer."""
 
     async def attack() -> None:
         caller = await broker.connect()
         while True:
             answer = await caller.ask(method, path, body, token="acme")
             assert answer.status in okay, answer
+            work.add()
 
     return attack
 
@@ -88,12 +94,12 @@ async def test_large_batches_of_one_tenant_leave_the_others_served(
     with _broker(cluster, unique_name, tmp_path) as broker:
         await broker.until_it_leads()
         victim = await _victim(broker)
-        quiet = await victim.run_for(2.0)
-        attack = _repeated(broker, "POST", "/api/v1/tasks/batch", _BATCH, okay={200, 429})
-        async with _beside([attack] * 3):
-            attacked = await victim.run_for(5.0)
-        _tell("batches", quiet, attacked)
-        attacked.assert_goes_on_like(quiet, p50=6.0, p99=50.0)
+        work = Work()
+        quiet = await victim.run(_CALLS)
+        attack = _repeated(broker, work, "POST", "/api/v1/tasks/batch", _BATCH, okay={200, 429})
+        async with _beside([attack] * 3, work):
+            attacked = await victim.run(_CALLS, beside=work, units=15)
+        attacked.assert_goes_on_like(quiet, units_per_call=2, cpu=50.0)
 
 
 async def test_listings_that_scan_leave_the_others_served(
@@ -107,12 +113,12 @@ async def test_listings_that_scan_leave_the_others_served(
             await caller.ask("POST", "/api/v1/tasks/batch", _BATCH, token="acme")
         last = await caller.ask("POST", "/api/v1/tasks", {"type": "rare", "slot": "t"}, token="acme")
         victim = await _victim(broker)
-        quiet = await victim.run_for(2.0)
-        listing = _repeated(broker, "GET", "/api/v1/tasks?type=rare&order=newest&limit=1000", okay={200, 429})
-        async with _beside([listing] * 4):
-            attacked = await victim.run_for(4.0)
-        _tell("listings", quiet, attacked)
-        attacked.assert_goes_on_like(quiet, p50=6.0, p99=50.0)
+        work = Work()
+        quiet = await victim.run(_CALLS)
+        listing = _repeated(broker, work, "GET", "/api/v1/tasks?type=rare&order=newest&limit=1000", okay={200, 429})
+        async with _beside([listing] * 4, work):
+            attacked = await victim.run(_CALLS, beside=work, units=15)
+        attacked.assert_goes_on_like(quiet, units_per_call=2, cpu=50.0)
         found, after = [], 0
         while True:
             page = (await caller.ask("GET", f"/api/v1/tasks?type=rare&after={after}", token="acme")).json
@@ -121,14 +127,6 @@ async def test_listings_that_scan_leave_the_others_served(
             if not after:
                 break
         assert found == [rare.json["task_id"], last.json["task_id"]]
-
-
-def _tell(what: str, quiet: Any, attacked: Any) -> None:
-    told = [
-        f"{name} p50 {one.quantile_s(0.5) * 1e3:.1f} p99 {one.quantile_s(0.99) * 1e3:.1f} ms of {len(one.latencies_s)}"
-        for name, one in (("quiet", quiet), ("attacked", attacked))
-    ]
-    print(f"{what}: {'; '.join(told)}")
 
 
 async def test_a_flood_of_payloads_ends_at_the_quota_and_nobody_else_is_hurt(

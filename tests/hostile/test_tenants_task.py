@@ -12,13 +12,14 @@ from broker.client import AsyncBrokerClient
 from broker.worker.jail.jails import JailSettings, machine_jail
 from ledger.dev import DevCluster
 from tests.hostile import jailed_code
-from tests.hostile.victim import Victim
+from tests.hostile.victim import Victim, Work
 from tests.integration.broker_processes import brokers
 from tests.integration.worker_processes import WorkerProcess, started
 
 pytestmark = pytest.mark.asyncio
 GREETINGS = "def greet(context, payload):\n    return b'hello ' + payload\n"
 SECRET = "f00d" * 16
+_CALLS = 20
 
 
 @pytest.mark.skipif(
@@ -53,11 +54,13 @@ async def test_a_tenants_token_does_not_become_the_clusters(
                 assert await acme.result(task_id, timeout_s=60) == b"hello acme"
 
             await call()
-            quiet = await Victim(call).run_for(1.0)
-            attack = asyncio.create_task(_attack(evil, worker, tmp_path))
-            attacked = await Victim(call).run_for(3.0)
+            work, victim = Work(), Victim(call, servers=[broker.process.pid, worker.process.pid])
+            quiet = await victim.run(_CALLS)
+            attack = asyncio.create_task(_attack(evil, worker, tmp_path, work))
+            work.ends_with(attack)
+            attacked = await victim.run(_CALLS, beside=work, units=5)
             found = await attack
-            attacked.assert_goes_on_like(quiet)
+            attacked.assert_goes_on_like(quiet, units_per_call=1)
     assert not (tmp_path / "owned").exists()
     for what, said in found.items():
         assert SECRET not in said, what
@@ -67,7 +70,7 @@ async def test_a_tenants_token_does_not_become_the_clusters(
     assert not {what: outcome for what, outcome in looked.items() if outcome.startswith("GOT")}
 
 
-async def _attack(evil: AsyncBrokerClient, worker: WorkerProcess, folder: Path) -> dict[str, str]:
+async def _attack(evil: AsyncBrokerClient, worker: WorkerProcess, folder: Path, work: Work) -> dict[str, str]:
     """Try what once worked, and what a pool's own code may try; return what each task ended with."""
     token = folder / "cluster.token"
     wanted = {
@@ -88,4 +91,5 @@ async def _attack(evil: AsyncBrokerClient, worker: WorkerProcess, folder: Path) 
         task_id = await evil.submit("x", payload, code=code, mode=mode, max_attempts=1)
         shown = await evil.wait(task_id, timeout_s=60)
         ended[mode] = shown.result_bytes.decode(errors="replace") if shown.status == "finished" else shown.error
+        work.add()
     return ended
