@@ -11,13 +11,15 @@ that exists costs nothing here.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Container, Iterable, Iterator
 from itertools import islice
 
 _CHUNK_MAX = 1024
 _CHUNK_LOAD = 512
 _NOTED_MAX = 4096
+_MERGED_MIN = 32
+"""So many keys of one chunk, as bulk loads bring them, are merged into it at once."""
 
 
 class SortedKeys:
@@ -83,13 +85,34 @@ class SortedKeys:
         return before if key is None or at == len(self._chunks) else before + bisect_left(self._chunks[at], key)
 
     def _place(self) -> None:
+        came: list[bytes] = []
         for key in self._noted:
-            at = bisect_left(self._lasts, key)
             if key in self._present:
-                self._insert(at, key)
-            elif at < len(self._chunks):
+                came.append(key)
+            elif (at := bisect_left(self._lasts, key)) < len(self._chunks):
                 self._remove(at, key)
         self._noted.clear()
+        came.sort()
+        begin = 0
+        while begin < len(came):
+            at = bisect_left(self._lasts, came[begin])
+            is_behind = at == len(self._chunks)
+            end = len(came) if is_behind else bisect_right(came, self._lasts[at], lo=begin)
+            if end - begin >= _MERGED_MIN and self._chunks:
+                self._merge(at - is_behind, came[begin:end])
+            else:
+                end = begin + 1
+                self._insert(at, came[begin])
+            begin = end
+
+    def _merge(self, at: int, keys: list[bytes]) -> None:
+        """Place many keys that belong to one chunk: two sorted runs are merged at once."""
+        merged = sorted(dict.fromkeys(self._chunks[at] + keys))
+        size = len(merged) if len(merged) <= _CHUNK_MAX else _CHUNK_LOAD
+        chunks = [merged[begin : begin + size] for begin in range(0, len(merged), size)]
+        self._chunks[at : at + 1] = chunks
+        self._lasts[at : at + 1] = [chunk[-1] for chunk in chunks]
+        self._freezes_seen[at : at + 1] = [self._freeze_count] * len(chunks)
 
     def _insert(self, at: int, key: bytes) -> None:
         if at == len(self._chunks):

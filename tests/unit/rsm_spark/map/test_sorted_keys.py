@@ -46,3 +46,23 @@ def test_a_loaded_order_goes_on_from_there() -> None:
     assert list(order.since(b"2998")) == [b"2998", b"2999", b"9999"]
     assert next(order.since(b"")) == b"0001"
     order.validate()
+
+
+@pytest.mark.parametrize("is_descending", [False, True])
+def test_keys_that_come_in_bulk_are_merged_and_what_was_frozen_stays(is_descending: bool) -> None:
+    present = {b"%05d" % n: None for n in range(0, 9_000, 3)}
+    order = SortedKeys(present)
+    order.load(present)
+    frozen = order.freeze()
+    before = [list(chunk) for chunk in frozen]
+    numbers = [n for n in range(12_000) if n % 3]
+    for n in sorted(numbers, reverse=is_descending):
+        present[b"%05d" % n] = None
+        order.note(b"%05d" % n)
+    # Gone and there again before they are placed: they are placed once.
+    for n in range(0, 600, 3):
+        order.note(b"%05d" % n)
+    assert list(order.since(b"")) == sorted(present)
+    order.validate()
+    assert max(map(len, order.freeze())) <= 1024
+    assert frozen == before
