@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from rsm_spark.core.typed_calls import command, encode_call, query
     from rsm_spark.core.typed_service import Service, compose, part
     from rsm_spark.core.typed_tables import StateTable, column, table
+    from rsm_spark.core.typed_timers import due
     from rsm_spark.errors import DomainError
     from rsm_spark.map.client.client import MapClient
     from rsm_spark.runtime.replica import Replica
@@ -85,6 +86,7 @@ __all__ = [
     "command",
     "compose",
     "delete",
+    "due",
     "encode_call",
     "migrate",
     "note",
@@ -110,6 +112,7 @@ _PLACES = {
     "core.typed_calls": ("command", "encode_call", "query"),
     "core.typed_service": ("Service", "compose", "part"),
     "core.typed_tables": ("StateTable", "column", "table"),
+    "core.typed_timers": ("due",),
     "errors": ("DomainError",),
     "runtime.replica": ("Replica",),
     "runtime.settings": ("ReplicaSettings",),

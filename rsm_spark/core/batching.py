@@ -317,11 +317,17 @@ class Composer:
         if due_ms is None or due_ms > self._logged_ms or len(self._body) >= bytes_max:
             return 0
         before = self._record_count
-        for record_type, fields in timed.due(self._logged_ms, self.promoted_ms, limit):
-            loggable = self._loggable_due(record_type, fields)
-            if loggable is None:
+        for found in timed.due(self._logged_ms, self.promoted_ms, limit):
+            if isinstance(found, Exception):
+                self.failures.append(found)
+                continue
+            together = found if isinstance(found, list) else [found]
+            loggable = [(record_type, self._loggable_due(record_type, fields)) for record_type, fields in together]
+            if any(fields is None for _, fields in loggable):
                 break
-            self._log(record_type, loggable)
+            for record_type, fields in loggable:
+                assert fields is not None, "just looked at"
+                self._log(record_type, fields)
             if len(self._body) >= bytes_max:
                 break  # The rest is as due for the next entry.
         return self._record_count - before

@@ -323,6 +323,10 @@ class PacedMachine(Protocol):
     def is_spent(self) -> bool: ...
 
 
+DueRecords = tuple[int, tuple[Any, ...]] | list[tuple[int, tuple[Any, ...]]] | Exception
+"""A record that is due, several that belong together, or why something that is due could not be decided."""
+
+
 @runtime_checkable
 class TimedMachine(StateMachine, Protocol):
     """A machine in which things fall due: leases, times to live, deadlines. Optional.
@@ -331,11 +335,12 @@ class TimedMachine(StateMachine, Protocol):
     ``max(logged when it was set, promoted_ms) + length``: a new leader gives everything its full time again.
     """
 
-    def due(self, now_ms: int, promoted_ms: int, limit: int) -> Iterable[tuple[int, tuple[Any, ...]]]:
+    def due(self, now_ms: int, promoted_ms: int, limit: int) -> Iterable[DueRecords]:
         """Return the records that time makes due on the present state, oldest first, without changing it.
 
         Each is applied before the next one is asked for: a generator may decide each on what the ones before have
-        made of the state. An entry may take only the first of them, the next asks again.
+        made of the state. An entry may take only the first of them, the next asks again. A list of records, 1 MiB of
+        them at most, is logged in one entry or not at all. An error says what could not be decided: the leader tells.
 
         Args:
             now_ms: Logged time.

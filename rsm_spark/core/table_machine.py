@@ -257,6 +257,10 @@ class TableMachine:
             return self.migration.migrated(table, key, found.row)
         return self._reading[table].columns_of(_COLUMNS.decode(found.row))
 
+    def key_shown(self, table: str, key: bytes) -> tuple[Any, ...]:
+        """Return the columns of a canonical key, as `items` has them."""
+        return self._reading[table].key_of(_COLUMNS.decode(key))
+
     def count(self, table: str) -> int:
         """Return how many rows a table has."""
         return len(self._rows_of(table).entries)

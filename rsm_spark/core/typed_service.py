@@ -26,14 +26,23 @@ part's tables stand in a namespace ("bank.accounts"), its record types in a bloc
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, TypeVar, cast
 
 import msgspec
 
-from rsm_spark.core.machine import Decision, DeclinedDecision, MachineDescription, RecordDescription, TableDescription
-from rsm_spark.core.records import MACHINE_TYPE_FIRST, REPLY_BYTES_MAX
+from rsm_spark.core.machine import (
+    Decision,
+    DeclinedDecision,
+    DueRecords,
+    MachineDescription,
+    RecordDescription,
+    Row,
+    RowChange,
+    TableDescription,
+)
+from rsm_spark.core.records import MACHINE_TYPE_FIRST, REPLY_BYTES_MAX, pack
 from rsm_spark.core.table_machine import TableMachine
 from rsm_spark.core.typed_calls import (
     DESCRIBE,
@@ -45,10 +54,13 @@ from rsm_spark.core.typed_calls import (
     split_call,
 )
 from rsm_spark.core.typed_tables import Staged, StateTable, records_of
+from rsm_spark.core.typed_timers import RETRY_MS, TimedRows, Timer
 from rsm_spark.errors import DomainError, InvalidCommandError, InvalidDescriptionError
 
 S = TypeVar("S", bound="Service")
 
+_DUE_BYTES_MAX = 1 << 20
+"""Of the records of one call of a timer."""
 _BLOCK = 256
 """Record types of a part: the first part has those from 16 + 256 on."""
 
@@ -125,9 +137,17 @@ class Service(TableMachine):
                 )
                 for record in inner.records
             ]  # fmt: skip
+        declared = {id(table) for table in _declared(cls, StateTable).values()}
+        for method in dir(cls):
+            timer = getattr(getattr(cls, method), "rsm_due", None)
+            if isinstance(timer, Timer) and id(timer.table) not in declared:
+                raise InvalidDescriptionError(
+                    f"service {cls.__name__}: timer {method!r} is of a table of another class"
+                )
         cls.description = MachineDescription(name or cls.__name__.lower(), version, tuple(tables), tuple(records))
 
     def __init__(self) -> None:
+        self._timers: list[tuple[TimedRows, Service]] = []
         super().__init__()
         self.staged: Staged | None = None
         self.now_ms = 0
@@ -140,10 +160,14 @@ class Service(TableMachine):
         self._root = root
         for number, (name, table) in enumerate(_declared(type(self), StateTable).items()):
             setattr(self, name, table.held(root, prefix + name, records_of(number) + first))
+        tables = {id(table): name for name, table in _declared(type(self), StateTable).items()}
         for name in dir(type(self)):
-            call = getattr(getattr(type(self), name), "rsm_call", None)
+            method = getattr(type(self), name)
+            call, timer = getattr(method, "rsm_call", None), getattr(method, "rsm_due", None)
             if isinstance(call, TypedCall):
                 root._calls[prefix + name] = call, self
+            if isinstance(timer, Timer):
+                root._timers.append((TimedRows(timer, getattr(self, tables[id(timer.table)])), self))
         for number, (name, one) in enumerate(_declared(type(self), ServicePart).items(), 1):
             inner = one.kind()
             inner._hold(root, f"{prefix}{name}.", number * _BLOCK)
@@ -204,6 +228,78 @@ class Service(TableMachine):
             return call.encode_reply(call.function(owner, *args, **kwargs), is_json=is_json)
         except (DomainError, InvalidCommandError) as error:
             return encode_error(error, is_json=is_json)
+
+    # ---- time
+
+    def next_due_ms(self, promoted_ms: int) -> int | None:
+        """Return the logged time at which a timer is due next; see `TimedMachine`."""
+        firsts = [first for rows, _ in self._timers if (first := rows.first(promoted_ms)) is not None]
+        return min((due_ms for due_ms, _ in firsts), default=None)
+
+    def due(self, now_ms: int, promoted_ms: int, limit: int) -> Iterable[DueRecords]:
+        """Yield what each timer whose time has come makes of its row, oldest first; see `TimedMachine`."""
+        count = 0
+        while count < limit:
+            found = [(rows.first(promoted_ms), rows, owner) for rows, owner in self._timers]
+            firsts = [(*first, rows, owner) for first, rows, owner in found if first is not None]
+            due_ms, key, rows, owner = min(firsts, key=lambda one: one[0], default=(now_ms + 1, (), None, None))
+            if due_ms > now_ms or rows is None or owner is None:
+                return
+            try:
+                records = self._worked_off(rows, owner, key, now_ms, promoted_ms)
+            except Exception as error:  # noqa: BLE001 - whatever it is, other rows do not wait for it
+                rows.postpone(key, now_ms + RETRY_MS)
+                yield error
+                continue
+            count += len(records)
+            yield records
+
+    def _worked_off(
+        self, rows: TimedRows, owner: Service, key: tuple[Any, ...], now_ms: int, promoted_ms: int
+    ) -> list[tuple[int, tuple[Any, ...]]]:
+        """Return the records of a timer's call for a row."""
+        timer, table, changes = rows.timer, rows.table, cast("Staged", {})
+        name = f"timer {timer.function.__qualname__}"
+        self.staged = changes
+        self.now_ms = owner.now_ms = now_ms
+        try:
+            timer.function(owner, table.get(*key))
+        except Exception as error:
+            raise RuntimeError(f"{name}, row {key}: {type(error).__name__}: {error}") from error
+        finally:
+            self.staged = None
+        left = table.staged_fields(changes, key)
+        due_ms = None if left is None else timer.due_ms(left, promoted_ms)
+        if due_ms is not None and due_ms <= now_ms:
+            raise RuntimeError(f"{name}, row {key}: it leaves its row due: delete it, or give it a later time")
+        records = list(changes.values())
+        size = sum(len(pack(fields)) for _, fields in self.loggable(records))
+        if size > _DUE_BYTES_MAX:
+            raise RuntimeError(f"{name}, row {key}: it changes {size} bytes, {_DUE_BYTES_MAX} are the most")
+        return records
+
+    def apply(self, record_type: int, fields: tuple[Any, ...], revision: int) -> RowChange | None:
+        """Fold one record; see `StateMachine.apply`."""
+        change = super().apply(record_type, fields, revision)
+        if self._timers and change is not None:
+            for rows, _ in self._timers:
+                if rows.table.name == change.table:
+                    rows.note(self.key_shown(change.table, change.key))
+        return change
+
+    def restore(self, rows: Iterable[Row]) -> None:
+        """Replace the state; see `StateMachine.restore`."""
+        super().restore(rows)
+        self._forget_times()
+
+    def follow(self, description: MachineDescription) -> None:
+        """Fold by the description of the log; see `EvolvingMachine`."""
+        super().follow(description)
+        self._forget_times()
+
+    def _forget_times(self) -> None:
+        for rows, _ in self._timers:
+            rows.forget()
 
     def typed_calls(self) -> dict[str, TypedCall]:
         """Return the commands and queries by their names."""

@@ -147,6 +147,22 @@ class StateTable(Generic[R]):
         columns = holder.get(self.name, *key)
         return None if columns is None else self._made(key + columns)
 
+    def fields_of(self, key: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Return the columns of a row, its key first, or None; without what a command changes that is decided now."""
+        columns = self._of().get(self.name, *key)
+        return None if columns is None else key + columns
+
+    def staged_fields(self, staged: Staged, key: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Return the columns of a row as changes leave it, or None."""
+        record = staged.get((self.name, key))
+        if record is None:
+            return self.fields_of(key)
+        return record[1] if record[0] == self._puts else None
+
+    def all_fields(self) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+        """Iterate over keys and columns, as `fields_of` has them, in no order."""
+        return ((key, key + columns) for key, columns in self._of().items(self.name))
+
     def __contains__(self, key: Any) -> bool:
         """Return whether there is a row of a key; one of several columns is a tuple."""
         return self.get(*(key if isinstance(key, tuple) else (key,))) is not None

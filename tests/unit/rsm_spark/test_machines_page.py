@@ -61,7 +61,7 @@ def test_its_shop_logs_what_fits_and_refuses_the_rest_as_the_page_says(page: dic
 
 
 def test_its_typed_services_do_what_it_says() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", _PAGE, re.DOTALL)[:3]
+    blocks = re.findall(r"```python\n(.*?)```", _PAGE, re.DOTALL)[:4]
     names: dict[str, Any] = {}
     exec(compile("\n".join(blocks), "docs/machines.md", "exec"), names)  # noqa: S102 - the page's own code
     bank, shop = MachineHarness(names["Bank"]()), MachineHarness(names["Shop"]())
@@ -70,6 +70,10 @@ def test_its_typed_services_do_what_it_says() -> None:
     assert shop.call(names["Shop"].bank.deposit, "ann", 5) == 5
     assert shop.call(names["Shop"].pay, "ann", 5) == 1
     assert shop.rows("bank.accounts") == {("ann",): (0,)}
+    seats = MachineHarness(names["Seats"]())
+    seats.execute(b'["hold", {"seat": "1a", "buyer": "ann"}]')
+    assert seats.advance(59_999) == ()
+    assert seats.advance(1) == (("holds_deleted", {"seat": "1a"}),)
 
 
 def test_its_migration_splits_the_names_of_before(page: dict[str, Any]) -> None:
