@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import asyncpg  # type: ignore[import-untyped]
 import psycopg
 import pytest
 
@@ -309,6 +310,24 @@ async def test_one_client_takes_its_part_of_the_open_transactions(
             serve(replicas, "a", "--transactions-max", "16", "--transaction-idle-s", "60", *principals_of(tmp_path))
         )
         await asyncio.to_thread(_many_open, {**at, "autocommit": False})
+
+
+async def test_asyncpg_and_its_pool_are_served(cluster: DevCluster, unique_name: str, tmp_path: Path) -> None:
+    with stores(cluster.metadata_uri, unique_name, tmp_path) as replicas:
+        at = place(serve(replicas, "a"))
+        await asyncio.to_thread(until_led, lambda: _select_one(at))
+        where = {"host": at["host"], "port": at["port"], "database": at["dbname"], "user": "ann"}
+        async with asyncpg.create_pool(**where, min_size=1, max_size=1) as pool:
+            async with pool.acquire() as one:
+                await one.execute("CREATE TABLE t (id SERIAL PRIMARY KEY, v TEXT, at TIMESTAMPTZ DEFAULT now())")
+                made = await one.fetchrow("INSERT INTO t (v) VALUES ($1) RETURNING id, at", "x")
+                assert (made["id"], made["at"].utcoffset().total_seconds()) == (1, 0)
+                async with one.transaction():
+                    await one.execute("UPDATE t SET v = $1 WHERE v = $2", "y", "x")
+                    assert await one.fetchval("SELECT v FROM t WHERE id = $1", "1") == "y"
+                assert str(await one.fetchval("SELECT version()")).startswith("PostgreSQL 15.0")
+            async with pool.acquire() as again:
+                assert [tuple(row) for row in await again.fetch("SELECT id, v FROM t")] == [(1, "y")]
 
 
 def _many_open(at: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ from rsm_spark.sql.engine.reader import ColumnsQuery
 from rsm_spark.sql.messages import SqlQuery, SqlReply, SqlResult, SqlTransaction, decode_reply, encode
 from rsm_spark.sql.pg.dialect import respelled
 from rsm_spark.sql.pg.faults import NOT_SUPPORTED, OVERLOADED, TOO_LARGE, PgFault, fault_of
-from rsm_spark.sql.pg.lexing import statements_of
+from rsm_spark.sql.pg.lexing import LexedStatement, statements_of
 from rsm_spark.sql.pg.statements import PgStatement, statement_of
 from rsm_spark.sql.pg.tasks import DescribeRows, ReadRows, RowsRead, RunWrites, WritesDone
 from rsm_spark.sql.pg.transactions import PgTransaction, PgTransactions
@@ -188,7 +188,14 @@ def _translated(sql: str) -> tuple[PgStatement, ...]:
     """Return the statements of a text; on the thread for that."""
     found = statements_of(sql)
     can_respell = len(sql) <= TRANSLATED_CHARS_MAX
-    return tuple(statement_of(one, respelled(one) if can_respell else one.sql) for one in found)
+    return tuple(_respelled(one) if can_respell else statement_of(one, one.sql) for one in found)
+
+
+def _respelled(lexed: LexedStatement) -> PgStatement:
+    sql = respelled(lexed)
+    if lexed.is_of_system:  # Some of its functions say the same always, and are gone by now.
+        lexed = lexed._replace(is_of_system=any(one.is_of_system for one in statements_of(sql)))
+    return statement_of(lexed, sql)
 
 
 def _checked(reply: SqlReply) -> SqlReply:

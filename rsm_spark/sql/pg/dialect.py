@@ -40,6 +40,10 @@ _FUNCTIONS: Final = {
 _PLAIN: Final = (
     exp.Literal, exp.Boolean, exp.Null, exp.CurrentTimestamp, exp.CurrentDate, exp.CurrentTime, exp.Paren, exp.Neg,
 )  # fmt: skip
+_CONSTANTS: Final = {
+    "VERSION": "PostgreSQL 15.0 (its protocol, spoken by rsm-spark: the SQL is SQLite's)", "CURRENT_SCHEMA": "public",
+    "PG_ADVISORY_UNLOCK_ALL": None,
+}  # fmt: skip
 _TEXTS = ("TEXT", "VARCHAR", "CHAR", "NCHAR", "NVARCHAR", "BPCHAR", "NAME", "UUID", "JSON", "JSONB", "TIME", "TIMETZ")
 _MOMENTS = ("TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPNTZ", "TIMESTAMPLTZ", "DATETIME")
 _WHOLE = ("INT", "BIGINT", "SMALLINT", "TINYINT", "BOOLEAN")
@@ -204,6 +208,8 @@ def _right(node: Any) -> Any:
 
 
 def _anonymous(node: Any) -> Any:
+    if node.name.upper() in _CONSTANTS and not node.expressions:
+        return _told(node.name.upper())(node)
     own = _FUNCTIONS.get(node.name.upper())
     if own is None:
         return node
@@ -243,8 +249,16 @@ def _default(node: Any) -> Any:
     return node if isinstance(node.this, plain) else exp.DefaultColumnConstraint(this=exp.Paren(this=node.this))
 
 
-def _named(name: str) -> Callable[[Any], Any]:
-    return lambda _node: _call(name)
+def _told(name: str) -> Callable[[Any], Any]:
+    """Return a function of PostgreSQL that always says the same here as what it says."""
+    value = _CONSTANTS[name]
+
+    def turn(node: Any) -> Any:
+        found = exp.Null() if value is None else exp.Literal.string(value)
+        of = node.parent.parent if isinstance(node.parent, exp.Dot) else node.parent
+        return exp.alias_(found, name.lower(), quoted=True) if isinstance(of, exp.Select) else found
+
+    return turn
 
 
 def _emptied(node: Any) -> Any:
@@ -260,6 +274,5 @@ _TURNS: Final[dict[type, Callable[[Any], Any]]] = {
     exp.Add: _added("+"), exp.Sub: _added("-"), exp.Extract: _extract, exp.TimestampTrunc: _truncated,
     exp.Left: _left, exp.Right: _right, exp.Anonymous: _anonymous, exp.ColumnDef: _definition,
     exp.TruncateTable: _emptied, exp.ArrayAgg: _gathered, exp.DefaultColumnConstraint: _default,
-    exp.CurrentSchema: _named("CURRENT_SCHEMA"), exp.Version: _named("VERSION"),
-    exp.SessionUser: _named("SESSION_USER"), exp.CurrentUser: _named("CURRENT_USER"),
+    exp.CurrentSchema: _told("CURRENT_SCHEMA"), exp.CurrentVersion: _told("VERSION"),
 }  # fmt: skip

@@ -135,6 +135,8 @@ class SessionSettings:
             raise PgFault(BAD_PARAMETER, f"the setting {name} does not change")
         if len(value) > _VALUE_CHARS_MAX:
             raise PgFault(TOO_LARGE, f"the value of {name} is longer than {_VALUE_CHARS_MAX} letters")
+        if lower == "client_encoding":
+            value = value.strip("'\"")  # asyncpg quotes it
         only = _ONLY.get(lower) if lower != "timezone" else None
         if only is not None and value.lower() not in only:
             raise PgFault(BAD_PARAMETER, f"{name} = {value!r}: {only[0]} is all that is served")
