@@ -8,13 +8,13 @@ import importlib.metadata
 from broker.api import code, events, limits, meta, tasks, tenants, transactions
 from broker.api.edge import Edge
 from broker.api.openapi import describe_api
-from broker.api.origins import HostCheck
 from broker.api.ports import Broker
 from broker.api.routes import Route, RouteTable
 from broker.api.settings import HttpSettings
 from broker.api.shared import SharedState
 from broker.api.telemetry import HttpTelemetry
-from broker.api.tokens import Tokens
+from ledger.http.origins import HostCheck
+from ledger.http.tokens import Tokens
 
 
 def create_app(broker: Broker, settings: HttpSettings, hosts: HostCheck, tokens: Tokens | None) -> Edge:

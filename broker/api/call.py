@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import Any, TypeVar
 
-from broker.api.asgi import Message, Receive, Scope, Send
-from broker.api.pools import Holder
-from broker.api.problems import HttpProblem, problem_of_refusal
+from broker.api.problems import problem_of_refusal
 from broker.api.shared import SharedState
-from broker.api.tokens import ADMINISTRATOR, Caller
 from broker.machine.commands import BrokerCommand
 from broker.machine.holds import Author, AuthorRole
 from broker.machine.limits import NAME_BYTES_MAX
 from broker.machine.queries import BrokerQuery
 from broker.machine.replies import BrokerReply, Refused
 from broker.machine.views import BrokerResult
+from ledger.http.asgi import Message, Receive, Scope, Send
+from ledger.http.pools import Holder
+from ledger.http.problems import HttpProblem
+from ledger.http.tokens import ADMINISTRATOR, Caller
 from ledger.rights.principal import Role
 from rsm_spark.core.freshness import LINEARIZABLE, STALE, Freshness, at_least
 

@@ -11,14 +11,14 @@ from msgspec import Meta
 
 from broker.api.call import ApiRequest
 from broker.api.documents import as_document, document_type
-from broker.api.problems import HttpProblem
-from broker.api.replies import HttpReply, json_reply
 from broker.api.routes import Access, Route
 from broker.machine.commands import DeployCode, RemoveCode
 from broker.machine.limits import CODE_BYTES_MAX
 from broker.machine.queries import GetCode, ListCodes
 from broker.machine.replies import Done, Refusal
 from broker.machine.views import CodeArchive, Codes
+from ledger.http.problems import HttpProblem
+from ledger.http.replies import HttpReply, json_reply
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _ZIP_SIGNS = (b"PK\x03\x04", b"PK\x05\x06")

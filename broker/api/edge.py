@@ -3,7 +3,7 @@
     meant for us (Host, Origin) -> route -> who asks -> may it -> how often -> query -> body -> its turn -> handler
 
 There is no stack of middleware: a single submit must cost little more than its group commit. It runs under any ASGI
-server; `broker.api.connection` bounds what comes before a request is whole.
+server; `ledger.http.connection` bounds what comes before a request is whole.
 """
 
 from __future__ import annotations
@@ -13,31 +13,24 @@ import logging
 import os
 from collections.abc import Awaitable
 
-from broker.api.asgi import Receive, Scope, Send
 from broker.api.call import ApiRequest
-from broker.api.origins import HostCheck
-from broker.api.parameters import decode_query
-from broker.api.problems import HttpProblem, problem_of_error, retry_after
-from broker.api.replies import HttpReply
+from broker.api.problems import problem_of_error
 from broker.api.routes import Access, Route, RouteTable
 from broker.api.shared import SharedState
-from broker.api.tokens import NOBODY, Caller
 from broker.api.turns import cost_of_body
-from ledger.http.connection_slots import ConnectionSlot
+from ledger.http.asgi import Receive, Scope, Send
+from ledger.http.connection_slots import ConnectionSlots
+from ledger.http.exchanges import headers_of, is_json, read_body, send_reply
+from ledger.http.origins import HostCheck
+from ledger.http.parameters import decode_query
+from ledger.http.problems import HttpProblem
+from ledger.http.replies import HttpReply
+from ledger.http.tokens import NOBODY, Caller
 from ledger.rights.table import ROLES_OF, Right, may
 from rsm_spark.core.commands import Audited
 
 _LOGGER = logging.getLogger(__name__)
 
-# Of every answer that is no page: nobody keeps it, frames it, or takes it for something else.
-_HEADERS: tuple[tuple[bytes, bytes], ...] = (
-    (b"cache-control", b"no-store"),
-    (b"x-content-type-options", b"nosniff"),
-    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
-)
-SINGLE_HEADERS = frozenset({b"host", b"origin", b"authorization", b"content-type", b"x-tenant", b"idempotency-key",
-                            b"last-event-id", b"x-rsm-min-revision", b"x-rsm-consistency"})  # fmt: skip
-"""Headers that must not be there twice: two readers might take different ones."""
 _RIGHTS: dict[Access, Right] = {
     Access.READ: Right.TASKS_READ,
     Access.WRITE: Right.TASKS_WRITE,
@@ -71,6 +64,15 @@ class Edge:
         self.unexpected = 0
         self.refused: dict[int, int] = {}
 
+    @property
+    def seats(self) -> ConnectionSlots:
+        """Seats of its connections."""
+        return self.shared.seats
+
+    def close(self) -> None:
+        """End what waits for a long time: the server stops."""
+        self.shared.close()
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
@@ -78,14 +80,14 @@ class Edge:
         route: Route | None = None
         admitted: Caller | None = None
         try:
-            headers = _headers(scope)
+            headers = headers_of(scope)
             self._hosts.check(headers.get(b"host"), headers.get(b"origin"))
             route, values = self.table.match(scope["method"], scope["raw_path"])
             call = ApiRequest(self.shared, scope, receive, send, headers, values)
             if route.access is not Access.OPEN:
                 admitted = self._admit(route, call, began_s)
                 admitted.running += 1
-                self._seat(scope, admitted)
+                self.shared.seat(scope, admitted)
             call.query = decode_query(scope["query_string"], route.query)
             if route.body is None:
                 reply = await self._handled(route, call)
@@ -105,7 +107,7 @@ class Edge:
             if admitted is not None:
                 admitted.running -= 1
         if reply is not None:
-            await _send(reply, scope, send)
+            await send_reply(reply, scope, send)
         status = reply.status if reply is not None else 200
         if route is None:
             self.refused[status] = self.refused.get(status, 0) + 1
@@ -134,12 +136,7 @@ class Edge:
     def _admit(self, route: Route, call: ApiRequest, now_s: float) -> Caller:
         call.caller = NOBODY
         call.caller = caller = self.shared.caller(call.headers, call.scope, now_s)
-        self.shared.take(caller, caller.bucket, 1, "requests", "come again in {:.2f} s, or submit in batches")
-        if caller.running >= self.shared.settings.requests_max and self.shared.tokens is not None:
-            raise HttpProblem(
-                429, "too-many-at-once", f"{caller.running} requests of this token run: wait for some of them",
-                headers=retry_after(1),
-            )  # fmt: skip
+        self.shared.admit(caller)
         right = _RIGHTS[route.access]
         if not may(caller.principal, right):
             who = f"{caller.role.value} of {caller.tenant!r}" if caller.tenant else caller.role.value
@@ -147,74 +144,16 @@ class Edge:
             raise HttpProblem(403, "not-allowed", f"{what} is for {_named(right)}; this caller is: {who}")
         return caller
 
-    def _seat(self, scope: Scope, caller: Caller) -> None:
-        """Take note whose a connection is."""
-        seat: ConnectionSlot | None = scope["extensions"].get("rsm.seat") if "extensions" in scope else None
-        owner = caller if self.shared.tokens is not None else None
-        if seat is None or (seat.is_known and seat.owner is owner):
-            return
-        if not self.shared.seats.know(seat, owner):
-            raise HttpProblem(
-                429, "too-many-connections", f"this token has {self.shared.settings.token_part:.0%} of all "
-                "connections: use those again, or close some", headers=(*retry_after(1), (b"connection", b"close"))
-            )  # fmt: skip
-
     async def _body(self, route: Route, call: ApiRequest) -> bytes:
-        headers, receive = call.headers, call.receive
         limit = route.body_bytes_max or self.shared.settings.body_bytes_max
-        length = headers.get(b"content-length", b"0")
-        if length != b"0" and (not length.isdigit() or len(length) > 18 or int(length) > limit):
-            raise _too_large(limit)
-        caller, decoder, said = call.caller, route.decoder, int(length)
-        # What is said to be too much by now is not read.
-        self.shared.take(caller, caller.bytes, said, "bytes")
-        message = await receive()
-        body: bytes = message.get("body", b"")
-        if message.get("more_body", False):
-            body = await self._rest(body, limit, call)
-        elif len(body) > limit:
-            raise _too_large(limit)
-        elif message["type"] == "http.disconnect":
-            raise _gone()
-        if len(body) > said:
-            self.shared.take(caller, caller.bytes, len(body) - said, "bytes")
-        if decoder is None:
+        body = await read_body(self.shared, call.caller, call.headers, call.scope, call.receive, limit)
+        if route.decoder is None:
             return body
         if not body and route.is_body_optional:
             body = b"{}"
-        elif not _is_json(headers.get(b"content-type", b"")):
+        elif not is_json(call.headers.get(b"content-type", b"")):
             raise HttpProblem(415, "not-json", "send the body as JSON, with the header Content-Type: application/json")
         return body
-
-    async def _rest(self, body: bytes, limit: int, call: ApiRequest) -> bytes:
-        """Read what follows of a body; what all that are half here hold together is bounded, and each one's part."""
-        bodies, parts, size, holder = self.shared.bodies, [body], 0, call.holder()
-        part, more = body, True
-        try:
-            while True:
-                if not bodies.has(len(part)):
-                    raise HttpProblem(
-                        503, "overloaded", "many large requests come at once: send it again, or less at once",
-                        headers=retry_after(1),
-                    )  # fmt: skip
-                if not bodies.has_for(len(part), holder):
-                    raise HttpProblem(
-                        429, "too-much-at-once", "large requests of this token, or from this address, hold their "
-                        "part of the room for all: send less at once", headers=retry_after(1),
-                    )  # fmt: skip
-                bodies.take(len(part), holder)
-                size += len(part)
-                if size > limit:
-                    raise _too_large(limit)
-                if not more:
-                    return b"".join(parts)
-                message = await call.receive()
-                if message["type"] == "http.disconnect":
-                    raise _gone()
-                part, more = message.get("body", b""), message.get("more_body", False)
-                parts.append(part)
-        finally:
-            bodies.give(size, holder)
 
     def _problem(self, error: Exception, scope: Scope) -> HttpProblem:
         if isinstance(error, HttpProblem):
@@ -232,45 +171,10 @@ class Edge:
         )
 
 
-def _headers(scope: Scope) -> dict[bytes, bytes]:
-    pairs = scope["headers"]
-    headers: dict[bytes, bytes] = dict(pairs)
-    if len(headers) != len(pairs):
-        seen: set[bytes] = set()
-        for name, _ in pairs:
-            if name in seen and name in SINGLE_HEADERS:
-                raise HttpProblem(400, "invalid", f"the header {name.decode('ascii')} is there twice")
-            seen.add(name)
-    return headers
-
-
 def _audited_by(route: Route, call: ApiRequest, outcome: str = "") -> Audited:
     caller, client = call.caller, call.scope.get("client")
     source = "" if client is None else f"{client[0]}:{client[1]}"
     return Audited(caller.name, caller.role.value, source, f"{route.method} {route.path}", _target(call.scope), outcome)
-
-
-def _is_json(content_type: bytes) -> bool:
-    if content_type == b"application/json":
-        return True
-    kind, _, more = content_type.lower().partition(b";")
-    return kind.strip() == b"application/json" and more.strip() in {b"", b"charset=utf-8", b'charset="utf-8"'}
-
-
-async def _send(reply: HttpReply, scope: Scope, send: Send) -> None:
-    headers = [(b"content-type", reply.content_type), (b"content-length", b"%d" % len(reply.body))]
-    if reply.headers:
-        own = {name for name, _ in reply.headers}
-        headers += reply.headers
-        headers += [pair for pair in _HEADERS if pair[0] not in own]
-    else:
-        headers += _HEADERS
-    answer = scope.get("extensions", {}).get("rsm.answer")
-    if answer is not None:
-        await answer(reply.status, headers, reply.body)
-        return
-    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    await send({"type": "http.response.body", "body": reply.body})
 
 
 def _target(scope: Scope) -> str:
@@ -282,11 +186,3 @@ def _target(scope: Scope) -> str:
 def _named(right: Right) -> str:
     roles = " and ".join(sorted(f"{role.value}s" for role in ROLES_OF[right]))
     return f"{roles} of all tenants" if right is Right.CLUSTER_READ else roles
-
-
-def _too_large(limit: int) -> HttpProblem:
-    return HttpProblem(413, "too-large", f"a body of more than {limit:,} bytes is not read: send less at once")
-
-
-def _gone() -> HttpProblem:
-    return HttpProblem(400, "gone", "the client went before its request was whole")

@@ -20,11 +20,11 @@ import msgspec
 from msgspec import Meta
 
 from broker.api.call import ApiRequest
-from broker.api.problems import HttpProblem, retry_after
-from broker.api.replies import HttpReply
 from broker.api.routes import Access, Route
 from broker.api.task_bodies import Name
 from ledger.errors import LedgerError
+from ledger.http.problems import HttpProblem, retry_after
+from ledger.http.replies import HttpReply
 from rsm_spark.errors import MissingLogError, RsmError
 from rsm_spark.runtime.change_feed import FeedCursor, FeedEntry
 

@@ -9,7 +9,6 @@ from msgspec import Meta
 
 from broker.api.call import ApiRequest
 from broker.api.documents import as_document, document_type
-from broker.api.replies import HttpReply, json_reply
 from broker.api.routes import Access, Route
 from broker.api.task_bodies import Milliseconds, Name
 from broker.api.tenants import DoneAt
@@ -17,6 +16,7 @@ from broker.machine.commands import ClearHold, LimitResource, SetHold
 from broker.machine.queries import ListLimits, ListSlots
 from broker.machine.replies import Done
 from broker.machine.views import LimitsView, Slots
+from ledger.http.replies import HttpReply, json_reply
 
 _PAGE_MAX = 1_000
 _REASON_MAX = 1_000

@@ -8,12 +8,12 @@ import msgspec
 
 from broker.api.call import ApiRequest
 from broker.api.documents import as_document, document_type
-from broker.api.replies import HttpReply, json_reply
 from broker.api.routes import Access, Route
 from broker.api.task_bodies import Name
 from broker.api.web.files import STATIC_HEADERS, StaticFile, static_files
 from broker.machine.queries import GetOverview
 from broker.machine.views import OverviewView
+from ledger.http.replies import HttpReply, json_reply
 from ledger.http.routes import ProbePage
 from rsm_spark.runtime.telemetry import METRICS_TYPE
 from rsm_spark.server.probes import health

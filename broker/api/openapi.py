@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from broker.api.call import CONSISTENCY_HEADER, REVISION_HEADER, TENANT_HEADER
-from broker.api.problems import PROBLEM_TYPE, ProblemDocument
 from broker.api.routes import Access, Route
 from broker.machine.limits import NAME_BYTES_MAX
+from ledger.http.problems import PROBLEM_TYPE, ProblemDocument
 
 _NAME = re.compile(r"\{(\w+)\}")
 _NUMBERS = frozenset({"task_id", "transaction"})

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from broker.api.call import ApiRequest
-from broker.api.parameters import decode_segment
-from broker.api.problems import HttpProblem
-from broker.api.replies import HttpReply
-from broker.api.strict_json import StrictDecoder
+from ledger.http.parameters import decode_segment
+from ledger.http.problems import HttpProblem
+from ledger.http.replies import HttpReply
+from ledger.http.strict_json import StrictDecoder
 
 
 class Access(Enum):

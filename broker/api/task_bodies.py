@@ -9,7 +9,6 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from broker.api.problems import HttpProblem
 from broker.machine.commands import TaskSpec
 from broker.machine.limits import (
     BATCH_TASKS_MAX,
@@ -21,6 +20,7 @@ from broker.machine.limits import (
 from broker.machine.policies import RetryPolicy
 from broker.machine.replies import Refusal
 from ledger.decoding import json_decoder
+from ledger.http.problems import HttpProblem
 
 _YEARS_S = 100 * 365 * 86_400
 _LAST_MS = 253_402_300_799_999  # The end of the year 9999.

@@ -11,8 +11,6 @@ from msgspec import Meta
 
 from broker.api.call import ApiRequest
 from broker.api.documents import Task, TaskList, as_document, document_type, status_word, task_document, task_page
-from broker.api.problems import HttpProblem
-from broker.api.replies import NO_REVISION, HttpReply, json_reply
 from broker.api.routes import Access, Route
 from broker.api.task_bodies import BatchBody, ChangeBody, IdsBody, Name, SubmitBody, TaskId, spec_of
 from broker.api.turns import HEAVY_S
@@ -22,6 +20,8 @@ from broker.machine.queries import ExplainTask, GetTask, ListTasks
 from broker.machine.replies import Changed, Refusal, TasksSubmitted
 from broker.machine.statuses import ENDED, TaskStatus
 from broker.machine.views import ExplanationView, Nothing, TaskPageView, TaskView
+from ledger.http.problems import HttpProblem
+from ledger.http.replies import NO_REVISION, HttpReply, json_reply
 
 IDEMPOTENCY_HEADER = "Idempotency-Key"
 _WAIT_S_MAX = 60

@@ -9,8 +9,6 @@ from msgspec import Meta
 
 from broker.api.call import ApiRequest
 from broker.api.documents import as_document, document_type
-from broker.api.problems import HttpProblem
-from broker.api.replies import HttpReply, json_reply
 from broker.api.routes import Access, Route
 from broker.api.task_bodies import Name
 from broker.machine.commands import RemoveTenant, RemoveWorker, SetTenant
@@ -18,6 +16,8 @@ from broker.machine.policies import TenantPolicy
 from broker.machine.queries import ListTenants, ListWorkers
 from broker.machine.replies import Done
 from broker.machine.views import Tenants, TenantView, Workers
+from ledger.http.problems import HttpProblem
+from ledger.http.replies import HttpReply, json_reply
 
 _PAGE_MAX = 1_000
 

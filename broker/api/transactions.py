@@ -9,13 +9,13 @@ from msgspec import Meta
 
 from broker.api.call import ApiRequest
 from broker.api.documents import as_document, document_type
-from broker.api.replies import HttpReply, json_reply
 from broker.api.routes import Access, Route
 from broker.api.task_bodies import Name
 from broker.machine.commands import BeginTransaction, CommitTransaction, RollbackTransaction
 from broker.machine.queries import ListTransactions
 from broker.machine.replies import Begun, Committed
 from broker.machine.views import Transactions
+from ledger.http.replies import HttpReply, json_reply
 
 _BASE = "/api/v1/transactions"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from broker.api.problems import HttpProblem, retry_after
 from broker.api.turns import FairTurns, Work
+from ledger.http.problems import HttpProblem, retry_after
 
 
 class _Turn:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from broker.api.connection import AHEAD_MAX, HEAD_BYTES_MAX, HEADERS_MAX, TARGET_BYTES_MAX
 from broker.api.server import HttpServer
+from ledger.http.connection import AHEAD_MAX, HEAD_BYTES_MAX, HEADERS_MAX, TARGET_BYTES_MAX
 from tests.unit.broker.api.stand import Answer, Caller, StandIn, serving, task
 
 

@@ -11,12 +11,12 @@ import msgspec
 import pytest
 
 from broker.api.documents import Task, as_document, document_type, task_document
-from broker.api.problems import ProblemDocument
 from broker.api.server import HttpServer
 from broker.api.settings import HttpSettings
 from broker.machine import views as shown
 from broker.machine.policies import WorkerOffer
 from broker.machine.statuses import TaskStatus, WorkerStatus
+from ledger.http.problems import ProblemDocument
 from tests.unit.broker.api.stand import Caller, StandIn, asking, task
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from broker.api.pools import Holder, Pool
 from broker.api.settings import HttpSettings
 from ledger.errors import UsageError
+from ledger.http.pools import Holder, Pool
 from tests.unit.broker.api.stand import Caller, assert_problem, serving, write_tokens
 
 

@@ -85,7 +85,7 @@ def test_a_server_listens_on_the_newer_loopback_too() -> None:
 
 
 def test_connections_never_use_up_the_files_of_the_process(caplog: pytest.LogCaptureFixture) -> None:
-    from broker.api.server import _connections_max
+    from ledger.http.api_server import _connections_max
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with caplog.at_level(logging.INFO):

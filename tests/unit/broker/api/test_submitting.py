@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.api.problems import HttpProblem
 from broker.api.task_bodies import TaskBody, spec_of
 from broker.machine.commands import SubmitTasks, TaskSpec
 from broker.machine.limits import PAYLOAD_BYTES_MAX
 from broker.machine.policies import RetryPolicy
 from broker.machine.replies import Refusal, Refused, TasksSubmitted
+from ledger.http.problems import HttpProblem
 from tests.unit.broker.api.stand import Answer, Caller, StandIn, run_asking, write_tokens
 
 

@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from broker.api.problems import HttpProblem
 from broker.api.turn_queue import TurnQueue
 from broker.api.turns import HEAVY_S, FairTurns, Work, cost_of_body
+from ledger.http.problems import HttpProblem
 
 _MIB = 1024 * 1024
 

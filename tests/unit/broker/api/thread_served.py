@@ -11,9 +11,9 @@ from typing import Any
 
 from broker.api.app import create_app
 from broker.api.edge import Edge
-from broker.api.origins import HostCheck
 from broker.api.server import HttpServer
 from broker.api.settings import HttpSettings
+from ledger.http.origins import HostCheck
 from tests.unit.broker.api.stand import StandIn, task
 
 __all__ = ["OPERATIONS", "description", "serving_in_a_thread", "stand_in_serving"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.api.origins import HostCheck
-from broker.api.problems import HttpProblem
+from ledger.http.origins import HostCheck
+from ledger.http.problems import HttpProblem
 
 
 def _check(host: bytes | None, origin: bytes | None = None, bind: str = "127.0.0.1", *allowed: str) -> int:

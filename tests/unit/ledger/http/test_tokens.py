@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.api.rates import TokenBucket
-from broker.api.tokens import Caller, Tokens
 from ledger.errors import UsageError
+from ledger.http.rates import TokenBucket
+from ledger.http.tokens import Caller, Tokens
 from ledger.rights.principal import Role
 from tests.unit.broker.api.stand import SECRETS, write_tokens
 

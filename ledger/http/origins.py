@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.api.problems import HttpProblem
 from ledger.http.host_names import HostNames
+from ledger.http.problems import HttpProblem
 from ledger.tls import is_loopback
 
 _KNOWN_MAX = 256

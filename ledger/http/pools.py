@@ -55,6 +55,7 @@ class Pool:
         )
 
     def take(self, amount: int, holder: Holder) -> None:
+        """Take so much; `has` and `has_for` have said that there is."""
         self.held += amount
         _add(self._tokens, holder.token, amount)
         _add(self._addresses, holder.address, amount)

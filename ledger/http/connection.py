@@ -24,9 +24,9 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from broker.api.problems import HttpProblem
-from broker.api.settings import HttpSettings
+from ledger.http.api_settings import ApiSettings
 from ledger.http.connection_slots import ConnectionSlot, ConnectionSlots
+from ledger.http.problems import HttpProblem
 from ledger.tls import certificate_names
 
 AHEAD_MAX = 16
@@ -62,7 +62,7 @@ class HttpConnection(HttpToolsProtocol):
 
     """
 
-    def __init__(self, *, settings: HttpSettings, seats: ConnectionSlots, seat: ConnectionSlot, **given: Any) -> None:
+    def __init__(self, *, settings: ApiSettings, seats: ConnectionSlots, seat: ConnectionSlot, **given: Any) -> None:
         super().__init__(**given)
         self._settings = settings
         self._seats = seats
@@ -81,6 +81,7 @@ class HttpConnection(HttpToolsProtocol):
         self._extensions: dict[str, Any] = {"rsm.abort": self._abort, "rsm.answer": self._answer, "rsm.seat": seat}
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take the seat."""
         super().connection_made(transport)
         self.flow = self._flow = _Flow(transport)
         names = certificate_names(transport)
@@ -150,6 +151,7 @@ class HttpConnection(HttpToolsProtocol):
             self._flow.pause_reading()
 
     def on_message_begin(self) -> None:
+        """Begin a request."""
         assert len(self.pipeline) <= AHEAD_MAX, "what is parsed is cut at each head's end"
         super().on_message_begin()
         self._is_in_head = True
@@ -164,6 +166,7 @@ class HttpConnection(HttpToolsProtocol):
             raise ValueError(self._refusal.detail)
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header."""
         self._head_bytes += len(name) + len(value)
         if len(self.headers) >= HEADERS_MAX:
             self._refusal = HttpProblem(431, "too-many-headers", f"more than {HEADERS_MAX} headers")
@@ -219,6 +222,7 @@ class HttpConnection(HttpToolsProtocol):
         super().pause_writing()
 
     def resume_writing(self) -> None:
+        """Write again."""
         self._stalled_s = None
         super().resume_writing()
 

@@ -8,9 +8,9 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from broker.api.problems import HttpProblem
-from broker.api.strict_json import nearest
 from ledger.decoding import convert
+from ledger.http.problems import HttpProblem
+from ledger.http.strict_json import nearest
 
 _PAIRS_MAX = 32
 

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from weakref import WeakValueDictionary
 
-from broker.api.rates import TokenBucket
+from ledger.http.rates import TokenBucket
 from ledger.rights.file import PrincipalsFile, bearer_token
 from ledger.rights.principal import ANYBODY, Principal, Role
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from broker.api.problems import HttpProblem
 from ledger.decoding import json_decoder
+from ledger.http.problems import HttpProblem
 
 DEPTH_MAX = 64
 STRINGS_MAX = 300_000

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.api.problems import HttpProblem
-from broker.api.strict_json import DEPTH_MAX, StrictDecoder
 from broker.api.task_bodies import BatchBody, SubmitBody
+from ledger.http.problems import HttpProblem
+from ledger.http.strict_json import DEPTH_MAX, StrictDecoder
 
 _SUBMIT = StrictDecoder(SubmitBody)
 _BATCH = StrictDecoder(BatchBody)
