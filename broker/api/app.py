@@ -9,11 +9,12 @@ from broker.api import code, events, limits, meta, tasks, tenants, transactions
 from broker.api.edge import Edge
 from broker.api.openapi import describe_api
 from broker.api.ports import Broker
-from broker.api.routes import Route, RouteTable
+from broker.api.routes import Route
 from broker.api.settings import HttpSettings
 from broker.api.shared import SharedState
 from broker.api.telemetry import HttpTelemetry
 from ledger.http.origins import HostCheck
+from ledger.http.route_table import RouteTable
 from ledger.http.tokens import Tokens
 
 
@@ -45,7 +46,9 @@ def create_app(broker: Broker, settings: HttpSettings, hosts: HostCheck, tokens:
         *meta.routes(all_metrics, description),
         *meta.page_routes(),
     ]
-    edge = Edge(SharedState(broker, settings, tokens), RouteTable(routes), hosts)
+    edge = Edge(
+        SharedState(broker, settings, tokens), RouteTable(routes, "/api/v1/openapi.json says what there is"), hosts
+    )
     telemetry = HttpTelemetry(edge)
     return edge
 

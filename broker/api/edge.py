@@ -15,7 +15,7 @@ from collections.abc import Awaitable
 
 from broker.api.call import ApiRequest
 from broker.api.problems import problem_of_error
-from broker.api.routes import Access, Route, RouteTable
+from broker.api.routes import Access, Route
 from broker.api.shared import SharedState
 from broker.api.turns import cost_of_body
 from ledger.http.asgi import Receive, Scope, Send
@@ -25,6 +25,7 @@ from ledger.http.origins import HostCheck
 from ledger.http.parameters import decode_query
 from ledger.http.problems import HttpProblem
 from ledger.http.replies import HttpReply
+from ledger.http.route_table import RouteTable
 from ledger.http.tokens import NOBODY, Caller
 from ledger.rights.table import ROLES_OF, Right, may
 from rsm_spark.core.commands import Audited
@@ -56,7 +57,7 @@ class Edge:
 
     """
 
-    def __init__(self, shared: SharedState, table: RouteTable, hosts: HostCheck) -> None:
+    def __init__(self, shared: SharedState, table: RouteTable[Route], hosts: HostCheck) -> None:
         self.shared = shared
         self.table = table
         self._hosts = hosts

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from broker.api.call import ApiRequest
-from ledger.http.parameters import decode_segment
-from ledger.http.problems import HttpProblem
 from ledger.http.replies import HttpReply
 from ledger.http.strict_json import StrictDecoder
 
@@ -89,90 +87,3 @@ class Route:
         # What is counted; filled in by the entry.
         self.counts: dict[int, int] = {}
         self.seconds = 0.0
-
-
-class Match(NamedTuple):
-    """A route, and the values of the names in its path."""
-
-    route: Route
-    values: tuple[str, ...]
-
-
-class _Template(NamedTuple):
-    segments: tuple[bytes, ...]  # b"" where there is a name
-    methods: dict[str, Route]
-
-    def values(self, segments: list[bytes]) -> list[bytes] | None:
-        values: list[bytes] = []
-        for expected, given in zip(self.segments, segments, strict=True):
-            if not expected:
-                values.append(given)
-            elif expected != given:
-                return None
-        return values
-
-
-class RouteTable:
-    """Routes by path and method.
-
-    Args:
-        routes: All of them; a path without names goes before one with names.
-
-    """
-
-    def __init__(self, routes: Iterable[Route]) -> None:
-        self.routes = list(routes)
-        self._fixed: dict[bytes, dict[str, Route]] = {}
-        self._by_length: dict[int, list[_Template]] = {}
-        for route in self.routes:
-            self._add(route)
-
-    def _add(self, route: Route) -> None:
-        path = route.path.encode("ascii")
-        segments = tuple(b"" if part.startswith(b"{") else part for part in path.split(b"/")[1:])
-        if b"{" not in path:
-            methods = self._fixed.setdefault(path, {})
-        else:
-            templates = self._by_length.setdefault(len(segments), [])
-            found = next((one for one in templates if one.segments == segments), None)
-            if found is None:
-                found = _Template(segments, {})
-                templates.append(found)
-            methods = found.methods
-        assert route.method not in methods, route.path
-        methods[route.method] = route
-        if route.method == "GET":
-            methods.setdefault("HEAD", route)
-
-    def match(self, method: str, path: bytes) -> Match:
-        """Find the route of a request.
-
-        Args:
-            method: As in the request.
-            path: As in the request, percent signs and all.
-
-        Raises:
-            Problem: 404, or 405 with the methods that there are.
-
-        """
-        methods = self._fixed.get(path)
-        values: list[bytes] = []
-        if methods is None:
-            segments = path.split(b"/")[1:]
-            for template in self._by_length.get(len(segments), ()):
-                found = template.values(segments)
-                if found is not None:
-                    methods, values = template.methods, found
-                    break
-            else:
-                raise HttpProblem(404, "not-found", "there is nothing here; /api/v1/openapi.json says what there is")
-        route = methods.get(method)
-        if route is None:
-            allow = ", ".join(sorted(methods))
-            raise HttpProblem(
-                405, "method-not-allowed", f"{method[:20]} means nothing here; {allow} do",
-                headers=((b"allow", allow.encode()),),
-            )  # fmt: skip
-        if not all(values):
-            raise HttpProblem(404, "not-found", "a name in the path is empty")
-        return Match(route, tuple([decode_segment(value) for value in values]))

@@ -14,8 +14,9 @@ import typer
 from ledger.configuration import CONF_PARAMETER, check_variables, find_file, read_file, variable_prefix
 from ledger.errors import UsageError
 
-_NAMES = {"sql": "serve"}  # Of the command that runs a process, where it is not `run`.
-PROCESSES = ("autorecovery", "bookie", "broker", "serve", "sql", "store", "worker")
+_NAMES = {"sql": "serve", "gateway": "serve"}  # Of the command that runs a process, where it is not `run`.
+_GROUPS = {"gateway": "log"}  # Where it is not the name of the process.
+PROCESSES = ("autorecovery", "bookie", "broker", "gateway", "serve", "sql", "store", "worker")
 """Processes that a file `<process>.toml` configures; `run_words` says what runs each."""
 
 _ORIGINS = {"COMMANDLINE": "flag", "ENVIRONMENT": "environment", "DEFAULT_MAP": "file", "DEFAULT": "default"}
@@ -53,7 +54,7 @@ class Setting(NamedTuple):
 def _command(process: str) -> Any:
     if process not in PROCESSES:
         raise UsageError(f"there is no process {process!r}: use one of {', '.join(PROCESSES)}")
-    (entry_point,) = entry_points(group="rsm_spark.commands", name=process)
+    (entry_point,) = entry_points(group="rsm_spark.commands", name=_GROUPS.get(process, process))
     found = entry_point.load()
     if isinstance(found, typer.Typer):
         return typer.main.get_group(found).commands[_NAMES.get(process, "run")]
@@ -64,7 +65,9 @@ def _command(process: str) -> Any:
 
 def run_words(process: str) -> str:
     """Return the command that runs a process."""
-    return "rsm serve MODULE:CLASS" if process == "serve" else f"rsm {process} {_NAMES.get(process, 'run')}"
+    if process == "serve":
+        return "rsm serve MODULE:CLASS"
+    return f"rsm {_GROUPS.get(process, process)} {_NAMES.get(process, 'run')}"
 
 
 def settings_of(process: str, conf: Path | None) -> list[Setting]:

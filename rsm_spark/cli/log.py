@@ -25,6 +25,7 @@ from rsm_spark.cli.log_plain import append, create, tail, truncate
 from rsm_spark.cli.log_proof import quarantine, verify
 from rsm_spark.cli.log_rename import rename
 from rsm_spark.cli.log_requests import OrderOptions, give_order
+from rsm_spark.cli.log_serve import serve
 from rsm_spark.cli.log_upgrade import check_upgrade_command
 from rsm_spark.cli.log_writer import app as writer_app
 from rsm_spark.cli.terminal import LogArgument, LogsOptions, print_json, run, shown
@@ -50,6 +51,7 @@ app.command()(create)
 app.command()(append)
 app.command()(tail)
 app.command()(truncate)
+app.command()(serve)
 app.command()(verify)
 app.command()(quarantine)
 app.command()(delete)

@@ -269,14 +269,14 @@ class BlockingLogs(BlockingLogsBase):
         return cls(lambda: Logs.connect(metadata_uri, settings=settings, name=name))
 
     def open_writer(
-        self, log: str, *, producers: bool = False, advertised: WriterPlace | None = None
+        self, log: str, *, producers: bool = False, place: WriterPlace | None = None
     ) -> BlockingPlainLogWriter:
         """Open the writer of a log. The one before is fenced: what it appends from now on is refused.
 
         See `Logs.open_writer`.
         """
         return BlockingPlainLogWriter(
-            self.thread, self.thread.run(self.asynchronous.open_writer(log, producers=producers, advertised=advertised))
+            self.thread, self.thread.run(self.asynchronous.open_writer(log, producers=producers, place=place))
         )
 
     def truncate(self, log: str, position: int) -> TrimPlan:

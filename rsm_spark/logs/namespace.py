@@ -100,7 +100,7 @@ class Logs(PartitionedLogs):
     # ---- appending
 
     async def open_writer(
-        self, log: str, *, producers: bool = False, advertised: WriterPlace | None = None
+        self, log: str, *, producers: bool = False, place: WriterPlace | None = None
     ) -> PlainLogWriter:
         """Open the writer of a log. The one before is fenced: what it appends from now on is refused.
 
@@ -108,7 +108,7 @@ class Logs(PartitionedLogs):
             log: Its name.
             producers: It takes records of producers: see `PlainLogWriter.produce`. The log has format level 4 from now
                 on, which versions of before do not write.
-            advertised: Where others reach this writer, if they do.
+            place: Where others reach this writer, if they do.
 
         Raises:
             NoSuchLogError: There is no log of this name: `create` makes it.
@@ -128,7 +128,7 @@ class Logs(PartitionedLogs):
                 f"log {log}: it is a partition of log {whole}, and one writer writes all of them: "
                 f"Logs.open_partitioned_writer, or rsm log append {whole}"
             )
-        return await self._open(log, is_upkeep=False, has_producers=producers, advertised=advertised)
+        return await self._open(log, is_upkeep=False, has_producers=producers, place=place)
 
     async def _open(
         self,
@@ -137,7 +137,7 @@ class Logs(PartitionedLogs):
         *,
         is_upkeep: bool,
         has_producers: bool = False,
-        advertised: WriterPlace | None = None,
+        place: WriterPlace | None = None,
     ) -> PlainLogWriter:
         context, _ = await self._context(log, log_id)
         password = self.settings.ledger_password
@@ -146,7 +146,7 @@ class Logs(PartitionedLogs):
         else:
             mark = password_mark(password, context.log_id)
         driver = WriterDriver(context, mark, is_upkeep=is_upkeep, has_producers=has_producers)
-        http, is_tls = ("", None) if advertised is None else advertised
+        http, is_tls = ("", None) if place is None else place
         return await PlainLogWriter(context, driver, self._keeper(log, context.me, http, is_tls)).open()
 
     async def truncate(self, log: str, position: int) -> TrimPlan:

@@ -1,0 +1,1 @@
+"""The gateway of plain logs: many producers and readers of many logs, over HTTP."""

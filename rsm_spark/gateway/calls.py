@@ -1,0 +1,185 @@
+"""Requests to a gateway as its handlers see them, its routes, and its answers to what goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from ledger.errors import LedgerError
+from ledger.http.api_settings import ApiSettings
+from ledger.http.api_state import ApiState
+from ledger.http.asgi import Receive, Scope, Send
+from ledger.http.pools import Holder
+from ledger.http.problems import HttpProblem, retry_after
+from ledger.http.replies import HttpReply
+from ledger.http.strict_json import StrictDecoder
+from ledger.http.tokens import ADMINISTRATOR, Caller, Tokens
+from ledger.rights.table import Right
+from rsm_spark.core.plain_log import LogEndedError, PlainLogError, RecordTooLargeError
+from rsm_spark.core.producers import (
+    ForeignProducerError,
+    ForgottenSequenceError,
+    ProducerError,
+    ProducerGapError,
+    TooManyProducersError,
+    UnknownProducerError,
+)
+from rsm_spark.errors import CorruptLogError, LogError, MissingLogError, NoSuchLogError, RsmError
+from rsm_spark.gateway.held_logs import ForeignWriterError, HeldLogs, TooMuchWaitsError, WrittenElsewhereError
+from rsm_spark.gateway.settings import GatewaySettings
+from rsm_spark.logs.namespace import Logs
+
+_RETRY_S = 1
+
+
+class NoQuery(msgspec.Struct, frozen=True):
+    """A query string that says nothing."""
+
+
+class GatewayState(ApiState):
+    """State of one gateway that its requests share.
+
+    Args:
+        logs: Names and readers.
+        settings: See `GatewaySettings`.
+        bounded: The part of it that is HTTP's, as the process can have it.
+        tokens: Who may; None = everybody is the administrator.
+
+    Attributes:
+        logs: The same.
+        settings: The same.
+        held: Writers; set before anything is served.
+
+    """
+
+    held: HeldLogs
+
+    def __init__(self, logs: Logs, settings: GatewaySettings, bounded: ApiSettings, tokens: Tokens | None) -> None:
+        super().__init__(bounded, tokens)
+        self.logs = logs
+        self.settings = settings
+
+
+class GatewayCall:
+    """One request.
+
+    Attributes:
+        caller: Whose it is.
+        log: Name of the log that it is about; "" = of none.
+        query: As the route reads it.
+        body: The same.
+
+    """
+
+    __slots__ = ("body", "caller", "headers", "log", "query", "receive", "scope", "send", "state")
+
+    def __init__(
+        self, state: GatewayState, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes], log: str
+    ) -> None:
+        self.state = state
+        self.scope = scope
+        self.receive = receive
+        self.send = send
+        self.headers = headers
+        self.log = log
+        self.caller: Caller = ADMINISTRATOR
+        self.query: Any = None
+        self.body: Any = None
+
+    @property
+    def owner(self) -> str:
+        """Owner of the producers that the caller uses: its name, or that of all who have none."""
+        return self.caller.name
+
+    @property
+    def holder(self) -> Holder:
+        """Holder of places in pools that all share."""
+        return self.state.holder(self.caller, self.scope)
+
+    @property
+    def target(self) -> str:
+        """Path and query, as they were asked for."""
+        query = self.scope["query_string"]
+        return str((self.scope["raw_path"] + (b"?" + query if query else b"")).decode("latin-1"))
+
+
+class GatewayRoute:
+    """One method on one path.
+
+    Args:
+        method: "GET", "POST", …
+        path: With `{log}` in it, or without.
+        handler: Answers; None = it has answered by itself, as a stream.
+        right: That a caller needs; None = everybody may.
+        query: Struct of the query string.
+        body: Struct of the JSON body; bytes = it is taken as it is; None = there is none.
+        is_audited: Each use is a line of the audit.
+
+    """
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        handler: Callable[[GatewayCall], Awaitable[HttpReply | None]],
+        right: Right | None,
+        *,
+        query: type[msgspec.Struct] = NoQuery,
+        body: Any = None,
+        is_audited: bool = False,
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.handler = handler
+        self.right = right
+        self.query = query
+        self.body = body
+        self.decoder = None if body is None or body is bytes else StrictDecoder(body)
+        self.is_audited = is_audited
+        self.counts: dict[int, int] = {}
+        self.seconds = 0.0
+
+
+_REFUSALS: tuple[tuple[type[Exception], int, str], ...] = (
+    (NoSuchLogError, 404, "no-such-log"),
+    (LogEndedError, 409, "log-ended"),
+    (RecordTooLargeError, 413, "too-large"),
+    (ForgottenSequenceError, 409, "sequence-forgotten"),
+    (UnknownProducerError, 409, "unknown-producer"),
+    (ForeignProducerError, 403, "foreign-producer"),
+    (TooManyProducersError, 429, "too-many-producers"),
+    (ProducerError, 400, "invalid"),
+    (TooMuchWaitsError, 429, "too-much-waits"),
+    (ForeignWriterError, 409, "written-by-a-program"),
+    (PlainLogError, 409, "refused"),
+    (CorruptLogError, 500, "corrupt-log"),
+    (LogError, 409, "refused"),
+)
+
+
+def problem_of(error: Exception, target: str) -> HttpProblem | None:
+    """Translate what a gateway meets; None if it is none of what is raised on purpose."""
+    match error:
+        case HttpProblem():
+            return error
+        case WrittenElsewhereError(url=url):
+            location = (url + target).encode("latin-1", "replace")
+            return HttpProblem(307, "written-elsewhere", str(error), headers=((b"location", location),), writer=url)
+        case ProducerGapError(expected=expected):
+            return HttpProblem(409, "sequence-gap", str(error), expected=expected)
+        case MissingLogError():
+            oldest = (error.last_revision or 0) + 1
+            return HttpProblem(410, "trimmed", str(error), oldest_position=oldest)
+    for kind, status, reason in _REFUSALS:
+        if isinstance(error, kind):
+            headers = retry_after(_RETRY_S) if status == 429 else ()
+            return HttpProblem(status, reason, str(error), headers=headers)
+    if isinstance(error, TimeoutError | LedgerError | RsmError):
+        why = str(error) or "it took too long"
+        return HttpProblem(
+            503, "not-now", f"{why}; an append may be in the log: send it again, with the same producer and sequence",
+            headers=retry_after(_RETRY_S),
+        )  # fmt: skip
+    return None

@@ -1,0 +1,87 @@
+"""Logs over HTTP: listed, described, made, truncated, deleted."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from ledger.http.replies import HttpReply, json_reply
+from ledger.rights.table import Right
+from rsm_spark.gateway.calls import GatewayCall, GatewayRoute
+
+_PAGE_MAX = 1_000
+
+
+class NamesQuery(msgspec.Struct, frozen=True):
+    """Names that begin so, behind `after`, at most `limit`."""
+
+    prefix: str = ""
+    after: str = ""
+    limit: Annotated[int, Meta(ge=1, le=_PAGE_MAX)] = _PAGE_MAX
+
+
+class PolicyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Limits of what a log keeps; see `rsm_spark.logs.log_names.LogNames.create`."""
+
+    retention_s: Annotated[float, Meta(ge=0, le=1e11)] | None = None
+    retention_bytes: Annotated[int, Meta(ge=0)] | None = None
+    until_read: bool = False
+
+
+class TruncateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Last position to let go of."""
+
+    position: Annotated[int, Meta(ge=0)]
+
+
+async def _names(call: GatewayCall) -> HttpReply:
+    query: NamesQuery = call.query
+    principal = call.caller.principal
+    names = [
+        name for name in await call.state.logs.list(query.prefix) if name > query.after and principal.may_log(name)
+    ]
+    page = names[: query.limit]
+    return json_reply({"logs": page, "has_more": len(names) > len(page)})
+
+
+async def _info(call: GatewayCall) -> HttpReply:
+    return json_reply(await call.state.logs.info(call.log))
+
+
+async def _create(call: GatewayCall) -> HttpReply:
+    body: PolicyBody = call.body
+    await call.state.logs.create(
+        call.log,
+        retention_s=body.retention_s,
+        retention_bytes=body.retention_bytes,
+        until_read=body.until_read,
+        exist_ok=True,
+    )
+    return json_reply({"log": call.log})
+
+
+async def _truncate(call: GatewayCall) -> HttpReply:
+    body: TruncateBody = call.body
+    plan: dict[str, Any] = msgspec.to_builtins(await call.state.logs.truncate(call.log, body.position))
+    return json_reply({"log": call.log, "position": body.position, **plan})
+
+
+async def _delete(call: GatewayCall) -> HttpReply:
+    await call.state.held.find(call.log)  # Its writer deletes it: another gateway is named.
+    await call.state.held.let_go(call.log)
+    await call.state.logs.delete(call.log)
+    return json_reply({"log": call.log})
+
+
+def name_routes() -> list[GatewayRoute]:
+    """Return what is served of logs as a whole."""
+    path = "/v1/logs/{log}"
+    return [
+        GatewayRoute("GET", "/v1/logs", _names, Right.STATE_READ, query=NamesQuery),
+        GatewayRoute("GET", path, _info, Right.STATE_READ),
+        GatewayRoute("PUT", path, _create, Right.GOVERN, body=PolicyBody, is_audited=True),
+        GatewayRoute("DELETE", path, _delete, Right.GOVERN, is_audited=True),
+        GatewayRoute("POST", f"{path}/truncate", _truncate, Right.GOVERN, body=TruncateBody, is_audited=True),
+    ]

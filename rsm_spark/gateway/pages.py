@@ -1,0 +1,91 @@
+"""Pages of a gateway for who watches it: health, readiness, status, metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ledger.client.client import LedgerClient
+from ledger.http.metrics import MetricsPage
+from ledger.http.replies import HttpReply, json_reply
+from ledger.http.routes import METRICS_TYPE
+from ledger.ports import SessionState
+from ledger.rights.table import Right
+from rsm_spark.gateway.calls import GatewayCall, GatewayRoute
+
+_TEXT = b"text/plain; charset=utf-8"
+
+
+class GatewayPages:
+    """See the module.
+
+    Args:
+        client: Of the ledgers.
+        url: Where clients reach this gateway.
+
+    Attributes:
+        routes: Of the whole server, for what is counted; set once they are known.
+
+    """
+
+    def __init__(self, client: LedgerClient, url: str = "") -> None:
+        self.url = url
+        self.routes: Sequence[GatewayRoute] = ()
+        self._client = client
+
+    async def health(self, _call: GatewayCall) -> HttpReply:
+        """Say that the process works."""
+        return HttpReply(200, b"ok\n", (), _TEXT)
+
+    async def readiness(self, call: GatewayCall) -> HttpReply:
+        """Say whether clients should be sent here."""
+        if call.state.closing.done():
+            return HttpReply(503, b"not ready: it stops\n", (), _TEXT)
+        if self._client.store.session_state is not SessionState.CONNECTED:
+            return HttpReply(503, b"not ready: it has no session with ZooKeeper\n", (), _TEXT)
+        return HttpReply(200, b"ready\n", (), _TEXT)
+
+    async def status(self, call: GatewayCall) -> HttpReply:
+        """Tell what it does."""
+        state = call.state
+        return json_reply(
+            {
+                "url": self.url,
+                "metadata_session": self._client.store.session_state,
+                "logs": state.held.count,
+                "opened": state.held.opened,
+                "lost": state.held.lost,
+                "appended": state.held.appended,
+                "waiting_bytes": state.held.waiting_bytes,
+                "readers": state.streams.held,
+                "connections": state.seats.taken,
+            }
+        )
+
+    async def metrics(self, call: GatewayCall) -> HttpReply:
+        """Tell the same and more, for Prometheus."""
+        state, page = call.state, MetricsPage()
+        held = state.held
+        page.gauge("rsm_gateway_logs", "Logs that this gateway writes.", held.count)
+        page.counter("rsm_gateway_writers_opened_total", "Writers that it has opened.", held.opened)
+        page.counter("rsm_gateway_writers_lost_total", "Writers that others have deposed.", held.lost)
+        page.counter("rsm_gateway_records_total", "Records that were acknowledged.", held.appended)
+        page.gauge("rsm_gateway_waiting_bytes", "Bytes that wait to be confirmed.", held.waiting_bytes)
+        page.gauge("rsm_gateway_readers", "Streams and pages that are being read.", state.streams.held)
+        page.gauge("rsm_gateway_connections", "Open connections.", state.seats.taken)
+        for route in self.routes:
+            for status, count in sorted(route.counts.items()):
+                page.counter(
+                    "rsm_gateway_requests_total", "Requests that were answered.", count,
+                    method=route.method, path=route.path, status=str(status),
+                )  # fmt: skip
+        page.process()
+        return HttpReply(200, page.page().body, (), METRICS_TYPE.encode())
+
+    def own_routes(self) -> list[GatewayRoute]:
+        """Return what is served of them."""
+        return [
+            GatewayRoute("GET", "/healthz", self.health, None),
+            GatewayRoute("GET", "/readyz", self.readiness, None),
+            GatewayRoute("GET", "/status", self.status, Right.STATUS),
+            GatewayRoute("GET", "/metrics", self.metrics, Right.CLUSTER_READ),
+        ]
