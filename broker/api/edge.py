@@ -17,7 +17,6 @@ from broker.api.call import ApiRequest
 from broker.api.problems import problem_of_error
 from broker.api.routes import Access, Route
 from broker.api.shared import SharedState
-from broker.api.turns import cost_of_body
 from ledger.http.asgi import Receive, Scope, Send
 from ledger.http.connection_slots import ConnectionSlots
 from ledger.http.exchanges import headers_of, is_json, read_body, send_reply
@@ -27,6 +26,7 @@ from ledger.http.problems import HttpProblem
 from ledger.http.replies import HttpReply
 from ledger.http.route_table import RouteTable
 from ledger.http.tokens import NOBODY, Caller
+from ledger.http.turns import cost_of_body
 from ledger.rights.table import ROLES_OF, Right, may
 from rsm_spark.core.commands import Audited
 

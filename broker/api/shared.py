@@ -8,9 +8,9 @@ from collections.abc import Callable
 from broker.api.event_hub import EventHub
 from broker.api.ports import Broker
 from broker.api.settings import HttpSettings
-from broker.api.turn_queue import TurnQueue
 from ledger.http.api_state import ApiState
 from ledger.http.tokens import Tokens
+from ledger.http.turn_queue import TurnQueue
 
 
 class SharedState(ApiState):

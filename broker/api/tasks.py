@@ -13,7 +13,6 @@ from broker.api.call import ApiRequest
 from broker.api.documents import Task, TaskList, as_document, document_type, status_word, task_document, task_page
 from broker.api.routes import Access, Route
 from broker.api.task_bodies import BatchBody, ChangeBody, IdsBody, Name, SubmitBody, TaskId, spec_of
-from broker.api.turns import HEAVY_S
 from broker.machine.commands import CancelTasks, ChangeTasks, ReplayDead, SubmitTasks, TaskSpec
 from broker.machine.limits import BATCH_TASKS_MAX, NAME_BYTES_MAX
 from broker.machine.queries import ExplainTask, GetTask, ListTasks
@@ -22,6 +21,7 @@ from broker.machine.statuses import ENDED, TaskStatus
 from broker.machine.views import ExplanationView, Nothing, TaskPageView, TaskView
 from ledger.http.problems import HttpProblem
 from ledger.http.replies import NO_REVISION, HttpReply, json_reply
+from ledger.http.turns import HEAVY_S
 
 IDEMPOTENCY_HEADER = "Idempotency-Key"
 _WAIT_S_MAX = 60

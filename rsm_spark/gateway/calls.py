@@ -16,6 +16,7 @@ from ledger.http.problems import HttpProblem, retry_after
 from ledger.http.replies import HttpReply
 from ledger.http.strict_json import StrictDecoder
 from ledger.http.tokens import ADMINISTRATOR, Caller, Tokens
+from ledger.http.turn_queue import TurnQueue
 from ledger.rights.table import Right
 from rsm_spark.core.plain_log import LogEndedError, PlainLogError, RecordTooLargeError
 from rsm_spark.core.producers import (
@@ -51,6 +52,7 @@ class GatewayState(ApiState):
         logs: The same.
         settings: The same.
         held: Writers; set before anything is served.
+        turns: Where what keeps the event loop busy waits until it is its caller's turn.
 
     """
 
@@ -58,6 +60,7 @@ class GatewayState(ApiState):
 
     def __init__(self, logs: Logs, settings: GatewaySettings, bounded: ApiSettings, tokens: Tokens | None) -> None:
         super().__init__(bounded, tokens)
+        self.turns = TurnQueue(bounded.bodies_bytes_max // 2)
         self.logs = logs
         self.settings = settings
 

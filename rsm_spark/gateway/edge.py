@@ -25,6 +25,8 @@ from rsm_spark.gateway.calls import GatewayCall, GatewayRoute, GatewayState, pro
 
 _LOGGER = logging.getLogger(__name__)
 _REFUSED = frozenset({401, 403})
+_DECODING_S = 0.000_2
+_BYTE_S = 0.000_000_02
 
 
 class GatewayEdge:
@@ -109,7 +111,8 @@ class GatewayEdge:
             return body
         if not is_json(call.headers.get(b"content-type", b"")):
             raise HttpProblem(415, "not-json", "send the body as JSON, with the header Content-Type: application/json")
-        return route.decoder.decode(body)
+        async with self.state.turns.turn(call.owner, _DECODING_S + len(body) * _BYTE_S, len(body)):
+            return route.decoder.decode(body)
 
     def _problem(self, error: Exception, call: GatewayCall) -> HttpProblem:
         known = problem_of(error, call.target)

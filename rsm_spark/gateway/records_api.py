@@ -32,6 +32,10 @@ _WAIT_S_MAX = 30.0
 _READ_MAX = 256
 _CHUNK_BYTES = 256 * 1024
 _READMIT_S = 2.0
+_READING_S = 0.005
+"""Of the event loop, that a step of reading is taken to need before that is known."""
+_PACE_S = 0.02
+"""After each step of a tail, so that others have a turn."""
 _DIGITS_MAX = 16
 _STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -127,15 +131,18 @@ async def _page(call: GatewayCall) -> HttpReply:
     query: PageQuery = call.query
     found: list[dict[str, Any]] = []
     size, left = 0, call.state.settings.page_bytes
+    until_s = call.state.clock_s() + query.wait_s
     async with _reading(call), await _reader(call, _start(query.begin)) as reader:
-        wait_s = query.wait_s
         while len(found) < query.limit and size < left:
-            records = await reader.read(min(_READ_MAX, query.limit - len(found)), wait_s=wait_s)
-            if not records:
-                break
+            async with _turn(call):
+                records = await reader.read(min(_READ_MAX, query.limit - len(found)))
+                found += map(_document, records)
             size += sum(len(record.payload) for record in records)
-            found += [_document(record) for record in records]
-            wait_s = 0.0
+            if not records:
+                wait_s = until_s - call.state.clock_s()
+                if found or wait_s <= 0 or reader.is_ended or call.state.closing.done():
+                    break
+                await reader.wait(min(wait_s, _READMIT_S))
         return json_reply({"records": found, "next": reader.position + 1, "is_ended": reader.is_ended})
 
 
@@ -165,10 +172,16 @@ async def _stream(call: GatewayCall, reader: PlainLogReader, gone: asyncio.Task[
         await _write(call, b"retry: 1000\n: heartbeat\n\n")
         sent_s = loop.time()
         while not (gone.done() or state.closing.done()):
-            records = await reader.read(_READ_MAX, wait_s=min(_READMIT_S, heartbeat_s))
+            async with _turn(call):
+                records = await reader.read(_READ_MAX)
+                chunks = list(_chunks(records))
             state.readmit(call.caller, call.headers, call.scope)
-            for chunk in _chunks(records):
+            for chunk in chunks:
                 await _write(call, chunk)
+            if records:
+                await asyncio.sleep(_PACE_S)
+            elif not reader.is_ended:
+                await reader.wait(min(_READMIT_S, heartbeat_s))
             if reader.is_ended:
                 await _write(call, b"event: ended\ndata: {}\n\n")
                 break
@@ -245,8 +258,19 @@ async def _reading(call: GatewayCall) -> AsyncIterator[None]:
         streams.give(1, holder)
 
 
+@contextlib.asynccontextmanager
+async def _turn(call: GatewayCall) -> AsyncIterator[None]:
+    """Have a turn of the event loop while the block runs: whoever reads much waits for those who read little."""
+    clock_s = call.state.clock_s
+    async with call.state.turns.turn(call.owner, _READING_S) as work:
+        began_s = clock_s()
+        yield
+        work.cost_s = max(_READING_S, min(1.0, clock_s() - began_s))
+
+
 async def _reader(call: GatewayCall, start: int | Literal["begin", "end"]) -> PlainLogReader:
-    return await call.state.logs.reader(call.log, start)
+    async with _turn(call):
+        return await call.state.logs.reader(call.log, start)
 
 
 def _start(text: str) -> int | Literal["begin", "end"]:

@@ -149,6 +149,10 @@ class BlockingPlainLogReader(BlockingReaderBase):
         """Return the next records. See `PlainLogReader.read`."""
         return self.thread.run(self.asynchronous.read(records_max, wait_s=wait_s))
 
+    def wait(self, timeout_s: float) -> None:
+        """Wait until there may be more to read, or until the time has passed; what is read then, `read` says."""
+        self.thread.run(self.asynchronous.wait(timeout_s))
+
     def processed(self, position: int | None = None) -> None:
         """Store how far this reader's work is done: there it goes on when it is opened again.
 

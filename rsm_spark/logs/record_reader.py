@@ -169,6 +169,11 @@ class PlainLogReader:
             self._position = found[-1].position
         return found
 
+    async def wait(self, timeout_s: float) -> None:
+        """Wait until there may be more to read, or until the time has passed; what is read then, `read` says."""
+        if not self._ready and not self._is_ended:
+            await self._entries.wait(timeout_s)
+
     async def _fill(self, wait_s: float) -> None:
         """Have the next records ready, unless none come in time or the log has ended."""
         loop = asyncio.get_running_loop()

@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from broker.api.turn_queue import TurnQueue
-from broker.api.turns import HEAVY_S, FairTurns, Work, cost_of_body
 from ledger.http.problems import HttpProblem
+from ledger.http.turn_queue import TurnQueue
+from ledger.http.turns import HEAVY_S, FairTurns, Work, cost_of_body
 
 _MIB = 1024 * 1024
 

@@ -1,12 +1,12 @@
-"""Requests wait for their turn: the event loop's side of `broker.api.turns`."""
+"""Requests wait for their turn: the event loop's side of `ledger.http.turns`."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
-from broker.api.turns import FairTurns, Work
 from ledger.http.problems import HttpProblem, retry_after
+from ledger.http.turns import FairTurns, Work
 
 
 class _Turn:

@@ -9,7 +9,7 @@ that the loop is free for the others for their part; among those that wait, who 
 it all. What keeps the loop busy for long at one go is charged more than the same work in parts: everybody else waits
 for all of it, so it has to be rare.
 
-No clock and no IO of its own: `broker.api.turn_queue` waits.
+No clock and no IO of its own: `ledger.http.turn_queue` waits.
 """
 
 from __future__ import annotations

@@ -1,0 +1,139 @@
+"""Gateways of logs on real bookies: producers, pages, tails, and logs that go from gateway to gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+
+import httpx
+import pytest
+
+from ledger.dev import DevCluster
+from rsm_spark.logs import Logs
+from tests.integration.gateways import GatewayProcess, asking, batch, gateway, records_of
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_what_is_appended_is_read_a_page_at_a_time_and_tailed(cluster: DevCluster, unique_name: str) -> None:
+    path = f"/v1/logs/{unique_name}"
+    async with gateway(cluster.metadata_uri) as one, asking(one.url) as http:
+        assert (await http.get("/readyz")).status_code == 200
+        assert (await http.post(f"{path}/records", json=batch("p", 1, "a"))).status_code == 404
+        assert (await http.put(path, json={"retention_s": 3600})).status_code == 200
+        first = (await http.post(f"{path}/records", json=batch("p", 1, "a", "b", "c"))).json()["positions"]
+        assert (await http.post(f"{path}/records", json=batch("p", 2, "b", "c"))).json()["positions"] == first[1:]
+        gap = await http.post(f"{path}/records", json=batch("p", 9, "z"))
+        assert (gap.status_code, gap.json()["reason"], gap.json()["expected"]) == (409, "sequence-gap", 4)
+        raw = await http.post(f"{path}/record?producer=p&sequence=4", content=b"d")
+        assert raw.status_code == 200
+        page = await http.get(f"{path}/records?from=begin&limit=2")
+        assert records_of(page) == ["a", "b"]
+        assert records_of(await http.get(f"{path}/records?from={page.json()['next']}")) == ["c", "d"]
+        seen: list[str] = []
+        async with http.stream("GET", f"{path}/tail", headers={"last-event-id": str(first[0])}) as tail:
+            async for line in tail.aiter_lines():
+                if line.startswith("data: "):
+                    seen.append(line)
+                if len(seen) == 3:
+                    await http.post(f"{path}/records", json=batch("p", 5, "e"))
+                if len(seen) == 4:
+                    break
+        assert json.loads(seen[-1][6:])["payload"] == "ZQ=="
+        assert unique_name in (await http.get(f"/v1/logs?prefix={unique_name}")).json()["logs"]
+        assert (await http.get(path)).json()["is_open"]
+        plan = await http.post(f"{path}/truncate", json={"position": first[1]})
+        assert plan.status_code == 200
+        assert records_of(await http.get(f"{path}/records")) == ["c", "d", "e"]
+        assert b"\nrsm_gateway_records_total " in (await http.get("/metrics")).content
+        assert (await http.get("/status")).json()["logs"] == 1
+        assert (await http.delete(path)).status_code == 200
+        assert (await http.get(path)).status_code == 404
+
+
+async def test_a_log_has_one_gateway_the_others_name_it_and_take_it_over_when_it_goes(
+    cluster: DevCluster, unique_name: str
+) -> None:
+    uri, path = cluster.metadata_uri, f"/v1/logs/{unique_name}"
+    async with gateway(uri) as other, asking(other.url) as there:
+        async with gateway(uri) as one, asking(one.url) as here:
+            await here.put(path, json={})
+            first = (await here.post(f"{path}/records", json=batch("p", 1, "a"))).json()["positions"]
+            named = await there.post(f"{path}/records", json=batch("p", 2, "b"))
+            assert (named.status_code, named.headers["location"]) == (307, f"{one.url}{path}/records")
+            assert records_of(await there.get(f"{path}/records")) == ["a"], "whoever it is, it reads"
+        again = await there.post(f"{path}/records", json=batch("p", 1, "a", "b"))
+        assert again.json()["positions"][0] == first[0]
+        async with await Logs.connect(uri) as logs, await logs.open_writer(unique_name):
+            refused = await there.post(f"{path}/records", json=batch("p", 3, "c"))
+            assert (refused.status_code, refused.json()["reason"]) == (409, "written-by-a-program")
+        assert (await there.post(f"{path}/records", json=batch("p", 3, "c"))).status_code == 200
+        assert records_of(await there.get(f"{path}/records")) == ["a", "b", "c"]
+
+
+class _Producer:
+    """A program that appends through whichever gateway takes it, until it has heard of each record."""
+
+    def __init__(self, path: str, name: str, urls: list[str]) -> None:
+        self.path = path
+        self.name = name
+        self.urls = urls
+        self.positions: dict[int, int] = {}
+        self._rng = random.Random(name)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        sequence = 1
+        async with httpx.AsyncClient(timeout=10) as http:
+            while not stop.is_set() or sequence == 1:
+                texts = [f"{self.name} {sequence + n}" for n in range(self._rng.choice((1, 5)))]
+                found = await self._send(http, batch(self.name, sequence, *texts))
+                self.positions.update(enumerate(found, sequence))
+                sequence += len(found)
+
+    async def _send(self, http: httpx.AsyncClient, body: object) -> list[int]:
+        url = self._rng.choice(self.urls)
+        while True:
+            try:
+                answer = await http.post(f"{url}{self.path}/records", json=body)
+            except httpx.TransportError:
+                answer = None
+            if answer is not None and answer.status_code == 200:
+                return list(answer.json()["positions"])
+            if answer is not None and answer.status_code == 307:
+                url = answer.json()["writer"]
+                continue
+            assert answer is None or answer.status_code in {429, 503}, answer.text
+            await asyncio.sleep(0.1)
+            url = self._rng.choice(self.urls)
+
+
+@pytest.mark.timeout(600)
+async def test_each_record_is_there_once_while_gateways_are_killed_in_turn(
+    cluster: DevCluster, unique_name: str
+) -> None:
+    uri, path = cluster.metadata_uri, f"/v1/logs/{unique_name}"
+    gateways = [await GatewayProcess.start(uri) for _ in range(3)]
+    try:
+        async with asking(gateways[0].url) as http:
+            assert (await http.put(path, json={})).status_code == 200
+        urls = [one.url for one in gateways]
+        producers, stop = [_Producer(path, f"p{n}", urls) for n in range(6)], asyncio.Event()
+        work = [asyncio.create_task(one.run(stop)) for one in producers]
+        for place in (0, 1, 2, 0):
+            before = sum(len(one.positions) for one in producers)
+            while sum(len(one.positions) for one in producers) < before + 60:
+                await asyncio.sleep(0.05)
+                assert not any(one.done() for one in work), [one for one in work if one.done()][0].result()
+            await gateways[place].kill()
+            gateways[place] = await GatewayProcess.start(uri, int(urls[place].rpartition(":")[2]))
+        stop.set()
+        await asyncio.gather(*work)
+        async with await Logs.connect(uri) as logs, await logs.reader(unique_name, follow=False) as reader:
+            found = [(record.payload.decode(), record.position) async for record in reader]
+        for one in producers:
+            said = [(f"{one.name} {sequence}", position) for sequence, position in sorted(one.positions.items())]
+            assert [row for row in found if row[0].startswith(f"{one.name} ")] == said
+    finally:
+        for gateway_process in gateways:
+            await gateway_process.kill()
