@@ -52,7 +52,7 @@ _CASES = {
         ["--log", "a", "--data-dir", "d"],
     ),
     "broker": (
-        "broker.server.cli", "broker/api/settings.py", "\n    def __post_init__(",
+        "broker.server.cli", "ledger/http/api_settings.py", "\n    def __post_init__(",
         "cli.run_replica = lambda given, settings, *rest: found.append(settings.http.shelf_ms)",
         ["--data-dir", "d"],
     ),
