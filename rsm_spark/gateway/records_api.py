@@ -76,7 +76,7 @@ class AppendBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     records: Annotated[list[RecordBody], Meta(min_length=1, max_length=_BATCH_MAX)]
 
 
-class PageQuery(msgspec.Struct, frozen=True, rename={"begin": "from"}):
+class RecordsQuery(msgspec.Struct, frozen=True, rename={"begin": "from"}):
     """A page of records.
 
     Attributes:
@@ -98,7 +98,7 @@ class TailQuery(msgspec.Struct, frozen=True, rename={"begin": "from"}):
 
 
 class RawQuery(msgspec.Struct, frozen=True):
-    """Whose the one record is that the body holds, byte by byte."""
+    """Producer and sequence of the one record that the body holds, byte by byte."""
 
     producer: str
     sequence: int
@@ -128,7 +128,7 @@ def _payload(record: RecordBody) -> bytes:
 
 
 async def _page(call: GatewayCall) -> HttpReply:
-    query: PageQuery = call.query
+    query: RecordsQuery = call.query
     found: list[dict[str, Any]] = []
     size, left = 0, call.state.settings.page_bytes
     until_s = call.state.clock_s() + query.wait_s
@@ -293,6 +293,6 @@ def record_routes() -> list[GatewayRoute]:
     return [
         GatewayRoute("POST", f"{path}/records", _append, Right.STATE_WRITE, body=AppendBody),
         GatewayRoute("POST", f"{path}/record", _append_raw, Right.STATE_WRITE, query=RawQuery, body=bytes),
-        GatewayRoute("GET", f"{path}/records", _page, Right.STATE_READ, query=PageQuery),
+        GatewayRoute("GET", f"{path}/records", _page, Right.STATE_READ, query=RecordsQuery),
         GatewayRoute("GET", f"{path}/tail", _tail, Right.STATE_READ, query=TailQuery),
     ]
