@@ -1,6 +1,8 @@
-"""A plain query: copies a log into a Delta table or Parquet files until there is nothing more.
+"""A plain query: copies a log into a Delta table, Parquet files or a replicated map until there is nothing more.
 
 python copy_log.py FORMAT FOLDER RECORDS_PER_BATCH OPTION=VALUE…
+
+The map is that of the log `copied`; each record has a key of its own there.
 
 """
 
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from connectors.session import spark_session
 
@@ -15,15 +18,23 @@ from connectors.session import spark_session
 def main(arguments: Sequence[str]) -> None:
     sink, folder, limit, *options = arguments
     spark = spark_session("copy", delta=sink == "delta", checkpoint=f"{folder}/checkpoint")
-    query = (
+    frame = (
         spark.readStream.format("ledger")
         .options(**dict(option.split("=", 1) for option in options))
         .options(startingOffsets="earliest", maxOffsetsPerTrigger=limit)
         .load()
-        .writeStream.format(sink)
+    )
+    more: dict[str, str] = {}
+    if sink == "map":
+        frame = frame.selectExpr("cast(revision as string) key", "hex(coalesce(entry_hash, X'')) value")
+        uri = next(option.split("=", 1)[1] for option in options if option.startswith("metadataUri="))
+        more = {"log": f"copied-{Path(folder).name}", "as": "map", "writer": "copy", "metadataUri": uri}
+    query = (
+        frame.writeStream.format("ledger" if more else sink)
+        .options(**more)
         .option("checkpointLocation", f"{folder}/checkpoint")
         .trigger(availableNow=True)
-        .start(f"{folder}/table")
+        .start(None if more else f"{folder}/table")
     )
     query.awaitTermination()
 

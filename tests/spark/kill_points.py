@@ -31,7 +31,7 @@ MAIN_VARIABLE = "RSM_KILL_MAIN"
 POINT_VARIABLE = "RSM_KILL_POINT"
 ROLE_VARIABLE = "RSM_KILL_ROLE"
 
-FOLLOWER, DELTA, PARQUET = "follower", "delta", "parquet"
+FOLLOWER, DELTA, PARQUET, MAP = "follower", "delta", "parquet", "map"
 DRIVER, EXECUTOR, WORKER = "driver", "executor", "worker"
 
 
@@ -45,7 +45,8 @@ class Point(NamedTuple):
             "file": the nth new file was seen.
         nth: 1, 2, …, counted over all processes of a run for calls, in each iterator for items.
         victim: What is killed.
-        job: What the query writes: a follower table by the materializer, or a plain copy to Delta or Parquet.
+        job: What the query writes: a follower table by the materializer, a plain copy to Delta or Parquet, or a
+            replicated map.
         behind: Name of the point at which the run before was killed: this one lies on the way back.
 
     """
@@ -65,6 +66,9 @@ _FRAME = "pyspark.sql.classic.dataframe:DataFrame"
 _SYNC = "rsm_spark.snapshots.delta_sync:sync_commit"
 _SYNCED = "the commit is on the disk"
 _READ = "connectors.source.tasks:read_partition"
+_PART = "connectors.sink.task:write_part"
+_LINK = "connectors.sink.link:LeaderLink"
+_END = "connectors.sink.writer:end_batch"
 
 POINTS = (
     # On the way to the first micro-batch
@@ -110,6 +114,20 @@ POINTS = (
     Point("a copy is in Delta's log", "table/_delta_log/*.json", "file", 3, DRIVER, DELTA),
     Point("the micro-batch is in the checkpoint", "checkpoint/commits/[0-9]*", "file", 2, DRIVER, DELTA),
     Point("the source hears of a commit", f"{_STREAM}.commit", "before", 1, DRIVER, PARQUET),
+    # What a micro-batch does to a replicated map
+    Point("the writer was made", "connectors.sink.format:LedgerFormat.streamWriter", "after", 2, DRIVER, MAP),
+    Point("a part is begun", _PART, "before", 2, DRIVER, MAP),
+    Point("a part was written and nobody was told", _PART, "after", 2, DRIVER, MAP),
+    Point("the batch is ended", _END, "before", 2, DRIVER, MAP),
+    Point("the batch is sent to the leader", f"{_LINK}.send", "before", 2, DRIVER, MAP),
+    Point("the leader has ended the batch", f"{_LINK}.send", "after", 2, DRIVER, MAP),
+    Point("the end is not in the checkpoint", _END, "after", 2, DRIVER, MAP),
+    Point("the batch in the map is in the checkpoint", "checkpoint/commits/[0-9]*", "file", 2, DRIVER, MAP),
+    Point("a part is begun on an executor", _PART, "before", 1, EXECUTOR, MAP),
+    Point("a task sends a chunk", f"{_LINK}.start", "before", 2, EXECUTOR, MAP),
+    Point("a task has sent a chunk", f"{_LINK}.start", "after", 3, EXECUTOR, MAP),
+    Point("a part was sent and the driver was not told", _PART, "after", 1, EXECUTOR, MAP),
+    Point("a Python worker dies between two chunks", f"{_LINK}.start", "before", 3, WORKER, MAP),
     # On the way back
     Point(
         "the history is checked", "connectors.source.look:LogLook.payload_at", "before", 1, DRIVER, FOLLOWER, _SYNCED
@@ -117,6 +135,7 @@ POINTS = (
     Point("the commit is run again", f"{_TABLE}.apply", "after", 1, DRIVER, FOLLOWER, "the rows were fetched"),
     Point("the plan is read again", f"{_STREAM}.partitions", "after", 1, DRIVER, DELTA, "a copy is in Delta's log"),
     Point("a task reads again", _READ, "item", 1, DRIVER, PARQUET, "a copied file was written"),
+    Point("the batch is ended again", _END, "after", 1, DRIVER, MAP, "the leader has ended the batch"),
 )
 """In the order in which a query comes by them."""
 
