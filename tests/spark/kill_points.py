@@ -1,4 +1,4 @@
-"""Some forty points at which a process of a Spark query is killed, and how a process comes to kill itself there.
+"""Some fifty points at which a process of a Spark query is killed, and how a process comes to kill itself there.
 
 A point names a function of ours (or of pyspark, or of deltalake) and a moment before or after it, or a file whose
 appearing is the moment: so there are no hooks in the product. Every Python process of the query, on the driver and on
