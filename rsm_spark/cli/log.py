@@ -21,7 +21,8 @@ from rsm_spark.cli.log_delete import delete
 from rsm_spark.cli.log_detach import detach
 from rsm_spark.cli.log_fork import fork
 from rsm_spark.cli.log_key import app as key_app
-from rsm_spark.cli.log_plain import append, create, tail, truncate
+from rsm_spark.cli.log_partitions import list_partitioned, show_partitioned
+from rsm_spark.cli.log_plain import append, create, grow, tail, truncate
 from rsm_spark.cli.log_proof import quarantine, verify
 from rsm_spark.cli.log_rename import rename
 from rsm_spark.cli.log_requests import OrderOptions, give_order
@@ -36,6 +37,8 @@ from rsm_spark.log.admin_requests import RaiseFormatRequest, RaiseVersionRequest
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.consumers import LogConsumers
 from rsm_spark.log.described_records import log_rows
+from rsm_spark.log.partition_names import is_partitioned
+from rsm_spark.log.partition_names import log_names as all_names
 from rsm_spark.log.sharing import SharedLedgers
 
 app = typer.Typer(
@@ -49,6 +52,7 @@ app.add_typer(consumers_app, name="consumers")
 app.add_typer(writer_app, name="writer")
 app.command()(create)
 app.command()(append)
+app.command()(grow)
 app.command()(tail)
 app.command()(truncate)
 app.command()(serve)
@@ -86,8 +90,11 @@ def list_logs(
 
     async def _list() -> None:
         async with await at.connect_ledgers() as client:
-            for name in await log_names(client, at.rsm_root):
+            for name in await all_names(client.store, at.rsm_root):
                 if not name.startswith(prefix):
+                    continue
+                if await is_partitioned(client.store, name, at.rsm_root):
+                    await list_partitioned(client.store, name, at.rsm_root, as_json=at.json)
                     continue
                 try:
                     chain, _ = await ChainStore(client.store, name, at.rsm_root).read()
@@ -140,6 +147,9 @@ def info(log: LogArgument, at: LogsOptions) -> None:
 
     async def _info() -> None:
         async with await at.connect_ledgers() as client:
+            if await is_partitioned(client.store, log, at.rsm_root):
+                await show_partitioned(client.store, log, at.rsm_root, as_json=at.json)
+                return
             chain, version = await ChainStore(client.store, log, at.rsm_root).read()
             ledgers = []
             for item in chain.ledgers:

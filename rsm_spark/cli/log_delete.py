@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from typing import Annotated
 
@@ -13,6 +14,8 @@ from ledger.errors import UsageError
 from ledger.operator_commands import AuditOptions, audited_command, this_operator
 from rsm_spark.cli.terminal import LogArgument, LogsOptions, print_json, run
 from rsm_spark.log.deletion import DeletedLog, delete_log
+from rsm_spark.log.partition_names import is_partitioned
+from rsm_spark.log.partitioned_deletion import delete_partitioned_log
 
 _CONSUMERS_NAMED_MAX = 10
 
@@ -28,7 +31,8 @@ def delete(
     """Delete a log with all its ledgers. There is no way back, but from a backup or a lake.
 
     Every replica has to be stopped. The replicas' folders, snapshots in a lake and Delta tables stay, and so do ledgers
-    that forks of it use. A deletion that was cut off is finished by the same command, a fork that was cut off undone.
+    that forks of it use. Of a partitioned log all partitions go. A deletion that was cut off is finished by the same
+    command, a fork that was cut off undone.
 
     Examples:
         rsm log delete orders
@@ -45,6 +49,9 @@ def delete(
 
     async def _delete() -> list[DeletedLog]:
         async with await at.connect_ledgers() as client:
+            if await is_partitioned(client.store, log, at.rsm_root):
+                rng = random.SystemRandom()
+                return await delete_partitioned_log(client, log, at.rsm_root, rng=rng, on_progress=_show_progress)
             return await delete_log(client, log, at.rsm_root, on_progress=_show_progress)
 
     with audited_command(audit.audit_file, "rsm log delete", f"log {log}", this_operator(reason)):

@@ -1,4 +1,4 @@
-"""`rsm log create | append | tail | truncate`: logs that programs append to and read themselves."""
+"""`rsm log create | append | grow | tail | truncate`: logs that programs append to and read themselves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from rsm_spark.cli.terminal import LogArgument, LogsOptions, key_bytes, print_js
 
 if TYPE_CHECKING:
     # Loaded when a command connects: what only prints help must not wait for it.
-    from rsm_spark.logs import LogRecord, Logs
+    from rsm_spark.logs import LogRecord, Logs, PartitionedLogWriter, PartitionPosition, PartitionRecord
+    from rsm_spark.logs.record_writer import PlainLogWriter
 
 _CHUNK_BYTES = 65_536
 
@@ -75,20 +76,60 @@ def create(
     until_read: Annotated[
         bool, typer.Option("--until-read", help="What every subscription has read goes, if there is one.")
     ] = False,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", min=1, help="Make a partitioned log: records go by their key.")
+    ] = None,
 ) -> None:
     """Make a log to append to. Without limits it keeps every record.
 
     Examples:
         rsm log create clicks --retention-s 604800
 
+        rsm log create orders --partitions 4
+
     """
 
     async def _create() -> None:
         async with await at.connect() as logs:
-            await logs.create(log, retention_s=retention_s, retention_bytes=retention_bytes, until_read=until_read)
+            await logs.create(
+                log,
+                retention_s=retention_s,
+                retention_bytes=retention_bytes,
+                until_read=until_read,
+                partitions=partitions,
+            )
 
     run(_create())
-    print_result(at.json, {"log": log}, f"log {log}: made")
+    if partitions is None:
+        print_result(at.json, {"log": log}, f"log {log}: made")
+    else:
+        print_result(at.json, {"log": log, "partitions": partitions}, f"log {log}: made, with {partitions} partitions")
+
+
+@options_command
+def grow(
+    log: LogArgument,
+    at: PlainLogOptions,
+    audit: AuditOptions,
+    partitions: Annotated[int, typer.Option("--partitions", min=1, help="How many it is to have.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why; the audit keeps it.")] = "",
+) -> None:
+    """Give a partitioned log more partitions. Its writer does it and goes on; without one, the command does it.
+
+    Records of one key stay in the order of their appends, for every reader. There is no way back to fewer.
+
+    Examples:
+        rsm log grow orders --partitions 8
+
+    """
+
+    async def _grow() -> None:
+        async with await at.connect() as logs:
+            await logs.grow(log, partitions)
+
+    with audited_command(audit.audit_file, "rsm log grow", f"log {log}: {partitions}", this_operator(reason)):
+        run(_grow())
+    print_result(at.json, {"log": log, "partitions": partitions}, f"log {log}: it has {partitions} partitions")
 
 
 @options_command
@@ -106,6 +147,8 @@ def append(
 ) -> None:
     """Append records to a log. Whoever wrote the log before is fenced: it has one writer at a time.
 
+    In a partitioned log they go to the partition of their key, without a key to the partitions in turn.
+
     Examples:
         rsm log append clicks "page=/" "page=/about" --txid 7
 
@@ -113,23 +156,40 @@ def append(
 
     """
 
-    async def _append() -> tuple[int, int]:
-        count, last = 0, 0
-        async with await at.connect() as logs, await logs.open_writer(log) as writer:
-            async for chunk in _chunks(payloads):
-                added = [writer.append(one, key=None if key is None else key_bytes(key), txid=txid) for one in chunk]
-                for one in added:
-                    count, last = count + 1, await one
-                    if at.json:
-                        print_json({"position": last})
-                await writer.drain()
+    async def _append() -> tuple[int, str]:
+        async with await at.connect() as logs:
+            if not await logs.is_partitioned(log):
+                async with await logs.open_writer(log) as writer:
+                    count, last = await _append_all(writer)
+                    return count, str(await writer.mark_end()) if end else last
             if end:
-                last = await writer.mark_end()
+                raise UsageError(f"rsm log append {log} --end: a partitioned log has no end mark")
+            async with await logs.open_partitioned_writer(log) as whole:
+                return await _append_all(whole)
+
+    async def _append_all(writer: PlainLogWriter | PartitionedLogWriter) -> tuple[int, str]:
+        count, last = 0, "none"
+        name = None if key is None else key_bytes(key)
+        async for chunk in _chunks(payloads):
+            for added in [writer.append(one, key=name, txid=txid) for one in chunk]:
+                place = await added
+                count, last = count + 1, _shown_place(place)
+                if at.json:
+                    print_json(_described_place(place))
+            await writer.drain()
         return count, last
 
     count, last = run(_append())
     if not at.json:
         typer.echo(f"log {log}: {count} records appended, the last position is {last}{', its end' if end else ''}")
+
+
+def _shown_place(place: int | PartitionPosition) -> str:
+    return str(place) if isinstance(place, int) else f"{place.position} of partition {place.partition}"
+
+
+def _described_place(place: int | PartitionPosition) -> dict[str, int]:
+    return {"position": place} if isinstance(place, int) else place._asdict()
 
 
 async def _chunks(payloads: list[str] | None) -> AsyncIterator[list[bytes]]:
@@ -160,28 +220,60 @@ def tail(
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Most records.")] = None,
     no_follow: Annotated[bool, typer.Option("--no-follow", help="End where the log is confirmed now.")] = False,
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", min=0, help="Of a partitioned log, this one. Default: all.")
+    ] = None,
 ) -> None:
     """Print the records of a log, and those to come; at its end mark it ends.
+
+    Of a partitioned log the records of each key come in the order of their appends.
 
     Examples:
         rsm log tail clicks --from begin --no-follow
 
         rsm log tail clicks --since 2026-11-24T12:00:00Z --json
 
+        rsm log tail orders --partition 2 --partition 6
+
     """
 
     async def _tail() -> None:
-        left = limit
-        async with (
-            await at.connect() as logs,
-            await logs.reader(
+        async with await at.connect() as logs:
+            if await logs.is_partitioned(log):
+                await _tail_partitions(logs)
+                return
+            if partition:
+                raise UsageError(f"rsm log tail {log} --partition: the log is not partitioned")
+            async with await logs.reader(
                 log, _start(start), txid=txid, since=_time(since), subscription=subscription, follow=not no_follow
-            ) as reader,
-        ):
+            ) as reader:
+                left = limit
+                async for record in reader:
+                    _print_record(record, as_json=at.json)
+                    if subscription is not None:
+                        await reader.processed(record.position)
+                    left = None if left is None else left - 1
+                    if left == 0:
+                        break
+
+    async def _tail_partitions(logs: Logs) -> None:
+        begin = _start(start)
+        if isinstance(begin, int):
+            raise UsageError(f"rsm log tail {log} --from {start}: each partition has positions of its own: name one")
+        wanted, left = partition or None, limit
+        async with await logs.partitioned_reader(
+            log,
+            begin,
+            partitions=wanted,
+            txid=txid,
+            since=_time(since),
+            subscription=subscription,
+            follow=not no_follow,
+        ) as reader:
             async for record in reader:
                 _print_record(record, as_json=at.json)
                 if subscription is not None:
-                    await reader.processed(record.position)
+                    await reader.processed(record)
                 left = None if left is None else left - 1
                 if left == 0:
                     break
@@ -203,12 +295,15 @@ def _time(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromtimestamp(ms_of(text, "--since") / 1000, UTC)
 
 
-def _print_record(record: LogRecord, *, as_json: bool) -> None:
+def _print_record(record: LogRecord | PartitionRecord, *, as_json: bool) -> None:
     if as_json:
         print_json(shown(record._asdict()))
         return
+    from rsm_spark.logs import PartitionRecord  # noqa: PLC0415 - loaded when a command connects
+
     key = "" if record.key is None else f" key={shown(record.key)}"
-    sys.stdout.write(f"{record.position} txid={record.txid}{key} {shown(record.payload)}\n")
+    partition = f"partition {record.partition}: " if isinstance(record, PartitionRecord) else ""
+    sys.stdout.write(f"{partition}{record.position} txid={record.txid}{key} {shown(record.payload)}\n")
     sys.stdout.flush()
 
 

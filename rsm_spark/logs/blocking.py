@@ -411,6 +411,10 @@ class BlockingLogs(BlockingLogsBase):
         """Yield which names that begin so are there, then each one that comes or goes. See `Logs.watch`."""
         return self.thread.iterate(self.asynchronous.watch(prefix))
 
+    def is_partitioned(self, log: str) -> bool:
+        """Return whether a name is that of a partitioned log. See `Logs.is_partitioned`."""
+        return self.thread.run(self.asynchronous.is_partitioned(log))
+
     def info(self, log: str) -> LogInfo:
         """Return what is known of a log without reading it; of a partitioned one `partitions` tells.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import random
 import socket
@@ -16,7 +15,7 @@ import msgspec
 from ledger.client.client import LedgerClient
 from ledger.errors import NodeExistsError
 from ledger.ports import NodeChange
-from rsm_spark.core.chain import Leadership, LogChain, chain_path, encode_chain, members_path, service_path
+from rsm_spark.core.chain import Leadership, LogChain, chain_path, encode_chain, members_path
 from rsm_spark.core.partition_layout import (
     PARTITIONS_MAX,
     check_partition_count,
@@ -34,12 +33,13 @@ from rsm_spark.errors import (
 )
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.consumers import LogConsumers, RegisteredConsumer, trimmed_revision
-from rsm_spark.log.deletion import delete_log, delete_tree, ensure_node
+from rsm_spark.log.deletion import delete_log, ensure_node
 from rsm_spark.log.discovery import Discovery, MemberKeeper
 from rsm_spark.log.layout_store import LayoutStore
 from rsm_spark.log.log_policy import LogPolicy, change_policy, encode_policy, policy_path, read_policy
 from rsm_spark.log.member import Member
 from rsm_spark.log.partition_names import check_name, is_partitioned, log_names
+from rsm_spark.log.partitioned_deletion import delete_partitioned_log
 from rsm_spark.log.renaming import rename_log
 from rsm_spark.logs.context import LogContext
 from rsm_spark.logs.log_kind import machine_name
@@ -206,20 +206,9 @@ class LogNames:
 
         """
         if await is_partitioned(self._client.store, log, self._root):
-            await self._delete_partitioned(log)
+            await delete_partitioned_log(self._client, log, self._root, rng=self._rng)
             return
         await delete_log(self._client, log, self._root)
-
-    async def _delete_partitioned(self, log: str) -> None:
-        if await self._is_written(log):
-            raise LogError(f"log {log}: its writer still runs: stop it first; nothing was deleted")
-        layouts = self._layouts(log)
-        layout = await layouts.begin_deletion()
-        for partition in range(layout.partition_count):
-            with contextlib.suppress(NoSuchLogError):  # An earlier deletion came so far.
-                await delete_log(self._client, partition_log(log, partition), self._root)
-        await delete_tree(self._client.store, service_path(log, self._root))
-        await layouts.end_deletion()
 
     async def rename(self, log: str, new_name: str) -> None:
         """Give a log another name. Who asks for the former name hears the new one. A partitioned log keeps its name.
@@ -271,6 +260,15 @@ class LogNames:
                     await changed.wait()
             except TimeoutError:
                 continue
+
+    async def is_partitioned(self, log: str) -> bool:
+        """Return whether a name is that of a partitioned log.
+
+        Raises:
+            MetadataError: ZooKeeper cannot be asked.
+
+        """
+        return await is_partitioned(self._client.store, log, self._root)
 
     async def info(self, log: str) -> LogInfo:
         """Return what is known of a log without reading it; of a partitioned one `partitions` tells.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +22,7 @@ from rsm_spark.logs import (
 )
 from rsm_spark.logs.blocking import BlockingLogs
 from rsm_spark.runtime.settings import ReplicaSettings
+from tests.integration.test_log_fork import ForkCommand
 
 _ROLLING = ReplicaSettings(roll_records=50, trim_s=0.2)
 
@@ -212,6 +214,43 @@ async def test_a_writer_that_is_killed_while_it_grows_leaves_one_log(cluster: De
         places = {int(record.payload): (record.partition, record.position) for record in records}
         assert len(places) == len(records)
         assert acked.items() <= places.items()
+
+
+@pytest.mark.asyncio
+async def test_commands_take_the_whole_or_say_what_takes_it(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    commands = ForkCommand(cluster.metadata_uri, tmp_path)
+    log, where = unique_name, commands.where
+    await commands.done("log", "create", log, "--partitions", "2", *where)
+    for number in range(3):
+        await commands.done("log", "append", log, str(number), "--key", "a", *where)
+    await commands.done("log", "grow", log, "--partitions", "3", *where)
+    code, placed, _ = await commands.run("log", "append", log, "3", "4", "--key", "a", *where)
+    assert (code, {row["partition"] for row in placed}) == (0, {partition_of(b"a", 3)})
+    code, rows, _ = await commands.run("log", "tail", log, "--from", "begin", "--no-follow", *where)
+    assert (code, [row["payload"] for row in rows]) == (0, ["0", "1", "2", "3", "4"])
+    code, listed, _ = await commands.run("log", "list", "--prefix", log, *where)
+    assert (code, [row["log"] for row in listed]) == (0, [log])
+    code, (shown,), _ = await commands.run("log", "info", log, *where)
+    assert (code, [one["partition_count"] for one in shown["generations"]]) == (0, [2, 3])
+    assert [one["log"] for one in shown["partitions"]] == [partition_log(log, number) for number in range(3)]
+    place = str(tmp_path / "backups")
+    for refused, said in (
+        (("log", "rename", log, "other"), "it is partitioned"),
+        (("log", "rename", partition_log(log, 1), "other"), f"partition of log {log}"),
+        (("log", "delete", partition_log(log, 1), "--yes"), f"partition of log {log}"),
+        (("log", "truncate", log, "3"), "it is partitioned"),
+        (("log", "append", log, "5", "--end"), "has no end mark"),
+        (("log", "tail", log, "--from", "3"), "positions of its own"),
+        (("backup", "create", log, "--place", place), "it is partitioned"),
+    ):
+        code, _, errors = await commands.run(*refused, *where)
+        assert code != 0, refused
+        assert said in errors, errors
+    await commands.done("log", "delete", log, "--yes", *where)
+    code, listed, _ = await commands.run("log", "list", "--prefix", log, *where)
+    assert (code, listed) == (0, [])
 
 
 def test_the_blocking_twin_does_the_same(cluster: DevCluster, unique_name: str) -> None:
