@@ -58,6 +58,11 @@ class FollowerShape(msgspec.Struct, frozen=True):
         """Columns to read."""
         return [*self.key, *(name for name, _ in self.row), _REVISION, *([_FOLD] if self.is_history else [])]
 
+    @property
+    def later(self) -> frozenset[str]:
+        """Columns that came later: files of before do not have them."""
+        return frozenset(name for name, since in self.row if since)
+
     def packed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield rows as the log has them: table_name, key, row, revision."""
         converts = {field.name: to_log(field) for field in self.converted}

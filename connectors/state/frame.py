@@ -145,7 +145,20 @@ def _read_table_files(
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            yield from shape.packed(read_lake_file(place, files[number or 0], shape.columns, storage_options))
+            yield from table_rows(place, files[number or 0], shape, storage_options)
+
+
+def table_rows(
+    place: str, file: LakeFile, shape: FollowerShape, storage_options: Mapping[str, str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one file of a follower table as the log has them.
+
+    Raises:
+        CorruptSnapshotError: The file is gone, is none, or lacks a column that rows have from the beginning.
+        SnapshotError: The store cannot be asked.
+
+    """
+    return shape.packed(read_lake_file(place, file, shape.columns, storage_options, later=shape.later))
 
 
 def sorted_changes(steps: DataFrame) -> DataFrame:

@@ -10,7 +10,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -111,6 +111,7 @@ def read_lake_file(
     storage_options: Mapping[str, str] | None = None,
     *,
     groups: Sequence[int] | None = None,
+    later: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file, a few thousand at a time.
 
@@ -120,20 +121,33 @@ def read_lake_file(
         columns: To read, in this order.
         storage_options: For `deltalake`.
         groups: Row groups to read, as they are numbered in the file; None = all.
+        later: Those of the columns that a file of before may lack; they come as nulls (type null) then, as Delta's
+            rules have it.
 
     Raises:
-        CorruptSnapshotError: The file is gone, or is none.
+        CorruptSnapshotError: The file is gone, is none, or lacks one of the other columns.
         SnapshotError: The store cannot be asked.
 
     """
     try:
         with _opened(place, file.name, storage_options) as source:
             parquet = pq.ParquetFile(source)
+            there = set(parquet.schema_arrow.names)
+            lacking = [name for name in columns if name not in there and name not in later]
+            if lacking:
+                raise CorruptSnapshotError(f"{shown_uri(place)}: file {file.name} has no column {', '.join(lacking)}")
             wanted = range(parquet.num_row_groups) if groups is None else groups
             for batch in parquet.iter_batches(_READ_ROWS, row_groups=list(wanted), columns=list(columns)):
-                yield batch.select(list(columns))
+                yield _in_order(batch, columns)
     except (DeltaError, OSError, pa.ArrowException, ValueError) as error:
         raise _unreadable(place, file, error, storage_options) from None
+
+
+def _in_order(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+    """Return a batch with these columns, those that it lacks as nulls."""
+    for name in set(columns).difference(batch.schema.names):
+        batch = batch.append_column(name, pa.nulls(batch.num_rows))
+    return batch.select(list(columns))
 
 
 def _opened(place: str, name: str, storage_options: Mapping[str, str] | None) -> Any:

@@ -12,8 +12,11 @@ from connectors.delta.columns import FollowedTable
 from connectors.delta.follower import FollowerTable
 from connectors.delta.proof import FollowerShape, follower_evidence
 from connectors.errors import ForeignTableError
+from connectors.state.frame import table_rows
 from rsm_spark.core.machine import Field, FieldType, TableDescription
 from rsm_spark.core.records import pack
+from rsm_spark.errors import CorruptSnapshotError
+from rsm_spark.snapshots.lake_files import files_of_version
 
 _TABLE = TableDescription("map", (Field("key", FieldType.BYTES),), (Field("value", FieldType.INT),))
 
@@ -49,6 +52,30 @@ def test_rows_of_a_history_are_changes_with_their_revision_and_kind() -> None:
         pack((7, "delete", None)),
         pack((8, "snapshot", pack((1.0, 4)))),
     ]
+
+
+def test_files_of_before_a_column_came_are_read_with_the_others(tmp_path: Path) -> None:
+    place = str(tmp_path / "table")
+    narrow = {"a": ["x", "x"], "c": [1, None], "_fold": ["upsert", "delete"], "_revision": [5, 6]}
+    wide = {"a": ["x"], "c": [2], "d": ["new"], "_fold": ["upsert"], "_revision": [8]}
+    write_deltalake(place, pa.table(narrow))
+    write_deltalake(place, pa.table(wide), mode="append", schema_mode="merge")
+    shape = FollowerShape("t", ("a",), (("c", 0), ("d", 7)), is_history=True)
+    files = files_of_version(place, 1)
+    found = [row for file in files for batch in table_rows(place, file, shape) for row in batch.to_pylist()]
+    assert sorted((row["revision"], row["row"]) for row in found) == [
+        (5, pack((5, "upsert", pack((1,))))),
+        (6, pack((6, "delete", None))),
+        (8, pack((8, "upsert", pack((2, "new"))))),
+    ]
+
+
+def test_a_file_that_lacks_a_column_all_its_rows_had_is_refused(tmp_path: Path) -> None:
+    place = str(tmp_path / "table")
+    write_deltalake(place, pa.table({"a": ["x"], "_revision": [5]}))
+    (file,) = files_of_version(place, 0)
+    with pytest.raises(CorruptSnapshotError, match=r"file part-.*parquet has no column c$"):
+        list(table_rows(place, file, FollowerShape("t", ("a",), (("c", 0), ("d", 7)))))
 
 
 def test_a_history_is_told_from_where_its_rows_were_last_written_over(tmp_path: Path) -> None:
