@@ -306,7 +306,7 @@ class FollowerTable:
         columns: dict[str, Any] = {new: pc.field(old) for new, old in names}
         batches = loaded.handle.to_pyarrow_dataset().scanner(columns=columns).to_reader()  # type: ignore[arg-type]
         rows = (pa.RecordBatch.from_arrays(batch.cast(schema).columns, schema=schema) for batch in batches)
-        properties = self.at.properties(self._standing(loaded), moves=False)
+        properties = self.at.properties(self._standing(loaded), moves=False, is_renaming=True)
         write_deltalake(
             loaded.handle, pa.RecordBatchReader.from_batches(schema, rows), mode="overwrite",
             schema_mode="overwrite", commit_properties=properties,

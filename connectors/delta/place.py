@@ -19,6 +19,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from connectors.delta.columns import FollowedTable
 from connectors.delta.position import (
     POSITION_KEY,
+    RENAMED_KEY,
     PlacedPosition,
     TablePosition,
     app_id,
@@ -237,12 +238,13 @@ class DeltaPlace(LoggedPlace):
             handle, rows, mode="overwrite", schema_mode="overwrite", commit_properties=self.properties(position)
         )
 
-    def properties(self, position: TablePosition, *, moves: bool = True) -> CommitProperties:
+    def properties(self, position: TablePosition, *, moves: bool = True, is_renaming: bool = False) -> CommitProperties:
         """Return what a commit carries besides rows.
 
         Args:
             position: The table's, afterwards.
             moves: False for maintenance: the transaction stays as it is.
+            is_renaming: It writes over the rows only to give columns other names.
 
         """
         metadata = {
@@ -250,6 +252,8 @@ class DeltaPlace(LoggedPlace):
             "userMetadata": f"log {position.log}, up to revision {position.revision} "
             f"(ledger {position.ledger}, entry {position.entry}), digest {position.digest}",
         }
+        if is_renaming:
+            metadata[RENAMED_KEY] = "true"
         return self.commit_properties(position.revision, metadata, moves=moves)
 
 

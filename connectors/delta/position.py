@@ -12,6 +12,9 @@ from ledger.decoding import json_decoder
 POSITION_KEY = "rsm_position"
 """Key of the position in the commit metadata of each commit of ours."""
 
+RENAMED_KEY = "rsm_renamed"
+"""Key in the metadata of a commit that wrote all rows anew under other names of columns, and changed none."""
+
 POSITION_FORMAT = 1
 
 

@@ -5,7 +5,7 @@ Written from the formats and apart from the followers' own code: a mistake of th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from connectors.column_types import converted, to_log
-from connectors.delta.position import POSITION_KEY, TablePosition, decode_position
+from connectors.delta.position import POSITION_KEY, RENAMED_KEY, TablePosition, decode_position
 from connectors.errors import ForeignTableError
 from ledger.decoding import json_decoder
 from rsm_spark.core.machine import Field, TableDescription
@@ -132,11 +132,8 @@ def follower_evidence(place: str, storage_options: Mapping[str, str] | None = No
         raise ForeignTableError(f"{place}: this Delta table follows no log: it was not made by jobs/materialize.py")
     described = json_decoder(TableDescription).decode(text)
     key = tuple(field.name for field in described.key)
-    fields: list[dict[str, Any]] = msgspec.json.decode(table.schema().to_json())["fields"]
-    others = [field for field in fields if field["name"] not in key and not field["name"].startswith("_")]
-    places = {field["name"]: int(field["metadata"].get(_PLACE, at)) for at, field in enumerate(others)}
-    others.sort(key=lambda field: places[field["name"]])
-    row = tuple((field["name"], int(field["metadata"].get(_SINCE, 0))) for field in others)
+    fields = _fields_of(table)
+    row = tuple((field["name"], int(field["metadata"].get(_SINCE, 0))) for field in _in_order(fields, key))
     known = {field.name: field for field in (*described.key, *described.row)}
     later = {one["name"]: one["metadata"][_TYPE] for one in fields if _TYPE in one["metadata"]}
     known |= {name: json_decoder(Field).decode(text) for name, text in later.items()}
@@ -171,8 +168,54 @@ def follower_evidence(place: str, storage_options: Mapping[str, str] | None = No
     )
 
 
+def shape_of_before(
+    place: str, version: int, shape: FollowerShape, storage_options: Mapping[str, str] | None = None
+) -> FollowerShape:
+    """Return the shape with the names and columns that an older version of the table has.
+
+    Args:
+        place: Of the table.
+        version: Of the table.
+        shape: Of its newest version.
+        storage_options: For `deltalake`.
+
+    Raises:
+        ForeignTableError: The version cannot be read.
+
+    """
+    try:
+        table = DeltaTable(place, version=version, storage_options=dict(storage_options or {}) or None)
+    except (DeltaError, OSError) as error:
+        raise ForeignTableError(f"{place} version {version}: the Delta table cannot be read: {error}") from error
+    before = [field["name"] for field in _in_order(_fields_of(table), shape.key)]
+    names = {name: was for (name, _), was in zip(shape.row, before, strict=False)}
+    return msgspec.structs.replace(
+        shape,
+        row=tuple((names[name], since) for name, since in shape.row if name in names),
+        converted=tuple(
+            msgspec.structs.replace(field, name=names.get(field.name, field.name))
+            for field in shape.converted
+            if field.name in names or field.name in shape.key
+        ),
+    )
+
+
+def _fields_of(table: DeltaTable) -> list[dict[str, Any]]:
+    fields: list[dict[str, Any]] = msgspec.json.decode(table.schema().to_json())["fields"]
+    return fields
+
+
+def _in_order(fields: Iterable[dict[str, Any]], key: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the fields that are no key and not the follower's own, in the order of the log's arrays."""
+    others = [field for field in fields if field["name"] not in key and not field["name"].startswith("_")]
+    places = {field["name"]: int(field["metadata"].get(_PLACE, at)) for at, field in enumerate(others)}
+    return sorted(others, key=lambda field: places[field["name"]])
+
+
 def _is_overwrite(commit: Mapping[str, Any]) -> bool:
-    return str((commit.get("operationParameters") or {}).get("mode", "")).lower() == "overwrite"
+    """Tell whether a commit has other rows than those before; one that only renames columns has the same."""
+    mode = str((commit.get("operationParameters") or {}).get("mode", ""))
+    return mode.lower() == "overwrite" and RENAMED_KEY not in commit
 
 
 _HARMLESS = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "CREATE TABLE", "REORG"})

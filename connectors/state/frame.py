@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from connectors.delta.proof import FollowerShape
+from connectors.delta.proof import FollowerShape, shape_of_before
 from connectors.source.access import DriverAccess
 from connectors.source.look import LogLook
 from connectors.source.options import parse_options
@@ -108,13 +108,20 @@ class RangeFrames:
     def rows_of_table(self, place: str, version: int, shape: FollowerShape) -> DataFrame:
         """Return the rows of a version of a follower table as the log has them, a task a file.
 
+        Args:
+            place: Of the table.
+            version: Of the table.
+            shape: Of its newest version; columns may have had other names before.
+
         Raises:
             SnapshotError: Its files cannot be listed.
+            ForeignTableError: Its columns cannot be.
 
         """
         files = files_of_version(place, version, self._storage_options)
         if not files:
             return self._spark.createDataFrame([], ROWS_DDL)
+        shape = shape_of_before(place, version, shape, self._storage_options)
         read = partial(_read_table_files, place=place, files=files, shape=shape, storage_options=self._storage_options)
         return self._spark.range(0, len(files), 1, len(files)).mapInArrow(read, ROWS_DDL)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -18,6 +19,7 @@ from connectors.state.differences import Difference
 from connectors.state.verify import Verdict, VerifySettings, verify_log
 from rsm_spark.core.machine import encode_description
 from rsm_spark.core.records import KernelRecord, Record
+from tests.spark.conftest import MACHINE
 from tests.spark.shop_log import ShopLog
 from tests.unit.connectors.state.histories import Shop
 
@@ -202,3 +204,19 @@ def test_a_history_that_begins_with_a_snapshot_is_proved_with_it(
     assert difference.record == of_snapshot["_revision"]
     assert difference.found is not None
     assert difference.found.startswith("[-1.0")
+
+
+def test_a_history_is_proved_over_new_names_of_columns(followed: Followed) -> None:
+    named = msgspec.structs.replace(MACHINE.tables[0].row[0], name="text", was=("value",))
+    table = msgspec.structs.replace(MACHINE.tables[0], row=(named,))
+    later = msgspec.structs.replace(MACHINE, version=2, tables=(table,))
+    followed.log.append([Record(KernelRecord.MACHINE_DESCRIBED, None, (encode_description(later),))])
+    followed.log.put({b"k1": b"later"})
+    followed.log.roll()
+    followed.follow()
+    verdict = followed.proved()
+    assert verdict.ok, verdict.differences
+    assert verdict.tables[followed.place] >= 4, "what was said before the new names counts too"
+    DeltaTable(followed.place).update(updates={"text": "'nonsense'"}, predicate="_revision = 11")
+    difference = followed.differing()
+    assert (difference.record, difference.found) == (11, 'upsert ["nonsense"]')

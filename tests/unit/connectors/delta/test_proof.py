@@ -10,13 +10,14 @@ from deltalake import DeltaTable, write_deltalake
 
 from connectors.delta.columns import FollowedTable
 from connectors.delta.follower import FollowerTable
-from connectors.delta.proof import FollowerShape, follower_evidence
+from connectors.delta.proof import FollowerShape, follower_evidence, shape_of_before
 from connectors.errors import ForeignTableError
 from connectors.state.frame import table_rows
 from rsm_spark.core.machine import Field, FieldType, TableDescription
 from rsm_spark.core.records import pack
 from rsm_spark.errors import CorruptSnapshotError
 from rsm_spark.snapshots.lake_files import files_of_version
+from tests.unit.connectors.delta.test_follower import RENAMES, follower, records
 
 _TABLE = TableDescription("map", (Field("key", FieldType.BYTES),), (Field("value", FieldType.INT),))
 
@@ -116,3 +117,30 @@ def test_what_follows_no_log_is_refused(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "plain"), pa.table({"a": [1]}))
     with pytest.raises(ForeignTableError, match="follows no log"):
         follower_evidence(str(tmp_path / "plain"))
+
+
+@pytest.mark.parametrize("mode", ["merge", "append"])
+def test_new_names_of_columns_are_no_beginning_and_versions_of_before_are_read_under_theirs(
+    tmp_path: Path, mode: str
+) -> None:
+    place = str(tmp_path / "table")
+    table = follower(tmp_path / "table", mode=mode)
+    table.apply(records(RENAMES))
+    table.flush()
+    evidence = follower_evidence(place)
+    assert evidence.begun == table.empty_position()
+    assert [name for name, _ in evidence.shape.row] == ["said"]
+    names = []
+    for version in range(evidence.newest_version + 1):
+        shape = shape_of_before(place, version, evidence.shape)
+        for file in files_of_version(place, version):
+            list(table_rows(place, file, shape))
+        names.append(shape.row[0][0])
+    assert list(dict.fromkeys(names)) == ["value", "text", "said"]
+    assert shape == evidence.shape
+    renamed = [
+        position.revision
+        for version, position in evidence.positions
+        if version and names[version - 1] != names[version]
+    ]
+    assert renamed == [2, 5]
