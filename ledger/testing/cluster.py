@@ -64,6 +64,7 @@ class SimCluster:
         self_repair: How bookies repair what they lost; they do not, if None.
         store: Shape of their storage.
         takes_any_ledger: They do not ask the metadata for ledgers that they do not know.
+        hears_drains: Bookies obey orders to drain them.
 
     Attributes:
         bookies: Hosts of the bookies, off until `start`.
@@ -83,6 +84,7 @@ class SimCluster:
         self_repair: ReplicationSettings | None = None,
         store: StorageSettings = SIM_STORE,
         takes_any_ledger: bool = False,
+        hears_drains: bool = False,
     ) -> None:
         self.bookies = [simulation.host(f"b{number}", self._run_bookie) for number in range(bookie_count)]
         self.servers: dict[str, BookieServer] = {}
@@ -97,6 +99,7 @@ class SimCluster:
         self._self_repair = self_repair
         self._store = store
         self._takes_any_ledger = takes_any_ledger
+        self._hears_drains = hears_drains
         self._client_count = 0
 
     def start(self) -> None:
@@ -184,9 +187,10 @@ class SimCluster:
         if self._patch_server is not None:
             self._patch_server(server)
         await server.listen("0.0.0.0", BOOKIE_PORT)
-        drain = DrainOrder(ledgers, bookie_id)
-        await drain.obey(server.store)
-        moves.append(asyncio.get_running_loop().create_task(drain.keep(server.store)))
+        if self._hears_drains:
+            drain = DrainOrder(ledgers, bookie_id)
+            await drain.obey(server.store)
+            moves.append(asyncio.get_running_loop().create_task(drain.keep(server.store)))
         for path in (paths.available_path(_ROOT, bookie_id), paths.read_only_path(_ROOT, bookie_id)):
             with contextlib.suppress(NoNodeError):
                 await store.delete(path)

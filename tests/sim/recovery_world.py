@@ -37,7 +37,7 @@ class RecoveryWorld:
         **more: Any,
     ) -> None:
         self.simulation = simulation or Simulation(seed)
-        self.cluster = SimCluster(self.simulation, bookie_count=bookie_count, **more)
+        self.cluster = SimCluster(self.simulation, bookie_count=bookie_count, hears_drains=True, **more)
         self.settings = settings
         self.client_host = self.simulation.host("client")
         self.recoveries: dict[str, AutoRecovery] = {}

@@ -10,7 +10,7 @@ from tests.sim.judged_seeds import assert_replayed
 from tests.sim.ledger_seeds import first_seed
 from tests.sim.partition_scenario import run_partition_seed
 
-_SEEDS = 6
+_SEEDS = 2
 
 
 @pytest.mark.parametrize("seed_count", [_SEEDS, pytest.param(500, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
