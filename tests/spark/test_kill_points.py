@@ -322,4 +322,4 @@ def test_there_are_thirty_points_and_those_on_the_way_back_lie_behind_others() -
     assert len(BY_NAME) == len(POINTS) >= 30
     for point in POINTS:
         assert not point.behind or BY_NAME[point.behind].job == point.job
-        assert point.job in {FOLLOWER, DELTA, PARQUET}
+        assert point.job in {FOLLOWER, DELTA, PARQUET, MAP}
