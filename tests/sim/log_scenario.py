@@ -10,9 +10,9 @@ import logging
 import random
 import sys
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -26,13 +26,13 @@ from rsm_spark.testing.replica_faults import ReplicaFaults
 from tests.sim.log_cluster import LogCluster, final_records
 from tests.sim.outcome import SeedOutcome
 
-__all__ = ["run_log_seed"]
-
 TROUBLE_S = 20.0
 _ACKED_MIN = 20
 _CALM_S = 30.0
 _STORY_LINES = 40
-_AS_DRAWN: Mapping[str, Any] = {}
+AS_DRAWN: Mapping[str, Any] = {}
+
+Outcome = TypeVar("Outcome", bound="LogOutcome")
 
 
 @dataclass
@@ -57,7 +57,7 @@ def draw_settings(rng: random.Random) -> ReplicaSettings:
 
 
 class LogScenario:
-    """One seed's world."""
+    """One seed's world. Scenarios of other logs have other clusters, and judge another end."""
 
     def __init__(self, seed: int, trouble_s: float, faults: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         self.simulation = Simulation(seed)
@@ -66,7 +66,7 @@ class LogScenario:
         self.story: deque[str] = deque(maxlen=_STORY_LINES)
         self.world = LedgerWorld(self.simulation.random("ledgers"))
         drawn = msgspec.structs.replace(draw_settings(self.rng), **settings)
-        self.cluster = LogCluster(self.simulation, self.world, drawn)
+        self.cluster = self.make_cluster(drawn)
         self.cluster.truth.on_broken = self.simulation.loop.fail
         kept = {"lose_disk": 0.0, "rot_snapshot": 0.0, "elect_wrongly": 0.0, **faults}
         rates = msgspec.structs.replace(ReplicaFaults.draw(self.rng), **kept)
@@ -74,6 +74,17 @@ class LogScenario:
             cast("Any", self.cluster), self.simulation.metadata, rates, self.rng, world=self.world
         )
         self.nemesis.on_event = lambda name, host: self.tell(f"FAULT {name} {host}")
+
+    def make_cluster(self, settings: ReplicaSettings) -> Any:
+        return LogCluster(self.simulation, self.world, settings)
+
+    async def final(self) -> tuple[Any, Any]:
+        """Return all that the log holds in the end, and where it begins."""
+        return await final_records(self.cluster)
+
+    def own_counts(self) -> dict[str, int]:
+        truth = self.cluster.truth
+        return {"seen": len(truth.seen), "produced": self.cluster.produced}
 
     def tell(self, what: str) -> None:
         self.story.append(f"{self.simulation.loop.time():8.3f} {what}")
@@ -88,9 +99,9 @@ class LogScenario:
         await asyncio.sleep(_CALM_S / 3)
         self.cluster.is_over = True
         await asyncio.sleep(_CALM_S)  # Whoever was on his way has an outcome, readers are at the end.
-        found, start = await final_records(self.cluster)
+        found, start = await self.final()
         await asyncio.sleep(_CALM_S)
-        self.cluster.truth.judge(cast("Any", found), start)
+        self.cluster.truth.judge(found, start)
 
     def count(self) -> Counter[str]:
         """Return what was done."""
@@ -98,11 +109,10 @@ class LogScenario:
         return faults + Counter(
             acked=len(cluster.truth.acked),
             denied=len(cluster.truth.denied),
-            seen=len(cluster.truth.seen),
             writers=cluster.writers_opened,
-            produced=cluster.produced,
             truncations=cluster.truncations,
             faults=sum(faults.values()),
+            **self.own_counts(),
         )
 
 
@@ -110,8 +120,8 @@ def run_log_seed(
     seed: int,
     trouble_s: float = TROUBLE_S,
     *,
-    faults: Mapping[str, Any] = _AS_DRAWN,
-    settings: Mapping[str, Any] = _AS_DRAWN,
+    faults: Mapping[str, Any] = AS_DRAWN,
+    settings: Mapping[str, Any] = AS_DRAWN,
 ) -> LogOutcome:
     """Run one seed.
 
@@ -122,10 +132,13 @@ def run_log_seed(
         settings: Attributes of `ReplicaSettings`, likewise.
 
     """
-    scenario = LogScenario(seed, trouble_s, faults, settings)
-    outcome = LogOutcome(seed)
+    return played(LogScenario(seed, trouble_s, faults, settings), LogOutcome(seed))
+
+
+def played(scenario: LogScenario, outcome: Outcome) -> Outcome:
+    """Play a scenario to its end; return what came of it."""
     try:
-        scenario.simulation.run(scenario.main(), limit_s=trouble_s + 20 * _CALM_S)
+        scenario.simulation.run(scenario.main(), limit_s=scenario.trouble_s + 20 * _CALM_S)
     except (BrokenInvariantError, SimulationError, AssertionError) as error:
         outcome.broken = str(error) or repr(error)
     outcome.story = list(scenario.story)
@@ -136,17 +149,17 @@ def run_log_seed(
     return outcome
 
 
-def _main(arguments: list[str]) -> None:
+def replay(run: Callable[[int], LogOutcome], arguments: list[str]) -> None:
     """Replay the seeds named; with `--signatures` first, print only each one's signature (the replay gate)."""
     if arguments[0] == "--signatures":
         for seed in map(int, arguments[1:]):
-            print(seed, run_log_seed(seed).signature)
+            print(seed, run(seed).signature)
         return
     for seed in map(int, arguments):
-        outcome = run_log_seed(seed)
+        outcome = run(seed)
         print(outcome.report() if outcome.broken else f"seed {seed} holds: {dict(outcome.counts)}")
 
 
 if __name__ == "__main__":
     logging.disable(logging.CRITICAL)
-    _main(sys.argv[1:])
+    replay(run_log_seed, sys.argv[1:])

@@ -7,7 +7,6 @@ import contextlib
 import random
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
 
 from ledger.errors import LedgerError
 from ledger.testing.hosts import SimHost
@@ -261,8 +260,3 @@ async def final_state(cluster: PartitionCluster) -> tuple[list[PartitionRecord],
         found.append(record)
     await reader.close()
     return found, begun
-
-
-def kept_faults() -> dict[str, Any]:
-    """Return what of the trouble means nothing here."""
-    return {"lose_disk": 0.0, "rot_snapshot": 0.0, "elect_wrongly": 0.0}
