@@ -44,7 +44,7 @@ class _Hunt(NamedTuple):
 
 
 HUNTS: dict[Plant, _Hunt] = {
-    bookie.ack_before_sync: _Hunt(40, known=2),
+    bookie.ack_before_sync: _Hunt(100, known=48),
     bookie.ignore_fences: _Hunt(40),
     bookie.keep_fences_in_memory: _Hunt(300, is_slow=True),
     bookie.go_on_after_a_failed_sync: _Hunt(60, {"sync_error_rate": 0.02}, known=5),
@@ -57,7 +57,7 @@ HUNTS: dict[Plant, _Hunt] = {
     bookie.forget_which_files_there_were: _Hunt(60, {"delete": 5.0}, known=3),
     bookie.forget_what_cannot_be_read: _Hunt(1500, {"spoil": 8.0}, is_slow=True),
     bookie.believe_any_age: _Hunt(60, {"roll_back": 8.0}, known=4),
-    bookie.believe_the_index: _Hunt(60, {"index": 5.0}, known=4),
+    bookie.believe_the_index: _Hunt(100, {"index": 5.0}, known=55),
     # A bookie that asks for new ledgers has seen each of them in the metadata: its list is never so old.
     bookie.collect_by_a_stale_list: _Hunt(
         100, {"metadata": _LAGGING}, {"collect_s": 0.7, "takes_any_ledger": True}, known=7
@@ -69,7 +69,7 @@ HUNTS: dict[Plant, _Hunt] = {
     client.close_over_anything: _Hunt(40, known=4),
     client.take_unknown_for_absent: _Hunt(600, known=8),
     client.take_silence_for_absent: _Hunt(60),
-    client.expose_lac_while_recovering: _Hunt(300, known=7),
+    client.expose_lac_while_recovering: _Hunt(300, known=81),
     client.confirm_what_is_pushed: _Hunt(60, known=4),
 }
 
