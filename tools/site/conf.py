@@ -23,6 +23,7 @@ _CONTENTS = """
 :caption: Use
 
 docs/logs
+docs/logs-http
 docs/store
 docs/etcd
 docs/sql
