@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,14 +16,17 @@ from ledger.dev import DevCluster
 from rsm_spark.core.chain import chain_path
 from rsm_spark.map.client.client import MapClient
 from tests.integration.backed_up_log import rows_of
+from tests.integration.s3_server import Bucket
 from tests.integration.store_processes import StoreProcess
 
 _TEXT, _LOST = (Path(__file__).parents[2] / "docs" / "backup.md").read_text().split("## The metadata were lost")
 
 
 @pytest.mark.asyncio
-async def test_the_page_of_backups_does_what_it_says(start_cluster, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    cluster: DevCluster = start_cluster(bookie_count=2)
+async def test_the_page_of_backups_does_what_it_says(
+    start_cluster: Callable[..., DevCluster], bucket: Bucket, tmp_path: Path
+) -> None:
+    cluster = start_cluster(bookie_count=2)
     (tmp_path / "live").mkdir()
     (tmp_path / "again").mkdir()
     replica = StoreProcess(cluster.metadata_uri, "orders", tmp_path / "live", "a", "--snapshot-s", "1")
@@ -30,8 +34,10 @@ async def test_the_page_of_backups_does_what_it_says(start_cluster, tmp_path: Pa
         async with await MapClient.connect("orders", cluster.metadata_uri) as client:
             for number in range(60):
                 await client.put(b"k%d" % number, b"v%d" % number)
+        options = str(bucket.options_file(tmp_path))
         for line in _commands(_TEXT):
-            _run(line, cluster, tmp_path)
+            _run(line.replace("s3://bucket", bucket.uri).replace("/etc/rsm/store.json", options), cluster, tmp_path)
+        assert any(name.startswith("backups/orders/") for name in bucket.objects())
         expected = await rows_of("orders", cluster.metadata_uri)
         assert len(expected) == 60
         for made in ("again", "test"):
@@ -62,7 +68,9 @@ def _commands(text: str) -> list[str]:
 
 
 def _run(command: str, cluster: DevCluster, folder: Path, *, code: int = 0) -> str:
-    command = command.replace("/backups", str(folder / "backups")).replace("/var/lib/rsm", str(folder))
+    if "s3://" not in command:
+        command = command.replace("/backups", str(folder / "backups"))
+    command = command.replace("/var/lib/rsm", str(folder))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "RSM_METADATA_URI": cluster.metadata_uri}
     done = subprocess.run(
