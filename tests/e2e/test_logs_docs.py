@@ -24,6 +24,7 @@ def _run(command: list[str], cluster: DevCluster, name: str, folder: Path) -> st
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     text = command[-1].replace('"clicks"', f'"{name}"').replace("visits", f"vis-{name}").replace("sales", f"s-{name}")
+    text = text.replace('"orders"', f'"o-{name}"')
     done = subprocess.run(
         [*command[:-1], text], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300
     )
