@@ -143,6 +143,17 @@ class ReplayDead(msgspec.Struct, frozen=True, array_like=True, tag_field="kind",
     is_bound: bool = False
 
 
+class SubmitForTenants(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", tag=8):
+    """Submit tasks of many tenants, all or none, but for those whose slot is taken.
+
+    Attributes:
+        submits: One for each tenant, without a request key and a transaction; `BATCH_TASKS_MAX` tasks in all.
+
+    """
+
+    submits: list[SubmitTasks]
+
+
 class SetTenant(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", tag=10):
     """Set the policy of a tenant, for waiting tasks too."""
 
@@ -346,6 +357,7 @@ BrokerCommand = (
     | CancelTasks
     | ChangeTasks
     | ReplayDead
+    | SubmitForTenants
     | SetTenant
     | RemoveTenant
     | SetHold

@@ -33,7 +33,7 @@ from rsm_spark.core.machine import Decision, Row, RowChange
 from rsm_spark.core.records import pack
 from rsm_spark.errors import CorruptLogError
 
-GROWING = (told.SubmitTasks, told.BeginTransaction)
+GROWING = (told.SubmitTasks, told.SubmitForTenants, told.BeginTransaction)
 """Commands of tenants that make the state grow: refused while the leader's memory is nearly used up."""
 MEMORY_FULL_SAYS = (
     "the memory of the leader, or of a replica that follows it, is nearly used up: ends of tasks, cancellations and "
@@ -75,6 +75,8 @@ class BrokerMachine(BrokerState):
 
     def _decide(self, command: told.BrokerCommand, revision: int, now_ms: int) -> Decision:
         match command:
+            case told.SubmitForTenants():
+                return submitting.submit_for_tenants(self, command, revision, now_ms)
             case told.BeginTransaction():
                 return transactions.begin(self, command, revision, now_ms)
             case told.CommitTransaction():

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
-from broker.machine.commands import SubmitTasks, TaskSpec
+from broker.machine.commands import SubmitForTenants, SubmitTasks, TaskSpec
 from broker.machine.decisions import LoggedRecord, answered, refused
 from broker.machine.entitlements import denial_of
 from broker.machine.faults import name_fault, number_fault, resources_fault, retry_fault
@@ -35,6 +35,17 @@ _ADDED = TaskRow.__struct_fields__[TaskRow.__struct_fields__.index("transaction"
 """Columns behind those that `_records` names: taken as they are from the spec's fields of the same names."""
 _TASK_OVERHEAD_BYTES = 120
 _NAMES_MAX = 20_000
+
+
+class _Ahead(NamedTuple):
+    """Sums of the tasks of other tenants that come before in the same command."""
+
+    tasks: int = 0
+    size: int = 0
+    log_size: int = 0
+
+
+_NONE_AHEAD = _Ahead()
 
 
 class _SubmitRefusedError(Exception):
@@ -104,22 +115,51 @@ def submit(state: BrokerState, command: SubmitTasks, revision: int, now_ms: int,
     return answered(records, reply)
 
 
-def _check_whole(state: BrokerState, command: SubmitTasks, size: int) -> None:
+def submit_for_tenants(state: BrokerState, command: SubmitForTenants, revision: int, now_ms: int) -> Decision:
+    """Decide the submits of many tenants, together: see `submit`. The reply counts the tasks of all of them.
+
+    A place in it counts through all submits. Of tasks whose slot is taken it names the first `_REFUSED_MAX`: they are
+    those that it does not count.
+    """
+    tenants = [one.tenant for one in command.submits]
+    if not tenants or len(set(tenants)) < len(tenants):
+        return refused(Refusal.INVALID, "tasks of many tenants come as one submit for each of them, one at least")
+    if any(one.request_key or one.transaction for one in command.submits):
+        return refused(Refusal.INVALID, "submits for many tenants have no request key and no transaction")
+    records: list[LoggedRecord] = []
+    slots: list[LoggedRecord] = []
+    busy: list[tuple[int, int]] = []
+    ahead = _Ahead()
+    for one in command.submits:
+        if not _is_sound(one.tenant):
+            return refused(Refusal.INVALID, name_fault("tenant", one.tenant))
+        size = len(encode(one))
+        try:
+            _check_whole(state, one, size, ahead)
+            made, taken, reply = _records(state, one, revision + len(records), now_ms, busy_max=len(one.tasks))
+        except _SubmitRefusedError as error:
+            return refused(error.refusal, f"tenant {one.tenant!r}: {error.reason}")
+        records += made
+        slots += taken
+        busy += [(ahead.tasks + place, holder) for place, holder in reply.refused]
+        ahead = _Ahead(ahead.tasks + len(one.tasks), ahead.size + size, ahead.log_size + _log_size(one, size))
+    return answered([*records, *slots], TasksSubmitted(revision if records else 0, len(records), busy[:_REFUSED_MAX]))
+
+
+def _check_whole(state: BrokerState, command: SubmitTasks, size: int, ahead: _Ahead = _NONE_AHEAD) -> None:
     tenant, count = command.tenant, len(command.tasks)
-    if not 1 <= count <= BATCH_TASKS_MAX:
-        raise _SubmitRefusedError(Refusal.INVALID, f"{count} tasks in one submit: need 1 to {BATCH_TASKS_MAX:,}")
-    # In the log a task has its tenant, its times and its ids beside what was sent, and twice its slot.
-    more = count * (_TASK_OVERHEAD_BYTES + 2 * len(tenant.encode()))
+    if count < 1 or ahead.tasks + count > BATCH_TASKS_MAX:
+        number = ahead.tasks + count
+        raise _SubmitRefusedError(Refusal.INVALID, f"{number} tasks in one submit: need 1 to {BATCH_TASKS_MAX:,}")
     # An upper bound comes first: nearly always it spares the loop over the slots.
-    if 2 * size + more > DECISION_BYTES_MAX:
-        slots = sum(len(spec.slot.encode()) for spec in command.tasks)
-        if size + slots + more > DECISION_BYTES_MAX:
-            raise _SubmitRefusedError(
-                Refusal.TOO_LARGE,
-                f"{count} tasks of {size:,} bytes in all do not fit one entry of the log, which is what makes a "
-                "submit all or nothing: submit fewer at once, in a transaction if they belong together",
-            )
-    _check_quotas(state, tenant, count, size)
+    bound = ahead.log_size + 2 * size + _overhead(command)
+    if bound > DECISION_BYTES_MAX and ahead.log_size + _log_size(command, size) > DECISION_BYTES_MAX:
+        raise _SubmitRefusedError(
+            Refusal.TOO_LARGE,
+            f"{count} tasks of {size:,} bytes in all do not fit one entry of the log, which is what makes a "
+            "submit all or nothing: submit fewer at once, in a transaction if they belong together",
+        )
+    _check_quotas(state, tenant, count, size, ahead)
     if command.transaction:
         found = state.transaction_row(command.transaction)
         if found is None or found.tenant != tenant or not found.expires_ms:
@@ -137,7 +177,17 @@ def _check_whole(state: BrokerState, command: SubmitTasks, size: int) -> None:
             )
 
 
-def _check_quotas(state: BrokerState, tenant: str, count: int, size: int) -> None:
+def _overhead(command: SubmitTasks) -> int:
+    """Return what its tasks have in the log beside what was sent: tenant, times, ids."""
+    return len(command.tasks) * (_TASK_OVERHEAD_BYTES + 2 * len(command.tenant.encode()))
+
+
+def _log_size(command: SubmitTasks, size: int) -> int:
+    """Return the bytes of a command of so many bytes in the log, where a slot stands twice."""
+    return size + sum(len(spec.slot.encode()) for spec in command.tasks) + _overhead(command)
+
+
+def _check_quotas(state: BrokerState, tenant: str, count: int, size: int, ahead: _Ahead) -> None:
     """Refuse what is more than the tenant, or all tenants together, may have: in tasks, and in bytes that are kept."""
     found, rules = state.tasks.tenants.get(tenant), state.rules
     unfinished, kept = (0, 0) if found is None else (found.unfinished, found.bytes)
@@ -148,7 +198,7 @@ def _check_quotas(state: BrokerState, tenant: str, count: int, size: int) -> Non
             f"tenant {tenant!r} has {unfinished:,} tasks that have not ended, and may have {bound:,}: "
             f"{count:,} more are too many",
         )
-    if rules.waiting_max and state.tasks.unfinished + count > rules.waiting_max:
+    if rules.waiting_max and state.tasks.unfinished + ahead.tasks + count > rules.waiting_max:
         raise _SubmitRefusedError(
             Refusal.QUEUE_FULL,
             f"{state.tasks.unfinished:,} tasks have not ended, and this broker takes {rules.waiting_max:,}: "
@@ -162,7 +212,7 @@ def _check_quotas(state: BrokerState, tenant: str, count: int, size: int) -> Non
             f"{bound:,}: {size:,} more are too many. Wait until some have ended, cancel some, keep large payloads "
             "elsewhere, or have an operator raise the tenant's --bytes-max",
         )
-    if rules.bytes_max and state.tasks.bytes + size > rules.bytes_max:
+    if rules.bytes_max and state.tasks.bytes + ahead.size + size > rules.bytes_max:
         raise _SubmitRefusedError(
             Refusal.BYTES_FULL,
             f"the tasks that are kept have {state.tasks.bytes:,} bytes, and this broker keeps {rules.bytes_max:,}: "
@@ -171,9 +221,9 @@ def _check_quotas(state: BrokerState, tenant: str, count: int, size: int) -> Non
 
 
 def _records(
-    state: BrokerState, command: SubmitTasks, revision: int, now_ms: int
+    state: BrokerState, command: SubmitTasks, revision: int, now_ms: int, *, busy_max: int = _REFUSED_MAX
 ) -> tuple[list[LoggedRecord], list[LoggedRecord], TasksSubmitted]:
-    """Return the tasks' records, those of their slots, and the reply."""
+    """Return the tasks' records, those of their slots, and the reply, with at most so many whose slot is taken."""
     tenant, transaction, mapper = command.tenant, command.transaction, state.mapper
     records: list[LoggedRecord] = []
     slots: list[LoggedRecord] = []
@@ -216,11 +266,11 @@ def _records(
             fields += tuple(getattr(spec, name) for name in _ADDED)
         records.append((RecordType.TASK_SUBMITTED, fields))
         task_id += 1
-    if len(busy) > _REFUSED_MAX:
+    if len(busy) > busy_max:
         raise _SubmitRefusedError(
             Refusal.SLOT_TAKEN,
             f"{len(busy)} of {len(command.tasks)} tasks name slots that are taken, the first one (task {busy[0][0]}) "
-            f"by task {busy[0][1]}: at most {_REFUSED_MAX} of them are skipped and told, so nothing was submitted",
+            f"by task {busy[0][1]}: at most {busy_max} of them are skipped and told, so nothing was submitted",
         )
     return records, slots, TasksSubmitted(revision if records else 0, len(records), busy)
 

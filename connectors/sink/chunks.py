@@ -8,17 +8,26 @@ that a part that is run again with the same rows has the same chunks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 Item = TypeVar("Item")
 
-WHOLE_ROWS_MAX = 10_000
-WHOLE_BYTES_MAX = 3 * 1024 * 1024
-"""Bounds of a batch that is written in one command: one entry of the log holds it."""
 
-CHUNK_ROWS_MAX = 5_000
-CHUNK_BYTES_MAX = 1024 * 1024
-"""Bounds of a chunk: what the leader decides in one go. A single row may have more bytes."""
+class RowLimits(NamedTuple):
+    """Bounds of what is sent at once, by the kind of rows.
+
+    Attributes:
+        whole_rows: Of a batch that is written in one command: one entry of the log holds it. 0 = none is.
+        whole_bytes: The same.
+        chunk_rows: Of a chunk: what the leader decides in one go.
+        chunk_bytes: The same; a single row may have more.
+
+    """
+
+    whole_rows: int = 10_000
+    whole_bytes: int = 3 * 1024 * 1024
+    chunk_rows: int = 5_000
+    chunk_bytes: int = 1024 * 1024
 
 
 class ChunkSplitter(Generic[Item]):
@@ -29,6 +38,7 @@ class ChunkSplitter(Generic[Item]):
 
     Args:
         part: Number of the part, from 0.
+        limits: Of the kind of rows.
 
     Attributes:
         row_count: Rows so far.
@@ -36,11 +46,12 @@ class ChunkSplitter(Generic[Item]):
 
     """
 
-    def __init__(self, part: int) -> None:
+    def __init__(self, part: int, limits: RowLimits) -> None:
         self.row_count = 0
         self.size = 0
-        self._rows_kept = WHOLE_ROWS_MAX // (part + 1)
-        self._bytes_kept = WHOLE_BYTES_MAX // (part + 1)
+        self._rows_kept = limits.whole_rows // (part + 1)
+        self._bytes_kept = limits.whole_bytes // (part + 1)
+        self._limits = limits
         self._closed: list[list[Item]] = []
         self._open: list[Item] = []
         self._open_size = 0
@@ -52,7 +63,8 @@ class ChunkSplitter(Generic[Item]):
 
     def add(self, item: Item, size: int) -> None:
         """Add a row of so many bytes."""
-        if self._open and (len(self._open) >= CHUNK_ROWS_MAX or self._open_size + size > CHUNK_BYTES_MAX):
+        limits = self._limits
+        if self._open and (len(self._open) >= limits.chunk_rows or self._open_size + size > limits.chunk_bytes):
             self._close()
         self._open.append(item)
         self._open_size += size

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import Future
 
 from connectors.sink.options import SinkOptions
 from ledger.loop_thread import LoopThread
 from rsm_spark.core.writer_marks import WriterMark
+
+BusyReply = Callable[[bytes], bool]
+"""Tells of a refusal of the machine whether it may be over soon."""
 
 
 class LeaderLink:
@@ -43,10 +47,10 @@ class LeaderLink:
             found = cls._present[key] = cls(options)
         return found
 
-    def start(self, mark: WriterMark, patience_s: float) -> Future[bytes]:
+    def start(self, mark: WriterMark, patience_s: float, is_busy: BusyReply | None = None) -> Future[bytes]:
         """Send a mark; the future has the machine's reply, see `WriterClient.send`."""
-        return self._thread.start(self._client.send(mark, patience_s=patience_s))
+        return self._thread.start(self._client.send(mark, patience_s=patience_s, is_busy=is_busy))
 
-    def send(self, mark: WriterMark, patience_s: float) -> bytes:
+    def send(self, mark: WriterMark, patience_s: float, is_busy: BusyReply | None = None) -> bytes:
         """Send a mark and wait; see `WriterClient.send`."""
-        return self._thread.run(self._client.send(mark, patience_s=patience_s))
+        return self._thread.run(self._client.send(mark, patience_s=patience_s, is_busy=is_busy))

@@ -9,70 +9,35 @@ expected   binary, string or integer, optional: value or mod revision that the k
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    DataType,
-    IntegerType,
-    LongType,
-    ShortType,
-    StringType,
-    StructType,
-)
+from pyspark.sql.types import StructType
 
-from connectors.errors import BadRowError, OptionError
-from rsm_spark.map.commands import RowWrite
+from connectors.sink.chunks import RowLimits
+from connectors.sink.columns import BYTES, INTEGERS, SinkColumn, bad_row, check_columns, values_of
+from connectors.sink.options import SinkOptions
+from ledger.decoding import msgpack_decoder
+from rsm_spark.map.commands import RowWrite, WriteRows, WroteRows
+from rsm_spark.map.messages import decode_reply, encode
 from rsm_spark.map.row_writes import row_fault
 
-_BYTES = (BinaryType, StringType)
-_INTEGERS = (ShortType, IntegerType, LongType)
-_COLUMNS: dict[str, tuple[tuple[type[DataType], ...], str]] = {
-    "key": (_BYTES, "binary or string"),
-    "value": (_BYTES, "binary or string"),
-    "delete": ((BooleanType,), "boolean"),
-    "ttl_ms": (_INTEGERS, "int or bigint"),
-    "expected": (_BYTES + _INTEGERS, "binary, string or bigint"),
+_ROW_BYTES = 64
+"""Bytes of a row beside its values, in a command and in the entry."""
+
+_COLUMNS = {
+    "key": SinkColumn.of_bytes(is_needed=True),
+    "value": SinkColumn.of_bytes(is_needed=True),
+    "delete": SinkColumn.of_flags(),
+    "ttl_ms": SinkColumn.of_integers(),
+    "expected": SinkColumn(BYTES + INTEGERS, "binary, string or bigint"),
 }
-_NEEDED = ("key", "value")
-_NAMED_MAX = 10
 
 
 def check_map_schema(schema: StructType) -> None:
-    """Check the columns of a frame that is to be written to the map.
-
-    Raises:
-        OptionError: One is missing, of another type, or none of these.
-
-    """
-    missing = [name for name in _NEEDED if name not in schema.names]
-    if missing:
-        more = ", …" if len(schema.names) > _NAMED_MAX else ""
-        raise OptionError(
-            f"sink ledger, as=map: column {missing[0]} is missing: the frame has "
-            f"{', '.join(schema.names[:_NAMED_MAX])}{more}; needed are key and value, optional are delete, ttl_ms and "
-            "expected"
-        )
-    twice = [name for name in _COLUMNS if schema.names.count(name) > 1]
-    if twice:
-        raise OptionError(
-            f"sink ledger, as=map: column {twice[0]} is there more than once: select what is to be written"
-        )
-    for field in schema:
-        if field.name not in _COLUMNS:
-            raise OptionError(
-                f"sink ledger, as=map: there is no column {field.name}: known are {', '.join(_COLUMNS)}; select what "
-                "is to be written"
-            )
-        kinds, words = _COLUMNS[field.name]
-        if not isinstance(field.dataType, kinds):
-            raise OptionError(
-                f"sink ledger, as=map: column {field.name} is {field.dataType.simpleString()}, it must be {words}: "
-                "cast it"
-            )
+    """Check the columns of a frame that is to be written to the map; see `check_columns`."""
+    check_columns("map", schema, _COLUMNS)
 
 
 def is_repeatable(names: list[str]) -> bool:
@@ -101,7 +66,7 @@ class MapRows:
             BadRowError: One of them cannot be written; it is named, and none of the batch was yielded.
 
         """
-        columns = {name: _column(batch.column(name)) for name in batch.schema.names}
+        columns = {name: values_of(batch.column(name), as_bytes=True) for name in batch.schema.names}
         keys, values = columns["key"], columns["value"]
         count = batch.num_rows
         deletes = columns.get("delete") or [None] * count
@@ -111,33 +76,67 @@ class MapRows:
             expected = [(one,) for one in columns["expected"]]
         rows: list[RowWrite] = []
         for number, (key, value, delete, ttl_ms, wanted) in enumerate(
-            zip(keys, values, deletes, lives, expected, strict=True)
+            zip(keys, values, deletes, lives, expected, strict=True), self._row_count
         ):
             if key is None:
-                raise self._bad(number, "key", "it is null")
+                raise bad_row(self._part, number, "key", "it is null")
             if value is None and not delete:
-                raise self._bad(number, "value", "it is null: a key is removed by a column delete that is true", key)
+                fault = "it is null: a key is removed by a column delete that is true"
+                raise bad_row(self._part, number, "value", fault, key)
             row = RowWrite(key, None if delete else value, 0 if delete else ttl_ms or 0, wanted)
-            fault = row_fault(row, self._prefix_bytes)
-            if fault is not None:
-                column = "key" if "a key " in fault else "ttl_ms" if "time to live" in fault else "value"
-                raise self._bad(number, column, fault, key)
+            fault_of_row = row_fault(row, self._prefix_bytes)
+            if fault_of_row is not None:
+                column = "key" if "a key " in fault_of_row else "ttl_ms" if "time to live" in fault_of_row else "value"
+                raise bad_row(self._part, number, column, fault_of_row, key)
             rows.append(row)
         self._row_count += count
         yield from rows
 
-    def _bad(self, number: int, column: str, fault: str, key: bytes | None = None) -> BadRowError:
-        of_key = "" if key is None else f" (key {key[:60]!r})"
-        return BadRowError(
-            f"row {self._row_count + number} of partition {self._part}, column {column}{of_key}: {fault}. Nothing of "
-            "this row was written, and its batch is not ended"
-        )
 
+class MapCommands:
+    """Commands of the map: `WriteRows`; see `RowCommands`.
 
-def _column(column: pa.Array[Any]) -> list[Any]:
-    """Return a column as Python values: texts as their UTF-8 bytes."""
-    kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        column = column.view(pa.large_binary() if pa.types.is_large_string(kind) else pa.binary())
-    listed: list[Any] = column.to_pylist()
-    return listed
+    Args:
+        options: Of the query.
+        schema: Columns of the frame.
+
+    Raises:
+        OptionError: They are none of the map's.
+
+    """
+
+    limits = RowLimits()
+    conflict_words = "were in conflict and were left"
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        check_map_schema(schema)
+        self.is_repeatable = is_repeatable(schema.names)
+        self._prefix = b"" if self.is_repeatable else options.conflict_prefix
+        self._rows: dict[int, MapRows] = {}
+
+    def items(self, batch: pa.RecordBatch, part: int) -> Iterator[tuple[RowWrite, int]]:
+        """Yield the rows of a batch."""
+        prefix_bytes = len(self._prefix)
+        rows = self._rows.get(part)
+        if rows is None:
+            rows = self._rows[part] = MapRows(part, prefix_bytes)
+        for row in rows.writes(batch):
+            yield row, 2 * len(row.key) + len(row.value or b"") + prefix_bytes + _ROW_BYTES
+
+    def command(self, items: Sequence[RowWrite]) -> bytes:
+        """Return the command of a chunk."""
+        return encode(WriteRows(list(items), self._prefix))
+
+    def joined(self, commands: Sequence[bytes]) -> bytes:
+        """Return one command of several chunks."""
+        decode = msgpack_decoder(WriteRows).decode
+        return self.command([row for command in commands for row in decode(command).rows])
+
+    def conflict_count(self, reply: bytes, row_count: int) -> int:  # noqa: ARG002 - as `RowCommands` has it
+        """Return how many rows were in conflict."""
+        wrote = decode_reply(reply) if reply else None
+        return len(wrote.conflict_rows) if isinstance(wrote, WroteRows) else 0
+
+    def is_busy(self, reply: bytes) -> bool:  # noqa: ARG002 - as `RowCommands` has it
+        """Return False: the map refuses for good."""
+        return False

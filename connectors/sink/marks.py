@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from connectors.sink.chunks import WHOLE_BYTES_MAX, WHOLE_ROWS_MAX
-from connectors.sink.commands import MapCommands
+from connectors.sink.commands import RowCommands
 from rsm_spark.core.writer_marks import MarkKind, WriterMark, digest_of
 
 
@@ -97,7 +96,7 @@ def forget_mark(name: BatchName) -> WriterMark:
     return _mark(name, MarkKind.FORGET, 0)
 
 
-def end_marks(messages: Sequence[PartMessage], commands: MapCommands) -> Iterator[WriterMark]:
+def end_marks(messages: Sequence[PartMessage], commands: RowCommands) -> Iterator[WriterMark]:
     """Yield what the driver sends, in this order, when all tasks have ended.
 
     Args:
@@ -110,7 +109,9 @@ def end_marks(messages: Sequence[PartMessage], commands: MapCommands) -> Iterato
     row_count = sum(message.row_count for message in messages)
     size = sum(message.size for message in messages)
     ordered = sorted(messages, key=lambda message: message.part)
-    if not any(message.sent for message in messages) and row_count <= WHOLE_ROWS_MAX and size <= WHOLE_BYTES_MAX:
+    limits = commands.limits
+    is_small = row_count <= limits.whole_rows and size <= limits.whole_bytes
+    if is_small and not any(message.sent for message in messages):
         payload = commands.joined([command for message in ordered for command in message.kept]) if row_count else b""
         yield _mark(name, MarkKind.WHOLE, row_count, is_repeatable=repeatable, payload=payload)
         return

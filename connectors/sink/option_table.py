@@ -5,10 +5,12 @@ from __future__ import annotations
 from connectors.source.option_table import OPTIONS, OptionInfo
 
 _SHARED = ("metadataUri", "rsmRoot")
+_KINDS = {"map": "writes keys of the replicated map", "tasks": "submits tasks to the broker"}
+_SAID = f"What the rows are: {', '.join(f'`{kind}` {does}' for kind, does in _KINDS.items())}."
 
 SINK_OPTION_TABLE: tuple[OptionInfo, ...] = (
     OptionInfo("log", "a name", "-", "both", "The replicated log to write to; its service must run."),
-    OptionInfo("as", "`map`", "-", "both", "What the rows are: `map` writes keys of the replicated map."),
+    OptionInfo("as", " or ".join(f"`{kind}`" for kind in _KINDS), "-", "both", _SAID),
     OptionInfo(
         "writer",
         "a name",

@@ -26,6 +26,7 @@ class RowKind(StrEnum):
     """Kinds of rows."""
 
     MAP = "map"
+    TASKS = "tasks"
 
 
 class SinkOptions(msgspec.Struct, frozen=True):

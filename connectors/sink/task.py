@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Future
+from typing import Any
 
 import pyarrow as pa
 
 from connectors.sink.chunks import ChunkSplitter
-from connectors.sink.commands import MapCommands
+from connectors.sink.commands import RowCommands
 from connectors.sink.link import LeaderLink
 from connectors.sink.marks import BatchName, PartMessage, chunk_mark
 from connectors.sink.options import SinkOptions
-from rsm_spark.map.commands import RowWrite
 
 
 def write_part(
-    batches: Iterator[pa.RecordBatch], options: SinkOptions, commands: MapCommands, name: BatchName, part: int
+    batches: Iterator[pa.RecordBatch], options: SinkOptions, commands: RowCommands, name: BatchName, part: int
 ) -> PartMessage:
     """Write the rows of a partition, or keep them for the driver.
 
@@ -35,7 +35,7 @@ def write_part(
         NoLeaderError, OverloadedError, OutcomeUnknownError: It was not written in time; running it again is safe.
 
     """
-    cutter = ChunkSplitter[RowWrite](part)
+    cutter = ChunkSplitter[Any](part, commands.limits)
     sender = _Sender(options, commands, name, part)
     for batch in batches:
         for item, size in commands.items(batch, part):
@@ -55,7 +55,7 @@ def write_part(
 class _Sender:
     """Sends the chunks of one part, in order."""
 
-    def __init__(self, options: SinkOptions, commands: MapCommands, name: BatchName, part: int) -> None:
+    def __init__(self, options: SinkOptions, commands: RowCommands, name: BatchName, part: int) -> None:
         self.sent = 0
         self.conflict_count = 0
         self._options = options
@@ -63,16 +63,20 @@ class _Sender:
         self._name = name
         self._part = part
         self._flying: Future[bytes] | None = None
+        self._row_count = 0  # Of what is on its way.
 
     def send(self, command: bytes, row_count: int) -> None:
         self.wait()
         repeatable = self._commands.is_repeatable
         mark = chunk_mark(self._name, self._part, self.sent, command, row_count, is_repeatable=repeatable)
-        self._flying = LeaderLink.of_process(self._options).start(mark, self._options.patience_s)
+        self._flying = LeaderLink.of_process(self._options).start(
+            mark, self._options.patience_s, self._commands.is_busy
+        )
+        self._row_count = row_count
         self.sent += 1
 
     def wait(self) -> None:
         """Wait until the leader has answered."""
         flying, self._flying = self._flying, None
         if flying is not None:
-            self.conflict_count += self._commands.conflict_count(flying.result())
+            self.conflict_count += self._commands.conflict_count(flying.result(), self._row_count)

@@ -134,17 +134,19 @@ def end_batch(messages: list[WriterCommitMessage | None], options: SinkOptions, 
     link = LeaderLink.of_process(options)
     conflicts = sum(part.conflict_count for part in parts)
     for mark in end_marks(parts, commands):
-        conflicts += commands.conflict_count(link.send(mark, options.patience_s))
+        reply = link.send(mark, options.patience_s, commands.is_busy)
+        conflicts += commands.conflict_count(reply, mark.row_count) if mark.payload else 0
     rows = sum(part.row_count for part in parts)
     name = parts[0].name
     _LOGGER.info("log %s, writer %s, batch %d: %d rows", options.log, name.writer, name.batch, rows)
     if conflicts:
         _LOGGER.warning(
-            "log %s, writer %s, batch %d: %d rows were in conflict and were left%s",
+            "log %s, writer %s, batch %d: %d rows %s%s",
             options.log,
             name.writer,
             name.batch,
             conflicts,
+            commands.conflict_words,
             f", they are kept under the prefix {options.conflict_prefix!r}" if options.conflict_prefix else "",
         )
 

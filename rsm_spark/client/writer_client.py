@@ -10,6 +10,7 @@ failovers, full queues and sessions that have expired, as long as its patience l
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -85,12 +86,15 @@ class WriterClient:
         service = await ServiceClient.connect(log, metadata_uri, rsm_root=rsm_root, security=security)
         return cls(service, patience_s=patience_s)
 
-    async def send(self, mark: WriterMark, *, patience_s: float | None = None) -> bytes:
+    async def send(
+        self, mark: WriterMark, *, patience_s: float | None = None, is_busy: Callable[[bytes], bool] | None = None
+    ) -> bytes:
         """Have a command applied, unless it was; return what the machine replied, b"" if it was applied before.
 
         Args:
             mark: The command.
             patience_s: How long it is sent again, at least; None = as the client says.
+            is_busy: Tells of the machine's refusal whether it may be over soon, so that the command is sent again.
 
         Raises:
             WriterRefusedError: It breaks a rule of writers: another checkpoint, a later run, other rows.
@@ -113,7 +117,8 @@ class WriterClient:
                 if loop.time() >= deadline_s:
                     raise
             else:
-                if reply.status is not MarkedStatus.WAITING:
+                is_refused = is_busy is not None and reply.status is MarkedStatus.DECLINED and is_busy(reply.reply)
+                if reply.status is not MarkedStatus.WAITING and (not is_refused or loop.time() >= deadline_s):
                     return _outcome(mark, reply, is_unsure=is_unsure)
                 if loop.time() >= deadline_s:
                     raise WriterRefusedError(

@@ -18,14 +18,9 @@ from tests.sim.writer_plants import (
     OldBatchesAreNews,
     RowsBeforeMarker,
 )
-from tests.sim.writer_world import BrokenPromiseError, WriterWorld, small_bounds
+from tests.sim.writer_world import BrokenPromiseError, WriterWorld
 
 _HUNT_SEEDS = 60
-
-
-@pytest.fixture(autouse=True)
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    small_bounds(monkeypatch)
 
 
 def test_rows_are_written_once_and_batches_end_whole() -> None:

@@ -18,10 +18,10 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import connectors.sink.chunks as chunks_module
-import connectors.sink.marks as marks_module
-from connectors.sink.chunks import ChunkSplitter
-from connectors.sink.commands import MapCommands
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from connectors.sink.chunks import ChunkSplitter, RowLimits
+from connectors.sink.map_rows import MapCommands
 from connectors.sink.marks import BatchName, PartMessage, chunk_mark, end_marks
 from connectors.sink.options import RowKind, SinkOptions
 from rsm_spark.core.batching import BatchLimits, Composer
@@ -42,7 +42,17 @@ _STEPS_MAX = 4_000
 _TROUBLE_STEPS = 400
 _WRITER = "job"
 _OPTIONS = SinkOptions("log", RowKind.MAP, _WRITER)
-COMMANDS = MapCommands(_OPTIONS, ["key", "value", "expected"])  # Rows that may not be written twice.
+# Rows that may not be written twice.
+_SCHEMA = StructType([StructField(name, BinaryType()) for name in ("key", "value", "expected")])
+
+
+class FewRows(MapCommands):
+    """A few rows are many: chunks of two, batches of up to six in one command."""
+
+    limits = RowLimits(whole_rows=6, chunk_rows=2)
+
+
+COMMANDS = FewRows(_OPTIONS, _SCHEMA)
 REFUSED = (MarkedStatus.REFUSED, MarkedStatus.GONE)
 
 
@@ -129,7 +139,7 @@ class Driver:
         if before is not None and not before.is_done:
             self.zombies.append(before)
         name = BatchName(_WRITER, "checkpoint", self.run, self.batch)
-        cutter = ChunkSplitter[RowWrite](part)
+        cutter = ChunkSplitter[RowWrite](part, COMMANDS.limits)
         for key in self._plan.parts[self.batch][part]:
             cutter.add(RowWrite(key, b"v"), 1)
         chunks = [(COMMANDS.command(chunk), len(chunk)) for chunk in cutter.finish()]
@@ -373,10 +383,3 @@ class WriterWorld:
         if arrived or self._composer.wanted:
             self.rng.shuffle(arrived)
             self._serve(arrived)
-
-
-def small_bounds(monkeypatch: Any) -> None:
-    """Have a few rows be many: chunks of two, batches of up to six in one command."""
-    for module in (chunks_module, marks_module):
-        monkeypatch.setattr(module, "WHOLE_ROWS_MAX", 6)
-    monkeypatch.setattr(chunks_module, "CHUNK_ROWS_MAX", 2)

@@ -1,9 +1,8 @@
-"""A plain query: copies a log into a Delta table, Parquet files or a replicated map until there is nothing more.
+"""A plain query: copies a log into a Delta table, Parquet files or a service, until there is nothing more.
 
 python copy_log.py FORMAT FOLDER RECORDS_PER_BATCH OPTION=VALUE…
 
-The map is that of the log `copied`; each record has a key of its own there.
-
+A service is that of the log `copied-FOLDER`; each record has a row of its own there. Its FORMAT is a kind of rows.
 """
 
 from __future__ import annotations
@@ -13,6 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from connectors.session import spark_session
+
+ROWS = {
+    "map": ("cast(revision as string) key", "hex(coalesce(entry_hash, X'')) value"),
+    "tasks": ("concat('tenant-', revision % 3) tenant", "'copy' type", "cast(revision as string) key"),
+}
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -25,10 +29,10 @@ def main(arguments: Sequence[str]) -> None:
         .load()
     )
     more: dict[str, str] = {}
-    if sink == "map":
-        frame = frame.selectExpr("cast(revision as string) key", "hex(coalesce(entry_hash, X'')) value")
+    if sink in ROWS:
+        frame = frame.selectExpr(*ROWS[sink])
         uri = next(option.split("=", 1)[1] for option in options if option.startswith("metadataUri="))
-        more = {"log": f"copied-{Path(folder).name}", "as": "map", "writer": "copy", "metadataUri": uri}
+        more = {"log": f"copied-{Path(folder).name}", "as": sink, "writer": "copy", "metadataUri": uri}
     query = (
         frame.writeStream.format("ledger" if more else sink)
         .options(**more)

@@ -1,4 +1,4 @@
-"""Some fifty points at which a process of a Spark query is killed, and how a process comes to kill itself there.
+"""Points at which a process of a Spark query is killed, and how a process comes to kill itself there.
 
 A point names a function of ours (or of pyspark, or of deltalake) and a moment before or after it, or a file whose
 appearing is the moment: so there are no hooks in the product. Every Python process of the query, on the driver and on
@@ -31,7 +31,7 @@ MAIN_VARIABLE = "RSM_KILL_MAIN"
 POINT_VARIABLE = "RSM_KILL_POINT"
 ROLE_VARIABLE = "RSM_KILL_ROLE"
 
-FOLLOWER, DELTA, PARQUET, MAP = "follower", "delta", "parquet", "map"
+FOLLOWER, DELTA, PARQUET, MAP, TASKS = "follower", "delta", "parquet", "map", "tasks"
 DRIVER, EXECUTOR, WORKER = "driver", "executor", "worker"
 
 
@@ -46,7 +46,7 @@ class Point(NamedTuple):
         nth: 1, 2, …, counted over all processes of a run for calls, in each iterator for items.
         victim: What is killed.
         job: What the query writes: a follower table by the materializer, a plain copy to Delta or Parquet, or a
-            replicated map.
+            service by the sink: MAP and the like are its kinds of rows.
         behind: Name of the point at which the run before was killed: this one lies on the way back.
 
     """
@@ -69,8 +69,9 @@ _READ = "connectors.source.tasks:read_partition"
 _PART = "connectors.sink.task:write_part"
 _LINK = "connectors.sink.link:LeaderLink"
 _END = "connectors.sink.writer:end_batch"
+_CUTTER = "connectors.sink.chunks:ChunkSplitter"
 
-POINTS = (
+POINTS: tuple[Point, ...] = (
     # On the way to the first micro-batch
     Point("the session has started", "connectors.session:spark_session", "after"),
     Point("the log was looked at", "connectors.source.look:LogLook.look", "after"),
@@ -114,20 +115,6 @@ POINTS = (
     Point("a copy is in Delta's log", "table/_delta_log/*.json", "file", 3, DRIVER, DELTA),
     Point("the micro-batch is in the checkpoint", "checkpoint/commits/[0-9]*", "file", 2, DRIVER, DELTA),
     Point("the source hears of a commit", f"{_STREAM}.commit", "before", 1, DRIVER, PARQUET),
-    # What a micro-batch does to a replicated map
-    Point("the writer was made", "connectors.sink.format:LedgerFormat.streamWriter", "after", 2, DRIVER, MAP),
-    Point("a part is begun", _PART, "before", 2, DRIVER, MAP),
-    Point("a part was written and nobody was told", _PART, "after", 2, DRIVER, MAP),
-    Point("the batch is ended", _END, "before", 2, DRIVER, MAP),
-    Point("the batch is sent to the leader", f"{_LINK}.send", "before", 2, DRIVER, MAP),
-    Point("the leader has ended the batch", f"{_LINK}.send", "after", 2, DRIVER, MAP),
-    Point("the end is not in the checkpoint", _END, "after", 2, DRIVER, MAP),
-    Point("the batch in the map is in the checkpoint", "checkpoint/commits/[0-9]*", "file", 2, DRIVER, MAP),
-    Point("a part is begun on an executor", _PART, "before", 1, EXECUTOR, MAP),
-    Point("a task sends a chunk", f"{_LINK}.start", "before", 2, EXECUTOR, MAP),
-    Point("a task has sent a chunk", f"{_LINK}.start", "after", 3, EXECUTOR, MAP),
-    Point("a part was sent and the driver was not told", _PART, "after", 1, EXECUTOR, MAP),
-    Point("a Python worker dies between two chunks", f"{_LINK}.start", "before", 3, WORKER, MAP),
     # On the way back
     Point(
         "the history is checked", "connectors.source.look:LogLook.payload_at", "before", 1, DRIVER, FOLLOWER, _SYNCED
@@ -135,9 +122,58 @@ POINTS = (
     Point("the commit is run again", f"{_TABLE}.apply", "after", 1, DRIVER, FOLLOWER, "the rows were fetched"),
     Point("the plan is read again", f"{_STREAM}.partitions", "after", 1, DRIVER, DELTA, "a copy is in Delta's log"),
     Point("a task reads again", _READ, "item", 1, DRIVER, PARQUET, "a copied file was written"),
-    Point("the batch is ended again", _END, "after", 1, DRIVER, MAP, "the leader has ended the batch"),
 )
 """In the order in which a query comes by them."""
+
+
+def _sink_points(kind: str) -> Iterator[Point]:
+    """Yield the points of a query that writes by the sink, in the order in which it comes by them."""
+    ended = f"{kind}: the leader has ended the batch"
+    for name, target, when, nth, victim, behind in (
+        # The driver, whose batches are one command each
+        ("the sink is looked up", "connectors.sink.format:LedgerFormat.streamWriter", "before", 1, DRIVER, ""),
+        ("the writer was made", "connectors.sink.format:LedgerFormat.streamWriter", "after", 2, DRIVER, ""),
+        ("the plan of the batch was written", "checkpoint/offsets/[0-9]*", "file", 2, DRIVER, ""),
+        ("the first part is begun", _PART, "before", 1, DRIVER, ""),
+        ("a part is begun", _PART, "before", 2, DRIVER, ""),
+        ("its rows are read", f"{_CUTTER}.add", "before", 50, DRIVER, ""),
+        ("a part was written and nobody was told", _PART, "after", 2, DRIVER, ""),
+        ("the first batch is ended", _END, "before", 1, DRIVER, ""),
+        ("the batch is ended", _END, "before", 2, DRIVER, ""),
+        ("the way to the leader is looked for", f"{_LINK}.of_process", "before", 1, DRIVER, ""),
+        ("the way to the leader was found", f"{_LINK}.of_process", "after", 1, DRIVER, ""),
+        ("the batch becomes one command", "connectors.sink.marks:end_marks", "item", 1, DRIVER, ""),
+        ("the first batch is sent to the leader", f"{_LINK}.send", "before", 1, DRIVER, ""),
+        ("the batch is sent to the leader", f"{_LINK}.send", "before", 2, DRIVER, ""),
+        ("the leader has ended the first batch", f"{_LINK}.send", "after", 1, DRIVER, ""),
+        ("the leader has ended the batch", f"{_LINK}.send", "after", 2, DRIVER, ""),
+        ("the end is not in the checkpoint", _END, "after", 2, DRIVER, ""),
+        ("the first batch is in the checkpoint", "checkpoint/commits/[0-9]*", "file", 1, DRIVER, ""),
+        ("the batch is in the checkpoint", "checkpoint/commits/[0-9]*", "file", 2, DRIVER, ""),
+        # Executors and their Python workers, which send chunks
+        ("a part is begun on an executor", _PART, "before", 1, EXECUTOR, ""),
+        ("an executor reads rows", f"{_CUTTER}.add", "before", 100, EXECUTOR, ""),
+        ("a task looks for the leader", f"{_LINK}.of_process", "before", 1, EXECUTOR, ""),
+        ("a task sends its first chunk", f"{_LINK}.start", "before", 1, EXECUTOR, ""),
+        ("a task has sent its first chunk", f"{_LINK}.start", "after", 1, EXECUTOR, ""),
+        ("a task sends a chunk", f"{_LINK}.start", "before", 2, EXECUTOR, ""),
+        ("a task has sent its third chunk", f"{_LINK}.start", "after", 3, EXECUTOR, ""),
+        ("a task sends a late chunk", f"{_LINK}.start", "before", 6, EXECUTOR, ""),
+        ("a part was sent and the driver was not told", _PART, "after", 1, EXECUTOR, ""),
+        ("a Python worker dies at its first row", f"{_CUTTER}.add", "before", 1, WORKER, ""),
+        ("a Python worker dies between two chunks", f"{_LINK}.start", "before", 3, WORKER, ""),
+        ("a Python worker dies behind a chunk", f"{_LINK}.start", "after", 4, WORKER, ""),
+        ("a Python worker dies at its end", _PART, "after", 1, WORKER, ""),
+        # On the way back
+        ("the batch is written again", _PART, "before", 1, DRIVER, ended),
+        ("the batch is sent again", f"{_LINK}.send", "after", 1, DRIVER, ended),
+        ("the batch is ended again", _END, "after", 1, DRIVER, ended),
+    ):
+        yield Point(f"{kind}: {name}", target, when, nth, victim, kind, behind)
+
+
+SINKS = (MAP, TASKS)
+POINTS += tuple(point for kind in SINKS for point in _sink_points(kind))
 
 BY_NAME = {point.name: point for point in POINTS}
 

@@ -15,7 +15,8 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from broker.client.client import AsyncBrokerClient
 from rsm_spark.map import MapClient
+from tests.integration.broker_processes import brokers
 from tests.integration.store_processes import StoreProcess
 from tests.spark import copy_log
 from tests.spark.kill_points import (
@@ -38,6 +41,8 @@ from tests.spark.kill_points import (
     POINT_VARIABLE,
     POINTS,
     ROLE_VARIABLE,
+    SINKS,
+    TASKS,
     Point,
     leave_mark,
     mark_of,
@@ -48,7 +53,7 @@ if TYPE_CHECKING:
 
 _ROOT = Path(__file__).resolve().parents[2]
 _JOB = _ROOT / "jobs" / "materialize.py"
-_QUICK = {"the commit is not on the disk"}
+_QUICK = {"the commit is not on the disk", "tasks: the leader has ended the batch"}
 _TIMEOUT_S = 400
 _STARTS_MAX = 6
 _SLOW_WORKER = "Python worker failed to connect back"
@@ -232,20 +237,48 @@ def check_copy(job: str, place: Path, log: Any) -> None:
     assert [row[1:] for row in ends] == [(ledger, e, hashlib.sha256(p).digest()) for ledger, e, p in log.entries]
 
 
-def check_map(query: Query, point: Point, log: Any, folder: Path) -> None:
-    """Kill the query, let it end, and compare: each record has its key, and each key was written once."""
-    copied = StoreProcess(log.metadata_uri, f"copied-{folder.name}", folder, "copied")
-    try:
+def check_sink(query: Query, point: Point, log: Any, folder: Path) -> None:
+    """Kill the query, let it end, and compare: each record has its row, and each row was written once."""
+    copied, name = _TARGETS[point.job], f"copied-{folder.name}"
+    with copied(log.metadata_uri, name, folder) as written:
         if point.behind:
             query.killed_at(BY_NAME[point.behind])
         query.killed_at(point)
         if point.victim == DRIVER:
             log.fill(3)
             query.finish()
-        versions = asyncio.run(_versions(log.metadata_uri, copied.log))
+        counts = written()
+    assert counts == {b"%d" % revision: 1 for revision in range(1, log.revision + 1)}
+
+
+Written = Callable[[], Mapping[bytes, int]]
+"""How often each row was written."""
+
+
+@contextlib.contextmanager
+def _map(metadata_uri: str, log: str, folder: Path) -> Iterator[Written]:
+    replica = StoreProcess(metadata_uri, log, folder, "copied")
+    try:
+        yield lambda: asyncio.run(_versions(metadata_uri, log))
     finally:
-        copied.kill()
-    assert versions == {b"%d" % revision: 1 for revision in range(1, log.revision + 1)}
+        replica.kill()
+
+
+@contextlib.contextmanager
+def _broker(metadata_uri: str, log: str, folder: Path) -> Iterator[Written]:
+    with brokers(folder, "copied", options=("--metadata-uri", metadata_uri, "--log", log)) as (broker,):
+        yield lambda: Counter(asyncio.run(_keys(broker.url)))
+
+
+async def _keys(url: str) -> list[bytes]:
+    keys: list[bytes] = []
+    for number in range(3):
+        async with await AsyncBrokerClient.connect([url], tenant=f"tenant-{number}") as client:
+            keys += [task.key.encode() async for task in client.tasks()]
+    return keys
+
+
+_TARGETS = {MAP: _map, TASKS: _broker}
 
 
 async def _versions(metadata_uri: str, log: str) -> dict[bytes, int]:
@@ -274,8 +307,8 @@ def test_a_query_that_was_killed_ends_with_every_record_once(
     else:
         log.fill(45, records_per_entry=1000, keys=500)
     query = Query(point, log, tmp_path)
-    if point.job == MAP:
-        check_map(query, point, log, tmp_path)
+    if point.job in SINKS:
+        check_sink(query, point, log, tmp_path)
         return
     if point.behind:
         query.killed_at(BY_NAME[point.behind])
@@ -318,8 +351,11 @@ def test_a_query_that_is_killed_again_and_again_ends_with_every_record_once(
         check_copy(job, query.table, log)
 
 
-def test_there_are_thirty_points_and_those_on_the_way_back_lie_behind_others() -> None:
-    assert len(BY_NAME) == len(POINTS) >= 30
+def test_there_are_thirty_points_of_each_kind_and_those_on_the_way_back_lie_behind_others() -> None:
+    assert len(BY_NAME) == len(POINTS)
+    jobs = Counter(point.job for point in POINTS)
+    assert jobs[FOLLOWER] + jobs[DELTA] + jobs[PARQUET] >= 30
+    assert all(jobs[kind] >= 30 for kind in SINKS)
     for point in POINTS:
         assert not point.behind or BY_NAME[point.behind].job == point.job
-        assert point.job in {FOLLOWER, DELTA, PARQUET, MAP}
+        assert point.job in {FOLLOWER, DELTA, PARQUET, *SINKS}

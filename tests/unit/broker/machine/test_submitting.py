@@ -212,3 +212,45 @@ def test_a_delay_counts_from_logged_time_and_a_start_is_absolute() -> None:
     assert [broker.status(one) for one in ids] == [TaskStatus.DELAYED, TaskStatus.DELAYED, TaskStatus.WAITING]
     assert [broker.get(one).due_ms for one in ids] == [START_MS + 100, START_MS + 200, 0]
     broker.check()
+
+
+def test_tasks_of_many_tenants_are_submitted_together() -> None:
+    broker = DrivenBroker()
+    (holder,) = broker.submit(Spec("mail", slot="s"))
+    submits = [
+        c.SubmitTasks("acme", [Spec("mail"), Spec("mail", slot="s"), Spec("mail", slot="t")]),
+        c.SubmitTasks("other", [Spec("mail", slot="s"), Spec("mail")]),
+    ]
+    reply = broker.run(c.SubmitForTenants(submits))
+    assert reply == TasksSubmitted(holder + 2, 4, [(1, holder)])  # Behind the record of the holder's slot.
+    shown = [broker.get(holder + 2 + number) for number in range(4)]
+    assert [(task.tenant, task.slot) for task in shown] == [("acme", ""), ("acme", "t"), ("other", "s"), ("other", "")]
+    broker.check()
+
+
+def test_all_tenants_tasks_are_refused_where_one_is() -> None:
+    broker = DrivenBroker(BrokerRules(waiting_max=3))
+    one, two = c.SubmitTasks("acme", [Spec("mail")] * 2), c.SubmitTasks("other", [Spec("mail")] * 2)
+    assert refusal(broker.run(c.SubmitForTenants([one, two]))) == Refusal.QUEUE_FULL
+    bad = c.SubmitTasks("other", [Spec("")])
+    for submits in (
+        [],
+        [one, one],
+        [one, bad],
+        [one, c.SubmitTasks("b", [Spec("mail")], "key")],
+        [c.SubmitTasks("", [])],
+    ):
+        assert refusal(broker.run(c.SubmitForTenants(submits))) == Refusal.INVALID
+    large = [c.SubmitTasks(tenant, [Spec("mail", bytes(PAYLOAD_BYTES_MAX))] * 2) for tenant in ("a", "b")]
+    assert refusal(DrivenBroker().run(c.SubmitForTenants(large))) == Refusal.TOO_LARGE
+    many = [c.SubmitTasks(tenant, [Spec("mail")] * BATCH_TASKS_MAX) for tenant in ("a", "b")]
+    assert refusal(DrivenBroker().run(c.SubmitForTenants(many))) == Refusal.INVALID
+    assert not len(broker.machine.tasks)
+
+
+def test_a_reply_for_many_tenants_names_a_part_of_the_taken_slots_and_counts_them_all() -> None:
+    broker = DrivenBroker()
+    broker.submit(Spec("mail", slot="s"))
+    reply = broker.run(c.SubmitForTenants([c.SubmitTasks("acme", [Spec("mail", slot="s")] * 500)]))
+    assert isinstance(reply, TasksSubmitted)
+    assert (reply.first_task_id, reply.count, len(reply.refused)) == (0, 0, 200)

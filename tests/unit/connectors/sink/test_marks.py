@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pickle
 
-from connectors.sink.chunks import WHOLE_BYTES_MAX, WHOLE_ROWS_MAX
-from connectors.sink.commands import MapCommands
+from pyspark.sql.types import StringType, StructField, StructType
+
+from connectors.sink.map_rows import MapCommands
 from connectors.sink.marks import BatchName, PartMessage, begin_mark, end_marks, forget_mark
 from connectors.sink.options import RowKind, SinkOptions
 from rsm_spark.core.writer_marks import MarkKind, digest_of
@@ -13,7 +14,8 @@ from rsm_spark.map.commands import RowWrite, WriteRows
 from rsm_spark.map.messages import decode_command
 
 NAME = BatchName("w", "c", "r", 5, "old")
-COMMANDS = MapCommands(SinkOptions("log", RowKind.MAP, "w"), ["key", "value"])
+SCHEMA = StructType([StructField("key", StringType()), StructField("value", StringType())])
+COMMANDS = MapCommands(SinkOptions("log", RowKind.MAP, "w"), SCHEMA)
 
 
 def _kept(part: int, *keys: bytes, size: int = 10) -> PartMessage:
@@ -41,9 +43,9 @@ def test_where_a_part_was_sent_the_others_are_chunks_and_the_end_names_all() -> 
 
 
 def test_what_does_not_fit_one_command_is_sent_in_parts() -> None:
-    too_large = [_kept(0, b"a", size=WHOLE_BYTES_MAX), _kept(1, b"b")]
+    too_large = [_kept(0, b"a", size=COMMANDS.limits.whole_bytes), _kept(1, b"b")]
     assert [mark.kind for mark in end_marks(too_large, COMMANDS)] == [MarkKind.CHUNK, MarkKind.CHUNK, MarkKind.END]
-    too_many = [PartMessage(NAME, 0, WHOLE_ROWS_MAX, 1, 0, _kept(0, b"a").kept, 0), _kept(1, b"b")]
+    too_many = [PartMessage(NAME, 0, COMMANDS.limits.whole_rows, 1, 0, _kept(0, b"a").kept, 0), _kept(1, b"b")]
     assert [mark.kind for mark in end_marks(too_many, COMMANDS)] == [MarkKind.CHUNK, MarkKind.CHUNK, MarkKind.END]
 
 
