@@ -171,6 +171,12 @@ and calls that wait together travel together.
 """,
     (
         Twin(
+            "BlockingSqlRowStream",
+            "rsm_spark.sql.client.row_stream:SqlRowStream",
+            bases=("BlockingRowStreamBase",),
+            left_out=("open",),  # `BlockingSqlClient.rows` does.
+        ),
+        Twin(
             "BlockingInteractiveTransaction",
             "rsm_spark.sql.client.transaction:InteractiveTransaction",
             left_out=("begin",),  # `BlockingSqlClient.begin` does.

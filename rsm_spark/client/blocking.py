@@ -37,6 +37,11 @@ class BlockingServiceClient(BlockingServiceBase):
         """Highest revision that any answer has named: what a session read is at least as new as."""
         return self.asynchronous.revision
 
+    @property
+    def steady_read(self) -> Freshness:
+        """Freshness with which reads are answered by one replica, the same as long as it leads, or is the only one."""
+        return self.asynchronous.steady_read
+
     @classmethod
     def connect(
         cls,

@@ -147,6 +147,11 @@ class ReplicaConnection:
         """Highest revision that any answer has named: what a session read is at least as new as."""
         return self._seen.revision
 
+    @property
+    def steady_read(self) -> Freshness:
+        """Freshness of reads that all go where commands go."""
+        return self._freshness
+
     async def close(self) -> None:
         """Give up what has no answer yet, and disconnect."""
         if self._lanes is not None:

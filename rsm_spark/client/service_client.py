@@ -76,6 +76,11 @@ class ServiceClient(ServiceCalls):
         """Highest revision that any answer has named: what a session read is at least as new as."""
         return self._link.revision
 
+    @property
+    def steady_read(self) -> Freshness:
+        """Freshness with which reads are answered by one replica, the same as long as it leads, or is the only one."""
+        return self._link.steady_read
+
     @classmethod
     async def connect(
         cls,

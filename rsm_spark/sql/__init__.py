@@ -4,9 +4,10 @@ The names of the DB-API 2.0 (PEP 249) are here too: `connect`, `Error`, `STRING`
 """
 
 from rsm_spark.core.freshness import Freshness
-from rsm_spark.sql.client.blocking import BlockingInteractiveTransaction, BlockingSqlClient
+from rsm_spark.sql.client.blocking import BlockingInteractiveTransaction, BlockingSqlClient, BlockingSqlRowStream
 from rsm_spark.sql.client.blocking_retry import retry
 from rsm_spark.sql.client.client import SqlClient, SqlOutcome, SqlRows
+from rsm_spark.sql.client.row_stream import SqlRowStream
 from rsm_spark.sql.client.transaction import InteractiveTransaction
 from rsm_spark.sql.dbapi import (
     BINARY,
@@ -47,6 +48,7 @@ __all__ = [
     "Binary",
     "BlockingInteractiveTransaction",
     "BlockingSqlClient",
+    "BlockingSqlRowStream",
     "DATETIME",
     "DataError",
     "DatabaseConnection",
@@ -74,6 +76,7 @@ __all__ = [
     "SqlOutcome",
     "SqlResult",
     "SqlRetryableError",
+    "SqlRowStream",
     "SqlRows",
     "SqlStatement",
     "Time",

@@ -35,6 +35,12 @@ OWN_BYTES_MAX = 64 * 1024 * 1024
 """Bytes of changed pages that an open transaction may put aside on the disk, beyond those in memory."""
 WAL_PAGES_MAX = 16 * 1024
 """At so many pages of SQLite's WAL open transactions end: what they see keeps it from being used again."""
+RESULT_WAL_PAGES_MAX = 4 * WAL_PAGES_MAX
+"""The same for results that are read in slices."""
+SLICE_BYTES = 256 * 1024
+"""Rows of so many bytes are one slice of a result."""
+SLICE_S = 0.25
+"""A slice that has rows ends after so long, full or not: others wait for the thread."""
 
 
 class SqlSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +56,24 @@ class SqlSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 1_000
     read_ms_max: Annotated[int, Option("Time of a read.", name="read_s_max", unit=SECONDS, ge=1)] = 5_000
-    result_bytes_max: Annotated[int, Option("Most bytes of the rows that a read returns.", ge=1_024)] = 2 * 1024 * 1024
+    result_bytes_max: Annotated[
+        int, Option("Most bytes of the rows that a read returns at once; and of one row.", ge=1_024)
+    ] = 2 * 1024 * 1024
+    results_max: Annotated[
+        int, Option("Results that are read in slices and have not ended; one client has a quarter of them.", ge=4)
+    ] = 64
+    result_idle_ms: Annotated[
+        int,
+        Option(
+            "Time that a result which is read in slices may wait for its client.",
+            name="result_idle_s",
+            unit=SECONDS,
+            ge=1,
+        ),
+    ] = 60_000
+    result_ms_max: Annotated[
+        int, Option("Time of a result that is read in slices, in all.", name="result_s_max", unit=SECONDS, ge=1)
+    ] = 600_000
     readers: Annotated[int, Option("Reads that run at the same time; one client has half of them.", ge=2, le=64)] = 4
     waiting_reads_max: Annotated[int, Option("Reads that wait for their turn; more are refused.", ge=1)] = 256
     file_mib_max: Annotated[

@@ -1,6 +1,7 @@
 """Requests of SQL and their replies, as msgpack: payloads of commands and queries. Pure.
 
-What belongs to an interactive transaction begins with a number, and so is refused by replicas that know of none.
+What belongs to an interactive transaction, or to a result in slices, begins with a number, and so is refused by
+replicas that know of none.
 """
 
 from __future__ import annotations
@@ -133,7 +134,58 @@ class SqlEnd(msgspec.Struct, frozen=True, array_like=True, tag=3):
     transaction: bytes
 
 
-TransactionRequest = SqlStart | SqlStep | SqlEnd
+class SqlRowsOpen(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """Read a result in slices: the payload of a query.
+
+    Attributes:
+        name: 16 bytes, drawn by the client.
+        sql: Of one statement that only reads.
+        parameters: See `SqlParameters`.
+
+    """
+
+    name: bytes
+    sql: str
+    parameters: tuple[Any, ...] | dict[str, Any] = ()
+
+
+class SqlRowsNext(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """The next slice of a result: the payload of a query.
+
+    Attributes:
+        name: As it was opened.
+        number: 1, 2, … behind the first slice; the same number is the same slice, and is answered the same way.
+
+    """
+
+    name: bytes
+    number: int
+
+
+class SqlRowsClose(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """Forget a result that is read in slices: the payload of a query."""
+
+    name: bytes
+
+
+class SqlSlice(msgspec.Struct, frozen=True, array_like=True):
+    """A part of a result; the reply to `SqlRowsOpen` and `SqlRowsNext`.
+
+    Attributes:
+        columns: As of `SqlResult`; of the first slice alone.
+        rows: In order.
+        is_last: There are no more.
+        fault: Why there are no more; None = there was none.
+
+    """
+
+    columns: tuple[tuple[str, str], ...] = ()
+    rows: tuple[tuple[Any, ...], ...] = ()
+    is_last: bool = True
+    fault: SqlFault | None = None
+
+
+TransactionRequest = SqlStart | SqlStep | SqlEnd | SqlRowsOpen | SqlRowsNext | SqlRowsClose
 
 
 class StepOutcome(msgspec.Struct, frozen=True, array_like=True):
@@ -173,7 +225,10 @@ _FIXINT_END = 0x80
 
 
 def is_of_transaction(payload: bytes) -> bool:
-    """Return whether a payload is a message of an interactive transaction: an array that begins with a number."""
+    """Return whether a payload is a message of an interactive transaction or of a result in slices.
+
+    It is an array that begins with a number.
+    """
     return len(payload) > 1 and payload[0] & 0xF0 == _FIXARRAY and payload[1] < _FIXINT_END
 
 
@@ -185,7 +240,7 @@ def told_of(outcome: SqlResult | SqlFault) -> bytes:
 
 
 def decode_transaction_request(payload: bytes) -> TransactionRequest:
-    """Read a query of an interactive transaction back.
+    """Read a query of an interactive transaction, or of a result in slices, back.
 
     Raises:
         InvalidCommandError: It is none.
@@ -194,7 +249,7 @@ def decode_transaction_request(payload: bytes) -> TransactionRequest:
     try:
         request: TransactionRequest = _REQUESTS.decode(payload)
     except msgspec.MsgspecError as error:
-        raise InvalidCommandError(f"this is no step of an SQL transaction: {error}") from None
+        raise InvalidCommandError(f"this is no step of an SQL transaction, and no slice of a result: {error}") from None
     return request
 
 
@@ -217,6 +272,11 @@ def decode_commit(payload: bytes) -> SqlCommit:
 def decode_step_reply(payload: bytes) -> SqlStepReply:
     """Read a reply back; fields that a later version added are passed over."""
     return msgpack_decoder(SqlStepReply).decode(payload)
+
+
+def decode_slice(payload: bytes) -> SqlSlice:
+    """Read a reply back; fields that a later version added are passed over."""
+    return msgpack_decoder(SqlSlice).decode(payload)
 
 
 def decode_transaction(payload: bytes) -> SqlTransaction:

@@ -8,92 +8,33 @@ linearizable as any query of the kernel, run beside each other, and never hold u
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from rsm_spark.core.commands import Answer, AnswerStatus, Query, Request
 from rsm_spark.core.freshness import LINEARIZABLE, Freshness
 from rsm_spark.errors import NotLeaderError, NotReadyError, RsmError, TooStaleError
-from rsm_spark.sql.engine.reader import ColumnsQuery, ReadReply, SqlReader
-from rsm_spark.sql.limits import SqlSettings
+from rsm_spark.sql.engine.reader import SliceReply
 from rsm_spark.sql.messages import (
     SqlEnd,
     SqlQuery,
+    SqlRowsClose,
+    SqlRowsNext,
+    SqlRowsOpen,
+    SqlSlice,
+    SqlStart,
     SqlStep,
     decode_query,
     decode_transaction_request,
     encode,
     is_of_transaction,
 )
-from rsm_spark.sql.owner_turns import OwnerTurns
+from rsm_spark.sql.reader_pool import ReaderPool
+from rsm_spark.sql.row_desk import RowDesk
 from rsm_spark.sql.transactions import TransactionDesk
 from rsm_spark.transport.request_admission import Backend
 
 _EMPTY = Query(b"")
 _NONE = Answer(AnswerStatus.REFUSED, 0, b"")
-
-
-class ReaderPool:
-    """Connections that read, each on a thread; owners in turns, one has at most half of them.
-
-    Args:
-        path: Of the file; it is there.
-        settings: Limits.
-        clock_s: Monotonic seconds.
-
-    """
-
-    def __init__(self, path: Path, settings: SqlSettings, clock_s: Callable[[], float] = time.monotonic) -> None:
-        self._idle = [SqlReader(path, settings, clock_s) for _ in range(settings.readers)]
-        self._all = list(self._idle)
-        self._threads: OwnerTurns[ReadReply] = OwnerTurns(
-            settings.readers, settings.waiting_reads_max, "rsm-sql-reader"
-        )
-
-    @property
-    def waiting_count(self) -> int:
-        """Reads without a connection."""
-        return self._threads.waiting_count
-
-    def read(self, query: SqlQuery | ColumnsQuery, owner: str) -> asyncio.Future[ReadReply]:
-        """Return the future of a reply; to cancel it ends the read.
-
-        Raises:
-            asyncio.QueueFull: Too many wait.
-
-        """
-        running: list[tuple[SqlReader, int]] = []
-        loop = asyncio.get_running_loop()
-
-        def _begin() -> Callable[[], ReadReply]:
-            reader = self._idle.pop()
-            running.append((reader, reader.begin()))
-
-            def _read() -> ReadReply:
-                try:
-                    return reader.read(query)
-                finally:
-                    loop.call_soon_threadsafe(self._idle.append, reader)
-
-            return _read
-
-        def _on_done(future: asyncio.Future[ReadReply]) -> None:
-            if future.cancelled() and running:
-                reader, number = running[0]
-                reader.interrupt(number)
-
-        future = self._threads.run(owner, _begin)
-        future.add_done_callback(_on_done)
-        return future
-
-    def close(self) -> None:
-        """End all reads and close the connections."""
-        for reader in self._all:
-            reader.interrupt(reader.number)
-        self._threads.close()
-        for reader in self._all:
-            reader.close()
 
 
 class SqlReads:
@@ -103,13 +44,21 @@ class SqlReads:
         replica: Of the tables.
         pool: Reads them.
         desk: Has its interactive transactions; None = it takes none.
+        results: Has its results that are read in slices; None = it has none.
 
     """
 
-    def __init__(self, replica: Backend, pool: ReaderPool, desk: TransactionDesk | None = None) -> None:
+    def __init__(
+        self,
+        replica: Backend,
+        pool: ReaderPool,
+        desk: TransactionDesk | None = None,
+        results: RowDesk | None = None,
+    ) -> None:
         self._replica = replica
         self._pool = pool
         self._desk = desk
+        self._results = results
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -128,19 +77,22 @@ class SqlReads:
         confirmed = self._replica.submit(asked, freshness=freshness, owner=owner) if asked else None
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[list[Answer]] = loop.create_future()
-        task = loop.create_task(self._answer_all(requests, places, confirmed, owner, answered))
+        task = loop.create_task(self._answer_all(requests, places, confirmed, freshness, owner, answered))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         answered.add_done_callback(lambda future: task.cancel() if future.cancelled() else None)
         return answered
 
-    async def rows(self, query: SqlQuery, freshness: Freshness, owner: str) -> ReadReply:
-        """Answer a query of this process itself; to cancel it ends the read.
+    async def rows(self, query: SqlQuery, freshness: Freshness, owner: str) -> SliceReply:
+        """Answer a query of this process itself, in slices; to cancel it ends the read.
 
         Args:
             query: The query.
             freshness: How fresh the state must be.
             owner: Who takes turns with others.
+
+        Returns:
+            The first slice; the others are asked for at the desk of results.
 
         Raises:
             NotLeaderError: It is linearizable, and another replica leads.
@@ -150,6 +102,7 @@ class SqlReads:
             RsmError: There is no answer.
 
         """
+        assert self._results is not None
         (answer,) = await self._replica.submit([_EMPTY], freshness=freshness, owner=owner)
         match answer.status:
             case AnswerStatus.OK:
@@ -165,16 +118,28 @@ class SqlReads:
                 raise NotReadyError("this replica has no whole state now")
             case status:
                 raise RsmError(f"the read was refused: {status.name} {answer.payload.decode(errors='replace')}")
-        found = await self._pool.read(query, owner)
+        found = await self._results.read(query, owner)
         if found.revision < answer.revision:
+            self.close_rows(found.name, owner)
             raise NotReadyError("another state took the place of the one that was to be read")
         return found
+
+    async def next_rows(self, name: bytes, number: int, owner: str) -> SqlSlice:
+        """Return the next slice of a result; see `RowDesk.next`."""
+        assert self._results is not None
+        return await self._results.next(SqlRowsNext(name, number), owner)
+
+    def close_rows(self, name: bytes, owner: str) -> None:
+        """Forget a result of which there is more."""
+        assert self._results is not None
+        self._results.close_result(SqlRowsClose(name), owner)
 
     async def _answer_all(
         self,
         requests: Sequence[Request],
         places: Sequence[int],
         confirmed: asyncio.Future[list[Answer]] | None,
+        freshness: Freshness,
         owner: str,
         answered: asyncio.Future[list[Answer]],
     ) -> None:
@@ -182,7 +147,7 @@ class SqlReads:
         steps = [place for place in range(len(requests)) if _is_of_transaction(requests[place])]
 
         async def _step(place: int) -> None:
-            answers[place] = await self._of_transaction(requests[place], owner)
+            answers[place] = await self._of_several(requests[place], freshness, owner)
 
         async def _read() -> None:
             found = await confirmed if confirmed is not None else []
@@ -206,24 +171,32 @@ class SqlReads:
             if not answered.done():
                 answered.set_result(answers)
 
-    async def _of_transaction(self, request: Request, owner: str) -> Answer:
+    async def _of_several(self, request: Request, freshness: Freshness, owner: str) -> Answer:
+        """Answer one of several requests of a transaction, or of a result in slices."""
         assert type(request) is Query
         try:
             wanted = decode_transaction_request(request.payload)
-            if self._desk is None:
-                return Answer(AnswerStatus.REFUSED, 0, b"there are no interactive transactions here")
-            if isinstance(wanted, SqlStep):
-                return Answer(AnswerStatus.OK, 0, encode(await self._desk.step(wanted, owner)))
-            if isinstance(wanted, SqlEnd):
-                return Answer(AnswerStatus.OK, 0, encode(self._desk.end(wanted, owner)))
-            (leads,) = await self._replica.submit([_EMPTY], freshness=LINEARIZABLE, owner=owner)
-            if leads.status is not AnswerStatus.OK:
-                return leads
-            reply = self._desk.begin(wanted, owner)
+            if isinstance(wanted, SqlRowsOpen | SqlRowsNext | SqlRowsClose):
+                return await self._of_result(wanted, freshness, owner)
+            return await self._of_transaction(wanted, owner)
         except NotReadyError:
             return Answer(AnswerStatus.NOT_READY, 0, b"")
+        except asyncio.QueueFull:
+            return Answer(AnswerStatus.OVERLOADED, 0, b"")
         except RsmError as error:
             return Answer(AnswerStatus.REFUSED, 0, str(error).encode())
+
+    async def _of_transaction(self, wanted: SqlStart | SqlStep | SqlEnd, owner: str) -> Answer:
+        if self._desk is None:
+            return Answer(AnswerStatus.REFUSED, 0, b"there are no interactive transactions here")
+        if isinstance(wanted, SqlStep):
+            return Answer(AnswerStatus.OK, 0, encode(await self._desk.step(wanted, owner)))
+        if isinstance(wanted, SqlEnd):
+            return Answer(AnswerStatus.OK, 0, encode(self._desk.end(wanted, owner)))
+        (leads,) = await self._replica.submit([_EMPTY], freshness=LINEARIZABLE, owner=owner)
+        if leads.status is not AnswerStatus.OK:
+            return leads
+        reply = self._desk.begin(wanted, owner)
         revision = leads.revision
         if reply.over is None:
             revision = self._desk.revision_of(wanted)
@@ -231,6 +204,24 @@ class SqlReads:
                 self._desk.end(SqlEnd(wanted.transaction), owner)
                 return Answer(AnswerStatus.NOT_READY, revision, b"")  # Another state took its place meanwhile.
         return Answer(AnswerStatus.OK, revision, encode(reply))
+
+    async def _of_result(
+        self, wanted: SqlRowsOpen | SqlRowsNext | SqlRowsClose, freshness: Freshness, owner: str
+    ) -> Answer:
+        if self._results is None:
+            return Answer(AnswerStatus.REFUSED, 0, b"results are not read in slices here")
+        if isinstance(wanted, SqlRowsNext):
+            return Answer(AnswerStatus.OK, 0, encode(await self._results.next(wanted, owner)))
+        if isinstance(wanted, SqlRowsClose):
+            return Answer(AnswerStatus.OK, 0, encode(self._results.close_result(wanted, owner)))
+        (fresh,) = await self._replica.submit([_EMPTY], freshness=freshness, owner=owner)
+        if fresh.status is not AnswerStatus.OK:
+            return fresh
+        found = await self._results.open(wanted, owner)
+        if found.revision < fresh.revision:
+            self._results.close_result(SqlRowsClose(wanted.name), owner)
+            return Answer(AnswerStatus.NOT_READY, found.revision, b"")  # Another state took its place meanwhile.
+        return Answer(AnswerStatus.OK, found.revision, encode(found.slice))
 
     async def _read(self, request: Request, revision: int, owner: str) -> Answer:
         assert type(request) is Query

@@ -21,7 +21,9 @@ from rsm_spark.snapshots.manifest import SnapshotStore
 from rsm_spark.sql.limits import SqlSettings
 from rsm_spark.sql.machine import SqlMachine
 from rsm_spark.sql.pg_settings import PgSettings
-from rsm_spark.sql.reads import ReaderPool, SqlReads
+from rsm_spark.sql.reader_pool import ReaderPool
+from rsm_spark.sql.reads import SqlReads
+from rsm_spark.sql.row_desk import RowDesk
 from rsm_spark.sql.transactions import TransactionDesk
 from rsm_spark.transport.connections import PORTS
 from rsm_spark.transport.reach import WHOLE_LOG
@@ -76,7 +78,8 @@ class SqlService(StoreService):
         super().__init__(client, patient(settings, sql), lake=lake, machine=self.machine, keys=WHOLE_LOG, ports=ports)
         self._readers = ReaderPool(self.machine.path, sql)
         self._desk = TransactionDesk(self.machine.hold, lambda: self.machine.wal_pages, sql)
-        self.backend = reads = SqlReads(self.replica, self._readers, self._desk)
+        self._results = RowDesk(self._readers, lambda: self.machine.wal_pages, sql)
+        self.backend = reads = SqlReads(self.replica, self._readers, self._desk, self._results)
         self.pg = None
         self.pg_address = ""
         if pg.port is None:
@@ -112,5 +115,6 @@ class SqlService(StoreService):
             await super().stop()
         finally:
             self._desk.close()
+            self._results.close()
             self._readers.close()
             self.machine.close()

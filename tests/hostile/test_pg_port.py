@@ -117,6 +117,21 @@ def _cancels(at: dict[str, Any], work: Work) -> None:
             work.add()
 
 
+_ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x, hex(zeroblob(200)) FROM n"
+
+
+def _slow_readers(at: dict[str, Any], work: Work) -> None:
+    """Ask for results without end over ten connections, and take a few bytes of each. A unit is such a taking."""
+    with contextlib.ExitStack() as stack:
+        opened = [stack.enter_context(_logged_in(at)) for _ in range(10)]
+        for found in opened:
+            found.sendall(b.query(_ENDLESS))
+        while not work.is_over:
+            for found in opened:
+                work.add(bool(found.recv(100)))
+            time.sleep(0.01)
+
+
 _SMALL = b.parse("", "SELECT 1") + b.bind("", "") + b.describe("P", "") + b.execute("")
 _ATTACKS: dict[str, Callable[[dict[str, Any], Work], None]] = {
     "syncs": _sends(lambda: b.SYNC * 50_000),
@@ -139,6 +154,19 @@ _ATTACKS: dict[str, Callable[[dict[str, Any], Work], None]] = {
     "strangers": _strangers,
     "cancels": _cancels,
 }
+_OF_RESULTS: dict[str, Callable[[dict[str, Any], Work], None]] = {
+    "slow readers": _slow_readers,
+    "open portals": _sends(
+        lambda: (
+            b.parse("s", _ENDLESS)
+            + b"".join(b.bind(f"p{n}", "s") + b.execute(f"p{n}", 1) for n in range(100))
+            + b.SYNC
+            + b.close("S", "s")
+            + b.SYNC
+        )
+    ),
+}
+"""Of results in slices, that are not read on."""
 
 
 @contextlib.contextmanager
@@ -163,7 +191,19 @@ def _attacking(attack: Callable[[dict[str, Any], Work], None], at: dict[str, Any
 async def test_others_are_served_beside_who_asks_for_very_much(
     cluster: DevCluster, unique_name: str, tmp_path: Path
 ) -> None:
-    async with served(cluster, unique_name, tmp_path) as (replicas, at):
+    await _served_beside(_ATTACKS, cluster, unique_name, tmp_path)
+
+
+async def test_others_are_served_beside_results_that_nobody_reads_on(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    await _served_beside(_OF_RESULTS, cluster, unique_name, tmp_path)
+
+
+async def _served_beside(
+    attacks: dict[str, Callable[[dict[str, Any], Work], None]], cluster: DevCluster, log: str, folder: Path
+) -> None:
+    async with served(cluster, log, folder) as (replicas, at):
         pid = replicas.alive["a"].process.pid
         ann = {**at, "user": "ann", "password": TOKENS["ann"]}
 
@@ -183,7 +223,7 @@ async def test_others_are_served_beside_who_asks_for_very_much(
             victim = Victim(ask, servers=[pid])
             quiet = await victim.run(_CALLS)
             before = resident_mib(pid)
-            for name, attack in _ATTACKS.items():
+            for name, attack in attacks.items():
                 work = Work()
                 with _attacking(attack, at, work):
                     attacked = await victim.run(_CALLS, beside=work, units=_UNITS)

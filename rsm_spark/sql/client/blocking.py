@@ -16,21 +16,48 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Self
+from typing import Any, Self
 
 from ledger.blocking_base import BlockingCalls
 from rsm_spark.client.replica_connection import ReadFrom
 from rsm_spark.client.service_calls import TIMEOUT_S
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.core.freshness import Freshness
-from rsm_spark.sql.client.blocking_base import BlockingSqlBase
+from rsm_spark.sql.client.blocking_base import BlockingRowStreamBase, BlockingSqlBase
 from rsm_spark.sql.client.client import SqlClient, SqlOutcome, SqlRows
 from rsm_spark.sql.client.statements import Statement
 from rsm_spark.sql.client.transaction import InteractiveTransaction
 from rsm_spark.sql.messages import SqlParameters, SqlResult
 from rsm_spark.transport.security import Security
 
-__all__ = ["BlockingInteractiveTransaction", "BlockingSqlClient"]
+__all__ = ["BlockingInteractiveTransaction", "BlockingSqlClient", "BlockingSqlRowStream"]
+
+
+class BlockingSqlRowStream(BlockingRowStreamBase):
+    """`SqlRowStream` for code that blocks."""
+
+    @property
+    def revision(self) -> int:
+        """Of the state that all its rows show."""
+        return self.asynchronous.revision
+
+    @property
+    def is_last(self) -> bool:
+        """No more rows are to be asked for; some that were received may be left."""
+        return self.asynchronous.is_last
+
+    @property
+    def is_at_end(self) -> bool:
+        """Its last row was returned, or it was closed, or it has failed."""
+        return self.asynchronous.is_at_end
+
+    def next_rows(self) -> tuple[tuple[Any, ...], ...]:
+        """Return the next rows, some hundred KiB of them; none = there are no more. See `SqlRowStream.next_rows`."""
+        return self.thread.run(self.asynchronous.next_rows())
+
+    def close(self) -> None:
+        """Read no more of it; does nothing at its end."""
+        self.thread.run(self.asynchronous.close())
 
 
 class BlockingInteractiveTransaction(BlockingCalls[InteractiveTransaction]):
@@ -154,3 +181,12 @@ class BlockingSqlClient(BlockingSqlBase):
         See `SqlClient.query`.
         """
         return self.thread.run(self.asynchronous.query(sql, parameters, read=read, timeout_s=timeout_s))
+
+    def rows(self, sql: str, parameters: SqlParameters = (), *, timeout_s: float | None = None) -> BlockingSqlRowStream:
+        """Return the result of a statement that only reads, however large, to be read in slices; linearizable.
+
+        See `SqlClient.rows`.
+        """
+        return BlockingSqlRowStream(
+            self.thread, self.thread.run(self.asynchronous.rows(sql, parameters, timeout_s=timeout_s))
+        )

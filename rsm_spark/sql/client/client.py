@@ -43,6 +43,7 @@ from rsm_spark.client.service_calls import TIMEOUT_S
 from rsm_spark.client.service_client import ServiceClient
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.core.freshness import Freshness
+from rsm_spark.sql.client.row_stream import SqlRowStream, open_rows
 from rsm_spark.sql.client.statements import Statement, parameters_of, statement_of
 from rsm_spark.sql.client.transaction import InteractiveTransaction, pause_s
 from rsm_spark.sql.errors import SqlError, SqlRetryableError
@@ -263,13 +264,29 @@ class SqlClient:
         """Return the rows of a statement that only reads; linearizable unless `read` is content with less.
 
         Raises:
-            SqlError: It failed, takes too long, or has too many rows.
+            SqlError: It failed, takes too long, or has too many rows: `rows` reads those.
 
         """
         payload = encode(SqlQuery(sql, parameters_of(parameters)))
         reply = await self._service.query(payload, read=read, timeout_s=timeout_s)
         (result,) = _results(decode_reply(reply.payload))
         return SqlRows(result.columns, result.rows, reply.revision)
+
+    async def rows(self, sql: str, parameters: SqlParameters = (), *, timeout_s: float | None = None) -> SqlRowStream:
+        """Return the result of a statement that only reads, however large, to be read in slices; linearizable.
+
+        All its rows show the commit at which it began.
+
+        Args:
+            sql: Of the statement.
+            parameters: Values of ``?`` in order, or of ``:name`` by name.
+            timeout_s: Time limit of each of its calls; None = the client's.
+
+        Raises:
+            SqlError: It failed, or too many are open.
+
+        """
+        return await open_rows(self._service, sql, parameters_of(parameters), timeout_s)
 
 
 def _results(reply: SqlReply) -> tuple[SqlResult, ...]:

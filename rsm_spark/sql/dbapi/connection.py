@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 from ledger.errors import UsageError
 from rsm_spark.client.service_calls import TIMEOUT_S
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
-from rsm_spark.sql.client.blocking import BlockingInteractiveTransaction, BlockingSqlClient
+from rsm_spark.sql.client.blocking import BlockingInteractiveTransaction, BlockingSqlClient, BlockingSqlRowStream
 from rsm_spark.sql.client.statements import Statement
 from rsm_spark.sql.dbapi import errors
 from rsm_spark.sql.dbapi.cursor import DatabaseCursor
@@ -117,10 +117,21 @@ class DatabaseConnection:
                 self._transaction = self._client.begin()
             if self._transaction is not None:
                 return self._transaction.execute_all(statements)
-            if len(many) == 1 and reads_only(operation):
-                found = self._client.query(operation, many[0])
-                return [SqlResult(found.columns, found.rows)]
             return list(self._client.transaction(statements).results)
+
+    def rows_of(self, operation: str, parameters: SqlParameters) -> BlockingSqlRowStream | None:
+        """Return the rows of a statement, to be read in slices; None = it is to be `run`.
+
+        Raises:
+            Error: It failed.
+
+        """
+        self.check_open()
+        is_alone = self._autocommit and self._transaction is None
+        if not is_alone or transaction_word(operation) is not TransactionWord.NOTHING or not reads_only(operation):
+            return None
+        with errors.translated():
+            return self._client.rows(operation, parameters)
 
     def _end_or_begin(self, word: TransactionWord) -> list[SqlResult]:
         if word is TransactionWord.COMMIT:

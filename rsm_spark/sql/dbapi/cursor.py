@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from rsm_spark.sql.dbapi.errors import InterfaceError, ProgrammingError
+from rsm_spark.sql.client.blocking import BlockingSqlRowStream
+from rsm_spark.sql.dbapi.errors import InterfaceError, ProgrammingError, translated
 from rsm_spark.sql.dbapi.values import Parameters, sent
 from rsm_spark.sql.messages import SqlResult
 
@@ -27,7 +29,8 @@ class DatabaseCursor:
         connection: The same.
         arraysize: Rows that `fetchmany` returns if it is not told.
         description: Of the columns of the last statement; None = it returned none.
-        rowcount: Rows that the last statement changed or returned; -1 = there was none.
+        rowcount: Rows that the last statement changed or returned; -1 = there was none, or its rows are read in slices
+            and there are more.
         lastrowid: Of the row that was inserted last; None = none was.
 
     """
@@ -38,8 +41,9 @@ class DatabaseCursor:
         self.description: tuple[Description, ...] | None = None
         self.rowcount = -1
         self.lastrowid: int | None = None
-        self._rows: Sequence[tuple[Any, ...]] | None = None
+        self._rows: Sequence[tuple[Any, ...]] | None = None  # That were received.
         self._next = 0
+        self._left: BlockingSqlRowStream | None = None  # Has those behind them.
         self._is_closed = False
 
     def execute(self, operation: str, parameters: Parameters = ()) -> Self:
@@ -54,9 +58,27 @@ class DatabaseCursor:
 
         """
         self._begin()
-        (result,) = self.connection.run(operation, [sent(parameters)])
-        self._take(result)
+        values = sent(parameters)
+        self._left = self.connection.rows_of(operation, values)
+        if self._left is None:
+            (result,) = self.connection.run(operation, [values])
+            self._take(result)
+        else:
+            self._describe(self._left.columns)
+            self._rows = ()
+            self._receive()
+            self.rowcount = len(self._rows) if self._left is None else -1
         return self
+
+    def _receive(self) -> bool:
+        """Have the next rows sent; return whether there are any."""
+        if self._left is None:
+            return False
+        with translated():
+            self._rows, self._next = self._left.next_rows(), 0
+        if self._left.is_last:
+            self._left = None
+        return bool(self._rows)
 
     def executemany(self, operation: str, seq_of_parameters: Iterable[Parameters]) -> Self:
         """Run one statement, which returns no rows, for each of many parameters.
@@ -76,11 +98,22 @@ class DatabaseCursor:
 
     def _begin(self) -> None:
         self._check_open()
+        self._drop()
         self.description, self._rows, self._next, self.rowcount = None, None, 0, -1
+
+    def _drop(self) -> None:
+        """Read no more of the statement before."""
+        left, self._left = self._left, None
+        if left is not None:
+            with translated():
+                left.close()
+
+    def _describe(self, columns: Sequence[tuple[str, str]]) -> None:
+        self.description = tuple((name, kind, None, None, None, None, None) for name, kind in columns)
 
     def _take(self, result: SqlResult) -> None:
         if result.columns:
-            self.description = tuple((name, kind, None, None, None, None, None) for name, kind in result.columns)
+            self._describe(result.columns)
             self._rows = result.rows
             self.rowcount = len(result.rows)
         else:
@@ -105,9 +138,14 @@ class DatabaseCursor:
             ProgrammingError: No statement has returned rows.
 
         """
-        rows = self._fetchable()
-        first, self._next = self._next, min(len(rows), self._next + (self.arraysize if size is None else size))
-        return list(rows[first : self._next])
+        self._check_fetchable()
+        wanted = self.arraysize if size is None else size
+        fetched: list[tuple[Any, ...]] = []
+        while len(fetched) < wanted and (self._next < len(self._rows or ()) or self._receive()):
+            rows = self._rows or ()
+            first, self._next = self._next, min(len(rows), self._next + wanted - len(fetched))
+            fetched += rows[first : self._next]
+        return fetched
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         """Return the rows that are left.
@@ -116,7 +154,7 @@ class DatabaseCursor:
             ProgrammingError: No statement has returned rows.
 
         """
-        return self.fetchmany(len(self._fetchable()))
+        return self.fetchmany(sys.maxsize)
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         """Return itself."""
@@ -129,11 +167,10 @@ class DatabaseCursor:
             raise StopIteration
         return row
 
-    def _fetchable(self) -> Sequence[tuple[Any, ...]]:
+    def _check_fetchable(self) -> None:
         self._check_open()
         if self._rows is None:
             raise ProgrammingError("there are no rows: no statement, or none that returns rows, was executed")
-        return self._rows
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -148,6 +185,7 @@ class DatabaseCursor:
 
     def close(self) -> None:
         """Close it."""
+        self._drop()
         self._is_closed = True
         self._rows = None
 

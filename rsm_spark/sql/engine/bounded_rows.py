@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from rsm_spark.sql.engine.faults import SqlRefusal
+from rsm_spark.sql.limits import SLICE_BYTES, SLICE_S
 
 _VALUE_BYTES = 9  # Of a number in the reply, at most.
 
@@ -20,9 +21,39 @@ def rows_within(rows: Iterable[tuple[Any, ...]], bytes_max: int) -> tuple[tuple[
     taken: list[tuple[Any, ...]] = []
     size = 0
     for row in rows:
-        size += sum(len(value) if isinstance(value, str | bytes) else 0 for value in row) + _VALUE_BYTES * len(row)
+        size += _size_of(row)
         if size > bytes_max:
-            text = f"its rows have more than {bytes_max} bytes: read them in pieces, with LIMIT and a key"
+            text = (
+                f"its rows have more than {bytes_max} bytes: read them in slices (`rows`), or in pieces, with LIMIT "
+                "and a key"
+            )
             raise SqlRefusal("limit", text)
         taken.append(row)
     return tuple(taken)
+
+
+def slice_within(
+    rows: Iterator[tuple[Any, ...]], row_bytes_max: int, clock_s: Callable[[], float]
+) -> tuple[tuple[tuple[Any, ...], ...], bool]:
+    """Take rows until a slice is full, or has taken its time; return them, and whether these are the last.
+
+    Raises:
+        SqlRefusal: One row has more than `row_bytes_max` bytes.
+
+    """
+    taken: list[tuple[Any, ...]] = []
+    size = 0
+    end_s = clock_s() + SLICE_S
+    for row in rows:
+        of_row = _size_of(row)
+        if of_row > row_bytes_max:
+            raise SqlRefusal("limit", f"a row has more than {row_bytes_max} bytes: ask for fewer of its columns")
+        size += of_row
+        taken.append(row)
+        if size >= min(SLICE_BYTES, row_bytes_max) or clock_s() > end_s:
+            return tuple(taken), False
+    return tuple(taken), True
+
+
+def _size_of(row: tuple[Any, ...]) -> int:
+    return sum(len(value) if isinstance(value, str | bytes) else 0 for value in row) + _VALUE_BYTES * len(row)

@@ -1,23 +1,28 @@
-"""A connection that reads for clients: what is committed, within limits of time and size."""
+"""A connection that reads for clients: what is committed, within limits of time and size.
+
+A result is read whole, or in slices (`open_rows`, `next_rows`): then the connection holds one commit until the last.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import apsw
 
 from rsm_spark.errors import RsmError
-from rsm_spark.sql.engine.bounded_rows import rows_within
+from rsm_spark.sql.engine.bounded_rows import rows_within, slice_within
 from rsm_spark.sql.engine.connections import open_reader, private_comment
 from rsm_spark.sql.engine.faults import MORE_THAN_ONE, SqlRefusal, fault_of, is_statements_own
 from rsm_spark.sql.engine.guard import StatementGuard
 from rsm_spark.sql.engine.writer import MARK_TABLE
 from rsm_spark.sql.limits import SqlSettings
-from rsm_spark.sql.messages import SqlFault, SqlQuery, SqlReply, SqlResult
+from rsm_spark.sql.messages import SqlFault, SqlQuery, SqlReply, SqlResult, SqlSlice
 
+T = TypeVar("T")
 _PROGRESS_STEPS = 5_000
+_HELD_CACHE_KIB = 512
 _NO_VALUES: Any = apsw._null_bindings  # type: ignore[attr-defined]  # As `apsw.ext.query_info` does.
 
 
@@ -32,6 +37,21 @@ class ReadReply(NamedTuple):
 
     reply: SqlReply
     revision: int
+
+
+class SliceReply(NamedTuple):
+    """First rows of a result that is read in slices.
+
+    Attributes:
+        slice: The rows.
+        revision: Of the commit that the result shows.
+        name: By which the next slice is asked for; empty: there is none.
+
+    """
+
+    slice: SqlSlice
+    revision: int
+    name: bytes = b""
 
 
 class HeldReply(NamedTuple):
@@ -60,6 +80,9 @@ class SqlReader:
         self._deadline_s = float("inf")
         self._is_interrupted = False
         self._is_held = False
+        self._cursor: Any = None  # Of the result that is read in slices.
+        self._rows_left: Iterator[tuple[Any, ...]] = iter(())
+        self._columns_left: tuple[tuple[str, str], ...] = ()
         self.number = 0
         self._connection = open_reader(path, settings.cache_mib)
         self._private = private_comment()
@@ -132,24 +155,85 @@ class SqlReader:
         self._is_held = False
         self._end()
 
+    def open_rows(self, query: SqlQuery) -> SliceReply:
+        """Begin to read a result in slices; until the last one, or `close_rows`, it holds one commit.
+
+        Raises:
+            RsmError: The file failed.
+
+        """
+        try:
+            revision = self._begin()
+            first = self._slice(query)
+            if not first.is_last:
+                # Many of them may wait for their clients.
+                self._connection.execute(f"{self._private}PRAGMA cache_size = {-_HELD_CACHE_KIB}")
+            return SliceReply(first, revision)
+        except apsw.Error as error:
+            self.close_rows()
+            raise RsmError(f"the tables' file cannot be read: {type(error).__name__}: {error}") from error
+
+    def next_rows(self) -> SqlSlice:
+        """Return the next rows of the result that is open.
+
+        Raises:
+            RsmError: The file failed.
+
+        """
+        try:
+            return self._slice(None)
+        except apsw.Error as error:
+            self.close_rows()
+            raise RsmError(f"the tables' file cannot be read: {type(error).__name__}: {error}") from error
+
+    def close_rows(self) -> None:
+        """Read no more of the result that is open, and hold its commit no more."""
+        self._stop()
+        self._end()
+
+    def _slice(self, query: SqlQuery | None) -> SqlSlice:
+        def _work() -> SqlSlice:
+            if query is not None:
+                self._columns_left = self._start(query)
+            rows, is_last = slice_within(self._rows_left, self._settings.result_bytes_max, self._clock_s)
+            return SqlSlice(self._columns_left if query is not None else (), rows, is_last)
+
+        if query is not None:
+            self._guard.begin()
+        found = self._within_limits(_work)
+        if isinstance(found, SqlFault):
+            found = SqlSlice(fault=found)
+        if found.is_last:
+            self.close_rows()
+        return found
+
     def _read(self, query: SqlQuery | ColumnsQuery) -> SqlReply:
+        self._guard.begin()
+        if isinstance(query, ColumnsQuery):
+            sql = query.sql
+            self._guard.may_write = True
+            found = self._within_limits(lambda: self._columns(sql))
+        else:
+            rows_query = query
+            found = self._within_limits(lambda: self._rows(rows_query))
+        return SqlReply((), found) if isinstance(found, SqlFault) else SqlReply((found,))
+
+    def _within_limits(self, work: Callable[[], T]) -> T | SqlFault:
+        """Run a statement of a client, or a part of it, under the guard and a time limit."""
         guard = self._guard
-        guard.begin()
-        guard.may_write = isinstance(query, ColumnsQuery)
         guard.is_on = True
         self._deadline_s = self._clock_s() + self._settings.read_ms_max / 1000
         try:
-            result = self._columns(query.sql) if isinstance(query, ColumnsQuery) else self._rows(query)
-            return SqlReply((result,))
+            return work()
         except apsw.InterruptError:
             text = f"it takes longer than {self._settings.read_ms_max / 1000:g} s: an index may help, or a LIMIT"
-            return SqlReply((), SqlFault("limit", "it was cancelled" if self._is_interrupted else text))
+            return SqlFault("limit", "it was cancelled" if self._is_interrupted else text)
         except KeyError as error:
-            return SqlReply((), SqlFault("sql", f"the parameter {error} has no value"))
+            return SqlFault("sql", f"the parameter {error} has no value")
         except Exception as error:
             if not is_statements_own(error):
                 raise
-            return SqlReply((), fault_of(error, guard.refusal, 0))
+            return fault_of(error, guard.refusal, 0)
         finally:
             guard.is_on = False
             guard.may_write = False
@@ -174,6 +258,14 @@ class SqlReader:
         return SqlResult(columns)
 
     def _rows(self, query: SqlQuery) -> SqlResult:
+        try:
+            columns = self._start(query)
+            return SqlResult(columns, rows_within(self._rows_left, self._settings.result_bytes_max))
+        finally:
+            self._stop()
+
+    def _start(self, query: SqlQuery) -> tuple[tuple[str, str], ...]:
+        """Begin to run a query; return its columns."""
         columns: tuple[tuple[str, str], ...] = ()
         seen = 0
 
@@ -185,11 +277,13 @@ class SqlReader:
             columns = tuple((name, kind or "") for name, kind in cursor.get_description())
             return True
 
-        cursor = self._connection.cursor()
+        cursor = self._cursor = self._connection.cursor()
         cursor.exec_trace = _on_statement
-        try:
-            found = cursor.execute(query.sql, query.parameters, can_cache=not self._is_held)
-            rows = rows_within(found, self._settings.result_bytes_max)
-        finally:
+        self._rows_left = cursor.execute(query.sql, query.parameters, can_cache=not self._is_held)
+        return columns
+
+    def _stop(self) -> None:
+        cursor, self._cursor = self._cursor, None
+        self._rows_left = iter(())
+        if cursor is not None:
             cursor.close(force=True)
-        return SqlResult(columns, rows)

@@ -7,24 +7,28 @@ answered here.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from rsm_spark.client.leader_links import LeaderLinks
 from rsm_spark.core.freshness import ReadKind, at_least
-from rsm_spark.errors import NotLeaderError
+from rsm_spark.errors import InvalidCommandError, NotLeaderError
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.status import ReplicaRole
+from rsm_spark.sql.client.row_stream import SqlRowStream
 from rsm_spark.sql.engine.reader import ColumnsQuery
-from rsm_spark.sql.messages import SqlQuery, SqlReply, SqlResult, SqlTransaction, decode_reply, encode
+from rsm_spark.sql.messages import SqlQuery, SqlReply, SqlResult, SqlSlice, SqlTransaction, decode_reply, encode
 from rsm_spark.sql.pg.dialect import respelled
 from rsm_spark.sql.pg.faults import NOT_SUPPORTED, OVERLOADED, TOO_LARGE, PgFault, fault_of
 from rsm_spark.sql.pg.lexing import LexedStatement, statements_of
+from rsm_spark.sql.pg.rows_left import LinkedRows, LocalRows
 from rsm_spark.sql.pg.statements import PgStatement, statement_of
 from rsm_spark.sql.pg.tasks import DescribeRows, ReadRows, RowsRead, RunWrites, WritesDone
 from rsm_spark.sql.pg.transactions import PgTransaction, PgTransactions
-from rsm_spark.sql.reads import ReaderPool, SqlReads
+from rsm_spark.sql.reader_pool import ReaderPool
+from rsm_spark.sql.reads import SqlReads
 from rsm_spark.transport.caller_turns import CallerTurns
 
 TEXT_BYTES_MAX: Final = 256 * 1024
@@ -114,7 +118,7 @@ class PgBackend:
     # ---- rows
 
     async def read(self, task: ReadRows, owner: str) -> RowsRead:
-        """Return the rows of a query.
+        """Return the rows of a query, or the first of them.
 
         Raises:
             PgFault: It failed.
@@ -133,10 +137,21 @@ class PgBackend:
             except asyncio.QueueFull:
                 raise PgFault(OVERLOADED, "too many reads wait: try again") from None
             else:
-                return RowsRead(_first(found.reply), found.revision)
-        async with self._links.of(owner) as client:
-            reply = await client.query(encode(query))
-        return RowsRead(_first(decode_reply(reply.payload)), reply.revision)
+                first = _checked_slice(found.slice)
+                left = None if first.is_last else LocalRows(self._reads, found.name, owner)
+                return RowsRead(SqlResult(first.columns, first.rows), found.revision, left)
+        async with contextlib.AsyncExitStack() as stack:
+            client = await stack.enter_async_context(self._links.of(owner))
+            stream = SqlRowStream(client)
+            try:
+                await stream.open(task.sql, task.values)
+            except InvalidCommandError:
+                # An older leader answers whole results alone.
+                reply = await client.query(encode(query))
+                return RowsRead(_first(decode_reply(reply.payload)), reply.revision)
+            rows = await stream.next_rows()
+            linked = None if stream.is_last else LinkedRows(stream, stack.pop_all())
+            return RowsRead(SqlResult(stream.columns, rows), stream.revision, linked)
 
     async def describe(self, task: DescribeRows, owner: str) -> tuple[tuple[str, str], ...]:
         """Return name and declared type of the columns of a statement.
@@ -154,7 +169,7 @@ class PgBackend:
                 # What it names may have been made just now.
                 async with self._links.of(owner) as client:
                     newest = await client.query(encode(_ANY_QUERY))
-                await self._reads.rows(_ANY_QUERY, at_least(newest.revision), owner)
+                await self._reads.rows(_ANY_QUERY, at_least(newest.revision), owner)  # It is one row.
                 found = await self._pool.read(ColumnsQuery(task.sql), owner)
         except asyncio.QueueFull:
             raise PgFault(OVERLOADED, "too many reads wait: try again") from None
@@ -196,6 +211,12 @@ def _respelled(lexed: LexedStatement) -> PgStatement:
     if lexed.is_of_system:  # Some of its functions say the same always, and are gone by now.
         lexed = lexed._replace(is_of_system=any(one.is_of_system for one in statements_of(sql)))
     return statement_of(lexed, sql)
+
+
+def _checked_slice(found: SqlSlice) -> SqlSlice:
+    if found.fault is not None:
+        raise fault_of(found.fault)
+    return found
 
 
 def _checked(reply: SqlReply) -> SqlReply:

@@ -41,7 +41,10 @@ from rsm_spark.sql.pg.tasks import (
     DescribeRows,
     EndTransaction,
     PgTask,
+    ReadMore,
     ReadRows,
+    RowsLeft,
+    RowsRead,
     RunStep,
     RunWrites,
     SendAnswers,
@@ -171,6 +174,7 @@ class PgConnection(asyncio.Protocol):
         self._reading: asyncio.Future[Any] | None = None
         self._is_cancelled = False
         self._transaction: PgOpenTransaction | None = None
+        self._rows_left: dict[RowsLeft, None] = {}
         self._is_draining = False
         self._is_waiting = False
         self.peer = ""
@@ -352,7 +356,15 @@ class PgConnection(asyncio.Protocol):
             fault = PgFatalFault(INTERNAL, "the connection failed at the replica: its log says why")
         finally:
             self._end(fault)
+            for left in list(self._rows_left):
+                await self._close_rows(left)
             await self._drop_transaction()
+
+    async def _close_rows(self, left: RowsLeft) -> None:
+        """Have a result forgotten that is not read on; if that cannot be said, its time ends it."""
+        del self._rows_left[left]
+        with contextlib.suppress(RsmError, LedgerError):
+            await left.close()
 
     async def _drop_transaction(self) -> None:
         """Have the leader forget what its client has left open; if that cannot be said, it does so by itself."""
@@ -438,6 +450,8 @@ class PgConnection(asyncio.Protocol):
             pass
         finally:
             steps.close()
+            for left in session.take_dropped():
+                await self._close_rows(left)
 
     async def _carry_out(self, task: PgTask) -> Any:
         owner, turns_as = self._owner, self.turns_as
@@ -448,7 +462,12 @@ class PgConnection(asyncio.Protocol):
                 await self._send()
                 return await asyncio.sleep(0)
             case ReadRows():
-                return await self._cancellable(owner.read(task, turns_as))
+                found: RowsRead = await self._cancellable(owner.read(task, turns_as))
+                if found.left is not None:
+                    self._rows_left[found.left] = None
+                return found
+            case ReadMore():
+                return await self._cancellable(task.left.next())
             case DescribeRows():
                 return await self._cancellable(owner.describe(task, turns_as))
             case RunWrites():

@@ -8,6 +8,7 @@ from typing import Final
 from rsm_spark.sql.messages import SqlResult, SqlStatement, SqlValue
 from rsm_spark.sql.pg import answers
 from rsm_spark.sql.pg.statements import PgStatement, tag_of
+from rsm_spark.sql.pg.tasks import RowsLeft
 from rsm_spark.sql.pg.values import PgColumn, declared_type, found_type, shown_value, spread
 
 STATEMENT_BYTES: Final = 300
@@ -28,7 +29,7 @@ class PreparedStatement:
 
 
 class PgPortal:
-    """A prepared statement with values, and its rows once they were read."""
+    """A prepared statement with values, and its rows once they were read: all, or a slice of them."""
 
     def __init__(
         self, prepared: PreparedStatement, values: tuple[SqlValue, ...], formats: tuple[int, ...], size: int
@@ -40,6 +41,8 @@ class PgPortal:
         self.columns = prepared.columns
         self.result: SqlResult | None = None
         self.sent = 0
+        self.left: RowsLeft | None = None
+        self.rows_size = 0
         self.is_done = False
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any, Final
 
-from rsm_spark.sql.messages import SqlResult, SqlStatement, SqlValue
+from rsm_spark.sql.messages import SqlResult, SqlSlice, SqlStatement, SqlValue
 from rsm_spark.sql.pg import answers
 from rsm_spark.sql.pg import faults as f
 from rsm_spark.sql.pg.portals import (
@@ -33,12 +33,14 @@ from rsm_spark.sql.pg.portals import (
     size_of,
 )
 from rsm_spark.sql.pg.session_settings import SessionSettings, name_of, set_of
-from rsm_spark.sql.pg.statements import PgStatement, PgStatementKind, tag_of
+from rsm_spark.sql.pg.statements import PgStatement, PgStatementKind, tag_of_rows
 from rsm_spark.sql.pg.tasks import (
     DescribeRows,
     EndTransaction,
     PgTask,
+    ReadMore,
     ReadRows,
+    RowsLeft,
     RowsRead,
     RunStep,
     RunWrites,
@@ -109,6 +111,7 @@ class PgSession:
         self.held_bytes = 0
         self._statements: dict[str, PreparedStatement] = {}
         self._portals: dict[str, PgPortal] = {}
+        self._dropped: list[RowsLeft] = []
         # Invariant: a `KeptStatement` stands in `_out` if and only if it is in `_kept`.
         self._out: list[bytes | KeptStatement] = []
         self._out_bytes = 0
@@ -128,6 +131,11 @@ class PgSession:
             self._say(answers.status(name, value))
         self._say(answers.key(process_id, secret))
         self._say(answers.ready("I"))
+
+    def take_dropped(self) -> list[RowsLeft]:
+        """Return the results that are not read on: they are to be closed."""
+        dropped, self._dropped = self._dropped, []
+        return dropped
 
     def take_answers(self) -> bytes:
         """Return what may be sent now."""
@@ -258,8 +266,8 @@ class PgSession:
             found: RowsRead = yield from self._read(statement, ())
             columns = columns_of(found.result)
             self._say(answers.columns(columns, (0,) * len(columns)))
-            yield from self._send_rows(found.result.rows, columns, (0,) * len(columns))
-            self._say(answers.done(tag_of(statement, found.result)))
+            count: int = yield from self._send_all(found, columns)
+            self._say(answers.done(tag_of_rows(statement, count)))
         else:
             yield from self._command(statement, is_text=True)
 
@@ -271,6 +279,24 @@ class PgSession:
         found: RowsRead = yield ReadRows(statement.sql, values, self.settings.level(self.revision), is_system)
         self.revision = max(self.revision, found.revision)
         return found
+
+    def _send_all(self, found: RowsRead, columns: Sequence[PgColumn]) -> Generator[PgTask, TaskAnswer, int]:
+        """Send the rows of a query, slice by slice, as its client takes them; return how many."""
+        rows, left, count = found.result.rows, found.left, 0
+        try:
+            while True:
+                yield from self._send_rows(rows, columns, (0,) * len(columns))
+                count += len(rows)
+                if left is None:
+                    return count
+                more: SqlSlice = yield ReadMore(left)
+                rows = more.rows
+                if more.is_last:
+                    self._dropped.append(left)
+                    left = None
+        finally:
+            if left is not None:
+                self._dropped.append(left)
 
     def _send_rows(self, rows: Sequence[tuple[Any, ...]], columns: Sequence[PgColumn], formats: Sequence[int]) -> Steps:
         shapes = [(column.type, form) for column, form in zip(columns, formats, strict=True)]
@@ -438,6 +464,8 @@ class PgSession:
         found = self._portals.pop(name, None)
         if found is not None:
             self.held_bytes -= found.size
+            if found.left is not None:
+                self._dropped.append(found.left)
 
     def _drop_all(self) -> None:
         for name in list(self._statements):
@@ -562,16 +590,25 @@ class PgSession:
             return
         yield from self._run_kept()
         found: RowsRead = yield from self._read(statement, portal.values)
-        size = sum(sum(map(size_of, row)) for row in found.result.rows)
-        self._hold(size)
-        portal.size += size
-        portal.result = found.result
+        portal.left = found.left
+        self._fill(portal, found.result)
         if portal.columns is None:
             portal.columns = columns_of(found.result)
         elif len(portal.columns) != len(found.result.columns):
             raise f.PgFault(
                 f.NOT_SUPPORTED, "the tables have changed since this statement was prepared: prepare it anew"
             )
+
+    def _fill(self, portal: PgPortal, result: SqlResult) -> None:
+        """Give a portal the next of its rows, in place of those that were sent."""
+        self.held_bytes -= portal.rows_size
+        portal.size -= portal.rows_size
+        portal.rows_size = 0
+        portal.result, portal.sent = result, 0
+        size = sum(sum(map(size_of, row)) for row in result.rows)
+        self._hold(size)
+        portal.size += size
+        portal.rows_size = size
 
     def _execute(self, request: PgExecuteRequest) -> Steps:
         portal = self._portal(request.portal)
@@ -601,15 +638,25 @@ class PgSession:
         assert portal.columns is not None
         columns = portal.columns
         formats = spread(portal.formats, len(columns), "columns")
-        rows = portal.result.rows
-        end = len(rows) if rows_max <= 0 else min(len(rows), portal.sent + rows_max)
-        part = rows[portal.sent : end]
-        portal.sent = end
-        yield from self._send_rows(part, columns, formats)
-        if rows_max > 0 and end < len(rows):
+        count = 0
+        while True:
+            rows = portal.result.rows
+            end = len(rows) if rows_max <= 0 else min(len(rows), portal.sent + rows_max - count)
+            part = rows[portal.sent : end]
+            portal.sent = end
+            count += len(part)
+            yield from self._send_rows(part, columns, formats)
+            if portal.left is None or 0 < rows_max <= count:
+                break
+            more: SqlSlice = yield ReadMore(portal.left)
+            if more.is_last:
+                self._dropped.append(portal.left)
+                portal.left = None
+            self._fill(portal, SqlResult(portal.result.columns, more.rows))
+        if rows_max > 0 and (end < len(rows) or portal.left is not None):
             self._say(answers.SUSPENDED)
         else:
-            self._say(answers.done(tag_of(statement, SqlResult(rows=part))))
+            self._say(answers.done(tag_of_rows(statement, count)))
 
 
 _COMMAND_TAGS = {"CLOSE": "CLOSE CURSOR ALL", "DEALLOCATE": "DEALLOCATE"}

@@ -77,11 +77,22 @@ def statement_of(lexed: LexedStatement, sql: str) -> PgStatement:
     return PgStatement(kind, sql, lexed.words, lexed.parameter_count, is_returning)
 
 
+def tag_of_rows(statement: PgStatement, count: int) -> str:
+    """Return what a client is told when a query is done.
+
+    Args:
+        statement: The query.
+        count: Rows that it has brought.
+
+    """
+    return "EXPLAIN" if statement.words[:1] == ("EXPLAIN",) else f"SELECT {count}"
+
+
 def tag_of(statement: PgStatement, result: SqlResult) -> str:
     """Return what a client is told when a statement is done."""
     words = statement.words or ("",)
     if statement.kind in (PgStatementKind.READ, PgStatementKind.SYSTEM):
-        return "EXPLAIN" if words[0] == "EXPLAIN" else f"SELECT {len(result.rows)}"
+        return tag_of_rows(statement, len(result.rows))
     verb = words[0]
     if verb == "WITH":
         found = _CHANGES.search(without_quoted(statement.sql))

@@ -5,12 +5,12 @@ A session is a generator: it yields one of these, and gets what is said below.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from rsm_spark.core.freshness import Freshness
-from rsm_spark.sql.messages import SqlResult, SqlStatement, SqlValue
+from rsm_spark.sql.messages import SqlResult, SqlSlice, SqlStatement, SqlValue
 
 
 class TranslateQuery(msgspec.Struct, frozen=True):
@@ -36,11 +36,42 @@ class ReadRows(msgspec.Struct, frozen=True):
     is_system: bool = False
 
 
+class RowsLeft(Protocol):
+    """Rest of a result, of which there is more than was read."""
+
+    async def next(self) -> SqlSlice:
+        """Read the next rows."""
+        ...
+
+    async def close(self) -> None:
+        """Read no more of them."""
+        ...
+
+
 class RowsRead(NamedTuple):
-    """Answer to `ReadRows`: the rows, and the revision that they show."""
+    """Answer to `ReadRows`.
+
+    Attributes:
+        result: The rows, or the first of them.
+        revision: That they show.
+        left: Where the others are; None = there are no more.
+
+    """
 
     result: SqlResult
     revision: int
+    left: RowsLeft | None = None
+
+
+class ReadMore(msgspec.Struct, frozen=True):
+    """More rows of a result; answered with `SqlSlice`, which has no fault.
+
+    Attributes:
+        left: Of the answer to `ReadRows`.
+
+    """
+
+    left: RowsLeft
 
 
 class DescribeRows(msgspec.Struct, frozen=True):
@@ -89,6 +120,14 @@ class SendAnswers(msgspec.Struct, frozen=True):
 
 
 PgTask = (
-    TranslateQuery | ReadRows | DescribeRows | RunWrites | StartTransaction | RunStep | EndTransaction | SendAnswers
+    TranslateQuery
+    | ReadRows
+    | ReadMore
+    | DescribeRows
+    | RunWrites
+    | StartTransaction
+    | RunStep
+    | EndTransaction
+    | SendAnswers
 )
 TaskAnswer = Any

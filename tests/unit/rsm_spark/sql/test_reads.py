@@ -10,7 +10,8 @@ from rsm_spark.core.freshness import LINEARIZABLE
 from rsm_spark.sql.engine.reader import SqlReader
 from rsm_spark.sql.limits import SqlSettings
 from rsm_spark.sql.messages import SqlQuery, decode_reply, encode
-from rsm_spark.sql.reads import ReaderPool, SqlReads
+from rsm_spark.sql.reader_pool import ReaderPool
+from rsm_spark.sql.reads import SqlReads
 from tests.unit.rsm_spark.sql.sql_pair import SqlPair, transaction
 
 BOMB = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"

@@ -18,7 +18,8 @@ from rsm_spark.sql.messages import (
     decode_step_reply,
     encode,
 )
-from rsm_spark.sql.reads import ReaderPool, SqlReads
+from rsm_spark.sql.reader_pool import ReaderPool
+from rsm_spark.sql.reads import SqlReads
 from rsm_spark.sql.transactions import TransactionDesk
 from tests.unit.rsm_spark.sql.sql_pair import SqlPair
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
-from rsm_spark.sql.messages import SqlFault, SqlResult
+from rsm_spark.sql.messages import SqlFault, SqlResult, SqlSlice
 from rsm_spark.sql.pg.dialect import respelled
 from rsm_spark.sql.pg.faults import PgFault, fault_of
 from rsm_spark.sql.pg.lexing import statements_of
@@ -16,6 +16,7 @@ from rsm_spark.sql.pg.tasks import (
     DescribeRows,
     EndTransaction,
     PgTask,
+    ReadMore,
     ReadRows,
     RowsRead,
     RunStep,
@@ -28,11 +29,33 @@ from rsm_spark.sql.pg.wire import PgReader
 from tests.unit.rsm_spark.sql.pg.pg_bytes import told
 
 
+class _Rest:
+    """Rest of a result."""
+
+    def __init__(self, rows: tuple[Any, ...], slice_rows: int) -> None:
+        self.rows = rows
+        self.slice_rows = slice_rows
+        self.is_closed = False
+        self.fault: PgFault | None = None
+
+    def take(self) -> SqlSlice:
+        rows, self.rows = self.rows[: self.slice_rows], self.rows[self.slice_rows :]
+        return SqlSlice((), rows, not self.rows)
+
+    async def next(self) -> SqlSlice:
+        return self.take()
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
 class Talk:
     """See the module.
 
     Attributes:
         tasks: What the session has had done, as names of classes.
+        slice_rows: Rows of one slice of a result.
+        left: Results that had more than one.
 
     """
 
@@ -45,6 +68,8 @@ class Talk:
         self.tasks: list[str] = []
         self.hides_tables = False
         self.revision = 0
+        self.slice_rows = 1_000
+        self.left: list[_Rest] = []
 
     def say(self, *parts: bytes) -> list[str]:
         """Say something; return the answers in short."""
@@ -67,6 +92,10 @@ class Talk:
                         task = steps.send(answer)
             except StopIteration:
                 out += self.session.take_answers()
+            for left in self.session.take_dropped():
+                assert isinstance(left, _Rest)
+                assert not left.is_closed
+                left.is_closed = True
         return out
 
     def carry_out(self, task: PgTask) -> Any:
@@ -75,7 +104,12 @@ class Talk:
             case TranslateQuery():
                 return tuple(statement_of(one, respelled(one)) for one in statements_of(task.sql))
             case ReadRows():
-                return RowsRead(self._run(task.sql, task.values), self.revision)
+                return self._read(task)
+            case ReadMore():
+                assert isinstance(task.left, _Rest)
+                if isinstance(task.left.fault, PgFault):
+                    raise task.left.fault
+                return task.left.take()
             case DescribeRows() if self.hides_tables:
                 raise PgFault("42P01", "no such table")
             case DescribeRows():
@@ -94,6 +128,14 @@ class Talk:
             case _:
                 pass
         return None
+
+    def _read(self, task: ReadRows) -> RowsRead:
+        found = self._run(task.sql, task.values)
+        if len(found.rows) <= self.slice_rows:
+            return RowsRead(found, self.revision)
+        left = _Rest(found.rows, self.slice_rows)
+        self.left.append(left)
+        return RowsRead(SqlResult(found.columns, left.take().rows), self.revision, left)
 
     def _write(self, task: RunWrites) -> WritesDone:
         self.base.execute("BEGIN")

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rsm_spark.sql.pg.faults import PgFault
 from rsm_spark.sql.pg.session import HELD_BYTES_MAX, PORTALS_MAX, STATEMENTS_MAX
 from tests.unit.rsm_spark.sql.pg import pg_bytes as b
 from tests.unit.rsm_spark.sql.pg.pg_talk import Talk
@@ -79,6 +80,33 @@ def test_a_portal_gives_its_rows_in_pieces(talk: Talk) -> None:
     assert talk.say(b.execute("p", 2)) == ["C SELECT 0"]
     assert talk.say(b.SYNC, b.execute("p"), b.SYNC) == ["Z I", "E 34000", "Z I"], "Sync ends portals"
     assert talk.session.held_bytes < 1_000
+
+
+def test_a_large_result_is_read_as_its_rows_are_sent(talk: Talk) -> None:
+    talk.slice_rows = 2
+    talk.say(b.query("INSERT INTO t (v) VALUES ('a'), ('b'), ('c'), ('d'), ('e')"))
+    talk.tasks.clear()
+    rows = [f"D [b'{letter}']" for letter in "abcde"]
+    assert talk.say(b.query("SELECT v FROM t")) == ["T", *rows, "C SELECT 5", "Z I"]
+    assert talk.tasks == ["TranslateQuery", "ReadRows", "ReadMore", "ReadMore"]
+    assert talk.left[0].is_closed
+    assert talk.say(b.parse("s", "SELECT v FROM t"), b.bind("p", "s"), b.execute("p", 3)) == ["1", "2", *rows[:3], "s"]
+    assert talk.session.held_bytes < 2_000, "it keeps one slice"
+    assert talk.say(b.execute("p", 1)) == [rows[3], "s"]
+    assert talk.say(b.execute("p", 1)) == [rows[4], "C SELECT 1"]
+    assert talk.left[1].is_closed
+    assert talk.say(b.bind("q", "s"), b.execute("q", 2), b.close("P", "q")) == ["2", *rows[:2], "s", "3"]
+    assert talk.left[2].is_closed, "it is not read on"
+    talk.say(b.bind("r", "s"), b.execute("r", 1))
+    assert not talk.left[3].is_closed
+    talk.say(b.SYNC)
+    assert talk.left[3].is_closed
+    talk.say(b.bind("x", "s"), b.execute("x", 2))
+    talk.left[4].fault = PgFault("40001", "it waited for too long")
+    assert talk.say(b.execute("x", 2), b.SYNC) == ["E 40001", "Z I"]
+    assert talk.left[4].is_closed
+    talk.say(b.query("DEALLOCATE ALL"))
+    assert talk.session.held_bytes == 0
 
 
 def test_types_are_those_of_the_values_where_nothing_is_declared(talk: Talk) -> None:
