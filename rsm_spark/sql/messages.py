@@ -134,7 +134,7 @@ class SqlEnd(msgspec.Struct, frozen=True, array_like=True, tag=3):
     transaction: bytes
 
 
-class SqlRowsOpen(msgspec.Struct, frozen=True, array_like=True, tag=5):
+class SqlRowsQuery(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """Read a result in slices: the payload of a query.
 
     Attributes:
@@ -149,7 +149,7 @@ class SqlRowsOpen(msgspec.Struct, frozen=True, array_like=True, tag=5):
     parameters: tuple[Any, ...] | dict[str, Any] = ()
 
 
-class SqlRowsNext(msgspec.Struct, frozen=True, array_like=True, tag=6):
+class SqlSliceRequest(msgspec.Struct, frozen=True, array_like=True, tag=6):
     """The next slice of a result: the payload of a query.
 
     Attributes:
@@ -162,14 +162,14 @@ class SqlRowsNext(msgspec.Struct, frozen=True, array_like=True, tag=6):
     number: int
 
 
-class SqlRowsClose(msgspec.Struct, frozen=True, array_like=True, tag=7):
+class SqlRowsEnd(msgspec.Struct, frozen=True, array_like=True, tag=7):
     """Forget a result that is read in slices: the payload of a query."""
 
     name: bytes
 
 
 class SqlSlice(msgspec.Struct, frozen=True, array_like=True):
-    """A part of a result; the reply to `SqlRowsOpen` and `SqlRowsNext`.
+    """A part of a result; the reply to `SqlRowsQuery` and `SqlSliceRequest`.
 
     Attributes:
         columns: As of `SqlResult`; of the first slice alone.
@@ -185,7 +185,7 @@ class SqlSlice(msgspec.Struct, frozen=True, array_like=True):
     fault: SqlFault | None = None
 
 
-TransactionRequest = SqlStart | SqlStep | SqlEnd | SqlRowsOpen | SqlRowsNext | SqlRowsClose
+TransactionRequest = SqlStart | SqlStep | SqlEnd | SqlRowsQuery | SqlSliceRequest | SqlRowsEnd
 
 
 class StepOutcome(msgspec.Struct, frozen=True, array_like=True):

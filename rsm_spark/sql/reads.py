@@ -17,10 +17,10 @@ from rsm_spark.sql.engine.reader import SliceReply
 from rsm_spark.sql.messages import (
     SqlEnd,
     SqlQuery,
-    SqlRowsClose,
-    SqlRowsNext,
-    SqlRowsOpen,
+    SqlRowsEnd,
+    SqlRowsQuery,
     SqlSlice,
+    SqlSliceRequest,
     SqlStart,
     SqlStep,
     decode_query,
@@ -127,12 +127,12 @@ class SqlReads:
     async def next_rows(self, name: bytes, number: int, owner: str) -> SqlSlice:
         """Return the next slice of a result; see `RowDesk.next`."""
         assert self._results is not None
-        return await self._results.next(SqlRowsNext(name, number), owner)
+        return await self._results.next(SqlSliceRequest(name, number), owner)
 
     def close_rows(self, name: bytes, owner: str) -> None:
         """Forget a result of which there is more."""
         assert self._results is not None
-        self._results.close_result(SqlRowsClose(name), owner)
+        self._results.close_result(SqlRowsEnd(name), owner)
 
     async def _answer_all(
         self,
@@ -176,7 +176,7 @@ class SqlReads:
         assert type(request) is Query
         try:
             wanted = decode_transaction_request(request.payload)
-            if isinstance(wanted, SqlRowsOpen | SqlRowsNext | SqlRowsClose):
+            if isinstance(wanted, SqlRowsQuery | SqlSliceRequest | SqlRowsEnd):
                 return await self._of_result(wanted, freshness, owner)
             return await self._of_transaction(wanted, owner)
         except NotReadyError:
@@ -206,20 +206,20 @@ class SqlReads:
         return Answer(AnswerStatus.OK, revision, encode(reply))
 
     async def _of_result(
-        self, wanted: SqlRowsOpen | SqlRowsNext | SqlRowsClose, freshness: Freshness, owner: str
+        self, wanted: SqlRowsQuery | SqlSliceRequest | SqlRowsEnd, freshness: Freshness, owner: str
     ) -> Answer:
         if self._results is None:
             return Answer(AnswerStatus.REFUSED, 0, b"results are not read in slices here")
-        if isinstance(wanted, SqlRowsNext):
+        if isinstance(wanted, SqlSliceRequest):
             return Answer(AnswerStatus.OK, 0, encode(await self._results.next(wanted, owner)))
-        if isinstance(wanted, SqlRowsClose):
+        if isinstance(wanted, SqlRowsEnd):
             return Answer(AnswerStatus.OK, 0, encode(self._results.close_result(wanted, owner)))
         (fresh,) = await self._replica.submit([_EMPTY], freshness=freshness, owner=owner)
         if fresh.status is not AnswerStatus.OK:
             return fresh
         found = await self._results.open(wanted, owner)
         if found.revision < fresh.revision:
-            self._results.close_result(SqlRowsClose(wanted.name), owner)
+            self._results.close_result(SqlRowsEnd(wanted.name), owner)
             return Answer(AnswerStatus.NOT_READY, found.revision, b"")  # Another state took its place meanwhile.
         return Answer(AnswerStatus.OK, found.revision, encode(found.slice))
 

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from rsm_spark.errors import InvalidCommandError
 from rsm_spark.sql.engine.reader import SliceReply, SqlReader
 from rsm_spark.sql.limits import RESULT_WAL_PAGES_MAX, SqlSettings
-from rsm_spark.sql.messages import SqlFault, SqlQuery, SqlRowsClose, SqlRowsNext, SqlRowsOpen, SqlSlice
+from rsm_spark.sql.messages import SqlFault, SqlQuery, SqlRowsEnd, SqlRowsQuery, SqlSlice, SqlSliceRequest
 from rsm_spark.sql.reader_pool import ReaderPool, end_rows
 
 _NAME_BYTES = 16
@@ -117,7 +117,7 @@ class RowDesk:
         self._arm()
         return found
 
-    async def open(self, request: SqlRowsOpen, owner: str) -> SliceReply:
+    async def open(self, request: SqlRowsQuery, owner: str) -> SliceReply:
         """Do the same for a client elsewhere; what is opened again is answered the same way.
 
         Raises:
@@ -143,7 +143,7 @@ class RowDesk:
         finally:
             del self._opening[name]
 
-    async def next(self, request: SqlRowsNext, owner: str) -> SqlSlice:
+    async def next(self, request: SqlSliceRequest, owner: str) -> SqlSlice:
         """Return the next slice; the same one again is answered the same way."""
         one = self._open.get(request.name)
         if one is None or one.owner != owner:
@@ -180,7 +180,7 @@ class RowDesk:
         elif fault is not None:
             self._finish(one, fault)
 
-    def close_result(self, request: SqlRowsClose, owner: str) -> SqlSlice:
+    def close_result(self, request: SqlRowsEnd, owner: str) -> SqlSlice:
         """Forget a result."""
         one = self._open.get(request.name)
         if one is not None and one.owner == owner:

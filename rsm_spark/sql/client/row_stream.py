@@ -20,10 +20,10 @@ from rsm_spark.core.freshness import Freshness
 from rsm_spark.errors import RsmError
 from rsm_spark.sql.errors import SqlError
 from rsm_spark.sql.messages import (
-    SqlRowsClose,
-    SqlRowsNext,
-    SqlRowsOpen,
+    SqlRowsEnd,
+    SqlRowsQuery,
     SqlSlice,
+    SqlSliceRequest,
     decode_slice,
     encode,
 )
@@ -73,11 +73,11 @@ class SqlRowStream:
 
     async def open(self, sql: str, parameters: tuple[Any, ...] | dict[str, Any]) -> None:
         """Have it begin; called once, by the client."""
-        found, self.revision = await self._ask(SqlRowsOpen(self._name, sql, parameters))
+        found, self.revision = await self._ask(SqlRowsQuery(self._name, sql, parameters))
         self.columns = found.columns
         self._take(found)
 
-    async def _ask(self, request: SqlRowsOpen | SqlRowsNext) -> tuple[SqlSlice, int]:
+    async def _ask(self, request: SqlRowsQuery | SqlSliceRequest) -> tuple[SqlSlice, int]:
         service = self._service
         reply = await service.query(encode(request), read=service.steady_read, timeout_s=self._timeout_s)
         return decode_slice(reply.payload), reply.revision
@@ -106,7 +106,7 @@ class SqlRowStream:
                     self.is_at_end = True
                     return ()
                 self._number += 1
-                found, _ = await self._ask(SqlRowsNext(self._name, self._number))
+                found, _ = await self._ask(SqlSliceRequest(self._name, self._number))
                 self._take(found)
 
     async def __aiter__(self) -> AsyncIterator[tuple[Any, ...]]:
@@ -123,7 +123,7 @@ class SqlRowStream:
                 return
             service = self._service
             try:
-                await service.query(encode(SqlRowsClose(self._name)), read=service.steady_read, timeout_s=_END_S)
+                await service.query(encode(SqlRowsEnd(self._name)), read=service.steady_read, timeout_s=_END_S)
             except RsmError:
                 return  # The replica forgets it by itself.
 

@@ -41,8 +41,8 @@ from rsm_spark.sql.pg.tasks import (
     DescribeRows,
     EndTransaction,
     PgTask,
-    ReadMore,
     ReadRows,
+    ReadSlice,
     RowsLeft,
     RowsRead,
     RunStep,
@@ -466,7 +466,7 @@ class PgConnection(asyncio.Protocol):
                 if found.left is not None:
                     self._rows_left[found.left] = None
                 return found
-            case ReadMore():
+            case ReadSlice():
                 return await self._cancellable(task.left.next())
             case DescribeRows():
                 return await self._cancellable(owner.describe(task, turns_as))

@@ -38,8 +38,8 @@ from rsm_spark.sql.pg.tasks import (
     DescribeRows,
     EndTransaction,
     PgTask,
-    ReadMore,
     ReadRows,
+    ReadSlice,
     RowsLeft,
     RowsRead,
     RunStep,
@@ -289,7 +289,7 @@ class PgSession:
                 count += len(rows)
                 if left is None:
                     return count
-                more: SqlSlice = yield ReadMore(left)
+                more: SqlSlice = yield ReadSlice(left)
                 rows = more.rows
                 if more.is_last:
                     self._dropped.append(left)
@@ -648,7 +648,7 @@ class PgSession:
             yield from self._send_rows(part, columns, formats)
             if portal.left is None or 0 < rows_max <= count:
                 break
-            more: SqlSlice = yield ReadMore(portal.left)
+            more: SqlSlice = yield ReadSlice(portal.left)
             if more.is_last:
                 self._dropped.append(portal.left)
                 portal.left = None

@@ -63,7 +63,7 @@ class RowsRead(NamedTuple):
     left: RowsLeft | None = None
 
 
-class ReadMore(msgspec.Struct, frozen=True):
+class ReadSlice(msgspec.Struct, frozen=True):
     """More rows of a result; answered with `SqlSlice`, which has no fault.
 
     Attributes:
@@ -122,7 +122,7 @@ class SendAnswers(msgspec.Struct, frozen=True):
 PgTask = (
     TranslateQuery
     | ReadRows
-    | ReadMore
+    | ReadSlice
     | DescribeRows
     | RunWrites
     | StartTransaction

@@ -16,8 +16,8 @@ from rsm_spark.sql.pg.tasks import (
     DescribeRows,
     EndTransaction,
     PgTask,
-    ReadMore,
     ReadRows,
+    ReadSlice,
     RowsRead,
     RunStep,
     RunWrites,
@@ -105,7 +105,7 @@ class Talk:
                 return tuple(statement_of(one, respelled(one)) for one in statements_of(task.sql))
             case ReadRows():
                 return self._read(task)
-            case ReadMore():
+            case ReadSlice():
                 assert isinstance(task.left, _Rest)
                 if isinstance(task.left.fault, PgFault):
                     raise task.left.fault

@@ -88,7 +88,7 @@ def test_a_large_result_is_read_as_its_rows_are_sent(talk: Talk) -> None:
     talk.tasks.clear()
     rows = [f"D [b'{letter}']" for letter in "abcde"]
     assert talk.say(b.query("SELECT v FROM t")) == ["T", *rows, "C SELECT 5", "Z I"]
-    assert talk.tasks == ["TranslateQuery", "ReadRows", "ReadMore", "ReadMore"]
+    assert talk.tasks == ["TranslateQuery", "ReadRows", "ReadSlice", "ReadSlice"]
     assert talk.left[0].is_closed
     assert talk.say(b.parse("s", "SELECT v FROM t"), b.bind("p", "s"), b.execute("p", 3)) == ["1", "2", *rows[:3], "s"]
     assert talk.session.held_bytes < 2_000, "it keeps one slice"
