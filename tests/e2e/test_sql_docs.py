@@ -13,7 +13,7 @@ from tests.integration.store_processes import stores
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "sql.md").read_text()
-PROGRAM, INTERACTIVE, *OTHERS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+PROGRAM, INTERACTIVE, RESULTS, *OTHERS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 (PG_PROGRAM,) = (text for text in OTHERS if "psycopg" in text)
 (DB_API,) = (text for text in OTHERS if "psycopg" not in text)
 SERVE, COMMANDS, PG_SERVE, VERIFIER = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
@@ -48,6 +48,7 @@ def test_the_commands_and_the_program_of_the_page(cluster: DevCluster, unique_na
         assert shown[2:5] == ["id  name  stock", "1   pen   5", "2   ink   2"]
         printed = run(sys.executable, "-c", PROGRAM.replace('"shop"', f'"{unique_name}"'))
         said = run(sys.executable, "-c", INTERACTIVE.replace('"shop"', f'"{unique_name}"'))
+        summed = run(sys.executable, "-c", RESULTS.replace('"shop"', f'"{unique_name}"'))
         pg = run(sys.executable, "-c", PG_PROGRAM.replace("dbname=shop", f"dbname={unique_name}").replace("5432", port))
         kept = run(sys.executable, "-c", DB_API.replace('"shop"', f'"{unique_name}"'))
     assert said == ["4", "3"]
@@ -56,5 +57,5 @@ def test_the_commands_and_the_program_of_the_page(cluster: DevCluster, unique_na
     assert "It prints `4`, `3`." in TEXT
     assert printed[:2] == ["sale 1", "sale 2"]
     assert pg == ["(1,) (1,)"]
-    for line in (*printed, *pg):
+    for line in (*printed, *summed, *pg):
         assert f"`{line}`" in TEXT
