@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 
 from ledger.logs import configure_logs
-from ledger.options import Option, OptionUnit
+from ledger.options import Option
 from ledger.process_guard import STALL_S
-
-PATH: Final = OptionUnit(Path, str, Path)
-"""A path, of text."""
-PATHS: Final = OptionUnit(
-    list[Path] | None, lambda paths: tuple(map(str, paths or ())), lambda texts: list(map(Path, texts)) or None
-)
-"""An option that may be given several times, of a tuple of text."""
-
 
 Json = Annotated[bool, Option("Print JSON, one object a line.")]
 

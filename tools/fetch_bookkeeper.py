@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import quoteattr
 
-from ledger.dev.errors import JavaError
-from ledger.dev.zookeeper import find_java
+from ledger.zookeeper_server.errors import JavaError
+from ledger.zookeeper_server.java import find_java
 
 __all__ = ["Jar", "FetchError", "cache_dir", "ensure_jars", "locked_jars"]
 

@@ -3,9 +3,9 @@
     python tools/write_sbom.py [FILE]
 
 Packages of requirements.lock, those of development too, with all hashes that the lock allows (one for each of a
-package's files), who needs whom, and the markers under which they are installed; the JARs of jars.lock; the tool that
-solves the lock. The same locks give the same file: it has no time, and its serial number comes from what the locks
-hold. Nothing is looked up.
+package's files), who needs whom, and the markers under which they are installed; the JARs of jars.lock and of
+ZooKeeper's server; the tool that solves the lock. The same locks give the same file: it has no time, and its serial
+number comes from what the locks hold. Nothing is looked up.
 """
 
 # ruff: noqa: INP001 - a script
@@ -23,6 +23,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)(\[[^\]]*\])?==([^\s;\\]+)\s*(?:;\s*(.*?))?\s*\\?$")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
+_JARS = ("jars.lock", "ledger/zookeeper_server/jars.lock")
 _SPACE = uuid.UUID("6b3f1d0e-5f0b-5c0a-9a61-4a0c9b7e2d11")
 
 
@@ -64,9 +65,14 @@ def _component(package: dict[str, Any], scope: str) -> dict[str, Any]:
 
 
 def _jar(line: str) -> dict[str, Any]:
-    digest, file_name = line.split()
-    name, _, version = file_name.removesuffix(".jar").rpartition("-")
-    purl = f"pkg:generic/{name}@{version}?checksum=sha256:{digest}"
+    digest, *where, last = line.split()
+    if where:  # organisation, name, version: an artifact of Maven
+        organisation, name, version = *where, last
+        file_name, purl = f"{name}-{version}.jar", f"pkg:maven/{organisation}/{name}@{version}"
+    else:
+        file_name = last
+        name, _, version = file_name.removesuffix(".jar").rpartition("-")
+        purl = f"pkg:generic/{name}@{version}?checksum=sha256:{digest}"
     hashes = [{"alg": "SHA-256", "content": digest}]
     return {"type": "library", "bom-ref": purl, "name": name, "version": version, "scope": "optional", "purl": purl,
             "hashes": hashes, "properties": [{"name": "rsm-spark:file", "value": file_name}]}  # fmt: skip
@@ -75,11 +81,11 @@ def _jar(line: str) -> dict[str, Any]:
 def bill(root: Path = ROOT) -> dict[str, Any]:
     """Return the bill of materials of a tree."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    locks = {name: (root / name).read_text(encoding="utf-8") for name in ("requirements.lock", "jars.lock")}
+    locks = {name: (root / name).read_text(encoding="utf-8") for name in ("requirements.lock", *_JARS)}
     tools = (root / "tools" / "uv.lock").read_text(encoding="utf-8")
     found = packages(locks["requirements.lock"])
     components = [_component(package, "required") for package in found]
-    jars = [_jar(line) for line in locks["jars.lock"].splitlines() if line.strip() and not line.startswith("#")]
+    jars = [_jar(line) for lock in _JARS for line in locks[lock].splitlines() if line.strip()]
     own_ref = f"pkg:pypi/{project['name']}@{project['version']}"
     refs = {package["name"]: component["bom-ref"] for package, component in zip(found, components, strict=True)}
     needs: dict[str, list[str]] = {own_ref: [jar["bom-ref"] for jar in jars], **{ref: [] for ref in refs.values()}}

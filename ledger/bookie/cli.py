@@ -17,10 +17,10 @@ import typer
 
 from ledger.audit_lines import open_audit_file
 from ledger.bookie.settings import BookieSettings
-from ledger.cluster_options import PATH, ProcessOptions
+from ledger.cluster_options import ProcessOptions
 from ledger.configuration import process_command
 from ledger.errors import LedgerError
-from ledger.options import Option
+from ledger.options import PATH, Option
 from ledger.readiness import read_readiness
 from ledger.storage.disk import RealDisk
 from ledger.storage.landmarks import Landmarks

@@ -8,10 +8,9 @@ from typing import Annotated
 import msgspec
 
 from ledger.bookie.tls import TlsPolicy
-from ledger.cluster_options import PATH, PATHS
 from ledger.errors import UsageError
 from ledger.http.settings import HttpPortSettings
-from ledger.options import NOT, Option
+from ledger.options import NOT, PATH, PATHS, Option
 from ledger.process_guard import STALL_S
 from ledger.storage.compaction import CompactionSettings
 from ledger.storage.journal import JournalSettings

@@ -23,16 +23,21 @@ from typing import Self
 import msgspec
 
 from ledger.decoding import json_decoder
-from ledger.dev import ports, zookeeper
+from ledger.dev import ports
 from ledger.dev.errors import ClusterError, PortTakenError, ProcessDiedError
 from ledger.dev.process import end_all, identify, is_alive, send_signal, spawn, wait_frozen
 from ledger.dev.state import ClusterState, ServerState, cluster_lock, read_state, write_state
 from ledger.private_files import make_private
 from ledger.readiness import read_readiness
+from ledger.zookeeper_server import probe
+from ledger.zookeeper_server import server as zookeeper_server
+from ledger.zookeeper_server.errors import ZooKeeperServerError
+from ledger.zookeeper_server.settings import ZooKeeperSettings
 
 _BOOKIE_COUNT_DEFAULT = 3
 _ZOOKEEPER_PORT = 2181
 _BOOKIE_PORT = 3181
+_ZOOKEEPER_MIB = 96
 # Generous: three interpreters and a virtual machine start at once, perhaps on a busy machine.
 _START_S_MAX = 90.0
 _GRACE_S = 10.0
@@ -367,17 +372,14 @@ class DevCluster:
         server = self.state.zookeeper
         host, _, port = server.address.rpartition(":")
         if not self.state.owns_zookeeper:
-            if not zookeeper.answers(host, int(port), timeout_s=5.0):
+            if not probe.answers(host, int(port), timeout_s=5.0):
                 raise ClusterError(f"no ZooKeeper answers at {server.address}: check --zookeeper")
             return
         if self._dead([server]):
-            folder = self.data_dir / server.name
-            command = zookeeper.zookeeper_command(folder)
             self._require_free(server)
-            zookeeper.write_files(folder, port=server.port)
-            self._spawn(server, command, out=None)
+            self._spawn(server, _zookeeper(self.data_dir / server.name, host, server.port), out=None)
         self._on_progress("waiting for ZooKeeper")
-        self._wait([server], lambda _: zookeeper.answers(host, int(port), timeout_s=0.3))
+        self._wait([server], lambda _: probe.answers(host, int(port), timeout_s=0.3))
 
     def _start_bookies(self, bookies: list[ServerState]) -> None:
         for bookie in bookies:
@@ -475,6 +477,17 @@ class DevCluster:
 
     def _dead(self, servers: list[ServerState]) -> list[ServerState]:
         return [server for server in servers if server.process is None or not is_alive(server.process)]
+
+
+def _zookeeper(folder: Path, host: str, port: int) -> list[str]:
+    """Write the files of a small ZooKeeper, and return the command that runs it."""
+    settings = ZooKeeperSettings(data_dir=str(folder), bind=host, port=port, heap_mib=_ZOOKEEPER_MIB, is_small=True)
+    try:
+        command = zookeeper_server.zookeeper_command(settings)
+        zookeeper_server.write_files(settings)
+    except ZooKeeperServerError as error:
+        raise ClusterError(f"{error}; or name a ZooKeeper that runs by --zookeeper HOST:PORT") from error
+    return command
 
 
 class _Ready(msgspec.Struct):

@@ -3,7 +3,6 @@
 * `ClusterError(LedgerError)`     the cluster cannot be started or stopped; the message says what to do
     * `ClusterBusyError`          another `rsm up` or `rsm down` is at work on the same data directory
     * `PortTakenError`            a port that this cluster must have again belongs to another program
-    * `JavaError`                 no Java, too old a Java, or no ZooKeeper JARs
     * `ProcessDiedError`          a process of the cluster ended while it was being started
 """
 
@@ -22,10 +21,6 @@ class ClusterBusyError(ClusterError):
 
 class PortTakenError(ClusterError):
     """A port that this cluster must have again belongs to another program."""
-
-
-class JavaError(ClusterError):
-    """There is no Java, it is too old, or the JARs that hold ZooKeeper are missing."""
 
 
 class ProcessDiedError(ClusterError):

@@ -8,10 +8,9 @@ from typing import Annotated
 import msgspec
 
 from ledger.audit_lines import Refusals
-from ledger.cluster_options import PATH
 from ledger.http.probe_server import ProbeServer
 from ledger.http.routes import ProbeRoute
-from ledger.options import NAMES, Option
+from ledger.options import NAMES, PATH, Option
 from ledger.rights.callers import Callers
 from ledger.tls import TlsSettings
 

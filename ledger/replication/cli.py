@@ -12,12 +12,12 @@ import msgspec
 import typer
 
 from ledger.audit_lines import Refusals, open_audit_file
-from ledger.cluster_options import PATH, ClusterOptions, MetadataOptions, ProcessOptions
+from ledger.cluster_options import ClusterOptions, MetadataOptions, ProcessOptions
 from ledger.configuration import options_command, process_command
 from ledger.errors import LedgerError
 from ledger.http.settings import HttpDoorSettings
 from ledger.operator_commands import AuditOptions, audited_command, this_operator
-from ledger.options import Option
+from ledger.options import PATH, Option
 from ledger.replication.settings import ReplicationSettings
 
 if TYPE_CHECKING:

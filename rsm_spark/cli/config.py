@@ -16,7 +16,7 @@ from ledger.errors import UsageError
 
 _NAMES = {"sql": "serve", "gateway": "serve"}  # Of the command that runs a process, where it is not `run`.
 _GROUPS = {"gateway": "log"}  # Where it is not the name of the process.
-PROCESSES = ("autorecovery", "bookie", "broker", "gateway", "serve", "sql", "store", "worker")
+PROCESSES = ("autorecovery", "bookie", "broker", "gateway", "serve", "sql", "store", "worker", "zookeeper")
 """Processes that a file `<process>.toml` configures; `run_words` says what runs each."""
 
 _ORIGINS = {"COMMANDLINE": "flag", "ENVIRONMENT": "environment", "DEFAULT_MAP": "file", "DEFAULT": "default"}

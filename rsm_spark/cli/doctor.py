@@ -18,9 +18,9 @@ from typing import Any
 import msgspec
 
 from ledger.client.client import LedgerClient
-from ledger.dev.errors import JavaError
-from ledger.dev.zookeeper import find_java
 from ledger.errors import LedgerError, UsageError
+from ledger.zookeeper_server.errors import JavaError
+from ledger.zookeeper_server.java import find_java
 from rsm_spark.cli.config import PROCESSES, settings_of
 from rsm_spark.cli.status import mixed_versions
 

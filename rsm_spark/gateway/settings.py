@@ -6,10 +6,9 @@ from typing import Annotated
 
 import msgspec
 
-from ledger.cluster_options import PATH
 from ledger.errors import UsageError
 from ledger.http.api_settings import ApiSettings
-from ledger.options import Option
+from ledger.options import PATH, Option
 
 
 class GatewayHttpSettings(ApiSettings, frozen=True, kw_only=True):

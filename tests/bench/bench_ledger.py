@@ -26,7 +26,7 @@ import uvloop
 
 from ledger import ClientSettings, LedgerClient
 from ledger.dev.cluster import DevCluster
-from ledger.dev.errors import JavaError
+from ledger.zookeeper_server.errors import JavaError
 from tests.bench.cpu import CpuMeter
 from tests.bench.figure import percentile, print_figure, say
 from tests.bench.java_peer import JavaBookies, JavaLoad, java_peer

@@ -19,9 +19,9 @@ from typing import Any
 
 from ledger.dev.ports import HOST, choose_port
 from ledger.dev.process import ProcessId, end_all, spawn
-from ledger.dev.zookeeper import find_java
 from ledger.zookeeper.ledgers import LedgerStore
 from ledger.zookeeper.session import connect
+from ledger.zookeeper_server.java import find_java
 from tools.fetch_bookkeeper import ensure_jars
 
 __all__ = ["JavaBookies", "JavaLoad", "java_peer"]

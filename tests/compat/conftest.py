@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ledger.dev.errors import JavaError
+from ledger.zookeeper_server.errors import JavaError
 from tests.compat.bookies import Bookies, Kind
 from tests.compat.java_client import JavaClient, compile_driver
 from tools.fetch_bookkeeper import FetchError, ensure_jars

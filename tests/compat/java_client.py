@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from ledger.dev.zookeeper import find_java
+from ledger.zookeeper_server.java import find_java
 from tools.fetch_bookkeeper import FetchError, cache_dir
 
 __all__ = ["UNAUTHORIZED", "JavaClient", "JavaError", "compile_driver", "java_command", "payload_of", "run_shell"]

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from ledger.dev.zookeeper import write_files, zookeeper_command
+from ledger.zookeeper_server.server import write_files, zookeeper_command
+from ledger.zookeeper_server.settings import ZooKeeperSettings
 
 __all__ = ["Namespaces", "why_not"]
 
@@ -124,12 +125,13 @@ class Namespaces:
             _run(*self.inside(host), "ip", "route", "add", "default", "via", f"10.77.{number}.1")
 
     def _start_servers(self) -> None:
-        folder = self.folder / "zookeeper"
-        write_files(folder, port=_ZOOKEEPER_PORT)
-        config = folder / "zoo.cfg"
-        config.write_text(config.read_text().replace("127.0.0.1", self.address("zookeeper")))
-        self._spawn("zookeeper", zookeeper_command(folder))
-        question = f"from ledger.dev.zookeeper import answers; exit(not answers('{self.address('zookeeper')}', 2181))"
+        address, folder = self.address("zookeeper"), str(self.folder / "zookeeper")
+        settings = ZooKeeperSettings(
+            data_dir=folder, bind=address, port=_ZOOKEEPER_PORT, insecure=True, heap_mib=96, is_small=True
+        )
+        write_files(settings)
+        self._spawn("zookeeper", zookeeper_command(settings))
+        question = f"from ledger.zookeeper_server.probe import answers; exit(not answers('{address}', 2181))"
         deadline = time.monotonic() + _START_S_MAX
         while subprocess.run([*self.inside("zookeeper"), sys.executable, "-c", question], check=False).returncode:
             assert time.monotonic() < deadline, f"no ZooKeeper: see {self.folder}"

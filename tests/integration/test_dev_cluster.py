@@ -149,7 +149,7 @@ def test_a_server_that_dies_while_it_starts_is_reported_with_its_last_words(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = "echo listening on nothing >&2; exec sleep 0.2"
-    monkeypatch.setattr("ledger.dev.zookeeper.zookeeper_command", lambda _: ["/bin/sh", "-c", broken])
+    monkeypatch.setattr("ledger.zookeeper_server.server.zookeeper_command", lambda _: ["/bin/sh", "-c", broken])
     with pytest.raises(ProcessDiedError, match="zookeeper ended while it started: listening on nothing"):
         DevCluster(data_dir, bookie_count=0).start()
 
@@ -338,7 +338,9 @@ def test_a_server_that_does_not_stay_is_left_alone_at_last_and_shown(
     for name in ("_PAUSE_S_MIN", "_PAUSE_S_MAX", "_POLL_S"):
         monkeypatch.setattr(f"ledger.dev.supervisor.{name}", 0.0)
     monkeypatch.setattr("ledger.dev.supervisor.RESTARTS_MAX", 2)
-    monkeypatch.setattr("ledger.dev.zookeeper.zookeeper_command", lambda _: ["/bin/sh", "-c", "echo no >&2; sleep 0.1"])
+    monkeypatch.setattr(
+        "ledger.zookeeper_server.server.zookeeper_command", lambda _: ["/bin/sh", "-c", "echo no >&2; sleep 0.1"]
+    )
     said: list[str] = []
 
     def say(words: str) -> None:

@@ -16,12 +16,14 @@ import pytest
 from ledger.client.client import LedgerClient
 from ledger.dev.ports import HOST, choose_port
 from ledger.dev.process import end_all, send_signal, spawn
-from ledger.dev.zookeeper import answers, write_files, zookeeper_command
 from ledger.errors import MetadataUnavailableError, UsageError
 from ledger.ports import SessionState
 from ledger.tls import TlsSettings
 from ledger.zookeeper.session import ZooKeeperSession, connect
 from ledger.zookeeper.tls_file import TLS_FILE_VARIABLE
+from ledger.zookeeper_server.probe import answers
+from ledger.zookeeper_server.server import write_files, zookeeper_command
+from ledger.zookeeper_server.settings import ZooKeeperSettings
 from tests.unit.ledger.bookie.test_tls import Authority
 
 pytestmark = pytest.mark.asyncio
@@ -64,11 +66,11 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     key_store.write_text(Path(server["key"]).read_text() + Path(server["cert"]).read_text())
     plain = choose_port(taken=())
     secure = choose_port(taken=(plain,))
-    write_files(folder, port=plain)
-    with (folder / "zoo.cfg").open("a") as config:
+    settings = ZooKeeperSettings(data_dir=str(folder), port=plain, heap_mib=96, is_small=True)
+    with write_files(settings).open("a") as config:
         config.write(_SECURE.format(port=secure, host=HOST, key_store=key_store, ca=authority.ca))
     log = folder / "zookeeper.log"
-    process = spawn(zookeeper_command(folder), log=log, env={})
+    process = spawn(zookeeper_command(settings), log=log, env={})
     try:
         deadline = time.monotonic() + _START_S
         while not answers(HOST, plain):

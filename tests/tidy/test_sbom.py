@@ -49,6 +49,8 @@ def test_it_names_every_line_of_the_locks_and_every_hash(bill) -> None:
     text = (ROOT / "requirements.lock").read_text() + (ROOT / "tools" / "uv.lock").read_text()
     pins = set(re.findall(r"^([a-z0-9._-]+)==(\S+)", text, re.MULTILINE | re.IGNORECASE))
     jars = {line.split()[1] for line in (ROOT / "jars.lock").read_text().splitlines() if line.strip()}
+    of_zookeeper = (ROOT / "ledger" / "zookeeper_server" / "jars.lock").read_text().splitlines()
+    jars |= {"-".join(line.split()[2:]) + ".jar" for line in of_zookeeper}
     packages = [x for x in bill["components"] if x["purl"].startswith("pkg:pypi/")]
     assert {(x["name"], x["version"]) for x in packages} == {
         (re.sub(r"[-_.]+", "-", name).lower(), version) for name, version in pins

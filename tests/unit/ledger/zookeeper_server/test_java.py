@@ -1,4 +1,4 @@
-"""Which Java and which JARs the development ZooKeeper gets."""
+"""Which Java is taken for ZooKeeper."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ledger.dev import zookeeper
-from ledger.dev.errors import JavaError
+from ledger.zookeeper_server.errors import JavaError
+from ledger.zookeeper_server.java import find_java
 
 
 def _install_java(folder: Path, version: str, *, release: bool) -> None:
@@ -26,7 +26,7 @@ def test_java_17_and_newer_is_taken(
 ) -> None:
     _install_java(tmp_path, version, release=release)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert zookeeper.find_java() == str(tmp_path / "bin" / "java")
+    assert find_java() == str(tmp_path / "bin" / "java")
 
 
 @pytest.mark.parametrize("release", [True, False], ids=["release-file", "java-version"])
@@ -37,33 +37,17 @@ def test_an_older_java_is_refused_with_what_to_do(
     _install_java(tmp_path, version, release=release)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(JavaError, match=f"is Java {version}: install Java 17"):
-        zookeeper.find_java()
+        find_java()
 
 
 def test_a_missing_java_is_refused_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(JavaError, match="no java on the PATH: install Java 17"):
-        zookeeper.find_java()
+        find_java()
 
 
 def test_a_java_home_without_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(JavaError, match=f"JAVA_HOME={tmp_path}"):
-        zookeeper.find_java()
-
-
-def test_a_missing_pyspark_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(JavaError, match=r"pip install 'rsm-spark\[spark\]'"):
-        zookeeper.find_jars()
-
-
-def test_the_configuration_binds_the_loopback_address_only_and_bounds_what_it_takes(tmp_path: Path) -> None:
-    zookeeper.write_files(tmp_path, port=2181)
-    lines = (tmp_path / "zoo.cfg").read_text().splitlines()
-    assert "clientPortAddress=127.0.0.1" in lines
-    assert "clientPort=2181" in lines
-    assert "4lw.commands.whitelist=srvr" in lines  # the one that `answers` sends
-    assert "maxClientCnxns=1000" in lines
-    assert f"dataDir={tmp_path / 'data'}" in lines
+        find_java()
