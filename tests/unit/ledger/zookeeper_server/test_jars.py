@@ -76,7 +76,8 @@ def test_they_are_copied_from_a_folder_and_found(folder: Path, tmp_path: Path) -
 
 @pytest.mark.usefixtures("_no_pyspark")
 def test_they_are_fetched_from_a_repository_where_what_is_right_is_kept(repository: str, tmp_path: Path) -> None:
-    target, said = tmp_path / "target", []
+    target = tmp_path / "target"
+    said: list[str] = []
     jars.fetch_jars(target, repository, say=said.append)
     assert len(said) == len(jars.locked_jars()) == len(jars.find_jars(target))
     damaged = target / jars.locked_jars()[0].file_name

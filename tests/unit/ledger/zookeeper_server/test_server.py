@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from ledger.zookeeper_server.settings import ZooKeeperSettings
 _THREE = ("1=10.0.0.1", "2=10.0.0.2", "3=10.0.0.3")
 
 
-def _pems(folder: Path) -> dict[str, str]:
+def _pems(folder: Path) -> dict[str, Any]:
     made = {}
     for name in ("cert", "key", "ca"):
         path = folder / f"{name}.pem"
@@ -56,7 +57,7 @@ def test_a_server_of_an_ensemble_has_its_number_and_no_plain_port(tmp_path: Path
 
 
 def test_data_of_another_server_are_not_used(tmp_path: Path) -> None:
-    settings = {"data_dir": str(tmp_path), "servers": _THREE, "insecure": True}
+    settings: dict[str, Any] = {"data_dir": str(tmp_path), "servers": _THREE, "insecure": True}
     write_files(ZooKeeperSettings(server_id=1, **settings))
     with pytest.raises(ZooKeeperServerError, match="data of another server"):
         write_files(ZooKeeperSettings(server_id=2, **settings))
@@ -66,7 +67,7 @@ def test_data_of_another_server_are_not_used(tmp_path: Path) -> None:
     "settings",
     [{"bind": "10.0.0.1"}, {"bind": "0.0.0.0"}, {"bind": "a.org"}, {"server_id": 1, "servers": ("1=127.0.0.1", "2=b")}],
 )
-def test_plain_text_beyond_loopback_is_refused_unless_it_is_asked_for(tmp_path: Path, settings: dict) -> None:
+def test_plain_text_beyond_loopback_is_refused_unless_it_is_asked_for(tmp_path: Path, settings: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="plain text"):
         write_files(ZooKeeperSettings(data_dir=str(tmp_path), **settings))
     write_files(ZooKeeperSettings(data_dir=str(tmp_path), insecure=True, **settings))
