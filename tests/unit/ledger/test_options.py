@@ -8,10 +8,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from ledger.cluster_options import PATH, PATHS
 from ledger.configuration import options_command, process_command
 from ledger.errors import UsageError
-from ledger.options import MIB, NAMES, NOT, REQUIRED, SECONDS, Option, options_in, take_options
+from ledger.options import MIB, NAMES, NOT, PATH, PATHS, REQUIRED, SECONDS, Option, options_in, take_options
 
 
 class _Inner(msgspec.Struct, frozen=True, kw_only=True):
