@@ -1,0 +1,1 @@
+"""Decisions about a machine's processes, without IO and without a clock."""
