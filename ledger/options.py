@@ -12,7 +12,6 @@ from __future__ import annotations
 import operator
 import types
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, TypeVar, Union, get_args, get_origin
 
 import msgspec
@@ -104,12 +103,6 @@ NOT: Final = OptionUnit(bool, operator.not_, operator.not_)
 """A flag that takes back what is so by default."""
 NAMES: Final = OptionUnit(str, names_of, ",".join)
 """Names with commas between them, of a tuple."""
-PATH: Final = OptionUnit(Path, str, Path)
-"""A path, of text."""
-PATHS: Final = OptionUnit(
-    list[Path] | None, lambda paths: tuple(map(str, paths or ())), lambda texts: list(map(Path, texts)) or None
-)
-"""An option that may be given several times, of a tuple of text."""
 
 
 def options_in(kind: type[msgspec.Struct], base: msgspec.Struct | None = None) -> Iterator[OptionField]:

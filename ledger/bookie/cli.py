@@ -20,7 +20,8 @@ from ledger.bookie.settings import BookieSettings
 from ledger.cluster_options import ProcessOptions
 from ledger.configuration import process_command
 from ledger.errors import LedgerError
-from ledger.options import PATH, Option
+from ledger.options import Option
+from ledger.path_units import PATH
 from ledger.readiness import read_readiness
 from ledger.storage.disk import RealDisk
 from ledger.storage.landmarks import Landmarks

@@ -10,7 +10,8 @@ import msgspec
 from ledger.bookie.tls import TlsPolicy
 from ledger.errors import UsageError
 from ledger.http.settings import HttpPortSettings
-from ledger.options import NOT, PATH, PATHS, Option
+from ledger.options import NOT, Option
+from ledger.path_units import PATH, PATHS
 from ledger.process_guard import STALL_S
 from ledger.storage.compaction import CompactionSettings
 from ledger.storage.journal import JournalSettings

@@ -10,7 +10,8 @@ import msgspec
 from ledger.audit_lines import Refusals
 from ledger.http.probe_server import ProbeServer
 from ledger.http.routes import ProbeRoute
-from ledger.options import NAMES, PATH, Option
+from ledger.options import NAMES, Option
+from ledger.path_units import PATH
 from ledger.rights.callers import Callers
 from ledger.tls import TlsSettings
 

@@ -17,7 +17,8 @@ from ledger.configuration import options_command, process_command
 from ledger.errors import LedgerError
 from ledger.http.settings import HttpDoorSettings
 from ledger.operator_commands import AuditOptions, audited_command, this_operator
-from ledger.options import PATH, Option
+from ledger.options import Option
+from ledger.path_units import PATH
 from ledger.replication.settings import ReplicationSettings
 
 if TYPE_CHECKING:

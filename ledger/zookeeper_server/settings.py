@@ -8,7 +8,8 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 
 from ledger.errors import UsageError
-from ledger.options import NAMES, PATH, Option
+from ledger.options import NAMES, Option
+from ledger.path_units import PATH
 
 PORT: Final = 2181
 """Port of ZooKeeper for clients, where they look by default."""

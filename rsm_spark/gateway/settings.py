@@ -8,7 +8,8 @@ import msgspec
 
 from ledger.errors import UsageError
 from ledger.http.api_settings import ApiSettings
-from ledger.options import PATH, Option
+from ledger.options import Option
+from ledger.path_units import PATH
 
 
 class GatewayHttpSettings(ApiSettings, frozen=True, kw_only=True):

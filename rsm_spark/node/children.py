@@ -26,7 +26,7 @@ class ChildListener(Protocol):
         """Hear that it has ended, and how."""
 
 
-class ChildProcess:
+class NodeChild:
     """One process; standard error goes where that of this process goes.
 
     Args:

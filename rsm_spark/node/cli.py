@@ -78,10 +78,10 @@ def check(
 async def _run(settings: NodeSettings, say: Callable[[str], object]) -> None:
     from ledger.audit_lines import Refusals  # noqa: PLC0415 - `check` serves nothing
     from ledger.process_guard import ProcessGuard  # noqa: PLC0415
-    from rsm_spark.node.node import Node  # noqa: PLC0415
+    from rsm_spark.node.node import NodeRunner  # noqa: PLC0415
     from rsm_spark.node.pages import NodePages  # noqa: PLC0415
 
-    node = Node(settings, say)
+    node = NodeRunner(settings, say)
     with ProcessGuard("node", stop_s=None, on_signal=node.stop) as guard:
         server = None
         if settings.http_port is not None:

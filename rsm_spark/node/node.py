@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ledger.process_guard import ProcessGuard
-from rsm_spark.node.children import ChildProcess, rsm_command
+from rsm_spark.node.children import NodeChild, rsm_command
 from rsm_spark.node.core.supervision import Effect, EndChild, SayLine, StartChild, Supervision
 from rsm_spark.node.settings import NodeProcess, NodeSettings, grace_ms, words_of
 
@@ -20,7 +20,7 @@ _ASKED: Final = frozenset({"zookeeper"})
 _ASK_S: Final = "1000000"
 
 
-class Node:
+class NodeRunner:
     """The processes of one machine.
 
     Args:
@@ -37,8 +37,8 @@ class Node:
         self._settings = settings
         self._say = say
         self._kinds = {one.name: one for one in settings.process}
-        self._running: dict[str, ChildProcess] = {}
-        self._asking: dict[str, ChildProcess] = {}
+        self._running: dict[str, NodeChild] = {}
+        self._asking: dict[str, NodeChild] = {}
         self._wake = asyncio.Event()
 
     async def run(self, guard: ProcessGuard) -> None:
@@ -104,7 +104,7 @@ class Node:
     def _start(self, process: NodeProcess) -> None:
         name, environment = process.name, self._environment()
         try:
-            child = ChildProcess(name, rsm_command(words_of(process)), environment, self)
+            child = NodeChild(name, rsm_command(words_of(process)), environment, self)
         except OSError as error:
             self._do(self.supervision.on_ended(name, f"cannot be started: {error}", _now_ms()))
             return
@@ -113,7 +113,7 @@ class Node:
         if process.kind in _ASKED:
             words = [process.kind, "ready", "--conf", process.conf, *process.arguments, "--wait-s", _ASK_S]
             with contextlib.suppress(OSError):  # The next one starts without it, a little later.
-                self._asking[name] = ChildProcess(name, rsm_command(words), environment, _Asked(self, name))
+                self._asking[name] = NodeChild(name, rsm_command(words), environment, _Asked(self, name))
 
     def _environment(self) -> dict[str, str]:
         environment = {**os.environ, **self._settings.environment, "PYTHONUNBUFFERED": "1"}
@@ -129,7 +129,7 @@ class Node:
 class _Asked:
     """Hears of the process that asks another one whether it serves."""
 
-    def __init__(self, node: Node, name: str) -> None:
+    def __init__(self, node: NodeRunner, name: str) -> None:
         self._node = node
         self._name = name
         self._has_answered = False

@@ -6,7 +6,7 @@ from ledger.audit_lines import Refusals
 from ledger.http.metrics import MetricsPage
 from ledger.http.routes import ProbePage, ProbeRoute, json_page, probe_routes, text_page
 from rsm_spark.node.core.supervision import ChildPhase
-from rsm_spark.node.node import Node
+from rsm_spark.node.node import NodeRunner
 
 
 class NodePages:
@@ -19,7 +19,7 @@ class NodePages:
 
     """
 
-    def __init__(self, name: str, node: Node, refusals: Refusals) -> None:
+    def __init__(self, name: str, node: NodeRunner, refusals: Refusals) -> None:
         self._name = name
         self._node = node
         self._refusals = refusals

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from ledger.configuration import options_command, process_command
 from ledger.errors import UsageError
-from ledger.options import MIB, NAMES, NOT, PATH, PATHS, REQUIRED, SECONDS, Option, options_in, take_options
+from ledger.options import MIB, NAMES, NOT, REQUIRED, SECONDS, Option, options_in, take_options
+from ledger.path_units import PATH, PATHS
 
 
 class _Inner(msgspec.Struct, frozen=True, kw_only=True):
