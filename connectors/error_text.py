@@ -34,7 +34,20 @@ def spoken_error(error: BaseException) -> str:
     of is one line without secrets.
     """
     spoken = _spoken(error)
-    return complaint_in(spoken) if any(mark in spoken for mark in _STORE_MARKS) else spoken
+    return complaint_in(spoken) if _is_complaint(spoken) else spoken
+
+
+def store_complaint(error: BaseException) -> str | None:
+    """Return what an object store complains of, in one line without secrets; None if the error is no such one.
+
+    The error itself, and a trace of it, repeat what was sent and what came back.
+    """
+    text = str(error)
+    return complaint_in(_spoken(error)) if _is_complaint(text) else None
+
+
+def _is_complaint(text: str) -> bool:
+    return any(mark in text for mark in _STORE_MARKS)
 
 
 def _spoken(error: BaseException) -> str:

@@ -32,7 +32,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from connectors.error_text import own_words, spoken_error
+from connectors.error_text import own_words, spoken_error, store_complaint
 from connectors.errors import ConnectorError, OptionError
 from ledger.errors import LedgerError
 from ledger.logs import LOG_FORMATS, configure_logs
@@ -173,7 +173,8 @@ def _failed(run: JobRun, error: BaseException) -> int:
         text = "broken off by SIGINT"
     is_expected = isinstance(error, ConnectorError | LedgerError | RsmError | KeyboardInterrupt)
     level = logging.DEBUG if is_expected or own_words(error) else logging.ERROR
-    _LOGGER.log(level, "where %s failed", run.name, exc_info=error)
+    if store_complaint(error) is None:  # A trace would show what the store was asked, and by whom.
+        _LOGGER.log(level, "where %s failed", run.name, exc_info=error)
     _LOGGER.error("%s failed: %s", run.name, text)
     run.say(ok=False, error=text)
     return FAILED

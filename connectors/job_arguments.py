@@ -11,7 +11,12 @@ from pathlib import Path
 
 from connectors.errors import OptionError
 from ledger.errors import UsageError
-from rsm_spark.object_stores.storage_options import STORAGE_FILE_VARIABLE, is_secret, read_storage_options
+from rsm_spark.object_stores.storage_options import (
+    STORAGE_FILE_VARIABLE,
+    checked_uri,
+    is_secret,
+    read_storage_options,
+)
 
 # Argument -> option of the source.
 _SOURCE = {
@@ -108,6 +113,19 @@ def storage_options(arguments: argparse.Namespace) -> dict[str, str]:
             )
         found[key] = value
     return found
+
+
+def table_place(text: str) -> str:
+    """Return a path or URI as an argument names it, the type of such an argument.
+
+    Raises:
+        argparse.ArgumentTypeError: It holds a secret.
+
+    """
+    try:
+        return checked_uri(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def interval(text: str) -> str:

@@ -29,6 +29,7 @@ from connectors.job_arguments import (
     interval,
     source_options,
     storage_options,
+    table_place,
 )
 from connectors.session import spark_session
 
@@ -36,7 +37,7 @@ from connectors.session import spark_session
 def _parser() -> JobParser:
     parser = job_parser("audit", __doc__)
     add_log_arguments(parser)
-    parser.add_argument("--table", required=True, help="path or URI of the Delta table")
+    parser.add_argument("--table", type=table_place, required=True, help="path or URI of the Delta table")
     add_hold_arguments(parser)
     when = parser.add_mutually_exclusive_group()
     when.add_argument("--trigger", default="5 seconds", help="interval between micro-batches (%(default)s)")

@@ -31,6 +31,7 @@ from connectors.job_arguments import (
     interval,
     source_options,
     storage_options,
+    table_place,
 )
 from connectors.session import spark_session
 
@@ -38,7 +39,9 @@ from connectors.session import spark_session
 def _parser() -> JobParser:
     parser = job_parser("broker_history", __doc__)
     add_log_arguments(parser)
-    parser.add_argument("--lake", required=True, help="folder or URI that holds the tables of this broker")
+    parser.add_argument(
+        "--lake", type=table_place, required=True, help="folder or URI that holds the tables of this broker"
+    )
     add_hold_arguments(parser)
     when = parser.add_mutually_exclusive_group()
     when.add_argument("--trigger", default="5 seconds", help="interval between micro-batches (%(default)s)")

@@ -38,8 +38,10 @@ from connectors.job_arguments import (
     interval,
     source_options,
     storage_options,
+    table_place,
 )
 from connectors.session import spark_session
+from rsm_spark.object_stores.storage_options import is_s3
 
 
 class _EveryTable(argparse.Action):
@@ -61,9 +63,13 @@ def _parser() -> JobParser:
     parser.set_defaults(is_every_table=False)
     add_log_arguments(parser)
     place = parser.add_mutually_exclusive_group(required=True)
-    place.add_argument("--table", help="path or URI of the Delta table")
+    place.add_argument("--table", type=table_place, help="path or URI of the Delta table")
     place.add_argument(
-        "--tables", action=_EveryTable, metavar="FOLDER", help="a Delta table here for each table of the machine"
+        "--tables",
+        type=table_place,
+        action=_EveryTable,
+        metavar="FOLDER",
+        help="a Delta table here for each table of the machine",
     )
     parser.add_argument(
         "--machine-table", default="", help="with --table, table of the machine; default: its only one, or its namesake"
@@ -74,7 +80,9 @@ def _parser() -> JobParser:
         choices=(MERGE_MODE, APPEND_MODE),
         help="a row a key, or a row a change (%(default)s)",
     )
-    parser.add_argument("--lake", default="", help="snapshots to begin with where the log's beginning was trimmed")
+    parser.add_argument(
+        "--lake", type=table_place, default="", help="snapshots to begin with where the log's beginning was trimmed"
+    )
     add_hold_arguments(parser)
     _add_pace(parser)
     _add_upkeep(parser)
@@ -101,7 +109,10 @@ def _add_pace(parser: JobParser) -> None:
         metavar="SECONDS",
         help="commits that change no row, only the position, happen at most so often (%(default)s)",
     )
-    pace.add_argument("--checkpoint", help="folder for Spark's checkpoints (default: _rsm_checkpoint in the table)")
+    pace.add_argument(
+        "--checkpoint",
+        help="folder for Spark's checkpoints (default: _rsm_checkpoint in the table; of one in S3 a local folder)",
+    )
 
 
 def _add_upkeep(parser: JobParser) -> None:
@@ -130,7 +141,7 @@ def _settings(arguments: argparse.Namespace) -> MaterializeSettings:
     return MaterializeSettings(
         log=arguments.log,
         place=arguments.table,
-        checkpoint=arguments.checkpoint or f"{arguments.table.rstrip('/')}/_rsm_checkpoint",
+        checkpoint=arguments.checkpoint or _checkpoint_of(arguments.table),
         source=source_options(arguments),
         hold=hold_options(arguments),
         machine_table=arguments.machine_table,
@@ -146,6 +157,14 @@ def _settings(arguments: argparse.Namespace) -> MaterializeSettings:
         vacuum_retain_hours=arguments.vacuum_retain,
         storage_options=storage_options(arguments),
     )
+
+
+def _checkpoint_of(table: str) -> str:
+    """Return where Spark's checkpoints lie unless an argument says it; "" = in a local folder of each run.
+
+    They need not last: the table says where to go on. Spark itself may have no access to the store of the table.
+    """
+    return "" if is_s3(table) else f"{table.rstrip('/')}/_rsm_checkpoint"
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -181,7 +200,7 @@ def _work(arguments: argparse.Namespace, run: JobRun) -> Mapping[str, Any]:
     def report_read(revision: int) -> None:
         run.say(read_revision=revision)
 
-    spark = spark_session(f"materialize {settings.log}", delta=False, checkpoint=settings.checkpoint)
+    spark = spark_session(f"materialize {settings.log}", delta=False, checkpoint=settings.checkpoint or "file:")
     materializer = Materializer(spark, settings, report=report, on_read=report_read, should_stop=run.should_stop)
     return dict(msgspec.to_builtins(materializer.run()))
 

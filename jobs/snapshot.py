@@ -22,7 +22,13 @@ from typing import Any
 import msgspec
 
 from connectors.job import JobParser, JobRun, job_parser, run_job
-from connectors.job_arguments import add_log_arguments, add_storage_arguments, source_options, storage_options
+from connectors.job_arguments import (
+    add_log_arguments,
+    add_storage_arguments,
+    source_options,
+    storage_options,
+    table_place,
+)
 from connectors.session import spark_session
 from connectors.state.snapshot import snapshot_log
 
@@ -30,7 +36,9 @@ from connectors.state.snapshot import snapshot_log
 def _parser() -> JobParser:
     parser = job_parser("snapshot", __doc__)
     add_log_arguments(parser)
-    parser.add_argument("--lake", required=True, help="folder or URI that holds the snapshots of all logs")
+    parser.add_argument(
+        "--lake", type=table_place, required=True, help="folder or URI that holds the snapshots of all logs"
+    )
     parser.add_argument("--at-revision", type=int, help="take the state right after this record (default: newest)")
     parser.add_argument(
         "--at-checkpoint", action="store_true", help="take the state of the leaders' newest checkpoint up to there"

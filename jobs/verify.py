@@ -30,7 +30,13 @@ from typing import Any
 import msgspec
 
 from connectors.job import JobParser, JobRun, job_parser, run_job
-from connectors.job_arguments import add_log_arguments, add_storage_arguments, source_options, storage_options
+from connectors.job_arguments import (
+    add_log_arguments,
+    add_storage_arguments,
+    source_options,
+    storage_options,
+    table_place,
+)
 from connectors.session import spark_session
 from connectors.state.authorship import prove_authorship
 from connectors.state.report import report_snapshot
@@ -40,9 +46,10 @@ from connectors.state.verify import Verdict, VerifySettings, verify_log
 def _parser() -> JobParser:
     parser = job_parser("verify", __doc__)
     add_log_arguments(parser)
-    parser.add_argument("--lake", help="folder or URI that holds the snapshots of all logs")
+    parser.add_argument("--lake", type=table_place, help="folder or URI that holds the snapshots of all logs")
     parser.add_argument(
         "--table",
+        type=table_place,
         action="append",
         default=[],
         metavar="PLACE",

@@ -28,11 +28,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from connectors.delta.settings import StreamSettings
+from connectors.error_text import spoken_error, store_complaint
 from connectors.errors import ConnectorError, SinkGapError
 from connectors.source.access import DriverAccess
 from connectors.source.holding import QueryHold
 from connectors.source.offsets import LogOffset, LogPosition, decode_log_offsets
 from connectors.source.options import parse_options
+from rsm_spark.object_stores.complaints import ObjectStoreError
 from rsm_spark.snapshots.delta_sync import local_folder
 
 _LOGGER = logging.getLogger(__name__)
@@ -217,9 +219,12 @@ class RecordStream:
                 with self._lock:
                     self._batches += self._tables.apply(records, began_s)
         except Exception as error:
-            # Spark turns it into text; `_judge` wants to know what it was.
+            # Spark turns it into text, and prints that; `_judge` wants to know what it was.
             self._failure = error
             self._batches += isinstance(error, FreshStart)  # That is no failure, however often.
+            complaint = store_complaint(error)
+            if complaint is not None:
+                raise ObjectStoreError(complaint) from None
             raise
 
     def _judge(self, error: StreamingQueryException, failures: int) -> None:
@@ -234,7 +239,7 @@ class RecordStream:
         if isinstance(self._failure, FreshStart):
             _LOGGER.info("%s: the stream starts again there", self._failure)
         else:
-            _LOGGER.warning("the stream failed and starts again: %s", text.splitlines()[0][:500])
+            _LOGGER.warning("the stream failed and starts again: %s", spoken_error(error)[:500])
 
     def _remove(self, checkpoint: str) -> None:
         """Remove a checkpoint that nobody needs any more; what is left over does no harm."""

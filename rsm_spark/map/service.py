@@ -43,7 +43,7 @@ class MapService(StoreService):
         from rsm_spark.map.etcd.server import EtcdServer  # noqa: PLC0415
 
         discovery = Discovery(client.store, settings.log, settings.replica.rsm_root)
-        backend = EtcdBackend(self.replica, machine, self.feed, discovery, settings.log, settings.security)
+        backend = EtcdBackend(self.replica, machine, self.feed, discovery, settings.log, settings.security, self.past)
         self.etcd = EtcdServer(
             backend,
             scopes,

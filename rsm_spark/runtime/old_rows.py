@@ -9,7 +9,8 @@ from rsm_spark.core.machine import Row
 from rsm_spark.errors import MissingLogError
 from rsm_spark.runtime.change_feed import FeedEntry
 from rsm_spark.runtime.change_filter import ChangeFilter, TableChange
-from rsm_spark.runtime.past_rows import PastRows, RangeRows
+from rsm_spark.runtime.past_rows import PastRows
+from rsm_spark.runtime.range_rows import RangeRows
 
 RowBefore = Callable[[str, int], Row | None]
 """Returns the row of a table that the change of a revision has replaced, or None; raises `MissingLogError`."""
@@ -59,7 +60,7 @@ class OldRows:
         if remembered or self._past is None or not entries:
             return
         if self._rows is None:
-            self._rows = await self._past.open(self._every, entries[0].first_revision - 1, self._owner)
+            self._rows = await self._past.open(self._every, revision=entries[0].first_revision - 1, owner=self._owner)
         every = [change for entry in entries for change in self._every.take(entry, 0)]
         place = begin = 0
         while place < len(every):

@@ -4,54 +4,39 @@
     open       each change of the watch's range takes what its row was, and leaves what it is
     closed     the machine remembers from there on, or the watch has ended
 
-Rows lie in a file of the replica's folder that has no name any more, so a range of any size holds little memory and
-nothing stays behind. So many pasts are open at once, and so few are opened at a time, that others are served beside.
+So many pasts are open at once, and so few are opened at a time, that others are served beside.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import sqlite3
-import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from threading import Lock
+from typing import TypeVar
 
 from rsm_spark.core.chain import LogChain
 from rsm_spark.core.envelope import entry_hash, root_hash
-from rsm_spark.core.machine import Row
 from rsm_spark.core.position import LogPosition
 from rsm_spark.errors import (
     ConnectionLostError,
     CorruptSnapshotError,
     ForkedLogError,
-    InvalidCommandError,
     MissingLogError,
 )
 from rsm_spark.log.commit_log import LogEntry, LogReader
 from rsm_spark.runtime.change_feed import ChangeFeed, FeedEntry
 from rsm_spark.runtime.change_filter import ChangeFilter, TableChange
 from rsm_spark.runtime.context import ReplicaContext
+from rsm_spark.runtime.range_rows import OldRow, RangeRows
 from rsm_spark.snapshots.manifest import SnapshotManifest, SnapshotStore
 
 OPEN_MAX = 8
 """Pasts that are open at once on a replica."""
 _OPENING_MAX = 2
-ROW_BYTES_MAX = 1 << 30
-"""Of the file of one past."""
-_PAGE_BYTES = 4096
-_CACHE_KIB = 4096
-_ROWS_AT_ONCE = 1_000
-_OLDS_BYTES = 4 * 1024 * 1024
-"""Of old rows that are in memory at once for one watch, before the last of them."""
 _WAIT_S = 1.0
 _WAITS_MAX = 30
-_TABLE = "CREATE TABLE past (key BLOB PRIMARY KEY, row BLOB NOT NULL, revision INTEGER NOT NULL) WITHOUT ROWID"
-_PUT = "INSERT OR REPLACE INTO past VALUES (?, ?, ?)"
 
-OldRow = tuple[bytes, int]
-"""A row, and the revision of the record that wrote it."""
+Result = TypeVar("Result")
 
 
 def reachable_snapshots(
@@ -66,148 +51,6 @@ def reachable_snapshots(
         if is_of_log and manifest.revision <= revision and reaches:
             found.append((store, manifest))
     return sorted(found, key=lambda one: -one[1].revision)
-
-
-class RangeRows:
-    """Rows of a range in a file. Its calls block, and may be made by any thread, one at a time.
-
-    Args:
-        folder: In which the file is made.
-        chosen: The range.
-        bytes_max: Largest size of the file.
-
-    """
-
-    def __init__(self, folder: Path, chosen: ChangeFilter, bytes_max: int = ROW_BYTES_MAX) -> None:
-        self._chosen = chosen
-        self._lock = Lock()
-        self._is_closed = False
-        folder.mkdir(parents=True, exist_ok=True)
-        number, path = tempfile.mkstemp(prefix="past-rows-", dir=folder)
-        os.close(number)
-        try:
-            self._rows = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-            for setting in (
-                f"page_size={_PAGE_BYTES}", "journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE",
-                f"cache_size=-{_CACHE_KIB}", f"max_page_count={max(2, bytes_max // _PAGE_BYTES)}",
-            ):  # fmt: skip
-                self._rows.execute(f"PRAGMA {setting}")
-            self._rows.execute(_TABLE)
-            self._rows.execute("BEGIN")
-        finally:
-            Path(path).unlink()
-
-    def load(self, rows: Iterable[Row]) -> None:
-        """Take the rows of a snapshot that are in the range.
-
-        Raises:
-            CorruptSnapshotError: They are not what the snapshot's manifest says.
-            InvalidCommandError: There is no room for them.
-
-        """
-        taken: list[tuple[bytes, bytes, int]] = []
-        with self._turn():
-            for row in rows:
-                if self._chosen.holds(row):
-                    taken.append((row.key, row.row, row.revision))
-                    if len(taken) >= _ROWS_AT_ONCE:
-                        self._take(taken)
-                        taken = []
-                if self._is_closed:
-                    return
-            self._take(taken)
-
-    def _take(self, rows: list[tuple[bytes, bytes, int]]) -> None:
-        try:
-            self._rows.executemany(_PUT, rows)
-        except sqlite3.Error as error:
-            raise _no_room(error) from error
-
-    def clear(self) -> None:
-        """Begin anew, without rows."""
-        with self._turn():
-            if not self._is_closed:
-                self._rows.execute("DELETE FROM past")
-
-    def fold(self, entries: Sequence[FeedEntry]) -> None:
-        """Fold entries.
-
-        Raises:
-            InvalidCommandError: There is no room for their rows.
-
-        """
-        with self._turn():
-            for entry in entries:
-                for change in self._chosen.take(entry, 0):
-                    if self._is_closed:
-                        return
-                    self._replace(change)
-
-    def move(self, changes: Sequence[TableChange], start: int) -> tuple[dict[int, OldRow], int]:
-        """Fold changes from a place on; return what they have replaced or removed by revision, and the next place.
-
-        It ends early when the old rows are some MiB: they are told before more are read.
-
-        Raises:
-            InvalidCommandError: There is no room for the new rows.
-
-        """
-        olds: dict[int, OldRow] = {}
-        room, place = _OLDS_BYTES, start
-        with self._turn():
-            while place < len(changes) and room > 0 and not self._is_closed:
-                change = changes[place]
-                old = self._replace(change)
-                if old is not None:
-                    olds[change.revision] = old
-                    room -= len(old[0])
-                place += 1
-        return olds, place
-
-    def _replace(self, change: TableChange) -> OldRow | None:
-        try:
-            old: OldRow | None = self._rows.execute(
-                "SELECT row, revision FROM past WHERE key = ?", (change.key,)
-            ).fetchone()
-            if change.row is not None:
-                self._rows.execute(_PUT, (change.key, change.row, change.revision))
-            elif old is not None:
-                self._rows.execute("DELETE FROM past WHERE key = ?", (change.key,))
-        except sqlite3.Error as error:
-            raise _no_room(error) from error
-        return old
-
-    def _turn(self) -> _Turn:
-        return _Turn(self)
-
-    def close(self) -> None:
-        """Give the file back; at once, or when the call under way has ended."""
-        self._is_closed = True
-        if self._lock.acquire(blocking=False):
-            self._rows.close()
-            self._lock.release()
-
-
-class _Turn:
-    """One call of `RangeRows`; the last one closes the file if it was given back meanwhile."""
-
-    def __init__(self, rows: RangeRows) -> None:
-        self._of = rows
-
-    def __enter__(self) -> None:
-        self._of._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        if self._of._is_closed:
-            self._of._rows.close()
-        self._of._lock.release()
-
-
-def _no_room(error: sqlite3.Error) -> InvalidCommandError:
-    return InvalidCommandError(
-        f"old values from before what is remembered need the rows of the range in a file of this replica, which has "
-        f"room for {ROW_BYTES_MAX >> 20} MiB at most: {error}. Watch a narrower range, or without old values"
-    )
 
 
 class PastRows:
@@ -230,6 +73,7 @@ class PastRows:
         self._open_max = open_max
         self._turns = asyncio.Semaphore(_OPENING_MAX)
         self._of: dict[str, int] = {}
+        self._freed = asyncio.Event()
         self.open_count = 0
         self.opened_count = 0
 
@@ -238,13 +82,14 @@ class PastRows:
         """Return those of the replica that a feed is of."""
         return cls(feed.context, folder)
 
-    async def open(self, chosen: ChangeFilter, revision: int, owner: str = "") -> RangeRows:
+    async def open(self, *chosen: ChangeFilter, revision: int, owner: str = "", waits: bool = False) -> RangeRows:
         """Return the rows of a range as they were right after the entry that ends with a revision; to be closed.
 
         Args:
-            chosen: The range.
+            chosen: The range, in each table of which rows are wanted.
             revision: Last one of the entry.
             owner: Whose watch it is: one may have half of the pasts.
+            waits: For its turn, where too many are open.
 
         Raises:
             MissingLogError: Nothing that is left leads there; its `last_revision` + 1 is the first that can be told of.
@@ -253,18 +98,19 @@ class PastRows:
             LedgerError, MetadataError, LogError: The log cannot be read, or is damaged.
 
         """
-        held = self._of.get(owner, 0)
-        if self.open_count >= self._open_max or (held > 0 and held >= self._open_max // 2):
-            raise ConnectionLostError(
-                f"{self.open_count} watches read old values from before what this replica remembers, {held} of them of "
-                "the same caller: use another replica, or come again later"
-            )
+        while (held := self._of.get(owner, 0)) >= max(1, self._open_max // 2) or self.open_count >= self._open_max:
+            if not waits:
+                raise ConnectionLostError(
+                    f"{self.open_count} watches read old values from before what this replica remembers, {held} of "
+                    "them of the same caller: use another replica, or come again later"
+                )
+            await self._freed.wait()
         self.open_count += 1
         self._of[owner] = held + 1
         rows: RangeRows | None = None
         try:
             async with self._turns:
-                rows = await self._context.run_blocking(lambda: RangeRows(self._folder, chosen))
+                rows = await self._context.run_blocking(lambda: RangeRows(self._folder, *chosen))
                 assert rows is not None
                 await self._fill(rows, revision)
         except BaseException:
@@ -281,11 +127,17 @@ class PastRows:
             del self._of[owner]
         if rows is not None:
             rows.close()
+        self._freed.set()
+        self._freed = asyncio.Event()
+
+    async def run(self, work: Callable[[], Result]) -> Result:
+        """Return the result of work on rows, which blocks and so is done elsewhere."""
+        done: Result = await self._context.run_blocking(work)
+        return done
 
     async def move(self, rows: RangeRows, changes: Sequence[TableChange], start: int) -> tuple[dict[int, OldRow], int]:
         """Fold changes; see `RangeRows.move`."""
-        moved: tuple[dict[int, OldRow], int] = await self._context.run_blocking(lambda: rows.move(changes, start))
-        return moved
+        return await self.run(lambda: rows.move(changes, start))
 
     async def _fill(self, rows: RangeRows, revision: int) -> None:
         context = self._context

@@ -159,6 +159,7 @@ class StoreService:
         backend: Takes the clients' requests: the replica, unless another one is set before `start`.
         audit: Who changes what, in its log.
         feed: What it has applied, for any number of readers.
+        past: Rows as they were, for those watches.
         watches: The streams of those who watch it.
         describe: Returns what `status_json` shows beside the replica; set it before `start`.
         successor_http: Address of the HTTP API of the replica that leads instead, once this one is about to stop;
@@ -235,8 +236,10 @@ class StoreService:
         self._machine = machine
         self.feed = ChangeFeed.of(self.replica)
         row_before, said_revision = getattr(machine, "row_before", None), getattr(machine, "said_revision", None)
-        past = PastRows.of(self.feed, settings.data_dir / PAST_FOLDER)
-        self.watches = WatchService(settings.log, machine.description, self.feed, row_before, said_revision, past=past)
+        self.past = PastRows.of(self.feed, settings.data_dir / PAST_FOLDER)
+        self.watches = WatchService(
+            settings.log, machine.description, self.feed, row_before, said_revision, past=self.past
+        )
         self.watches.add_to(self.server)
         self.server.health.conditions.update({"": self._is_ready, LEADS: self._leads})
 

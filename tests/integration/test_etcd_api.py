@@ -86,6 +86,42 @@ def _serve_both(one: EtcdCalls, other: EtcdCalls, addresses: list[str]) -> None:
         assert "docs/etcd.md" in refused.text
 
 
+async def test_a_replica_that_was_started_again_tells_watches_what_was_before(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    with stores(cluster.metadata_uri, unique_name, tmp_path) as replicas:
+        with EtcdCalls(start(replicas, "a")) as calls:
+
+            def write() -> tuple[int, int]:
+                first = until(lambda: calls.put(b"k", b"0")).header.revision
+                lease = calls.call("LeaseGrant", pb.LeaseGrantRequest(ttl=900)).id
+                calls.call("Put", pb.PutRequest(key=b"k", value=b"1", lease=lease))
+                calls.put(b"other", b"x")
+                calls.call("Put", pb.PutRequest(key=b"k", value=b"2", ignore_lease=True))
+                calls.delete(b"k")
+                return first, lease
+
+            first, lease = await asyncio.to_thread(write)
+        replicas.gone("a").kill()
+        with EtcdCalls(start(replicas, "a")) as calls:
+
+            def watch() -> list[tuple[bytes, int, bytes, int]]:
+                until(lambda: calls.put(b"k", b"3"))
+                watch = calls.watch()
+                watch.create(b"k", start_revision=first, prev_kv=True)
+                events = watch.events(5)
+                watch.close()
+                return [(one.kv.value, one.kv.lease, one.prev_kv.value, one.prev_kv.lease) for one in events]
+
+            assert await asyncio.to_thread(watch) == [
+                (b"0", 0, b"", 0),
+                (b"1", lease, b"0", 0),
+                (b"2", lease, b"1", lease),
+                (b"", 0, b"2", lease),
+                (b"3", 0, b"", 0),
+            ]
+
+
 async def test_a_failover_loses_nothing_and_a_watch_goes_on_elsewhere(
     cluster: DevCluster, unique_name: str, tmp_path: Path
 ) -> None:

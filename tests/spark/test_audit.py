@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def _audited(number: int) -> Record:
+def audited_record(number: int) -> Record:
     outcome = "asked" if number % 2 else "done"
     return Record(
         KernelRecord.AUDITED, None, ("ann", "operator", "10.0.0.7", "PUT /holds", f"tenant {number}", outcome)
@@ -46,7 +46,7 @@ def test_every_audited_record_is_one_row_however_often_the_job_runs(
     for turn in range(3):
         for number in range(turn * 10, turn * 10 + 10):
             log.put({b"key-%d" % k: b"v" for k in range(rng.randrange(1, 5))})
-            log.append([_audited(number)])
+            log.append([audited_record(number)])
             expected.append((log.revision, f"tenant {number}"))
         done = _keep(spark, log, table, records_per_batch_max=7)
         assert (done.rows, done.revision) == (10, log.revision)
@@ -67,7 +67,7 @@ def test_a_log_without_audits_makes_an_empty_table_that_says_how_far_it_is(
 
 
 def test_a_table_of_something_else_is_left_alone(spark: SparkSession, log: Any, tmp_path: Path) -> None:
-    log.append([_audited(1)])
+    log.append([audited_record(1)])
     spark.range(3).write.format("delta").save(str(tmp_path / "other"))
     with pytest.raises(ForeignTableError, match="follows no log.*audit of log"):
         _keep(spark, log, tmp_path / "other")
@@ -76,7 +76,7 @@ def test_a_table_of_something_else_is_left_alone(spark: SparkSession, log: Any, 
 def test_the_job_tells_what_it_did(
     spark: SparkSession, log: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    log.append([_audited(1)])
+    log.append([audited_record(1)])
     where = ["--metadata-uri", log.metadata_uri, "--log", log.name, "--table", str(tmp_path / "audit")]
     assert audit.main([*where, "--available-now"]) == 0
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

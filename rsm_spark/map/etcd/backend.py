@@ -26,6 +26,7 @@ from rsm_spark.map.key_history import KeyHistory
 from rsm_spark.map.machine import MapMachine
 from rsm_spark.map.messages import decode_reply, decode_result, encode
 from rsm_spark.runtime.change_feed import ChangeFeed
+from rsm_spark.runtime.past_rows import PastRows
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.transport.security import Security
@@ -44,6 +45,7 @@ class EtcdBackend:
         discovery: Finds the other replicas.
         log: Name of the log.
         security: Of this replica: how it calls the leader.
+        past: Opens what the history does not remember; None = nobody does.
 
     Attributes:
         replica: The same.
@@ -51,6 +53,7 @@ class EtcdBackend:
         events: Of the entries of the feed.
         discovery: The same.
         log: The same.
+        past: The same.
 
     """
 
@@ -62,11 +65,13 @@ class EtcdBackend:
         discovery: Discovery,
         log: str,
         security: Security,
+        past: PastRows | None = None,
     ) -> None:
         self.replica = replica
         self.feed = feed
         self.discovery = discovery
         self.log = log
+        self.past = past
         self._machine = machine
         self._history = machine.history = KeyHistory()
         self.events = EventCache(lambda: self._history)

@@ -6,12 +6,12 @@ In what versions of the map before 4 have written each change has the revision o
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from rsm_spark.core.records import pack
+from rsm_spark.core.records import Record, pack
 from rsm_spark.map.etcd.view import KeyShown
-from rsm_spark.map.key_history import KeyHistory
+from rsm_spark.map.key_history import KeyHistory, OldKey
 from rsm_spark.map.records import DELETED, EXPIRED, EXPIRY_CLEARED, EXPIRY_SET, PUT, said_revision
 from rsm_spark.map.rows import MapEntry, entry_of
 from rsm_spark.runtime.change_feed import FeedEntry
@@ -36,26 +36,48 @@ class KeyEvent(NamedTuple):
     revision: int
 
 
-def events_of(entry: FeedEntry, history: KeyHistory) -> list[KeyEvent]:
+KeyBefore = Callable[[int, bytes], OldKey | None]
+"""Returns what a key held before the command of a mod revision; None = it is not known. See `KeyHistory.before`."""
+
+
+def events_of(entry: FeedEntry, before: KeyBefore) -> list[KeyEvent]:
     """Return the events of an entry, in order.
 
     Args:
         entry: Of the log.
-        history: Knows the lease of keys that kept it.
+        before: Knows the lease of keys that kept it.
 
     Raises:
         CorruptLogError: It holds no records of the map.
 
     """
-    events: list[KeyEvent] = []
-    places: dict[bytes, int] = {}  # Of the present command: where the event of a key stands that has no lease yet.
+    return [event for command in commands_of(entry) for event in events_of_command(command, before)]
+
+
+def commands_of(entry: FeedEntry) -> list[list[tuple[int, Record]]]:
+    """Return the records of an entry with their revisions, in a list for each command; what is of none is alone.
+
+    Raises:
+        CorruptLogError: It holds no records.
+
+    """
+    found: list[list[tuple[int, Record]]] = []
     last = 0  # Revision of the last record of the present command.
     for revision, record in enumerate(entry.records(), entry.first_revision):
         if record.command is not None:
             last = revision + record.command.record_count - 1
-            _settle(events, places, history)
+            found.append([])
         elif revision > last:
-            _settle(events, places, history)
+            found.append([])
+        found[-1].append((revision, record))
+    return found
+
+
+def events_of_command(records: Sequence[tuple[int, Record]], before: KeyBefore) -> list[KeyEvent]:
+    """Return the events of one command, in order; see `events_of`."""
+    events: list[KeyEvent] = []
+    places: dict[bytes, int] = {}  # Where the event of a key stands that has no lease yet.
+    for revision, record in records:
         if record.type == PUT:
             key, *columns = record.fields
             written = entry_of(pack(columns), revision)
@@ -72,19 +94,13 @@ def events_of(entry: FeedEntry, history: KeyHistory) -> list[KeyEvent]:
                 events[place] = events[place]._replace(lease=lease)
         elif record.type == EXPIRY_CLEARED:
             places.pop(record.fields[0], None)
-    _settle(events, places, history)
-    return events
-
-
-def _settle(events: list[KeyEvent], places: dict[bytes, int], history: KeyHistory) -> None:
-    """Conclude a command: keys of which it says nothing else keep the lease that they had."""
-    for place in places.values():
+    for place in places.values():  # Of which it says nothing else: they keep the lease that they had.
         event = events[place]
         if event.entry is not None and event.entry.version > 1:
-            old = history.before(event.revision, event.key)
+            old = before(event.revision, event.key)
             if old is not None and old.lease:
                 events[place] = event._replace(lease=old.lease)
-    places.clear()
+    return events
 
 
 class EventCache:
@@ -103,7 +119,7 @@ class EventCache:
         """Return the events of an entry; see `events_of`."""
         found = self._kept.get(entry.first_revision)
         if found is None:
-            found = self._kept[entry.first_revision] = events_of(entry, self._history())
+            found = self._kept[entry.first_revision] = events_of(entry, self._history().before)
             if len(self._kept) > _KEPT_ENTRIES:
                 self._kept.popitem(last=False)
         return found
@@ -112,7 +128,17 @@ class EventCache:
         """Return a key as an event leaves it; None = it is gone."""
         return None if event.entry is None else KeyShown(event.key, event.entry, event.lease)
 
+    def remembers(self, event: KeyEvent) -> bool:
+        """Return whether the history knows what was before an event."""
+        floor = self._history().floor
+        return floor is not None and floor < event.revision
+
     def before(self, event: KeyEvent) -> KeyShown | None:
         """Return a key as it was before an event; None = it did not exist, or that is forgotten."""
-        old = self._history().before(event.revision, event.key)
-        return None if old is None or old.entry is None else KeyShown(event.key, old.entry, old.lease)
+        return shown_before(event, self._history().before)
+
+
+def shown_before(event: KeyEvent, before: KeyBefore) -> KeyShown | None:
+    """Return a key as it was before an event; None = it did not exist, or that is not known."""
+    old = before(event.revision, event.key)
+    return None if old is None or old.entry is None else KeyShown(event.key, old.entry, old.lease)

@@ -11,22 +11,24 @@ What a watch that is not read holds is one message: it reads on when that has le
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import grpc
 import grpc.aio
 
 from ledger.errors import LedgerError
-from rsm_spark.errors import MissingLogError, RsmError
+from rsm_spark.errors import InvalidCommandError, MissingLogError, RsmError
 from rsm_spark.map.etcd import errors as e
 from rsm_spark.map.etcd.backend import EtcdBackend
 from rsm_spark.map.etcd.caller import CallHandlers, EtcdCaller, abort, parsed
 from rsm_spark.map.etcd.etcd_pb2 import Event, KeyValue, WatchCreateRequest, WatchRequest, WatchResponse
 from rsm_spark.map.etcd.events import KeyEvent
+from rsm_spark.map.etcd.past_keys import OldEvent, PastKeys
 from rsm_spark.map.etcd.ranges import key_value
 from rsm_spark.map.etcd.requests import holds, span_of
-from rsm_spark.runtime.change_feed import FeedCursor
+from rsm_spark.map.etcd.view import KeyShown
+from rsm_spark.runtime.change_feed import FeedCursor, FeedEntry
 
 WATCHES_MAX = 10_000
 """Of one replica; one caller has a quarter of them at most."""
@@ -222,37 +224,37 @@ class _WatchStream:
             await self._end(watch, compacted)
             return
         cursor = self._backend.feed.cursor(watch.first_revision)
+        olds = PastKeys(self._backend.events, self._backend.past, watch.span, self._caller.owner)
         try:
-            await self._tell(watch, cursor)
+            await self._tell(watch, cursor, olds)
         except MissingLogError as error:
             await self._end(watch, (error.last_revision or 0) + 1)
+        except InvalidCommandError as error:
+            await self._end(watch, 0, f"rsm: {error}")
         finally:
+            olds.close()
             await cursor.close()
 
-    async def _end(self, watch: KeyWatch, compact_revision: int) -> None:
+    async def _end(self, watch: KeyWatch, compact_revision: int, reason: str = e.COMPACTED_TEXT) -> None:
         self._forget(watch)
         ended = WatchResponse(
-            watch_id=watch.watch_id,
-            canceled=True,
-            compact_revision=compact_revision,
-            cancel_reason=e.COMPACTED_TEXT,
+            watch_id=watch.watch_id, canceled=True, compact_revision=compact_revision, cancel_reason=reason
         )
         await self._send(ended, self._backend.feed.revision)
         await self._tell_progress()
 
-    async def _tell(self, watch: KeyWatch, cursor: FeedCursor) -> None:
-        feed, events_of, clock = self._backend.feed, self._backend.events.of, asyncio.get_running_loop().time
+    async def _tell(self, watch: KeyWatch, cursor: FeedCursor, olds: PastKeys) -> None:
+        feed, clock = self._backend.feed, asyncio.get_running_loop().time
         told_at = clock()
         while True:
             entries = await cursor.read(min(_IDLE_S, max(0.0, told_at + PROGRESS_S - clock())))
             if feed.is_closed:
                 raise e.unavailable(e.STOPPED)
-            events = [event for entry in entries for event in events_of(entry) if watch.wants(event)]
-            up_to = max(watch.told, cursor.next_revision - 1)
-            for response, revision in self._responses(watch, events, up_to):
-                await self._send(response, revision)
-                told_at = clock()
-            watch.told = up_to
+            async for part, up_to in self._parts(watch, entries, olds):
+                for response, revision in self._responses(watch, part, up_to):
+                    await self._send(response, revision)
+                    told_at = clock()
+            watch.told = max(watch.told, cursor.next_revision - 1)
             if self._progress_wanted is not None:
                 await self._tell_progress()
             if clock() - told_at >= PROGRESS_S:
@@ -260,19 +262,36 @@ class _WatchStream:
                     await self._send(WatchResponse(watch_id=watch.watch_id), watch.told)
                 told_at = clock()
 
-    def _responses(self, watch: KeyWatch, events: list[KeyEvent], up_to: int) -> Iterator[tuple[WatchResponse, int]]:
+    async def _parts(
+        self, watch: KeyWatch, entries: Sequence[FeedEntry], olds: PastKeys
+    ) -> AsyncIterator[tuple[list[OldEvent], int]]:
+        """Yield events of entries that a watch is told of, each part with the revision that it reaches."""
+        if not watch.wants_old:
+            events = [event for entry in entries for event in self._backend.events.of(entry) if watch.wants(event)]
+            yield [OldEvent(event, None) for event in events], entries[-1].last_revision if entries else 0
+            return
+        if not entries:
+            return
+        held: list[OldEvent] = []
+        async for part in olds.told(entries):
+            if held:
+                yield held, held[-1].event.revision
+            held = [one for one in part if watch.wants(one.event)]
+        yield held, entries[-1].last_revision
+
+    def _responses(self, watch: KeyWatch, events: list[OldEvent], up_to: int) -> Iterator[tuple[WatchResponse, int]]:
         """Yield messages of events, each with the revision up to which all has then been told.
 
         Events of one command are in one message, unless the watch takes fragments.
         """
         response, held = WatchResponse(watch_id=watch.watch_id), 0
-        for place, event in enumerate(events):
-            told = self._event(watch, event)
+        for place, (event, before) in enumerate(events):
+            told = self._event(event, before)
             size = told.ByteSize() + _EVENT_BYTES
-            is_inside = place > 0 and events[place - 1].revision == event.revision
+            is_inside = place > 0 and events[place - 1].event.revision == event.revision
             if held and held + size > _MESSAGE_BYTES and (watch.takes_fragments or not is_inside):
                 response.fragment = is_inside
-                yield response, events[place - 1].revision
+                yield response, events[place - 1].event.revision
                 response, held = WatchResponse(watch_id=watch.watch_id), 0
             response.events.append(told)
             held += size
@@ -280,17 +299,14 @@ class _WatchStream:
             self._service.events_sent += len(events)
             yield response, up_to
 
-    def _event(self, watch: KeyWatch, event: KeyEvent) -> Event:
-        cache = self._backend.events
-        shown = cache.shown(event)
+    def _event(self, event: KeyEvent, before: KeyShown | None) -> Event:
+        shown = self._backend.events.shown(event)
         if shown is None:
             told = Event(type=Event.DELETE, kv=KeyValue(key=event.key, mod_revision=event.revision))
         else:
             told = Event(type=Event.PUT, kv=key_value(shown))
-        if watch.wants_old:
-            before = cache.before(event)
-            if before is not None:
-                told.prev_kv.CopyFrom(key_value(before))
+        if before is not None:
+            told.prev_kv.CopyFrom(key_value(before))
         return told
 
     # ---- telling

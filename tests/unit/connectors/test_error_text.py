@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.error_text import own_words, spoken_error
+from connectors.error_text import own_words, spoken_error, store_complaint
 from connectors.errors import StartGoneError
+from rsm_spark.errors import SnapshotError
 
 _STREAM = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: \
 [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when running Python streaming data source reader: \
@@ -70,3 +71,9 @@ def test_a_complaint_of_an_object_store_is_one_line_without_what_was_signed() ->
         "Denied</Message><StringToSign>hush</StringToSign></Error>"
     )
     assert spoken_error(error).startswith("AccessDenied: Access Denied: the store refuses these credentials")
+    said = store_complaint(error)
+    assert said is not None
+    assert "hush" not in said.lower()
+    assert store_complaint(SnapshotError(said)) is None, "what is told in words is no trace of a library"
+    assert spoken_error(OSError(f"Generic S3 error: {said}")).count("refuses these credentials") == 1
+    assert store_complaint(KeyError("tail")) is None

@@ -9,7 +9,13 @@ import pytest
 
 from connectors.errors import OptionError
 from connectors.job import job_parser
-from connectors.job_arguments import add_log_arguments, add_storage_arguments, source_options, storage_options
+from connectors.job_arguments import (
+    add_log_arguments,
+    add_storage_arguments,
+    source_options,
+    storage_options,
+    table_place,
+)
 
 
 def parsed(*argv: str) -> argparse.Namespace:
@@ -61,3 +67,10 @@ def test_a_file_of_options_must_be_an_object_of_texts(content: str, tmp_path: Pa
     (tmp_path / "store.json").write_text(content)
     with pytest.raises(OptionError, match="store.json"):
         storage_options(parsed("--storage-options-file", str(tmp_path / "store.json")))
+
+
+def test_a_place_that_holds_a_secret_is_refused_and_not_repeated() -> None:
+    assert table_place("s3://bucket/lake") == "s3://bucket/lake"
+    with pytest.raises(argparse.ArgumentTypeError, match="holds a secret") as raised:
+        table_place("s3://me:hush@bucket/lake")
+    assert "hush" not in str(raised.value)

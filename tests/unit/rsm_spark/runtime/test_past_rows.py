@@ -20,7 +20,8 @@ from rsm_spark.map.rows import row_of
 from rsm_spark.runtime.change_feed import ChangeFeed
 from rsm_spark.runtime.change_filter import ChangeFilter, TableChange
 from rsm_spark.runtime.old_rows import OldRows
-from rsm_spark.runtime.past_rows import PastRows, RangeRows
+from rsm_spark.runtime.past_rows import PastRows
+from rsm_spark.runtime.range_rows import RangeRows
 from tests.unit.rsm_spark.runtime.log_world import SESSION, LogWorld, run
 
 Told = list[tuple[bytes, bytes | None]]
@@ -128,7 +129,7 @@ def test_it_begins_with_the_nearest_snapshot_where_the_log_was_trimmed(tmp_path:
         assert first < revision
         # Before the snapshot the log is still there, but nothing leads to what was before it.
         with pytest.raises(MissingLogError, match="no snapshot here or in the lake is at or before") as caught:
-            await past.open(ChangeFilter(MAP_DESCRIPTION, MAP_TABLE), first)
+            await past.open(ChangeFilter(MAP_DESCRIPTION, MAP_TABLE), revision=first)
         assert caught.value.last_revision == revision
         assert past.open_count == 0
 
@@ -150,24 +151,24 @@ def test_only_so_many_are_open_at_once_and_those_that_end_give_their_place(tmp_p
         _, past = watch_from(world, tmp_path, open_max=1)
         last = await ask(world, m.Put(b"k", b"1"))
         every = ChangeFilter(MAP_DESCRIPTION, MAP_TABLE)
-        rows = await past.open(every, last)
+        rows = await past.open(every, revision=last)
         with pytest.raises(ConnectionLostError, match="1 watches read old values from before"):
-            await past.open(every, last)
+            await past.open(every, revision=last)
         past.close(rows)
-        past.close(await past.open(every, last))
+        past.close(await past.open(every, revision=last))
         assert past.open_count == 0
         _, shared = watch_from(world, tmp_path, open_max=4)
         for _ in range(2):
-            await shared.open(every, last, "greedy")
+            await shared.open(every, revision=last, owner="greedy")
         with pytest.raises(ConnectionLostError, match="2 of them of the same caller"):
-            await shared.open(every, last, "greedy")
-        await shared.open(every, last, "other")
+            await shared.open(every, revision=last, owner="greedy")
+        await shared.open(every, revision=last, owner="other")
 
     run(scenario, replica_count=1, machine=ForgetfulMap)
 
 
 def test_rows_that_need_more_than_the_file_may_have_are_refused_in_words(tmp_path: Path) -> None:
-    rows = RangeRows(tmp_path, ChangeFilter(MAP_DESCRIPTION, MAP_TABLE), 40_000)
+    rows = RangeRows(tmp_path, ChangeFilter(MAP_DESCRIPTION, MAP_TABLE), bytes_max=40_000)
     many = [Row(MAP_TABLE, pack((b"%d" % number,)), pack((b"v" * 1_000,)), number) for number in range(100)]
     with pytest.raises(InvalidCommandError, match="Watch a narrower range, or without old values"):
         rows.load(many)

@@ -44,7 +44,7 @@ class LoggedMap(DrivenMap):
 def told(one: LoggedMap, entry: FeedEntry) -> list[tuple[bytes, bytes | None, int, int]]:
     cache = EventCache(lambda: one.history)
     events = []
-    for event in events_of(entry, one.history):
+    for event in events_of(entry, one.history.before):
         shown = cache.shown(event)
         events.append((event.key, None if shown is None else shown.value, event.lease, event.revision))
     return events
