@@ -31,6 +31,15 @@ def looked_at(settings: StreamSettings) -> Iterator[LogLook]:
         access.close()
 
 
+def former_names(settings: StreamSettings) -> list[str]:
+    """Return the names that the log of a stream had."""
+    access = DriverAccess(parse_options({**settings.source, "log": settings.log}, is_stream=True))
+    try:
+        return access.former_names(settings.log)[1]
+    finally:
+        access.close()
+
+
 def described(
     look: LogLook, should_stop: Callable[[], bool], from_revision: int | None = None
 ) -> tuple[MachineDescription, LogView]:

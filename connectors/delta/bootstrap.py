@@ -20,11 +20,12 @@ from connectors.delta.follower import FollowerTable
 from connectors.delta.packing import PackedRows
 from connectors.delta.position import TablePosition
 from connectors.errors import DeltaSinkError
+from connectors.source.lake_reader import lake_table
 from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes, table_prefix
 from rsm_spark.core.machine import Row, TableDescription
 from rsm_spark.errors import CorruptSnapshotError
 from rsm_spark.snapshots.columns import ROW_SCHEMA
-from rsm_spark.snapshots.lake import LakeSnapshots, lake_place
+from rsm_spark.snapshots.lake import LakeSnapshots
 from rsm_spark.snapshots.manifest import SnapshotManifest
 
 _LOGGER = logging.getLogger(__name__)
@@ -163,6 +164,7 @@ def begin_with_snapshot(
     first_revision: int,
     end_revision: int,
     continues: Callable[[SnapshotManifest], bool],
+    former_names: Sequence[str] = (),
     storage_options: Mapping[str, str] | None = None,
 ) -> SnapshotManifest:
     """Make tables from the newest sound snapshot that the log goes on from; return its manifest.
@@ -173,6 +175,7 @@ def begin_with_snapshot(
         first_revision: First record that the log still has.
         end_revision: The record after its last one.
         continues: Whether the log has the history that a manifest names.
+        former_names: Of the log: its snapshots may lie below one of them.
         storage_options: For `deltalake`.
 
     Raises:
@@ -180,8 +183,10 @@ def begin_with_snapshot(
 
     """
     log, log_id = followers[0].at.log, followers[0].at.log_id
-    place = lake_place(lake, log)
-    store = LakeSnapshots(place, storage_options=storage_options)
+    store = LakeSnapshots(lake_table(lake, log), storage_options=storage_options)
+    if former_names:
+        store.follow(log_id, former_names)
+    place = store.place
     known = [one for one in store.manifests() if one.log_id == log_id and not one.contradiction]
     for manifest in known:
         if not first_revision - 1 <= manifest.revision < end_revision:

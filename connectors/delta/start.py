@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from connectors.delta.begin import check_history, described, looked_at
+from connectors.delta.begin import check_history, described, former_names, looked_at
 from connectors.delta.bootstrap import begin_with_snapshot
 from connectors.delta.follower import FollowerTable
 from connectors.delta.followers import FollowerSet, wanted_table
@@ -136,6 +136,7 @@ class _Start:
             first_revision=view.first_revision,
             end_revision=view.end.revision,
             continues=self._continues,
+            former_names=former_names(settings),
             storage_options=settings.storage_options or None,
         )
         _LOGGER.info("%s begin with the snapshot at revision %d", names, manifest.revision)

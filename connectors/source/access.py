@@ -37,7 +37,7 @@ from rsm_spark.core.seal import KeyRing
 from rsm_spark.errors import NoSuchLogError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.consumers import ConsumerState, LogConsumers
-from rsm_spark.log.former_names import former_name, present_name
+from rsm_spark.log.former_names import former_name, former_names, present_name
 from rsm_spark.log.key_file import KeyFile
 
 _LOGGER = logging.getLogger(__name__)
@@ -118,6 +118,20 @@ class DriverAccess:
                 return None  # Another log has this name.
             found = await former_name(client.store, log, root)
             return None if found is None else await present_name(client.store, found.new_name, found.log_id, root)
+
+        return self._call(ask)
+
+    def former_names(self, log: str) -> tuple[str, list[str]]:
+        """Return the id of a log, 32 hex digits, and the names that it had.
+
+        Raises:
+            NoSuchLogError: There is none.
+
+        """
+
+        async def ask(client: LedgerClient) -> tuple[str, list[str]]:
+            log_id = (await self._chain(client, log)).log_id
+            return log_id, await former_names(client.store, log_id, self._options.rsm_root)
 
         return self._call(ask)
 

@@ -60,7 +60,8 @@ class LogsSource:
         from connectors.source.lake_reader import LakeReader  # noqa: PLC0415 - most queries need no lake
 
         assert self._options.lake is not None, "asked for only where option lake is set"
-        return LakeReader(self._options.lake, log, self._options.storage_options)
+        names = self._access.former_names(log)
+        return LakeReader(self._options.lake, log, self._options.storage_options, *names)
 
     def _followed(self, log: str) -> FollowedLog:
         if log not in self._logs:

@@ -25,9 +25,7 @@ from connectors.source.option_values import (
     parse_flag,
     parse_size,
 )
-from ledger.errors import UsageError
 from rsm_spark.core.trimming import HOLD_BYTES, HOLD_MS
-from rsm_spark.object_stores.storage_options import checked_uri
 
 _BY_LOWER = {name.lower(): name for name in OPTION_NAMES if name != STORAGE_OPTION_PREFIX}
 _STORAGE_LOWER = STORAGE_OPTION_PREFIX.lower()
@@ -191,7 +189,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool | None) -> Sour
         include_headers=parse_flag(given, "includeHeaders", default=False),
         bad_records=parse_choice(given, "badRecords", BadRecords.FAIL),
         timestamp_strategy=parse_choice(given, "startingOffsetsByTimestampStrategy", TimestampStrategy.ERROR),
-        lake=_lake(given),
+        lake=given.get("lake", "").strip() or None,
         storage_options=storage_options,
         fail_on_data_loss=parse_flag(given, "failOnDataLoss", default=True),
         offsets_per_trigger_max=parse_count(given, "maxOffsetsPerTrigger"),
@@ -280,13 +278,6 @@ def _rows(given: Mapping[str, str], streams: StreamNames) -> Rows:
         if given.get(name, "").strip() not in {"", "false"} and rows != needed:
             raise OptionError(f"option {name} only works with rows={needed}: rows is {rows}")
     return rows
-
-
-def _lake(given: Mapping[str, str]) -> str | None:
-    try:
-        return checked_uri(given.get("lake", "").strip()) or None
-    except UsageError as error:
-        raise OptionError(f"option lake: {error}") from None
 
 
 def _root(text: str) -> str:

@@ -18,6 +18,10 @@ class SourceAccess(LogAccess, Protocol):
         """Return the names of all logs, ascending."""
         ...
 
+    def former_names(self, log: str) -> tuple[str, list[str]]:
+        """Return the id of a log, 32 hex digits, and the names that it had."""
+        ...
+
     def present_name(self, log: str) -> str | None:
         """Return the name that the log has now which had this one; None = none is known, or it is gone."""
         ...

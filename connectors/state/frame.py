@@ -19,12 +19,13 @@ from connectors.source.access import DriverAccess
 from connectors.source.look import LogLook
 from connectors.source.options import parse_options
 from connectors.state.as_of import AsOf, AsOfKind, LogRange, find_range
+from connectors.state.lake import lake_of
 from connectors.state.rows import ROWS_ARROW, ROWS_DDL, read_rows, typed_table
 from connectors.state.steps import CHANGE, STEP_DDL, StepPlan, read_steps, row_steps
 from connectors.state.sums import SUM_DDL, RowSum, StateSums, read_sums, read_total, row_sum
 from rsm_spark.core.machine import encode_description
 from rsm_spark.snapshots.columns import ROW_SCHEMA
-from rsm_spark.snapshots.lake import LakeSnapshots, lake_place
+from rsm_spark.snapshots.lake import LakeSnapshots
 from rsm_spark.snapshots.lake_files import LakeFile, files_of_version, read_lake_file
 from rsm_spark.snapshots.manifest import SnapshotManifest
 
@@ -37,7 +38,6 @@ class RangeFrames:
         log_range: What has to be read.
         source: Options of the source `ledger`, with the log's name.
         lake: The lake's snapshots of the log; needed if the range begins with one.
-        place: Where they lie.
         storage_options: For `deltalake`.
 
     """
@@ -48,14 +48,13 @@ class RangeFrames:
         log_range: LogRange,
         source: Mapping[str, str],
         lake: LakeSnapshots | None = None,
-        place: str = "",
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
         self._spark = spark
         self.log_range = log_range
         self._source = dict(source)
         self._lake = lake
-        self._place = place
+        self._place = "" if lake is None else lake.place
         self._storage_options = dict(storage_options) if storage_options else None
 
     def steps(
@@ -127,7 +126,7 @@ class RangeFrames:
 
     def with_log_range(self, log_range: LogRange) -> RangeFrames:
         """Return the same of another range of the log."""
-        return RangeFrames(self._spark, log_range, self._source, self._lake, self._place, self._storage_options)
+        return RangeFrames(self._spark, log_range, self._source, self._lake, self._storage_options)
 
     def state(self, *, with_gone: bool = False) -> DataFrame:
         """Return the rows of the state: table_name, key, row, revision."""
@@ -235,14 +234,6 @@ def look_at(source: Mapping[str, str]) -> tuple[DriverAccess, LogLook]:
     return access, LogLook(options.log, access)
 
 
-def lake_of(lake: str | None, log: str, storage_options: Mapping[str, str] | None) -> tuple[LakeSnapshots | None, str]:
-    """Return the lake's snapshots of a log, and their place; None without a lake."""
-    if lake is None:
-        return None, ""
-    place = lake_place(lake, log)
-    return LakeSnapshots(place, storage_options=storage_options), place
-
-
 def state_as_of(
     spark: SparkSession,
     log: str,
@@ -274,13 +265,13 @@ def state_as_of(
     if isinstance(revision, int):
         as_of = AsOf(AsOfKind.REVISION, revision=revision)
     options = {**(source or {}), "log": log}
-    snapshots, place = lake_of(lake, log, storage_options)
     access, look = look_at(options)
     try:
+        snapshots = lake_of(lake, log, storage_options, access)
         log_range = find_range(look, log, as_of, snapshots.manifests() if snapshots else [])
     finally:
         access.close()
-    state = RangeFrames(spark, log_range, options, snapshots, place, storage_options).state()
+    state = RangeFrames(spark, log_range, options, snapshots, storage_options).state()
     if table is None:
         return state
     typed = typed_table(log_range.machine, table)

@@ -12,11 +12,12 @@ from connectors.errors import TailTooLongError
 from connectors.source.access import DriverAccess
 from connectors.source.look import LogLook
 from connectors.state.as_of import LogRange, find_range
+from connectors.state.lake import lake_of
 from connectors.state.options import StateOptions
 from connectors.state.rows import ROWS_ARROW, TypedTable, typed_table
 from connectors.state.tail import Tail, TailEntry, fold_tail
 from rsm_spark.snapshots.columns import ROW_SCHEMA
-from rsm_spark.snapshots.lake import LakeSnapshots, lake_place
+from rsm_spark.snapshots.lake import LakeSnapshots
 from rsm_spark.snapshots.lake_files import LakeFile, read_lake_file
 
 _CHUNK_BYTES = 4 * 1024 * 1024
@@ -30,9 +31,7 @@ def find_state(options: StateOptions, access: DriverAccess) -> tuple[LogRange, L
 
     """
     source = options.source
-    lake = None
-    if source.lake is not None:
-        lake = LakeSnapshots(lake_place(source.lake, source.log), storage_options=source.storage_options or None)
+    lake = lake_of(source.lake, source.log, source.storage_options, access)
     look = LogLook(source.log, access)
     return find_range(look, source.log, options.as_of, lake.manifests() if lake else []), lake
 
@@ -88,7 +87,7 @@ class StateReader(DataSourceReader):
         typed = typed_table(log_range.machine, options.table) if options.table else None
         files = lake.files(log_range.base) if lake is not None and log_range.base is not None else []
         storage_options, applied = options.source.storage_options, tail.without_rows()
-        place = lake_place(options.source.lake or "", options.source.log)
+        place = "" if lake is None else lake.place
         nothing = Tail({}, {}, [])
         parts = [StatePartition(place, file, storage_options, applied, b"", typed) for file in files]
         parts += [StatePartition("", None, {}, nothing, _packed(batch), typed) for batch in tail.row_batches()]

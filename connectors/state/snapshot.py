@@ -21,7 +21,8 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from connectors.source.look import LogLook
 from connectors.state.as_of import AsOf, AsOfKind, LogRange, find_range
 from connectors.state.checkpoints import newest_checkpoint
-from connectors.state.frame import RangeFrames, lake_of, look_at, rows_frame, sum_frame
+from connectors.state.frame import RangeFrames, look_at, rows_frame, sum_frame
+from connectors.state.lake import lake_of
 from connectors.state.links import LinkEnd, Run, link_runs
 from connectors.state.steps import CHANGE, CHECKPOINT, RUN
 from connectors.state.sums import RowSum, StateSums
@@ -101,10 +102,10 @@ def snapshot_log(
     """
     began = time.monotonic()
     options = {**(source or {}), "log": log}
-    snapshots, place = lake_of(lake, log, storage_options)
-    assert snapshots is not None, "a lake is named"
     access, look = look_at(options)
     try:
+        snapshots = lake_of(lake, log, storage_options, access)
+        assert snapshots is not None, "a lake is named"
         if at_checkpoint:
             found = newest_checkpoint(look.look(), access, revision)
             if found is None:
@@ -114,8 +115,8 @@ def snapshot_log(
         place_of = _place(look, log_range)
     finally:
         access.close()
-    frames = RangeFrames(spark, log_range, options, snapshots, place, storage_options)
-    made = _make(frames, place_of, snapshots, place, dict(storage_options or {}))
+    frames = RangeFrames(spark, log_range, options, snapshots, storage_options)
+    made = _make(frames, place_of, snapshots, dict(storage_options or {}))
     return msgspec.structs.replace(made, seconds=round(time.monotonic() - began, 3))
 
 
@@ -157,9 +158,9 @@ def _place(look: LogLook, log_range: LogRange) -> _Place:
 
 
 def _make(
-    frames: RangeFrames, at: _Place, snapshots: LakeSnapshots, place: str, storage_options: dict[str, str]
+    frames: RangeFrames, at: _Place, snapshots: LakeSnapshots, storage_options: dict[str, str]
 ) -> SnapshotSummary:
-    log_range = frames.log_range
+    log_range, place = frames.log_range, snapshots.place
     steps = frames.steps(is_summed=False).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         linked, checkpoints = _linked(steps, log_range)

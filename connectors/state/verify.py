@@ -23,8 +23,9 @@ from connectors.source.look import LogLook
 from connectors.state.as_of import AsOf, AsOfKind, LogRange, find_range
 from connectors.state.bisection import Bisection
 from connectors.state.differences import Difference
-from connectors.state.frame import RangeFrames, lake_of, look_at, sum_frame, sum_rows
+from connectors.state.frame import RangeFrames, look_at, sum_frame, sum_rows
 from connectors.state.histories import HistoryProof, HistorySums
+from connectors.state.lake import lake_of
 from connectors.state.links import LinkEnd, Run, link_runs
 from connectors.state.steps import CHANGE, CHECKPOINT, PLACE, RUN
 from connectors.state.sums import RowSum, StateSums
@@ -145,17 +146,17 @@ def verify_log(spark: SparkSession, settings: VerifySettings, say: Say | None = 
     began = time.monotonic()
     tell = say or (lambda **_fields: None)
     options = {**settings.source, "log": settings.log}
-    lake, place = lake_of(settings.lake, settings.log, settings.storage_options)
-    manifests = lake.manifests() if lake is not None else []
     as_of = AsOf() if settings.revision is None else AsOf(AsOfKind.REVISION, revision=settings.revision)
-    damaged = [
-        Difference(f"lake {one.place}", 0, f"{one.place}: {one.reason}") for one in (lake.damaged() if lake else [])
-    ]
     access, look = look_at(options)
     try:
+        lake = lake_of(settings.lake, settings.log, settings.storage_options, access)
+        manifests = lake.manifests() if lake is not None else []
+        damaged = [
+            Difference(f"lake {one.place}", 0, f"{one.place}: {one.reason}") for one in (lake.damaged() if lake else [])
+        ]
         while True:
             log_range = find_range(look, settings.log, as_of, manifests, from_oldest=True)
-            frames = RangeFrames(spark, log_range, options, lake, place, settings.storage_options)
+            frames = RangeFrames(spark, log_range, options, lake, settings.storage_options)
             damage = _damage_of_base(frames)
             if damage is None:
                 break

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from rsm_spark.errors import SnapshotError
-from rsm_spark.snapshots.manifest import RemovableSnapshots
+from rsm_spark.snapshots.manifest import LakeStore
 
 _LOGGER = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -26,7 +26,7 @@ async def to_its_end(work: Callable[[], _T]) -> _T:
         raise
 
 
-async def remove_from_lake(lake: RemovableSnapshots | None, log_id: str) -> None:
+async def remove_from_lake(lake: LakeStore | None, log_id: str) -> None:
     """Remove what was written into a lake for a log that does not come to be; what cannot be removed is told."""
     if lake is None:
         return

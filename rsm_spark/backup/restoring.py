@@ -31,7 +31,7 @@ from rsm_spark.errors import NoSuchLogError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.commit_log import LogEntry
 from rsm_spark.snapshots.local import LocalSnapshots
-from rsm_spark.snapshots.manifest import RemovableSnapshots, SnapshotManifest
+from rsm_spark.snapshots.manifest import LakeStore, SnapshotManifest
 
 _STEP_ENTRIES = 256
 TRIMMED_LEDGER = (1 << 63) - 1
@@ -62,7 +62,7 @@ class RestoreRequest(msgspec.Struct, frozen=True, kw_only=True):
     password: bytes = b""
     quorum: tuple[int, int, int] = (2, 2, 2)
     snapshots: LocalSnapshots | None = None
-    lake: RemovableSnapshots | None = None
+    lake: LakeStore | None = None
     by: str = ""
 
 

@@ -25,7 +25,7 @@ from rsm_spark.backup.place import BackupPlace
 from rsm_spark.backup.restore_mark import sweep_restores
 from rsm_spark.cli.copying import CopyProgress, LogKeyOption
 from rsm_spark.cli.log import log_names
-from rsm_spark.cli.snapshot_source import CopiedSource, SnapshotSource, open_replicas, open_store
+from rsm_spark.cli.snapshot_source import CopiedSource, SnapshotSource, find_store, open_replicas
 from rsm_spark.cli.terminal import LogsOptions, print_json, run
 from rsm_spark.errors import RsmError
 from rsm_spark.log.key_file import KeyFile
@@ -183,7 +183,7 @@ async def _snapshots(client: LedgerClient, log: str, how: CreateOptions) -> Asyn
     if how.no_snapshot:
         yield None
     elif how.lake is not None or how.data_dir is not None:
-        yield open_store(how.data_dir, how.lake, log, how.storage_options_file)
+        yield await find_store(client, how.rsm_root, how.data_dir, how.lake, log, how.storage_options_file)
     else:
         async with open_replicas(client, log, how.rsm_root, None) as source:
             yield source

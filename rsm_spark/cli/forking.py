@@ -17,7 +17,7 @@ from rsm_spark.backup.forking import ForkOutcome, LogFork
 from rsm_spark.backup.restoring import RestoreRequest
 from rsm_spark.cli.copying import CopyProgress, ForkOptions
 from rsm_spark.cli.new_log import made_log, tell_made
-from rsm_spark.cli.snapshot_source import CopiedSource, SnapshotSource, open_replicas, open_store
+from rsm_spark.cli.snapshot_source import CopiedSource, SnapshotSource, find_store, open_replicas
 from rsm_spark.cli.terminal import print_json, run
 from rsm_spark.core.chain import LogChain
 from rsm_spark.core.position import LogPosition
@@ -70,7 +70,7 @@ async def _snapshots(client: LedgerClient, log: str, how: ForkOptions) -> AsyncI
     if how.data_dir is None and how.lake is None:
         yield None
     elif how.from_lake is not None or how.from_data_dir is not None:
-        yield open_store(how.from_data_dir, how.from_lake, log, how.storage_options_file)
+        yield await find_store(client, how.rsm_root, how.from_data_dir, how.from_lake, log, how.storage_options_file)
     else:
         async with open_replicas(client, log, how.rsm_root, None) as source:
             yield source

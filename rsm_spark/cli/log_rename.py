@@ -30,7 +30,7 @@ def rename(
     """Give a log another name. Every replica has to be stopped, and is started with --log NEW afterwards.
 
     It is renamed in one step, or not at all. Who uses the former name hears the new one, until a log of that name is
-    made, or --forget is said. Folders of replicas stay as they are; snapshots in a lake are written anew.
+    made, or --forget is said. Folders of replicas stay as they are, and snapshots in a lake go on where they lie.
 
     Examples:
         rsm log rename orders orders-2026

@@ -16,10 +16,11 @@ from rsm_spark.cli.terminal import LogsOptions, print_json, run
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.log.key_file import KeyFile
 from rsm_spark.object_stores.storage_options import StorageFile
+from rsm_spark.runtime.lake_names import follow_renames
 from rsm_spark.runtime.settings import ReplicaSettings
 from rsm_spark.runtime.upgrade_check import UpgradeCheck, check_upgrade
 from rsm_spark.snapshots.local import LocalSnapshots
-from rsm_spark.snapshots.manifest import SnapshotStore
+from rsm_spark.snapshots.manifest import LakeStore
 from rsm_spark.snapshots.opening import lake_snapshots
 from rsm_spark.snapshots.pace import no_pace
 from rsm_spark.transport.peer_client import GrpcPeers
@@ -35,7 +36,7 @@ class UpgradeOptions(LogsOptions, frozen=True, kw_only=True):
     module_path: ModulePath = None
     log_key: Annotated[Path | None, Option("Key file of the log.", metavar="FILE", variables=("RSM_LOG_KEY",))] = None
 
-    def lake_of(self) -> SnapshotStore | None:
+    def lake_of(self) -> LakeStore | None:
         """Return the snapshots in the lake; None if none is named."""
         return None if self.lake is None else lake_snapshots(self.lake, self.log, self.storage_options_file)
 
@@ -64,8 +65,11 @@ def check_upgrade_command(
                 snapshots = LocalSnapshots(Path(folder), pace=lambda: no_pace)
                 discovery = Discovery(client.store, at.log, at.rsm_root)
                 peers = GrpcPeers(at.log, discovery, snapshots, Security.from_environment())
+                lake = at.lake_of()
+                if lake is not None:
+                    await follow_renames(lake, client.store, at.log, at.rsm_root)
                 return await check_upgrade(
-                    client, at.log, next_version, settings=settings, snapshots=snapshots, peers=peers, lake=at.lake_of()
+                    client, at.log, next_version, settings=settings, snapshots=snapshots, peers=peers, lake=lake
                 )
 
     found = run(_check())

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -20,6 +20,7 @@ from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.described_records import reader_from
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.object_stores.storage_options import checked_uri, read_storage_options, shown_uri
+from rsm_spark.runtime.lake_names import follow_renames
 from rsm_spark.server.replica_server import SNAPSHOTS_FOLDER
 from rsm_spark.snapshots.checks import snapshot_name
 from rsm_spark.snapshots.local import LocalSnapshots
@@ -27,6 +28,10 @@ from rsm_spark.snapshots.manifest import SnapshotManifest, SnapshotStore
 from rsm_spark.snapshots.pace import no_pace
 from rsm_spark.transport.peer_client import GrpcPeers
 from rsm_spark.transport.security import Security
+
+if TYPE_CHECKING:
+    # deltalake is loaded only where it is used.
+    from rsm_spark.snapshots.lake import LakeSnapshots
 
 
 class Holding(NamedTuple):
@@ -149,6 +154,36 @@ class _Replicas(SnapshotSource):
         return whole, self._folder / snapshot_name(whole)
 
 
+async def find_store(
+    client: LedgerClient,
+    rsm_root: str,
+    data_dir: Path | None,
+    lake: str | None,
+    log: str,
+    storage_options_file: Path | None,
+) -> SnapshotSource:
+    """Return the snapshots in a folder or in a lake, also below a former name of a log that the metadata store knows.
+
+    Args:
+        client: Connected ledger client.
+        rsm_root: Where logs live.
+        data_dir: As `open_store` takes it, and the others too.
+        lake: Likewise.
+        log: Likewise.
+        storage_options_file: Likewise.
+
+    Raises:
+        UsageError: See `open_store`.
+        SnapshotError: The lake cannot be read.
+
+    """
+    if data_dir is not None or lake is None:
+        return open_store(data_dir, lake, log, storage_options_file)
+    found = _lake(lake, log, storage_options_file)
+    await follow_renames(found, client.store, log, rsm_root)
+    return _Store(shown_uri(found.place), found)
+
+
 def open_store(
     data_dir: Path | None, lake: str | None, log: str | None, storage_options_file: Path | None = None
 ) -> SnapshotSource:
@@ -172,10 +207,15 @@ def open_store(
         return _Store(str(folder), LocalSnapshots(folder, pace=lambda: no_pace))
     if lake is None or log is None:
         raise UsageError("--lake needs --log: a lake holds the snapshots of many logs")
+    found = _lake(lake, log, storage_options_file)
+    return _Store(shown_uri(found.place), found)
+
+
+def _lake(lake: str, log: str, storage_options_file: Path | None) -> LakeSnapshots:
     from rsm_spark.snapshots.lake import LakeSnapshots, lake_place  # noqa: PLC0415 - deltalake only where it is used
 
     place, options = lake_place(checked_uri(lake), log), read_storage_options(storage_options_file)
-    return _Store(shown_uri(place), LakeSnapshots(place, storage_options=options, pace=lambda: no_pace))
+    return LakeSnapshots(place, storage_options=options, pace=lambda: no_pace)
 
 
 @asynccontextmanager

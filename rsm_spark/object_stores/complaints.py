@@ -106,8 +106,8 @@ def complaint_of(error: BaseException, options: Mapping[str, str] | None = None)
 def complaint_in(text: str, options: Mapping[str, str] | None = None) -> str:
     """Return in one line what the text of an error says, and what to do; see `complaint_of`."""
     text = _RETRIES.sub("", " ".join(_COLOURS.sub("", text).split()))
-    for kind in _KINDS:  # What is one line already stays as it is.
-        text = text.replace(f": {kind.advice}", "")
+    for known in _KINDS:  # What is one line already stays as it is.
+        text = text.replace(f": {known.advice}", "")
     code, status = _marks_of(text)
     said = match[1] if (match := _MESSAGE.search(text)) else text
     seen = without_secrets(said, options)

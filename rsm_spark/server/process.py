@@ -28,14 +28,16 @@ from ledger.tls import is_loopback
 from ledger.zookeeper.ledgers import LedgerStore
 from ledger.zookeeper.session import connect
 from ledger.zookeeper.uri import MetadataUri
+from rsm_spark.errors import SnapshotError
 from rsm_spark.runtime.folder_lock import locked
+from rsm_spark.runtime.lake_names import follow_renames
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.short_pauses import short_pauses
 from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.server.probes import health
 from rsm_spark.server.replica_options import ReplicaOptions
 from rsm_spark.server.replica_server import StoreSettings
-from rsm_spark.snapshots.manifest import SnapshotStore
+from rsm_spark.snapshots.manifest import LakeStore, SnapshotStore
 from rsm_spark.snapshots.pandas_free import leave_pandas_out
 
 _LOGGER = logging.getLogger(__name__)
@@ -122,6 +124,14 @@ def run_replica(
         uvloop.run(work)
 
 
+async def _follow(lake: LakeStore, client: LedgerClient, settings: StoreSettings) -> None:
+    """Find the log's snapshots below a former name; a lake that does not answer holds up no replica."""
+    try:
+        await follow_renames(lake, client.store, settings.log, settings.replica.rsm_root)
+    except SnapshotError as error:
+        _LOGGER.warning("snapshots below former names of the log are not looked for: %s", error)
+
+
 async def _run(
     given: ReplicaOptions,
     settings: StoreSettings,
@@ -138,6 +148,8 @@ async def _run(
         client, bookies = await _connect(uri, given.session_timeout_ms)
         try:
             check_exposure(settings, [*uri.hosts, *bookies])
+            if lake is not None:
+                await _follow(lake, client, settings)
             service = make_service(client, lake)
             service.replica.on_role(lambda role: _log_role(settings, role))
             async with service:

@@ -16,7 +16,7 @@ from rsm_spark.log.key_file import KeyFile
 from rsm_spark.object_stores.storage_options import StorageFile
 from rsm_spark.server.replica_server import StoreSettings
 from rsm_spark.server.serve import SESSION_TIMEOUT_MS
-from rsm_spark.snapshots.manifest import SnapshotStore
+from rsm_spark.snapshots.manifest import LakeStore
 from rsm_spark.snapshots.opening import lake_snapshots
 
 _Settings = TypeVar("_Settings", bound=StoreSettings)
@@ -78,7 +78,7 @@ class ReplicaOptions(ProcessOptions, frozen=True, kw_only=True):
         )
         return msgspec.structs.replace(settings, replica=replica)
 
-    def lake_of(self, log: str) -> SnapshotStore | None:
+    def lake_of(self, log: str) -> LakeStore | None:
         """Return the snapshots of a log in the lake; None if none is named.
 
         Raises:

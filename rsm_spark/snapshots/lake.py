@@ -84,11 +84,7 @@ class LakeSnapshots:
     ) -> None:
         if keep < KEEP_MIN:
             raise SnapshotError(f"{place}: asked to keep {keep} snapshots: keep at least {KEEP_MIN}")
-        self._place = place
-        self._shown = shown_uri(place)
-        folder = local_folder(place)
-        self._commit_log = None if folder is None else CommitLog(folder)
-        self._store_log: StoreCommitLog | None = None
+        self._at(place)
         # Of a store other than S3: newest version, limit, and the commits found then; each would be a request.
         self._listed: tuple[int, int | None, list[Commit]] | None = None
         self._keep = keep
@@ -101,6 +97,31 @@ class LakeSnapshots:
         # By version, as found at the last look.
         self._damaged: dict[int, SnapshotDamage] = {}
         self._protected: frozenset[int] = frozenset()
+
+    def _at(self, place: str) -> None:
+        self._place = place
+        self._shown = shown_uri(place)
+        folder = local_folder(place)
+        self._commit_log = None if folder is None else CommitLog(folder)
+        self._store_log: StoreCommitLog | None = None
+
+    @property
+    def place(self) -> str:
+        """Path or URI of the Delta table."""
+        return self._place
+
+    def follow(self, log_id: str, former_names: Sequence[str]) -> None:
+        """Go on where the newest snapshot of a log lies: below its name, or below one that it had; see `LakeStore`."""
+        lake = self._place.rpartition("/")[0]
+        newest, chosen = -1, self._place
+        for place in (self._place, *(lake_place(lake, name) for name in former_names)):
+            found = LakeSnapshots(place, storage_options=self._storage_options).manifests()
+            revision = max((one.revision for one in found if one.log_id == log_id), default=-1)
+            if revision > newest:
+                newest, chosen = revision, place
+        if chosen != self._place:
+            _LOGGER.info("the snapshots of the log lie where its former name says", extra={"place": shown_uri(chosen)})
+            self._at(chosen)
 
     def write(self, manifest: SnapshotManifest, rows: Iterable[Row]) -> SnapshotManifest:
         """Write a snapshot; see `SnapshotStore`. One that is there already is left as it is."""
@@ -281,7 +302,7 @@ class LakeSnapshots:
         return sorted(found, key=lambda one: one[1].revision, reverse=True)
 
     def remove(self, log_id: str) -> None:
-        """Remove the whole table if it holds snapshots of this log alone; see `RemovableSnapshots`."""
+        """Remove the whole table if it holds snapshots of this log alone; see `LakeStore`."""
         if {manifest.log_id for _, manifest in self._versions(None)} != {log_id}:
             return
         try:

@@ -8,7 +8,7 @@ without the service's code.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -154,8 +154,21 @@ class SnapshotStore(Protocol):
         ...
 
 
-class RemovableSnapshots(SnapshotStore, Protocol):
-    """A place that keeps snapshots of one log, and can be rid of them."""
+class LakeStore(SnapshotStore, Protocol):
+    """A place in a lake that keeps snapshots of one log: it can be rid of them, and knows former names of the log."""
+
+    def follow(self, log_id: str, former_names: Sequence[str]) -> None:
+        """Go on where the newest snapshot of a log lies: below its name, or below one that it had.
+
+        Args:
+            log_id: Its uuid, 32 hex digits: what lies below a name may be of another log.
+            former_names: Of the log.
+
+        Raises:
+            SnapshotError: The lake cannot be read.
+
+        """
+        ...
 
     def remove(self, log_id: str) -> None:
         """Remove all that the place holds, if all of it is of this log.

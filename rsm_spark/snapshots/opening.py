@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from rsm_spark.object_stores.storage_options import checked_uri, read_storage_options
-from rsm_spark.snapshots.manifest import RemovableSnapshots
+from rsm_spark.snapshots.manifest import LakeStore
 
 
-def lake_snapshots(lake: str, log_name: str, storage_options_file: Path | None = None) -> RemovableSnapshots:
+def lake_snapshots(lake: str, log_name: str, storage_options_file: Path | None = None) -> LakeStore:
     """Return the snapshots of a log in a lake.
 
     Args:

@@ -16,6 +16,7 @@ from ledger.dev import DevCluster
 from rsm_spark.errors import NoLeaderError, NoSuchLogError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.map.client.client import MapClient
+from rsm_spark.snapshots.lake import LakeSnapshots, lake_place
 from tests.integration.backed_up_log import rows_of
 from tests.integration.store_processes import StoreProcess
 from tests.integration.test_backup import Load, served
@@ -81,6 +82,30 @@ async def test_a_log_its_forks_and_its_backups_go_on_under_another_name(
     await commands.log("delete", new, "--yes")
     async with served(uri, f"{fork}-new", tmp_path / "fork", *key):
         assert (await rows_of(f"{fork}-new", uri)).items() >= rows.items()
+
+
+async def test_snapshots_in_a_lake_go_on_under_another_name(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    uri, log, new, at = cluster.metadata_uri, unique_name, f"{unique_name}-new", tmp_path / "lake"
+    keeping, lake = ("--lake", str(at), "--lake-s", "1"), LakeSnapshots(lake_place(str(at), log))
+    async with served(uri, log, tmp_path / "live", *keeping):
+        await Load(6).run(log, uri, 100)
+        while not lake.manifests():
+            await asyncio.sleep(0.5)
+        rows, before = await rows_of(log, uri), lake.manifests()[0].revision
+    commands = ForkCommand(uri, tmp_path / "backups")
+    await commands.log("rename", log, new)
+    async with served(uri, new, tmp_path / "empty", *keeping):
+        assert await rows_of(new, uri) == rows
+        assert "booted from a snapshot: lake" in (tmp_path / "empty" / "a.log").read_text()
+        await Load(7).run(new, uri, 100)
+        while lake.manifests()[0].revision <= before:
+            await asyncio.sleep(0.5)
+        made = await commands.create(new, "--lake", str(at))
+    assert made["snapshots"]
+    assert sorted(path.name for path in at.iterdir()) == [log]
+    assert lake.manifests()[0].log_name == new
 
 
 async def test_a_renaming_that_is_killed_has_happened_or_not(

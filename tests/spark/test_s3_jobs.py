@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from connectors.errors import OptionError
-from connectors.source.options import parse_options
+from connectors.source.lake_reader import LakeReader
 from connectors.state.frame import state_as_of
 from jobs import audit, materialize, snapshot, verify
 from rsm_spark.core.machine import encode_description
@@ -156,7 +156,7 @@ def test_what_a_store_refuses_is_one_line_without_a_secret_and_no_table_is_half(
         assert "holds a secret" in harmed.wrong(materialize, "--table", place)
         assert "holds a secret" in harmed.wrong(snapshot, "--lake", place)
         with pytest.raises(OptionError, match="holds a secret"):
-            parse_options({"log": "orders", "lake": place}, is_stream=False)
+            LakeReader(place, "orders", {})
     no_secret(harmed.told, caplog.text, bucket.all_bytes())
     assert bucket.objects() == {}
 

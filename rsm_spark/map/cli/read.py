@@ -193,9 +193,11 @@ async def _past(
     from rsm_spark.snapshots.local import LocalSnapshots  # noqa: PLC0415 - pyarrow only where it is used
 
     stores: list[SnapshotStore] = [LocalSnapshots(folder / SNAPSHOTS_FOLDER) for folder in data_dirs or ()]
-    if lake is not None:
-        from rsm_spark.snapshots.opening import lake_snapshots  # noqa: PLC0415
-
-        stores.append(lake_snapshots(lake, at.log, storage_options_file))
     async with await at.connect_ledgers() as client:
+        if lake is not None:
+            from rsm_spark.runtime.lake_names import follow_renames  # noqa: PLC0415
+            from rsm_spark.snapshots.opening import lake_snapshots  # noqa: PLC0415
+
+            stores.append(found := lake_snapshots(lake, at.log, storage_options_file))
+            await follow_renames(found, client.store, at.log, at.rsm_root)
         return await rows_at(client, at.log, revision, start, end, stores=stores, rsm_root=at.rsm_root)

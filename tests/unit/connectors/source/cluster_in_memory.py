@@ -80,6 +80,9 @@ class ClusterInMemory:
     def log_keys(self) -> KeyRing | None:
         return self.keys
 
+    def former_names(self, log: str) -> tuple[str, list[str]]:
+        return self.chain(log).log_id, sorted(old for old, new in self.renamed.items() if new == log)
+
     def present_name(self, log: str) -> str | None:
         return self.renamed.get(log)
 

@@ -224,3 +224,29 @@ def test_a_place_is_removed_if_all_of_it_is_of_one_log(place: str) -> None:
     assert not Path(place).exists()
     written(place, 30)
     assert [one.revision for one in LakeSnapshots(place).manifests()] == [30]
+
+
+def test_snapshots_of_a_renamed_log_are_found_by_its_id(tmp_path: Path) -> None:
+    lake, mine, others = str(tmp_path), "ab" * 16, "cd" * 16
+
+    def keep(name: str, revision: int, log_id: str) -> None:
+        rows = rows_at(revision)
+        LakeSnapshots(lake_place(lake, name)).write(manifest_of(rows, revision, log_id), iter(rows))
+
+    def found(*former: str) -> tuple[str, list[int]]:
+        snapshots = LakeSnapshots(lake_place(lake, "new"))
+        snapshots.follow(mine, former)
+        return Path(snapshots.place).name, [one.revision for one in snapshots.manifests()]
+
+    assert found("oldest", "old") == ("new", []), "where nothing lies it begins below its own name"
+    keep("oldest", 10, mine)
+    keep("old", 50, others)
+    assert found("old", "oldest") == ("oldest", [10]), "another log's are left alone, however new"
+    keep("oldest", 20, mine)
+    snapshots = LakeSnapshots(lake_place(lake, "new"))
+    snapshots.follow(mine, ["oldest"])
+    rows = rows_at(30)
+    snapshots.write(manifest_of(rows, 30, mine), iter(rows))
+    assert found("old", "oldest") == ("oldest", [30, 20, 10]), "and it goes on there"
+    keep("new", 40, mine)
+    assert found("old", "oldest") == ("new", [40]), "the newest counts, as a version of before has begun anew"
