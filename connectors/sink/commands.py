@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from connectors.sink.chunks import RowLimits
+from connectors.sink.command_rows import CallCommands
 from connectors.sink.map_rows import MapCommands
 from connectors.sink.options import RowKind, SinkOptions
 from connectors.sink.task_rows import TaskCommands
@@ -24,6 +25,7 @@ class RowCommands(Protocol):
         is_repeatable: See `WriterMark`.
         limits: Of chunks, and of a batch in one command.
         conflict_words: What became of rows in conflict.
+        are_calls: Each row is a command of its own, and sent by its task.
 
     """
 
@@ -34,6 +36,9 @@ class RowCommands(Protocol):
 
     @property
     def conflict_words(self) -> str: ...
+
+    @property
+    def are_calls(self) -> bool: ...
 
     def items(self, batch: pa.RecordBatch, part: int) -> Iterator[tuple[Any, int]]:
         """Yield the rows of a batch, each with its bytes.
@@ -64,6 +69,7 @@ class RowCommands(Protocol):
 _MAKERS: dict[RowKind, Callable[[SinkOptions, StructType], RowCommands]] = {
     RowKind.MAP: MapCommands,
     RowKind.TASKS: TaskCommands,
+    RowKind.COMMANDS: CallCommands,
 }
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from connectors.sink.options import SinkOptions
 from ledger.loop_thread import LoopThread
-from rsm_spark.core.writer_marks import WriterMark
+from rsm_spark.core.writer_marks import MarkedReply, WriterMark
 
 BusyReply = Callable[[bytes], bool]
 """Tells of a refusal of the machine whether it may be over soon."""
@@ -50,6 +50,10 @@ class LeaderLink:
     def start(self, mark: WriterMark, patience_s: float, is_busy: BusyReply | None = None) -> Future[bytes]:
         """Send a mark; the future has the machine's reply, see `WriterClient.send`."""
         return self._thread.start(self._client.send(mark, patience_s=patience_s, is_busy=is_busy))
+
+    def start_calls(self, marks: Sequence[WriterMark], patience_s: float) -> Future[list[MarkedReply]]:
+        """Send calls; the future has what became of each, see `WriterClient.send_calls`."""
+        return self._thread.start(self._client.send_calls(marks, patience_s=patience_s))
 
     def send(self, mark: WriterMark, patience_s: float, is_busy: BusyReply | None = None) -> bytes:
         """Send a mark and wait; see `WriterClient.send`."""

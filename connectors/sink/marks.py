@@ -13,10 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 from pyspark.sql.datasource import WriterCommitMessage
 
 from connectors.sink.commands import RowCommands
-from rsm_spark.core.writer_marks import MarkKind, WriterMark, digest_of
+from rsm_spark.core.writer_marks import MarkKind, WriterMark, digest_after, digest_of
 
 
 class BatchName(NamedTuple):
@@ -84,6 +85,25 @@ def chunk_mark(
         (),
         command,
     )
+
+
+def call_marks(name: BatchName, part: int, first: int, digest: bytes, calls: Sequence[bytes]) -> list[WriterMark]:
+    """Return the marks of calls, each of which follows the one before.
+
+    Args:
+        name: Of the batch.
+        part: They are of.
+        first: Number of the first one.
+        digest: Of all calls of the part before; see `digest_after`.
+        calls: Commands of the machine.
+
+    """
+    marks: list[WriterMark] = []
+    for number, call in enumerate(calls, first):
+        mark = chunk_mark(name, part, number, call, 1, is_repeatable=False)
+        marks.append(msgspec.structs.replace(mark, digest=digest, is_call=True))
+        digest = digest_after(digest, call)
+    return marks
 
 
 def begin_mark(name: BatchName) -> WriterMark:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from connectors.source.option_table import OPTIONS, OptionInfo
 
 _SHARED = ("metadataUri", "rsmRoot")
-_KINDS = {"map": "writes keys of the replicated map", "tasks": "submits tasks to the broker"}
+_KINDS = {
+    "map": "writes keys of the replicated map",
+    "tasks": "submits tasks to the broker",
+    "commands": "sends a command a row to any service",
+}
 _SAID = f"What the rows are: {', '.join(f'`{kind}` {does}' for kind, does in _KINDS.items())}."
 
 SINK_OPTION_TABLE: tuple[OptionInfo, ...] = (

@@ -27,6 +27,7 @@ class RowKind(StrEnum):
 
     MAP = "map"
     TASKS = "tasks"
+    COMMANDS = "commands"
 
 
 class SinkOptions(msgspec.Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -11,8 +11,9 @@ import pyarrow as pa
 from connectors.sink.chunks import ChunkSplitter
 from connectors.sink.commands import RowCommands
 from connectors.sink.link import LeaderLink
-from connectors.sink.marks import BatchName, PartMessage, chunk_mark
+from connectors.sink.marks import BatchName, PartMessage, call_marks, chunk_mark
 from connectors.sink.options import SinkOptions
+from rsm_spark.core.writer_marks import DIGEST_BYTES, MarkedReply, MarkedStatus, digest_after
 
 
 def write_part(
@@ -35,6 +36,8 @@ def write_part(
         NoLeaderError, OverloadedError, OutcomeUnknownError: It was not written in time; running it again is safe.
 
     """
+    if commands.are_calls:
+        return _make_calls(batches, options, commands, name, part)
     cutter = ChunkSplitter[Any](part, commands.limits)
     sender = _Sender(options, commands, name, part)
     for batch in batches:
@@ -50,6 +53,40 @@ def write_part(
         sender.wait()
     kept = tuple(command for command, _ in left) if is_kept else ()
     return PartMessage(name, part, cutter.row_count, cutter.size, sender.sent, kept, sender.conflict_count)
+
+
+def _make_calls(
+    batches: Iterator[pa.RecordBatch], options: SinkOptions, commands: RowCommands, name: BatchName, part: int
+) -> PartMessage:
+    """Send each row as a command of its own, many at a time; those of one time are on their way while the next come."""
+    cutter = ChunkSplitter[Any](part, commands.limits)
+    digest = bytes(DIGEST_BYTES)
+    sent = refused = 0
+    flying: Future[list[MarkedReply]] | None = None
+
+    def send(calls: Sequence[bytes]) -> None:
+        nonlocal digest, sent, flying
+        wait()
+        marks = call_marks(name, part, sent, digest, calls)
+        digest = digest_after(marks[-1].digest, calls[-1])
+        sent += len(calls)
+        flying = LeaderLink.of_process(options).start_calls(marks, options.patience_s)
+
+    def wait() -> None:
+        nonlocal refused, flying
+        if flying is not None:
+            refused += sum(reply.status is MarkedStatus.DECLINED for reply in flying.result())
+            flying = None
+
+    for batch in batches:
+        for item, size in commands.items(batch, part):
+            cutter.add(item, size)
+        for calls in cutter.take():
+            send(calls)
+    for calls in cutter.finish():
+        send(calls)
+    wait()
+    return PartMessage(name, part, cutter.row_count, cutter.size, sent, (), refused)
 
 
 class _Sender:

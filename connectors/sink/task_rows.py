@@ -92,6 +92,7 @@ class TaskCommands:
     limits = RowLimits(whole_rows=4_000, whole_bytes=2 * 1024 * 1024, chunk_rows=4_000)
     conflict_words = "were not submitted, since a task that has not ended has their slot"
     is_repeatable = False
+    are_calls = False
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:  # noqa: ARG002 - all kinds are made alike
         check_columns(RowKind.TASKS, schema, _COLUMNS)

@@ -23,6 +23,7 @@ from rsm_spark.client.service_client import Reply, ServiceClient
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.core.freshness import Freshness
 from rsm_spark.core.operation import StreamLimits
+from rsm_spark.errors import RsmError
 from rsm_spark.transport.security import Security
 from rsm_spark.transport.stream_factory import Transport
 
@@ -80,6 +81,10 @@ class BlockingServiceClient(BlockingServiceBase):
     def execute_many(self, commands: Iterable[bytes], *, timeout_s: float | None = None) -> list[Reply]:
         """Execute commands in this order, pipelined; each is a command of its own. See `ServiceClient.execute_many`."""
         return self.thread.run(self.asynchronous.execute_many(list(commands), timeout_s=timeout_s))
+
+    def execute_each(self, commands: Iterable[bytes], *, timeout_s: float | None = None) -> list[Reply | RsmError]:
+        """Execute commands in this order, pipelined; return of each its reply, or why it has none."""
+        return self.thread.run(self.asynchronous.execute_each(list(commands), timeout_s=timeout_s))
 
     def query(self, query: bytes, *, read: Freshness | None = None, timeout_s: float | None = None) -> Reply:
         """Return the answer to a read; linearizable unless `read`, here or of the client, is content with less."""

@@ -37,6 +37,7 @@ from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.core.freshness import Freshness
 from rsm_spark.core.operation import Operation, StreamLimits
 from rsm_spark.core.typed_calls import N, P, T, call_of
+from rsm_spark.errors import RsmError
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.transport.security import Security
 from rsm_spark.transport.stream_factory import Transport
@@ -145,6 +146,19 @@ class ServiceClient(ServiceCalls):
         """
         operations = await self._link.submit_many(list(commands), self._limit_s(timeout_s), is_query=False)
         return [self._reply(operation) for operation in operations]
+
+    async def execute_each(
+        self, commands: Iterable[bytes], *, timeout_s: float | None = None
+    ) -> list[Reply | RsmError]:
+        """Execute commands in this order, pipelined; return of each its reply, or why it has none."""
+        operations = await self._link.submit_many(list(commands), self._limit_s(timeout_s), is_query=False)
+        replies: list[Reply | RsmError] = []
+        for operation in operations:
+            try:
+                replies.append(self._reply(operation))
+            except RsmError as error:
+                replies.append(error)
+        return replies
 
     async def query(self, query: bytes, *, read: Freshness | None = None, timeout_s: float | None = None) -> Reply:
         """Return the answer to a read; linearizable unless `read`, here or of the client, is content with less."""

@@ -10,11 +10,11 @@ failovers, full queues and sessions that have expired, as long as its patience l
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from rsm_spark.client.service_client import ServiceClient
+from rsm_spark.client.service_client import Reply, ServiceClient
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.core.writer_marks import (
     MarkedReply,
@@ -36,6 +36,8 @@ from rsm_spark.transport.security import Security
 PATIENCE_S = 120.0
 _PAUSE_S = 0.05
 _PAUSE_S_MAX = 2.0
+_PASSING_ERRORS = (OverloadedError, NoLeaderError, OutcomeUnknownError)
+_MADE = (MarkedStatus.APPLIED, MarkedStatus.DONE, MarkedStatus.DECLINED)
 _ENDINGS = frozenset({MarkKind.END, MarkKind.WHOLE, MarkKind.FORGET})
 
 
@@ -112,7 +114,7 @@ class WriterClient:
             left_s = max(deadline_s - loop.time(), _PAUSE_S)
             try:
                 reply = decode_marked_reply((await self._service.execute(command, timeout_s=left_s)).payload)
-            except (OverloadedError, NoLeaderError, OutcomeUnknownError) as error:
+            except _PASSING_ERRORS as error:
                 is_unsure |= isinstance(error, OutcomeUnknownError)
                 if loop.time() >= deadline_s:
                     raise
@@ -127,6 +129,47 @@ class WriterClient:
                     )
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _PAUSE_S_MAX)
+
+    async def send_calls(self, marks: Sequence[WriterMark], *, patience_s: float | None = None) -> list[MarkedReply]:
+        """Have calls of one part made in this order; return of each what became of it: APPLIED, DONE or DECLINED.
+
+        They are pipelined. A call that is behind one that was not made is not made either, so all from there on are
+        sent again.
+
+        Args:
+            marks: Each with `is_call`.
+            patience_s: How long they are sent again, at least; None = as the client says.
+
+        Raises:
+            WriterRefusedError, InvalidCommandError, NoLeaderError, OverloadedError, OutcomeUnknownError: See `send`;
+                those before it are made.
+
+        """
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + (self._patience_s if patience_s is None else patience_s)
+        made: list[MarkedReply] = []
+        pause_s = _PAUSE_S
+        while len(made) < len(marks):
+            left_s = max(deadline_s - loop.time(), _PAUSE_S)
+            before = len(made)
+            answers = await self._service.execute_each(map(encode_mark, marks[before:]), timeout_s=left_s)
+            for answer in answers:
+                if not isinstance(answer, Reply):
+                    if not isinstance(answer, _PASSING_ERRORS) or loop.time() >= deadline_s:
+                        raise answer
+                    break
+                reply = decode_marked_reply(answer.payload)
+                if reply.status is MarkedStatus.WAITING and loop.time() < deadline_s:
+                    break
+                if reply.status not in _MADE:
+                    raise WriterRefusedError(reply.reason)
+                made.append(reply)
+            if len(made) > before:
+                pause_s = _PAUSE_S
+            if len(made) < len(marks):
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, _PAUSE_S_MAX)
+        return made
 
 
 def _outcome(mark: WriterMark, reply: MarkedReply, *, is_unsure: bool) -> bytes:

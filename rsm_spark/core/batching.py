@@ -480,7 +480,7 @@ class Composer:
             decision = self._decided(mark.payload)
             records, reply = decision.records, decision.reply
             if isinstance(decision, DeclinedDecision):
-                marks, status = _NOTHING, MarkedStatus.DECLINED
+                marks, status = marks if mark.is_call else _NOTHING, MarkedStatus.DECLINED
         whole = encode_marked_reply(MarkedReply(status, "", reply))
         return (_NOTHING, TOO_LARGE_REPLY) if len(whole) > REPLY_BYTES_MAX else ((*records, *marks), whole)
 

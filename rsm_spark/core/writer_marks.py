@@ -24,6 +24,8 @@ PARTS_MAX = 10_000
 """Parts of a batch: partitions of a Spark job."""
 CHUNKS_MAX = 4_096
 """Chunks of a part; their digests, 32 KiB, are one row of the state."""
+CALLS_MAX = 1 << 31
+"""Calls of a part: of them the state has one digest."""
 _NUMBER_MAX = 1 << 62
 
 
@@ -52,7 +54,7 @@ class WriterMark(msgspec.Struct, frozen=True, gc=False, array_like=True):
         batch: Number of the batch, rising; those that are left out were empty.
         part: Number of the part, from 0; of a CHUNK.
         chunk: Number of the chunk in its part, from 0.
-        digest: Of the payload, `DIGEST_BYTES`; see `digest_of`.
+        digest: Of the payload, `DIGEST_BYTES`; see `digest_of`. Of a call that of all before it: see `digest_after`.
         row_count: Rows of the chunk; of the batch in END and WHOLE.
         is_repeatable: Rows may be applied again where a repeated part has others than before: writing a row twice is
             the same as once.
@@ -60,6 +62,7 @@ class WriterMark(msgspec.Struct, frozen=True, gc=False, array_like=True):
         takes_over_from: Checkpoint whose place this one may take; "" = none.
         parts: Of END: (part, chunks) of each.
         payload: Command of the machine; empty = none.
+        is_call: The chunk is one row's command: what the machine replies is the row's outcome, a refusal too.
 
     """
 
@@ -77,6 +80,7 @@ class WriterMark(msgspec.Struct, frozen=True, gc=False, array_like=True):
     takes_over_from: str = ""
     parts: tuple[tuple[int, int], ...] = ()
     payload: bytes = b""
+    is_call: bool = False
 
     @property
     def fault(self) -> str:
@@ -86,11 +90,14 @@ class WriterMark(msgspec.Struct, frozen=True, gc=False, array_like=True):
                 return f"the name of a {what} has 1 to {NAME_CHARS_MAX} printable characters, not {name[:40]!r}"
         if not 0 <= self.batch <= _NUMBER_MAX or not 0 <= self.row_count <= _NUMBER_MAX:
             return f"batch {self.batch} of {self.row_count} rows: both are numbers from 0"
-        if not 0 <= self.part < PARTS_MAX or not 0 <= self.chunk < CHUNKS_MAX:
+        chunks_max = CALLS_MAX if self.is_call else CHUNKS_MAX
+        if not 0 <= self.part < PARTS_MAX or not 0 <= self.chunk < chunks_max:
             return (
-                f"part {self.part}, chunk {self.chunk}: a batch has {PARTS_MAX} parts of {CHUNKS_MAX} chunks at most; "
+                f"part {self.part}, chunk {self.chunk}: a batch has {PARTS_MAX} parts of {chunks_max} chunks at most; "
                 "let the job write smaller batches"
             )
+        if self.is_call and (self.kind != MarkKind.CHUNK or self.is_repeatable):
+            return "a call is a chunk, and is never made twice"
         if self.kind == MarkKind.CHUNK and len(self.digest) != DIGEST_BYTES:
             return f"the digest of a chunk has {DIGEST_BYTES} bytes, this one has {len(self.digest)}"
         if len(self.parts) > PARTS_MAX or len({part for part, _ in self.parts}) != len(self.parts):
@@ -102,7 +109,8 @@ class MarkedStatus(IntEnum):
     """Outcomes of a marked command.
 
     APPLIED: it was, with this entry. DONE: it was before, nothing was changed. REFUSED: it breaks a rule of writers,
-    nothing was changed. DECLINED: the machine refused the payload, in its reply; nothing was changed, nothing marked.
+    nothing was changed. DECLINED: the machine refused the payload, in its reply; nothing was changed, nor marked, but
+    for a call, which is over.
     WAITING: the log's format level does not know writers yet, and is being raised: send it again. GONE: there is no
     such writer, which must have begun: its batch has ended, or it was forgotten.
     """
@@ -131,6 +139,11 @@ _REPLIES = msgspec.msgpack.Decoder(MarkedReply)
 def digest_of(payload: bytes) -> bytes:
     """Return what tells the chunks of a part apart."""
     return blake2b(payload, digest_size=DIGEST_BYTES).digest()
+
+
+def digest_after(digest: bytes, payload: bytes) -> bytes:
+    """Return the digest of all calls of a part so far: of those before it, and of the next; the first follows zeros."""
+    return blake2b(digest + payload, digest_size=DIGEST_BYTES).digest()
 
 
 def is_marked(command: bytes) -> bool:

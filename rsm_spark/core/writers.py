@@ -13,7 +13,9 @@ has a row of its own (part -1), and one for each part of its batch, which the ne
    is in the way of the next.
 4. Another checkpoint is refused, unless it says whose place it takes. A run takes over from the one before it; a run
    that was taken over from is refused (of the last `FORMER_RUNS_MAX`; older ones come with older batches).
-5. The rows of a command and its mark are in one entry: there is no state that has one without the other.
+5. Of calls, which are rows that the machine decides one by one, the state has one digest a part: a call follows exactly
+   those that were made. What the machine refuses is made, too.
+6. The rows of a command and its mark are in one entry: there is no state that has one without the other.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ import msgspec
 from ledger.decoding import convert, msgpack_decoder
 from rsm_spark.core.machine import Row, RowChange
 from rsm_spark.core.records import WRITERS_TABLE, KernelRecord, pack
-from rsm_spark.core.writer_marks import DIGEST_BYTES, MarkKind, WriterMark
+from rsm_spark.core.writer_marks import DIGEST_BYTES, MarkKind, WriterMark, digest_after
 from rsm_spark.errors import CorruptLogError, CorruptSnapshotError
 
 OWN_PART = -1
@@ -49,7 +51,7 @@ class WriterRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
         run: Of the writer; "" of a part.
         batch: The last one that has begun; that of the part.
         chunks: Of the part that were applied; 0 of a writer.
-        digests: Of these chunks, one after the other.
+        digests: Of these chunks, one after the other; of calls, one of all of them.
         row_count: Of the batch once it has ended; of a part: rows applied.
         is_ended: The batch has.
         former_runs: Digests of runs that were taken over from, the last one last.
@@ -187,6 +189,11 @@ class WriterTable:
             part = WriterRow(own.checkpoint, "", own.batch)
         if mark.chunk > part.chunks:
             return _refused(f"{at}: chunk {mark.chunk} comes before chunk {part.chunks}")
+        is_new = mark.part not in self._rows.get(mark.writer, {})
+        if is_new and self._count >= ROWS_MAX:
+            return _refused(f"{at}: the log remembers {ROWS_MAX} parts already: forget writers that write no more")
+        if mark.is_call:
+            return self._judge_call(mark, own, part, at)
         begin, end = mark.chunk * DIGEST_BYTES, (mark.chunk + 1) * DIGEST_BYTES
         if mark.chunk < part.chunks:
             if part.digests[begin:end] == mark.digest:
@@ -197,14 +204,28 @@ class WriterTable:
                     "may not be written twice: let the query give the same rows in the same order at each run "
                     "(repartition by a column, sortWithinPartitions), or give the batch up by `rsm log writer forget`"
                 )
-        is_new = mark.part not in self._rows.get(mark.writer, {})
-        if is_new and self._count >= ROWS_MAX:
-            return _refused(f"{at}: the log remembers {ROWS_MAX} parts already: forget writers that write no more")
         changed = msgspec.structs.replace(
             part,
             chunks=max(part.chunks, mark.chunk + 1),
             digests=part.digests[:begin] + mark.digest + part.digests[end:],
             row_count=part.row_count + mark.row_count,
+        )
+        return self._applied(mark, own, (mark.part, changed))
+
+    def _judge_call(self, mark: WriterMark, own: WriterRow, part: WriterRow, at: str) -> MarkJudgement:
+        """Judge a call: of those before it the state has one digest, which tells whether they were the same."""
+        digest = digest_after(mark.digest, mark.payload)
+        is_last = mark.chunk == part.chunks - 1
+        if mark.chunk < part.chunks and (not is_last or part.digests == digest):
+            return MarkJudgement(MarkVerdict.DONE)
+        if is_last or mark.digest != (part.digests or bytes(DIGEST_BYTES)):
+            return _refused(
+                f"{at}: other calls were made before call {mark.chunk}, when this batch was run before. Calls are not "
+                "made twice: let the query give the same rows in the same order at each run (repartition by a column, "
+                "sortWithinPartitions), or give the batch up by `rsm log writer forget`"
+            )
+        changed = msgspec.structs.replace(
+            part, chunks=mark.chunk + 1, digests=digest, row_count=part.row_count + mark.row_count
         )
         return self._applied(mark, own, (mark.part, changed))
 

@@ -13,6 +13,7 @@ from tests.sim.ledger_seeds import first_seed
 from tests.sim.writer_plants import (
     BothDriversWrite,
     EndsWithoutItsParts,
+    LostReplyIsANewCall,
     LostReplyIsNews,
     MarkerBeforeRows,
     OldBatchesAreNews,
@@ -23,10 +24,11 @@ from tests.sim.writer_world import BrokenPromiseError, WriterWorld
 _HUNT_SEEDS = 60
 
 
-def test_rows_are_written_once_and_batches_end_whole() -> None:
+@pytest.mark.parametrize("calls", [False, True], ids=["chunks", "calls"])
+def test_rows_are_written_once_and_batches_end_whole(*, calls: bool) -> None:
     counts: Counter[str] = Counter()
     for seed in range(first_seed(), first_seed() + examples(20)):
-        world = WriterWorld(seed)
+        world = WriterWorld(seed, calls=calls)
         try:
             world.run()
         except AssertionError as error:
@@ -60,6 +62,7 @@ def test_a_seed_takes_the_same_steps_each_time() -> None:
         {"composer": RowsBeforeMarker},
         {"writers": BothDriversWrite},
         {"writers": LostReplyIsNews},
+        {"writers": LostReplyIsANewCall, "calls": True},
         {"writers": OldBatchesAreNews},
         {"writers": EndsWithoutItsParts},
         {"restores_writers": False},

@@ -52,6 +52,16 @@ class LostReplyIsNews(WriterTable):
         return judged
 
 
+class LostReplyIsANewCall(WriterTable):
+    """A call that comes again, because its reply was lost, is made again."""
+
+    def _judge_call(self, mark: WriterMark, own: WriterRow, part: WriterRow, at: str) -> MarkJudgement:
+        judged = super()._judge_call(mark, own, part, at)
+        if judged.standing is MarkVerdict.DONE:
+            return MarkJudgement(MarkVerdict.APPLY)
+        return judged
+
+
 class OldBatchesAreNews(WriterTable):
     """A batch that has ended begins again when a zombie sends of it."""
 

@@ -12,6 +12,8 @@ Each row has a key of its own. So what must hold is easily said:
 * left alone, the last driver ends all batches
 """
 
+# Longer than 400 lines: who writes, the network and the leader are one world, and steps through all of it.
+
 from __future__ import annotations
 
 import random
@@ -22,7 +24,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from connectors.sink.chunks import ChunkSplitter, RowLimits
 from connectors.sink.map_rows import MapCommands
-from connectors.sink.marks import BatchName, PartMessage, chunk_mark, end_marks
+from connectors.sink.marks import BatchName, PartMessage, call_marks, chunk_mark, end_marks
 from connectors.sink.options import RowKind, SinkOptions
 from rsm_spark.core.batching import BatchLimits, Composer
 from rsm_spark.core.commands import AnswerStatus, Command, OpenSession, Request
@@ -31,7 +33,14 @@ from rsm_spark.core.machine import Row
 from rsm_spark.core.records import WRITERS_LEVEL, KernelRecord, decode_records
 from rsm_spark.core.state import ReplicatedState, StateTip
 from rsm_spark.core.submissions import RequestQueue, Submission
-from rsm_spark.core.writer_marks import MarkedReply, MarkedStatus, WriterMark, decode_marked_reply, encode_mark
+from rsm_spark.core.writer_marks import (
+    DIGEST_BYTES,
+    MarkedReply,
+    MarkedStatus,
+    WriterMark,
+    decode_marked_reply,
+    encode_mark,
+)
 from rsm_spark.core.writers import WriterTable
 from rsm_spark.map.commands import RowWrite
 from rsm_spark.map.machine import MapMachine
@@ -115,8 +124,9 @@ class Asker:
 class Driver:
     """One start of the query: it runs the batches behind its checkpoint, each in tasks, then ends it."""
 
-    def __init__(self, run: str, plan: Plan, checkpoint: list[int]) -> None:
+    def __init__(self, run: str, plan: Plan, checkpoint: list[int], *, calls: bool) -> None:
         self.run = run
+        self._calls = calls
         self._plan = plan
         self._checkpoint = checkpoint
         self.batch = checkpoint[0]
@@ -142,6 +152,12 @@ class Driver:
         cutter = ChunkSplitter[RowWrite](part, COMMANDS.limits)
         for key in self._plan.parts[self.batch][part]:
             cutter.add(RowWrite(key, b"v"), 1)
+        if self._calls:
+            keys = self._plan.parts[self.batch][part]
+            made = [COMMANDS.command([RowWrite(key, b"v")]) for key in keys]
+            self.tasks[part] = Asker(call_marks(name, part, 0, bytes(DIGEST_BYTES), made))
+            self._messages[part] = PartMessage(name, part, len(keys), len(keys), len(keys), (), 0)
+            return
         chunks = [(COMMANDS.command(chunk), len(chunk)) for chunk in cutter.finish()]
         kept = tuple(command for command, _ in chunks) if cutter.is_kept else ()
         sent = [] if cutter.is_kept else chunks
@@ -180,6 +196,7 @@ class WriterWorld:
         composer: Of the leader.
         writers: Table of writers of every state.
         restores_writers: False = planted: a snapshot has no rows of writers.
+        calls: Each row is a command of its own.
 
     """
 
@@ -190,11 +207,13 @@ class WriterWorld:
         composer: type[Composer] = Composer,
         writers: type[WriterTable] = WriterTable,
         restores_writers: bool = True,
+        calls: bool = False,
     ) -> None:
         self.rng = random.Random(seed)
         self.plan = Plan(self.rng)
         self.checkpoint = [0]
-        self.driver = Driver("run 0", self.plan, self.checkpoint)
+        self._calls = calls
+        self.driver = Driver("run 0", self.plan, self.checkpoint, calls=calls)
         self.old_drivers: list[Driver] = []
         self.network: list[Delivery] = []
         self.counts: dict[str, int] = {}
@@ -345,7 +364,7 @@ class WriterWorld:
             # Another driver starts; the one before is dead, or does not know that it should be.
             if rng.random() < 0.5:
                 self.old_drivers.append(self.driver)
-            self.driver = Driver(f"run {self._runs}", self.plan, self.checkpoint)
+            self.driver = Driver(f"run {self._runs}", self.plan, self.checkpoint, calls=self._calls)
             self._runs += 1
             self._count("drivers")
         if rng.random() < 0.05 and self.driver.tasks and self.driver.end is None:

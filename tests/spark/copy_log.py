@@ -15,6 +15,8 @@ from connectors.session import spark_session
 
 ROWS = {
     "map": ("cast(revision as string) key", "hex(coalesce(entry_hash, X'')) value"),
+    # A put: the msgpack array of 1, the key and an empty value.
+    "commands": ("unhex(concat('9301C4', lpad(hex(length(k)), 2, '0'), hex(k), 'C400')) command",),
     "tasks": ("concat('tenant-', revision % 3) tenant", "'copy' type", "cast(revision as string) key"),
 }
 
@@ -30,7 +32,7 @@ def main(arguments: Sequence[str]) -> None:
     )
     more: dict[str, str] = {}
     if sink in ROWS:
-        frame = frame.selectExpr(*ROWS[sink])
+        frame = frame.selectExpr("*", "cast(revision as string) k").selectExpr(*ROWS[sink])
         uri = next(option.split("=", 1)[1] for option in options if option.startswith("metadataUri="))
         more = {"log": f"copied-{Path(folder).name}", "as": sink, "writer": "copy", "metadataUri": uri}
     query = (

@@ -31,7 +31,8 @@ MAIN_VARIABLE = "RSM_KILL_MAIN"
 POINT_VARIABLE = "RSM_KILL_POINT"
 ROLE_VARIABLE = "RSM_KILL_ROLE"
 
-FOLLOWER, DELTA, PARQUET, MAP, TASKS = "follower", "delta", "parquet", "map", "tasks"
+FOLLOWER, DELTA, PARQUET = "follower", "delta", "parquet"
+MAP, TASKS, COMMANDS = "map", "tasks", "commands"
 DRIVER, EXECUTOR, WORKER = "driver", "executor", "worker"
 
 
@@ -129,6 +130,7 @@ POINTS: tuple[Point, ...] = (
 def _sink_points(kind: str) -> Iterator[Point]:
     """Yield the points of a query that writes by the sink, in the order in which it comes by them."""
     ended = f"{kind}: the leader has ended the batch"
+    start = f"{_LINK}.start_calls" if kind == COMMANDS else f"{_LINK}.start"
     for name, target, when, nth, victim, behind in (
         # The driver, whose batches are one command each
         ("the sink is looked up", "connectors.sink.format:LedgerFormat.streamWriter", "before", 1, DRIVER, ""),
@@ -154,15 +156,15 @@ def _sink_points(kind: str) -> Iterator[Point]:
         ("a part is begun on an executor", _PART, "before", 1, EXECUTOR, ""),
         ("an executor reads rows", f"{_CUTTER}.add", "before", 100, EXECUTOR, ""),
         ("a task looks for the leader", f"{_LINK}.of_process", "before", 1, EXECUTOR, ""),
-        ("a task sends its first chunk", f"{_LINK}.start", "before", 1, EXECUTOR, ""),
-        ("a task has sent its first chunk", f"{_LINK}.start", "after", 1, EXECUTOR, ""),
-        ("a task sends a chunk", f"{_LINK}.start", "before", 2, EXECUTOR, ""),
-        ("a task has sent its third chunk", f"{_LINK}.start", "after", 3, EXECUTOR, ""),
-        ("a task sends a late chunk", f"{_LINK}.start", "before", 6, EXECUTOR, ""),
+        ("a task sends its first chunk", start, "before", 1, EXECUTOR, ""),
+        ("a task has sent its first chunk", start, "after", 1, EXECUTOR, ""),
+        ("a task sends a chunk", start, "before", 2, EXECUTOR, ""),
+        ("a task has sent its third chunk", start, "after", 3, EXECUTOR, ""),
+        ("a task sends a late chunk", start, "before", 6, EXECUTOR, ""),
         ("a part was sent and the driver was not told", _PART, "after", 1, EXECUTOR, ""),
         ("a Python worker dies at its first row", f"{_CUTTER}.add", "before", 1, WORKER, ""),
-        ("a Python worker dies between two chunks", f"{_LINK}.start", "before", 3, WORKER, ""),
-        ("a Python worker dies behind a chunk", f"{_LINK}.start", "after", 4, WORKER, ""),
+        ("a Python worker dies between two chunks", start, "before", 3, WORKER, ""),
+        ("a Python worker dies behind a chunk", start, "after", 4, WORKER, ""),
         ("a Python worker dies at its end", _PART, "after", 1, WORKER, ""),
         # On the way back
         ("the batch is written again", _PART, "before", 1, DRIVER, ended),
@@ -172,7 +174,7 @@ def _sink_points(kind: str) -> Iterator[Point]:
         yield Point(f"{kind}: {name}", target, when, nth, victim, kind, behind)
 
 
-SINKS = (MAP, TASKS)
+SINKS = (MAP, TASKS, COMMANDS)
 POINTS += tuple(point for kind in SINKS for point in _sink_points(kind))
 
 BY_NAME = {point.name: point for point in POINTS}

@@ -32,6 +32,7 @@ from tests.integration.store_processes import StoreProcess
 from tests.spark import copy_log
 from tests.spark.kill_points import (
     BY_NAME,
+    COMMANDS,
     DELTA,
     DRIVER,
     FOLDER_VARIABLE,
@@ -53,7 +54,11 @@ if TYPE_CHECKING:
 
 _ROOT = Path(__file__).resolve().parents[2]
 _JOB = _ROOT / "jobs" / "materialize.py"
-_QUICK = {"the commit is not on the disk", "tasks: the leader has ended the batch"}
+_QUICK = {
+    "the commit is not on the disk",
+    "tasks: the leader has ended the batch",
+    "commands: a task has sent its third chunk",
+}
 _TIMEOUT_S = 400
 _STARTS_MAX = 6
 _SLOW_WORKER = "Python worker failed to connect back"
@@ -278,7 +283,7 @@ async def _keys(url: str) -> list[bytes]:
     return keys
 
 
-_TARGETS = {MAP: _map, TASKS: _broker}
+_TARGETS = {MAP: _map, TASKS: _broker, COMMANDS: _map}
 
 
 async def _versions(metadata_uri: str, log: str) -> dict[bytes, int]:

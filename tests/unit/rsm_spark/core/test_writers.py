@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from rsm_spark.core.machine import Row
 from rsm_spark.core.records import WRITERS_LEVEL, WRITERS_TABLE, KernelRecord, pack
 from rsm_spark.core.state import ReplicatedState, StateTip
-from rsm_spark.core.writer_marks import MarkedStatus, MarkKind
+from rsm_spark.core.writer_marks import DIGEST_BYTES, MarkedStatus, MarkKind, WriterMark, digest_after
 from rsm_spark.core.writers import FORMER_RUNS_MAX, WriterTable
 from rsm_spark.errors import CorruptLogError, CorruptSnapshotError
 from rsm_spark.map.machine import MapMachine
@@ -191,3 +192,47 @@ def test_records_and_rows_that_are_none_are_told() -> None:
         table.fold(KernelRecord.WRITER_MARKED, ("w", 0, 1), 1)
     with pytest.raises(CorruptSnapshotError, match="no writer's"):
         table.restore([Row(WRITERS_TABLE, pack(("w", 0)), pack((1,)), 1)])
+
+
+def _calls(*payloads: bytes, first: int = 0, before: tuple[bytes, ...] = ()) -> list[WriterMark]:
+    digest = bytes(DIGEST_BYTES)
+    for payload in before:
+        digest = digest_after(digest, payload)
+    marks: list[WriterMark] = []
+    for number, payload in enumerate(payloads, first):
+        marks.append(chunk(payload, number, digest=digest, is_call=True))
+        digest = digest_after(digest, payload)
+    return marks
+
+
+def test_calls_are_made_once_and_the_state_has_one_digest_of_them(leader: MarkedLeader) -> None:
+    calls = _calls(A, B, A)
+    assert [leader.status(call) for call in calls] == [APPLIED] * 3
+    assert [leader.status(call) for call in calls] == [DONE] * 3
+    assert leader.map_rows() == {b"a": 2, b"b": 1}
+    assert len(leader.follower.writers.parts("w")[0].digests) == DIGEST_BYTES
+    assert leader.status(end((0, 3))) is APPLIED
+
+
+def test_a_call_that_the_machine_refuses_is_over(leader: MarkedLeader) -> None:
+    bad = rows_of((b"", b""))
+    calls = _calls(A, bad, B)
+    assert [leader.status(call) for call in calls] == [APPLIED, MarkedStatus.DECLINED, APPLIED]
+    assert [leader.status(call) for call in calls] == [DONE] * 3
+    assert leader.map_rows() == {b"a": 1, b"b": 1}
+
+
+def test_a_call_follows_exactly_those_that_were_made(leader: MarkedLeader) -> None:
+    for call in _calls(A, B):
+        assert leader.status(call) is APPLIED
+    assert "comes before chunk 2" in leader.send(*_calls(A, first=3, before=(A, B, A))).reason
+    for other in (_calls(A, first=1, before=(A,)), _calls(A, first=2, before=(A, A))):
+        assert "other calls were made" in leader.send(*other).reason
+    assert leader.status(*_calls(A, first=2, before=(A, B))) is APPLIED
+    assert "names 2 chunks of part 0, 3 were applied" in leader.send(end((0, 2))).reason
+
+
+def test_a_call_is_a_chunk_that_is_never_made_twice(leader: MarkedLeader) -> None:
+    (call,) = _calls(A)
+    for fault in ({"is_repeatable": True}, {"kind": MarkKind.WHOLE}):
+        assert "a call is a chunk" in leader.send(msgspec.structs.replace(call, **fault)).reason
