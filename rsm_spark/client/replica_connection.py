@@ -1,7 +1,8 @@
 """The connection of one client to the replicas of one log: sends what `CommandStream` says, and follows the leader.
 
-Commands, and reads that must be linearizable, go to the leader. Other reads go there too, or with `read_from="any"` to
-the followers in turn; whatever one of those cannot answer, another replica is asked.
+Commands, and reads that say `read=LINEARIZABLE`, go to the leader. Other reads go there too, or to the followers in
+turn: with `read_from="any"` those that need not be linearizable, with `read_from="followers"` all. Whatever one of
+those cannot answer, another replica is asked.
 
 One task finds the leader and stays with it; the stream to it is shared by the clients of the process, which it asks for
 what they have to send. Operations that are submitted while it is busy travel in one message. What is to be sent, and
@@ -22,7 +23,7 @@ from rsm_spark.client.command_stream import CommandStream
 from rsm_spark.client.follower_reads import FollowerReads
 from rsm_spark.client.leader_finder import FollowerFinder, LeaderFinder
 from rsm_spark.core.commands import AnswerStatus
-from rsm_spark.core.freshness import LINEARIZABLE, STALE, Freshness, ReadKind
+from rsm_spark.core.freshness import INDEXED, LINEARIZABLE, STALE, Freshness, ReadKind
 from rsm_spark.core.operation import Ending, Message, Operation, SeenRevision, StreamLimits
 from rsm_spark.core.outcome_errors import AskedReplica, error_of_operation
 from rsm_spark.errors import AccessDeniedError, ConnectionLostError, NoLeaderError, OverloadedError
@@ -31,8 +32,8 @@ from rsm_spark.transport.replica_stream import ReplicaStream, attach
 from rsm_spark.transport.security import Security
 from rsm_spark.transport.stream_factory import Transport, transport_of
 
-ReadFrom = Literal["leader", "any"]
-"""Replicas that answer reads which need not be linearizable."""
+ReadFrom = Literal["leader", "any", "followers"]
+"""Replicas for reads: the leader; followers unless linearizable; followers unless `read=LINEARIZABLE` is said."""
 
 _PAUSE_FIRST_S = 0.02
 _PAUSE_GROWTH = 1.6
@@ -65,6 +66,7 @@ class ReplicaConnection:
         is_one_replica: The finder always names the same replica, which need not lead: its refusals are final, and
             reads are stale unless they say otherwise.
         followers: Names the replicas that answer reads which need not be linearizable; None = the leader does.
+        is_indexed: They answer reads that do not say how fresh they are to be, too, as fresh as the leader's are.
         limits: Of messages, and of what may wait.
         security: TLS and token; None = as the environment says.
         transport: See `Transport`; None = as the environment says.
@@ -81,6 +83,7 @@ class ReplicaConnection:
         *,
         is_one_replica: bool = False,
         followers: FollowerFinder | None = None,
+        is_indexed: bool = False,
         limits: StreamLimits | None = None,
         security: Security | None = None,
         transport: Transport | None = None,
@@ -89,7 +92,7 @@ class ReplicaConnection:
         self._security = security if security is not None else Security.from_environment()
         self._security.check_caller()
         self._seen = SeenRevision()
-        self._freshness = STALE if is_one_replica else LINEARIZABLE
+        self._freshness = STALE if is_one_replica else INDEXED if is_indexed else LINEARIZABLE
         self._stream = CommandStream(_new_session, limits, follows_leader=not is_one_replica, seen=self._seen)
         self._finder = finder
         self._log = log
@@ -180,8 +183,7 @@ class ReplicaConnection:
         deadline_s = self._begin(timeout_s, 1)
         read = freshness if freshness is not None and is_query else self._freshness
         operation = Operation(payload, deadline_s, future, is_query=is_query, freshness=read)
-        if self._lanes is None or read.kind is ReadKind.LINEARIZABLE or not self._lanes.submit(operation):
-            self._stream.submit(operation)
+        self._queue(operation)
         return future
 
     def submit_many(
@@ -205,11 +207,18 @@ class ReplicaConnection:
             Operation(payload, deadline_s, group, is_query=is_query, freshness=read) for payload in payloads
         ]
         group.left = len(group.operations)
-        lanes = self._lanes if read.kind is not ReadKind.LINEARIZABLE else None
         for operation in group.operations:
-            if lanes is None or not lanes.submit(operation):
-                self._stream.submit(operation)
+            self._queue(operation)
         return future
+
+    def _queue(self, operation: Operation) -> None:
+        """Queue an operation: a read on a follower, if one may answer it and is there."""
+        lanes = self._lanes
+        if lanes is not None and operation.is_query and operation.freshness.kind is not ReadKind.LINEARIZABLE:
+            if lanes.submit(operation):
+                return
+            _address_leader(operation)
+        self._stream.submit(operation)
 
     def check(self, operation: Operation) -> None:
         """Raise what the end of an operation without an answer means; see `rsm_spark.errors`."""
@@ -220,6 +229,7 @@ class ReplicaConnection:
     def _take_over(self, operations: Iterable[Operation]) -> None:
         """Ask the leader what followers did not answer."""
         for operation in operations:
+            _address_leader(operation)
             self._stream.submit(operation)
         self._wake_up()
 
@@ -383,6 +393,12 @@ class ReplicaConnection:
                 self._left = address
                 self.on_lost(ConnectionLostError(f"{address}: broken off: {found} leads now"))
                 return
+
+
+def _address_leader(operation: Operation) -> None:
+    """Turn an indexed read into what it is to a leader: an old one knows that alone."""
+    if operation.freshness is INDEXED:
+        operation.freshness = LINEARIZABLE
 
 
 def _new_session() -> bytes:

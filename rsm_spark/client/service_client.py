@@ -103,7 +103,9 @@ class ServiceClient(ServiceCalls):
             log: Name of the log.
             metadata_uri: Where everything is found; default `RSM_METADATA_URI`, else the local ZooKeeper.
             replica: "host:port" of one replica to use instead of the leader; reads are then as of its own revision.
-            read_from: "any": reads that need not be linearizable are spread over the followers.
+            read_from: "any": reads that need not be linearizable are spread over the followers. "followers": all
+                reads without `read=` as well; a follower asks the leader how far the log is, and answers when it has
+                come so far, so that these are as fresh as the leader's.
             rsm_root: Root of the logs in ZooKeeper.
             timeout_s: Time limit of every call that names none.
             read: How fresh the answers to queries must be that do not say, typed ones among them; None = linearizable.
@@ -126,9 +128,15 @@ class ServiceClient(ServiceCalls):
         store = await connect(MetadataUri.of(metadata_uri).hosts)
         try:
             finder = FoundReplica(Discovery(store, log, rsm_root))
-            followers = finder if read_from == "any" else None
+            followers = None if read_from == "leader" else finder
             link = ReplicaConnection(
-                finder, log, followers=followers, limits=limits, security=security, transport=transport
+                finder,
+                log,
+                followers=followers,
+                is_indexed=read_from == "followers",
+                limits=limits,
+                security=security,
+                transport=transport,
             )
         except BaseException:
             await store.close()

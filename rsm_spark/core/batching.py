@@ -28,6 +28,7 @@ from rsm_spark.core.commands import (
     Command,
     OpenSession,
     Query,
+    ReadIndex,
     Report,
     ReportDiverged,
     Request,
@@ -400,6 +401,8 @@ class Composer:
         if type(request) is Query:
             self.query_count += 1
             return answer_query(state.machine, request.payload, state.revision, self.failures)
+        if isinstance(request, ReadIndex):
+            return Answer(AnswerStatus.OK, state.revision, b"")
         if isinstance(request, OpenSession):
             return self._open(request.session)
         if isinstance(request, Audited):

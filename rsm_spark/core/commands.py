@@ -30,6 +30,14 @@ class Query(msgspec.Struct, frozen=True, gc=False):
     payload: bytes
 
 
+class ReadIndex(msgspec.Struct, frozen=True, gc=False):
+    """Prove that this replica leads; the answer's revision is that of a confirmed state, its payload is empty.
+
+    That state holds all that anybody was told before the request came: who has applied it may answer reads that came
+    before, too. Never sent by clients: a follower asks for its readers.
+    """
+
+
 class OpenSession(msgspec.Struct, frozen=True, gc=False):
     """Open a client session; opening it again is answered the same way."""
 
@@ -109,7 +117,7 @@ class Audited(msgspec.Struct, frozen=True, gc=False):
 
 
 Report = ReportVerified | ReportWithdrawn | ReportDiverged
-Request = Command | Query | OpenSession | Audited | ReportVerified | ReportWithdrawn | ReportDiverged
+Request = Command | Query | ReadIndex | OpenSession | Audited | ReportVerified | ReportWithdrawn | ReportDiverged
 
 
 class AnswerStatus(IntEnum):

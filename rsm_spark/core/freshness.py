@@ -1,6 +1,7 @@
 """Freshness of reads: how new a read must be, and whether a replica's state is that new.
 
     LINEARIZABLE  what was confirmed before the read was sent; by the leader alone, which proves that it leads
+    INDEXED       the same, by any replica: a follower asks the leader how far the log is, and waits until it is there
     SESSION       at least a revision: that which the reader has seen last, so that it never sees time go back
     BOUNDED       at most so many milliseconds, or revisions, behind the leader
     STALE         whatever the replica has applied
@@ -38,6 +39,7 @@ class ReadKind(IntEnum):
     SESSION = 1
     BOUNDED = 2
     STALE = 3
+    INDEXED = 4
 
 
 class Freshness(msgspec.Struct, frozen=True):
@@ -71,6 +73,7 @@ class Freshness(msgspec.Struct, frozen=True):
 
 
 LINEARIZABLE = Freshness(ReadKind.LINEARIZABLE)
+INDEXED = Freshness(ReadKind.INDEXED)
 STALE = Freshness(ReadKind.STALE)
 
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from rsm_spark.core.commands import Answer, AnswerStatus, Command, Query, Request
+from rsm_spark.core.commands import Answer, AnswerStatus, Command, Query, ReadIndex, Request
 
 TURN_COST = 64
 """Cost of one turn: so many small requests, or one of 64 KiB."""
@@ -31,7 +31,7 @@ class Submission:
         confirmed: How many of the answers are final.
         ticket: The shell's own, to be answered with `answers`.
         owner: Who takes turns with others: a principal, or an address.
-        is_reading: It holds queries alone.
+        is_reading: It changes nothing: it holds queries alone.
         mark: That of the queue when it came; see `RequestQueue.set_mark`.
 
     """
@@ -44,7 +44,7 @@ class Submission:
         self.answers: list[Answer] = []
         self.confirmed = 0
         self.ticket = ticket
-        self.is_reading = all(type(request) is Query for request in requests)
+        self.is_reading = all(type(request) is Query or type(request) is ReadIndex for request in requests)
         self.mark = 0
 
     @property
@@ -64,7 +64,7 @@ class Submission:
         unknown = denied if applied_never else Answer(AnswerStatus.OUTCOME_UNKNOWN, revision, b"")
         decided = len(self.answers)
         for index in range(self.confirmed, decided):
-            self.answers[index] = denied if isinstance(self.requests[index], Query) else unknown
+            self.answers[index] = denied if isinstance(self.requests[index], Query | ReadIndex) else unknown
         self.answers.extend([denied] * (len(self.requests) - decided))
         return self.answers
 

@@ -60,6 +60,7 @@ class ReplicaContext:
         declined_at: Loop time when this replica last left the log to others because of its clock; None = never.
         reads_by_check: Linearizable reads that this leader answered without an entry.
         reads_by_entry: Reads that it answered with one.
+        reads_by_index: Linearizable reads that this replica answered as a follower.
         machine_failures: Requests on which the machine raised an error: bugs of its code.
         memory: What this process uses, and may use.
         peers: The other replicas; None = not asked.
@@ -122,6 +123,7 @@ class ReplicaContext:
         self.machine_failures = 0
         self.reads_by_check = 0
         self.reads_by_entry = 0
+        self.reads_by_index = 0
         self.memory = MemoryWatch(MemoryGauge(settings.memory_limit_mib), self.alarms, run_blocking)
         self.peers: Peers | None = None
         self.quarantine: SnapshotStore | None = None

@@ -62,4 +62,5 @@ def describe_replica(
         metadata_session=context.client.store.session_state.value,
         reads_by_check=context.reads_by_check,
         reads_by_entry=context.reads_by_entry,
+        reads_by_index=context.reads_by_index,
     )

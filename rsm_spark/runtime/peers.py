@@ -69,3 +69,15 @@ class Peers(Protocol):
 
         """
         ...
+
+    async def read_index(self, address: str) -> Answer:
+        """Ask the replica at an address, as the leader, how far the log is.
+
+        Returns:
+            OK and the revision of a `ReadIndex`, or why it does not tell.
+
+        Raises:
+            ConnectionLostError: It is gone, or too old to be asked.
+
+        """
+        ...

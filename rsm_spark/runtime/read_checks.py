@@ -19,7 +19,7 @@ import asyncio
 from collections.abc import Callable
 from enum import Enum
 
-from rsm_spark.core.commands import Query
+from rsm_spark.core.commands import Answer, AnswerStatus, Query, ReadIndex
 from rsm_spark.core.replies import answer_query
 from rsm_spark.core.submissions import RequestQueue
 from rsm_spark.runtime.context import ReplicaContext, resolve
@@ -91,8 +91,11 @@ class ReadChecks:
         count = 0
         for submission in self._queue.take_reads(self._mark, limit):
             for request in submission.requests[submission.decided :]:
-                assert type(request) is Query
-                submission.answers.append(answer_query(machine, request.payload, revision, failures))
+                if type(request) is Query:
+                    submission.answers.append(answer_query(machine, request.payload, revision, failures))
+                else:
+                    assert type(request) is ReadIndex
+                    submission.answers.append(Answer(AnswerStatus.OK, revision, b""))
                 count += 1
             submission.confirmed = submission.decided
             resolve(submission.ticket, submission.answers)

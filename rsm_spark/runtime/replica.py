@@ -17,7 +17,7 @@ from ledger.client.client import LedgerClient
 from ledger.errors import LedgerError
 from rsm_spark.core.beats import BeatAnswer
 from rsm_spark.core.chain import Leadership
-from rsm_spark.core.commands import Answer, Report, Request
+from rsm_spark.core.commands import Answer, ReadIndex, Report, Request
 from rsm_spark.core.freshness import LINEARIZABLE, Freshness
 from rsm_spark.core.machine import StateMachine
 from rsm_spark.core.position import LogPosition
@@ -46,6 +46,8 @@ from rsm_spark.snapshots.manifest import SnapshotManifest, SnapshotStore
 
 _LOGGER = logging.getLogger(__name__)
 _LEAVE_S_MAX = 3.0
+_FOLLOWERS = "followers"
+"""Owner of questions how far the log is, when requests take turns."""
 
 
 def _wall_clock_ms() -> int:
@@ -265,6 +267,7 @@ class Replica:
     async def stop(self) -> None:
         """Leave in an orderly way: pending requests are answered, the election node goes at once."""
         self._stopping = True
+        self._serving.stop()
         if self._main is None:
             return
         if self._driver is not None:
@@ -336,7 +339,8 @@ class Replica:
             owner: Who takes turns with others that wait; "" = this process itself.
             freshness: Of the queries. Anything but linearizable a follower answers too, from the state that it has
                 applied, if that is new enough; else TOO_STALE, whose payload is the known lag in ms as decimal digits
-                (empty: not known). NOT_READY while there is no whole state.
+                (empty: not known). NOT_READY while there is no whole state. Indexed reads it answers once the leader
+                has told it how far the log is.
 
         """
         return self._serving.submit(requests, freshness, owner)
@@ -344,6 +348,10 @@ class Replica:
     def report(self, report: Report) -> asyncio.Future[list[Answer]]:
         """Tell the leader what was found of a snapshot or of a state; answered as `submit` answers."""
         return self.submit([report])
+
+    def read_index(self) -> asyncio.Future[list[Answer]]:
+        """Say how far the log is, as a leader, to a follower that has linearizable reads to answer."""
+        return self.submit([ReadIndex()], owner=_FOLLOWERS)
 
     # ---- telling
 

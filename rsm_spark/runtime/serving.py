@@ -2,7 +2,8 @@
 
 A read that need not be linearizable is answered from confirmed state, on any replica, if that is new enough; on a
 leader with a batch on its way, whose live state shows what is not confirmed, it goes with the next batch instead. A
-session read of a revision that is still on its way waits for it, for a short time.
+session read of a revision that is still on its way waits for it, for a short time; so does an indexed one, once the
+leader has said how far the log is.
 """
 
 from __future__ import annotations
@@ -18,20 +19,25 @@ from rsm_spark.core.replies import answer_query
 from rsm_spark.core.submissions import RequestQueue, Submission
 from rsm_spark.runtime.context import ReplicaContext, resolve
 from rsm_spark.runtime.leading import LeaderDriver
+from rsm_spark.runtime.read_index import IndexedRead, ReadIndexes
 
 SESSION_WAIT_S = 0.25
-"""Time for which a session read waits for its revision: many times a follower's usual lag; then the client can ask
+"""Time for which a read waits for its revision: many times a follower's usual lag; then the client can ask
 another replica instead."""
 
 
+_OF_LEADERS = frozenset({ReadKind.LINEARIZABLE, ReadKind.INDEXED})
+
+
 class _WaitingRead(NamedTuple):
-    """A session read whose revision has not come yet; ordered by it."""
+    """A read whose revision has not come yet; ordered by it."""
 
     min_revision: int
     number: int
     requests: Sequence[Request]
     future: asyncio.Future[list[Answer]]
     due_s: float
+    is_indexed: bool
 
 
 class Serving:
@@ -58,6 +64,7 @@ class Serving:
         self._waiting: list[_WaitingRead] = []
         self._waiting_requests = 0
         self._waited = 0
+        self._indexes = ReadIndexes(context, self._on_index, self._on_not_indexed)
         self._timer: asyncio.TimerHandle | None = None
         context.applied_listeners.append(self._on_applied)
 
@@ -79,7 +86,9 @@ class Serving:
         leads = driver is not None and driver.accepts
         if not requests:
             future.set_result([])
-        elif freshness.kind is not ReadKind.LINEARIZABLE and self._can_read(requests, leads=leads):
+        elif freshness.kind is ReadKind.INDEXED and not leads:
+            self._read_indexed(requests, future, owner)
+        elif freshness.kind not in _OF_LEADERS and self._can_read(requests, leads=leads):
             self._read(requests, freshness, future)
         elif not leads:
             future.set_result(self._refused(AnswerStatus.NOT_LEADER, requests))
@@ -118,6 +127,38 @@ class Serving:
             case ReadVerdict.TOO_STALE:
                 future.set_result(self._too_stale(requests))
 
+    # ---- linearizable reads, without leading
+
+    def _read_indexed(self, requests: Sequence[Request], future: asyncio.Future[list[Answer]], owner: str) -> None:
+        indexes, count = self._indexes, len(requests)
+        if any(type(request) is not Query for request in requests):
+            future.set_result(self._refused(AnswerStatus.NOT_LEADER, requests))
+        elif not self._context.has_state:
+            future.set_result(self._refused(AnswerStatus.NOT_READY, requests))
+        elif self._is_full(self._waiting_requests + indexes.waiting_count + count) or (
+            owner and self._is_full(2 * (indexes.count_of(owner) + count))  # One has half at most, as with a leader.
+        ):
+            self.overloaded += count
+            future.set_result(self._refused(AnswerStatus.OVERLOADED, requests))
+        else:
+            indexes.add(IndexedRead(requests, future, owner))
+
+    def _on_index(self, read: IndexedRead, revision: int) -> None:
+        """Answer when the state is as new as the leader's was; it may lead itself by now, which does no harm."""
+        context = self._context
+        if context.has_state and context.state_is_confirmed and context.tip.revision >= revision:
+            context.reads_by_index += len(read.requests)
+            resolve(read.future, self._answers(read.requests))
+        else:
+            self._wait(read.requests, revision, read.future, is_indexed=True)
+
+    def _on_not_indexed(self, read: IndexedRead, status: AnswerStatus) -> None:
+        resolve(read.future, self._refused(status, read.requests))
+
+    def stop(self) -> None:
+        """Ask other replicas for nothing more."""
+        self._indexes.stop()
+
     def _is_full(self, request_count: int) -> bool:
         return request_count > self._context.settings.queue_requests_max
 
@@ -145,11 +186,18 @@ class Serving:
 
     # ---- session reads that wait
 
-    def _wait(self, requests: Sequence[Request], min_revision: int, future: asyncio.Future[list[Answer]]) -> None:
+    def _wait(
+        self,
+        requests: Sequence[Request],
+        min_revision: int,
+        future: asyncio.Future[list[Answer]],
+        *,
+        is_indexed: bool = False,
+    ) -> None:
         loop = asyncio.get_running_loop()
         self._waited += 1
         due_s = loop.time() + SESSION_WAIT_S
-        heapq.heappush(self._waiting, _WaitingRead(min_revision, self._waited, requests, future, due_s))
+        heapq.heappush(self._waiting, _WaitingRead(min_revision, self._waited, requests, future, due_s, is_indexed))
         self._waiting_requests += len(requests)
         if self._timer is None:
             self._timer = loop.call_at(due_s, self._give_up)
@@ -163,6 +211,7 @@ class Serving:
         while waiting and waiting[0].min_revision <= revision:
             read = heapq.heappop(waiting)
             self._waiting_requests -= len(read.requests)
+            context.reads_by_index += len(read.requests) if read.is_indexed else 0
             resolve(read.future, self._answers(read.requests))
 
     def _give_up(self) -> None:

@@ -53,6 +53,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
         log_version: That the log is of, as far as this replica has applied it; 0 before it is described.
         reads_by_check: Linearizable reads that this process answered as leader without an entry.
         reads_by_entry: Reads that it answered with one.
+        reads_by_index: Linearizable reads that it answered as a follower, once the leader had said how far the log is.
         metadata_session: Session with ZooKeeper: "connected", "suspended" (it is away; adds and reads go on), "lost".
 
     """
@@ -88,3 +89,4 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     metadata_session: str = SessionState.CONNECTED.value
     reads_by_check: int = 0
     reads_by_entry: int = 0
+    reads_by_index: int = 0

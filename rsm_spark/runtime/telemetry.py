@@ -131,9 +131,14 @@ def _trim(status: ReplicaStatus) -> Iterable[Metric]:
 
 
 def _reads(status: ReplicaStatus) -> Metric:
-    metric = CounterMetricFamily("rsm_reads", "Reads answered as leader, by what proved that it leads.", labels=["by"])
+    metric = CounterMetricFamily(
+        "rsm_reads",
+        "Linearizable reads answered, by what proved that they may be: index = as a follower.",
+        labels=["by"],
+    )
     metric.add_metric(["check"], status.reads_by_check)
     metric.add_metric(["entry"], status.reads_by_entry)
+    metric.add_metric(["index"], status.reads_by_index)
     return metric
 
 

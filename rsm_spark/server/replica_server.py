@@ -201,6 +201,12 @@ class StoreService:
         self.successor_http = ""
         self.successor_http_is_tls: bool | None = None
         self.describe: Callable[[], dict[str, Any]] = dict
+        self._peers = GrpcPeers(
+            settings.log,
+            Discovery(client.store, settings.log, settings.replica.rsm_root),
+            self._snapshots,
+            settings.security,
+        )
         self.replica = Replica(
             machine,
             log=settings.log,
@@ -209,12 +215,7 @@ class StoreService:
             snapshots=self._snapshots,
             lake=lake,
             quarantine=LocalSnapshots(settings.data_dir / QUARANTINE_FOLDER, keep=_EVIDENCE_MAX),
-            peers=GrpcPeers(
-                settings.log,
-                Discovery(client.store, settings.log, settings.replica.rsm_root),
-                self._snapshots,
-                settings.security,
-            ),
+            peers=self._peers,
             beats=GrpcBeats(settings.log, settings.security),
             advertised=self.address,
             settings=settings.replica,
@@ -227,12 +228,7 @@ class StoreService:
         self._end_rereads: Callable[[], None] = lambda: None
         self.replica.framed = advertised_address(_host_of(settings.advertise), self.server.framed_address)
         self.replica.is_tls = settings.security.tls_cert is not None
-        PeerService(
-            settings.log, settings.replica_id, self._snapshots, self.replica.report, domain=settings.replica.domain
-        ).add_to(self.server)
-        BeatService(settings.log, self.replica.incarnation, settings.replica.beat_s, self.replica.hears).add_to(
-            self.server
-        )
+        self._serve_replicas()
         self._machine = machine
         self.feed = ChangeFeed.of(self.replica)
         row_before, said_revision = getattr(machine, "row_before", None), getattr(machine, "said_revision", None)
@@ -242,6 +238,21 @@ class StoreService:
         )
         self.watches.add_to(self.server)
         self.server.health.conditions.update({"": self._is_ready, LEADS: self._leads})
+
+    def _serve_replicas(self) -> None:
+        """Have the other replicas of the log served too."""
+        settings, replica = self._settings, self.replica
+        peers = PeerService(
+            settings.log,
+            settings.replica_id,
+            self._snapshots,
+            replica.report,
+            replica.read_index,
+            domain=settings.replica.domain,
+        )
+        peers.add_to(self.server)
+        beats = BeatService(settings.log, replica.incarnation, settings.replica.beat_s, replica.hears)
+        beats.add_to(self.server)
 
     def readiness(self) -> ProbePage:
         """Say whether clients should be sent here."""
@@ -298,6 +309,7 @@ class StoreService:
         finally:
             naming.cancel()
             self.watches.close()
+            await self._peers.close()
             await self.server.stop(_DRAIN_S)
 
     async def _name_successor(self) -> None:

@@ -71,6 +71,14 @@ class SimPeers:
         (answer,) = await self._within(leader, _answer(replica.report(report)))
         return answer
 
+    async def read_index(self, address: str) -> Answer:
+        """Ask a replica, as the leader, how far the log is."""
+        name = address.partition(":")[0]
+        replica = await self._reach(name, 0.002)
+        (answer,) = await self._within(name, _answer(replica.read_index()))
+        await asyncio.sleep(self._rng.uniform(0.0002, 0.002))
+        return answer
+
     async def _reach(self, name: str, delay_s_max: float) -> Any:
         """Pass a message; return the replica that it reaches."""
         await asyncio.sleep(self._rng.uniform(0.0002, delay_s_max))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from rsm_spark.core.commands import Answer, Command, OpenSession, Query, Request
-from rsm_spark.core.freshness import LINEARIZABLE, STALE, Freshness, ReadKind
+from rsm_spark.core.freshness import INDEXED, LINEARIZABLE, STALE, Freshness, ReadKind
 from rsm_spark.core.operation import Message
 from rsm_spark.errors import InvalidCommandError
 from rsm_spark.transport import store_pb2
@@ -23,7 +23,7 @@ SESSION_BYTES = 16
 ANSWERS_BYTES_MAX = 4 * 1024 * 1024
 """Payload bytes of one piece of answers, before the last of them; a single one is a scan's page, 3 MiB, at most."""
 
-_PLAIN_READS: dict[int, Freshness] = {int(plain.kind): plain for plain in (LINEARIZABLE, STALE)}
+_PLAIN_READS: dict[int, Freshness] = {int(plain.kind): plain for plain in (LINEARIZABLE, INDEXED, STALE)}
 _TAG_OF_FIELD_1 = b"\x0a"
 _SMALL_VARINTS = [bytes((number,)) for number in range(0x80)]
 

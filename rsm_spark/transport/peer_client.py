@@ -23,13 +23,16 @@ from rsm_spark.snapshots.manifest import SnapshotFile, SnapshotManifest
 from rsm_spark.transport.peer_codec import (
     DOWNLOAD_METHOD,
     LIST_METHOD,
+    READ_INDEX_METHOD,
     REPORT_METHOD,
     WantedFile,
     decode_chunk,
+    decode_read_index_answer,
     decode_report_answer,
     decode_snapshots,
     encode_download,
     encode_list,
+    encode_read_index,
     encode_report,
 )
 from rsm_spark.transport.security import RpcChannel, Security, open_channel
@@ -72,6 +75,8 @@ class GrpcPeers:
         self._run_blocking = run_blocking
         self._call_s_max = call_s_max
         self.chunks_received = 0
+        # To the replica that was asked last how far the log is: it is asked again and again.
+        self._leader: tuple[str, RpcChannel] | None = None
 
     async def list(self, replica_id: str) -> PeerSnapshots:
         """Return what a replica has; see `Peers`."""
@@ -91,6 +96,21 @@ class GrpcPeers:
                 decode_report_answer,
                 self._call_s_max,
             )
+
+    async def read_index(self, address: str) -> Answer:
+        """Ask a replica, as the leader, how far the log is; see `Peers`."""
+        async with _reaching(f"replica at {address}", self._log):
+            if self._leader is None or self._leader[0] != address:
+                await self.close()
+                self._leader = address, open_channel(address, self._security)
+            call = self._leader[1].unary_unary(READ_INDEX_METHOD)
+            return decode_read_index_answer(await call(encode_read_index(self._log), timeout=self._call_s_max))
+
+    async def close(self) -> None:
+        """Disconnect."""
+        leader, self._leader = self._leader, None
+        if leader is not None:
+            await leader[1].close()
 
     async def download(self, replica_id: str, manifest: SnapshotManifest, *, read_back: bool) -> SnapshotManifest:
         """Copy a snapshot of a replica into the own store; see `Peers`. Holds a chunk at a time."""

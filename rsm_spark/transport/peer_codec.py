@@ -15,6 +15,7 @@ PEER_SERVICE = "rsm.peer.v1.Peer"
 LIST_METHOD = f"/{PEER_SERVICE}/List"
 DOWNLOAD_METHOD = f"/{PEER_SERVICE}/Download"
 REPORT_METHOD = f"/{PEER_SERVICE}/Report"
+READ_INDEX_METHOD = f"/{PEER_SERVICE}/ReadIndex"
 CHUNK_BYTES_MAX = 1024 * 1024
 
 
@@ -174,3 +175,34 @@ def decode_report_answer(text: bytes) -> Answer:
     known = message.status in AnswerStatus._value2member_map_
     status = AnswerStatus(message.status) if known else AnswerStatus.OUTCOME_UNKNOWN
     return Answer(status, message.revision, message.payload)
+
+
+def encode_read_index(log: str) -> bytes:
+    return peer_pb2.ReadIndexRequest(log=log).SerializeToString()
+
+
+def decode_read_index(text: bytes) -> str:
+    """Return the log that a ReadIndex request means.
+
+    Raises:
+        InvalidCommandError: It is none.
+
+    """
+    return parsed(peer_pb2.ReadIndexRequest, text, InvalidCommandError).log
+
+
+def encode_read_index_answer(answer: Answer) -> bytes:
+    """Return the answer to a ReadIndex request."""
+    return peer_pb2.ReadIndexAnswer(status=int(answer.status), revision=answer.revision).SerializeToString()
+
+
+def decode_read_index_answer(text: bytes) -> Answer:
+    """Read the answer to a ReadIndex request; a status that this version does not know is NOT_LEADER.
+
+    Raises:
+        InvalidCommandError: It is none.
+
+    """
+    message = parsed(peer_pb2.ReadIndexAnswer, text, InvalidCommandError)
+    known = message.status in AnswerStatus._value2member_map_
+    return Answer(AnswerStatus(message.status) if known else AnswerStatus.NOT_LEADER, message.revision, b"")

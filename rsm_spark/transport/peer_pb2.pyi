@@ -95,6 +95,20 @@ class ReportRequest(_message.Message):
     diverged: Diverged
     def __init__(self, log: _Optional[str] = ..., verified: _Optional[_Union[Verified, _Mapping[str, object]]] = ..., withdrawn: _Optional[_Union[Withdrawn, _Mapping[str, object]]] = ..., diverged: _Optional[_Union[Diverged, _Mapping[str, object]]] = ...) -> None: ...
 
+class ReadIndexRequest(_message.Message):
+    __slots__ = ("log",)
+    LOG_FIELD_NUMBER: _ClassVar[int]
+    log: str
+    def __init__(self, log: _Optional[str] = ...) -> None: ...
+
+class ReadIndexAnswer(_message.Message):
+    __slots__ = ("status", "revision")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    status: int
+    revision: int
+    def __init__(self, status: _Optional[int] = ..., revision: _Optional[int] = ...) -> None: ...
+
 class ReportAnswer(_message.Message):
     __slots__ = ("status", "revision", "payload")
     STATUS_FIELD_NUMBER: _ClassVar[int]

@@ -1,4 +1,4 @@
-"""Service of a replica to the other replicas of its log: its snapshots, and a place to report to."""
+"""Service of a replica to the other replicas of its log: its snapshots, a place to report to, how far the log is."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from rsm_spark.transport.peer_codec import (
     PEER_SERVICE,
     decode_download,
     decode_list,
+    decode_read_index,
     decode_report,
     encode_chunk,
+    encode_read_index_answer,
     encode_report_answer,
     encode_snapshots,
 )
@@ -41,6 +43,7 @@ class PeerService:
         replica_id: Of the replica.
         snapshots: Its local ones.
         report: Takes a report, as a leader; else answers NOT_LEADER.
+        read_index: Says how far the log is, likewise.
         domain: What its disk fails together with; "" = nothing but itself.
 
     """
@@ -51,6 +54,7 @@ class PeerService:
         replica_id: str,
         snapshots: LocalSnapshots,
         report: Callable[[Report], Awaitable[list[Answer]]],
+        read_index: Callable[[], Awaitable[list[Answer]]],
         *,
         domain: str = "",
     ) -> None:
@@ -59,6 +63,7 @@ class PeerService:
         self._domain = domain or replica_id
         self._snapshots = snapshots
         self._take_report = report
+        self._tell_index = read_index
         self._download_count = 0
 
     def add_to(self, server: ReplicaServer) -> None:
@@ -69,8 +74,14 @@ class PeerService:
                 "List": grpc.unary_unary_rpc_method_handler(self._list),
                 "Download": grpc.unary_stream_rpc_method_handler(self._download),
                 "Report": grpc.unary_unary_rpc_method_handler(self._report),
+                "ReadIndex": grpc.unary_unary_rpc_method_handler(self._read_index),
             },
-            {"List": Right.SNAPSHOT_READ, "Download": Right.SNAPSHOT_READ, "Report": Right.REPORT},
+            {
+                "List": Right.SNAPSHOT_READ,
+                "Download": Right.SNAPSHOT_READ,
+                "Report": Right.REPORT,
+                "ReadIndex": Right.REPORT,
+            },
         )
 
     async def _list(self, text: bytes, context: Any) -> bytes:
@@ -119,6 +130,11 @@ class PeerService:
         await self._check_log(context, log)
         (answer,) = await self._take_report(report)
         return encode_report_answer(answer)
+
+    async def _read_index(self, text: bytes, context: Any) -> bytes:
+        await self._check_log(context, await _decoded(context, decode_read_index, text))
+        (answer,) = await self._tell_index()
+        return encode_read_index_answer(answer)
 
     async def _check_log(self, context: Any, log: str) -> None:
         if log != self._log:

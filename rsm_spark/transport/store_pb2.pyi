@@ -12,6 +12,7 @@ class ReadKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SESSION: _ClassVar[ReadKind]
     BOUNDED: _ClassVar[ReadKind]
     STALE: _ClassVar[ReadKind]
+    INDEXED: _ClassVar[ReadKind]
 
 class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -29,6 +30,7 @@ LINEARIZABLE: ReadKind
 SESSION: ReadKind
 BOUNDED: ReadKind
 STALE: ReadKind
+INDEXED: ReadKind
 OK: Status
 NOT_LEADER: Status
 OUTCOME_UNKNOWN: Status

@@ -109,22 +109,27 @@ async def read(client: MapClient, key: bytes, timeout_s: float) -> CallerReply:
     return CallerReply(value=int(found.value) if key.startswith(COUNTER) else found.value, revision=found.revision)
 
 
-def _tell(callers: list[Caller]) -> None:
+def _tell(callers: list[Caller], clients: list[MapClient]) -> None:
     unknown_count = sum(caller.unknown_count for caller in callers)
     answered_count = sum(len(caller.calls) for caller in callers) - unknown_count
-    sys.stdout.write(json.dumps({"answered": answered_count, "unknown": unknown_count}) + "\n")
+    by_followers = sum(client._link.follower_reads for client in clients)
+    told = {"answered": answered_count, "unknown": unknown_count, "by_followers": by_followers}
+    sys.stdout.write(json.dumps(told) + "\n")
     sys.stdout.flush()
 
 
-async def main(metadata_uri: str, log: str, path: str, seed: str, client_count: str, key_count: str) -> None:
+async def main(
+    metadata_uri: str, log: str, path: str, seed: str, client_count: str, key_count: str, read_from: str = "leader"
+) -> None:
     keys = [b"key-%d" % number for number in range(int(key_count))] + [COUNTER + b"%d" % number for number in range(2)]
-    clients = [await MapClient.connect(log, metadata_uri) for _ in range(int(client_count))]
+    ways: list[Any] = ["leader", read_from]
+    clients = [await MapClient.connect(log, metadata_uri, read_from=ways[n % 2]) for n in range(int(client_count))]
     callers = [Caller(n, client, random.Random(f"{seed}/{n}"), keys) for n, client in enumerate(clients)]
     stop = asyncio.Event()
     asyncio.get_running_loop().run_in_executor(None, sys.stdin.read).add_done_callback(lambda _: stop.set())
     tasks = [asyncio.create_task(caller.run(stop)) for caller in callers]
     while not all(task.done() for task in tasks):
-        _tell(callers)
+        _tell(callers, clients)
         await asyncio.wait(tasks, timeout=_TELL_S)
     for task in tasks:
         task.result()
@@ -133,7 +138,7 @@ async def main(metadata_uri: str, log: str, path: str, seed: str, client_count: 
         reply = await read(clients[0], key, 60)
         callers[0].calls.append(CallerCall("end", key, Kind.GET, began_s, time.monotonic(), reply=reply))
     await asyncio.to_thread(Path(path).write_bytes, encode_history(call for one in callers for call in one.calls))
-    _tell(callers)
+    _tell(callers, clients)
     for client in clients:
         await client.close()
 

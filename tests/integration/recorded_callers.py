@@ -17,7 +17,14 @@ _END_S_MAX = 90.0
 
 
 class RecordedCallers:
-    """Sixteen clients on few keys; see `tests.integration.map_callers`."""
+    """Sixteen clients on few keys; see `tests.integration.map_callers`.
+
+    Attributes:
+        answered_count: Calls answered so far.
+        unknown_count: Calls of unknown outcome.
+        follower_count: Reads that followers have answered.
+
+    """
 
     def __init__(
         self,
@@ -28,11 +35,13 @@ class RecordedCallers:
         seed: int,
         prefix: tuple[str, ...] = (),
         environment: dict[str, str] | None = None,
+        read_from: str = "leader",
     ) -> None:
         self.path = folder / f"history-{seed}.msgpack"
         self.answered_count = 0
         self.unknown_count = 0
-        arguments = [metadata_uri, log, str(self.path), str(seed), str(CLIENT_COUNT), str(KEY_COUNT)]
+        self.follower_count = 0
+        arguments = [metadata_uri, log, str(self.path), str(seed), str(CLIENT_COUNT), str(KEY_COUNT), read_from]
         self._log = folder / f"callers-{seed}.log"
         with self._log.open("wb") as errors:
             self._process = subprocess.Popen(
@@ -54,6 +63,7 @@ class RecordedCallers:
             said = json.loads(line)
             with self._moved:
                 self.answered_count, self.unknown_count = said["answered"], said["unknown"]
+                self.follower_count = said["by_followers"]
                 self._moved.notify_all()
 
     def wait_for_more(self, count: int, *, timeout_s: float = 60.0) -> None:

@@ -49,11 +49,15 @@ class _Mail:
             arrive()
 
 
-async def _depose(world: LogWorld, old: Replica) -> Replica:
+def candidates(world: LogWorld) -> list[str]:
+    """Return the nodes of the election, `<incarnation>-<number>`, in the order in which they would lead."""
+    return sorted(world.simulation.metadata.leader.names(election_path(LOG)), key=lambda name: name[-10:])
+
+
+async def depose(world: LogWorld, old: Replica) -> Replica:
     """Have another replica lead, and confirm an increment; the old leader does not know."""
-    root, tree = election_path(LOG), world.simulation.metadata.leader
-    first = min(tree.names(root), key=lambda name: name[-10:])
-    world.simulation.metadata.commit(tree.delete(f"{root}/{first}", -1))
+    node = f"{election_path(LOG)}/{candidates(world)[0]}"
+    world.simulation.metadata.commit(world.simulation.metadata.leader.delete(node, -1))
 
     def successors() -> list[Replica]:
         return [one for one in world.cluster.replicas.values() if one is not old and one.role is ReplicaRole.LEADER]
@@ -84,7 +88,7 @@ def _play(patch: pytest.MonkeyPatch, *, roll: bool = False) -> tuple[Answer, Ans
         mail.is_held = True
         before = old.submit([_GET])
         await world.until(lambda: bool(mail.held) or before.done())  # Some plants ask nobody.
-        await _depose(world, old)
+        await depose(world, old)
         after = old.submit([_GET])
         await asyncio.sleep(0.05)
         mail.release()

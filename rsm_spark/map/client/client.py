@@ -61,6 +61,7 @@ class MapClient(MapBarriers):
         log: Name of the log.
         is_stale: Read from that replica whether it leads or not.
         followers: Names the replicas that answer reads which need not be linearizable; None = the leader does.
+        is_indexed: They answer reads that do not say how fresh they are to be, too, as fresh as the leader's are.
         limits: Of messages.
         timeout_s: Time limit of a call that names none.
         security: TLS and token; None = as the environment says.
@@ -79,6 +80,7 @@ class MapClient(MapBarriers):
         *,
         is_stale: bool = False,
         followers: FollowerFinder | None = None,
+        is_indexed: bool = False,
         limits: StreamLimits | None = None,
         timeout_s: float = TIMEOUT_S,
         security: Security | None = None,
@@ -90,6 +92,7 @@ class MapClient(MapBarriers):
             log,
             is_one_replica=is_stale,
             followers=followers,
+            is_indexed=is_indexed,
             limits=limits,
             security=security,
             transport=transport,
@@ -119,7 +122,9 @@ class MapClient(MapBarriers):
             log: Name of the log.
             metadata_uri: Where everything is found; default `RSM_METADATA_URI`, else the local ZooKeeper.
             replica: "host:port" of one replica to use instead of the leader; reads are then as of its own revision.
-            read_from: "any": reads that need not be linearizable are spread over the followers.
+            read_from: "any": reads that need not be linearizable are spread over the followers. "followers": all
+                reads without `read=` as well; a follower asks the leader how far the log is, and answers when it has
+                come so far, so that these are as fresh as the leader's.
             rsm_root: Root of the logs in ZooKeeper.
             timeout_s: Time limit of every call that names none.
             limits: Of messages.
@@ -149,11 +154,12 @@ class MapClient(MapBarriers):
         store = await connect(MetadataUri.of(metadata_uri).hosts)
         finder = FoundReplica(Discovery(store, log, rsm_root))
         try:
-            followers = finder if read_from == "any" else None
+            followers = None if read_from == "leader" else finder
             client = cls(
                 finder,
                 log,
                 followers=followers,
+                is_indexed=read_from == "followers",
                 limits=limits,
                 timeout_s=timeout_s,
                 security=security,

@@ -72,6 +72,9 @@ class WorldPeers:
         self._world.downloads.append((self._me, replica_id, manifest.revision))
         return own.install(incoming)
 
+    async def read_index(self, address: str) -> Answer:
+        raise NotImplementedError(address)
+
     async def report(self, report: Report) -> Answer:
         await asyncio.sleep(0.001)
         self._world.reports.append(report)

@@ -77,7 +77,9 @@ class Keyed:
 async def all_services(security: Security, backend: Any, **options: Any) -> AsyncIterator[ReplicaServer]:
     server = ReplicaServer(LOG, security=security, keys=MapScopes(Keyed().keys_of), **options)
     snapshots: Any = SimpleNamespace(manifests=list, damaged=list, protected_manifests=list)
-    PeerService(LOG, "a", snapshots, report=lambda _: asyncio.sleep(0, [])).add_to(server)
+    PeerService(
+        LOG, "a", snapshots, report=lambda _: asyncio.sleep(0, []), read_index=lambda: asyncio.sleep(0, [])
+    ).add_to(server)
     BeatService(LOG, "0" * 32, 0.05, lambda _: BeatAnswer.UNKNOWN).add_to(server)
     feed: Any = SimpleNamespace(revision=0)
     WatchService(LOG, MAP_DESCRIPTION, feed).add_to(server)

@@ -56,6 +56,7 @@ METHODS = {
     "/rsm.beat.v1.Beats/Listen": Right.REPORT,
     "/rsm.peer.v1.Peer/Download": Right.SNAPSHOT_READ,
     "/rsm.peer.v1.Peer/List": Right.SNAPSHOT_READ,
+    "/rsm.peer.v1.Peer/ReadIndex": Right.REPORT,
     "/rsm.peer.v1.Peer/Report": Right.REPORT,
     "/rsm.store.v1.Replica/Call": Right.STATE_READ,
     "/rsm.store.v1.Replica/Exchange": Right.STATE_READ,

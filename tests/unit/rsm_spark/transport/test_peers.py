@@ -75,12 +75,17 @@ class Pair:
         self.a, self.b = LocalSnapshots(folder / "a"), LocalSnapshots(folder / "b")
         self.book = Book()
         self.reports: list[Report] = []
-        self.service = PeerService(LOG, "a", self.a, self._take, domain="rack-1")
+        self.index = 6
+        self.service = PeerService(LOG, "a", self.a, self._take, self._tell, domain="rack-1")
         self.server: ReplicaServer | None = None
 
     async def _take(self, report: Report) -> list[Answer]:
         self.reports.append(report)
         return [Answer(AnswerStatus.REFUSED, 5, b"why")]
+
+    async def _tell(self) -> list[Answer]:
+        self.index += 1
+        return [Answer(AnswerStatus.OK, self.index, b"")]
 
     def peers(self, log: str = LOG, **options: Any) -> GrpcPeers:
         return GrpcPeers(log, self.book, self.b, Security(), **options)  # type: ignore[arg-type]
@@ -261,3 +266,27 @@ async def test_a_peer_behind_a_token_serves_only_who_has_it(tmp_path: Path) -> N
         assert await trusted.download("a", manifest, read_back=True) == manifest
     finally:
         await server.stop(0)
+
+
+@pytest.mark.asyncio
+async def test_a_leader_says_how_far_the_log_is_also_after_it_began_anew(tmp_path: Path) -> None:
+    async with pair_in(tmp_path) as pair:
+        peers, address = pair.peers(), pair.book.addresses["a"]
+        try:
+            assert [(await peers.read_index(address)).revision for _ in range(2)] == [7, 8]
+            with pytest.raises(ConnectionLostError, match="orders"):
+                await pair.peers("another").read_index(address)
+            with pytest.raises(ConnectionLostError, match="cannot be asked|unavailable|silent"):
+                await pair.peers(call_s_max=0.3).read_index("127.0.0.1:1")
+            assert pair.server is not None
+            await pair.server.stop(0)
+            await pair.serve(int(address.rpartition(":")[2]))
+            async with asyncio.timeout(60):
+                while True:
+                    try:
+                        assert (await peers.read_index(address)).revision > 8
+                        break
+                    except ConnectionLostError:
+                        await asyncio.sleep(0.05)
+        finally:
+            await peers.close()
