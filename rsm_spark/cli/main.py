@@ -43,6 +43,7 @@ _SUMMARIES = {
     "ledger": "Create, append, read, tail, recover and list ledgers.",
     "bookie": "Run a bookie, a server that stores ledgers.",
     "zookeeper": "Run ZooKeeper's server, alone or as one of an ensemble.",
+    "init-cluster": "Write all files of a cluster of three machines or more.",
     "node": "Run all processes of one machine, as its node.toml names them.",
     "cluster": "Look at the bookies and copies of a cluster; take a bookie out.",
     "autorecovery": "Keep all copies of ledgers complete when bookies are lost.",
@@ -69,6 +70,7 @@ _SUMMARIES = {
 _EXTRAS = {
     "apsw": "sql",
     "boto3": "s3",
+    "cryptography": "server",
     "lmdb": "server",
     "psutil": "server",
     "uvloop": "server",

@@ -47,6 +47,7 @@ docs/payloads
 :caption: Operate
 
 docs/guarantees
+docs/deploy
 docs/operations
 docs/backup
 docs/security

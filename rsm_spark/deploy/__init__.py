@@ -1,0 +1,1 @@
+"""`rsm init-cluster`: all files of a cluster, from the names of its machines: configuration, certificates, keys."""

@@ -1,0 +1,157 @@
+"""Three machines from `rsm init-cluster`, run by the commands of their units: killed, cut off, replaced."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.machines import MachineNode, Machines
+from tests.integration.namespaces import why_not
+
+_ROOT = Path(__file__).resolve().parents[2]
+_ACK_S_MAX = 240
+
+
+class Site:
+    """A cluster's files, its machines, and a caller on one more machine."""
+
+    def __init__(self, machines: Machines) -> None:
+        self.machines = machines
+        self.files = machines.folder / "cluster"
+        self.hosts = [machines.address(name) for name in ("a", "b", "c")]
+        places = ["--etc", str(machines.etc), "--state", str(machines.state)]
+        rsm = ["--rsm", str(Path(sys.executable).with_name("rsm"))]
+        self.init(*self.hosts, "--services", "store,gateway", *places, *rsm)
+        self.environment = self._operators_environment()
+        self.acked = 0
+        self._acks: queue.Queue[int] = queue.Queue()
+
+    def init(self, *words: str) -> list[str]:
+        command = [sys.executable, "-m", "rsm_spark", "init-cluster", *words, "-o", str(self.files), "--json"]
+        said = subprocess.run(command, capture_output=True, text=True, check=True)
+        return json.loads(said.stdout)["changed"]
+
+    def _operators_environment(self) -> dict[str, str]:
+        script = ". ./env.sh && env -0"
+        shown = subprocess.run(
+            ["sh", "-c", script], cwd=self.files / "operator", capture_output=True, check=True
+        ).stdout
+        pairs = (pair.partition("=") for pair in shown.decode().split("\0") if pair)
+        return {**{name: value for name, _, value in pairs}, "PYTHONPATH": str(_ROOT)}
+
+    def start(self, name: str) -> MachineNode:
+        """Run what the machine's unit runs."""
+        folder = self.files / self.machines.address(name)
+        unit = configparser.ConfigParser(interpolation=None, strict=False)
+        unit.optionxform = str  # type: ignore[assignment]
+        unit.read_string((folder / "rsm-node.service").read_text())
+        return self.machines.start(name, folder / "etc", *unit["Service"]["ExecStart"].split())
+
+    def operate(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run `rsm` as the operator, on the machine of the caller."""
+        command = [sys.executable, "-m", "rsm_spark", *words]
+        return subprocess.run(
+            self._at_caller(*command), capture_output=True, text=True, check=False, env=self.environment
+        )
+
+    def _at_caller(self, *words: str) -> list[str]:
+        return self.machines.command("caller", self.files / "operator", "env", "-C", str(_ROOT), *words)
+
+    def write(self) -> subprocess.Popen[str]:
+        """Begin to write the map for ever."""
+        command = self._at_caller(sys.executable, "-m", "tests.integration.machine_callers", "write", "map")
+        with (self.machines.folder / "caller.log").open("wb") as log:
+            caller = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=self.environment)
+        threading.Thread(target=self._listen, args=(caller.stdout,), daemon=True).start()
+        return caller
+
+    def _listen(self, pipe) -> None:
+        for line in pipe:
+            self._acks.put(int(line))
+
+    def wait_for_more(self, count: int) -> None:
+        """Wait until so many more puts are acknowledged."""
+        for _ in range(self._acks.qsize() + count):
+            try:
+                self.acked = self._acks.get(timeout=_ACK_S_MAX) + 1
+            except queue.Empty:
+                log = (self.machines.folder / "caller.log").read_text()[-2_000:]
+                raise AssertionError(f"after {self.acked} puts none is acknowledged any more: {log}") from None
+
+    def read_all(self) -> None:
+        command = self._at_caller(
+            sys.executable, "-m", "tests.integration.machine_callers", "read", "map", str(self.acked)
+        )
+        subprocess.run(command, check=True, timeout=_ACK_S_MAX, env=self.environment)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    if os.geteuid() != 0:
+        pytest.skip("network namespaces need root")
+    if (reason := why_not()) is not None:
+        pytest.skip(reason)
+    with Machines(tmp_path, ["a", "b", "c", "d", "caller"]) as machines:
+        yield Site(machines)
+
+
+def _serves(node: MachineNode) -> None:
+    node.hear(lambda line: ": store is ready" in line)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_nothing_acknowledged_is_lost_when_a_machine_is_killed_cut_off_or_replaced(site: Site) -> None:
+    nodes = {name: site.start(name) for name in ("a", "b", "c")}
+    for node in nodes.values():
+        _serves(node)
+    caller = site.write()
+    try:
+        site.wait_for_more(20)
+
+        nodes["a"].kill()
+        site.wait_for_more(20)
+        nodes["a"] = site.start("a")
+        _serves(nodes["a"])
+        site.wait_for_more(20)
+
+        site.machines.unplug("b")
+        site.wait_for_more(20)
+        site.machines.plug_in("b")
+        site.wait_for_more(20)
+
+        nodes["c"].kill()
+        shutil.rmtree(site.machines.folder / "state-of-c")
+        changed = site.init("--replace", f"{site.hosts[2]}={site.machines.address('d')}")
+        assert f"{site.hosts[0]}/etc/zookeeper.toml" in changed
+        nodes["d"] = site.start("d")
+        for name in ("a", "b"):
+            nodes[name].process.terminate()
+            nodes[name].hear(lambda line: "all processes have ended" in line)
+            assert nodes[name].process.wait(60) == 0
+            nodes[name] = site.start(name)
+            _serves(nodes[name])
+        _serves(nodes["d"])
+        site.environment = site._operators_environment()
+        gone = site.operate("cluster", "decommission", f"{site.hosts[2]}:3181", "--wait", "--for", "240", "--json")
+        assert gone.returncode == 0, gone.stdout + gone.stderr
+        site.wait_for_more(20)
+    finally:
+        caller.kill()
+        caller.wait()
+    site.wait_for_more(0)
+    site.read_all()
+    assert site.acked > 120
+    status = site.operate("status", "--log", "map", "--json")
+    assert status.returncode == 0, status.stderr
+    assert site.machines.address("d") in status.stdout
