@@ -33,6 +33,7 @@ from ledger.loop_thread import LoopThread
 from ledger.private_files import refuse_loose
 from rsm_spark.core.chain import LogChain, chain_path, decode_chain
 from rsm_spark.core.orphans import KEY_ID_OF_LEDGER
+from rsm_spark.core.partition_layout import PartitionLayout, decode_layout, layout_path
 from rsm_spark.core.seal import KeyRing
 from rsm_spark.errors import NoSuchLogError
 from rsm_spark.log.chain_store import ChainStore
@@ -98,9 +99,10 @@ class DriverAccess:
 
     def logs(self) -> list[str]:
         """Return the names of all logs under the options' `rsmRoot`, ascending; no older than this call."""
+        return self._children_of(chain_path("", self._options.rsm_root).rstrip("/"))
 
+    def _children_of(self, folder: str) -> list[str]:
         async def ask(client: LedgerClient) -> list[str]:
-            folder = chain_path("", self._options.rsm_root).rstrip("/")
             await client.store.sync(folder)
             try:
                 return sorted(await client.store.children(folder))
@@ -108,6 +110,28 @@ class DriverAccess:
                 return []
 
         return self._call(ask)
+
+    def layout(self, log: str) -> PartitionLayout | None:
+        """Read the layout of a partitioned log, no older than this call; None = there is none of this name.
+
+        Raises:
+            CorruptLogError: What stands there cannot be right.
+
+        """
+
+        async def ask(client: LedgerClient) -> PartitionLayout | None:
+            path = layout_path(log, self._options.rsm_root)
+            await client.store.sync(path)
+            try:
+                return decode_layout((await client.store.get(path)).value, log=log)
+            except NoNodeError:
+                return None
+
+        return self._call(ask)
+
+    def partitioned_logs(self) -> list[str]:
+        """Return the names of all partitioned logs under the options' `rsmRoot`, ascending; no older than this call."""
+        return self._children_of(layout_path("", self._options.rsm_root).rstrip("/"))
 
     def present_name(self, log: str) -> str | None:
         """Return the name that the log has now which had this one; None = none is known, or it is gone."""

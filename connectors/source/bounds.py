@@ -1,9 +1,9 @@
 """Bounds of a query, as its options give them. Pure: what a bound means in a log is found out later.
 
 JSON names logs or ledgers: ``{"orders": 1234}``, ``{"orders": {"ledger": 3, "entry": 7}}``, ``{"orders": "earliest"}``;
-for ledgers ``{"17": 5, "18": "latest"}``. As in Kafka's source -2 is the earliest and -1 the latest. With `log` and
-`ledgers` it names each of them; with `logPattern` those that it does not name begin and end where a query does by
-default.
+of a partitioned log its partitions, all or some: ``{"clicks.p3": 1234}``; for ledgers ``{"17": 5, "18": "latest"}``. As
+in Kafka's source -2 is the earliest and -1 the latest. With `log` and `ledgers` it names each of them; with
+`logPattern`, and of partitions, those that it does not name begin and end where a query does by default.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from connectors.errors import OptionError
+from rsm_spark.core.partition_layout import split_partition_log
 
 _RELATIVE = "latest-"
 _EARLIEST_NUMBER, _LATEST_NUMBER = -2, -1
@@ -92,7 +93,8 @@ def parse_bounds(
         default: Without any of them.
 
     Returns:
-        By log name or ledger id in digits. With a pattern, "" has what holds for all logs that are not named.
+        By log name or ledger id in digits. With a pattern, "" has what holds for all logs that are not named; with a
+        log whose partitions are named, its own name has what holds for the other ones.
 
     Raises:
         OptionError: A value means nothing, or names something else than the query reads.
@@ -110,7 +112,9 @@ def parse_bounds(
     by_stream = _json(name, text, streams)
     read = _instant_of if name == timestamps else _bound
     found = {stream: read(name, stream, by_stream[stream], streams) for stream in sorted(by_stream)}
-    return {"": default, **found} if streams.pattern else {key: found[key] for key in keys}
+    if streams.pattern:
+        return {"": default, **found}
+    return {key: found.get(key, default) for key in (*keys, *(stream for stream in found if stream not in keys))}
 
 
 def _json(name: str, text: str, streams: StreamNames) -> dict[str, Any]:
@@ -123,14 +127,21 @@ def _json(name: str, text: str, streams: StreamNames) -> dict[str, Any]:
         missing, unknown = [], sorted(stream for stream in by_stream if not matches(stream))
         must = "may only name logs that option logPattern matches"
     else:
-        missing = [stream for stream in streams.names if stream not in by_stream]
-        unknown = sorted(set(by_stream) - set(streams.names))
+        parts_of = {stream for stream in by_stream if streams.is_logs and _whole(stream) in streams.names}
+        missing = [] if parts_of else [stream for stream in streams.names if stream not in by_stream]
+        unknown = sorted(set(by_stream) - set(streams.names) - parts_of)
         must = f"must name exactly what option {streams.option} names"
     parts = [f"missing {', '.join(missing)}"] if missing else []
     parts += [f"not asked for {', '.join(unknown)}"] if unknown else []
     if parts:
         raise OptionError(f"option {name} {must}: {'; '.join(parts)}")
     return by_stream
+
+
+def _whole(log: str) -> str:
+    """Return the log whose partition a log is by its name; "" = none."""
+    split = split_partition_log(log)
+    return "" if split is None else split[0]
 
 
 def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

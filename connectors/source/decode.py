@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from connectors.source.kafka_rows import kafka_batch, kafka_needs
+from connectors.source.layouts import PartitionPlace
 from connectors.source.link import LogLink
 from connectors.source.options import Rows
 from connectors.source.raw_rows import raw_batches
@@ -48,7 +49,11 @@ def needed_columns(plan: RowPlan) -> tuple[RowColumn, ...]:
 
 
 def shape_records(
-    records: pa.RecordBatch, plan: RowPlan, description: MachineDescription | None, place: str
+    records: pa.RecordBatch,
+    plan: RowPlan,
+    description: MachineDescription | None,
+    place: str,
+    part: PartitionPlace | None = None,
 ) -> pa.RecordBatch:
     """Return the rows of a plan, of records or of the rows of a snapshot.
 
@@ -57,6 +62,7 @@ def shape_records(
         plan: Of the query.
         description: Of the machine that wrote them.
         place: Where they are, for errors.
+        part: Partition of a partitioned log that they are of; None = of no such log.
 
     Raises:
         CorruptLogError: A record does not fit its description, and the plan has no place for errors.
@@ -65,9 +71,9 @@ def shape_records(
     columns = tuple(RowColumn(*column) for column in plan.columns)
     match plan.rows:
         case Rows.KAFKA:
-            return kafka_batch(records, columns, description)
+            return kafka_batch(records, columns, description, part)
         case Rows.TABLE:
-            return table_batch(records, columns, plan.table, description, place)
+            return table_batch(records, columns, plan.table, description, place, part)
         case _:
             return records
 
@@ -101,6 +107,6 @@ def decode_log(
     place = f"log {span.log}: ledger {span.ledger_id}"
     found = record_batches(blocks, needed_columns(plan), span, link, keeps_bad=plan.keeps_bad)
     for records, description in found:
-        rows = shape_records(records, plan, description, place)
+        rows = shape_records(records, plan, description, place, span.place)
         if rows.num_rows:
             yield rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from connectors.errors import OptionError
 from connectors.source.access import DriverAccess
@@ -11,6 +12,7 @@ from connectors.source.options import SourceOptions
 from connectors.source.schema import RowColumn, table_columns
 from connectors.source.table_rows import table_of
 from rsm_spark.core.machine import MachineDescription
+from rsm_spark.core.partition_layout import partition_log
 
 
 def described_columns(options: SourceOptions) -> tuple[RowColumn, ...]:
@@ -23,11 +25,15 @@ def described_columns(options: SourceOptions) -> tuple[RowColumn, ...]:
     """
     access = DriverAccess(options)
     try:
-        log = options.log or _first_log(options, access)
-        description = _newest(log, access)
+        layout = access.layout(options.log) if options.log else None
+        if layout is None:
+            description = _newest([options.log or _first_log(options, access)], access)
+        else:
+            parts = [partition_log(options.log, number) for number in range(layout.partition_count)]
+            description = _newest(parts, access)
     finally:
         access.close()
-    return table_columns(table_of(description, options.table))
+    return table_columns(table_of(description, options.table), is_partitioned=layout is not None)
 
 
 def _first_log(options: SourceOptions, access: DriverAccess) -> str:
@@ -43,18 +49,19 @@ def _first_log(options: SourceOptions, access: DriverAccess) -> str:
     )
 
 
-def _newest(log: str, access: DriverAccess) -> MachineDescription:
-    look = LogLook(log, access)
-    view = look.look()
-    found = None
-    for span in reversed(view.spans):
-        # The last ledger may have nothing in it yet.
-        if span.last_entry_id >= 0:
-            found = look.description_at(view, span.ledger_id)
-            break
-    if found is None:
-        raise OptionError(
-            f"option rows=table: log {log} holds no description of its machine: its service has not written yet, or "
-            "the ledgers that describe it have been trimmed; use rows=records"
-        )
-    return found
+def _newest(logs: Sequence[str], access: DriverAccess) -> MachineDescription:
+    """Return the newest description of the first log that has one: partitions are described alike."""
+    for log in logs:
+        look = LogLook(log, access)
+        view = look.look()
+        for span in reversed(view.spans):
+            # The last ledger may have nothing in it yet.
+            if span.last_entry_id >= 0:
+                found = look.description_at(view, span.ledger_id)
+                if found is not None:
+                    return found
+                break
+    raise OptionError(
+        f"option rows=table: log {logs[0]} holds no description of its machine: its service has not written yet, or "
+        "the ledgers that describe it have been trimmed; use rows=records"
+    )

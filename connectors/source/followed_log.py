@@ -15,6 +15,7 @@ from pyspark.sql.datasource import InputPartition
 
 from connectors.errors import SparkOffsetError, StartGoneError
 from connectors.source.bounds import Bound, BoundKind
+from connectors.source.layouts import PartitionPlace
 from connectors.source.locate import locate_bound, round_up
 from connectors.source.look import LogLook
 from connectors.source.loss import Loss, Losses, gap_before, trimmed_text
@@ -48,13 +49,21 @@ class FollowedLog:
         access: Where to read.
         losses: Told of what is passed over.
         open_lake: Called only if a snapshot is asked for.
+        place: Of which partitioned log it is a partition, where the query names that one; None = of none.
 
     """
 
     def __init__(
-        self, log: str, options: SourceOptions, access: SourceAccess, losses: Losses, open_lake: OpenLake
+        self,
+        log: str,
+        options: SourceOptions,
+        access: SourceAccess,
+        losses: Losses,
+        open_lake: OpenLake,
+        place: PartitionPlace | None = None,
     ) -> None:
         self._log = log
+        self._place = place
         self._options = options
         self._access = access
         self._losses = losses
@@ -249,6 +258,13 @@ class FollowedLog:
         view = self._fresh()
         return cut_log(view, view.present(start), view.present(end), limits, self._look.head_at)
 
+    def up_to(self, start: LogPosition, end: LogPosition, revision: int) -> LogPosition:
+        """Return where a query ends that may not read beyond a record with which an entry ends; at most `end`."""
+        if not isinstance(start, LogOffset) or not isinstance(end, LogOffset) or end.revision <= revision + 1:
+            return end
+        count = revision + 1 - start.revision
+        return self.cut(start, end, MicroBatchLimits(offsets_max=count)) if count > 0 else start
+
     def waiting(self, start: LogPosition, end: LogPosition) -> SourceLag:
         """Return what lies between two positions of one look."""
         if isinstance(start, SnapshotOffset):
@@ -364,6 +380,7 @@ class FollowedLog:
                 row_plan(self._options),
                 bounds,
                 self._look.seals(part.ledger_id),
+                self._place,
             )
             for part in ranges
         ]

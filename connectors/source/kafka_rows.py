@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.source.arrow import arrow_schema
+from connectors.source.arrow import arrow_schema, repeated
+from connectors.source.layouts import PartitionPlace
 from connectors.source.packed import unpack_all
 from connectors.source.schema import ERROR_COLUMN, KAFKA_HEADERS, RECORD_COLUMNS, RowColumn
 from rsm_spark.core.machine import Field, FieldType, MachineDescription
 from rsm_spark.core.records import MACHINE_TYPE_FIRST
 
 _LOG_APPEND_TIME: Final = 1
-_PARTITION: Final = 0
 _PLAIN: Final = (FieldType.BYTES, FieldType.STR)
 _ONE_COLUMN: Final = (Field("value", FieldType.BYTES),)
 _NEEDED: Final = {
@@ -37,7 +37,10 @@ def kafka_needs(columns: Sequence[RowColumn]) -> tuple[RowColumn, ...]:
 
 
 def kafka_batch(
-    records: pa.RecordBatch, columns: Sequence[RowColumn], description: MachineDescription | None
+    records: pa.RecordBatch,
+    columns: Sequence[RowColumn],
+    description: MachineDescription | None,
+    part: PartitionPlace | None = None,
 ) -> pa.RecordBatch:
     """Return the rows of the machine's records; the kernel's own are left out.
 
@@ -45,6 +48,7 @@ def kafka_batch(
         records: The columns that `kafka_needs` names; without a type where a row is an error, or of a snapshot.
         columns: Of `schema.KAFKA_COLUMNS`, the headers and the error column.
         description: Of the machine that wrote the records.
+        part: Topic and partition, of a partitioned log; None = the log is the topic, and has partition 0 alone.
 
     """
     is_own: Any = pc.less(records.column("type"), pa.scalar(MACHINE_TYPE_FIRST, pa.int32()))
@@ -52,12 +56,14 @@ def kafka_batch(
     schema = arrow_schema(columns)
     arrays = []
     for field in schema:
-        made = _column(field.name, kept, description)
+        made = _column(field.name, kept, description, part)
         arrays.append(made if isinstance(made, pa.Array) else pa.array(made, field.type))
     return pa.RecordBatch.from_arrays([a.cast(f.type) for a, f in zip(arrays, schema, strict=True)], schema=schema)
 
 
-def _column(name: str, records: pa.RecordBatch, description: MachineDescription | None) -> Any:
+def _column(
+    name: str, records: pa.RecordBatch, description: MachineDescription | None, part: PartitionPlace | None
+) -> Any:
     count = records.num_rows
     match name:
         case "key":
@@ -71,9 +77,9 @@ def _column(name: str, records: pa.RecordBatch, description: MachineDescription 
             everything: list[Any] = records.column("fields").to_pylist()
             return [whole if lacks else row for whole, lacks, row in zip(everything, has_none, rows, strict=True)]
         case "topic":
-            return records.column("log")
+            return records.column("log") if part is None else repeated(part.log, count)
         case "partition":
-            return np.full(count, _PARTITION, dtype=np.int32)
+            return np.full(count, 0 if part is None else part.partition, dtype=np.int32)
         case "offset":
             return records.column("revision")
         case "timestamp":

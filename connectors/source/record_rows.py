@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from connectors.source.arrow import arrow_schema, chosen, repeated
 from connectors.source.entry_bounds import EntryBounds
+from connectors.source.layouts import PartitionPlace
 from connectors.source.link import BlockHeads, LogLink
 from connectors.source.raw_rows import BATCH_BYTES_MAX, BATCH_ROWS_MAX
 from connectors.source.record_plans import UNKNOWN_PLAN, RawRecord, RecordPlan, join_all, join_fields, record_plans
@@ -47,6 +48,7 @@ class RecordSlice(NamedTuple):
         description: Of the machine, at the first entry; a description inside the range takes its place. None = not
             known any more: name, table, key and row of the machine's records are null.
         bounds: Entries outside are left out; its bounds of revisions are not looked at.
+        place: Of which partitioned log `log` is a partition; None = of none that the query names.
 
     """
 
@@ -56,6 +58,7 @@ class RecordSlice(NamedTuple):
     end_revision: int = 0
     description: MachineDescription | None = None
     bounds: EntryBounds | None = None
+    place: PartitionPlace | None = None
 
 
 class DescribedBatch(NamedTuple):

@@ -36,7 +36,8 @@ are left out, so that offsets have gaps, as those of compacted topics have):
 | key, value | the key and the row: the plain bytes or the UTF-8 of the text where that is one column of type bytes or |
 | | str, else their msgpack array. A delete has no value (a tombstone). A record of no table has no key, and its |
 | | fields as value; so has one whose description was trimmed |
-| topic, partition | the log's name, 0 |
+| topic, partition | the log's name, 0; the name of a partitioned log and the number of the partition, if the query |
+| | names the whole |
 | offset | its revision |
 | timestamp, timestampType | logged time, 1 (LogAppendTime) |
 | headers | with `includeHeaders`: `name`, `table`, `fold` as far as there are such |
@@ -52,6 +53,7 @@ Of plain ledgers: `value` is the payload, `topic` is `ledgers`, `partition` the 
 | _revision, _logged_at | of the record |
 | _extra | name -> msgpack bytes of what the record's description has and the query's columns have not: columns |
 | | that were added after the query started; null for a delete, and if there are none |
+| _partition | of a partitioned log, which option `log` names: the number of the record's partition |
 
 Columns of the query that the description of a record does not have are null. A column that was renamed is one column:
 it is read under the query's name from records of before and of after.
@@ -118,6 +120,9 @@ FOLD_COLUMN = RowColumn("_fold", "string")
 REVISION_COLUMN = RowColumn("_revision", "bigint")
 LOGGED_COLUMN = RowColumn("_logged_at", "timestamp")
 EXTRA_COLUMN = RowColumn("_extra", "map<string,binary>")
+PARTITION_COLUMN = RowColumn("_partition", "int")
+"""`rows=table` of a partitioned log."""
+
 ERROR_COLUMN = RowColumn("_error", "string")
 """`badRecords=column`."""
 
@@ -126,15 +131,19 @@ _PLAIN_NAME = re.compile("[a-zA-Z_][a-zA-Z_0-9]*")
 _TABLE_OWN = (FOLD_COLUMN, REVISION_COLUMN, LOGGED_COLUMN, EXTRA_COLUMN)
 
 
-def table_columns(table: TableDescription) -> tuple[RowColumn, ...]:
+def table_columns(table: TableDescription, *, is_partitioned: bool = False) -> tuple[RowColumn, ...]:
     """Return the columns of `rows=table`.
+
+    Args:
+        table: Of the machine.
+        is_partitioned: Whether the option `log` names a partitioned log.
 
     Raises:
         OptionError: Two of them would have the same name.
 
     """
     own = tuple(RowColumn(field.name, spark_type(field), field.was) for field in (*table.key, *table.row))
-    columns = (*own, *_TABLE_OWN)
+    columns = (*own, *_TABLE_OWN, *([PARTITION_COLUMN] if is_partitioned else []))
     # Spark does not tell names apart by their case.
     names = [column.name.lower() for column in columns] + [ERROR_COLUMN.name]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -182,7 +191,7 @@ def check_table_schema(columns: Sequence[RowColumn]) -> None:
         OptionError: One of them has a type that no column of its name can have.
 
     """
-    own = {column.name: column.type for column in (*_TABLE_OWN, ERROR_COLUMN)}
+    own = {column.name: column.type for column in (*_TABLE_OWN, PARTITION_COLUMN, ERROR_COLUMN)}
     for name, kind, _ in columns:
         if name in own and kind != own[name]:
             raise OptionError(f"rows=table: column {name} of the schema is {kind}; it may be {own[name]}")

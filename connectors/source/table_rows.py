@@ -11,12 +11,14 @@ import pyarrow.compute as pc
 from connectors.column_types import to_arrow
 from connectors.errors import OptionError
 from connectors.source.arrow import arrow_schema, nulls
+from connectors.source.layouts import PartitionPlace
 from connectors.source.packed import Misfit, typed_column, unpack_all
 from connectors.source.schema import (
     ERROR_COLUMN,
     EXTRA_COLUMN,
     FOLD_COLUMN,
     LOGGED_COLUMN,
+    PARTITION_COLUMN,
     RECORD_COLUMNS,
     REVISION_COLUMN,
     RowColumn,
@@ -70,6 +72,7 @@ def table_batch(
     table: str,
     description: MachineDescription | None,
     place: str,
+    part: PartitionPlace | None = None,
 ) -> pa.RecordBatch:
     """Return the changes of one table.
 
@@ -79,6 +82,7 @@ def table_batch(
         table: As in the option.
         description: Of the machine that wrote the records.
         place: Where they are, for errors.
+        part: Partition that they are of; None = of no partitioned log.
 
     Raises:
         CorruptLogError: A value does not fit its column, or nobody knows any more how records are described, and
@@ -93,7 +97,7 @@ def table_batch(
     is_ours: Any = pc.equal(records.column("table_name"), pa.scalar(table)).fill_null(fill_value=False)
     if ERROR_COLUMN in columns:
         is_ours = pc.or_(is_ours, pc.is_valid(records.column(ERROR_COLUMN.name)))
-    return _TableBatch(records.filter(is_ours), columns, _known(description, table), place).batch()
+    return _TableBatch(records.filter(is_ours), columns, _known(description, table), place, part).batch()
 
 
 def _known(description: MachineDescription | None, table: str) -> TableDescription:
@@ -121,12 +125,18 @@ class _TableBatch:
     """Makes the columns of one batch."""
 
     def __init__(
-        self, records: pa.RecordBatch, columns: Sequence[RowColumn], table: TableDescription, place: str
+        self,
+        records: pa.RecordBatch,
+        columns: Sequence[RowColumn],
+        table: TableDescription,
+        place: str,
+        part: PartitionPlace | None,
     ) -> None:
         self._records = records
         self._columns = columns
         self._table = table
         self._place = place
+        self._part = part
         self._errors: list[Any] | None = None
         if ERROR_COLUMN in columns:
             self._errors = records.column(ERROR_COLUMN.name).to_pylist()
@@ -181,6 +191,9 @@ class _TableBatch:
                 return records.column("logged_at")
             case EXTRA_COLUMN.name:
                 return self._extra(field.type)
+            case PARTITION_COLUMN.name if self._part is not None:
+                made: pa.Array[Any] = pa.repeat(pa.scalar(self._part.partition, field.type), records.num_rows)
+                return made
         described = self._described.get(field.name)
         if described is None:
             return nulls(records.num_rows, field.type)

@@ -7,11 +7,12 @@ from typing import Protocol
 
 import msgspec
 
+from connectors.source.layouts import LayoutAccess
 from connectors.source.look import LogAccess
 from ledger.core.metadata import DigestType, LedgerMetadata
 
 
-class SourceAccess(LogAccess, Protocol):
+class SourceAccess(LogAccess, LayoutAccess, Protocol):
     """Access of subjects to the cluster; `access.DriverAccess` is the real one."""
 
     def logs(self) -> list[str]:

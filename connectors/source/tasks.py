@@ -17,6 +17,7 @@ from pyspark.sql.datasource import InputPartition
 
 from connectors.source.decode import decode_log
 from connectors.source.entry_bounds import EntryBounds, Interval
+from connectors.source.layouts import PartitionPlace
 from connectors.source.options import Rows
 from connectors.source.raw_rows import raw_batches
 from connectors.source.read_ahead import read_ahead
@@ -53,6 +54,7 @@ class LedgerPartition(InputPartition):
         row_plan: Kind and columns of the rows; None = all columns of `rows`.
         bounds: Entries outside are left out; None = nothing is.
         seals: What is known of the ledger's entries.
+        place: Of which partitioned log `log` is a partition, where the query names that one; None = of none.
 
     """
 
@@ -70,6 +72,7 @@ class LedgerPartition(InputPartition):
     row_plan: RowPlan | None = None
     bounds: EntryBounds | None = None
     seals: LedgerSeals = LedgerSeals()  # noqa: RUF009 - frozen
+    place: PartitionPlace | None = None
 
 
 def read_partition(partition: LedgerPartition) -> Iterator[pa.RecordBatch]:
@@ -96,6 +99,7 @@ def read_partition(partition: LedgerPartition) -> Iterator[pa.RecordBatch]:
         partition.end_revision,
         decode_description(partition.description) if partition.description else None,
         bounds,
+        partition.place,
     )
     yield from decode_log(blocks, plan, span, partition.log_id, partition.seals)
 

@@ -90,3 +90,21 @@ class Batches:
         told = [json.loads(one["sources"][0]["latestOffset"]) for one in self._progress]
         losses: list[dict[str, Any]] = next((one["losses"] for one in reversed(told) if "losses" in one), [])
         return losses
+
+
+def drain(frame: DataFrame, keep: Callable[[DataFrame, int], None], checkpoint: Path) -> None:
+    """Read all that there is, with Trigger.AvailableNow; a start that came to nothing on a busy machine is made again.
+
+    Raises:
+        StreamingQueryException: The query failed by itself.
+
+    """
+    for left in range(_STARTS_MAX - 1, -1, -1):
+        writer = frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint))
+        try:
+            assert writer.trigger(availableNow=True).start().awaitTermination(_TIMEOUT_S)
+        except StreamingQueryException as error:
+            if not left or _SLOW_WORKER not in str(error):
+                raise
+        else:
+            return

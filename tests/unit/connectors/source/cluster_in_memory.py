@@ -14,6 +14,7 @@ from ledger.core.quorum import QuorumConfig
 from ledger.errors import NoSuchLedgerError
 from rsm_spark.core.chain import ChainLedger, LogChain
 from rsm_spark.core.envelope import Envelope, encode_envelope, root_hash
+from rsm_spark.core.partition_layout import PartitionLayout, new_layout, partition_log
 from rsm_spark.core.records import Record, encode_records
 from rsm_spark.core.seal import KeyRing
 from rsm_spark.errors import NoSuchLogError
@@ -27,6 +28,7 @@ class ClusterInMemory:
         self.entries: dict[int, list[StoredEntry]] = {}
         self.is_closed: dict[int, bool] = {}
         self.reads = 0
+        self.layouts: dict[str, PartitionLayout] = {}
         self.renamed: dict[str, str] = {}
         self.keys: KeyRing | None = None
         self._next_ledger_id = 3
@@ -35,6 +37,20 @@ class ClusterInMemory:
         log = LogInMemory(self, name, log_id or hashlib.sha256(name.encode()).digest()[:16])
         log.roll()
         return log
+
+    def make_partitioned(self, name: str, count: int) -> list[LogInMemory]:
+        logs = [self.make_log(partition_log(name, number)) for number in range(count)]
+        self.layouts[name] = new_layout("a" * 32, [log.log_id.hex() for log in logs])
+        return logs
+
+    def grow(self, name: str, logs: list[LogInMemory], count: int) -> None:
+        """Close all partitions and add some, as a writer does; `logs` gets the new ones."""
+        ends = [log.revision for log in logs]
+        for log in logs:
+            log.roll()
+        added = [self.make_log(partition_log(name, number)) for number in range(len(logs), count)]
+        logs += added
+        self.layouts[name] = self.layouts[name].grown([log.log_id.hex() for log in added], ends)
 
     def make_ledger(self) -> int:
         ledger_id = self._next_ledger_id
@@ -52,6 +68,12 @@ class ClusterInMemory:
 
     def logs(self) -> list[str]:
         return sorted(self.chains)
+
+    def layout(self, log: str) -> PartitionLayout | None:
+        return self.layouts.get(log)
+
+    def partitioned_logs(self) -> list[str]:
+        return sorted(self.layouts)
 
     def chain(self, log: str) -> LogChain:
         if log not in self.chains:
