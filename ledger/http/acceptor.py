@@ -22,6 +22,8 @@ _AT_ONCE = 16
 _NO_FILES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _NO_FILES_S = 0.1
 _NO_FILES_SAID_S = 60.0
+_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+"""Who is gone without a word is noticed within a minute also where nothing is said to it; seconds, and a count."""
 
 
 def listen(bind: str, port: int) -> socket.socket:
@@ -37,6 +39,7 @@ def listen(bind: str, port: int) -> socket.socket:
     listening = socket.socket(family, kind, protocol)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _keep_alive(listening)
         listening.bind(address)
         listening.listen(_BACKLOG)
         listening.setblocking(False)  # noqa: FBT003
@@ -44,6 +47,15 @@ def listen(bind: str, port: int) -> socket.socket:
         listening.close()
         raise
     return listening
+
+
+def _keep_alive(listening: socket.socket) -> None:
+    """Ask whoever connects, now and then, whether it is still there: connections have what their listener has."""
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        option = getattr(socket, name, None)  # Not every system has them.
+        if option is not None:
+            listening.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 class Acceptor:

@@ -57,6 +57,8 @@ class ApiServer(Generic[_Edge]):
         settings: See `ApiSettings`.
         make_edge: Returns the ASGI application, of these settings, the names under which it is asked, and who may.
         rate_tasks_per_s: See `Tokens`.
+        is_guarded: Who may ask is decided behind it, by what the edge has: neither tokens nor TLS are demanded here.
+        ports: Number of ports that share the open files of the process.
 
     Attributes:
         address: "host:port" that clients are told.
@@ -74,10 +76,13 @@ class ApiServer(Generic[_Edge]):
         make_edge: Callable[[ApiSettings, HostCheck, Tokens | None], _Edge],
         *,
         rate_tasks_per_s: float = 0.0,
+        is_guarded: bool = False,
+        ports: int = _PORTS,
     ) -> None:
-        settings = msgspec.structs.replace(settings, connections_max=_connections_max(settings.connections_max))
+        settings = msgspec.structs.replace(settings, connections_max=_connections_max(settings.connections_max, ports))
         self._settings = settings
-        _check_exposure(settings)
+        if not is_guarded:
+            _check_exposure(settings)
         self._tls = _tls(settings)
         tokens = None
         file = settings.principals or settings.tokens_file
@@ -228,9 +233,9 @@ class _Server(uvicorn.Server):
                     await self._leaving.wait()
 
 
-def _connections_max(wanted: int) -> int:
+def _connections_max(wanted: int, ports: int = _PORTS) -> int:
     """Return how many connections are taken: never so many that the process could open no other file."""
-    bound = allow_files(wanted, ports=_PORTS)
+    bound = allow_files(wanted, ports=ports)
     if bound < wanted:
         _LOGGER.info("HTTP takes %d connections, not %d: the process may open too few files (ulimit -n)", bound, wanted)
     return bound

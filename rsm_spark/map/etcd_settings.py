@@ -26,3 +26,12 @@ class EtcdSettings(msgspec.Struct, frozen=True, kw_only=True):
             shown="where it listens",
         ),
     ] = ""
+    json_port: Annotated[
+        int | None,
+        Option(
+            "Port that serves the same as JSON over HTTP; 0 = any that is free. It goes with --etcd-port.",
+            name="etcd_json_port",
+            ge=0,
+            le=65535,
+        ),
+    ] = None

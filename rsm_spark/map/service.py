@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ledger.client.client import LedgerClient
+from ledger.errors import UsageError
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.map.etcd_settings import EtcdSettings
 from rsm_spark.map.machine import MapMachine
@@ -23,9 +24,11 @@ class MapService(StoreService):
 
     Attributes:
         etcd: What serves them; None = there is no such port.
+        etcd_json: "host:port" of its JSON gateway; "" = there is none.
 
     Raises:
         RsmError: A port is taken, or not on loopback.
+        UsageError: There is a port for JSON, and none for etcd's clients.
 
     """
 
@@ -34,9 +37,12 @@ class MapService(StoreService):
     ) -> None:
         machine = MapMachine()
         scopes = MapScopes(machine.keys_of_lease)
-        ports = PORTS if etcd.port is None else PORTS + 1
+        if etcd.port is None and etcd.json_port is not None:
+            raise UsageError("--etcd-json-port goes with --etcd-port: give both, --etcd-port 0 finds a free port")
+        ports = PORTS + sum(port is not None for port in (etcd.port, etcd.json_port))
         super().__init__(client, settings, lake=lake, machine=machine, keys=scopes, ports=ports)
         self.etcd = None
+        self.etcd_json = ""
         if etcd.port is None:
             return
         from rsm_spark.map.etcd.backend import EtcdBackend  # noqa: PLC0415 - its messages only where it is served
@@ -52,10 +58,16 @@ class MapService(StoreService):
             security=settings.security,
             connections_max=settings.connections_max,
             ports=ports,
+            json_port=etcd.json_port,
         )
         self.etcd.port.guard.on_refused = self.server.guard.on_refused
         host = settings.advertise.partition(":")[0] if not settings.advertise.startswith("[") else ""
         self.replica.etcd = advertised_address(etcd.advertise or host, self.etcd.address)
+        gateway = self.etcd.gateway
+        if gateway is not None:
+            gateway.guard.on_refused = self.server.guard.on_refused
+            name = host if not etcd.advertise or etcd.advertise.startswith("[") else etcd.advertise.partition(":")[0]
+            self.etcd_json = advertised_address(name, gateway.address)
 
     async def start(self) -> None:
         """Load the state, follow the log, serve; see `StoreService.start`."""

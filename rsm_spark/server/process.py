@@ -56,6 +56,7 @@ class ReadyNotice(msgspec.Struct, frozen=True):
     boot_s: float
     http_address: str = ""
     etcd_address: str = ""
+    etcd_json_address: str = ""
     pg_address: str = ""
 
 
@@ -250,6 +251,7 @@ def _notice(service: RunService, settings: StoreSettings, boot_s: float, http_ad
         boot_s=round(boot_s, 3),
         http_address=http_address,
         etcd_address=service.replica.etcd,
+        etcd_json_address=getattr(service, "etcd_json", ""),  # of the map alone
         pg_address=getattr(service, "pg_address", ""),  # of SQL tables alone
     )
 

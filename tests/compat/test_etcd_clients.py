@@ -27,7 +27,9 @@ from tests.integration.test_etcd_api import start, until
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 _JETCD = Path(__file__).parent / "java" / "jetcd"
-_PARTS = ("locks", "election", "stm", "leases", "kubernetes", "progress")
+_PARTS = (
+    "locks", "election", "stm", "leases", "kubernetes", "progress", "served-locks", "served-elections",
+)  # fmt: skip
 _STEPS = 400
 
 

@@ -74,6 +74,18 @@ def _watches(address: str, work: Work) -> None:
     work.add()
 
 
+def _locks(address: str, work: Work) -> None:
+    """Wait for one lock as often as one may, and leave."""
+    with EtcdCalls(address, TOKENS["owner"]) as calls:
+        waiting = [calls.begin("Lock", pb.LockRequest(name=b"own/lock")) for _ in range(300)]
+        with contextlib.suppress(grpc.RpcError):
+            waiting[0].result()
+        calls.put(b"own/lock/a", b"")
+        for one in waiting:
+            one.cancel()
+            work.add()
+
+
 def _garbage(address: str, work: Work) -> None:
     """Send messages that are none."""
     channel = grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
@@ -100,12 +112,13 @@ _ATTACKS: dict[str, Callable[[str, Work], None]] = {
     "ranges": _asks("Range", pb.RangeRequest(key=b"own/", range_end=b"own0")),
     "nested": _asks("Txn", _nested()),
     "watches": _watches,
+    "locks": _locks,
     "garbage": _garbage,
 }
 
 
 @contextlib.contextmanager
-def _attacking(attack: Callable[[str, Work], None], address: str, work: Work) -> Iterator[None]:
+def attacking(attack: Callable[[str, Work], None], address: str, work: Work) -> Iterator[None]:
     over = threading.Event()
 
     def run() -> None:
@@ -146,7 +159,7 @@ async def test_others_are_served_beside_who_asks_for_very_much(
             work, victim = Work(), Victim(lambda: asyncio.to_thread(ask), servers=[pid])
             quiet = await victim.run(_CALLS)
             before = resident_mib(pid)
-            with _attacking(_ATTACKS[name], address, work):
+            with attacking(_ATTACKS[name], address, work):
                 attacked = await victim.run(_CALLS, beside=work, units=_UNITS)
                 grown = resident_mib(pid) - before
             print(f"{name}: grown by {grown:.0f} MiB")

@@ -42,6 +42,12 @@ _KINDS: dict[str, tuple[str, Any]] = {
     "AuthStatus": ("Auth", pb.AuthStatusResponse),
     "UserAdd": ("Auth", pb.AuthStatusResponse),
     "MemberAdd": ("Cluster", pb.MemberListResponse),
+    "Lock": ("v3lockpb.Lock", pb.LockResponse),
+    "Unlock": ("v3lockpb.Lock", pb.UnlockResponse),
+    "Campaign": ("v3electionpb.Election", pb.CampaignResponse),
+    "Proclaim": ("v3electionpb.Election", pb.ProclaimResponse),
+    "Resign": ("v3electionpb.Election", pb.ResignResponse),
+    "Leader": ("v3electionpb.Election", pb.LeaderResponse),
 }
 
 
@@ -73,16 +79,20 @@ class EtcdCalls:
 
     def call(self, method: str, request: Any) -> Any:
         """Return the answer, or an `EtcdFailure`."""
+        try:
+            return self.begin(method, request).result()
+        except grpc.RpcError as error:
+            return EtcdFailure(error.code().name, error.details() or "")
+
+    def begin(self, method: str, request: Any) -> Any:
+        """Return the call, under way: its `result` blocks, its `cancel` gives it up."""
         service, kind = _KINDS[method]
         call = self._channel.unary_unary(
-            f"/etcdserverpb.{service}/{method}",
+            f"/{service if '.' in service else f'etcdserverpb.{service}'}/{method}",
             request_serializer=type(request).SerializeToString,
             response_deserializer=kind.FromString,
         )
-        try:
-            return call(request, timeout=CALL_S, metadata=self._metadata)
-        except grpc.RpcError as error:
-            return EtcdFailure(error.code().name, error.details() or "")
+        return call.future(request, timeout=CALL_S, metadata=self._metadata)
 
     # ---- short forms
 

@@ -60,4 +60,6 @@ def run(given: StoreOptions) -> None:
 
 def _words(notice: ReadyNotice) -> str:
     etcd = f", for etcd's clients on {notice.etcd_address}" if notice.etcd_address else ""
+    if notice.etcd_json_address:
+        etcd += f", as JSON on {notice.etcd_json_address}"
     return f"replica {notice.replica_id} of log {notice.log} serves on {notice.address}{etcd}, ctrl-C ends it"

@@ -74,12 +74,12 @@ class EtcdClusterService:
         return StatusResponse(
             header=backend.header(),
             version=VERSION,
-            db_size=used,
-            db_size_in_use=used,
+            dbSize=used,
+            dbSizeInUse=used,
             leader=0 if leader is None else member_number(leader.replica_id),
-            raft_index=backend.revision,
-            raft_term=replica.leader_epoch,
-            raft_applied_index=backend.revision,
+            raftIndex=backend.revision,
+            raftTerm=replica.leader_epoch,
+            raftAppliedIndex=backend.revision,
             errors=list(replica.status().alarms),
         )
 
@@ -128,7 +128,7 @@ class EtcdClusterService:
 
     async def auth_status(self, _request: AuthStatusRequest, _caller: EtcdCaller) -> AuthStatusResponse:
         """Say whether a token is needed."""
-        return AuthStatusResponse(header=self._backend.header(), enabled=not self._guard.is_open, auth_revision=1)
+        return AuthStatusResponse(header=self._backend.header(), enabled=not self._guard.is_open, authRevision=1)
 
     def authenticate(self, request: AuthenticateRequest) -> AuthenticateResponse:
         """Take a token as a password: what is sent from then on is that token.

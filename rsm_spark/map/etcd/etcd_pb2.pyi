@@ -422,18 +422,18 @@ class LeaseLeasesResponse(_message.Message):
     def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping[str, object]]] = ..., leases: _Optional[_Iterable[_Union[LeaseStatus, _Mapping[str, object]]]] = ...) -> None: ...
 
 class EtcdMember(_message.Message):
-    __slots__ = ("id", "name", "peer_urls", "client_urls", "is_learner")
+    __slots__ = ("id", "name", "peer_urls", "client_urls", "isLearner")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PEER_URLS_FIELD_NUMBER: _ClassVar[int]
     CLIENT_URLS_FIELD_NUMBER: _ClassVar[int]
-    IS_LEARNER_FIELD_NUMBER: _ClassVar[int]
+    ISLEARNER_FIELD_NUMBER: _ClassVar[int]
     id: int
     name: str
     peer_urls: _containers.RepeatedScalarFieldContainer[str]
     client_urls: _containers.RepeatedScalarFieldContainer[str]
-    is_learner: bool
-    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., peer_urls: _Optional[_Iterable[str]] = ..., client_urls: _Optional[_Iterable[str]] = ..., is_learner: bool = ...) -> None: ...
+    isLearner: bool
+    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., peer_urls: _Optional[_Iterable[str]] = ..., client_urls: _Optional[_Iterable[str]] = ..., isLearner: bool = ...) -> None: ...
 
 class MemberListRequest(_message.Message):
     __slots__ = ("linearizable",)
@@ -488,28 +488,28 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("header", "version", "db_size", "leader", "raft_index", "raft_term", "raft_applied_index", "errors", "db_size_in_use", "is_learner")
+    __slots__ = ("header", "version", "dbSize", "leader", "raftIndex", "raftTerm", "raftAppliedIndex", "errors", "dbSizeInUse", "isLearner")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
-    DB_SIZE_FIELD_NUMBER: _ClassVar[int]
+    DBSIZE_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
-    RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
-    RAFT_TERM_FIELD_NUMBER: _ClassVar[int]
-    RAFT_APPLIED_INDEX_FIELD_NUMBER: _ClassVar[int]
+    RAFTINDEX_FIELD_NUMBER: _ClassVar[int]
+    RAFTTERM_FIELD_NUMBER: _ClassVar[int]
+    RAFTAPPLIEDINDEX_FIELD_NUMBER: _ClassVar[int]
     ERRORS_FIELD_NUMBER: _ClassVar[int]
-    DB_SIZE_IN_USE_FIELD_NUMBER: _ClassVar[int]
-    IS_LEARNER_FIELD_NUMBER: _ClassVar[int]
+    DBSIZEINUSE_FIELD_NUMBER: _ClassVar[int]
+    ISLEARNER_FIELD_NUMBER: _ClassVar[int]
     header: ResponseHeader
     version: str
-    db_size: int
+    dbSize: int
     leader: int
-    raft_index: int
-    raft_term: int
-    raft_applied_index: int
+    raftIndex: int
+    raftTerm: int
+    raftAppliedIndex: int
     errors: _containers.RepeatedScalarFieldContainer[str]
-    db_size_in_use: int
-    is_learner: bool
-    def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping[str, object]]] = ..., version: _Optional[str] = ..., db_size: _Optional[int] = ..., leader: _Optional[int] = ..., raft_index: _Optional[int] = ..., raft_term: _Optional[int] = ..., raft_applied_index: _Optional[int] = ..., errors: _Optional[_Iterable[str]] = ..., db_size_in_use: _Optional[int] = ..., is_learner: bool = ...) -> None: ...
+    dbSizeInUse: int
+    isLearner: bool
+    def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping[str, object]]] = ..., version: _Optional[str] = ..., dbSize: _Optional[int] = ..., leader: _Optional[int] = ..., raftIndex: _Optional[int] = ..., raftTerm: _Optional[int] = ..., raftAppliedIndex: _Optional[int] = ..., errors: _Optional[_Iterable[str]] = ..., dbSizeInUse: _Optional[int] = ..., isLearner: bool = ...) -> None: ...
 
 class DefragmentRequest(_message.Message):
     __slots__ = ()
@@ -556,14 +556,14 @@ class AuthStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class AuthStatusResponse(_message.Message):
-    __slots__ = ("header", "enabled", "auth_revision")
+    __slots__ = ("header", "enabled", "authRevision")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     ENABLED_FIELD_NUMBER: _ClassVar[int]
-    AUTH_REVISION_FIELD_NUMBER: _ClassVar[int]
+    AUTHREVISION_FIELD_NUMBER: _ClassVar[int]
     header: ResponseHeader
     enabled: bool
-    auth_revision: int
-    def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping[str, object]]] = ..., enabled: bool = ..., auth_revision: _Optional[int] = ...) -> None: ...
+    authRevision: int
+    def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping[str, object]]] = ..., enabled: bool = ..., authRevision: _Optional[int] = ...) -> None: ...
 
 class AuthenticateRequest(_message.Message):
     __slots__ = ("name", "password")
@@ -580,3 +580,117 @@ class AuthenticateResponse(_message.Message):
     header: ResponseHeader
     token: str
     def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping[str, object]]] = ..., token: _Optional[str] = ...) -> None: ...
+
+class SnapshotRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SnapshotResponse(_message.Message):
+    __slots__ = ("header", "remaining_bytes", "blob", "version")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    REMAINING_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BLOB_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    header: ResponseHeader
+    remaining_bytes: int
+    blob: bytes
+    version: str
+    def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping[str, object]]] = ..., remaining_bytes: _Optional[int] = ..., blob: _Optional[bytes] = ..., version: _Optional[str] = ...) -> None: ...
+
+class LockRequest(_message.Message):
+    __slots__ = ("name", "lease")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    name: bytes
+    lease: int
+    def __init__(self, name: _Optional[bytes] = ..., lease: _Optional[int] = ...) -> None: ...
+
+class LockResponse(_message.Message):
+    __slots__ = ("header", "key")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    header: ResponseHeader
+    key: bytes
+    def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping[str, object]]] = ..., key: _Optional[bytes] = ...) -> None: ...
+
+class UnlockRequest(_message.Message):
+    __slots__ = ("key",)
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    def __init__(self, key: _Optional[bytes] = ...) -> None: ...
+
+class UnlockResponse(_message.Message):
+    __slots__ = ("header",)
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    header: ResponseHeader
+    def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping[str, object]]] = ...) -> None: ...
+
+class LeaderKey(_message.Message):
+    __slots__ = ("name", "key", "rev", "lease")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    REV_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    name: bytes
+    key: bytes
+    rev: int
+    lease: int
+    def __init__(self, name: _Optional[bytes] = ..., key: _Optional[bytes] = ..., rev: _Optional[int] = ..., lease: _Optional[int] = ...) -> None: ...
+
+class CampaignRequest(_message.Message):
+    __slots__ = ("name", "lease", "value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: bytes
+    lease: int
+    value: bytes
+    def __init__(self, name: _Optional[bytes] = ..., lease: _Optional[int] = ..., value: _Optional[bytes] = ...) -> None: ...
+
+class CampaignResponse(_message.Message):
+    __slots__ = ("header", "leader")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    header: ResponseHeader
+    leader: LeaderKey
+    def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping[str, object]]] = ..., leader: _Optional[_Union[LeaderKey, _Mapping[str, object]]] = ...) -> None: ...
+
+class ProclaimRequest(_message.Message):
+    __slots__ = ("leader", "value")
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    leader: LeaderKey
+    value: bytes
+    def __init__(self, leader: _Optional[_Union[LeaderKey, _Mapping[str, object]]] = ..., value: _Optional[bytes] = ...) -> None: ...
+
+class ProclaimResponse(_message.Message):
+    __slots__ = ("header",)
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    header: ResponseHeader
+    def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping[str, object]]] = ...) -> None: ...
+
+class LeaderRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: bytes
+    def __init__(self, name: _Optional[bytes] = ...) -> None: ...
+
+class LeaderResponse(_message.Message):
+    __slots__ = ("header", "kv")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    KV_FIELD_NUMBER: _ClassVar[int]
+    header: ResponseHeader
+    kv: KeyValue
+    def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping[str, object]]] = ..., kv: _Optional[_Union[KeyValue, _Mapping[str, object]]] = ...) -> None: ...
+
+class ResignRequest(_message.Message):
+    __slots__ = ("leader",)
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    leader: LeaderKey
+    def __init__(self, leader: _Optional[_Union[LeaderKey, _Mapping[str, object]]] = ...) -> None: ...
+
+class ResignResponse(_message.Message):
+    __slots__ = ("header",)
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    header: ResponseHeader
+    def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping[str, object]]] = ...) -> None: ...

@@ -1,21 +1,27 @@
-"""etcd's v3 API as a port of a replica of the map: `rsm store run --etcd-port 2379`."""
+"""etcd's v3 API as a port of a replica of the map, `rsm store run --etcd-port 2379`, and as JSON on another one."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
 import grpc
-from google.protobuf.message import Message
 
 from ledger.errors import LedgerError
 from ledger.rights.table import Right
 from rsm_spark.errors import RsmError
 from rsm_spark.map.etcd import etcd_pb2 as pb
 from rsm_spark.map.etcd.backend import EtcdBackend
-from rsm_spark.map.etcd.caller import Call, CallHandlers, abort, parsed
+from rsm_spark.map.etcd.caller import CallHandlers, abort, parsed
 from rsm_spark.map.etcd.cluster_service import EtcdClusterService, not_served
+from rsm_spark.map.etcd.election_service import EtcdElectionService
+from rsm_spark.map.etcd.json_port import EtcdJsonPort
+from rsm_spark.map.etcd.key_queue import KeyQueue
 from rsm_spark.map.etcd.kv_service import EtcdKvService
 from rsm_spark.map.etcd.lease_service import EtcdLeaseService
+from rsm_spark.map.etcd.lock_service import EtcdLockService
+from rsm_spark.map.etcd.methods import EtcdMethod, EtcdStream
 from rsm_spark.map.etcd.ranges import ANSWER_BYTES_MAX
 from rsm_spark.map.etcd.watch_service import EtcdWatchService
 from rsm_spark.map.etcd.work_bounds import WorkBounds
@@ -46,12 +52,6 @@ _NOT_SERVED: dict[str, dict[str, str]] = {
 }
 
 
-class _Served(NamedTuple):
-    kind: type[Message]
-    call: Call
-    right: Right
-
-
 class EtcdServer:
     """See the module. The port is bound first; it serves from `start` on.
 
@@ -62,11 +62,13 @@ class EtcdServer:
         port: 0 = the system chooses.
         security: TLS, token, principals.
         connections_max: At once.
+        json_port: Of the JSON gateway; 0 = the system chooses, None = there is none.
         ports: Number of ports that share the open files of the process.
 
     Attributes:
         address: "host:port".
         port: The port itself: its guard and its connections.
+        gateway: The same as JSON over HTTP; None = it is not served.
         watches: The watches under way.
 
     Raises:
@@ -85,6 +87,7 @@ class EtcdServer:
         security: Security,
         connections_max: int,
         ports: int,
+        json_port: int | None = None,
     ) -> None:
         self._backend = backend
         self.port = GuardedPort(
@@ -101,22 +104,36 @@ class EtcdServer:
             open_methods=frozenset({f"/{_PACKAGE}.Auth/Authenticate"}),
         )
         self.address = self.port.address
-        self._handlers = CallHandlers(backend.log, scopes, self.port.guard, WorkBounds())
+        bounds = WorkBounds()
+        self._handlers = CallHandlers(backend.log, scopes, self.port.guard, bounds)
+        self.gateway = None
+        if json_port is not None:
+            self.gateway = EtcdJsonPort(
+                backend, scopes, bounds, bind=bind, port=json_port, security=security, ports=ports,
+                connections_max=connections_max,
+            )  # fmt: skip
         self._kv = EtcdKvService(backend)
         self._leases = EtcdLeaseService(backend)
         self.watches = EtcdWatchService(backend)
+        self._queue = KeyQueue(backend, self._kv, self._leases)
         self._cluster = EtcdClusterService(backend, self.port.guard, "http" if security.tls_cert is None else "https")
         self._add_keys()
+        self._add_queues()
         self._add_cluster()
 
     async def start(self) -> None:
         """Take calls; the replica has its state."""
         await self._backend.start()
         await self.port.start()
+        if self.gateway is not None:
+            await self.gateway.start()
 
     async def stop(self) -> None:
         """Take nothing more in, and give up what is under way."""
+        if self.gateway is not None:
+            await self.gateway.stop()
         await self.port.stop(_DRAIN_S)
+        self._queue.close()
         await self._backend.stop()
 
     def _add_keys(self) -> None:
@@ -125,45 +142,83 @@ class EtcdServer:
         self._add(
             "KV",
             {
-                "Range": _Served(pb.RangeRequest, kv.range, read),
-                "Put": _Served(pb.PutRequest, kv.put, write),
-                "DeleteRange": _Served(pb.DeleteRangeRequest, kv.delete_range, write),
-                "Txn": _Served(pb.TxnRequest, kv.txn, read),  # That it may write is looked at where it does.
-                "Compact": _Served(pb.CompactionRequest, kv.compact, write),
+                "Range": EtcdMethod(pb.RangeRequest, kv.range, read, ("kv/range",)),
+                "Put": EtcdMethod(pb.PutRequest, kv.put, write, ("kv/put",)),
+                "DeleteRange": EtcdMethod(pb.DeleteRangeRequest, kv.delete_range, write, ("kv/deleterange",)),
+                # That it may write is looked at where it does.
+                "Txn": EtcdMethod(pb.TxnRequest, kv.txn, read, ("kv/txn",)),
+                "Compact": EtcdMethod(pb.CompactionRequest, kv.compact, write, ("kv/compaction",)),
             },
         )
-        keep = f"/{_PACKAGE}.Lease/LeaseKeepAlive"
+        keep = leases.keep_alive_handler(f"/{_PACKAGE}.Lease/LeaseKeepAlive", self._handlers)
+        ttl = EtcdMethod(
+            pb.LeaseTimeToLiveRequest, leases.time_to_live, read, ("lease/timetolive", "kv/lease/timetolive")
+        )
         self._add(
             "Lease",
             {
-                "LeaseGrant": _Served(pb.LeaseGrantRequest, leases.grant, write),
-                "LeaseRevoke": _Served(pb.LeaseRevokeRequest, leases.revoke, write),
-                "LeaseTimeToLive": _Served(pb.LeaseTimeToLiveRequest, leases.time_to_live, read),
-                "LeaseLeases": _Served(pb.LeaseLeasesRequest, leases.leases, read),
+                "LeaseGrant": EtcdMethod(pb.LeaseGrantRequest, leases.grant, write, ("lease/grant",)),
+                "LeaseRevoke": EtcdMethod(
+                    pb.LeaseRevokeRequest, leases.revoke, write, ("lease/revoke", "kv/lease/revoke")
+                ),
+                "LeaseTimeToLive": ttl,
+                "LeaseLeases": EtcdMethod(
+                    pb.LeaseLeasesRequest, leases.leases, read, ("lease/leases", "kv/lease/leases")
+                ),
+                "LeaseKeepAlive": EtcdStream(
+                    pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse, keep, write, ("lease/keepalive",)
+                ),
             },
-            {"LeaseKeepAlive": (leases.keep_alive_handler(keep, self._handlers), write)},
         )
-        watch = f"/{_PACKAGE}.Watch/Watch"
-        self._add("Watch", {}, {"Watch": (self.watches.handler(watch, self._handlers), read)})
+        watch = self.watches.handler(f"/{_PACKAGE}.Watch/Watch", self._handlers)
+        self._add(
+            "Watch", {"Watch": EtcdStream(pb.WatchRequest, pb.WatchResponse, watch, read, ("watch",), is_held=True)}
+        )
+
+    def _add_queues(self) -> None:
+        read, write = Right.STATE_READ, Right.STATE_WRITE
+        locks = EtcdLockService(self._queue, self._kv)
+        self._add(
+            "v3lockpb.Lock",
+            {
+                "Lock": EtcdMethod(pb.LockRequest, locks.lock, write, ("lock/lock",)),
+                "Unlock": EtcdMethod(pb.UnlockRequest, locks.unlock, write, ("lock/unlock",)),
+            },
+        )
+        elections = EtcdElectionService(self._backend, self._queue, self.watches)
+        observe = elections.observe_handler("/v3electionpb.Election/Observe", self._handlers)
+        self._add(
+            "v3electionpb.Election",
+            {
+                "Campaign": EtcdMethod(pb.CampaignRequest, elections.campaign, write, ("election/campaign",)),
+                "Proclaim": EtcdMethod(pb.ProclaimRequest, elections.proclaim, write, ("election/proclaim",)),
+                "Resign": EtcdMethod(pb.ResignRequest, elections.resign, write, ("election/resign",)),
+                "Leader": EtcdMethod(pb.LeaderRequest, elections.leader, read, ("election/leader",)),
+                "Observe": EtcdStream(pb.LeaderRequest, pb.LeaderResponse, observe, read, ("election/observe",)),
+            },
+        )
 
     def _add_cluster(self) -> None:
-        cluster = self._cluster
-        self._add("Cluster", {"MemberList": _Served(pb.MemberListRequest, cluster.member_list, Right.STATUS)})
+        cluster, status = self._cluster, Right.STATUS
+        members = EtcdMethod(pb.MemberListRequest, cluster.member_list, status, ("cluster/member/list",))
+        self._add("Cluster", {"MemberList": members})
         self._add(
             "Maintenance",
             {
-                "Alarm": _Served(pb.AlarmRequest, cluster.alarm, Right.STATUS),
-                "Status": _Served(pb.StatusRequest, cluster.status, Right.STATUS),
-                "Defragment": _Served(pb.DefragmentRequest, cluster.defragment, Right.STATUS),
-                "Hash": _Served(pb.HashRequest, cluster.hash, Right.STATE_READ),
-                "HashKV": _Served(pb.HashKVRequest, cluster.hash_kv, Right.STATE_READ),
+                "Alarm": EtcdMethod(pb.AlarmRequest, cluster.alarm, status, ("maintenance/alarm",)),
+                "Status": EtcdMethod(pb.StatusRequest, cluster.status, status, ("maintenance/status",)),
+                "Defragment": EtcdMethod(pb.DefragmentRequest, cluster.defragment, status, ("maintenance/defragment",)),
+                "Hash": EtcdMethod(pb.HashRequest, cluster.hash, Right.STATE_READ, ("maintenance/hash",)),
+                "HashKV": EtcdMethod(pb.HashKVRequest, cluster.hash_kv, Right.STATE_READ, ("maintenance/hashkv",)),
             },
         )
         self._add(
             "Auth",
-            {"AuthStatus": _Served(pb.AuthStatusRequest, cluster.auth_status, Right.STATUS)},
-            {"Authenticate": (grpc.unary_unary_rpc_method_handler(self._authenticate), Right.STATUS)},
+            {"AuthStatus": EtcdMethod(pb.AuthStatusRequest, cluster.auth_status, status, ("auth/status",))},
+            {"Authenticate": grpc.unary_unary_rpc_method_handler(self._authenticate)},
         )
+        if self.gateway is not None:
+            self.gateway.edge.add_open("auth/authenticate", pb.AuthenticateRequest, cluster.authenticate)
 
     async def _authenticate(self, text: bytes, context: Any) -> bytes:
         try:
@@ -175,20 +230,23 @@ class EtcdServer:
     def _add(
         self,
         service: str,
-        served: dict[str, _Served],
-        streams: dict[str, tuple[grpc.RpcMethodHandler[bytes, bytes], Right]] | None = None,
+        methods: Mapping[str, EtcdMethod | EtcdStream],
+        more: Mapping[str, grpc.RpcMethodHandler[bytes, bytes]] = MappingProxyType({}),
     ) -> None:
-        """Serve a service: calls, streams, and in words what it has no answers for."""
-        name = f"{_PACKAGE}.{service}"
+        """Serve a service, over gRPC and as JSON, and refuse in words what it has no answers for."""
+        name = service if "." in service else f"{_PACKAGE}.{service}"
+        rights = {method: one.right for method, one in methods.items()}
         handlers = {
-            method: self._handlers.unary(f"/{name}/{method}", one.kind, one.call) for method, one in served.items()
+            method: self._handlers.unary(f"/{name}/{method}", one.kind, one.call)
+            if isinstance(one, EtcdMethod)
+            else one.handler
+            for method, one in methods.items()
         }
-        rights = {method: one.right for method, one in served.items()}
-        for method, (handler, right) in (streams or {}).items():
-            handlers[method], rights[method] = handler, right
         for method, why in _NOT_SERVED.get(service, {}).items():
             handlers[method], rights[method] = grpc.stream_stream_rpc_method_handler(_refusing(why)), Right.STATUS
-        self.port.add_service(name, handlers, rights)
+        self.port.add_service(name, handlers | dict(more), rights)
+        if self.gateway is not None:
+            self.gateway.edge.add(name, methods)
 
 
 def _refusing(what: str) -> Any:

@@ -140,9 +140,10 @@ class _WatchStream:
         reader = asyncio.get_running_loop().create_task(self._read())
         try:
             await asyncio.wait([reader, self._failure], return_when=asyncio.FIRST_COMPLETED)
-            if self._failure.done():
-                self._failure.result()
-            reader.result()
+            if reader.done():
+                reader.result()
+            # Who asks for nothing more is still told: its call ends when it leaves.
+            await self._failure
         finally:
             tasks = [reader, *(watch.task for watch in self._watches.values() if watch.task is not None)]
             for watch in list(self._watches.values()):
