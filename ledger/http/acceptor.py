@@ -23,7 +23,7 @@ _NO_FILES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _NO_FILES_S = 0.1
 _NO_FILES_SAID_S = 60.0
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
-"""Who is gone without a word is noticed within a minute also where nothing is said to it; seconds, and a count."""
+"""Seconds, seconds and a count: a client that is gone without a word is noticed also where nothing is said to it."""
 
 
 def listen(bind: str, port: int) -> socket.socket:

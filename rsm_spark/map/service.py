@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ledger.client.client import LedgerClient
 from ledger.errors import UsageError
 from rsm_spark.log.discovery import Discovery
@@ -58,6 +60,7 @@ class MapService(StoreService):
             security=settings.security,
             connections_max=settings.connections_max,
             ports=ports,
+            folder=Path(settings.data_dir),
             json_port=etcd.json_port,
         )
         self.etcd.port.guard.on_refused = self.server.guard.on_refused

@@ -5,14 +5,17 @@ Skipped where Go, Maven or their modules cannot be had.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from ledger.dev import DevCluster
@@ -23,6 +26,7 @@ from tests.compat.go_programs import GoMissingError, build_go
 from tests.integration.etcd_calls import EtcdCalls, EtcdFailure
 from tests.integration.store_processes import Stores, stores
 from tests.integration.test_etcd_api import start, until
+from tests.unit.ledger.bookie.test_tls import Authority
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
 
@@ -35,10 +39,10 @@ _STEPS = 400
 
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder with `node`, `ctl` and `clients`."""
+    """Folder with `node`, `ctl`, `utl` and `clients`."""
     folder = tmp_path_factory.mktemp("go-etcd")
     try:
-        for program in ("node", "ctl", "clients"):
+        for program in ("node", "ctl", "utl", "clients"):
             build_go("etcd", program, folder)
     except GoMissingError as error:
         pytest.skip(f"etcd's programs cannot be built: {error}")
@@ -58,13 +62,23 @@ def replicas(cluster: DevCluster, unique_name: str, tmp_path: Path) -> Iterator[
 @pytest.fixture
 def etcd(programs: Path, tmp_path: Path) -> Iterator[str]:
     """etcd itself; where its clients find it."""
+    with etcd_on(programs, tmp_path / "etcd", _two_ports()) as address:
+        yield address
+
+
+def _two_ports() -> list[int]:
     ports = [choose_port(taken=set())]
-    ports.append(choose_port(taken=set(ports)))
+    return [*ports, choose_port(taken=set(ports))]
+
+
+@contextmanager
+def etcd_on(programs: Path, folder: Path, ports: list[int]) -> Iterator[str]:
+    """Run etcd itself on a folder, with ports for clients and for peers."""
     client, peer = (f"http://{HOST}:{port}" for port in ports)
-    with (tmp_path / "etcd.log").open("wb") as log:
+    with folder.with_suffix(".log").open("wb") as log:
         process = subprocess.Popen(
             [
-                programs / "node", "--data-dir", tmp_path / "etcd", "--listen-client-urls", client,
+                programs / "node", "--data-dir", folder, "--listen-client-urls", client,
                 "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
                 "--initial-cluster", f"default={peer}", "--log-level", "error",
             ],
@@ -123,17 +137,24 @@ def test_the_same_program_is_content_with_etcd_itself(etcd: str, programs: Path)
         assert (done.returncode, done.stdout) == (0, "well\n"), done.stderr[-3000:]
 
 
-def test_etcdctl_works(replicas: tuple[Stores, list[str]], programs: Path) -> None:
-    _, addresses = replicas
+def etcdctl(programs: Path, *options: str) -> Callable[..., str]:
+    """Return what runs etcdctl; `fails` = what it must complain of."""
 
-    def ctl(*arguments: str, stdin: str = "") -> str:
+    def ctl(*arguments: str, stdin: str = "", fails: str = "") -> str:
         done = subprocess.run(
-            [programs / "ctl", "--endpoints", ",".join(addresses), *arguments],
+            [programs / "ctl", *options, *arguments],
             input=stdin, capture_output=True, text=True, check=False, timeout=60,
         )  # fmt: skip
-        assert done.returncode == 0, done.stderr
+        assert (done.returncode != 0) == bool(fails), done.stderr
+        assert fails in done.stderr
         return done.stdout
 
+    return ctl
+
+
+def test_etcdctl_works(replicas: tuple[Stores, list[str]], programs: Path) -> None:
+    _, addresses = replicas
+    ctl = etcdctl(programs, "--endpoints", ",".join(addresses))
     assert ctl("put", "ctl/a", "1") == "OK\n"
     assert ctl("put", "ctl/a", "2", "--prev-kv") == "OK\nctl/a\n1\n"
     assert ctl("get", "ctl/", "--prefix") == "ctl/a\n2\n"
@@ -153,6 +174,122 @@ def test_etcdctl_works(replicas: tuple[Stores, list[str]], programs: Path) -> No
     assert "etcdserver: permission" not in ctl("alarm", "list")
     assert "Finished defragmenting" in ctl("defrag")
     assert "compacted revision" in ctl("compact", str(status[0]["Status"]["header"]["revision"]))
+
+
+def test_etcd_begins_with_a_snapshot_of_the_map(
+    replicas: tuple[Stores, list[str]], programs: Path, tmp_path: Path
+) -> None:
+    _, addresses = replicas
+    ctl = etcdctl(programs, "--endpoints", addresses[1])
+    with EtcdCalls(addresses[1]) as ours:
+        for n in range(300):
+            ours.put(b"s/%03d" % n, b"v" * (n * 40), lease=0)
+        ours.call("LeaseGrant", pb.LeaseGrantRequest(id=77, ttl=600))
+        for n in range(0, 300, 7):
+            ours.put(b"s/%03d" % n, b"changed", lease=77)
+        ours.delete(b"s/100", b"s/120")
+        puts = [pb.RequestOp(request_put=pb.PutRequest(key=b"t/%d" % n)) for n in range(5)]
+        ours.call("Txn", pb.TxnRequest(success=puts))
+        ours.put(b"large", b"v" * 1_000_000)
+        kept = ours.get(b"\0", b"\0")
+        ours.delete(b"gone")
+    snapshot = tmp_path / "snapshot.db"
+    ctl("snapshot", "save", str(snapshot))
+    ports = _two_ports()
+    peer = f"http://{HOST}:{ports[1]}"
+
+    def utl(*arguments: str | Path) -> str:
+        done = subprocess.run(
+            [programs / "utl", "snapshot", *arguments], capture_output=True, text=True, check=False, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    shown = json.loads(utl("status", snapshot, "-w", "json"))
+    assert (shown["totalKey"], shown["revision"]) == (kept.count, max(kv.mod_revision for kv in kept.kvs))
+    restored = tmp_path / "restored"
+    utl("restore", snapshot, "--data-dir", restored, "--name", "default", "--initial-cluster", f"default={peer}",
+        "--initial-advertise-peer-urls", peer)  # fmt: skip
+    with etcd_on(programs, restored, ports) as address, EtcdCalls(address) as real:
+        found = real.get(b"\0", b"\0")
+        assert list(found.kvs) == list(kept.kvs)
+        assert found.header.revision >= kept.header.revision
+        told = real.call("LeaseTimeToLive", pb.LeaseTimeToLiveRequest(id=77, keys=True))
+        assert (told.granted_ttl, len(told.keys)) == (600, sum(kv.lease == 77 for kv in kept.kvs))
+        early = real.get(b"s/000", revision=kept.header.revision - 1)
+        assert early == EtcdFailure("OUT_OF_RANGE", "etcdserver: mvcc: required revision has been compacted")
+        assert real.put(b"s/000", b"later").header.revision == found.header.revision + 1
+        real.call("LeaseRevoke", pb.LeaseRevokeRequest(id=77))
+        assert real.get(b"s/007").count == 0
+
+
+_PRINCIPALS = """
+[[principal]]
+name = "replicas"
+role = "replica"
+tokens = ["{replica}"]
+
+[[principal]]
+name = "owner"
+role = "client"
+access = "write"
+prefix = "own/"
+tokens = ["{owner}"]
+
+[[principal]]
+name = "app"
+role = "client"
+access = "write"
+certificates = ["app.example.org"]
+"""
+
+
+def test_etcdctl_shows_a_password_or_a_certificate(
+    cluster: DevCluster, unique_name: str, tmp_path: Path, programs: Path
+) -> None:
+    tokens = {name: f"{name}-token-0123456789abcdef" for name in ("replica", "owner")}
+    hashed = {name: hashlib.sha256(shown.encode()).hexdigest() for name, shown in tokens.items()}
+    token, principals = tmp_path / "token", tmp_path / "principals.toml"
+    token.write_text(tokens["replica"])
+    principals.write_text(_PRINCIPALS.format(**hashed))
+    for path in (token, principals):
+        path.chmod(0o600)
+    authority = Authority(tmp_path, "authority")
+    server, app, nobody = (authority.sign(name, host=host) for name, host in (
+        ("replica", "IP:127.0.0.1"), ("app", "DNS:app.example.org"), ("nobody", "DNS:nobody.example.org"),
+    ))  # fmt: skip
+    options = ("--token-file", str(token), "--principals", str(principals), "--tls-cert", server["cert"], "--tls-key",
+               server["key"], "--tls-ca", authority.ca)  # fmt: skip
+    with stores(cluster.metadata_uri, unique_name, tmp_path) as replicas:
+        address = start(replicas, "a", *options)
+        owned = etcdctl(programs, "--endpoints", address, "--cacert", authority.ca)
+        user = ("--user", f"owner:{tokens['owner']}")
+        with EtcdCalls(
+            address, tokens["owner"], grpc.ssl_channel_credentials(Path(authority.ca).read_bytes())
+        ) as calls:
+            until(lambda: calls.put(b"own/a", b"1"))
+        assert owned(*user, "put", "own/b", "2") == "OK\n"
+        assert owned(*user, "get", "own/", "--prefix") == "own/a\n1\nown/b\n2\n"
+        owned(*user, "put", "other", "2", fails="permission denied")
+        owned(*user, "lock", "own/lock", "true")
+        owned("--user", "owner:wrong-password-0123456789", "get", "own/a", fails="authentication failed")
+        owned("get", "own/a", fails="does not know the caller")
+        etcdctl(programs, "--endpoints", address, "--command-timeout", "2s")("get", "own/a", fails="context deadline")
+    # With an authority of clients each of them shows a certificate.
+    with stores(cluster.metadata_uri, unique_name, tmp_path) as replicas:
+        address = start(replicas, "a", *options, "--tls-client-ca", authority.ca)
+        ctls = [
+            etcdctl(programs, "--endpoints", address, "--cacert", authority.ca, "--cert", one["cert"], "--key",
+                    one["key"], "--command-timeout", "20s")
+            for one in (app, nobody)
+        ]  # fmt: skip
+        assert ctls[0]("put", "anything", "1") == "OK\n"
+        assert ctls[0]("get", "own/", "--prefix", "--count-only", "-w", "fields").endswith('"Count" : 2\n')
+        ctls[1]("get", "anything", fails="does not know the caller")
+        assert ctls[1](*user, "get", "own/a") == "own/a\n1\n"
+        etcdctl(programs, "--endpoints", address, "--cacert", authority.ca, "--command-timeout", "2s")(
+            "get", "own/a", fails="context deadline"
+        )
 
 
 def test_jetcd_works(replicas: tuple[Stores, list[str]], tmp_path: Path) -> None:

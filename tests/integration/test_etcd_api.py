@@ -78,9 +78,14 @@ def _serve_both(one: EtcdCalls, other: EtcdCalls, addresses: list[str]) -> None:
     assert sorted(url for member in listed.members for url in member.client_urls) == sorted(
         f"http://{address}" for address in addresses
     )
-    hashes = [side.call("HashKV", pb.HashKVRequest()) for side in (one, other)]
-    if hashes[0].hash_revision == hashes[1].hash_revision:
-        assert hashes[0].hash == hashes[1].hash
+    hashes = [side.call("HashKV", pb.HashKVRequest(revision=revision)) for side in (one, other)]
+    assert hashes[0].hash == hashes[1].hash
+    assert [told.hash_revision for told in hashes] == [revision] * 2
+    other.delete(b"t/0")
+    assert one.get(b"t/0").count == 0
+    assert one.call("HashKV", pb.HashKVRequest(revision=revision)).hash == hashes[0].hash, "as it was then"
+    assert one.call("HashKV", pb.HashKVRequest()).hash != hashes[0].hash
+    assert one.call("HashKV", pb.HashKVRequest(revision=1 << 40)).code == "OUT_OF_RANGE"
     for refused in (one.call("UserAdd", pb.AuthStatusRequest()), one.call("MemberAdd", pb.MemberListRequest())):
         assert refused.code == "UNIMPLEMENTED"
         assert "docs/etcd.md" in refused.text

@@ -28,6 +28,7 @@ from rsm_spark.map.etcd.etcd_pb2 import (
     StatusRequest,
     StatusResponse,
 )
+from rsm_spark.map.etcd.kv_service import EtcdKvService
 from rsm_spark.transport.guard import Guard
 
 VERSION = "3.6.0"
@@ -40,13 +41,15 @@ class EtcdClusterService:
 
     Args:
         backend: The map.
+        kv: Reads it.
         guard: Of the port.
         scheme: Of the addresses of members: "http" or "https".
 
     """
 
-    def __init__(self, backend: EtcdBackend, guard: Guard, scheme: str) -> None:
+    def __init__(self, backend: EtcdBackend, kv: EtcdKvService, guard: Guard, scheme: str) -> None:
         self._backend = backend
+        self._kv = kv
         self._guard = guard
         self._scheme = scheme
 
@@ -100,29 +103,24 @@ class EtcdClusterService:
     async def hash(self, _request: HashRequest, caller: EtcdCaller) -> HashResponse:
         """Tell a hash of the whole state, the same on all replicas at one revision."""
         caller.check_whole("the hash of the state")
-        number, revision = self._hash()
+        replica = self._backend.replica
+        number, revision = replica.digest & _HASH_BITS, replica.revision
         return HashResponse(header=self._backend.header(revision), hash=number)
 
     async def hash_kv(self, request: HashKVRequest, caller: EtcdCaller) -> HashKVResponse:
-        """Tell the same, of the present revision alone.
+        """Tell a hash of all keys at a revision, the present one unless another is asked for.
 
         Raises:
-            EtcdError: Another one is asked for.
+            EtcdError: That revision is forgotten, compacted, or has not come yet.
 
         """
         caller.check_whole("the hash of the keys")
-        number, revision = self._hash()
-        if request.revision > revision:
-            raise e.future()
-        if request.revision and request.revision != revision:
-            raise not_served("a hash of a revision before the present one")
-        header = self._backend.header(revision)
+        revision = request.revision or self._backend.revision
+        number = await self._kv.hash(revision, caller.owner)
         compacted = self._backend.compacted
-        return HashKVResponse(header=header, hash=number, compact_revision=compacted, hash_revision=revision)
-
-    def _hash(self) -> tuple[int, int]:
-        replica = self._backend.replica
-        return replica.digest & _HASH_BITS, replica.revision
+        return HashKVResponse(
+            header=self._backend.header(), hash=number, compact_revision=compacted, hash_revision=revision
+        )
 
     # ---- who is who
 

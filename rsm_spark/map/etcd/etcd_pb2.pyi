@@ -597,6 +597,14 @@ class SnapshotResponse(_message.Message):
     version: str
     def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping[str, object]]] = ..., remaining_bytes: _Optional[int] = ..., blob: _Optional[bytes] = ..., version: _Optional[str] = ...) -> None: ...
 
+class StoredLease(_message.Message):
+    __slots__ = ("id", "ttl")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    TTL_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    ttl: int
+    def __init__(self, id: _Optional[int] = ..., ttl: _Optional[int] = ...) -> None: ...
+
 class LockRequest(_message.Message):
     __slots__ = ("name", "lease")
     NAME_FIELD_NUMBER: _ClassVar[int]

@@ -69,6 +69,7 @@ class JsonCall:
         receive: Of the same.
         send: Of the same.
         read_body: Reads its body.
+        turns: At making JSON, which keeps the event loop busy.
         write_s: In which a client has to take something.
 
     Attributes:
@@ -79,7 +80,13 @@ class JsonCall:
     """
 
     def __init__(
-        self, scope: Scope, receive: Receive, send: Send, read_body: Callable[[], Awaitable[bytes]], write_s: float
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        read_body: Callable[[], Awaitable[bytes]],
+        turns: CallerTurns,
+        write_s: float,
     ) -> None:
         self.receive = receive
         self.has_begun = False
@@ -87,6 +94,8 @@ class JsonCall:
         self._scope = scope
         self._send = send
         self._read_body = read_body
+        self._turns = turns
+        self._owner = ""
         self._write_s = write_s
         self._requests: deque[bytes] = deque()
         self._is_held = False
@@ -112,6 +121,7 @@ class JsonCall:
     async def read(self) -> Any:
         """Return the next request; behind the last one the end, or nothing until the caller leaves."""
         if self._requests:
+            await asyncio.sleep(0)  # All of them are here: others have their turn in between.
             return self._requests.popleft()
         if self._is_held:
             await asyncio.get_running_loop().create_future()
@@ -120,7 +130,10 @@ class JsonCall:
     async def write(self, text: bytes) -> None:
         """Send an answer as a line."""
         assert self._answers is not None, "a stream has begun"
-        await self._line(b'{"result":%s}\n' % json_of(self._answers.FromString(text)))
+        # In turns: who has many streams holds up nobody.
+        async with self._turns.of(self._owner):
+            line = b'{"result":%s}\n' % json_of(self._answers.FromString(text))
+        await self._line(line)
 
     # ---- the call
 
@@ -135,15 +148,16 @@ class JsonCall:
         self.is_read.set()
         return text
 
-    def begin_stream(self, requests: list[bytes], answers: type[Message], *, is_held: bool) -> None:
-        """Have these requests read, and answers of a kind written."""
+    def begin_stream(self, owner: str, requests: list[bytes], answers: type[Message], *, is_held: bool) -> None:
+        """Have these requests of a caller read, and answers of a kind written."""
+        self._owner = owner
         self._requests.extend(requests)
         self._answers = answers
         self._is_held = is_held
 
-    async def answer(self, message: Message, turns: CallerTurns, owner: str) -> None:
-        """Answer with a message; a large one is written in turns with other callers."""
-        parts = [part async for part in _parts(message, turns, owner)]
+    async def answer(self, message: Message, owner: str) -> None:
+        """Answer a caller with a message; a large one is written in turns with other callers."""
+        parts = [part async for part in _parts(message, self._turns, owner)]
         self.reply = HttpReply(200, b"".join(parts))
 
     async def end(self, code: grpc.StatusCode, details: str) -> None:

@@ -111,7 +111,7 @@ class EtcdJsonEdge:
             if isinstance(method, EtcdMethod):
                 serve = self._unary(f"/{service}/{name}", method)
             else:
-                serve = self._stream(method)
+                serve = self._stream(f"/{service}/{name}", method)
             handlers[name] = grpc.stream_stream_rpc_method_handler(serve)
         rights = {name: method.right for name, method in methods.items()}
         for name, handler in self._guard.wrap(service, handlers, rights).items():
@@ -125,7 +125,7 @@ class EtcdJsonEdge:
         async def serve(_requests: Any, call: JsonCall) -> None:
             text = await call.body()
             try:
-                await call.answer(answer(parse_json(kind, text)), self._turns, call.peer())
+                await call.answer(answer(parse_json(kind, text)), call.peer())
             except RsmError as error:
                 await abort(call, error)
 
@@ -141,7 +141,7 @@ class EtcdJsonEdge:
                 with handlers.bounds.room(caller.owner, len(text)):
                     async with self._turns.of(caller.owner):
                         request = parse_json(method.kind, text)
-                    await call.answer(await method.call(request, caller), self._turns, caller.owner)
+                    await call.answer(await method.call(request, caller), caller.owner)
             except JsonCallEndedError:
                 raise
             except (RsmError, LedgerError, msgspec.MsgspecError, OverflowError) as error:
@@ -149,19 +149,21 @@ class EtcdJsonEdge:
 
         return serve
 
-    def _stream(self, method: EtcdStream) -> Any:
+    def _stream(self, name: str, method: EtcdStream) -> Any:
         given: Any = method.handler
         inner = given.stream_stream if given.request_streaming else given.unary_stream
+        count_max = _REQUESTS_MAX if given.request_streaming else 1
 
         async def serve(_requests: Any, call: JsonCall) -> None:
-            text = await call.body()
             try:
-                async with self._turns.of(call.peer()):
-                    requests = parse_all(method.kind, text, _REQUESTS_MAX if given.request_streaming else 1)
+                caller = self._handlers.caller(name, call)
+                text = await call.body()
+                async with self._turns.of(caller.owner):
+                    requests = parse_all(method.kind, text, count_max)
             except RsmError as error:
                 await abort(call, error)
             sent = [request.SerializeToString() for request in requests]
-            call.begin_stream(sent, method.answers, is_held=method.is_held)
+            call.begin_stream(caller.owner, sent, method.answers, is_held=method.is_held)
             await inner(sent[0], call)
             await call.finish_stream()
 
@@ -179,7 +181,7 @@ class EtcdJsonEdge:
             call = JsonCall(
                 scope, receive, send,
                 lambda: read_body(self._state, ADMINISTRATOR, headers, scope, receive, self._settings.body_bytes_max),
-                self._settings.write_s,
+                self._turns, self._settings.write_s,
             )  # fmt: skip
             reply = await self._answer(scope, call, headers)
         except HttpProblem as problem:

@@ -26,6 +26,7 @@ _DEPTH_MAX = 64
 _WORD = re.compile(r"[A-Za-z0-9+/_=-]*")
 """Base64 of either alphabet, numbers, names of enumerations: the library skips what is no base64 in between."""
 _LONG = frozenset({FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64})
+_NAMES: dict[str, str] = {}
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -137,6 +138,9 @@ def _is_repeated(value: Any) -> bool:
 
 def _name_of(field: FieldDescriptor) -> str:
     """Return a field's name: the one that our text of the messages says where it is not made of our own."""
-    first, *words = field.name.split("_")
-    own = first + "".join(word.capitalize() for word in words)
-    return str(field.name if field.json_name == own else field.json_name)
+    found = _NAMES.get(field.full_name)
+    if found is None:
+        first, *words = field.name.split("_")
+        own = first + "".join(word.capitalize() for word in words)
+        found = _NAMES[field.full_name] = str(field.name if field.json_name == own else field.json_name)
+    return found

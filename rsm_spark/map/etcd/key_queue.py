@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
 from collections.abc import Coroutine
 from typing import Any, NamedTuple
 
 from ledger.errors import LedgerError
 from rsm_spark.errors import RsmError
+from rsm_spark.map.etcd import errors as e
 from rsm_spark.map.etcd.backend import EtcdBackend
 from rsm_spark.map.etcd.caller import EtcdCaller
 from rsm_spark.map.etcd.etcd_pb2 import (
@@ -35,6 +38,8 @@ from rsm_spark.map.etcd.lease_service import EtcdLeaseService
 
 _LEASE_S = 60
 """Of who brings none, as etcd has it."""
+_QUEUE_KEYS_MAX = 10_000
+_ORDERS_MAX = 16
 
 
 class QueuePlace(NamedTuple):
@@ -58,6 +63,24 @@ class QueuePlace(NamedTuple):
     found: KeyValue | None
 
 
+class _QueueOrder:
+    """Keys of a queue as they were at a revision, in the order of their creation; those that are gone leave."""
+
+    __slots__ = ("created", "keys", "revision")
+
+    def __init__(self, revision: int, created: list[int], keys: list[bytes]) -> None:
+        self.revision = revision
+        self.created = created
+        self.keys = keys
+
+    def forget(self, key: bytes, created: int) -> None:
+        """Take a key out that is gone."""
+        for at in range(bisect_left(self.created, created), bisect_right(self.created, created)):
+            if self.keys[at] == key:
+                del self.keys[at], self.created[at]
+                return
+
+
 class KeyQueue:
     """See the module.
 
@@ -72,7 +95,9 @@ class KeyQueue:
     """
 
     def __init__(self, backend: EtcdBackend, kv: EtcdKvService, leases: EtcdLeaseService) -> None:
+        self._backend = backend
         self._kv = kv
+        self._orders: OrderedDict[bytes, _QueueOrder] = OrderedDict()
         self._leases = leases
         self.waits = KeyWaits(backend)
         self._leaving: set[asyncio.Task[None]] = set()
@@ -105,22 +130,49 @@ class KeyQueue:
         return QueuePlace(prefix, key, revision, lease, done.header, found)
 
     async def wait(self, place: QueuePlace, caller: EtcdCaller) -> None:
-        """Wait until a place is at the head; see `enter`."""
+        """Wait until a place is at the head; see `enter`.
+
+        Whatever this replica has applied up to the place's own revision is enough: a key that was created before the
+        place was is in its state, or has gone.
+        """
+        caller.check_read((place.prefix, end_of(place.prefix)))
+        await self._backend.applied(place.revision)
         while True:
-            last = await self._edge(
-                place.prefix, caller, sort_order=RangeRequest.DESCEND, max_create_revision=place.revision - 1
-            )
-            if not last.kvs:
+            order = await self._order(place, caller)
+            before = bisect_left(order.created, place.revision) - 1
+            if before < 0:
                 return
-            await self.waits.gone(last.kvs[0].key, last.kvs[0].create_revision)
+            key, created = order.keys[before], order.created[before]
+            await self.waits.gone(key, created)
+            order.forget(key, created)
+
+    async def _order(self, place: QueuePlace, caller: EtcdCaller) -> _QueueOrder:
+        """Return the order of a queue that was looked at when the place was in it; those who wait share it."""
+        found = self._orders.get(place.prefix)
+        if found is not None and found.revision >= place.revision:
+            self._orders.move_to_end(place.prefix)
+            return found
+        revision = self._backend.revision
+        end = end_of(place.prefix)
+        request = RangeRequest(key=place.prefix, range_end=end, limit=_QUEUE_KEYS_MAX)
+        rows = await self._kv.rows(request, (place.prefix, end), revision, caller.owner)
+        if len(rows) > _QUEUE_KEYS_MAX:
+            raise e.exhausted(f"rsm: more than {_QUEUE_KEYS_MAX} keys begin with {place.prefix!r}: that is no queue")
+        rows.sort(key=lambda row: row.entry.create_revision)
+        order = _QueueOrder(revision, [row.entry.create_revision for row in rows], [row.key for row in rows])
+        newest = self._orders.get(place.prefix)
+        if newest is None or newest.revision < revision:
+            self._orders[place.prefix] = order
+            self._orders.move_to_end(place.prefix)
+            if len(self._orders) > _ORDERS_MAX:
+                self._orders.popitem(last=False)
+        return order
 
     async def head(self, prefix: bytes, caller: EtcdCaller) -> RangeResponse:
         """Return the key at the head, or none; see `enter`."""
-        return await self._edge(prefix, caller, sort_order=RangeRequest.ASCEND)
-
-    async def _edge(self, prefix: bytes, caller: EtcdCaller, **more: Any) -> RangeResponse:
         request = RangeRequest(
-            key=prefix, range_end=end_of(prefix), sort_target=RangeRequest.CREATE, limit=1, **more
+            key=prefix, range_end=end_of(prefix), limit=1, sort_target=RangeRequest.CREATE,
+            sort_order=RangeRequest.ASCEND,
         )  # fmt: skip
         return await self._kv.range(request, caller)
 

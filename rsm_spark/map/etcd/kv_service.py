@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from crc32c import crc32c
+
 from rsm_spark.map import commands as c
 from rsm_spark.map.etcd import errors as e
 from rsm_spark.map.etcd.backend import EtcdBackend
@@ -18,7 +20,7 @@ from rsm_spark.map.etcd.etcd_pb2 import (
     TxnRequest,
     TxnResponse,
 )
-from rsm_spark.map.etcd.ranges import ANSWER_BYTES_MAX, SORTED_KEYS_MAX, answer_range, is_plain, rows_wanted
+from rsm_spark.map.etcd.ranges import ANSWER_BYTES_MAX, SORTED_KEYS_MAX, answer_range, is_plain, key_value, rows_wanted
 from rsm_spark.map.etcd.replay import TxnReplay
 from rsm_spark.map.etcd.requests import (
     Span,
@@ -77,15 +79,20 @@ class EtcdKvService:
             found = self._backend.view(revision).get(span[0])
             rows = [] if found is None else [found]
         else:
-            rows = await self._rows(request, span, revision, caller.owner)
+            rows = await self.rows(request, span, revision, caller.owner)
         async with self._turns.of(caller.owner):
             response = answer_range(request, rows, self._backend.view(revision).count(span))
         # Who has asked for no revision goes on behind the one that is shown: with a watch, or with the next page.
         response.header.CopyFrom(self._backend.header(None if request.revision > 0 else revision))
         return response
 
-    async def _rows(self, request: RangeRequest, span: Span, revision: int, owner: str) -> list[KeyShown]:
-        """Return the rows of a range, as far as they are wanted, some at a time; all of one revision."""
+    async def rows(self, request: RangeRequest, span: Span, revision: int, owner: str) -> list[KeyShown]:
+        """Return the rows of a range, as far as they are wanted, some at a time; all of one revision.
+
+        Raises:
+            EtcdError: The revision is forgotten.
+
+        """
         rows: list[KeyShown] = []
         wanted = rows_wanted(request)
         start: bytes | None = span[0]
@@ -93,6 +100,23 @@ class EtcdKvService:
             async with self._turns.of(owner):
                 start = self._step((start, span[1]), revision, wanted, rows)
         return rows
+
+    async def hash(self, revision: int, owner: str) -> int:
+        """Return a checksum of all keys at a revision, as they are shown: the same on every replica.
+
+        Raises:
+            EtcdError: The revision is forgotten, compacted, or has not come yet.
+
+        """
+        found = 0
+        start: bytes | None = b"\0"
+        while start is not None:
+            rows: list[KeyShown] = []
+            async with self._turns.of(owner):
+                start = self._step((start, None), revision, None, rows)
+                for row in rows:
+                    found = crc32c(key_value(row).SerializeToString(deterministic=True), found)
+        return found
 
     def _step(self, span: Span, revision: int, wanted: int | None, rows: list[KeyShown]) -> bytes | None:
         """Add some rows; return where to go on, or None if there are enough, or no more."""

@@ -97,18 +97,26 @@ class EtcdLeaseService:
 
     async def leases(self, _request: LeaseLeasesRequest, caller: EtcdCaller) -> LeaseLeasesResponse:
         """List the leases; see `grant`."""
+        times, revision = await self._listed(caller)
+        response = LeaseLeasesResponse(header=self._backend.header(revision))
+        response.leases.extend(LeaseStatus(id=lease) for lease in times)
+        return response
+
+    async def times(self, caller: EtcdCaller) -> dict[int, int]:
+        """Return the seconds that each lease lives after it was kept; see `grant`."""
+        return (await self._listed(caller))[0]
+
+    async def _listed(self, caller: EtcdCaller) -> tuple[dict[int, int], int]:
         caller.check_whole("the list of leases")
-        response = LeaseLeasesResponse()
+        times: dict[int, int] = {}
         after = -(1 << 63)
-        while len(response.leases) < _LEASES_MAX:
+        while True:
             page, revision = await self._backend.query(q.ListLeases(after, _LEASES_PAGE))
             assert isinstance(page, q.Leases)
-            response.leases.extend(LeaseStatus(id=lease.lease) for lease in page.leases)
-            response.header.CopyFrom(self._backend.header(revision))
-            if len(page.leases) < _LEASES_PAGE:
-                break
+            times.update((lease.lease, max(1, lease.ttl_ms // 1_000)) for lease in page.leases)
+            if len(page.leases) < _LEASES_PAGE or len(times) >= _LEASES_MAX:
+                return times, revision
             after = page.leases[-1].lease
-        return response
 
     # ---- keeping alive
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -23,6 +24,7 @@ from rsm_spark.map.etcd.lease_service import EtcdLeaseService
 from rsm_spark.map.etcd.lock_service import EtcdLockService
 from rsm_spark.map.etcd.methods import EtcdMethod, EtcdStream
 from rsm_spark.map.etcd.ranges import ANSWER_BYTES_MAX
+from rsm_spark.map.etcd.snapshot_service import EtcdSnapshotService
 from rsm_spark.map.etcd.watch_service import EtcdWatchService
 from rsm_spark.map.etcd.work_bounds import WorkBounds
 from rsm_spark.map.scopes import MapScopes
@@ -44,7 +46,6 @@ _NOT_SERVED: dict[str, dict[str, str]] = {
     "KV": {"RangeStream": "streams of ranges"},
     "Cluster": dict.fromkeys(_MEMBERS, "replicas come and go with their processes (rsm store run)"),
     "Maintenance": {
-        "Snapshot": "a file of etcd's own storage (rsm backup create makes a copy)",
         "MoveLeader": "the choice of a leader",
         "Downgrade": "downgrades (rsm log raise-version tells of versions)",
     },
@@ -64,6 +65,7 @@ class EtcdServer:
         connections_max: At once.
         json_port: Of the JSON gateway; 0 = the system chooses, None = there is none.
         ports: Number of ports that share the open files of the process.
+        folder: Of the replica's data: for files while they are needed.
 
     Attributes:
         address: "host:port".
@@ -87,9 +89,11 @@ class EtcdServer:
         security: Security,
         connections_max: int,
         ports: int,
+        folder: Path,
         json_port: int | None = None,
     ) -> None:
         self._backend = backend
+        self._folder = folder
         self.port = GuardedPort(
             f"etcd's API of log {backend.log}",
             option="--etcd-port",
@@ -116,7 +120,8 @@ class EtcdServer:
         self._leases = EtcdLeaseService(backend)
         self.watches = EtcdWatchService(backend)
         self._queue = KeyQueue(backend, self._kv, self._leases)
-        self._cluster = EtcdClusterService(backend, self.port.guard, "http" if security.tls_cert is None else "https")
+        scheme = "http" if security.tls_cert is None else "https"
+        self._cluster = EtcdClusterService(backend, self._kv, self.port.guard, scheme)
         self._add_keys()
         self._add_queues()
         self._add_cluster()
@@ -202,6 +207,8 @@ class EtcdServer:
         cluster, status = self._cluster, Right.STATUS
         members = EtcdMethod(pb.MemberListRequest, cluster.member_list, status, ("cluster/member/list",))
         self._add("Cluster", {"MemberList": members})
+        service = EtcdSnapshotService(self._backend, self._kv, self._leases, self._folder)
+        snapshots = service.handler(f"/{_PACKAGE}.Maintenance/Snapshot", self._handlers)
         self._add(
             "Maintenance",
             {
@@ -210,6 +217,9 @@ class EtcdServer:
                 "Defragment": EtcdMethod(pb.DefragmentRequest, cluster.defragment, status, ("maintenance/defragment",)),
                 "Hash": EtcdMethod(pb.HashRequest, cluster.hash, Right.STATE_READ, ("maintenance/hash",)),
                 "HashKV": EtcdMethod(pb.HashKVRequest, cluster.hash_kv, Right.STATE_READ, ("maintenance/hashkv",)),
+                "Snapshot": EtcdStream(
+                    pb.SnapshotRequest, pb.SnapshotResponse, snapshots, Right.STATE_READ, ("maintenance/snapshot",)
+                ),
             },
         )
         self._add(

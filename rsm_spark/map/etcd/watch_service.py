@@ -29,6 +29,7 @@ from rsm_spark.map.etcd.ranges import key_value
 from rsm_spark.map.etcd.requests import holds, span_of
 from rsm_spark.map.etcd.view import KeyShown
 from rsm_spark.runtime.change_feed import FeedCursor, FeedEntry
+from rsm_spark.transport.caller_turns import CallerTurns
 
 WATCHES_MAX = 10_000
 """Of one replica; one caller has a quarter of them at most."""
@@ -38,6 +39,8 @@ _MESSAGE_BYTES = 1024 * 1024
 _EVENT_BYTES = 64
 _NO_WATCH = -1
 _IDLE_S = 10.0
+_ENTRIES_AT_ONCE = 4
+"""A watch that has more of them to look through is behind, and does it in its caller's turn."""
 
 
 class KeyWatch:
@@ -77,6 +80,7 @@ class EtcdWatchService:
         backend: The map.
 
     Attributes:
+        turns: At making messages.
         watch_count: Watches under way.
         events_sent: Since the process began.
 
@@ -84,6 +88,7 @@ class EtcdWatchService:
 
     def __init__(self, backend: EtcdBackend) -> None:
         self.backend = backend
+        self.turns = CallerTurns()
         self.watch_count = 0
         self.events_sent = 0
         self._of: dict[str, int] = {}
@@ -252,8 +257,14 @@ class _WatchStream:
             if feed.is_closed:
                 raise e.unavailable(e.STOPPED)
             async for part, up_to in self._parts(watch, entries, olds):
-                for response, revision in self._responses(watch, part, up_to):
-                    await self._send(response, revision)
+                messages = self._responses(watch, part, up_to)
+                while part:
+                    # Many watches may have much to tell at once: all else goes on in between.
+                    async with self._service.turns.of(self._caller.owner):
+                        message = next(messages, None)
+                    if message is None:
+                        break
+                    await self._send(*message)
                     told_at = clock()
             watch.told = max(watch.told, cursor.next_revision - 1)
             if self._progress_wanted is not None:
@@ -268,8 +279,12 @@ class _WatchStream:
     ) -> AsyncIterator[tuple[list[OldEvent], int]]:
         """Yield events of entries that a watch is told of, each part with the revision that it reaches."""
         if not watch.wants_old:
-            events = [event for entry in entries for event in self._backend.events.of(entry) if watch.wants(event)]
-            yield [OldEvent(event, None) for event in events], entries[-1].last_revision if entries else 0
+            if len(entries) <= _ENTRIES_AT_ONCE:
+                events = self._wanted(watch, entries)
+            else:
+                async with self._service.turns.of(self._caller.owner):
+                    events = self._wanted(watch, entries)
+            yield events, entries[-1].last_revision if entries else 0
             return
         if not entries:
             return
@@ -279,6 +294,10 @@ class _WatchStream:
                 yield held, held[-1].event.revision
             held = [one for one in part if watch.wants(one.event)]
         yield held, entries[-1].last_revision
+
+    def _wanted(self, watch: KeyWatch, entries: Sequence[FeedEntry]) -> list[OldEvent]:
+        events = (event for entry in entries for event in self._backend.events.of(entry))
+        return [OldEvent(event, None) for event in events if watch.wants(event)]
 
     def _responses(self, watch: KeyWatch, events: list[OldEvent], up_to: int) -> Iterator[tuple[WatchResponse, int]]:
         """Yield messages of events, each with the revision up to which all has then been told.
