@@ -15,6 +15,7 @@ from connectors.sink.chunks import RowLimits
 from connectors.sink.command_rows import CallCommands
 from connectors.sink.map_rows import MapCommands
 from connectors.sink.options import RowKind, SinkOptions
+from connectors.sink.table_rows import TableCommands
 from connectors.sink.task_rows import TaskCommands
 
 
@@ -70,6 +71,7 @@ _MAKERS: dict[RowKind, Callable[[SinkOptions, StructType], RowCommands]] = {
     RowKind.MAP: MapCommands,
     RowKind.TASKS: TaskCommands,
     RowKind.COMMANDS: CallCommands,
+    RowKind.TABLE: TableCommands,
 }
 
 

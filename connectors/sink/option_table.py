@@ -9,12 +9,14 @@ _KINDS = {
     "map": "writes keys of the replicated map",
     "tasks": "submits tasks to the broker",
     "commands": "sends a command a row to any service",
+    "table": "writes rows of an SQL table",
 }
 _SAID = f"What the rows are: {', '.join(f'`{kind}` {does}' for kind, does in _KINDS.items())}."
 
 SINK_OPTION_TABLE: tuple[OptionInfo, ...] = (
     OptionInfo("log", "a name", "-", "both", "The replicated log to write to; its service must run."),
     OptionInfo("as", " or ".join(f"`{kind}`" for kind in _KINDS), "-", "both", _SAID),
+    OptionInfo("table", "a name", "-", "both", "With `as=table`: the table that is written to."),
     OptionInfo(
         "writer",
         "a name",

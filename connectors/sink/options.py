@@ -28,6 +28,26 @@ class RowKind(StrEnum):
     MAP = "map"
     TASKS = "tasks"
     COMMANDS = "commands"
+    TABLE = "table"
+
+
+class TableColumn(msgspec.Struct, frozen=True):
+    """A column of a table that is written to.
+
+    Attributes:
+        name: Of it.
+        declared: Its type, as the table declares it; "" = none.
+        key_place: Its place in the primary key, from 1; 0 = it is no part of it.
+        is_filled: It may not be null, and nothing stands for a missing value.
+        is_generated: Its values are not written.
+
+    """
+
+    name: str
+    declared: str
+    key_place: int = 0
+    is_filled: bool = False
+    is_generated: bool = False
 
 
 class SinkOptions(msgspec.Struct, frozen=True):
@@ -41,6 +61,8 @@ class SinkOptions(msgspec.Struct, frozen=True):
         checkpoint: What counts batches; of a batch query.
         take_over: Checkpoint whose place this one takes; "" = none.
         conflict_prefix: Of keys that keep what was in conflict; b"" = they are not kept.
+        table: That is written to; "" = the rows are of no table.
+        table_columns: Its columns, once they were looked up.
         patience_s: How long a command is sent again.
         metadata_uri: None = environment or default.
         rsm_root: Where the logs are registered.
@@ -54,6 +76,8 @@ class SinkOptions(msgspec.Struct, frozen=True):
     checkpoint: str = BATCH_CHECKPOINT
     take_over: str = ""
     conflict_prefix: bytes = b""
+    table: str = ""
+    table_columns: tuple[TableColumn, ...] = ()
     patience_s: float = PATIENCE_S
     metadata_uri: str | None = None
     rsm_root: str = "/rsm"
@@ -93,6 +117,13 @@ def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOp
     prefix = given.get("conflictPrefix", "").encode()
     if len(prefix) > _PREFIX_BYTES_MAX:
         raise OptionError(f"option conflictPrefix has {len(prefix)} bytes: {_PREFIX_BYTES_MAX} are allowed")
+    table = given.get("table", "")
+    if bool(table) != (kind is RowKind.TABLE):
+        raise OptionError(
+            f"option table is {table!r}: as=table needs the name of a table, and as={kind} has none"
+            if table
+            else "sink ledger: option table is missing: as=table needs the name of the table to write to"
+        )
     root = given.get("rsmRoot", "/rsm").rstrip("/")
     if not root.startswith("/"):
         raise OptionError(f"option rsmRoot is {root!r}: it must be a path of the metadata store like /rsm")
@@ -104,6 +135,7 @@ def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOp
         checkpoint=given.get("checkpoint") or BATCH_CHECKPOINT,
         take_over=given.get("takeOver", ""),
         conflict_prefix=prefix,
+        table=table,
         patience_s=parse_duration(given, "timeout", PATIENCE_S),
         metadata_uri=given.get("metadataUri") or None,
         rsm_root=root,

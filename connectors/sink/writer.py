@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from connectors.errors import OptionError
 from connectors.sink.commands import commands_of
+from connectors.sink.described_table import with_table
 from connectors.sink.link import LeaderLink
 from connectors.sink.marks import BatchName, PartMessage, begin_mark, end_marks, forget_mark
 from connectors.sink.options import SinkOptions
@@ -43,7 +44,7 @@ class LedgerStreamWriter(DataSourceStreamArrowWriter):
     """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        self._options = options
+        options = self._options = with_table(options)
         self._schema = schema
         commands_of(options, schema)
 
@@ -87,7 +88,7 @@ class LedgerBatchWriter(DataSourceArrowWriter):
     """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        self._options = options
+        options = self._options = with_table(options)
         self._schema = schema
         commands_of(options, schema)
         run = os.urandom(16).hex()

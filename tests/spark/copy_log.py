@@ -17,6 +17,7 @@ ROWS = {
     "map": ("cast(revision as string) key", "hex(coalesce(entry_hash, X'')) value"),
     # A put: the msgpack array of 1, the key and an empty value.
     "commands": ("unhex(concat('9301C4', lpad(hex(length(k)), 2, '0'), hex(k), 'C400')) command",),
+    "table": ("k",),
     "tasks": ("concat('tenant-', revision % 3) tenant", "'copy' type", "cast(revision as string) key"),
 }
 
@@ -35,6 +36,8 @@ def main(arguments: Sequence[str]) -> None:
         frame = frame.selectExpr("*", "cast(revision as string) k").selectExpr(*ROWS[sink])
         uri = next(option.split("=", 1)[1] for option in options if option.startswith("metadataUri="))
         more = {"log": f"copied-{Path(folder).name}", "as": sink, "writer": "copy", "metadataUri": uri}
+        if sink == "table":
+            more["table"] = "copied"
     query = (
         frame.writeStream.format("ledger" if more else sink)
         .options(**more)

@@ -32,7 +32,7 @@ POINT_VARIABLE = "RSM_KILL_POINT"
 ROLE_VARIABLE = "RSM_KILL_ROLE"
 
 FOLLOWER, DELTA, PARQUET = "follower", "delta", "parquet"
-MAP, TASKS, COMMANDS = "map", "tasks", "commands"
+MAP, TASKS, COMMANDS, TABLE = "map", "tasks", "commands", "table"
 DRIVER, EXECUTOR, WORKER = "driver", "executor", "worker"
 
 
@@ -174,7 +174,7 @@ def _sink_points(kind: str) -> Iterator[Point]:
         yield Point(f"{kind}: {name}", target, when, nth, victim, kind, behind)
 
 
-SINKS = (MAP, TASKS, COMMANDS)
+SINKS = (MAP, TASKS, COMMANDS, TABLE)
 POINTS += tuple(point for kind in SINKS for point in _sink_points(kind))
 
 BY_NAME = {point.name: point for point in POINTS}

@@ -27,6 +27,7 @@ from deltalake import DeltaTable
 
 from broker.client.client import AsyncBrokerClient
 from rsm_spark.map import MapClient
+from rsm_spark.sql import SqlClient
 from tests.integration.broker_processes import brokers
 from tests.integration.store_processes import StoreProcess
 from tests.spark import copy_log
@@ -43,6 +44,7 @@ from tests.spark.kill_points import (
     POINTS,
     ROLE_VARIABLE,
     SINKS,
+    TABLE,
     TASKS,
     Point,
     leave_mark,
@@ -283,7 +285,24 @@ async def _keys(url: str) -> list[bytes]:
     return keys
 
 
-_TARGETS = {MAP: _map, TASKS: _broker, COMMANDS: _map}
+@contextlib.contextmanager
+def _table(metadata_uri: str, log: str, folder: Path) -> Iterator[Written]:
+    """Yield a table without a key: what were written twice would be there twice."""
+    replica = StoreProcess(metadata_uri, log, folder, "copied", command=("rsm_spark", "sql", "serve"))
+
+    async def ask(sql: str) -> Any:
+        async with await SqlClient.connect(log, metadata_uri) as client:
+            return (await client.query(sql)).rows if sql.startswith("SELECT") else await client.execute(sql)
+
+    try:
+        asyncio.run(ask("CREATE TABLE copied (k TEXT NOT NULL)"))
+        yield lambda: {key.encode(): count for key, count in asyncio.run(ask(_COUNTS))}
+    finally:
+        replica.kill()
+
+
+_COUNTS = "SELECT k, count(*) FROM copied GROUP BY k"
+_TARGETS = {MAP: _map, TASKS: _broker, COMMANDS: _map, TABLE: _table}
 
 
 async def _versions(metadata_uri: str, log: str) -> dict[bytes, int]:

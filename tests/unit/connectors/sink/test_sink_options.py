@@ -41,7 +41,9 @@ def test_a_batch_needs_no_writer_and_may_be_numbered() -> None:
     [
         ({"log": ""}, True, "option log is ''"),
         ({"log": "a/b"}, True, "without a slash"),
-        ({"as": "table"}, True, "option as is 'table'"),
+        ({"as": "rows"}, True, "option as is 'rows'"),
+        ({"as": "table"}, True, "option table is missing"),
+        ({"table": "item"}, True, "as=map has none"),
         ({"writer": ""}, True, "option writer is missing"),
         ({"writer": "x" * 201}, False, "option writer"),
         ({"takeOver": "a\nb"}, False, "option takeOver"),
