@@ -255,6 +255,12 @@ async def test_psql_shows_rows_and_runs_scripts(cluster: DevCluster, unique_name
         assert shown.split() == ["1|7", "2|8", "3|9", "4|2"]
 
 
+        said = await asyncio.to_thread(run, "-c", r"\dt", "-c", r"\d t", "-A", "-t")
+        assert "public|t|table|rsm" in said.splitlines()
+        assert "id|bigint||not null|nextval('t_id_seq'::regclass)" in said.splitlines()
+        assert '"t_pkey" PRIMARY KEY, btree (id)' in said
+
+
 async def test_transactions_of_several_requests_are_kept_as_a_whole_or_not_at_all(
     cluster: DevCluster, unique_name: str, tmp_path: Path
 ) -> None:

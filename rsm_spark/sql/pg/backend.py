@@ -10,18 +10,20 @@ import asyncio
 import contextlib
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Any, Final
 
 from rsm_spark.client.leader_links import LeaderLinks
-from rsm_spark.core.freshness import ReadKind, at_least
+from rsm_spark.core.freshness import LINEARIZABLE, Freshness, ReadKind, at_least
 from rsm_spark.errors import InvalidCommandError, NotLeaderError
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.sql.client.row_stream import SqlRowStream
 from rsm_spark.sql.engine.reader import ColumnsQuery
 from rsm_spark.sql.messages import SqlQuery, SqlReply, SqlResult, SqlSlice, SqlTransaction, decode_reply, encode
+from rsm_spark.sql.pg.catalog import PgCatalog
+from rsm_spark.sql.pg.catalog_schema import SCHEMA_SQL, TABLES_SQL
 from rsm_spark.sql.pg.dialect import respelled
-from rsm_spark.sql.pg.faults import NOT_SUPPORTED, OVERLOADED, TOO_LARGE, PgFault, fault_of
+from rsm_spark.sql.pg.faults import OVERLOADED, TOO_LARGE, PgFault, fault_of
 from rsm_spark.sql.pg.lexing import LexedStatement, statements_of
 from rsm_spark.sql.pg.rows_left import LinkedRows, LocalRows
 from rsm_spark.sql.pg.statements import PgStatement, statement_of
@@ -37,6 +39,7 @@ TRANSLATED_CHARS_MAX: Final = 4_096
 _AT_ONCE_CHARS_MAX: Final = 1_000
 """A text of so many letters is cut into statements where it came, if it needs no more."""
 _KNOWN_MAX: Final = 1_000
+_SCHEMA_ROWS_MAX: Final = 50_000
 _ANY_QUERY: Final = SqlQuery("SELECT 1")
 
 
@@ -72,6 +75,7 @@ class PgBackend:
         self._links = links
         self._transactions = PgTransactions(reads, links, transactions_max)
         self._turns = CallerTurns()
+        self._catalog = PgCatalog(log)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="rsm-pg-texts")
         # The one that was used longest ago first; all short.
         self._known: OrderedDict[str, tuple[PgStatement, ...]] = OrderedDict()
@@ -126,7 +130,7 @@ class PgBackend:
 
         """
         if task.is_system:
-            raise PgFault(NOT_SUPPORTED, "PostgreSQL's system catalog is not served")
+            return await self._of_system(task, owner)
         query = SqlQuery(task.sql, task.values)
         level = task.level
         if level.kind is not ReadKind.LINEARIZABLE or self._replica.role is ReplicaRole.LEADER:
@@ -153,6 +157,37 @@ class PgBackend:
             linked = None if stream.is_last else LinkedRows(stream, stack.pop_all())
             return RowsRead(SqlResult(stream.columns, rows), stream.revision, linked)
 
+    async def _of_system(self, task: ReadRows, owner: str) -> RowsRead:
+        schema, revision = await self._schema(task.level, owner)
+        asked = (task.sql, task.values, schema, task.user, dict(task.settings))
+        async with self._turns.of(owner):
+            loop = asyncio.get_running_loop()
+            result = await loop.run_in_executor(self._thread, self._catalog.answer, *asked)
+        return RowsRead(result, revision)
+
+    async def _schema(self, level: Freshness, owner: str) -> tuple[list[tuple[Any, ...]], int]:
+        """Return the rows that tell of all tables, and the revision that they show."""
+        try:
+            return await self._all_rows(SCHEMA_SQL, level, owner)
+        except PgFault:
+            return await self._all_rows(TABLES_SQL, level, owner)
+
+    async def _all_rows(self, sql: str, level: Freshness, owner: str) -> tuple[list[tuple[Any, ...]], int]:
+        found = await self.read(ReadRows(sql, (), level), owner)
+        rows, left = list(found.result.rows), found.left
+        try:
+            while left is not None:
+                more = await left.next()
+                rows += more.rows
+                if len(rows) > _SCHEMA_ROWS_MAX:
+                    raise PgFault(TOO_LARGE, f"the tables have more than {_SCHEMA_ROWS_MAX} columns and indexes")
+                if more.is_last:
+                    break
+        finally:
+            if left is not None:
+                await left.close()
+        return rows, found.revision
+
     async def describe(self, task: DescribeRows, owner: str) -> tuple[tuple[str, str], ...]:
         """Return name and declared type of the columns of a statement.
 
@@ -162,7 +197,10 @@ class PgBackend:
 
         """
         if task.is_system:
-            raise PgFault(NOT_SUPPORTED, "PostgreSQL's system catalog is not served")
+            schema, _ = await self._schema(LINEARIZABLE, owner)
+            async with self._turns.of(owner):
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(self._thread, self._catalog.columns, task.sql, schema)
         try:
             found = await self._pool.read(ColumnsQuery(task.sql), owner)
             if found.reply.fault is not None and self._replica.role is not ReplicaRole.LEADER:

@@ -17,11 +17,13 @@ from sqlglot.dialects.postgres import Postgres
 from sqlglot.dialects.sqlite import SQLite
 
 from rsm_spark.sql.pg.lexing import LexedStatement
+from rsm_spark.sql.pg.system_dialect import for_system, rewritten
 
 logging.getLogger("sqlglot").setLevel(logging.ERROR)  # What is not supported SQLite itself says, in an error.
 
 _OPERATOR = re.compile(r"\bOPERATOR\s*\(\s*pg_catalog\s*\.\s*([^\s)]+)\s*\)", re.IGNORECASE)
 _COLLATE = re.compile(r"\bCOLLATE\s+(?:pg_catalog\s*\.\s*\"?\w+\"?|\"[^\"]*\")", re.IGNORECASE)
+_TYPE_SCHEMA = re.compile(r"::\s*pg_catalog\s*\.\s*", re.IGNORECASE)
 _UNITS: Final = {
     "YEAR": "%Y", "MONTH": "%m", "DAY": "%d", "HOUR": "%H", "MINUTE": "%M", "SECOND": "%S", "DOW": "%w", "DOY": "%j",
     "EPOCH": "%s", "WEEK": "%W",
@@ -44,6 +46,7 @@ _CONSTANTS: Final = {
     "VERSION": "PostgreSQL 15.0 (its protocol, spoken by rsm-spark: the SQL is SQLite's)", "CURRENT_SCHEMA": "public",
     "PG_ADVISORY_UNLOCK_ALL": None,
 }  # fmt: skip
+_NUMBERED: Final = ("regclass", "regtype", "regproc", "regnamespace", "regrole")
 _TEXTS = ("TEXT", "VARCHAR", "CHAR", "NCHAR", "NVARCHAR", "BPCHAR", "NAME", "UUID", "JSON", "JSONB", "TIME", "TIMETZ")
 _MOMENTS = ("TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPNTZ", "TIMESTAMPLTZ", "DATETIME")
 _WHOLE = ("INT", "BIGINT", "SMALLINT", "TINYINT", "BOOLEAN")
@@ -78,12 +81,15 @@ def respelled(lexed: LexedStatement) -> str:
         return lexed.sql
     text = lexed.foreign_sql
     if lexed.is_of_system:
-        text = _COLLATE.sub(" ", _OPERATOR.sub(r"\1", text))
+        text = _TYPE_SCHEMA.sub("::", _COLLATE.sub(" ", _OPERATOR.sub(r"\1", text)))
     try:
         trees = sqlglot.parse(text, read=_Foreign)
         if len(trees) != 1 or trees[0] is None or isinstance(trees[0], exp.Command):
             return lexed.sql
-        return str(trees[0].transform(_turned).sql(dialect=_Own, unsupported_level=sqlglot.ErrorLevel.IGNORE))
+        tree = rewritten(trees[0], _SYSTEM_TURNS if lexed.is_of_system else _TURNS)
+        if lexed.is_of_system:
+            tree = for_system(tree)
+        return str(tree.sql(dialect=_Own, unsupported_level=sqlglot.ErrorLevel.IGNORE))
     except (sqlglot.errors.SqlglotError, RecursionError, ValueError, KeyError, AttributeError, TypeError):
         # sqlglot fails on some texts in ways of its own; SQLite then says what it makes of it.
         return lexed.sql
@@ -124,7 +130,7 @@ def _cast(node: Any) -> Any:
     name = kind.this.name if isinstance(kind.this, exp.DataType.Type) else ""
     if name == "USERDEFINED":
         word = kind.args["kind"].sql().split(".")[-1].strip('"').lower()
-        return _call(word, value) if word in ("regclass", "regtype", "regproc", "regnamespace", "regrole") else value
+        return _call(word, value) if word in _NUMBERED else value
     if name in ("ARRAY", "LIST", "OID", "REGCLASS", "OBJECT_IDENTIFIER", "UNKNOWN"):
         return value
     if name == "DATE":
@@ -139,6 +145,12 @@ def _cast(node: Any) -> Any:
         else "NUMERIC"
     )  # fmt: skip
     return exp.Cast(this=value, to=exp.DataType(this=exp.DataType.Type.USERDEFINED, kind=exp.to_identifier(own)))
+
+
+def _system_cast(node: Any) -> Any:
+    """Return a cast to the name or the number of a table or a type as a call of that name."""
+    word = node.to.sql("postgres").split(".")[-1].strip('"').lower()
+    return _call(word, node.this) if word in _NUMBERED else _cast(node)
 
 
 def _equal(node: Any) -> Any:
@@ -265,6 +277,19 @@ def _emptied(node: Any) -> Any:
     return exp.Delete(this=node.expressions[0]) if len(node.expressions) == 1 else node
 
 
+def _values(node: Any) -> Any:
+    """Return `(VALUES …) AS a (b, c)` as a query whose columns have these names."""
+    alias = node.args.get("alias")
+    if alias is None or not alias.columns:
+        return node
+    columns = [exp.alias_(exp.column(f"column{place}"), one) for place, one in enumerate(alias.columns, 1)]
+    bare = node.copy()
+    bare.set("alias", None)
+    inside = exp.Subquery(this=exp.select(*columns).from_(exp.Subquery(this=bare)))
+    inside.set("alias", exp.TableAlias(this=alias.this))
+    return inside
+
+
 def _gathered(node: Any) -> Any:
     return _call("JSON_GROUP_ARRAY", node.this)
 
@@ -273,6 +298,7 @@ _TURNS: Final[dict[type, Callable[[Any], Any]]] = {
     exp.Table: _table, exp.Column: _column, exp.Dot: _dot, exp.Cast: _cast, exp.EQ: _equal, exp.NEQ: _unequal,
     exp.Add: _added("+"), exp.Sub: _added("-"), exp.Extract: _extract, exp.TimestampTrunc: _truncated,
     exp.Left: _left, exp.Right: _right, exp.Anonymous: _anonymous, exp.ColumnDef: _definition,
-    exp.TruncateTable: _emptied, exp.ArrayAgg: _gathered, exp.DefaultColumnConstraint: _default,
+    exp.TruncateTable: _emptied, exp.Values: _values, exp.ArrayAgg: _gathered, exp.DefaultColumnConstraint: _default,
     exp.CurrentSchema: _told("CURRENT_SCHEMA"), exp.CurrentVersion: _told("VERSION"),
 }  # fmt: skip
+_SYSTEM_TURNS: Final = {**_TURNS, exp.Cast: _system_cast}

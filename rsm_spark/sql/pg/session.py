@@ -276,7 +276,10 @@ class PgSession:
         if self._state == _OPEN and not is_system:
             (result,) = yield from self._step((SqlStatement(statement.sql, values),))
             return RowsRead(result, self.revision)
-        found: RowsRead = yield ReadRows(statement.sql, values, self.settings.level(self.revision), is_system)
+        settings = self.settings
+        user = settings.get("session_authorization") if is_system else ""
+        told = tuple(settings.all()) if is_system else ()
+        found: RowsRead = yield ReadRows(statement.sql, values, settings.level(self.revision), is_system, user, told)
         self.revision = max(self.revision, found.revision)
         return found
 

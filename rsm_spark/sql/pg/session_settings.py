@@ -111,6 +111,10 @@ class SessionSettings:
         for name in _TOLD:
             yield name, self._values[name]
 
+    def all(self) -> Iterator[tuple[str, str]]:
+        """Iterate over names and values."""
+        yield from self._values.items()
+
     def get(self, name: str) -> str:
         """Return the value of a setting.
 

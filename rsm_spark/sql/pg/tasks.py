@@ -27,6 +27,8 @@ class ReadRows(msgspec.Struct, frozen=True):
         values: Of its parameters.
         level: How fresh the state must be.
         is_system: It asks PostgreSQL's catalog.
+        user: Who asks that.
+        settings: Of the session that asks that.
 
     """
 
@@ -34,6 +36,8 @@ class ReadRows(msgspec.Struct, frozen=True):
     values: tuple[SqlValue, ...]
     level: Freshness
     is_system: bool = False
+    user: str = ""
+    settings: tuple[tuple[str, str], ...] = ()
 
 
 class RowsLeft(Protocol):
