@@ -254,7 +254,6 @@ async def test_psql_shows_rows_and_runs_scripts(cluster: DevCluster, unique_name
         shown = await asyncio.to_thread(run, "-c", "SELECT id, n::text FROM t WHERE n > 1 ORDER BY id", "-A", "-t")
         assert shown.split() == ["1|7", "2|8", "3|9", "4|2"]
 
-
         said = await asyncio.to_thread(run, "-c", r"\dt", "-c", r"\d t", "-A", "-t")
         assert "public|t|table|rsm" in said.splitlines()
         assert "id|bigint||not null|nextval('t_id_seq'::regclass)" in said.splitlines()

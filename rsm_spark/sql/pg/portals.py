@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -14,6 +15,8 @@ from rsm_spark.sql.pg.values import PgColumn, declared_type, found_type, shown_v
 STATEMENT_BYTES: Final = 300
 """Bytes of a prepared statement or a portal beside its text and values."""
 _VALUE_BYTES: Final = 16
+_ARRAY_PARAMETER: Final = re.compile(r"\bJSON_EACH\(\?([0-9]{1,5})\)")
+_TEXT_ARRAY: Final = 1009
 
 
 class PreparedStatement:
@@ -22,7 +25,11 @@ class PreparedStatement:
     def __init__(self, statement: PgStatement | None, types: tuple[int, ...]) -> None:
         self.statement = statement
         count = max(len(types), 0 if statement is None else statement.parameter_count)
-        self.types = types + (0,) * (count - len(types))
+        found = list(types + (0,) * (count - len(types)))
+        for number in () if statement is None else map(int, _ARRAY_PARAMETER.findall(statement.sql)):
+            if number <= len(found) and not found[number - 1]:
+                found[number - 1] = _TEXT_ARRAY  # As PostgreSQL takes it, of `= ANY($1)`.
+        self.types = tuple(found)
         # Told to the client, who asks for formats by them.
         self.columns: tuple[PgColumn, ...] | None = None
         self.size = STATEMENT_BYTES + (0 if statement is None else len(statement.sql))

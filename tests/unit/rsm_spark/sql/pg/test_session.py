@@ -122,6 +122,12 @@ def test_types_are_those_of_the_values_where_nothing_is_declared(talk: Talk) -> 
     assert b.row(frames[3][1]) == [struct.pack("!q", 7), struct.pack("!d", 0.5)]
 
 
+def test_a_parameter_of_any_is_an_array(talk: Talk) -> None:
+    talk.say(b.query("INSERT INTO t (v) VALUES ('a'), ('b'), ('c')"))
+    asked = (b.parse("", "SELECT v FROM t WHERE v = ANY($1) ORDER BY v"), b.bind("", "", b'{"c",a}'), b.execute(""))
+    assert talk.say(*asked, b.SYNC) == ["1", "2", "D [b'a']", "D [b'c']", "C SELECT 2", "Z I"]
+
+
 def test_what_failed_is_answered_once_and_the_rest_is_passed_over(talk: Talk) -> None:
     said = (b.parse("", "SELECT nowhere"), b.bind("", ""), b.execute(""), b.execute(""), b.close("S", ""), b.SYNC)
     assert talk.say(*said) == ["1", "2", "E 42703", "Z I"]

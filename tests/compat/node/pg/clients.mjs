@@ -1,0 +1,32 @@
+// pg of Node.js on SQL tables: a pool, parameters, transactions, faults, rows a few at a time.
+import assert from "node:assert/strict";
+import pg from "pg";
+import Cursor from "pg-cursor";
+
+const pool = new pg.Pool({ connectionString: process.argv[2], max: 3 });
+await pool.query("CREATE TABLE t (id SERIAL PRIMARY KEY, v TEXT UNIQUE, n INT, at TIMESTAMPTZ DEFAULT now(), more JSON)");
+const made = await pool.query("INSERT INTO t (v, n, more) VALUES ($1, $2, $3) RETURNING id, at, more", ["a", 1, { x: [1, 2] }]);
+assert.equal(made.rows[0].id, "1");
+assert.ok(made.rows[0].at instanceof Date);
+assert.deepEqual(made.rows[0].more, { x: [1, 2] });
+await Promise.all([...Array(50).keys()].map((n) => pool.query({ name: "one", text: "INSERT INTO t (v, n) VALUES ($1, $2)", values: [`v${n}`, n] })));
+const found = await pool.query("SELECT count(*) AS many FROM t WHERE v = ANY($1)", [["a", "v1", "v2"]]);
+assert.equal(found.rows[0].many, "3");
+await assert.rejects(pool.query("INSERT INTO t (v) VALUES ('a')"), { code: "23505", table: "t", column: "v" });
+await assert.rejects(pool.query("SELECT missing FROM t"), { code: "42703" });
+const client = await pool.connect();
+await client.query("BEGIN");
+await client.query("UPDATE t SET n = n + 1 WHERE v = 'a'");
+assert.equal((await client.query("SELECT n FROM t WHERE v = 'a'")).rows[0].n, "2");
+await client.query("ROLLBACK");
+assert.equal((await client.query("SELECT n FROM t WHERE v = 'a'")).rows[0].n, "1");
+await client.query("BEGIN");
+const cursor = client.query(new Cursor("SELECT id FROM t ORDER BY id"));
+let seen = 0;
+for (let rows = await cursor.read(20); rows.length; rows = await cursor.read(20)) seen += rows.length;
+assert.equal(seen, 51);
+await cursor.close();
+await client.query("COMMIT");
+client.release();
+await pool.end();
+console.log("well");
