@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from rsm_spark.sql.engine.side_base import SideBase
 from rsm_spark.sql.messages import SqlFault, SqlResult
-from rsm_spark.sql.pg.catalog_functions import ARRAY_MARK, PgCatalogFunctions, items, shown_array
+from rsm_spark.sql.pg.catalog_functions import ARRAY_MARK, PgCatalogCalls, items, shown_array
 from rsm_spark.sql.pg.catalog_schema import catalog_of
 from rsm_spark.sql.pg.catalog_tables import SCHEMAS, TABLES, catalog_rows
 from rsm_spark.sql.pg.faults import fault_of
@@ -30,7 +30,7 @@ class PgCatalog:
 
     def __init__(self, database: str) -> None:
         self._database = database
-        self._functions = PgCatalogFunctions(database)
+        self._functions = PgCatalogCalls(database)
         self._base: SideBase | None = None
         self._schema: Sequence[tuple[Any, ...]] | None = None
 

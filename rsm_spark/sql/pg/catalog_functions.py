@@ -26,7 +26,7 @@ _ARRAYS: Final = {array: oid for oid, (_, _, _, array) in TYPES.items() if array
 _PATTERNS = re.compile(r"[\w\s^$()|.*+?\[\]\\-]*")
 
 
-class PgCatalogFunctions:
+class PgCatalogCalls:
     """See the module.
 
     Args:

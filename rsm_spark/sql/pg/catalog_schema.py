@@ -55,7 +55,7 @@ class CatalogIndex(NamedTuple):
     sql: str
 
 
-class CatalogReference(NamedTuple):
+class CatalogForeignKey(NamedTuple):
     """A foreign key."""
 
     name: str
@@ -89,7 +89,7 @@ class CatalogTable(NamedTuple):
     key: tuple[str, ...]
     is_numbered: bool
     indexes: tuple[CatalogIndex, ...]
-    references: tuple[CatalogReference, ...]
+    references: tuple[CatalogForeignKey, ...]
     triggers: tuple[tuple[str, str], ...]
 
 
@@ -154,14 +154,16 @@ def _index(
     return CatalogIndex(name, columns, bool(row[3]), origin, sql or "")
 
 
-def _reference(table: str, parts: list[tuple[Any, ...]]) -> CatalogReference:
+def _reference(table: str, parts: list[tuple[Any, ...]]) -> CatalogForeignKey:
     parts = sorted(parts, key=lambda one: one[3])
     columns = tuple(one[5] for one in parts)
     others = tuple(one[6] for one in parts if one[6] is not None)
-    return CatalogReference(f"{table}_{'_'.join(columns)}_fkey", columns, parts[0][4], others, parts[0][7], parts[0][8])
+    return CatalogForeignKey(
+        f"{table}_{'_'.join(columns)}_fkey", columns, parts[0][4], others, parts[0][7], parts[0][8]
+    )
 
 
-def _resolved(one: CatalogReference, tables: dict[str, CatalogTable]) -> CatalogReference:
+def _resolved(one: CatalogForeignKey, tables: dict[str, CatalogTable]) -> CatalogForeignKey:
     """Name the columns that a reference to a whole key leaves out."""
     other = tables.get(one.table.lower())
     return one._replace(

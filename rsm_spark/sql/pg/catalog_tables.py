@@ -3,6 +3,8 @@
 What has no like here has a table without rows, so that a client's question is answered with none.
 """
 
+# Longer than 400 lines: half of it is the list of tables and their columns.
+
 from __future__ import annotations
 
 import json
@@ -11,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from rsm_spark.sql.pg import values as v
-from rsm_spark.sql.pg.catalog_schema import CatalogColumn, CatalogIndex, CatalogReference, CatalogTable
+from rsm_spark.sql.pg.catalog_schema import CatalogColumn, CatalogForeignKey, CatalogIndex, CatalogTable
 
 SCHEMAS: Final = ("pg_catalog", "information_schema")
 CATALOG_OID: Final = 11
@@ -180,7 +182,7 @@ TYPES: Final = {
 _RULES: Final = {"NO ACTION": "a", "RESTRICT": "r", "CASCADE": "c", "SET NULL": "n", "SET DEFAULT": "d"}
 
 
-class PgOids:
+class PgCatalogNames:
     """Numbers of things by name: the same on each replica."""
 
     def __init__(self) -> None:
@@ -260,7 +262,7 @@ class _Catalog:
         self.constraint_texts: dict[int, str] = {}
         self.view_texts: dict[int, str] = {}
         self.trigger_texts: dict[int, str] = {}
-        self._oids = PgOids()
+        self._oids = PgCatalogNames()
 
     def add(self, table: str, **values: Any) -> None:
         name = table if "." in table else f"pg_catalog.{table}"
@@ -443,7 +445,7 @@ class _Catalog:
             if words != "FOREIGN KEY":
                 self.add("information_schema.constraint_column_usage", **common, column_name=column)
 
-    def _reference(self, table: CatalogTable, oid: int, one: CatalogReference, numbers: Mapping[str, int]) -> None:
+    def _reference(self, table: CatalogTable, oid: int, one: CatalogForeignKey, numbers: Mapping[str, int]) -> None:
         listed, others = (", ".join(map(quoted_name, names)) for names in (one.columns, one.others))
         text = f"FOREIGN KEY ({listed}) REFERENCES {quoted_name(one.table)}({others})"
         for words, rule in (("UPDATE", one.on_update), ("DELETE", one.on_delete)):
@@ -467,7 +469,7 @@ class _Catalog:
                 constraint_name=one.name,
             )  # fmt: skip
 
-    def _places(self, one: CatalogReference) -> Iterator[int]:
+    def _places(self, one: CatalogForeignKey) -> Iterator[int]:
         """Iterate over the numbers of the columns that a reference names."""
         columns = self._columns_of.get(one.table, ())
         yield from (columns.index(name) + 1 if name in columns else 0 for name in one.others)
