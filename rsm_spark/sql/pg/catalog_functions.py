@@ -64,7 +64,8 @@ class PgCatalogCalls:
             "pg_get_partkeydef": None, "pg_get_statisticsobjdef_columns": None, "pg_relation_is_publishable": 0,
             "pg_stat_get_numscans": 0, "inet_server_addr": None, "inet_server_port": None, "inet_client_addr": None,
             "txid_current": 0, "pg_postmaster_start_time": None, "pg_conf_load_time": None, "pg_size_pretty": "0 bytes",
-            "pg_get_serial_sequence": None, "pg_collation_for": None, "pg_tablespace_location": "",
+            "pg_get_serial_sequence": None, "pg_partition_ancestors": None,
+            "pg_partition_root": None, "pg_collation_for": None, "pg_tablespace_location": "",
         }  # fmt: skip
         said: dict[str, Callable[..., Any]] = {name: _says(value) for name, value in always.items()}
         return said | {

@@ -148,9 +148,12 @@ def _unnested(node: Any) -> Any:
     name = alias.name if alias is not None else "unnest"
     columns = [one.name for one in alias.columns] if alias is not None else []
     inside = node.expressions[0] if node.expressions else node.this
-    items = exp.select(exp.alias_(exp.column("value"), columns[0] if columns else name)).from_(
-        _call("JSON_EACH", _call("json_items", inside))
-    )
+    offset = node.args.get("offset")
+    columns += [offset.name] if isinstance(offset, exp.Identifier) else []
+    shown = [exp.alias_(exp.column("value"), columns[0] if columns else name)]
+    if len(columns) > 1:
+        shown.append(exp.alias_(exp.Add(this=exp.column("key"), expression=exp.Literal.number(1)), columns[1]))
+    items = exp.select(*shown).from_(_call("JSON_EACH", _call("json_items", inside)))
     return exp.Subquery(this=items, alias=exp.TableAlias(this=exp.to_identifier(name)))
 
 
@@ -160,6 +163,8 @@ def _table(node: Any) -> Any:
     if isinstance(inside, exp.Explode | exp.Unnest):
         alias = node.args.get("alias")
         return _unnested(exp.Unnest(expressions=[inside.args.get("this") or inside.expressions[0]], alias=alias))
+    if isinstance(inside, exp.Anonymous) and inside.name.lower() == "pg_partition_ancestors":
+        return _unnested(exp.Unnest(expressions=[inside], alias=node.args.get("alias")))
     if isinstance(inside, exp.GenerateSeries):
         series = _call("json_series", inside.args["start"], inside.args["end"])
         return _unnested(exp.Unnest(expressions=[series], alias=node.args.get("alias")))
