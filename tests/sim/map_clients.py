@@ -37,6 +37,7 @@ from rsm_spark.map.commands import (
 from rsm_spark.map.messages import decode_reply, decode_result, encode
 from rsm_spark.map.queries import Found, Get
 from rsm_spark.map.records import MAP_TABLE
+from rsm_spark.runtime.change_filter import TableChange
 from rsm_spark.testing.cluster import LOG, ReplicaCluster, UnreachableError
 from rsm_spark.testing.sessions import SessionClient
 from rsm_spark.transport import guard
@@ -165,9 +166,13 @@ class _Stream:
         self._from_revision = from_revision
         guard._CALLER.set(guard._Caller(CLUSTER, lambda: CLUSTER))  # No guard stands before it here.
         try:
-            await service._watch(encode_watch(WatchRequest(LOG, MAP_TABLE, from_revision=from_revision)), self)
+            await service._watch(encode_watch(self._request()), self)
         except _EndedError:
             pass
+
+    def _request(self) -> WatchRequest:
+        wants_old = self._watcher.wants_old
+        return WatchRequest(LOG, MAP_TABLE, from_revision=self._from_revision, old_rows=wants_old)
 
     async def write(self, text: bytes) -> None:
         """Send a message; nobody may be there any more."""
@@ -218,8 +223,11 @@ class Watcher:
     Attributes:
         seen_count: Changes seen.
         skipped_count: Times that it was told that something had left the log.
+        wants_old: It asks for old values.
 
     """
+
+    wants_old = False
 
     def __init__(
         self,
@@ -284,7 +292,11 @@ class Watcher:
         """Take a message."""
         for change, _ in self._place.take(received):
             self._ahead.append(TrueChange(*change[:4], change.mod_revision))
+            self.note(change)
         self._compare()
+
+    def note(self, change: TableChange) -> None:
+        """Hear of a change that was told, before it is compared."""
 
     def _compare(self) -> None:
         """Compare what it was told with what is known to be true by now."""

@@ -33,14 +33,16 @@ _AS_DRAWN: Mapping[str, Any] = {}
 class MapScenario(Scenario):
     """One seed's world; `Scenario` with another machine, other clients, and watchers."""
 
-    def __init__(self, seed: int, **drawn: Any) -> None:
-        super().__init__(seed, machine=MapMachine, **drawn)
+    watcher_class = Watcher
+
+    def __init__(self, seed: int, *, machine: type[MapMachine] = MapMachine, **drawn: Any) -> None:
+        super().__init__(seed, machine=machine, **drawn)
         self.services: dict[str, WatchService] = {}
         self._ring_bytes = self.rng.choice((500, 5_000, 1 << 20))
         self._message_bytes = self.rng.choice((60, 500, MESSAGE_BYTES))
         self.cluster.listeners.append(self._on_made)
         self.watchers = [
-            Watcher(
+            self.watcher_class(
                 self.cluster,
                 self.services,
                 self.truth,
@@ -62,10 +64,19 @@ class MapScenario(Scenario):
             assert isinstance(what, Replica)
             feed = ChangeFeed(what._context, ring_bytes=self._ring_bytes)
             self.services[who] = WatchService(
-                LOG, MAP_DESCRIPTION, feed, None, said_revision, message_bytes=self._message_bytes
+                LOG,
+                MAP_DESCRIPTION,
+                feed,
+                said_revision=said_revision,
+                message_bytes=self._message_bytes,
+                **self.olds_of(feed, who),
             )
         elif name == "exit":
             self.services.pop(who, None)
+
+    def olds_of(self, _feed: ChangeFeed, _who: str) -> dict[str, Any]:
+        """Return what serves old values to watchers of a replica."""
+        return {}
 
     def _first_retained(self) -> int:
         chain = self.chain.chain
