@@ -33,7 +33,7 @@ _AS_DRAWN: Mapping[str, Any] = {}
 class MapScenario(Scenario):
     """One seed's world; `Scenario` with another machine, other clients, and watchers."""
 
-    watcher_class = Watcher
+    watcher_class: type[Watcher] = Watcher
 
     def __init__(self, seed: int, *, machine: type[MapMachine] = MapMachine, **drawn: Any) -> None:
         super().__init__(seed, machine=machine, **drawn)
