@@ -9,6 +9,8 @@ what they have to send. Operations that are submitted while it is busy travel in
 what an answer means, is decided in `rsm_spark.client.command_stream`.
 """
 
+# Longer than 400 lines: one object holds the links to all replicas, and all that is under way on them.
+
 from __future__ import annotations
 
 import asyncio
