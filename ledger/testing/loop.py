@@ -27,6 +27,8 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextvars import Context, ContextVar
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from ledger.testing.handle import SimHandle
+
 if TYPE_CHECKING:
     # The loop hands connections to the network, and the network plans on the loop: two halves of one world.
     from ledger.testing.network import SimNetwork
@@ -71,7 +73,7 @@ class SimProcess:
         self.is_paused = False
         self.step_count = 0
         self.label = name.encode()
-        self.parked: deque[asyncio.Handle] = deque()
+        self.parked: deque[SimHandle] = deque()
 
 
 class _SimFuture(asyncio.Future[T]):
@@ -126,9 +128,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.step_count = 0
         self._rng = random.Random(f"loop/{seed}")
         self._now_s = 0.0
-        self._ready: deque[asyncio.Handle] = deque()
+        self._ready: deque[SimHandle] = deque()
         # (due, drawn tie-break, sequence, timer); the sequence makes equal draws comparable.
-        self._timers: list[tuple[float, float, int, asyncio.TimerHandle]] = []
+        self._timers: list[tuple[float, float, int, SimHandle]] = []
         self._timer_count = 0
         self._future_count = 0
         self._instant_step = 0
@@ -212,7 +214,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def _advance(self, limit_s: float) -> None:
         while self._timers:
             when, _, _, timer = heapq.heappop(self._timers)
-            if timer.cancelled():
+            if timer.callback is None:
                 continue
             if when > limit_s:
                 raise SimulationTimeoutError(f"seed {self.seed}: not done after {limit_s} simulated seconds")
@@ -225,9 +227,9 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def _step(self) -> None:
         handle = self._ready.popleft()
-        if handle._cancelled:
+        if handle.callback is None:
             return
-        process = handle._context.get(_PROCESS)  # type: ignore[attr-defined]
+        process = handle.context.get(_PROCESS)
         label = b"-"
         if process is not None:
             if not process.is_alive:
@@ -239,7 +241,13 @@ class SimLoop(asyncio.AbstractEventLoop):
             process.step_count += 1
         self.step_count += 1
         self._trace.update(label + _STEP.pack(self._now_s))
-        handle._run()
+        try:
+            handle.context.run(handle.callback, *handle.arguments)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001  as asyncio's loop does
+            message = f"Exception in callback {handle!r}"
+            self.call_exception_handler({"message": message, "exception": error, "handle": handle})
         for probe in self.probes:
             probe()
         if self.step_count - self._instant_step > _STEPS_AT_ONE_INSTANT_MAX:
@@ -307,7 +315,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> asyncio.Handle:  # type: ignore[override]
         """Run a callback after those that are ready now."""
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = SimHandle(self._now_s, callback, args, context)
         if not self._is_over:
             self._ready.append(handle)
         return handle
@@ -322,20 +330,17 @@ class SimLoop(asyncio.AbstractEventLoop):
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Run a callback `delay` virtual seconds from now."""
-        return self.call_at(self._now_s + max(delay, 0.0), callback, *args, context=context)
+        return self.call_at(self._now_s + delay if delay > 0 else self._now_s, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Run a callback at virtual time `when`."""
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        timer = SimHandle(when, callback, args, context)
         if not self._is_over:
             self._timer_count += 1
             heapq.heappush(self._timers, (when, self._rng.random(), self._timer_count, timer))
         return timer
-
-    def _timer_handle_cancelled(self, _timer: asyncio.TimerHandle) -> None:
-        """Ignore: cancelled timers are skipped when they are due."""
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Keep what went wrong, for the test to judge."""

@@ -108,7 +108,7 @@ HUNTS: dict[Plant, _Hunt] = {
     plants.tells_readers_what_was_only_sent: _Hunt(20, name="lac-monotonic", known=4),
     plants.takes_what_one_bookie_says: _Hunt(20, name="lac-monotonic"),
     read_plants.answers_whatever_the_bookies_say: _Hunt(
-        40, _TWO_LEADERS, {"idle_entry_s": 5.0}, name="stale", known=11
+        40, _TWO_LEADERS, {"idle_entry_s": 5.0}, name="stale", known=15
     ),
     state_plants.trims_with_one_copy: _Hunt(60, settings=_TRIMMING),
     state_plants.keeps_the_last_three_snapshots_whatever_is_verified: _Hunt(
@@ -117,7 +117,7 @@ HUNTS: dict[Plant, _Hunt] = {
     state_plants.keeps_verdicts_in_the_leader_s_memory: _Hunt(40, settings=_TRIMMING),
     state_plants.believes_a_writer_s_manifest: _Hunt(60, {"rot_snapshot": 5.0}, _TRIMMING),
     state_plants.takes_late_entries_for_new_ones: _Hunt(
-        60, _OLD_STATES, {"snapshot_s": 0.0, "snapshot_bytes": 0, "roll_s": 20.0}, name="stale", known=49
+        60, _OLD_STATES, {"snapshot_s": 0.0, "snapshot_bytes": 0, "roll_s": 20.0}, name="stale", known=14
     ),
     state_plants.asks_the_wall_clock_in_apply: _Hunt(40),
     state_plants.counts_deadlines_without_the_promotion: _Hunt(
