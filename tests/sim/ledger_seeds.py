@@ -19,7 +19,6 @@ from tests.sim.outcome import SeedOutcome
 __all__ = ["Hunt", "first_seed", "hunt"]
 
 _ROOT = Path(__file__).resolve().parents[2]
-_CHUNK = 4
 _COUNTED_SHARE_MIN = 0.5
 
 
@@ -79,28 +78,31 @@ def hunt(
 ) -> Hunt:
     """Run seeds until `wanted` of them count; stop at the first broken promise.
 
-    A seed that does not count is replaced by the next one. No clock decides anything: a run can be had again.
+    A seed that does not count is replaced by the next one; none is begun that is not needed for that. No clock decides
+    anything: a run can be had again.
     """
     found = Hunt(first, what)
-    workers = os.cpu_count() or 1
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _be_quiet) as pool:
-        waiting: deque[Future[list[SeedOutcome]]] = deque()
-        next_seed = first
-        while found.broken is None and found.counted < wanted:
-            while len(waiting) < 2 * workers:
-                waiting.append(pool.submit(_run, run, range(next_seed, next_seed + _CHUNK)))
-                next_seed += _CHUNK
-            for outcome in waiting.popleft().result():
-                if found.broken is None:
-                    found.take(outcome)
-        for rest in waiting:
-            rest.cancel()
+    waiting: deque[Future[SeedOutcome]] = deque()
+    next_seed = first
+    while found.broken is None and found.counted < wanted:
+        while len(waiting) < min(2 * _processors(), wanted - found.counted):
+            waiting.append(_pool().submit(run, next_seed))
+            next_seed += 1
+        found.take(waiting.popleft().result())
+    for rest in waiting:
+        rest.cancel()
     return found
+
+
+def _processors() -> int:
+    return os.cpu_count() or 1
+
+
+@cache
+def _pool() -> ProcessPoolExecutor:
+    """Return processes that have imported everything once; they end with this one."""
+    return ProcessPoolExecutor(_processors(), multiprocessing.get_context("spawn"), _be_quiet)
 
 
 def _be_quiet() -> None:
     logging.disable(logging.CRITICAL)
-
-
-def _run(run: Callable[[int], SeedOutcome], seeds: range) -> list[SeedOutcome]:
-    return [run(seed) for seed in seeds]

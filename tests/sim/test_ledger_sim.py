@@ -76,7 +76,7 @@ def test_what_was_acknowledged_may_be_denied_only_behind_the_end(end: int | None
     assert bool(failures) is is_broken
 
 
-@pytest.mark.parametrize("seed_count", [10, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed_count", [4, pytest.param(100, marks=pytest.mark.slow)])
 def test_seeds_replay_step_by_step_whatever_the_hash_seed_and_whatever_ran_before(seed_count: int) -> None:
     assert_replayed("ledger_scenario", seed_count)
 

@@ -23,7 +23,7 @@ from rsm_spark.runtime import leader_notes
 from tests.sim.ledger_seeds import first_seed
 from tests.sim.replica_forger import run_forged_seed
 
-_SEEDS = 25
+_SEEDS = 12
 _ON_BUDGET = 25
 
 
