@@ -63,6 +63,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return sets.Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    sets.bring_home(session.config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    sets.take_home(node)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    sets.tell(terminalreporter)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _earlier_modules_cost_nothing() -> None:
     """Take what earlier modules left out of the garbage collector's sight: simulations collect after every few runs."""

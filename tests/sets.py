@@ -14,7 +14,7 @@ import json
 import math
 import os
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,9 @@ SECONDS: dict[str, int] = json.loads(_SECONDS_FILE.read_text())
 """Of the longest files, as `--measure` wrote them: by it shards are about equally long, and long files begin first. A
 file with a wrong number costs time, never a test."""
 
+late_hunts: dict[str, str] = {}
+"""Tests whose hunt did not end with its first seed: what the summary of a run says of them."""
+
 
 def add_options(parser: pytest.Parser) -> None:
     group = parser.getgroup("sets of tests")
@@ -68,6 +71,25 @@ def configure(config: pytest.Config) -> None:
         _shard(config.getoption("--shard"))
     if config.getoption("--measure") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Stopwatch())
+
+
+def bring_home(config: pytest.Config) -> None:
+    """Hand what a process of a run has noted to the one that runs it."""
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["late_hunts"] = late_hunts
+
+
+def take_home(node: Any) -> None:
+    """Take what another process has noted, if it came so far."""
+    late_hunts.update(getattr(node, "workeroutput", {}).get("late_hunts", {}))
+
+
+def tell(reporter: pytest.TerminalReporter) -> None:
+    """Name the hunts that were long for nothing: whoever changed what is hunted through writes down the new seed."""
+    if late_hunts:
+        reporter.section("planted bugs that another seed finds")
+        for test, told in sorted(late_hunts.items()):
+            reporter.line(f"{test}: {told}")
 
 
 class _Stopwatch:
@@ -191,13 +213,20 @@ def examples(count: int) -> int:
     return count * effort()
 
 
-def hunt_order(budget: int, known: int) -> Sequence[int]:
-    """Return the seeds below `budget`: at an effort of 1 first the one that has found a planted bug before.
+def hunt_order(budget: int, known: int) -> Iterator[int]:
+    """Yield the seeds below `budget`: at an effort of 1 first the one that has found a planted bug before.
 
     A change of what is hunted through may make it another one: then the hunt takes longer, and comes to the same end.
     """
-    seeds = range(budget)
-    return seeds if effort() > 1 else [known, *seeds[:known], *seeds[known + 1 :]]
+    if effort() > 1:
+        yield from range(budget)
+        return
+    yield known
+    test = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0]
+    for seed in range(budget):
+        if seed != known:
+            late_hunts[test] = f"known={known} did not find it, {seed} was the last seed tried"
+            yield seed
 
 
 def some_of(points: Sequence[Any], count: int) -> list[Any]:

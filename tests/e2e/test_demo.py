@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
 
 def _demo(*arguments: str) -> tuple[int, dict[str, Any]]:
     command = [sys.executable, "-m", "rsm_spark", "demo", "--json", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=580)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1150)
     assert done.stdout, done.stderr
     outcome = json.loads(done.stdout.splitlines()[-1])
     assert "error" not in outcome, outcome["error"] + "\n" + done.stderr

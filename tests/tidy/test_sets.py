@@ -72,3 +72,18 @@ def test_some_of_many_points_are_different_ones_and_all_of_them_in_the_end(
     chosen = sets.some_of(range(12), 2)
     assert len(set(chosen)) == len(chosen) == count
     assert set(chosen) <= set(range(12))
+
+
+def test_a_hunt_begins_with_the_seed_that_is_known_and_is_named_where_that_finds_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RSM_EFFORT", "1")
+    monkeypatch.setattr(sets, "late_hunts", {})
+    hunt = sets.hunt_order(5, 3)
+    assert next(hunt) == 3
+    assert not sets.late_hunts
+    assert list(hunt) == [0, 1, 2, 4]
+    (told,) = sets.late_hunts.values()
+    assert told == "known=3 did not find it, 4 was the last seed tried"
+    monkeypatch.setenv("RSM_EFFORT", "10")
+    assert list(sets.hunt_order(5, 3)) == [0, 1, 2, 3, 4]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -116,7 +116,7 @@ def test_checks_of_one_writer_are_decided_one_by_one() -> None:
 
 
 def play(
-    seeds: Sequence[int], change: Callable[[FenceWorld], None] = lambda _: None, steps: int = 250
+    seeds: Iterable[int], change: Callable[[FenceWorld], None] = lambda _: None, steps: int = 250
 ) -> tuple[int, int]:
     proven = unproven = 0
     for seed in seeds:
