@@ -33,7 +33,7 @@ HUNTS: dict[Plant, _Hunt] = {
     plants.crosses_early: _Hunt("key-order"),
     plants.crosses_when_its_own_partition_was_read: _Hunt("key-order"),
     plants.does_not_look_at_the_layout_again: _Hunt("key-order", known=1),
-    plants.writes_under_a_stale_layout: _Hunt("key-order"),
+    plants.writes_under_a_stale_layout: _Hunt("key-order", known=2),
     plants.ends_a_generation_before_all_is_confirmed: _Hunt("key-order"),
     plants.goes_on_while_it_grows: _Hunt("key-order", known=16),
     plants.grows_what_another_writer_has_claimed: _Hunt("key-order"),
