@@ -15,8 +15,10 @@ from rsm_spark.map.client.client import MapClient
 from tests.integration.test_backup import served
 from tests.integration.test_log_fork import ForkCommand
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(1200)]
 
+_WAIT_S = 600
+"""Each look is a command of its own, which takes seconds where a machine has other work: only what hangs is ended."""
 _PACE = ("--roll-records", "100", "--retention-s", "0", "--trim-s", "0.3", "--trim-single-copy")
 
 
@@ -26,7 +28,7 @@ class _ConsumersCommand(ForkCommand):
 
     async def trimmed_until(self, log: str, reason: str) -> dict[str, Any]:
         """Trim again and again, until the oldest ledger that stays does so for a reason."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(_WAIT_S):
             while True:
                 answer = await self.log("trim", log, "--accept-unverified")
                 if answer["blocked"][0]["reason"] == reason:
@@ -96,7 +98,7 @@ async def test_a_watch_goes_on_where_its_consumer_stands_and_the_log_is_held_for
         async with await MapClient.connect(log, uri) as client:
             watch = client.watch(prefix=b"k", consumer="billing")
             first = asyncio.create_task(anext(watch))
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(_WAIT_S):
                 while not (found := (await commands.log("info", log))["consumers"]):
                     await asyncio.sleep(0.1)
             assert found[0]["name"] == "billing"

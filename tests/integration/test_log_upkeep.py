@@ -156,7 +156,9 @@ async def test_operators_have_the_leader_trim_and_are_told_what_stays_and_why(
         code, said, _ = await _rsm("log", "trim", unique_name, *uri, "--json")
         assert (code, said["leader"], said["ledger_ids"]) == (0, "a", [])
         assert "verified: none" in said["blocked"][0]["text"]
-        await leader.snapshot()
+        async with asyncio.timeout(WAIT_S):
+            while await leader.snapshot() is None:  # What the order made it write may be on its way yet.
+                await asyncio.sleep(0.01)
         code, said, _ = await _rsm("log", "trim", unique_name, "--accept-unverified", "--dry-run", *uri, "--json")
         assert code == 0
         assert said["dry_run"]

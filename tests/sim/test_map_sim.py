@@ -32,9 +32,7 @@ from tests.sim.planted_bugs import find
 _SEEDS = 25
 
 
-@pytest.mark.parametrize(
-    "seed_count", [10, pytest.param(1_000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
-)
+@pytest.mark.parametrize("seed_count", [10, pytest.param(1_000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
 def test_nothing_ends_early_and_watchers_see_everything_once_whatever_fails(seed_count: int) -> None:
     counts: Counter[str] = Counter()
     for number in range(seed_count):
