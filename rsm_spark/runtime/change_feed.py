@@ -28,6 +28,8 @@ FRESH_S = 5.0
 """A leader writes an entry at least every half second: a replica that hears none for so long is cut off."""
 _DECODED_ENTRIES = 32
 _COMPACT_AT = 1024
+_LEFT_PART = 8
+"""Entries that have left the ring hold this part of its bytes at most."""
 _READ_ENTRIES = 8
 _READ_BYTES = 4 * 1024 * 1024
 
@@ -85,6 +87,7 @@ class ChangeFeed:
         self._entries: list[FeedEntry] = []
         self._head = 0
         self._bytes = 0
+        self._left_bytes = 0  # Of entries before `_head`: in memory until they are taken out, many at once.
         self._last_revision = 0
         self._heard_at: float | None = None
         self._moved: asyncio.Future[None] | None = None
@@ -119,18 +122,21 @@ class ChangeFeed:
         if not envelope.record_count or envelope.last_revision <= self._last_revision:
             return
         if envelope.first_revision != self._last_revision + 1:
-            self._entries, self._head, self._bytes = [], 0, 0
+            self._entries, self._head, self._bytes, self._left_bytes = [], 0, 0, 0
         self._last_revision = envelope.last_revision
         self._entries.append(FeedEntry(payload, envelope))
         self._bytes += len(payload)
         if len(self._entries) - self._head > _DECODED_ENTRIES:
             self._entries[-1 - _DECODED_ENTRIES].forget()
         while self._bytes > self._ring_bytes and self._head < len(self._entries) - 1:
-            self._bytes -= len(self._entries[self._head].payload)
+            size = len(self._entries[self._head].payload)
+            self._bytes -= size
+            self._left_bytes += size
             self._head += 1
-        if self._head >= _COMPACT_AT and self._head * 2 >= len(self._entries):
+        has_many = self._head >= _COMPACT_AT and self._head * 2 >= len(self._entries)
+        if has_many or self._left_bytes > self._ring_bytes // _LEFT_PART:
             del self._entries[: self._head]
-            self._head = 0
+            self._head = self._left_bytes = 0
         self._wake()
 
     def close(self) -> None:

@@ -53,6 +53,8 @@ def test_every_cursor_gets_every_revision_once_whether_from_the_ring_or_the_log(
             assert [revision for revision, _ in got] == list(range(1, got[-1][0] + 1))
             assert feed.log_reads > 0
             assert feed._bytes <= 2_000
+            sizes = [len(entry.payload) for entry in feed._entries]
+            assert sum(sizes) <= 2_000 + 2_000 // 8 + max(sizes), "what has left the ring leaves the memory"
             await fast.close()
             await old.close()
             assert feed.reader_count == 0
