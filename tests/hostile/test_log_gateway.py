@@ -18,6 +18,7 @@ from tests.integration.gateways import GatewayProcess, asking, batch
 
 pytestmark = pytest.mark.asyncio
 
+_CALLS = 60
 _SECRETS = {"ann": "a" * 40, "eve": "e" * 40, "root": "r" * 40}
 
 
@@ -98,12 +99,13 @@ async def test_a_producer_goes_on_beside_readers_that_take_nothing_and_bodies_th
     async with _gateway(cluster, tmp_path) as one, asking(one.url, _SECRETS["ann"]) as ann:
         victim = _Producer(ann, "hers", f"till-{tmp_path.name}")
         await victim.append()
-        quiet = await Victim(victim.append).run_for(2.0)
+        calls = Victim(victim.append, servers=[one.process.pid])
+        quiet = await calls.run(_CALLS)
         async with asking(one.url, _SECRETS["eve"]) as eve:
             big = {"producer": f"eve-{tmp_path.name}", "sequence": 1, "records": [{"text": "x" * 1000}] * 2000}
             assert (await eve.post("/v1/logs/shared/records", json=big)).status_code == 200
         async with _attack(one.url):
-            attacked = await Victim(victim.append).run_for(4.0)
+            attacked = await calls.run(_CALLS)
         attacked.assert_goes_on_like(quiet)
 
 

@@ -177,14 +177,6 @@ class Victim:
         served.units, served.cpu_s = seen - first_units, self._cpu_s() - first_cpu_s
         return served
 
-    async def run_for(self, seconds: float) -> Served:
-        """Call until so much time has gone by, at least once: where nobody can count what the attackers get done."""
-        served, first_cpu_s, end = Served(), self._cpu_s(), time.monotonic() + seconds
-        while not served.errors and (not served.calls or time.monotonic() < end):
-            await self._call_once(served)
-        served.cpu_s = self._cpu_s() - first_cpu_s
-        return served
-
     async def _call_once(self, served: Served) -> None:
         began = time.monotonic()
         try:
