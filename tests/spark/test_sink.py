@@ -11,6 +11,8 @@ import pytest
 from chispa import assert_df_equality
 
 from connectors.error_text import spoken_error
+from connectors.errors import OptionError
+from connectors.sink.foreach_batch import batch_writer
 from ledger.dev import DevCluster
 from ledger.loop_thread import LoopThread
 from rsm_spark.map import MapClient
@@ -169,3 +171,36 @@ def test_a_stream_goes_on_though_its_leader_is_killed_and_another_checkpoint_is_
     assert f"takeOver={query.id}" in spoken_error(refused.value)
     start("two", takeOver=str(query.id)).awaitTermination(300)
     assert {version for key, version in target.versions().items() if key.startswith(b"stream/")} == {2}
+
+
+def test_a_micro_batch_of_foreach_batch_is_written_once_though_it_is_run_again(
+    spark: SparkSession, target: Target, tmp_path: Path
+) -> None:
+    frame = _rows(spark, "each", 200)
+    frame.repartition(2).write.parquet(str(tmp_path / "in"))
+    write = batch_writer(**target.options(writer="each"))
+    runs: list[int] = []
+
+    def each(batch: DataFrame, batch_id: int) -> None:
+        runs.append(batch_id)
+        write(batch, batch_id)
+        if len(runs) == 2:
+            raise RuntimeError("written, and the checkpoint does not know")
+
+    def start() -> Any:
+        source = spark.readStream.schema(frame.schema).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
+        return (
+            source.writeStream.foreachBatch(each)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+
+    with pytest.raises(Exception, match="the checkpoint does not know"):
+        start().awaitTermination(300)
+    start().awaitTermination(300)
+    assert runs == [0, 1, 1]
+    assert {version for key, version in target.versions().items() if key.startswith(b"each/")} == {1}
+    assert sum(key.startswith(b"each/") for key in target.versions()) == 200
+    with pytest.raises(OptionError, match="the id of the stream is not told here"):
+        write(frame, 0)
