@@ -19,11 +19,8 @@ from rsm_spark.object_stores.storage_options import StorageFile
 from rsm_spark.runtime.lake_names import follow_renames
 from rsm_spark.runtime.settings import ReplicaSettings
 from rsm_spark.runtime.upgrade_check import UpgradeCheck, check_upgrade
-from rsm_spark.snapshots.local import LocalSnapshots
 from rsm_spark.snapshots.manifest import LakeStore
-from rsm_spark.snapshots.opening import lake_snapshots
 from rsm_spark.snapshots.pace import no_pace
-from rsm_spark.transport.peer_client import GrpcPeers
 from rsm_spark.transport.security import Security
 
 
@@ -38,6 +35,8 @@ class UpgradeOptions(LogsOptions, frozen=True, kw_only=True):
 
     def lake_of(self) -> LakeStore | None:
         """Return the snapshots in the lake; None if none is named."""
+        from rsm_spark.snapshots.opening import lake_snapshots  # noqa: PLC0415 - only a check needs Arrow
+
         return None if self.lake is None else lake_snapshots(self.lake, self.log, self.storage_options_file)
 
 
@@ -55,6 +54,9 @@ def check_upgrade_command(
         rsm log check-upgrade bank:Bank --log bank
 
     """
+    from rsm_spark.snapshots.local import LocalSnapshots  # noqa: PLC0415 - only a check needs Arrow
+    from rsm_spark.transport.peer_client import GrpcPeers  # noqa: PLC0415 - as above
+
     next_version = load_machine(machine, at.module_path)
 
     async def _check() -> UpgradeCheck:
