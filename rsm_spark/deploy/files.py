@@ -168,7 +168,7 @@ class ClusterFolder:
         path = self._folder / name
         if path.is_file() and path.read_bytes() == content:
             return
-        for folder in (self._folder, *reversed(Path(name).parents[:-1])):
+        for folder in reversed(Path(name).parents):  # From the cluster's own folder on.
             (self._folder / folder).mkdir(mode=FOLDER_MODE, exist_ok=True)
         draft = path.with_name(f".{path.name}.new")
         draft.unlink(missing_ok=True)

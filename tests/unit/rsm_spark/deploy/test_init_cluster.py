@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from ledger.errors import UsageError
@@ -20,6 +21,7 @@ from ledger.rights.callers import Callers
 from ledger.rights.principal import Role
 from ledger.zookeeper_server.server import write_files
 from ledger.zookeeper_server.settings import ZooKeeperSettings
+from rsm_spark.deploy.cli import init_cluster
 from rsm_spark.deploy.configuration import PORTS
 from rsm_spark.deploy.files import ClusterFolder, WrittenCluster
 from rsm_spark.deploy.plan import ClusterPlan
@@ -201,3 +203,17 @@ def test_the_page_of_three_machines_says_what_the_readme_of_a_machine_says(tmp_p
     for port in PORTS.values():
         assert re.search(rf"\b{port}\b", page), port
         assert re.search(rf"\b{port}\b", readme), port
+
+
+def test_the_command_takes_a_folder_from_where_it_is_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    app = typer.Typer()
+    app.command()(init_cluster)
+    for words in (["a", "b", "c"], ["--add", "d"], ["--replace", "b=e"], ["--renew"], ["--update"]):
+        said = CliRunner().invoke(app, [*words, "-o", "new/cluster", "--json"])
+        assert said.exit_code == 0, said.exception
+    assert json.loads(said.output) == {"folder": "new/cluster", "hosts": ["a", "e", "c", "d"], "changed": []}
+    assert (tmp_path / "new" / "cluster" / "e" / "etc" / "host.pem").is_file()
+    for words in ([], ["a", "b", "c", "--renew"], ["--add", "f", "--renew"]):
+        refused = CliRunner().invoke(app, [*words, "-o", "new/cluster"])
+        assert isinstance(refused.exception, UsageError)
