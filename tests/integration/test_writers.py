@@ -9,13 +9,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from ledger.client.client import LedgerClient
 from ledger.dev import DevCluster
 from rsm_spark.client.writer_client import WriterClient
 from rsm_spark.core.records import WRITERS_LEVEL
-from rsm_spark.core.writer_marks import MarkKind, WriterMark, digest_of
+from rsm_spark.core.writer_marks import DIGEST_BYTES, MarkedStatus, MarkKind, WriterMark, digest_after, digest_of
 from rsm_spark.errors import InvalidCommandError, WriterRefusedError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.map import MapClient
@@ -91,6 +92,43 @@ async def test_a_batch_is_applied_once_though_leaders_are_killed_and_all_of_it_i
         async with await LedgerClient.connect(uri) as client:
             chain, _ = await ChainStore(client.store, unique_name).read()
         assert chain.format_level == WRITERS_LEVEL, "the leader has raised it: every replica knows it"
+    finally:
+        for replica in replicas:
+            replica.kill()
+
+
+async def test_calls_are_made_once_though_their_leader_is_killed_and_all_are_sent_twice(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    uri, count = cluster.metadata_uri, 4_000
+    payloads = [encode(WriteRows([RowWrite(b"%d" % number, b"v")])) for number in range(count)]
+    payloads[7] = encode(WriteRows([RowWrite(b"", b"")]))
+    calls: list[WriterMark] = []
+    digest = bytes(DIGEST_BYTES)
+    for number, payload in enumerate(payloads):
+        calls.append(_chunk(0, number, payload=payload, digest=digest, row_count=1, is_call=True))
+        digest = digest_after(digest, payload)
+    replicas = [StoreProcess(uri, unique_name, tmp_path, f"replica-{number}") for number in range(2)]
+    try:
+        async with await WriterClient.connect(unique_name, uri) as writer:
+            first = await writer.send_calls(calls[:1000])
+            leader = next(one for one in replicas if one.address == writer._service.address)
+            rest = asyncio.create_task(writer.send_calls(calls[1000:]))
+            await asyncio.sleep(0)
+            leader.kill()
+            replicas.remove(leader)
+            replicas.append(StoreProcess(uri, unique_name, tmp_path, leader.replica_id))
+            made = [*first, *await rest]
+        assert [number for number, reply in enumerate(made) if reply.status is MarkedStatus.DECLINED] == [7]
+        async with await WriterClient.connect(unique_name, uri) as again:
+            run_again = [msgspec.structs.replace(call, run="r2") for call in calls]
+            assert {reply.status for reply in await again.send_calls(run_again)} == {MarkedStatus.DONE}
+            other = msgspec.structs.replace(run_again[-1], payload=payloads[0])
+            with pytest.raises(WriterRefusedError, match="other calls were made before call"):
+                await again.send_calls([other])
+        found = await _keys(unique_name, uri)
+        assert len(found) == count - 1
+        assert set(found.values()) == {1}, "each key was written once"
     finally:
         for replica in replicas:
             replica.kill()

@@ -49,6 +49,7 @@ async def _sent(reach: Reach, command: bytes) -> tuple[Answer, list[Request]]:
     ("command", "words"),
     [
         (encode_mark(chunk(rows_of((VICTIM_KEY, b"x")), writer="ann/job")), b"has the keys of b'own/' only"),
+        (encode_mark(chunk(rows_of((VICTIM_KEY, b"x")), writer="ann/job", is_call=True)), b"keys of b'own/' only"),
         (encode_mark(chunk(rows_of((OWN_KEY, b"x")), writer="victim")), b"may write as ann/"),
         (encode_mark(chunk(rows_of((OWN_KEY, b"x")), writer="annex/job")), b"may write as ann/"),
         (MAGIC + b"rubbish", b"not a marked command"),
