@@ -41,6 +41,7 @@ SMOKE = (
 )
 """Of each real thing one test: a killed bookie, failovers, a stream, a table, the README's commands, the demo."""
 
+_DEMO = "e2e/test_demo.py"
 _SECONDS_UNKNOWN = 10
 _SECONDS_WORTH_KNOWING = 3
 _SECONDS_FILE = TESTS / "seconds.json"
@@ -195,12 +196,22 @@ def _is_spark(name: str) -> bool:
     return name.startswith("spark/")
 
 
+def scope_of(nodeid: str, chosen: str | None) -> str:
+    """Return what a test shares a process with: its file; one JVM a run, so all of Spark; one cluster in the quick set.
+
+    The demonstration starts all of its own, and takes longest.
+    """
+    file = nodeid.partition("::")[0]
+    name = file.removeprefix("tests/")
+    shares_cluster = chosen == "quick" and _folder(name) in REAL and name != _DEMO
+    return "tests/spark" if _is_spark(name) or shares_cluster else file
+
+
 class Scheduling(LoadFileScheduling):
-    """Whole files to one process, and all of Spark's files to the same one: one JVM a run."""
+    """Whole files to one process, and those that share a JVM or a cluster to the same one."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return "tests/spark" if file.startswith("tests/spark/") else file
+        return scope_of(nodeid, self.config.getoption("test_set"))
 
 
 def effort() -> int:

@@ -36,7 +36,7 @@ async def test_a_replica_keeps_a_lake_in_a_bucket_and_logs_are_made_of_it(
     file = ("--storage-options-file", str(bucket.options_file(tmp_path)))
     commands = BackupCommand(uri, f"{bucket.uri}/backups")
     lake = LakeSnapshots(lake_place(lake_uri, unique_name), storage_options=bucket.options())
-    keeping = ("--lake", lake_uri, "--lake-s", "1", *file)
+    keeping = ("--lake", lake_uri, "--lake-s", "1", "--verify-s", "0.5", *file)
     with harmful(bucket.url) as proxy:
         between = tmp_path / "between"
         between.mkdir()

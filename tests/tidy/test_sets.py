@@ -58,6 +58,15 @@ def test_a_shard_that_is_none_is_refused(shard: str) -> None:
         sets.shard_files("real", shard)
 
 
+def test_a_run_has_one_process_for_spark_and_the_quick_set_one_cluster() -> None:
+    quick = {sets.scope_of(f"tests/{test}", "quick") for test in sets.SMOKE}
+    assert quick == {"tests/spark", "tests/e2e/test_demo.py"}
+    for chosen in ("real", "rest", None):
+        assert sets.scope_of("tests/spark/test_stream.py::test_a", chosen) == "tests/spark"
+        assert sets.scope_of("tests/e2e/test_readme.py::test_a", chosen) == "tests/e2e/test_readme.py"
+    assert sets.scope_of("tests/sim/test_births.py::test_a", "quick") == "tests/sim/test_births.py"
+
+
 @pytest.mark.parametrize(("effort", "count"), [("", 30), ("1", 30), ("10", 300)])
 def test_the_effort_says_how_many_examples_there_are(effort: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RSM_EFFORT", effort)
