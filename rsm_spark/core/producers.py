@@ -19,6 +19,7 @@ the table of producers is a fold of the log, and whoever writes the log next kno
     * `UnknownProducerError`       a sequence above 1 of a producer that the log does not know, or has forgotten
     * `ForeignProducerError`       the producer belongs to another owner
     * `TooManyProducersError`      the log, or the owner, has as many producers as it may have
+    * `PartitionsChangedError`     the log is partitioned, and has another number of partitions now
 """
 
 from __future__ import annotations
@@ -82,6 +83,22 @@ class ForeignProducerError(ProducerError):
 
 class TooManyProducersError(ProducerError):
     """There is no room for another producer."""
+
+
+class PartitionsChangedError(ProducerError):
+    """The log has grown: records that are not in it go by another number of partitions now.
+
+    Args:
+        message: For people.
+        partition_count: How many there are now.
+        positions: Of the first ones, which are in the log; those behind them are not, and never will be by this call.
+
+    """
+
+    def __init__(self, message: str, partition_count: int, positions: list[int]) -> None:
+        super().__init__(message)
+        self.partition_count = partition_count
+        self.positions = positions
 
 
 class RecordSource(NamedTuple):

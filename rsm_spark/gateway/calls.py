@@ -22,13 +22,20 @@ from rsm_spark.core.plain_log import LogEndedError, PlainLogError, RecordTooLarg
 from rsm_spark.core.producers import (
     ForeignProducerError,
     ForgottenSequenceError,
+    PartitionsChangedError,
     ProducerError,
     ProducerGapError,
     TooManyProducersError,
     UnknownProducerError,
 )
 from rsm_spark.errors import CorruptLogError, LogError, MissingLogError, NoSuchLogError, RsmError
-from rsm_spark.gateway.held_logs import ForeignWriterError, HeldLogs, TooMuchWaitsError, WrittenElsewhereError
+from rsm_spark.gateway.held_logs import (
+    ForeignWriterError,
+    HeldLogs,
+    RouteError,
+    TooMuchWaitsError,
+    WrittenElsewhereError,
+)
 from rsm_spark.gateway.settings import GatewaySettings
 from rsm_spark.logs.namespace import Logs
 
@@ -156,6 +163,7 @@ _REFUSALS: tuple[tuple[type[Exception], int, str], ...] = (
     (ProducerError, 400, "invalid"),
     (TooMuchWaitsError, 429, "too-much-waits"),
     (ForeignWriterError, 409, "written-by-a-program"),
+    (RouteError, 400, "invalid"),
     (PlainLogError, 409, "refused"),
     (CorruptLogError, 500, "corrupt-log"),
     (LogError, 409, "refused"),
@@ -172,6 +180,8 @@ def problem_of(error: Exception, target: str) -> HttpProblem | None:
             return HttpProblem(307, "written-elsewhere", str(error), headers=((b"location", location),), writer=url)
         case ProducerGapError(expected=expected):
             return HttpProblem(409, "sequence-gap", str(error), expected=expected)
+        case PartitionsChangedError(partition_count=count, positions=positions):
+            return HttpProblem(409, "partitions-changed", str(error), partitions=count, positions=positions)
         case MissingLogError():
             oldest = (error.last_revision or 0) + 1
             return HttpProblem(410, "trimmed", str(error), oldest_position=oldest)

@@ -6,6 +6,7 @@ and the loser finds the winner. So at most one gateway's appends are confirmed, 
 
 * `WrittenElsewhereError`   a `LogError`: another gateway writes the log
 * `ForeignWriterError`      a `LogError`: a program writes the log
+* `RouteError`              a `LogError`: an append names no partitions, and the log has some, or the other way round
 * `TooMuchWaitsError`       a `LogError`: so much waits to be appended that more has to wait outside
 """
 
@@ -16,6 +17,7 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 from ledger.client.client import LedgerClient
 from ledger.errors import LedgerError
@@ -23,9 +25,12 @@ from rsm_spark.core.producers import RANGES_MAX, RecordSource
 from rsm_spark.errors import LogError, NotLeaderError, OutcomeUnknownError, RsmError
 from rsm_spark.gateway.settings import GatewaySettings
 from rsm_spark.log.discovery import Discovery
-from rsm_spark.logs.namespace import Logs, WriterPlace
+from rsm_spark.logs.namespace import Logs
+from rsm_spark.logs.partitioned_writer import PartitionedLogWriter
 from rsm_spark.logs.record_writer import PlainLogWriter
+from rsm_spark.logs.writer_place import WriterPlace
 
+_K = TypeVar("_K")
 _LOGGER = logging.getLogger(__name__)
 _TRIES = 3
 _OPENING_MAX = 16
@@ -56,6 +61,23 @@ class TooMuchWaitsError(LogError):
     """So much waits to be appended that more has to wait outside."""
 
 
+class RouteError(LogError):
+    """An append to a partitioned log has to name a partition, one to another log must not."""
+
+
+class AppendRoute(NamedTuple):
+    """Way of a producer's records into a partitioned log.
+
+    Attributes:
+        partition: Where they go.
+        partition_count: By which number of partitions.
+
+    """
+
+    partition: int
+    partition_count: int
+
+
 class HeldLog:
     """One log that this gateway writes.
 
@@ -64,26 +86,62 @@ class HeldLog:
         used_s: Loop time of the last append.
         bytes: That wait to be confirmed.
         owners: The same by owner; none is 0.
-        producers: Appends by producer that wait; none is 0.
+        producers: Appends by producer and partition that wait; none is 0.
 
     """
 
-    def __init__(self, writer: PlainLogWriter, now_s: float) -> None:
+    def __init__(self, writer: PlainLogWriter | PartitionedLogWriter, now_s: float) -> None:
         self.writer = writer
         self.used_s = now_s
         self.bytes = 0
         self.owners: Counter[str] = Counter()
-        self.producers: Counter[str] = Counter()
+        self.producers: Counter[tuple[str, int]] = Counter()
+
+    @property
+    def pieces(self) -> int:
+        """Number of its partitions; 1 = it has none."""
+        return self.writer.partition_count if isinstance(self.writer, PartitionedLogWriter) else 1
+
+    async def produce(
+        self,
+        source: RecordSource,
+        payloads: Sequence[bytes],
+        keys: Sequence[bytes | None],
+        route: AppendRoute | None,
+    ) -> list[int]:
+        """Append records of a producer; see `PlainLogWriter.produce`, `PartitionedLogWriter.produce`.
+
+        Raises:
+            RouteError: The route is missing, or there must be none.
+            RsmError, LedgerError: See there.
+
+        """
+        writer = self.writer
+        if isinstance(writer, PlainLogWriter):
+            if route is not None:
+                raise RouteError(f"log {writer.log}: it is not partitioned: leave out partition and partitions")
+            return await writer.produce(source, payloads, keys=keys)
+        if route is None:
+            raise RouteError(
+                f"log {writer.log}: it is partitioned: name a partition, and how many partitions it was chosen by "
+                f"(partition, partitions); it has {writer.partition_count}"
+            )
+        return await writer.produce(
+            source, payloads, partition=route.partition, partition_count=route.partition_count, keys=keys
+        )
 
     @contextlib.contextmanager
-    def waits(self, source: RecordSource, size: int, bytes_max: int, owner_max: int) -> Iterator[None]:
+    def waits(
+        self, source: RecordSource, size: int, bytes_max: int, owner_max: int, partition: int = -1
+    ) -> Iterator[None]:
         """Count an append while the block runs.
 
         Raises:
             TooMuchWaitsError: There is no room for it.
 
         """
-        if self.producers[source.producer] >= RANGES_MAX:
+        lane = source.producer, partition
+        if self.producers[lane] >= RANGES_MAX:
             raise TooMuchWaitsError(f"{RANGES_MAX} appends of producer {source.producer!r} are under way: wait for one")
         if self.owners[source.owner] and self.owners[source.owner] + size > owner_max:
             raise TooMuchWaitsError("what waits to be appended for you fills your part of this log's room: send less")
@@ -91,13 +149,13 @@ class HeldLog:
             raise TooMuchWaitsError("what waits to be appended fills this log's room: come again")
         self.bytes += size
         self.owners[source.owner] += size
-        self.producers[source.producer] += 1
+        self.producers[lane] += 1
         try:
             yield
         finally:
             self.bytes -= size
             _less(self.owners, source.owner, size)
-            _less(self.producers, source.producer, 1)
+            _less(self.producers, lane, 1)
 
 
 class HeldLogs:
@@ -126,6 +184,7 @@ class HeldLogs:
         self._settings = settings
         self._held: dict[str, HeldLog] = {}
         self._opening: dict[str, asyncio.Task[HeldLog]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(_OPENING_MAX)
         self._is_closed = False
 
@@ -135,31 +194,42 @@ class HeldLogs:
         return len(self._held)
 
     @property
+    def pieces(self) -> int:
+        """Number of logs that it writes; a partitioned one counts as its partitions."""
+        return sum(held.pieces for held in self._held.values())
+
+    @property
     def waiting_bytes(self) -> int:
         """Bytes that wait to be confirmed."""
         return sum(held.bytes for held in self._held.values())
 
     async def append(
-        self, log: str, source: RecordSource, payloads: Sequence[bytes], keys: Sequence[bytes | None]
+        self,
+        log: str,
+        source: RecordSource,
+        payloads: Sequence[bytes],
+        keys: Sequence[bytes | None],
+        route: AppendRoute | None = None,
     ) -> list[int]:
-        """Append records of a producer, each once, and return their positions.
+        """Append records of a producer, each once, and return their positions; in the partition that a route names.
 
         Raises:
-            WrittenElsewhereError, ForeignWriterError, TooMuchWaitsError: See there.
+            WrittenElsewhereError, ForeignWriterError, TooMuchWaitsError, RouteError: See there.
             ProducerError, PlainLogError, NoSuchLogError: See `PlainLogWriter.produce`, `Logs.open_writer`.
             TimeoutError: It is not known whether they are in the log: send them again.
             RsmError, LedgerError: It cannot be done now.
 
         """
         settings, size = self._settings, sum(map(len, payloads)) + _SIZE * len(payloads)
+        partition = -1 if route is None else route.partition
         owner_max = int(settings.log_bytes_max * settings.owner_part)
         async with asyncio.timeout(settings.append_s):
             for left in range(_TRIES - 1, -1, -1):
                 held = await self.hold(log)
-                with held.waits(source, size, settings.log_bytes_max, owner_max):
+                with held.waits(source, size, settings.log_bytes_max, owner_max, partition):
                     held.used_s = asyncio.get_running_loop().time()
                     try:
-                        positions = await held.writer.produce(source, payloads, keys=keys)
+                        positions = await held.produce(source, payloads, keys, route)
                     except (NotLeaderError, OutcomeUnknownError):
                         self._forget(log, held)  # Whoever writes now knows what is in the log.
                         if not left:
@@ -197,9 +267,13 @@ class HeldLogs:
         settings = self._settings
         async with self._turns, asyncio.timeout(settings.open_s):
             await self.find(log)
-            if self.count >= settings.logs_max and not await self._let_one_go():
+            if self.pieces >= settings.logs_max and not await self._let_one_go():
                 raise TooMuchWaitsError(f"this gateway writes {self.count} logs, no more go: ask another one")
-            writer = await self._logs.open_writer(log, producers=True, place=self._place)
+            writer: PlainLogWriter | PartitionedLogWriter
+            if await self._logs.is_partitioned(log):
+                writer = await self._logs.open_partitioned_writer(log, producers=True, place=self._place)
+            else:
+                writer = await self._logs.open_writer(log, producers=True, place=self._place)
         if self._is_closed:
             await writer.abort()
             raise NotLeaderError("the gateway stops")
@@ -216,8 +290,11 @@ class HeldLogs:
             MetadataError: ZooKeeper cannot be asked.
 
         """
-        found = await Discovery(self._client.store, log, self._logs.settings.rsm_root).leader()
-        member = None if found is None else found[1]
+        if await self._logs.is_partitioned(log):
+            member = await self._logs.partitioned_writer(log)
+        else:
+            found = await Discovery(self._client.store, log, self._logs.settings.rsm_root).leader()
+            member = None if found is None else found[1]
         if member is None or member.http == self._place.http:
             return
         if not member.http:
@@ -228,9 +305,14 @@ class HeldLogs:
         raise WrittenElsewhereError(f"log {log}: the gateway at {url} writes it", url)
 
     def _forget(self, log: str, held: HeldLog) -> None:
-        if self._held.get(log) is held:
-            del self._held[log]
-            self.lost += 1
+        if self._held.get(log) is not held:
+            return
+        del self._held[log]
+        self.lost += 1
+        # One that is deposed in one partition has others open, and says that it writes the log.
+        ending = asyncio.get_running_loop().create_task(held.writer.abort())
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
 
     # ---- letting go
 
@@ -264,7 +346,7 @@ class HeldLogs:
         tasks = list(self._opening.values())
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, *map(self.let_go, list(self._held)), return_exceptions=True)
+        await asyncio.gather(*tasks, *self._ending, *map(self.let_go, list(self._held)), return_exceptions=True)
 
 
 async def _close(held: HeldLog) -> None:
@@ -275,7 +357,7 @@ async def _close(held: HeldLog) -> None:
         _LOGGER.info("a writer did not end in good order: %s", error, extra={"log": held.writer.log})
 
 
-def _less(counts: Counter[str], key: str, amount: int) -> None:
+def _less(counts: Counter[_K], key: _K, amount: int) -> None:
     counts[key] -= amount
     if not counts[key]:
         del counts[key]

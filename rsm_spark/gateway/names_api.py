@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from ledger.http.replies import HttpReply, json_reply
 from ledger.rights.table import Right
+from rsm_spark.core.partition_layout import PARTITIONS_MAX
 from rsm_spark.gateway.calls import GatewayCall, GatewayRoute
 
 _PAGE_MAX = 1_000
@@ -23,11 +24,12 @@ class NamesQuery(msgspec.Struct, frozen=True):
 
 
 class PolicyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits of what a log keeps; see `rsm_spark.logs.log_names.LogNames.create`."""
+    """Limits of what a log keeps, and its number of partitions; see `rsm_spark.logs.log_names.LogNames.create`."""
 
     retention_s: Annotated[float, Meta(ge=0, le=1e11)] | None = None
     retention_bytes: Annotated[int, Meta(ge=0)] | None = None
     until_read: bool = False
+    partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)] | None = None
 
 
 class TruncateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,7 +48,16 @@ async def _names(call: GatewayCall) -> HttpReply:
     return json_reply({"logs": page, "has_more": len(names) > len(page)})
 
 
+class GrowBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Number of partitions that a log is to have."""
+
+    partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)]
+
+
 async def _info(call: GatewayCall) -> HttpReply:
+    if await call.state.logs.is_partitioned(call.log):
+        found = await call.state.logs.partitions(call.log)
+        return json_reply({**found._asdict(), "partition_count": len(found.partitions)})
     return json_reply(await call.state.logs.info(call.log))
 
 
@@ -57,9 +68,16 @@ async def _create(call: GatewayCall) -> HttpReply:
         retention_s=body.retention_s,
         retention_bytes=body.retention_bytes,
         until_read=body.until_read,
+        partitions=body.partitions,
         exist_ok=True,
     )
     return json_reply({"log": call.log})
+
+
+async def _grow(call: GatewayCall) -> HttpReply:
+    body: GrowBody = call.body
+    await call.state.logs.grow(call.log, body.partitions)
+    return json_reply({"log": call.log, "partitions": body.partitions})
 
 
 async def _truncate(call: GatewayCall) -> HttpReply:
@@ -83,5 +101,6 @@ def name_routes() -> list[GatewayRoute]:
         GatewayRoute("GET", path, _info, Right.STATE_READ),
         GatewayRoute("PUT", path, _create, Right.GOVERN, body=PolicyBody, is_audited=True),
         GatewayRoute("DELETE", path, _delete, Right.GOVERN, is_audited=True),
+        GatewayRoute("POST", f"{path}/partitions", _grow, Right.GOVERN, body=GrowBody, is_audited=True),
         GatewayRoute("POST", f"{path}/truncate", _truncate, Right.GOVERN, body=TruncateBody, is_audited=True),
     ]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -20,10 +20,12 @@ from msgspec import Meta
 from ledger.http.problems import HttpProblem, retry_after
 from ledger.http.replies import HttpReply, json_reply
 from ledger.rights.table import Right
+from rsm_spark.core.partition_layout import PARTITIONS_MAX, partition_of
 from rsm_spark.core.plain_log import LogRecord
 from rsm_spark.core.producers import RecordSource
 from rsm_spark.errors import MissingLogError
 from rsm_spark.gateway.calls import GatewayCall, GatewayRoute
+from rsm_spark.gateway.held_logs import AppendRoute
 from rsm_spark.logs.record_reader import PlainLogReader
 
 _BATCH_MAX = 10_000
@@ -68,12 +70,16 @@ class AppendBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         producer: Its id.
         sequence: Of the first record; the others follow it.
         records: Appended together.
+        partition: Of a partitioned log: where they go. Left out, it is that of their keys.
+        partitions: How many partitions it was chosen by.
 
     """
 
     producer: str
     sequence: int
     records: Annotated[list[RecordBody], Meta(min_length=1, max_length=_BATCH_MAX)]
+    partition: Annotated[int, Meta(ge=0, lt=PARTITIONS_MAX)] | None = None
+    partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)] | None = None
 
 
 class RecordsQuery(msgspec.Struct, frozen=True, rename={"begin": "from"}):
@@ -98,10 +104,12 @@ class TailQuery(msgspec.Struct, frozen=True, rename={"begin": "from"}):
 
 
 class RawQuery(msgspec.Struct, frozen=True):
-    """Producer and sequence of the one record that the body holds, byte by byte."""
+    """Producer and sequence of the one record that the body holds, byte by byte; of a partitioned log also the way."""
 
     producer: str
     sequence: int
+    partition: Annotated[int, Meta(ge=0, lt=PARTITIONS_MAX)] | None = None
+    partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)] | None = None
 
 
 async def _append(call: GatewayCall) -> HttpReply:
@@ -109,13 +117,31 @@ async def _append(call: GatewayCall) -> HttpReply:
     payloads = [_payload(record) for record in body.records]
     source = RecordSource(body.producer, call.owner, body.sequence)
     keys = [record.key for record in body.records]
-    return json_reply({"positions": await call.state.held.append(call.log, source, payloads, keys)})
+    route = _route(body.partition, body.partitions, keys)
+    return json_reply({"positions": await call.state.held.append(call.log, source, payloads, keys, route)})
 
 
 async def _append_raw(call: GatewayCall) -> HttpReply:
     query: RawQuery = call.query
     source = RecordSource(query.producer, call.owner, query.sequence)
-    return json_reply({"positions": await call.state.held.append(call.log, source, [call.body], [None])})
+    route = _route(query.partition, query.partitions, [None])
+    return json_reply({"positions": await call.state.held.append(call.log, source, [call.body], [None], route)})
+
+
+def _route(partition: int | None, count: int | None, keys: Sequence[bytes | None]) -> AppendRoute | None:
+    """Return the way of records into a partitioned log; None = none is named."""
+    if count is None:
+        if partition is not None:
+            raise HttpProblem(400, "invalid", "partition needs partitions: how many there are, by whoever chose it")
+        return None
+    if partition is None:
+        places = {partition_of(key, count) for key in keys if key is not None}
+        if len(places) != 1:
+            raise HttpProblem(
+                400, "invalid", "name a partition: keys of these records go to several, or they have no keys"
+            )
+        (partition,) = places
+    return AppendRoute(partition, count)
 
 
 def _payload(record: RecordBody) -> bytes:

@@ -20,7 +20,8 @@ from rsm_spark.gateway.names_api import name_routes
 from rsm_spark.gateway.pages import GatewayPages
 from rsm_spark.gateway.records_api import record_routes
 from rsm_spark.gateway.settings import GatewaySettings
-from rsm_spark.logs.namespace import Logs, WriterPlace
+from rsm_spark.logs.namespace import Logs
+from rsm_spark.logs.writer_place import WriterPlace
 from rsm_spark.runtime.settings import ReplicaSettings
 
 _ENTRIES_AT_ONCE = 4

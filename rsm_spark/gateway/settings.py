@@ -34,7 +34,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     http: GatewayHttpSettings = GatewayHttpSettings()
-    logs_max: Annotated[int, Option("Most logs that this gateway writes at once.", ge=1)] = 1_000
+    logs_max: Annotated[int, Option("Most logs and partitions that this gateway writes at once.", ge=1)] = 1_000
     idle_s: Annotated[float, Option("A log to which nobody has appended for this time is let go of.", ge=1)] = 300.0
     log_bytes_max: Annotated[
         int, Option("Bytes that wait to be appended to one log; who sends more is told to wait.", ge=1024)

@@ -28,6 +28,7 @@ from ledger.loop_thread import settled
 from rsm_spark.core.plain_log import LogRecord
 from rsm_spark.core.producers import RecordSource
 from rsm_spark.core.trimming import TrimPlan
+from rsm_spark.log.member import Member
 from rsm_spark.logs.blocking_base import (
     BlockingLogsBase,
     BlockingPartitionedReaderBase,
@@ -36,10 +37,11 @@ from rsm_spark.logs.blocking_base import (
     BlockingWriterBase,
 )
 from rsm_spark.logs.log_names import LogInfo, LogNameChange
-from rsm_spark.logs.namespace import Logs, WriterPlace
+from rsm_spark.logs.namespace import Logs
 from rsm_spark.logs.partitioned_logs import PartitionedLogInfo
 from rsm_spark.logs.partitioned_reader import PartitionRecord
 from rsm_spark.logs.partitioned_writer import PartitionPosition
+from rsm_spark.logs.writer_place import WriterPlace
 from rsm_spark.runtime.settings import ReplicaSettings
 
 __all__ = [
@@ -90,6 +92,13 @@ class BlockingPlainLogWriter(BlockingWriterBase):
         See `PlainLogWriter.produce`.
         """
         return settled(self.thread.ask(lambda: self.asynchronous.produce(source, payloads, keys=keys)))
+
+    def sent_before(self, source: RecordSource, count: int) -> list[int]:
+        """Return the positions of those of a producer's records, the first ones, that were sent before; append nothing.
+
+        See `PlainLogWriter.sent_before`.
+        """
+        return self.thread.run(self.asynchronous.sent_before(source, count))
 
     def drain(self) -> None:
         """Wait until little enough waits to go on appending. See `PlainLogWriter.drain`."""
@@ -204,6 +213,23 @@ class BlockingPartitionedLogWriter(BlockingPartitionedWriterBase):
         """
         return settled(self.thread.ask(lambda: self.asynchronous.append_many(payloads, key=key, txid=txid)))
 
+    def produce(
+        self,
+        source: RecordSource,
+        payloads: Sequence[bytes],
+        *,
+        partition: int,
+        partition_count: int,
+        keys: Sequence[bytes | None] | None = None,
+    ) -> list[int]:
+        """Append records of a producer to a partition, each once, however often they are sent; return their positions.
+
+        See `PartitionedLogWriter.produce`.
+        """
+        return self.thread.run(
+            self.asynchronous.produce(source, payloads, partition=partition, partition_count=partition_count, keys=keys)
+        )
+
     def drain(self) -> None:
         """Wait until little enough waits to go on appending. See `PartitionedLogWriter.drain`."""
         self.thread.run(self.asynchronous.drain())
@@ -215,6 +241,13 @@ class BlockingPartitionedLogWriter(BlockingPartitionedWriterBase):
     def grow(self, partitions: int) -> None:
         """Give the log more partitions. What is appended meanwhile waits. See `PartitionedLogWriter.grow`."""
         self.thread.run(self.asynchronous.grow(partitions))
+
+    def mark_end(self) -> tuple[int, ...]:
+        """Append the end mark to all partitions, behind all that was appended; return its position in each.
+
+        See `PartitionedLogWriter.mark_end`.
+        """
+        return self.thread.run(self.asynchronous.mark_end())
 
     def close(self) -> None:
         """Wait until all that was appended has an outcome, and close the ledgers. The log stays as it is.
@@ -243,7 +276,7 @@ class BlockingPartitionedLogReader(BlockingPartitionedReaderBase):
 
     @property
     def is_ended(self) -> bool:
-        """True once all was handed out and nothing is waited for; a reader that follows the log waits for ever."""
+        """True once all was handed out and nothing is waited for: one that follows the log waits for its end mark."""
         return self.asynchronous.is_ended
 
     def read(self, records_max: int = 1000, *, wait_s: float = 1.0) -> list[PartitionRecord]:
@@ -322,14 +355,21 @@ class BlockingLogs(BlockingLogsBase):
         """Return what is known of a partitioned log without reading it. See `Logs.partitions`."""
         return self.thread.run(self.asynchronous.partitions(log))
 
-    def open_partitioned_writer(self, log: str) -> BlockingPartitionedLogWriter:
+    def open_partitioned_writer(
+        self, log: str, *, producers: bool = False, place: WriterPlace | None = None
+    ) -> BlockingPartitionedLogWriter:
         """Open the writer of all partitions of a log. The one before is fenced in each: it is over.
 
         See `Logs.open_partitioned_writer`.
         """
         return BlockingPartitionedLogWriter(
-            self.thread, self.thread.run(self.asynchronous.open_partitioned_writer(log))
+            self.thread,
+            self.thread.run(self.asynchronous.open_partitioned_writer(log, producers=producers, place=place)),
         )
+
+    def partitioned_writer(self, log: str) -> Member | None:
+        """Return who writes a partitioned log; None = nobody that is alive. See `Logs.partitioned_writer`."""
+        return self.thread.run(self.asynchronous.partitioned_writer(log))
 
     def grow(self, log: str, partitions: int) -> None:
         """Give a partitioned log more partitions: its writer does it, or this call if there is none.

@@ -20,7 +20,7 @@ import asyncio
 from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
-from typing import Literal, NamedTuple, Self
+from typing import Literal, Self
 
 import msgspec
 
@@ -43,24 +43,12 @@ from rsm_spark.logs.partitioned_logs import PartitionedLogs
 from rsm_spark.logs.record_reader import PlainLogReader, ReaderOptions, ReaderStart, ReaderSubscription
 from rsm_spark.logs.record_writer import PlainLogWriter
 from rsm_spark.logs.seeking import StartPlace, find_place
+from rsm_spark.logs.writer_place import WriterPlace
 from rsm_spark.logs.writing import WriterDriver
 from rsm_spark.runtime.settings import ReplicaSettings
 
 _ORDER_S = 5.0
 _ORDER_TRIES = 6
-
-
-class WriterPlace(NamedTuple):
-    """Address at which others reach a writer.
-
-    Attributes:
-        http: "host:port" of its HTTP API.
-        is_tls: Whether that is encrypted.
-
-    """
-
-    http: str
-    is_tls: bool
 
 
 class Logs(PartitionedLogs):

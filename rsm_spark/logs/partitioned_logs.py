@@ -10,11 +10,14 @@ from rsm_spark.core.partition_layout import LayoutGeneration, PartitionLayout, c
 from rsm_spark.errors import LogError, NoLeaderError
 from rsm_spark.log.admin_requests import AdminRequests, GrowRequest
 from rsm_spark.log.consumers import LogConsumers
+from rsm_spark.log.discovery import Discovery
+from rsm_spark.log.member import Member
 from rsm_spark.logs.log_names import LogInfo, LogNames
 from rsm_spark.logs.partitioned_reader import PartitionedLogReader
 from rsm_spark.logs.partitioned_writer import PartitionedLogWriter
 from rsm_spark.logs.record_reader import PlainLogReader, ReaderOptions
 from rsm_spark.logs.record_writer import PlainLogWriter
+from rsm_spark.logs.writer_place import WriterPlace
 
 _ORDER_S = 30.0
 _ORDER_TRIES = 6
@@ -42,7 +45,9 @@ class PartitionedLogInfo(NamedTuple):
 class PartitionedLogs(LogNames):
     """Partitioned logs of one cluster; `Logs` is what programs use."""
 
-    async def _open(self, log: str, log_id: str = "", *, is_upkeep: bool) -> PlainLogWriter:
+    async def _open(
+        self, log: str, log_id: str = "", *, is_upkeep: bool, has_producers: bool = False
+    ) -> PlainLogWriter:
         raise NotImplementedError
 
     async def _reader(
@@ -69,8 +74,16 @@ class PartitionedLogs(LogNames):
             tuple([await self.info(name) for name in names]),
         )
 
-    async def open_partitioned_writer(self, log: str) -> PartitionedLogWriter:
+    async def open_partitioned_writer(
+        self, log: str, *, producers: bool = False, place: WriterPlace | None = None
+    ) -> PartitionedLogWriter:
         """Open the writer of all partitions of a log. The one before is fenced in each: it is over.
+
+        Args:
+            log: Its name.
+            producers: It takes records of producers: see `PartitionedLogWriter.produce`. The partitions have format
+                level 4 from now on.
+            place: Where the process is reached over HTTP, told to whoever asks who writes the log.
 
         Raises:
             NoSuchLogError: There is no partitioned log of this name: `create(log, partitions=)` makes it.
@@ -81,19 +94,32 @@ class PartitionedLogs(LogNames):
             MetadataError: ZooKeeper cannot be asked.
 
         """
-        me = self._me()
+        me, at = self._me(), place or WriterPlace("", is_tls=False)
 
         async def open_partition(name: str, log_id: str) -> PlainLogWriter:
-            return await self._open(name, log_id, is_upkeep=False)
+            return await self._open(name, log_id, is_upkeep=False, has_producers=producers)
 
         return await PartitionedLogWriter(
             self._layouts(log),
             me.incarnation,
             open_partition,
-            self._keeper(log, me),
+            self._keeper(log, me, at.http, None if place is None else at.is_tls),
             AdminRequests(self._client.store, log, self._root),
             retry_s=self.settings.retry_s,
         ).open()
+
+    async def partitioned_writer(self, log: str) -> Member | None:
+        """Return who writes a partitioned log; None = nobody that is alive.
+
+        Raises:
+            NoSuchLogError: There is no partitioned log of this name.
+            CorruptLogError: The layout cannot be right.
+            MetadataError: ZooKeeper cannot be asked.
+
+        """
+        layout, _ = await self._layouts(log).read()
+        members = await Discovery(self._client.store, log, self._root).members()
+        return next((one for one in members if one.incarnation == layout.writer), None)
 
     async def grow(self, log: str, partitions: int) -> None:
         """Give a partitioned log more partitions: its writer does it, or this call if there is none.

@@ -167,7 +167,7 @@ class PartitionedLogReader:
 
     @property
     def is_ended(self) -> bool:
-        """True once all was handed out and nothing is waited for; a reader that follows the log waits for ever."""
+        """True once all was handed out and nothing is waited for: one that follows the log waits for its end mark."""
         return not self._buffer and not self._is_stale and all(part.is_at_end for part in self._parts.values())
 
     async def read(self, records_max: int = 1000, *, wait_s: float = 1.0) -> list[PartitionRecord]:

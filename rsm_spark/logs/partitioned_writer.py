@@ -20,8 +20,15 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from ledger.errors import LedgerError, MetadataDeniedError
-from rsm_spark.core.partition_layout import PartitionLayout, check_growth, partition_log, partition_of
-from rsm_spark.core.plain_log import PlainLogError
+from rsm_spark.core.partition_layout import (
+    PARTITIONS_MAX,
+    PartitionLayout,
+    check_growth,
+    partition_log,
+    partition_of,
+)
+from rsm_spark.core.plain_log import LogEndedError, PlainLogError
+from rsm_spark.core.producers import PartitionsChangedError, ProducerError, RecordSource
 from rsm_spark.errors import LogError, NoSuchLogError, NotLeaderError, OutcomeUnknownError, RsmError
 from rsm_spark.log.admin_requests import AdminAnswer, AdminRequests, GrowRequest, Order
 from rsm_spark.log.discovery import MemberKeeper
@@ -148,10 +155,26 @@ class PartitionedLogWriter:
         found = await asyncio.gather(*starmap(one, enumerate(layout.log_ids)), return_exceptions=True)
         opened = [writer for writer in found if isinstance(writer, PlainLogWriter)]
         problems = [error for error in found if isinstance(error, BaseException)]
+        if problems and opened and all(isinstance(error, LogEndedError) for error in problems):
+            problems += await self._complete_end(opened)
         if problems:
             await asyncio.gather(*(writer.abort() for writer in opened))
             raise problems[0]
         return opened
+
+    async def _complete_end(self, opened: Sequence[PlainLogWriter]) -> list[BaseException]:
+        """Mark the end of the partitions that have none, where another one has it; return what went wrong.
+
+        Whoever marked it had opened all of them: who appended to these was deposed before. They are closed in good
+        order, since readers see the mark of a ledger that is.
+        """
+
+        async def end(writer: PlainLogWriter) -> None:
+            await writer.mark_end()
+            await writer.close()
+
+        marked = await asyncio.gather(*map(end, opened), return_exceptions=True)
+        return [error for error in marked if isinstance(error, BaseException)]
 
     async def _said(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
@@ -278,6 +301,89 @@ class PartitionedLogWriter:
         """Take no more: one partition that another writer has fenced is enough."""
         if self._refusal is None:
             self._refusal = error
+
+    # ---- producers
+
+    async def produce(
+        self,
+        source: RecordSource,
+        payloads: Sequence[bytes],
+        *,
+        partition: int,
+        partition_count: int,
+        keys: Sequence[bytes | None] | None = None,
+    ) -> list[int]:
+        """Append records of a producer to a partition, each once, however often they are sent; return their positions.
+
+        A producer numbers its records by partition: 1, 2, 3, … in each. It names the number of partitions by which it
+        has chosen this one: what is sent again behind a growth is found where it was appended before it.
+
+        Args:
+            source: Whose they are, and the sequence of the first in this partition; the others follow it.
+            payloads: Of the records, 4 MB in all.
+            partition: Where they go.
+            partition_count: By which their keys go there.
+            keys: One for each; None = without keys, which go anywhere.
+
+        Raises:
+            PartitionsChangedError: The log has another number of partitions. What of the records is not in the log is
+                to be sent by that, with the next sequences of the partitions that they go to then.
+            ProducerError, LogEndedError, RecordTooLargeError, PlainLogError: See `PlainLogWriter.produce`; or a key
+                does not go there. Nothing was appended.
+            NotLeaderError: This writer is over, they are not in the log if it was not said before that they are.
+            OutcomeUnknownError: Nobody knows whether they are: send them again, to this writer or to the next.
+            MetadataError: Send them again.
+
+        """
+        self._check_keys(partition, partition_count, keys or ())
+        while True:
+            while self._waiting is not None:
+                async with self._changing:
+                    pass
+            if self._refusal is not None:
+                raise self._refusal
+            count = self.partition_count
+            if partition >= count:
+                raise PartitionsChangedError(self._changed_text(count), count, [])
+            part = self._parts[partition]
+            try:
+                if partition_count == count:
+                    return await part.produce(source, payloads, keys=keys)
+                return await self._produced_before(part, source, payloads, count)
+            except (NotLeaderError, OutcomeUnknownError) as error:
+                if isinstance(error, NotLeaderError) and part not in self._parts:
+                    continue  # The log grows, and closed it just now: what came of the records its successor knows.
+                self._end(error)
+                raise
+
+    def _check_keys(self, partition: int, partition_count: int, keys: Sequence[bytes | None]) -> None:
+        if not 0 <= partition < partition_count <= PARTITIONS_MAX:
+            raise ProducerError(f"log {self.log}: there is no partition {partition} of {partition_count}")
+        for key in keys:
+            if key is not None and (there := partition_of(key, partition_count)) != partition:
+                raise ProducerError(
+                    f"log {self.log}: a record's key goes to partition {there} of {partition_count}, not to {partition}"
+                )
+
+    async def _produced_before(
+        self, part: PlainLogWriter, source: RecordSource, payloads: Sequence[bytes], count: int
+    ) -> list[int]:
+        """Return where records are that were appended by another number of partitions.
+
+        Raises:
+            PartitionsChangedError: Some are not, and no writer appends them there any more.
+
+        """
+        assert self._held is not None
+        held = self._held
+        positions = await part.sent_before(source, len(payloads))
+        if len(positions) == len(payloads):
+            return positions
+        await self._layouts.check_held(held)
+        raise PartitionsChangedError(self._changed_text(count), count, positions)
+
+    def _changed_text(self, count: int) -> str:
+        return f"log {self.log}: it has {count} partitions: send what is not in it by that number"
 
     async def drain(self) -> None:
         """Wait until little enough waits to go on appending.
@@ -411,6 +517,23 @@ class PartitionedLogWriter:
         return AdminAnswer(by, outcome={"partitions": self.partition_count})
 
     # ---- the end
+
+    async def mark_end(self) -> tuple[int, ...]:
+        """Append the end mark to all partitions, behind all that was appended; return its position in each.
+
+        Nothing follows, for ever; readers end there, and this writer is over. An end that was cut off, so that only
+        some partitions have the mark, is completed by whoever opens the log next.
+
+        Raises:
+            NotLeaderError: This writer is over; some partitions may have the mark.
+            OutcomeUnknownError, LedgerError: The same.
+
+        """
+        async with self._changing:
+            if self._refusal is not None:
+                raise self._refusal
+            self._end(LogEndedError(f"log {self.log}: it has an end mark: nothing can be appended any more"))
+            return tuple(await asyncio.gather(*(part.mark_end() for part in self._parts)))
 
     async def close(self) -> None:
         """Wait until all that was appended has an outcome, and close the ledgers. The log stays as it is.

@@ -169,6 +169,31 @@ class PlainLogWriter:
         found.add_done_callback(_look_at)  # What nobody awaits is no news.
         return found
 
+    async def sent_before(self, source: RecordSource, count: int) -> list[int]:
+        """Return the positions of those of a producer's records, the first ones, that were sent before; append nothing.
+
+        Args:
+            source: Whose they are, and the sequence of the first; the others follow it.
+            count: How many there are.
+
+        Raises:
+            ProducerError: See `produce`.
+            NotLeaderError: This writer is over; OutcomeUnknownError: nobody knows whether they are in the log.
+            PlainLogError: The log was opened without producers.
+            MetadataError: Ask again.
+
+        """
+        driver = self._driver
+        if driver.refusal is not None:
+            raise driver.refusal
+        if driver.intake is None:
+            raise PlainLogError(f"log {self.log}: it has no producers: open_writer(log, producers=True)")
+        try:
+            accepted = driver.intake.judge(source, count)
+        except ProducerError as error:
+            return await self._refused(error)
+        return await _positions(accepted._replace(fresh=0), None)
+
     async def _refused(self, error: ProducerError) -> list[int]:
         """Refuse what a producer has sent, if no writer can have taken meanwhile what came before it.
 

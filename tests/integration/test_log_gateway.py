@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import random
 
@@ -10,7 +11,7 @@ import httpx
 import pytest
 
 from ledger.dev import DevCluster
-from rsm_spark.logs import Logs
+from rsm_spark.logs import Logs, partition_of
 from tests.integration.gateways import GatewayProcess, asking, batch, gateway, records_of
 
 pytestmark = pytest.mark.asyncio
@@ -137,3 +138,44 @@ async def test_each_record_is_there_once_while_gateways_are_killed_in_turn(
     finally:
         for gateway_process in gateways:
             await gateway_process.kill()
+
+
+async def test_a_partitioned_log_takes_records_by_key_each_once_over_a_growth_and_a_failover(
+    cluster: DevCluster, unique_name: str
+) -> None:
+    uri, path = cluster.metadata_uri, f"/v1/logs/{unique_name}"
+    keys = [b"k%d" % number for number in range(8)]
+
+    def body(key: bytes, sequence: int, count: int, text: str) -> dict[str, object]:
+        record = {"key": base64.b64encode(key).decode(), "text": text}
+        return {"producer": "p", "sequence": sequence, "records": [record], "partitions": count}
+
+    async with gateway(uri) as other, asking(other.url) as there:
+        async with gateway(uri) as one, asking(one.url) as here:
+            assert (await here.put(path, json={"partitions": 2})).status_code == 200
+            assert (await here.get(path)).json()["partition_count"] == 2
+            none = await here.post(f"{path}/records", json=batch("p", 1, "a"))
+            assert (none.status_code, none.json()["reason"]) == (400, "invalid")
+            last, sent = {0: 0, 1: 0}, []
+            for number, key in enumerate(keys):
+                partition = partition_of(key, 2)
+                last[partition] += 1
+                sent.append(body(key, last[partition], 2, f"{number}"))
+            answers = [await here.post(f"{path}/records", json=one_body) for one_body in sent]
+            positions = [answer.json()["positions"] for answer in answers]
+            named = await there.post(f"{path}/records", json=sent[0])
+            assert (named.status_code, named.headers["location"]) == (307, f"{one.url}{path}/records")
+            wrong = {**sent[0], "partition": 1 - partition_of(keys[0], 2)}
+            assert (await here.post(f"{path}/records", json=wrong)).status_code == 400
+            assert (await here.post(f"{path}/partitions", json={"partitions": 5})).status_code == 200
+            assert [(await here.post(f"{path}/records", json=again)).json()["positions"] for again in sent] == positions
+        # The other gateway knows what was appended by the old number, too, and takes nothing more by it.
+        assert (await there.post(f"{path}/records", json=sent[-1])).json()["positions"] == positions[-1]
+        partition = partition_of(keys[0], 2)
+        late = await there.post(f"{path}/records", json=body(keys[0], last[partition] + 1, 2, "late"))
+        assert (late.status_code, late.json()["reason"], late.json()["partitions"]) == (409, "partitions-changed", 5)
+        partition = partition_of(keys[0], 5)
+        sequence = last.get(partition, 0) + 1
+        assert (await there.post(f"{path}/records", json=body(keys[0], sequence, 5, "late"))).status_code == 200
+        assert "late" in records_of(await there.get(f"{path}.p{partition}/records"))
+        assert (await there.delete(path)).status_code == 200

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from ledger.errors import LedgerError
 from ledger.testing.hosts import SimHost
 from ledger.testing.simulation import Simulation
+from rsm_spark.core.producers import PartitionsChangedError, ProducerError, RecordSource
 from rsm_spark.errors import (
     CorruptLogError,
     ForkedLogError,
@@ -26,6 +27,7 @@ from rsm_spark.logs import (
     PartitionPosition,
     PartitionRecord,
     partition_log,
+    partition_of,
 )
 from rsm_spark.runtime.settings import ReplicaSettings
 from rsm_spark.testing.cluster import LOG
@@ -37,6 +39,9 @@ from tests.sim.partition_truth import PartitionedRun, PartitionTruth
 PARTITIONS_MAX = 7
 _KEYS = 5
 _WRITERS = 2
+_PRODUCERS = 2
+_PATIENCE_S = 3.0
+"""A producer waits so long for an answer before it sends a record again."""
 
 
 class PartitionCluster:
@@ -46,13 +51,18 @@ class PartitionCluster:
         hosts: All of them.
         clients: Ledger clients of the running ones, by host name.
         replicas: What the nemesis asks for the phase of a take-over, by host name.
+        writers: Those that are open, by host name: producers call them.
+        produced: Batches of producers that were acknowledged.
         truth: What they have said and seen.
         is_over: Writers stop.
 
     """
 
-    def __init__(self, simulation: Simulation, world: LedgerWorld, settings: ReplicaSettings) -> None:
+    def __init__(
+        self, simulation: Simulation, world: LedgerWorld, settings: ReplicaSettings, *, has_producers: bool = False
+    ) -> None:
         self.simulation = simulation
+        self._has_producers = has_producers
         self.world = world
         self.settings = settings
         self.truth = PartitionTruth()
@@ -60,6 +70,8 @@ class PartitionCluster:
         self.replicas: dict[str, SimpleNamespace] = {}
         self.snapshots: dict[str, object] = {}
         self.is_over = False
+        self.writers: dict[str, PartitionedLogWriter] = {}
+        self.produced = 0
         self.writers_opened = 0
         self.truncations = 0
         self._rng = simulation.random("cluster")
@@ -67,6 +79,8 @@ class PartitionCluster:
         self.hosts = [simulation.host(f"writer-{i}", self._write) for i in range(_WRITERS)]
         self.hosts += [simulation.host("grower", self._order), simulation.host("reader-0", self._read)]
         self.hosts += [simulation.host("reader-1", self._read), simulation.host("subscriber", self._subscribe)]
+        if has_producers:
+            self.hosts += [simulation.host(f"producer-{i}", self._produce) for i in range(_PRODUCERS)]
         for host in self.hosts:
             host.on_exit.append(self._on_exit)
 
@@ -82,6 +96,7 @@ class PartitionCluster:
     def _on_exit(self, host: SimHost) -> None:
         self.clients.pop(host.name, None)
         self.replicas.pop(host.name, None)
+        self.writers.pop(host.name, None)
         reason = host.exits[-1]
         if isinstance(reason, BaseException):
             self.simulation.loop.fail(reason)
@@ -114,7 +129,7 @@ class PartitionCluster:
                 await logs.create(LOG, partitions=2, exist_ok=True)
                 if rng.random() < 0.1:
                     await self._truncate(logs, rng)
-                writer = await logs.open_partitioned_writer(LOG)
+                writer = await logs.open_partitioned_writer(LOG, producers=self._has_producers)
             except (CorruptLogError, ForkedLogError) as error:
                 self.truth.fail("one-log", f"{host.name} cannot open the log: {error}")
             except (LedgerError, RsmError):
@@ -122,12 +137,14 @@ class PartitionCluster:
             self.writers_opened += 1
             driver = writer._parts[0]._driver
             self.replicas[host.name] = SimpleNamespace(driver=driver, _context=_Shown(driver))
+            self.writers[host.name] = writer
             try:
                 await self._append(writer, rng)
             except (CorruptLogError, ForkedLogError) as error:
                 self.truth.fail("one-log", f"{host.name} cannot write the log: {error}")
             except (LedgerError, RsmError):
                 pass
+            self.writers.pop(host.name, None)
             with contextlib.suppress(LedgerError, RsmError):
                 await (writer.close() if rng.random() < 0.5 else writer.abort())
 
@@ -152,6 +169,8 @@ class PartitionCluster:
             if rng.random() < 0.5:
                 await writer.flush()
             await asyncio.sleep(rng.choice((0.0, 0.002, 0.1)))
+            if self._has_producers and rng.random() < 0.1:  # Who appends nothing does not hear that it is deposed.
+                await asyncio.sleep(rng.uniform(0.0, 10.0))
 
     async def _grow(self, writer: PartitionedLogWriter, count: int) -> None:
         with contextlib.suppress(LedgerError, RsmError):
@@ -187,6 +206,53 @@ class PartitionCluster:
                 if count < PARTITIONS_MAX:
                     await logs.grow(LOG, count + 1)
                     self.truth.growths += 1
+
+    # ---- producers
+
+    async def _produce(self, host: SimHost) -> None:
+        """Be one producer after the other, each with keys of its own."""
+        rng = random.Random(self._rng.random())
+        while not self.is_over:
+            name = f"{host.name}.{rng.getrandbits(32):08x}"
+            await self._produce_as(ProducerLanes(name, rng.choice((1, 2))), rng, rng.choice((1, 5, 40)))
+            await asyncio.sleep(rng.uniform(0.0, 0.5))
+
+    async def _produce_as(self, lanes: ProducerLanes, rng: random.Random, batches: int) -> None:
+        for _ in range(batches):
+            key = f"of-{lanes.producer}-{rng.randrange(2)}".encode()
+            payloads = [self.truth.new_payload(key) for _ in range(rng.choice((1, 1, 3)))]
+            while payloads and not self.is_over:
+                open_ones = sorted(self.writers)
+                if open_ones:
+                    payloads = await self._send(self.writers[rng.choice(open_ones)], lanes, key, payloads, rng)
+                await asyncio.sleep(rng.choice((0.0, 0.01, 0.3)))
+
+    async def _send(
+        self, writer: PartitionedLogWriter, lanes: ProducerLanes, key: bytes, payloads: list[bytes], rng: random.Random
+    ) -> list[bytes]:
+        """Send records of a key to a writer; return those that have no answer. Some answers are lost."""
+        partition, source = lanes.next(key)
+        count, keys = lanes.partition_count, [key] * len(payloads)
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                positions = await writer.produce(
+                    source, payloads, partition=partition, partition_count=count, keys=keys
+                )
+        except PartitionsChangedError as error:
+            positions = error.positions
+            lanes.partition_count = error.partition_count
+        except ProducerError as error:
+            self.truth.fail("producer-known", str(error))
+        except (RsmError, LedgerError, TimeoutError):
+            return payloads
+        for payload, position in zip(payloads, positions, strict=False):
+            self.truth.acknowledge(payload, PartitionPosition(partition, position))
+        if lanes.partition_count == count and rng.random() < 0.2:
+            await asyncio.sleep(rng.choice((0.0, rng.uniform(0.0, 20.0))))  # The log may grow meanwhile.
+            return payloads  # Lost on its way back.
+        lanes.took(partition, len(positions))
+        self.produced += 1
+        return payloads[len(positions) :]
 
     # ---- readers
 
@@ -235,6 +301,28 @@ class PartitionCluster:
         finally:
             with contextlib.suppress(LedgerError, RsmError):
                 await reader.close()
+
+
+class ProducerLanes:
+    """One producer's side of a partitioned log: where its next record goes, and under which sequence.
+
+    Attributes:
+        producer: Its id.
+        partition_count: As far as it knows.
+
+    """
+
+    def __init__(self, producer: str, partition_count: int) -> None:
+        self.producer = producer
+        self.partition_count = partition_count
+        self._sequences: dict[int, int] = {}
+
+    def next(self, key: bytes) -> tuple[int, RecordSource]:
+        partition = partition_of(key, self.partition_count)
+        return partition, RecordSource(self.producer, "sim", self._sequences.get(partition, 0) + 1)
+
+    def took(self, partition: int, count: int) -> None:
+        self._sequences[partition] = self._sequences.get(partition, 0) + count
 
 
 async def final_state(cluster: PartitionCluster) -> tuple[list[PartitionRecord], dict[int, int]]:

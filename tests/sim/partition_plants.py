@@ -9,6 +9,7 @@ import pytest
 
 from rsm_spark.core import partition_layout
 from rsm_spark.core.partition_layout import KeyOrder, PartitionLayout
+from rsm_spark.core.producers import PartitionsChangedError
 from rsm_spark.log.layout_store import LayoutStore
 from rsm_spark.logs.partitioned_reader import PartitionedLogReader
 from rsm_spark.logs.partitioned_writer import PartitionedLogWriter
@@ -112,3 +113,12 @@ def does_not_look_whether_its_claim_stands(patch: pytest.MonkeyPatch) -> None:
         await asyncio.sleep(0)
 
     patch.setattr(LayoutStore, "check_held", unchecked)
+
+
+def says_that_the_log_has_grown_and_does_not_look_what_is_in_it(patch: pytest.MonkeyPatch) -> None:
+    """Refuse all that a producer sends by an older number of partitions, also what was appended before the growth."""
+
+    async def unseen(self: PartitionedLogWriter, _part: Any, _source: Any, _payloads: Any, count: int) -> list[int]:
+        raise PartitionsChangedError(self._changed_text(count), count, [])
+
+    patch.setattr(PartitionedLogWriter, "_produced_before", unseen)

@@ -33,7 +33,23 @@ class PartitionScenario(LogScenario):
 
     def own_counts(self) -> dict[str, int]:
         truth = self.cluster.truth
-        return {"seen": sum(len(part.seen) for part in truth.parts.values()), "growths": truth.growths}
+        return {
+            "seen": sum(len(part.seen) for part in truth.parts.values()),
+            "growths": truth.growths,
+            "produced": self.cluster.produced,
+        }
+
+
+class ProducedScenario(PartitionScenario):
+    """One seed's world, in which programs that are not the writer append too."""
+
+    def make_cluster(self, settings: ReplicaSettings) -> PartitionCluster:
+        return PartitionCluster(self.simulation, self.world, settings, has_producers=True)
+
+
+def run_produced_seed(seed: int, trouble_s: float = TROUBLE_S) -> PartitionOutcome:
+    """Run one seed of a log with producers."""
+    return played(ProducedScenario(seed, trouble_s, AS_DRAWN, AS_DRAWN), PartitionOutcome(seed))
 
 
 def run_partition_seed(

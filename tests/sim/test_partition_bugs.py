@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.sim import partition_plants as plants
-from tests.sim.partition_scenario import run_partition_seed
+from tests.sim.partition_scenario import run_partition_seed, run_produced_seed
 from tests.sim.planted_bugs import find
 
 _TROUBLE_S = 15.0
@@ -22,11 +22,13 @@ class _Hunt(NamedTuple):
     Attributes:
         name: The invariant by which it must be found; "" = any.
         known: The seed that has found it before.
+        has_producers: Whether producers append, too.
 
     """
 
     name: str = ""
     known: int = 0
+    has_producers: bool = False
 
 
 HUNTS: dict[Plant, _Hunt] = {
@@ -39,6 +41,7 @@ HUNTS: dict[Plant, _Hunt] = {
     plants.grows_what_another_writer_has_claimed: _Hunt("key-order"),
     plants.does_not_claim_the_layout: _Hunt(),
     plants.does_not_look_whether_its_claim_stands: _Hunt("key-order", known=12),
+    plants.says_that_the_log_has_grown_and_does_not_look_what_is_in_it: _Hunt("one-place", has_producers=True),
 }
 
 
@@ -47,4 +50,5 @@ HUNTS: dict[Plant, _Hunt] = {
 def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     hunt = HUNTS[plant]
     plant(monkeypatch)
-    find(lambda seed: run_partition_seed(seed, _TROUBLE_S), 40, known=hunt.known, name=hunt.name)
+    run = run_produced_seed if hunt.has_producers else run_partition_seed
+    find(lambda seed: run(seed, _TROUBLE_S), 40, known=hunt.known, name=hunt.name)
