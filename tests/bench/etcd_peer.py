@@ -15,7 +15,9 @@ from typing import Any
 
 from ledger.dev.ports import HOST, choose_port
 from ledger.dev.process import ProcessId, end_all, spawn
+from rsm_spark.map.etcd import etcd_pb2 as pb
 from tests.bench.nats_peer import build_go
+from tests.integration.etcd_calls import EtcdCalls
 
 __all__ = ["EtcdPeer"]
 
@@ -76,6 +78,16 @@ class EtcdPeer:
         self._processes[number] = self._start(number)
         self._wait_until_they_listen()
         return float(answer["seconds"])
+
+    @property
+    def leader(self) -> str:
+        """Address of the server that leads."""
+        for port in self._clients:
+            with EtcdCalls(f"{HOST}:{port}") as calls:
+                status = calls.call("Status", pb.StatusRequest())
+                if status.leader == status.header.member_id:
+                    return f"{HOST}:{port}"
+        raise AssertionError("none of them leads")
 
     @property
     def pids(self) -> list[int]:

@@ -256,7 +256,9 @@ class EtcdBackend:
         if not self.replica.has_state:
             raise e.unavailable(e.NO_LEADER)
         floor = self._history.floor
-        if floor is None or revision < floor:
+        if floor is None:  # It has just been built anew.
+            raise e.unavailable(e.NO_LEADER)
+        if revision < floor:
             raise e.compacted()
         return MapView(self._machine, revision, self._history.overlay(revision, again=again))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grpc
 from crc32c import crc32c
 
 from rsm_spark.map import commands as c
@@ -73,6 +74,18 @@ class EtcdKvService:
         if not request.serializable:
             await self._backend.linearizable()
         revision = request.revision if request.revision > 0 else self._backend.revision
+        try:
+            response = await self._shown(request, span, revision, caller)
+        except e.EtcdError as error:
+            if request.revision > 0 or error.code is not grpc.StatusCode.OUT_OF_RANGE:
+                raise
+            # Nobody has asked for that revision: this replica was built anew meanwhile, and the next answer is well.
+            raise e.unavailable(e.NO_LEADER) from None
+        # Who has asked for no revision goes on behind the one that is shown: with a watch, or with the next page.
+        response.header.CopyFrom(self._backend.header(None if request.revision > 0 else revision))
+        return response
+
+    async def _shown(self, request: RangeRequest, span: Span, revision: int, caller: EtcdCaller) -> RangeResponse:
         if request.count_only:
             rows: list[KeyShown] = []
         elif span[1] == span[0] + b"\0":
@@ -81,10 +94,7 @@ class EtcdKvService:
         else:
             rows = await self.rows(request, span, revision, caller.owner)
         async with self._turns.of(caller.owner):
-            response = answer_range(request, rows, self._backend.view(revision).count(span))
-        # Who has asked for no revision goes on behind the one that is shown: with a watch, or with the next page.
-        response.header.CopyFrom(self._backend.header(None if request.revision > 0 else revision))
-        return response
+            return answer_range(request, rows, self._backend.view(revision).count(span))
 
     async def rows(self, request: RangeRequest, span: Span, revision: int, owner: str) -> list[KeyShown]:
         """Return the rows of a range, as far as they are wanted, some at a time; all of one revision.

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rsm_spark.map import messages as m
+from rsm_spark.map.etcd import errors as e
 from rsm_spark.map.etcd import etcd_pb2 as pb
 from rsm_spark.map.etcd import kv_service
 from rsm_spark.map.etcd.kv_service import EtcdKvService
@@ -68,3 +69,18 @@ async def test_a_read_shows_one_revision_and_names_it(monkeypatch: pytest.Monkey
                 break
             key = page.kvs[-1].key + b"\0"
         assert paged == list(read.kvs)
+
+
+async def test_who_asks_for_no_revision_never_hears_that_it_is_compacted() -> None:
+    class ForgettingBackend(MovingBackend):
+        def view(self, revision: int) -> MapView:
+            raise e.compacted()
+
+    backend: Any = ForgettingBackend()
+    anybody: Any = Anybody()
+    service = EtcdKvService(backend)
+    for read in ({"key": b"k"}, {"key": b"k", "range_end": b"l"}, {"key": b"k", "count_only": True}):
+        with pytest.raises(e.EtcdError, match="no leader"):
+            await service.range(pb.RangeRequest(**read), anybody)
+        with pytest.raises(e.EtcdError, match="compacted"):
+            await service.range(pb.RangeRequest(revision=3, **read), anybody)
