@@ -167,6 +167,16 @@ _OF_RESULTS: dict[str, Callable[[dict[str, Any], Work], None]] = {
     ),
 }
 """Of results in slices, that are not read on."""
+_OF_COPIES: dict[str, Callable[[dict[str, Any], Work], None]] = {
+    "a line without end": _sends(lambda: b.query("COPY t (v) FROM STDIN") + b.frame(b"d", b"x" * 100_000) * 50),
+    "copies that end": _sends(
+        lambda: b.query("COPY t (v) FROM STDIN") + b.frame(b"d", b"y\n" * 5_000) * 3 + b.frame(b"c")
+    ),
+    "copies in pieces": _sends(
+        lambda: b.query("COPY t (v) FROM STDIN csv") + b.frame(b"d", b'"') * 20_000 + b.frame(b"c")
+    ),
+}
+"""Of copies that are too large, or never whole."""
 
 
 @contextlib.contextmanager
@@ -198,6 +208,12 @@ async def test_others_are_served_beside_results_that_nobody_reads_on(
     cluster: DevCluster, unique_name: str, tmp_path: Path
 ) -> None:
     await _served_beside(_OF_RESULTS, cluster, unique_name, tmp_path)
+
+
+async def test_others_are_served_beside_copies_that_are_too_much(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    await _served_beside(_OF_COPIES, cluster, unique_name, tmp_path)
 
 
 async def _served_beside(

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -98,9 +99,27 @@ def _serve_both(places: list[dict[str, Any]]) -> None:
             rows = cursor.stream("SELECT id FROM item ORDER BY id", size=10)
             assert [row[0] for row in rows] == list(range(1, 103))
         text = "INSERT INTO item (name) VALUES ('x'); INSERT INTO item (name) VALUES ('y'); SELECT count(*) FROM item"
+        _copies(one, other)
         cursor = one.execute(text)
         assert [cursor.statusmessage, cursor.nextset(), cursor.statusmessage] == ["INSERT 0 1", True, "INSERT 0 1"]
         assert (cursor.nextset(), cursor.statusmessage) == (True, "SELECT 1")
+
+
+def _copies(one: psycopg.Connection[Any], other: psycopg.Connection[Any]) -> None:
+    """Copy rows in and out."""
+    one.execute("CREATE TABLE copied (id INTEGER PRIMARY KEY, v TEXT, at TIMESTAMP, b BYTEA)")
+    rows = [(n, f"tab\t{n}\n\\", datetime(2026, 1, 2, 3, 4, 5), b"\0\xff") for n in range(3_000)]
+    with other.cursor() as cursor:
+        with cursor.copy("COPY copied (id, v, at, b) FROM STDIN") as copy:
+            for row in rows:
+                copy.write_row(row)
+        with cursor.copy("COPY (SELECT id, v FROM copied ORDER BY id) TO STDOUT") as copy:
+            copy.set_types(["int8", "text"])
+            assert list(copy.rows()) == [row[:2] for row in rows]
+        with pytest.raises(psycopg.errors.UniqueViolation), cursor.copy("COPY copied FROM STDIN csv") as copy:
+            copy.write("9000,x,,\n1,y,,\n")
+        assert cursor.execute("SELECT count(*) FROM copied").fetchone() == (3_000,)
+    assert one.execute("SELECT at, b FROM copied WHERE id = 1").fetchall() == [rows[1][2:]]
 
 
 def _insert_together(connection: psycopg.Connection[Any], *names: str) -> None:
@@ -253,6 +272,10 @@ async def test_psql_shows_rows_and_runs_scripts(cluster: DevCluster, unique_name
         assert said.split("\n")[:4] == ["CREATE TABLE", "INSERT 0 3", "CREATE TRIGGER", "INSERT 0 1"]
         shown = await asyncio.to_thread(run, "-c", "SELECT id, n::text FROM t WHERE n > 1 ORDER BY id", "-A", "-t")
         assert shown.split() == ["1|7", "2|8", "3|9", "4|2"]
+        (tmp_path / "rows.csv").write_text('id,n\n100,5\n101,"6"\n')
+        await asyncio.to_thread(run, "-c", f"\\copy t (id, n) FROM '{tmp_path}/rows.csv' WITH (FORMAT csv, HEADER)")
+        out = await asyncio.to_thread(run, "-c", r"\copy (SELECT id, n FROM t WHERE id >= 100) TO STDOUT csv")
+        assert out == "100,6\n101,7\n", "the trigger adds one"
         said = await asyncio.to_thread(run, "-c", r"\dt", "-c", r"\d t")
         assert "public | t    | table | rsm" in said
         for words in (

@@ -34,6 +34,7 @@ CLOSED: Final = _frame(b"3")
 NO_ROWS: Final = _frame(b"n")
 SUSPENDED: Final = _frame(b"s")
 EMPTY: Final = _frame(b"I")
+COPY_DONE: Final = _frame(b"c")
 TLS_YES: Final = b"S"
 TLS_NO: Final = b"N"
 
@@ -117,3 +118,13 @@ def row(values: Iterable[bytes | None]) -> bytes:
         count += 1
         parts += [_NULL] if value is None else [_INT.pack(len(value)), value]
     return _frame(b"D", _SHORT.pack(count) + b"".join(parts))
+
+
+def copy_begins(count: int, *, is_in: bool) -> bytes:
+    """Return that rows of so many columns are to be copied, as text."""
+    return _frame(b"G" if is_in else b"H", b"\0" + _SHORT.pack(count) + _SHORT.pack(0) * count)
+
+
+def copied(content: bytes) -> bytes:
+    """Return a part of a copy."""
+    return _frame(b"d", content)

@@ -22,6 +22,8 @@ from typing import Any, Final
 from rsm_spark.sql.messages import SqlResult, SqlSlice, SqlStatement, SqlValue
 from rsm_spark.sql.pg import answers
 from rsm_spark.sql.pg import faults as f
+from rsm_spark.sql.pg.copy_in import CopyIn
+from rsm_spark.sql.pg.copying import copied_row, copy_command
 from rsm_spark.sql.pg.portals import (
     STATEMENT_BYTES,
     KeptStatement,
@@ -29,10 +31,10 @@ from rsm_spark.sql.pg.portals import (
     PreparedStatement,
     answer_of,
     columns_of,
-    encoded,
     size_of,
 )
-from rsm_spark.sql.pg.session_settings import SessionSettings, name_of, set_of
+from rsm_spark.sql.pg.row_answers import PgRowAnswers, Steps
+from rsm_spark.sql.pg.session_settings import COPY_AS, SessionSettings, name_of, set_of
 from rsm_spark.sql.pg.statements import PgStatement, PgStatementKind, tag_of_rows
 from rsm_spark.sql.pg.tasks import (
     DescribeRows,
@@ -40,7 +42,6 @@ from rsm_spark.sql.pg.tasks import (
     PgTask,
     ReadRows,
     ReadSlice,
-    RowsLeft,
     RowsRead,
     RunStep,
     RunWrites,
@@ -78,17 +79,14 @@ HELD_BYTES_MAX: Final = 8 * 1024 * 1024
 """Of prepared statements, of portals and of their rows."""
 _KEPT_STATEMENTS_MAX: Final = 5_000
 _KEPT_BYTES_MAX: Final = 3 * 1024 * 1024
-_SENT_BYTES: Final = 32 * 1024
-"""Rows of so many bytes are encoded before others have their turn."""
 
-Steps = Generator[PgTask, TaskAnswer, None]
 _READS = (PgStatementKind.READ, PgStatementKind.SYSTEM)
 _IDLE: Final = "I"
 _OPEN: Final = "T"
 _FAILED: Final = "E"
 
 
-class PgSession:
+class PgSession(PgRowAnswers):
     """See the module.
 
     Args:
@@ -104,6 +102,7 @@ class PgSession:
     """
 
     def __init__(self, settings: SessionSettings, *, may_write: bool) -> None:
+        super().__init__()
         self.settings = settings
         self._may_write = may_write
         self.revision = 0
@@ -111,10 +110,9 @@ class PgSession:
         self.held_bytes = 0
         self._statements: dict[str, PreparedStatement] = {}
         self._portals: dict[str, PgPortal] = {}
-        self._dropped: list[RowsLeft] = []
+        self._copying: CopyIn | None = None
+        self._copying_bytes = 0  # Of those that are held.
         # Invariant: a `KeptStatement` stands in `_out` if and only if it is in `_kept`.
-        self._out: list[bytes | KeptStatement] = []
-        self._out_bytes = 0
         self._kept: list[KeptStatement] = []
         self._kept_bytes = 0
         self._skips_to_sync = False
@@ -131,11 +129,6 @@ class PgSession:
             self._say(answers.status(name, value))
         self._say(answers.key(process_id, secret))
         self._say(answers.ready("I"))
-
-    def take_dropped(self) -> list[RowsLeft]:
-        """Return the results that are not read on: they are to be closed."""
-        dropped, self._dropped = self._dropped, []
-        return dropped
 
     def take_answers(self) -> bytes:
         """Return what may be sent now."""
@@ -154,15 +147,20 @@ class PgSession:
             return
         if self._skips_to_sync and not isinstance(request, PgSyncRequest):
             return
+        is_copying = self._copying is not None
         try:
-            yield from self._handle(request)
+            if is_copying:
+                yield from self._copy_on(request)
+            else:
+                yield from self._handle(request)
         except f.PgFatalFault:
             raise
         except f.PgFault as fault:
             self._fail(fault)
             if self._state == _OPEN:
                 self._state = _FAILED
-            if isinstance(request, PgQuery):
+            if isinstance(request, PgQuery) or is_copying:
+                self._end_copy()
                 self._ready()
             elif isinstance(request, PgSyncRequest):
                 self._end_series()
@@ -173,7 +171,8 @@ class PgSession:
         match request:
             case PgQuery():
                 yield from self._query(request)
-                self._ready()
+                if self._copying is None:
+                    self._ready()
             case PgParseRequest():
                 yield from self._parse(request)
             case PgBindRequest():
@@ -190,16 +189,12 @@ class PgSession:
             case PgSyncRequest():
                 yield from self._run_kept()
                 self._end_series()
-            case PgCopyRequest():
-                pass  # Of a copy that was refused: it is passed over.
             case PgSecretAnswer():
                 raise f.PgFatalFault(f.PROTOCOL_VIOLATION, "nobody has asked for a password")
+            case _:
+                pass  # Of a copy that was refused, or has failed: it is passed over.
 
     # ---- answers
-
-    def _say(self, part: bytes) -> None:
-        self._out.append(part)
-        self._out_bytes += len(part)
 
     def _ready(self) -> None:
         self._say(answers.ready(self._state))
@@ -243,6 +238,8 @@ class PgSession:
             self._say(answers.EMPTY)
             return
         for statement in statements:
+            if statement.words[:1] == ("COPY",) and len(statements) > 1:
+                raise f.PgFault(f.NOT_SUPPORTED, "COPY is sent as a text of its own")
             if statement.parameter_count:
                 raise f.PgFault("42P02", "there is no parameter $1 in a text without values")
         if self._state != _IDLE or any(one.kind is PgStatementKind.TRANSACTION for one in statements):
@@ -277,36 +274,71 @@ class PgSession:
             (result,) = yield from self._step((SqlStatement(statement.sql, values),))
             return RowsRead(result, self.revision)
         settings = self.settings
-        user = settings.get("session_authorization") if is_system else ""
-        told = tuple(settings.all()) if is_system else ()
+        user, told = (settings.get("session_authorization"), tuple(settings.all())) if is_system else ("", ())
         found: RowsRead = yield ReadRows(statement.sql, values, settings.level(self.revision), is_system, user, told)
         self.revision = max(self.revision, found.revision)
         return found
 
-    def _send_all(self, found: RowsRead, columns: Sequence[PgColumn]) -> Generator[PgTask, TaskAnswer, int]:
-        """Send the rows of a query, slice by slice, as its client takes them; return how many."""
-        rows, left, count = found.result.rows, found.left, 0
-        try:
-            while True:
-                yield from self._send_rows(rows, columns, (0,) * len(columns))
-                count += len(rows)
-                if left is None:
-                    return count
-                more: SqlSlice = yield ReadSlice(left)
-                rows = more.rows
-                if more.is_last:
-                    self._dropped.append(left)
-                    left = None
-        finally:
-            if left is not None:
-                self._dropped.append(left)
+    # ---- COPY
 
-    def _send_rows(self, rows: Sequence[tuple[Any, ...]], columns: Sequence[PgColumn], formats: Sequence[int]) -> Steps:
-        shapes = [(column.type, form) for column, form in zip(columns, formats, strict=True)]
-        for row in rows:
-            self._say(answers.row(encoded(row, shapes)))
-            if self._out_bytes >= _SENT_BYTES:
-                yield SendAnswers()
+    def _copy(self, statement: PgStatement) -> Steps:
+        """Copy rows out, or begin to copy them in."""
+        command = copy_command(statement.sql)
+        asked: tuple[PgStatement, ...] = yield TranslateQuery(command.select)
+        if len(asked) != 1 or asked[0].kind not in _READS:
+            raise f.PgFault(f.SYNTAX, "COPY (…) TO STDOUT copies the rows of one query")
+        if command.is_in:
+            self._check_may_write()
+            prepared = PreparedStatement(asked[0], ())
+            yield from self._describe_statement(prepared)
+            columns = prepared.columns or ()
+            self._copying = CopyIn(command, [column.type for column in columns])
+            self._say(answers.copy_begins(len(columns), is_in=True))
+            return
+        found: RowsRead = yield from self._read(asked[0], ())
+        columns = columns_of(found.result)
+        self._say(answers.copy_begins(len(columns), is_in=False))
+        if command.has_header:
+            self._say(answers.copied(copied_row(command, [column.name.encode() for column in columns])))
+        count: int = yield from self._send_all(
+            found, columns, lambda values: answers.copied(copied_row(command, list(values)))
+        )
+        self._say(answers.COPY_DONE)
+        self._say(answers.done(f"COPY {count}"))
+
+    def _copy_on(self, request: PgRequest) -> Steps:
+        """Take a part of what is copied in."""
+        copying = self._copying
+        assert copying is not None
+        if isinstance(request, PgFlushRequest | PgSyncRequest):
+            return
+        if not isinstance(request, PgCopyRequest):
+            raise f.PgFault(f.PROTOCOL_VIOLATION, "a COPY was under way: it is given up")
+        in_parts = self._state == _OPEN or self.settings.get(COPY_AS) == "batches"
+        is_due = copying.take_part(request, in_parts=in_parts)
+        self._hold_copied(copying.held_bytes)
+        if is_due:
+            statements = copying.take()
+            self._hold_copied(0)
+            if statements and self._state == _OPEN:
+                yield from self._step(statements)
+            elif statements:
+                done: WritesDone = yield RunWrites(statements)
+                self.revision = max(self.revision, done.revision)
+        if request.is_end:
+            self._end_copy()
+            self._say(answers.done(f"COPY {copying.count}"))
+            self._ready()
+
+    def _hold_copied(self, size: int) -> None:
+        self.held_bytes -= self._copying_bytes
+        self._copying_bytes = 0
+        self._hold(size)
+        self._copying_bytes = size
+
+    def _end_copy(self) -> None:
+        self._copying = None
+        self._hold_copied(0)
 
     # ---- statements that write, until they are done together
 
@@ -433,6 +465,11 @@ class PgSession:
                     self._drop_all()
             case "DEALLOCATE":
                 self._deallocate(statement)
+            case "COPY":
+                if not is_text:
+                    raise f.PgFault(f.NOT_SUPPORTED, "COPY is sent as a text of its own, not as a prepared statement")
+                yield from self._copy(statement)
+                return
             case "CLOSE" | "UNLISTEN" | "CHECKPOINT":
                 pass
             case word:

@@ -12,6 +12,8 @@ from rsm_spark.sql.pg.faults import BAD_PARAMETER, NO_OBJECT, SYNTAX, TOO_LARGE,
 SERVER_VERSION: Final = "15.0"
 """Version of PostgreSQL whose words are spoken here."""
 READ_LEVEL: Final = "rsm.read"
+COPY_AS: Final = "rsm.copy"
+COPY_WAYS: Final = ("whole", "batches")
 _SETTINGS_MAX: Final = 200
 _VALUE_CHARS_MAX: Final = 1_000
 _SET = re.compile(
@@ -62,6 +64,7 @@ _OTHERS: Final = {
     "max_index_keys": "32",
     "jit": "off",
     READ_LEVEL: "linearizable",
+    COPY_AS: "whole",
 }
 _FIXED: Final = frozenset({
     "server_version", "server_encoding", "integer_datetimes", "is_superuser", "session_authorization", "in_hot_standby",
@@ -146,6 +149,8 @@ class SessionSettings:
             raise PgFault(BAD_PARAMETER, f"{name} = {value!r}: {only[0]} is all that is served")
         if lower == READ_LEVEL:
             level_of(value, 0)
+        if lower == COPY_AS and value not in COPY_WAYS:
+            raise PgFault(BAD_PARAMETER, f"{COPY_AS} = {value!r}: it is one of {', '.join(COPY_WAYS)}")
         if lower == "client_encoding":
             value = "UTF8"
         known = self._names.get(lower)

@@ -141,7 +141,18 @@ class PgTerminateRequest(msgspec.Struct, frozen=True):
 
 
 class PgCopyRequest(msgspec.Struct, frozen=True):
-    """A part of a copy that nobody waits for."""
+    """A part of a copy.
+
+    Attributes:
+        content: Of rows.
+        is_end: There are no more.
+        failure: Why the client gives the copy up; "" = it does not.
+
+    """
+
+    content: bytes = b""
+    is_end: bool = False
+    failure: str = ""
 
 
 PgRequest = (
@@ -370,8 +381,18 @@ def _secret(fields: _Fields) -> PgRequest:
 
 
 def _copy(fields: _Fields) -> PgRequest:
-    _rest(fields)
-    return PgCopyRequest()
+    return PgCopyRequest(_rest(fields))
+
+
+def _copy_end(fields: _Fields) -> PgRequest:
+    fields.end()
+    return PgCopyRequest(is_end=True)
+
+
+def _copy_failure(fields: _Fields) -> PgRequest:
+    text = fields.text()
+    fields.end()
+    return PgCopyRequest(failure=text or "no reason was given")
 
 
 _REQUESTS = {
@@ -386,6 +407,6 @@ _REQUESTS = {
     b"X": lambda _fields: PgTerminateRequest(),
     b"p": _secret,
     b"d": _copy,
-    b"c": _copy,
-    b"f": _copy,
+    b"c": _copy_end,
+    b"f": _copy_failure,
 }
