@@ -265,7 +265,7 @@ async def test_psql_shows_rows_and_runs_scripts(cluster: DevCluster, unique_name
         script.write_text(
             "CREATE TABLE t (id SERIAL PRIMARY KEY, n INT);\n"
             "INSERT INTO t (n) VALUES (7), (8), (9); -- three\n"
-            "g AFTER INSERT ON t"
+            "CREATE TRIGGER g AFTER INSERT ON t BEGIN UPDATE t SET n = n + 1 WHERE id = new.id\\; END;\n"
             "INSERT INTO t (n) VALUES (1);\n"
         )
         said = await asyncio.to_thread(run, "-f", str(script))

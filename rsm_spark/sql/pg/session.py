@@ -149,10 +149,7 @@ class PgSession(PgRowAnswers):
             return
         is_copying = self._copying is not None
         try:
-            if is_copying:
-                yield from self._copy_on(request)
-            else:
-                yield from self._handle(request)
+            yield from (self._copy_on(request) if is_copying else self._handle(request))
         except f.PgFatalFault:
             raise
         except f.PgFault as fault:
@@ -319,7 +316,6 @@ class PgSession(PgRowAnswers):
         self._hold_copied(copying.held_bytes)
         if is_due:
             statements = copying.take()
-            self._hold_copied(0)
             if statements and self._state == _OPEN:
                 yield from self._step(statements)
             elif statements:
