@@ -20,7 +20,7 @@ BATCH_BYTES: Final = 2 * 1024 * 1024
 _STATEMENT_ROWS: Final = 100
 
 
-class CopyIn:
+class CopyWriter:
     """See the module.
 
     Args:

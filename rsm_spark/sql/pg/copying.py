@@ -26,6 +26,7 @@ _OPTION = re.compile(
     re.IGNORECASE,
 )
 _ROW_BYTES_MAX: Final = 2 * VALUE_BYTES_MAX
+_SMALL_BYTES: Final = 8 * 1024
 _ESCAPES: Final = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 _BACKSLASH = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|(.))", re.DOTALL)
 _TO_ESCAPE = re.compile(rb"[\\\b\f\n\r\t\v]")
@@ -129,6 +130,7 @@ class CopyRows:
         self._command = command
         self._columns = columns
         self._left = b""
+        self._more = bytearray()  # That came since, and was not looked at.
         self._skips = command.has_header
         self._is_over = False
         self.count = 0
@@ -141,7 +143,7 @@ class CopyRows:
     @property
     def held_bytes(self) -> int:
         """Bytes of a row that is not whole."""
-        return len(self._left)
+        return len(self._left) + len(self._more)
 
     def feed(self, content: bytes, *, is_last: bool = False) -> Iterator[list[bytes | None]]:
         """Iterate over the rows that are whole now.
@@ -154,8 +156,13 @@ class CopyRows:
             PgFault: It is no row, or is too long.
 
         """
-        text = self._left + content
+        self._more += content
+        if not is_last and len(self._left) >= _SMALL_BYTES and len(self._more) < len(self._left) // 2:
+            self._check_row()
+            return  # A long row that comes byte by byte is not read anew for each.
+        text = self._left + bytes(self._more)
         self._left = b""
+        self._more.clear()
         cut = self._csv_rows if self._command.is_csv else self._text_rows
         for row in cut(text, is_last=is_last):
             if self._skips:
@@ -165,7 +172,10 @@ class CopyRows:
             if len(row) != self._columns:
                 raise PgFault(BAD_COPY, f"line {self.count} has {len(row)} values, not {self._columns}")
             yield row
-        if len(self._left) > _ROW_BYTES_MAX:
+        self._check_row()
+
+    def _check_row(self) -> None:
+        if self.held_bytes > _ROW_BYTES_MAX:
             raise PgFault(TOO_LARGE, f"line {self.count + 1} has more than {_ROW_BYTES_MAX} bytes")
 
     def _text_rows(self, text: bytes, *, is_last: bool) -> Iterator[list[bytes | None]]:

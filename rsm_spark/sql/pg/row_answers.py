@@ -1,4 +1,4 @@
-"""What a session of PostgreSQL's protocol has to say, and rows as they are read and said. Pure."""
+"""Answers of a session of PostgreSQL's protocol, and rows as they are read and said. Pure."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from typing import Any, Final
 from rsm_spark.sql.messages import SqlResult, SqlSlice, SqlStatement, SqlValue
 from rsm_spark.sql.pg import answers
 from rsm_spark.sql.pg import faults as f
-from rsm_spark.sql.pg.copy_in import CopyIn
+from rsm_spark.sql.pg.copy_in import CopyWriter
 from rsm_spark.sql.pg.copying import copied_row, copy_command
 from rsm_spark.sql.pg.portals import (
     STATEMENT_BYTES,
@@ -110,7 +110,7 @@ class PgSession(PgRowAnswers):
         self.held_bytes = 0
         self._statements: dict[str, PreparedStatement] = {}
         self._portals: dict[str, PgPortal] = {}
-        self._copying: CopyIn | None = None
+        self._copying: CopyWriter | None = None
         self._copying_bytes = 0  # Of those that are held.
         # Invariant: a `KeptStatement` stands in `_out` if and only if it is in `_kept`.
         self._kept: list[KeptStatement] = []
@@ -289,7 +289,7 @@ class PgSession(PgRowAnswers):
             prepared = PreparedStatement(asked[0], ())
             yield from self._describe_statement(prepared)
             columns = prepared.columns or ()
-            self._copying = CopyIn(command, [column.type for column in columns])
+            self._copying = CopyWriter(command, [column.type for column in columns])
             self._say(answers.copy_begins(len(columns), is_in=True))
             return
         found: RowsRead = yield from self._read(asked[0], ())

@@ -5,6 +5,8 @@ A frame is cut out only when somebody takes it: a packet of ten thousand small o
 * `PgBrokenError(RsmError)`   a client sends what the protocol does not allow
 """
 
+# Longer than 400 lines: each request and how it is read, in one list.
+
 from __future__ import annotations
 
 import struct

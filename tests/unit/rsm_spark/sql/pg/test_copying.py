@@ -83,6 +83,28 @@ def test_a_row_without_an_end_is_not_kept_for_ever():
         rows_of(CSV, b'"', *[b"x" * 500_000] * 6)
 
 
+@pytest.mark.parametrize("command", [TEXT, CSV])
+def test_a_long_row_that_comes_in_small_pieces_is_read_a_few_times(command, monkeypatch):
+    """A piece is not looked at together with all before it each time: that would be work without end."""
+    cutter = CopyRows(command, 1)
+    looked = []
+
+    def counted(cut):
+        def look(text, *, is_last):
+            looked.append(len(text))
+            return cut(text, is_last=is_last)
+
+        return look
+
+    for name in ("_text_rows", "_csv_rows"):
+        monkeypatch.setattr(cutter, name, counted(getattr(cutter, name)))
+    whole = b'"' + b"x" * 100_000 + b'"\n'
+    found = [row for at in range(0, len(whole), 10) for row in cutter.feed(whole[at : at + 10])]
+    found += list(cutter.feed(b"", is_last=True))
+    assert [len(row[0]) for row in found] == [100_002 if command is TEXT else 100_000]
+    assert sum(looked) < 100 * len(whole)
+
+
 _VALUES = st.lists(
     st.one_of(st.none(), st.text("ab\t\n\r\\,\"'. Nx0é", max_size=6).map(str.encode)), min_size=2, max_size=2
 )
