@@ -250,7 +250,7 @@ def _reads_on_behind_its_end(patch: pytest.MonkeyPatch) -> None:
     (_never_says_that_it_let_go, 100, 4),
     (_looks_before_it_says, 1500, 1122),
     (_forgets_who_is_leaving, 1500, 391),
-    (_renames_in_two_steps, 400, 3),
+    (_renames_in_two_steps, 400, 7),
     (_leaves_what_it_noted_under_the_former_name, 400, 4),
     (_reads_on_behind_its_end, 100, 4),
 ])  # fmt: skip

@@ -66,6 +66,10 @@ class LogInMemory:
     def chain(self, _log: str) -> LogChain:
         return LogChain(LOG_ID, ledgers=tuple(self.ledgers))
 
+    def former_names(self, log: str) -> tuple[str, list[str]]:
+        assert log == "orders"
+        return LOG_ID, []
+
     def metadata(self, ledger_id: int) -> LedgerMetadata:
         held, is_closed = self.entries[ledger_id], ledger_id != self.ledgers[-1].ledger_id
         end: dict[str, Any] = {"last_entry_id": len(held) - 1, "length": 1} if is_closed else {}

@@ -170,7 +170,7 @@ HUNTS: dict[Plant, tuple[int, int]] = {
     _end_at_one_no: (300, 29),
     _write_nothing_back: (100, 5),
     _raise_the_lac_while_recovering: (300, 22),
-    _count_answers_of_replaced_bookies: (400, 7),
+    _count_answers_of_replaced_bookies: (400, 50),
     _publish_ensemble_changes_without_their_segment: (6000, 490),
     _take_the_length_of_nothing: (2500, 424),
     _adopt_the_own_end: (200, 22),
