@@ -4,7 +4,7 @@ SEEDS ?= 1000
 ARGS ?=
 # Two at a time, whole files: most tests of real processes wait more than they compute. Which tests are in a set, and in
 # which order: tests/sets.py.
-# The quick set runs three: the demonstration and what runs on the cluster wait longest, all else computes.
+# The quick set runs four: the demonstration and what runs on the cluster wait longest, all else computes.
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 PYTEST := .venv/bin/pytest
 
@@ -25,7 +25,7 @@ demo: setup ## Real data, failures, failover, Spark, Delta, and four answers com
 test: setup ## Lint, types, unit tests, model, short simulations, one test of each real thing
 	@code=0; \
 	$(PYTEST) --set simulations -m "not slow" $(ARGS) || $(IF_ANY) code=$$?; \
-	$(PYTEST) $(PARALLEL) -n 3 --set quick -m "not slow" $(ARGS) || code=$$?; \
+	$(PYTEST) $(PARALLEL) -n 4 --set quick -m "not slow" $(ARGS) || code=$$?; \
 	exit $$code
 
 test-real: setup ## Real processes, Spark, the documents' commands: SHARD=1/4 runs a quarter

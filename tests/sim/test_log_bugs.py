@@ -52,7 +52,7 @@ HUNTS: dict[Plant, _Hunt] = {
     plants.reads_the_note_and_nothing_behind_it: _Hunt("producer-known"),
     plants.notes_the_producers_in_the_first_ledger_alone: _Hunt("one-log", known=17),
     plants.appends_a_repeated_sequence_again: _Hunt(),
-    plants.refuses_by_a_table_that_may_be_old: _Hunt("producer-known", known=1),
+    plants.refuses_by_a_table_that_may_be_old: _Hunt("producer-known", known=2),
     plants.folds_the_note_behind_the_appends_of_its_entry: _Hunt(),
 }
 
