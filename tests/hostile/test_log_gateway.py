@@ -44,7 +44,7 @@ async def _gateway(cluster: DevCluster, folder: Path) -> AsyncIterator[GatewayPr
                 assert (await root.put(f"/v1/logs/{log}", json={})).status_code == 200
         yield one
     finally:
-        await one.kill()
+        await one.stop()
 
 
 class _Producer:
