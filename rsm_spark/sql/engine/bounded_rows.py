@@ -1,14 +1,34 @@
-"""Rows of a result, as far as a reply holds them."""
+"""Result of one statement: its columns, and its rows as far as a reply holds them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from rsm_spark.sql.engine.faults import SqlRefusal
+from rsm_spark.sql.engine.faults import MORE_THAN_ONE, SqlRefusal
 from rsm_spark.sql.limits import SLICE_BYTES, SLICE_S
 
 _VALUE_BYTES = 9  # Of a number in the reply, at most.
+
+
+def heard_columns(cursor: Any) -> list[tuple[str, str]]:
+    """Have a cursor run one statement at most; return the list that its columns, name and declared type, come into.
+
+    A second one ends the run with `SqlRefusal`.
+    """
+    columns: list[tuple[str, str]] = []
+    seen = 0
+
+    def _on_statement(_cursor: Any, _sql: str, _bindings: Any) -> bool:
+        nonlocal seen
+        seen += 1
+        if seen > 1:
+            raise SqlRefusal("sql", MORE_THAN_ONE)
+        columns.extend((name, kind or "") for name, kind in cursor.get_description())
+        return True
+
+    cursor.exec_trace = _on_statement
+    return columns
 
 
 def rows_within(rows: Iterable[tuple[Any, ...]], bytes_max: int) -> tuple[tuple[Any, ...], ...]:

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, TypeVar
 import apsw
 
 from rsm_spark.errors import RsmError
-from rsm_spark.sql.engine.bounded_rows import rows_within, slice_within
+from rsm_spark.sql.engine.bounded_rows import heard_columns, rows_within, slice_within
 from rsm_spark.sql.engine.connections import open_reader, private_comment
-from rsm_spark.sql.engine.faults import MORE_THAN_ONE, SqlRefusal, fault_of, is_statements_own
+from rsm_spark.sql.engine.faults import fault_of, is_statements_own
 from rsm_spark.sql.engine.guard import StatementGuard
 from rsm_spark.sql.engine.writer import MARK_TABLE
 from rsm_spark.sql.limits import SqlSettings
@@ -266,21 +266,10 @@ class SqlReader:
 
     def _start(self, query: SqlQuery) -> tuple[tuple[str, str], ...]:
         """Begin to run a query; return its columns."""
-        columns: tuple[tuple[str, str], ...] = ()
-        seen = 0
-
-        def _on_statement(_cursor: Any, _sql: str, _bindings: Any) -> bool:
-            nonlocal columns, seen
-            seen += 1
-            if seen > 1:
-                raise SqlRefusal("sql", MORE_THAN_ONE)
-            columns = tuple((name, kind or "") for name, kind in cursor.get_description())
-            return True
-
         cursor = self._cursor = self._connection.cursor()
-        cursor.exec_trace = _on_statement
+        columns = heard_columns(cursor)
         self._rows_left = cursor.execute(query.sql, query.parameters, can_cache=not self._is_held)
-        return columns
+        return tuple(columns)
 
     def _stop(self) -> None:
         cursor, self._cursor = self._cursor, None

@@ -9,8 +9,8 @@ from typing import Any
 import apsw
 
 from rsm_spark.sql import limits
-from rsm_spark.sql.engine.bounded_rows import rows_within
-from rsm_spark.sql.engine.faults import MORE_THAN_ONE, SqlRefusal, fault_of, is_statements_own
+from rsm_spark.sql.engine.bounded_rows import heard_columns, rows_within
+from rsm_spark.sql.engine.faults import fault_of, is_statements_own
 from rsm_spark.sql.messages import SqlFault, SqlResult
 
 SideFunction = Callable[..., Any]
@@ -71,22 +71,11 @@ class SideBase:
         """Answer one statement that only reads, within limits of time and of the bytes of its rows."""
         self._connection.authorizer = _only_reads
         self._deadline_s = time.monotonic() + time_s
-        columns: tuple[tuple[str, str], ...] = ()
-        seen = 0
-
-        def _on_statement(_cursor: Any, _sql: str, _bindings: Any) -> bool:
-            nonlocal columns, seen
-            seen += 1
-            if seen > 1:
-                raise SqlRefusal("sql", MORE_THAN_ONE)
-            columns = tuple((name, kind or "") for name, kind in cursor.get_description())
-            return True
-
         cursor = self._connection.cursor()
-        cursor.exec_trace = _on_statement
+        columns = heard_columns(cursor)
         try:
             rows = rows_within(cursor.execute(sql, parameters), bytes_max)
-            return SqlResult(columns, rows)
+            return SqlResult(tuple(columns), rows)
         except apsw.InterruptError:
             return SqlFault("limit", f"it takes longer than {time_s:g} s")
         except Exception as error:
