@@ -31,7 +31,7 @@ END_KNOWN_MS = 1_500
 
 TIMELY_S_MAX = 1.0
 """An entry that was not there when its ledger was looked at so long ago came in time. With a replica's own clock wrong,
-this is by how much a bounded read may exceed its bound."""
+this is by how much a bounded read may exceed its bound, beside what the entry took to be confirmed and told."""
 
 
 class ReadKind(IntEnum):

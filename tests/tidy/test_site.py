@@ -12,6 +12,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_the_site_has_every_page_and_the_reference(tmp_path: Path) -> None:
     site = tmp_path / "site"
     command: list[str | Path] = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going"]
