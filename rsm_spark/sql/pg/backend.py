@@ -22,7 +22,7 @@ from rsm_spark.sql.engine.reader import ColumnsQuery
 from rsm_spark.sql.messages import SqlQuery, SqlReply, SqlResult, SqlSlice, SqlTransaction, decode_reply, encode
 from rsm_spark.sql.pg.catalog import PgCatalog
 from rsm_spark.sql.pg.catalog_schema import SCHEMA_SQL, TABLES_SQL
-from rsm_spark.sql.pg.dialect import respelled
+from rsm_spark.sql.pg.dialect import SpelledStatement
 from rsm_spark.sql.pg.faults import OVERLOADED, TOO_LARGE, PgFault, fault_of
 from rsm_spark.sql.pg.lexing import LexedStatement, statements_of
 from rsm_spark.sql.pg.rows_left import LinkedRows, LocalRows
@@ -35,7 +35,8 @@ from rsm_spark.transport.caller_turns import CallerTurns
 
 TEXT_BYTES_MAX: Final = 256 * 1024
 TRANSLATED_CHARS_MAX: Final = 4_096
-"""A longer text goes to SQLite as it came, but for its parameters: sqlglot takes 20 µs a letter."""
+"""A text of which sqlglot would have to read more letters goes to SQLite as it came, but for its parameters: it takes
+20 µs for each. Of many rows of values it reads one."""
 _AT_ONCE_CHARS_MAX: Final = 1_000
 """A text of so many letters is cut into statements where it came, if it needs no more."""
 _KNOWN_MAX: Final = 1_000
@@ -240,12 +241,13 @@ class PgBackend:
 def _translated(sql: str) -> tuple[PgStatement, ...]:
     """Return the statements of a text; on the thread for that."""
     found = statements_of(sql)
-    can_respell = len(sql) <= TRANSLATED_CHARS_MAX
-    return tuple(_respelled(one) if can_respell else statement_of(one, one.sql) for one in found)
+    spellings = [SpelledStatement(one) for one in found]
+    if sum(one.chars for one in spellings) > TRANSLATED_CHARS_MAX:
+        return tuple(statement_of(one, one.sql) for one in found)
+    return tuple(_respelled(one, spelling.sql()) for one, spelling in zip(found, spellings, strict=True))
 
 
-def _respelled(lexed: LexedStatement) -> PgStatement:
-    sql = respelled(lexed)
+def _respelled(lexed: LexedStatement, sql: str) -> PgStatement:
     if lexed.is_of_system:  # Some of its functions say the same always, and are gone by now.
         lexed = lexed._replace(is_of_system=any(one.is_of_system for one in statements_of(sql)))
     return statement_of(lexed, sql)

@@ -17,6 +17,7 @@ from sqlglot.dialects.postgres import Postgres
 from sqlglot.dialects.sqlite import SQLite
 
 from rsm_spark.sql.pg.lexing import LexedStatement
+from rsm_spark.sql.pg.repeated_rows import folded
 from rsm_spark.sql.pg.system_dialect import for_system, rewritten
 
 logging.getLogger("sqlglot").setLevel(logging.ERROR)  # What is not supported SQLite itself says, in an error.
@@ -49,6 +50,8 @@ _CONSTANTS: Final = {
 _NUMBERED: Final = ("regclass", "regtype", "regproc", "regnamespace", "regrole")
 _TEXTS = ("TEXT", "VARCHAR", "CHAR", "NCHAR", "NVARCHAR", "BPCHAR", "NAME", "UUID", "JSON", "JSONB", "TIME", "TIMETZ")
 _MOMENTS = ("TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPNTZ", "TIMESTAMPLTZ", "DATETIME")
+_FOLDED_CHARS_MIN: Final = 500
+"""Shorter statements are read as they are, however many rows they have."""
 _WHOLE = ("INT", "BIGINT", "SMALLINT", "TINYINT", "BOOLEAN")
 _BROKEN = ("FLOAT", "DOUBLE")
 
@@ -75,11 +78,44 @@ class _Own(SQLite):
             return str(super().datatype_sql(expression))
 
 
+class SpelledStatement:
+    """A statement that is to be spelled as SQLite does.
+
+    Args:
+        lexed: As it came.
+
+    Attributes:
+        chars: Letters that sqlglot reads for it.
+
+    """
+
+    def __init__(self, lexed: LexedStatement) -> None:
+        self._lexed = lexed
+        self._folded = None
+        self.chars = 0
+        if lexed.is_foreign or lexed.is_of_system:
+            text = lexed.foreign_sql
+            if len(text) > _FOLDED_CHARS_MIN and not lexed.is_of_system:
+                self._folded = folded(text)
+            self.chars = len(text if self._folded is None else self._folded.sql)
+
+    def sql(self) -> str:
+        """Return it as SQLite spells it."""
+        lexed = self._lexed
+        if not self.chars:
+            return lexed.sql
+        if self._folded is None:
+            return _spelled(lexed, lexed.foreign_sql)
+        # Never as a whole: `chars` says what it may take.
+        return self._folded.unfolded(_spelled(lexed, self._folded.sql)) or lexed.sql
+
+
 def respelled(lexed: LexedStatement) -> str:
     """Return a statement as SQLite spells it."""
-    if not (lexed.is_foreign or lexed.is_of_system):
-        return lexed.sql
-    text = lexed.foreign_sql
+    return SpelledStatement(lexed).sql()
+
+
+def _spelled(lexed: LexedStatement, text: str) -> str:
     if lexed.is_of_system:
         text = _TYPE_SCHEMA.sub("::", _COLLATE.sub(" ", _OPERATOR.sub(r"\1", text)))
     try:

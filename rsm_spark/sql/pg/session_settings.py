@@ -63,6 +63,7 @@ _OTHERS: Final = {
     "block_size": "8192",
     "max_index_keys": "32",
     "jit": "off",
+    "default_table_access_method": "heap",
     READ_LEVEL: "linearizable",
     COPY_AS: "whole",
 }
