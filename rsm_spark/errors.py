@@ -247,8 +247,11 @@ class MissingLogError(LogError):
     Attributes:
         first_revision: First record that is missing.
         last_revision: Last record that is missing, inclusive; None if not known.
+        partition: In which partition of a partitioned log; None = of no such log, or not known.
 
     """
+
+    partition: int | None = None
 
     def __init__(self, message: str, *, first_revision: int, last_revision: int | None = None) -> None:
         super().__init__(message)

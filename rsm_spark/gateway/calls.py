@@ -51,12 +51,14 @@ class GatewayState(ApiState):
 
     Args:
         logs: Names and readers.
+        partition_logs: Readers of partitioned logs, whose partitions read ahead less than a log.
         settings: See `GatewaySettings`.
         bounded: The part of it that is HTTP's, as the process can have it.
         tokens: Who may; None = everybody is the administrator.
 
     Attributes:
         logs: The same.
+        partition_logs: The same.
         settings: The same.
         held: Writers; set before anything is served.
         turns: Where what keeps the event loop busy waits until it is its caller's turn.
@@ -65,10 +67,18 @@ class GatewayState(ApiState):
 
     held: HeldLogs
 
-    def __init__(self, logs: Logs, settings: GatewaySettings, bounded: ApiSettings, tokens: Tokens | None) -> None:
+    def __init__(
+        self,
+        logs: Logs,
+        partition_logs: Logs,
+        settings: GatewaySettings,
+        bounded: ApiSettings,
+        tokens: Tokens | None,
+    ) -> None:
         super().__init__(bounded, tokens)
         self.turns = TurnQueue(bounded.bodies_bytes_max // 2)
         self.logs = logs
+        self.partition_logs = partition_logs
         self.settings = settings
 
 
@@ -184,7 +194,8 @@ def problem_of(error: Exception, target: str) -> HttpProblem | None:
             return HttpProblem(409, "partitions-changed", str(error), partitions=count, positions=positions)
         case MissingLogError():
             oldest = (error.last_revision or 0) + 1
-            return HttpProblem(410, "trimmed", str(error), oldest_position=oldest)
+            where: dict[str, Any] = {} if error.partition is None else {"partition": error.partition}
+            return HttpProblem(410, "trimmed", str(error), oldest_position=oldest, **where)
     for kind, status, reason in _REFUSALS:
         if isinstance(error, kind):
             headers = retry_after(_RETRY_S) if status == 429 else ()

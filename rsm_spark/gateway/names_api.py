@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta
 
 from ledger.http.replies import HttpReply, json_reply
 from ledger.rights.table import Right
-from rsm_spark.core.partition_layout import PARTITIONS_MAX
 from rsm_spark.gateway.calls import GatewayCall, GatewayRoute
-
-_PAGE_MAX = 1_000
-
-
-class NamesQuery(msgspec.Struct, frozen=True):
-    """Names that begin so, behind `after`, at most `limit`."""
-
-    prefix: str = ""
-    after: str = ""
-    limit: Annotated[int, Meta(ge=1, le=_PAGE_MAX)] = _PAGE_MAX
-
-
-class PolicyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits of what a log keeps, and its number of partitions; see `rsm_spark.logs.log_names.LogNames.create`."""
-
-    retention_s: Annotated[float, Meta(ge=0, le=1e11)] | None = None
-    retention_bytes: Annotated[int, Meta(ge=0)] | None = None
-    until_read: bool = False
-    partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)] | None = None
-
-
-class TruncateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Last position to let go of."""
-
-    position: Annotated[int, Meta(ge=0)]
+from rsm_spark.gateway_client.shapes import (
+    GrowBody,
+    GrownLog,
+    NamedLog,
+    NamesPage,
+    NamesQuery,
+    PolicyBody,
+    TruncateBody,
+)
 
 
 async def _names(call: GatewayCall) -> HttpReply:
@@ -45,13 +27,7 @@ async def _names(call: GatewayCall) -> HttpReply:
         name for name in await call.state.logs.list(query.prefix) if name > query.after and principal.may_log(name)
     ]
     page = names[: query.limit]
-    return json_reply({"logs": page, "has_more": len(names) > len(page)})
-
-
-class GrowBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Number of partitions that a log is to have."""
-
-    partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)]
+    return json_reply(NamesPage(page, has_more=len(names) > len(page)))
 
 
 async def _info(call: GatewayCall) -> HttpReply:
@@ -71,13 +47,13 @@ async def _create(call: GatewayCall) -> HttpReply:
         partitions=body.partitions,
         exist_ok=True,
     )
-    return json_reply({"log": call.log})
+    return json_reply(NamedLog(call.log))
 
 
 async def _grow(call: GatewayCall) -> HttpReply:
     body: GrowBody = call.body
     await call.state.logs.grow(call.log, body.partitions)
-    return json_reply({"log": call.log, "partitions": body.partitions})
+    return json_reply(GrownLog(call.log, body.partitions))
 
 
 async def _truncate(call: GatewayCall) -> HttpReply:
@@ -90,7 +66,7 @@ async def _delete(call: GatewayCall) -> HttpReply:
     await call.state.held.find(call.log)  # Its writer deletes it: another gateway is named.
     await call.state.held.let_go(call.log)
     await call.state.logs.delete(call.log)
-    return json_reply({"log": call.log})
+    return json_reply(NamedLog(call.log))
 
 
 def name_routes() -> list[GatewayRoute]:

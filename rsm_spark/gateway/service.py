@@ -18,6 +18,7 @@ from rsm_spark.gateway.edge import GatewayEdge
 from rsm_spark.gateway.held_logs import HeldLogs
 from rsm_spark.gateway.names_api import name_routes
 from rsm_spark.gateway.pages import GatewayPages
+from rsm_spark.gateway.reading_api import reading_routes
 from rsm_spark.gateway.records_api import record_routes
 from rsm_spark.gateway.settings import GatewaySettings
 from rsm_spark.logs.namespace import Logs
@@ -62,6 +63,7 @@ class LogGateway:
             tail_entries_max=_ENTRIES_AT_ONCE,
         )
         self._logs = Logs(client, replica, name=name)
+        self._partition_logs = Logs(client, msgspec.structs.replace(replica, tail_entries_max=1), name=name)
         self._pages = GatewayPages(client)
         self._server = ApiServer(settings.http, self._edge)
         self.address = self._server.address
@@ -71,9 +73,9 @@ class LogGateway:
         self._tidying: asyncio.Task[None] | None = None
 
     def _edge(self, bounded: ApiSettings, hosts: HostCheck, tokens: Tokens | None) -> GatewayEdge:
-        routes = [*record_routes(), *name_routes(), *self._pages.own_routes()]
+        routes = [*record_routes(), *reading_routes(), *name_routes(), *self._pages.own_routes()]
         self._pages.routes = routes
-        state = GatewayState(self._logs, self._settings, bounded, tokens)
+        state = GatewayState(self._logs, self._partition_logs, self._settings, bounded, tokens)
         return GatewayEdge(state, routes, hosts)
 
     async def start(self) -> None:

@@ -279,9 +279,18 @@ class BlockingPartitionedLogReader(BlockingPartitionedReaderBase):
         """True once all was handed out and nothing is waited for: one that follows the log waits for its end mark."""
         return self.asynchronous.is_ended
 
+    @property
+    def has_ended(self) -> bool:
+        """True once all partitions were read to their end marks and all before those was handed out."""
+        return self.asynchronous.has_ended
+
     def read(self, records_max: int = 1000, *, wait_s: float = 1.0) -> list[PartitionRecord]:
         """Return the next records. See `PartitionedLogReader.read`."""
         return self.thread.run(self.asynchronous.read(records_max, wait_s=wait_s))
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until there may be more to read, or until the time has passed; what is read then, `read` says."""
+        self.thread.run(self.asynchronous.wait(timeout_s))
 
     def processed(self, record: PartitionRecord | None = None) -> None:
         """Store how far the work is done: there this reader goes on when it is opened again.
@@ -354,6 +363,10 @@ class BlockingLogs(BlockingLogsBase):
     def partitions(self, log: str) -> PartitionedLogInfo:
         """Return what is known of a partitioned log without reading it. See `Logs.partitions`."""
         return self.thread.run(self.asynchronous.partitions(log))
+
+    def partition_count(self, log: str) -> int:
+        """Return how many partitions a partitioned log has now. See `Logs.partition_count`."""
+        return self.thread.run(self.asynchronous.partition_count(log))
 
     def open_partitioned_writer(
         self, log: str, *, producers: bool = False, place: WriterPlace | None = None

@@ -74,6 +74,18 @@ class PartitionedLogs(LogNames):
             tuple([await self.info(name) for name in names]),
         )
 
+    async def partition_count(self, log: str) -> int:
+        """Return how many partitions a partitioned log has now.
+
+        Raises:
+            NoSuchLogError: There is no partitioned log of this name.
+            CorruptLogError: What stands for it in ZooKeeper cannot be right.
+            MetadataError: ZooKeeper cannot be asked.
+
+        """
+        layout, _ = await self._layouts(log).read()
+        return layout.partition_count
+
     async def open_partitioned_writer(
         self, log: str, *, producers: bool = False, place: WriterPlace | None = None
     ) -> PartitionedLogWriter:

@@ -18,7 +18,7 @@ from typing import NamedTuple, Self
 from ledger.errors import LedgerError
 from rsm_spark.core.partition_layout import KeyOrder, PartitionLayout
 from rsm_spark.core.plain_log import LogRecord
-from rsm_spark.errors import CorruptLogError, LogError
+from rsm_spark.errors import CorruptLogError, LogError, MissingLogError
 from rsm_spark.log.layout_store import LayoutStore
 from rsm_spark.logs.record_reader import PlainLogReader
 
@@ -170,6 +170,11 @@ class PartitionedLogReader:
         """True once all was handed out and nothing is waited for: one that follows the log waits for its end mark."""
         return not self._buffer and not self._is_stale and all(part.is_at_end for part in self._parts.values())
 
+    @property
+    def has_ended(self) -> bool:
+        """True once all partitions were read to their end marks and all before those was handed out."""
+        return self.is_ended and all(part.reader.is_ended for part in self._parts.values())
+
     async def read(self, records_max: int = 1000, *, wait_s: float = 1.0) -> list[PartitionRecord]:
         """Return the next records.
 
@@ -202,6 +207,12 @@ class PartitionedLogReader:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(left, max(0.0, self._look_at - loop.time()))):
                     await self._changed.wait()
+
+    async def wait(self, timeout_s: float) -> None:
+        """Wait until there may be more to read, or until the time has passed; what is read then, `read` says."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
 
     # ---- the layout
 
@@ -240,7 +251,11 @@ class PartitionedLogReader:
             raise CorruptLogError(f"log {self.log}: it was made anew while it was read: open another reader")
         for partition in range(layout.partition_count):
             if partition not in self._parts and (self._chosen is None or partition in self._chosen):
-                reader = await self._open_reader(partition, layout, self._changed.set)
+                try:
+                    reader = await self._open_reader(partition, layout, self._changed.set)
+                except MissingLogError as error:
+                    error.partition = partition
+                    raise
                 part = self._parts[partition] = _Part(reader)
                 part.task = asyncio.get_running_loop().create_task(self._pump(partition, part))
         if known is not None and layout.generations != known.generations:
@@ -265,6 +280,8 @@ class PartitionedLogReader:
                 await asyncio.sleep(self._retry_s)
                 continue
             except Exception as error:  # noqa: BLE001 - whoever reads hears of it
+                if isinstance(error, MissingLogError):
+                    error.partition = partition
                 part.error = error
                 self._changed.set()
                 return

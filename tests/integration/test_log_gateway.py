@@ -140,6 +140,97 @@ async def test_each_record_is_there_once_while_gateways_are_killed_in_turn(
             await gateway_process.kill()
 
 
+async def _events(tail: httpx.Response, count: int) -> list[tuple[str, str]]:
+    """Return id and payload of so many events."""
+    found: list[tuple[str, str]] = []
+    place = ""
+    async for line in tail.aiter_lines():
+        if line.startswith("id: "):
+            place = line[4:]
+        elif line.startswith("data: ") and place:
+            found.append((place, base64.b64decode(json.loads(line[6:])["payload"]).decode()))
+            if len(found) == count:
+                break
+    return found
+
+
+async def test_all_partitions_are_read_in_pages_and_tailed_each_key_in_its_order_over_a_growth(
+    cluster: DevCluster, unique_name: str
+) -> None:
+    path, keys = f"/v1/logs/{unique_name}", [b"k%d" % number for number in range(6)]
+    async with gateway(cluster.metadata_uri) as one, asking(one.url) as http:
+        assert (await http.put(path, json={"partitions": 2})).status_code == 200
+        last: dict[int, int] = {}
+
+        async def send(count: int, generation: str) -> None:
+            for key in keys:
+                partition = partition_of(key, count)
+                last[partition] = last.get(partition, 0) + 1
+                record = {"key": base64.b64encode(key).decode(), "text": f"{key.decode()} {generation}"}
+                body = {"producer": "p", "sequence": last[partition], "records": [record], "partitions": count}
+                assert (await http.post(f"{path}/records", json=body)).status_code == 200
+
+        empty = (await http.get(f"{path}/records")).json()
+        assert (empty["records"], empty["is_ended"]) == ([], False)
+        await send(2, "a")
+        await send(2, "b")
+        assert (await http.post(f"{path}/partitions", json={"partitions": 3})).status_code == 200
+        await send(3, "c")
+        whole = (await http.get(f"{path}/records")).json()
+        rows = [(row["partition"], row["position"]) for row in whole["records"]]
+        assert len(set(rows)) == 18
+        assert [row["partition"] for row in whole["records"]] != sorted(row["partition"] for row in whole["records"])
+        pages: list[str] = []
+        place = "begin"
+        while len(pages) < 18:
+            page = await http.get(f"{path}/records", params={"from": place, "limit": 4})
+            pages += records_of(page)
+            assert page.json()["records"], page.text
+            place = page.json()["next"]
+        for key in keys:
+            assert [text[-1] for text in pages if text.startswith(key.decode())] == ["a", "b", "c"]
+        # The time to wait is waited, and ends with the first record.
+        assert (await http.get(f"{path}/records", params={"from": place, "wait_s": 0.1})).json()["records"] == []
+        waiting = asyncio.create_task(http.get(f"{path}/records", params={"from": place, "wait_s": 30}))
+        await send(3, "d")
+        assert records_of(await waiting)
+        # A stream that breaks anywhere goes on behind the last event.
+        async with http.stream("GET", f"{path}/tail?from=begin") as tail:
+            events = await _events(tail, 7)
+        async with http.stream("GET", f"{path}/tail", headers={"last-event-id": events[-1][0]}) as tail:
+            events += await _events(tail, 17)
+        assert len({text for _, text in events}) == 24
+        for key in keys:
+            assert [text[-1] for _, text in events if text.startswith(key.decode())] == ["a", "b", "c", "d"]
+        async with http.stream("GET", f"{path}/tail") as tail:  # From the end on.
+            await send(3, "e")
+            assert {text[-1] for _, text in await _events(tail, 6)} == {"e"}
+        for wrong in ("7", "0:x", "0:1,0:2"):
+            assert (await http.get(f"{path}/records", params={"from": wrong})).status_code == 400
+        assert (await http.get(f"{path}.p0/records", params={"from": "0:1"})).status_code == 400
+
+
+async def test_pages_and_tails_of_all_partitions_end_with_their_end_marks_and_say_what_is_gone(
+    cluster: DevCluster, unique_name: str
+) -> None:
+    path, uri = f"/v1/logs/{unique_name}", cluster.metadata_uri
+    async with gateway(uri) as one, asking(one.url) as http:
+        async with await Logs.connect(uri) as logs:
+            await logs.create(unique_name, partitions=2)
+            async with await logs.open_partitioned_writer(unique_name) as writer:
+                places = [await writer.append(b"%d" % number) for number in range(4)]
+                await writer.mark_end()
+            assert {place.partition for place in places} == {0, 1}
+            # The first ledger of a partition goes with the truncation; the other one keeps all.
+            await logs.truncate(f"{unique_name}.p0", 100)
+        page = (await http.get(f"{path}/records")).json()
+        assert ({row["partition"] for row in page["records"]}, page["is_ended"]) == ({1}, True)
+        async with http.stream("GET", f"{path}/tail", headers={"last-event-id": page["next"]}) as tail:
+            assert "event: ended" in [line async for line in tail.aiter_lines()]
+        gone = await http.get(f"{path}/records", params={"from": "0:1"})
+        assert (gone.status_code, gone.json()["reason"], gone.json()["partition"]) == (410, "trimmed", 0)
+
+
 async def test_a_partitioned_log_takes_records_by_key_each_once_over_a_growth_and_a_failover(
     cluster: DevCluster, unique_name: str
 ) -> None:
