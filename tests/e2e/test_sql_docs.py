@@ -15,7 +15,8 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "sql.md").read_text()
 PROGRAM, INTERACTIVE, RESULTS, *OTHERS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 (PG_PROGRAM,) = (text for text in OTHERS if "psycopg" in text)
-(DB_API,) = (text for text in OTHERS if "psycopg" not in text)
+(DB_API,) = (text for text in OTHERS if "rsm_spark.sql as db" in text)
+(ALCHEMY,) = (text for text in OTHERS if "sqlalchemy" in text)
 SERVE, COMMANDS, PG_SERVE, VERIFIER = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
 
 
@@ -51,6 +52,9 @@ def test_the_commands_and_the_program_of_the_page(cluster: DevCluster, unique_na
         summed = run(sys.executable, "-c", RESULTS.replace('"shop"', f'"{unique_name}"'))
         pg = run(sys.executable, "-c", PG_PROGRAM.replace("dbname=shop", f"dbname={unique_name}").replace("5432", port))
         kept = run(sys.executable, "-c", DB_API.replace('"shop"', f'"{unique_name}"'))
+        counted = run(sys.executable, "-c", ALCHEMY.replace("rsm:///shop", f"rsm:///{unique_name}"))
+    assert counted == ["14"]
+    assert "It prints `14`." in TEXT
     assert said == ["4", "3"]
     assert kept == ["3 1"]
     assert "It prints `3 1`." in TEXT

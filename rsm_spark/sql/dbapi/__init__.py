@@ -33,6 +33,8 @@ from rsm_spark.sql.dbapi.values import (
 apilevel = "2.0"
 threadsafety = 1
 paramstyle = "qmark"
+sqlite_version_info = (3, 46, 0)
+"""Oldest version of SQLite that replicas have; programs that know SQLite ask for it."""
 
 __all__ = [
     "BINARY",
@@ -63,5 +65,6 @@ __all__ = [
     "apilevel",
     "connect",
     "paramstyle",
+    "sqlite_version_info",
     "threadsafety",
 ]

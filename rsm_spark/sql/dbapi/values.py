@@ -94,8 +94,16 @@ def sent(parameters: Parameters) -> tuple[SqlValue, ...] | dict[str, SqlValue]:
 
 def _sent(value: Any) -> SqlValue:
     match value:
-        case None | int() | float() | str() | bytes():
-            return int(value) if isinstance(value, bool) else value
+        case None:
+            return None
+        case str():
+            return str.__str__(value)  # Of a kind of its own too; so for numbers: enumerations, numpy's.
+        case int():
+            return int.__int__(value)
+        case float():
+            return float.__float__(value)
+        case bytes():
+            return bytes(value)
         case bytearray() | memoryview():
             return bytes(value)
         case dt.datetime():
