@@ -267,7 +267,30 @@ Same calls, same errors as `rsm_spark.logs.namespace.Logs`; any number of thread
         ),
     ),
 )
-TARGETS = (_LEDGER, _SERVICE, _MAP, _SQL, _BROKER, _LOGS)
+_GATEWAY = Target(
+    "rsm_spark.gateway_client.blocking",
+    """The client of gateways of logs for programs without an event loop.
+
+    from rsm_spark.gateway_client.blocking import BlockingLogGatewayClient
+
+    with BlockingLogGatewayClient.connect(["http://127.0.0.1:8090"]) as client:
+        client.producer("visits").append(b"page=/")
+        for record in client.tail("visits", "begin"):
+            print(record.place, record.payload)
+
+Same calls, same errors as `rsm_spark.gateway_client.client.LogGatewayClient`; any number of threads may use one client
+at once.
+""",
+    (
+        Twin("BlockingGatewayProducer", "rsm_spark.gateway_client.producer:GatewayProducer"),
+        Twin(
+            "BlockingLogGatewayClient",
+            "rsm_spark.gateway_client.client:LogGatewayClient",
+            bases=("BlockingGatewayBase",),
+        ),
+    ),
+)
+TARGETS = (_LEDGER, _SERVICE, _MAP, _SQL, _BROKER, _LOGS, _GATEWAY)
 
 
 class Source:

@@ -19,13 +19,13 @@ import msgspec
 
 from broker.client.directory import BrokerDirectory
 from broker.client.errors import BadAnswerError, BrokerUnavailableError, refusal
-from broker.client.http_connections import HttpConnectionPool, NotSentError, Response
-from broker.client.http_wire import Head, Origin, parse_origin
 from broker.client.shapes import Problem
-from broker.client.token_file import ShownToken
 from ledger.decoding import json_decoder
 from ledger.errors import UsageError
 from ledger.tls import is_loopback
+from rsm_spark.client.http_connections import HttpConnectionPool, NotSentError, Response
+from rsm_spark.client.http_wire import BadResponseError, Head, Origin, parse_origin
+from rsm_spark.client.shown_token import ShownToken
 from rsm_spark.errors import OutcomeUnknownError
 
 API = "/api/v1"
@@ -166,6 +166,8 @@ class BrokerCalls:
                 response = await self._attempt(request, headers, body, trouble, due_s)
                 if response is not None:
                     return response
+        except BadResponseError as error:
+            raise BadAnswerError(f"{request.method} {request.path} at {self.url}: {error}") from None
         except TimeoutError:
             raise self._too_late(request, timeout_s, trouble) from None
 
@@ -344,6 +346,8 @@ class BrokerCalls:
                     await self._not_done(request, origin, Response(head, body), trouble, had_arrived=False)
                     raise NotSentError(trouble.text)
                 yield pieces
+        except BadResponseError as error:
+            raise BadAnswerError(f"{request.method} {request.path} at {origin}: {error}") from None
         except (OSError, EOFError):
             if self._origin == origin:
                 self._origin = None

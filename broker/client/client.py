@@ -30,15 +30,15 @@ from broker.client.calls import BrokerCalls, Request, path_of
 from broker.client.directory import BrokerDirectory, FoundBrokers, NamedBrokers
 from broker.client.errors import EventsGoneError
 from broker.client.event_stream import EventParser
-from broker.client.http_wire import parse_origin
 from broker.client.shapes import BatchSubmitted, Event
 from broker.client.task import NewTask, TaskOptions
 from broker.client.task_calls import TaskCalls
-from broker.client.token_file import ShownToken
 from broker.machine.limits import DEFAULT_LOG
 from ledger.errors import UsageError
 from ledger.ports import MetadataStore
 from ledger.tls import TlsSettings, client_context
+from rsm_spark.client.http_wire import parse_origin
+from rsm_spark.client.shown_token import ShownToken
 from rsm_spark.codecs.framing import PayloadCodec
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.errors import RsmError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from broker.client.http_wire import Origin, parse_origin
 from ledger.errors import LedgerError, UsageError
+from rsm_spark.client.http_wire import Origin, parse_origin
 from rsm_spark.errors import RsmError
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.log.member import Member

@@ -18,17 +18,11 @@ from ledger.http.strict_json import StrictDecoder
 from ledger.http.tokens import ADMINISTRATOR, Caller, Tokens
 from ledger.http.turn_queue import TurnQueue
 from ledger.rights.table import Right
-from rsm_spark.core.plain_log import LogEndedError, PlainLogError, RecordTooLargeError
 from rsm_spark.core.producers import (
-    ForeignProducerError,
-    ForgottenSequenceError,
     PartitionsChangedError,
-    ProducerError,
     ProducerGapError,
-    TooManyProducersError,
-    UnknownProducerError,
 )
-from rsm_spark.errors import CorruptLogError, LogError, MissingLogError, NoSuchLogError, RsmError
+from rsm_spark.errors import MissingLogError, RsmError
 from rsm_spark.gateway.held_logs import (
     ForeignWriterError,
     HeldLogs,
@@ -37,6 +31,7 @@ from rsm_spark.gateway.held_logs import (
     WrittenElsewhereError,
 )
 from rsm_spark.gateway.settings import GatewaySettings
+from rsm_spark.gateway_client.errors import REFUSALS
 from rsm_spark.logs.namespace import Logs
 
 _RETRY_S = 1
@@ -163,20 +158,10 @@ class GatewayRoute:
 
 
 _REFUSALS: tuple[tuple[type[Exception], int, str], ...] = (
-    (NoSuchLogError, 404, "no-such-log"),
-    (LogEndedError, 409, "log-ended"),
-    (RecordTooLargeError, 413, "too-large"),
-    (ForgottenSequenceError, 409, "sequence-forgotten"),
-    (UnknownProducerError, 409, "unknown-producer"),
-    (ForeignProducerError, 403, "foreign-producer"),
-    (TooManyProducersError, 429, "too-many-producers"),
-    (ProducerError, 400, "invalid"),
     (TooMuchWaitsError, 429, "too-much-waits"),
     (ForeignWriterError, 409, "written-by-a-program"),
     (RouteError, 400, "invalid"),
-    (PlainLogError, 409, "refused"),
-    (CorruptLogError, 500, "corrupt-log"),
-    (LogError, 409, "refused"),
+    *REFUSALS,
 )
 
 

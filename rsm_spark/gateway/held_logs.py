@@ -21,6 +21,7 @@ from typing import NamedTuple, TypeVar
 
 from ledger.client.client import LedgerClient
 from ledger.errors import LedgerError
+from rsm_spark.core.plain_log import LogEndedError
 from rsm_spark.core.producers import RANGES_MAX, RecordSource
 from rsm_spark.errors import LogError, NotLeaderError, OutcomeUnknownError, RsmError
 from rsm_spark.gateway.settings import GatewaySettings
@@ -234,6 +235,9 @@ class HeldLogs:
                         self._forget(log, held)  # Whoever writes now knows what is in the log.
                         if not left:
                             raise
+                    except LogEndedError:
+                        self._forget(log, held)  # A program has ended it: nobody writes it any more.
+                        raise
                     else:
                         self.appended += len(positions)
                         return positions
@@ -321,6 +325,8 @@ class HeldLogs:
         held = self._held.pop(log, None)
         if held is not None:
             await _close(held)
+        if self._ending:
+            await asyncio.wait(frozenset(self._ending))  # One of them may be of this log.
 
     async def _let_one_go(self) -> bool:
         """Let go of the log that was used least lately, of those to which nothing is being appended."""

@@ -302,6 +302,7 @@ class PlainLogWriter:
         """Stop at once: what is on its way has an unknown outcome."""
         self._running.cancel()
         await asyncio.wait([self._running])
+        await self._keeper.remove()  # One that was deposed may have been about to, and was cut off.
 
     async def __aenter__(self) -> Self:
         """Return the writer."""

@@ -18,8 +18,8 @@ from broker.client.errors import (
     QueueFullError,
     SlotTakenError,
 )
-from broker.client.http_wire import parse_origin, request_head
 from ledger.errors import UsageError
+from rsm_spark.client.http_wire import parse_origin, request_head
 from rsm_spark.errors import OutcomeUnknownError
 from tests.unit.broker.client.stand_in import Asked, HttpStandIn, MemoryBroker, Said, problem
 
@@ -188,7 +188,7 @@ async def test_token_and_tenant_go_with_each_request_and_not_into_errors() -> No
 async def test_a_token_file_is_read_again_and_one_that_is_broken_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("broker.client.token_file._LOOK_S", 0.0)
+    monkeypatch.setattr("rsm_spark.client.shown_token._LOOK_S", 0.0)
     path = tmp_path / "token"
 
     def write(text: str, mode: int = 0o600) -> None:
@@ -249,7 +249,7 @@ async def test_a_redirect_is_not_followed_out_of_encryption_or_to_nowhere() -> N
 
 @pytest.mark.parametrize("url", ["ftp://h:1", "http://", "http://h:port", "http://u:p@h:1", "http://h:1\r\nX: y"])
 async def test_a_url_that_is_none_is_refused(url: str) -> None:
-    with pytest.raises(UsageError, match="broker URL"):
+    with pytest.raises(UsageError, match="URL"):
         parse_origin(url)
 
 

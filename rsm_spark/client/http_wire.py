@@ -1,4 +1,7 @@
-"""Heads of requests as bytes, and of responses from the shapes of h11, which reads HTTP/1.1. No IO."""
+"""Heads of requests as bytes, and of responses from the shapes of h11, which reads HTTP/1.1. No IO.
+
+* `BadResponseError(RsmError)`   what came is no HTTP/1.1, or larger than it may be
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,15 @@ from urllib.parse import urlsplit
 
 import h11
 
-from broker.client.errors import BadAnswerError
 from ledger.errors import UsageError
+from rsm_spark.errors import RsmError
 
 _TARGET = re.compile(r"[\x21-\x7e]+")
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class BadResponseError(RsmError):
+    """Bytes that are no HTTP/1.1 response, or too large a one."""
 
 
 class Origin(NamedTuple):
@@ -45,11 +52,11 @@ def parse_origin(url: str) -> Origin:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         port = parts.port
     except ValueError as error:
-        raise UsageError(f"broker URL {url!r}: {error}") from None
+        raise UsageError(f"URL {url!r}: {error}") from None
     if parts.scheme not in {"http", "https"} or not parts.hostname or _FORBIDDEN.search(url):
-        raise UsageError(f"broker URL {url!r}: expected http://host:port or https://host:port")
+        raise UsageError(f"URL {url!r}: expected http://host:port or https://host:port")
     if parts.username is not None or parts.password is not None:
-        raise UsageError(f"broker URL of {parts.hostname}: a log-in does not belong into a URL; use a token file")
+        raise UsageError(f"URL of {parts.hostname}: a log-in does not belong into a URL; use a token file")
     is_tls = parts.scheme == "https"
     return Origin(is_tls, parts.hostname, port or (443 if is_tls else 80))
 
@@ -74,11 +81,11 @@ def head_of(response: h11.Response) -> Head:
     """Return status and headers of a response that was parsed.
 
     Raises:
-        BadAnswerError: It is a response of another version than HTTP/1.
+        BadResponseError: It is a response of another version than HTTP/1.
 
     """
     if not response.http_version.startswith(b"1."):
-        raise BadAnswerError(f"not an HTTP/1.1 response: it says HTTP/{response.http_version.decode('latin-1')}")
+        raise BadResponseError(f"not an HTTP/1.1 response: it says HTTP/{response.http_version.decode('latin-1')}")
     return Head(response.status_code, response.headers)
 
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.client import http_connections
 from broker.client.client import AsyncBrokerClient
-from broker.client.errors import BadAnswerError, BrokerUnavailableError
-from broker.client.http_connections import HttpConnectionPool, Response
-from broker.client.http_wire import parse_origin
+from broker.client.errors import BrokerUnavailableError
 from ledger.tls import TlsSettings
+from rsm_spark.client import http_connections
+from rsm_spark.client.http_connections import HttpConnectionPool, Response
+from rsm_spark.client.http_wire import BadResponseError, parse_origin
 from tests.unit.ledger.bookie.test_tls import Authority
 
 
@@ -75,7 +75,7 @@ def test_a_response_is_read_however_its_length_is_told(answer: bytes, body: byte
     ],
 )
 def test_what_is_no_response_or_too_large_a_one_is_told(answer: bytes) -> None:
-    with pytest.raises(BadAnswerError):
+    with pytest.raises(BadResponseError):
         _exchange(answer)
 
 
@@ -100,7 +100,7 @@ def test_a_body_is_read_up_to_its_bound_and_no_further(framing: str, monkeypatch
     monkeypatch.setattr(http_connections, "BODY_BYTES_MAX", 1000)
     assert _exchange(answer).body == b"x" * 1000
     monkeypatch.setattr(http_connections, "BODY_BYTES_MAX", 999)
-    with pytest.raises(BadAnswerError, match="more than 999 bytes"):
+    with pytest.raises(BadResponseError, match="more than 999 bytes"):
         _exchange(answer)
 
 
@@ -111,7 +111,7 @@ def test_a_head_is_read_up_to_its_bound_and_no_further(size: int) -> None:
     if size <= http_connections.HEAD_BYTES_MAX:
         assert _exchange(answer).body == b""
         return
-    with pytest.raises(BadAnswerError, match="longer than"):
+    with pytest.raises(BadResponseError, match="longer than"):
         _exchange(answer)
 
 
@@ -120,7 +120,7 @@ def test_a_head_is_read_up_to_its_bound_and_no_further(size: int) -> None:
 def test_any_answer_is_a_response_or_an_error_that_says_so(text: bytes) -> None:
     try:
         response = _exchange(b"HTTP/1.1 200 OK\r\n" + text)
-    except (BadAnswerError, EOFError, OSError):
+    except (BadResponseError, EOFError, OSError):
         return
     assert response.head.status == 200
 

@@ -1,6 +1,6 @@
 """HTTP/1.1 connections on asyncio's streams: kept alive, used again, bounded in what they read.
 
-* `NotSentError(OSError)`   there is no connection; it never leaves `broker.client`
+* `NotSentError(OSError)`   there is no connection; clients of services ask the next server
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from typing import NamedTuple
 
 import h11
 
-from broker.client.errors import BadAnswerError
-from broker.client.http_wire import Head, Origin, head_of, request_event, request_head
+from rsm_spark.client.http_wire import BadResponseError, Head, Origin, head_of, request_event, request_head
 
 BODY_BYTES_MAX = 32 * 1024 * 1024
-"""Bytes of one whole response: above any page, result or archive of a broker."""
+"""Bytes of one whole response: above any page, result or archive of a server."""
 HEAD_BYTES_MAX = 32 * 1024
 _IDLE_PER_ORIGIN_MAX = 64
 _CONNECT_S_MAX = 5.0
@@ -72,7 +71,7 @@ class _Connection:
             if event is h11.NEED_DATA:
                 # Never more than a head may have: h11 looks at its bound only when a head is not whole.
                 if left <= 0:
-                    raise BadAnswerError(f"the head of a response is longer than {HEAD_BYTES_MAX} bytes")
+                    raise BadResponseError(f"the head of a response is longer than {HEAD_BYTES_MAX} bytes")
                 left -= await self._read(left)
             else:
                 assert isinstance(event, h11.InformationalResponse), event
@@ -89,7 +88,7 @@ class _Connection:
             if piece:
                 length += len(piece)
                 if length > BODY_BYTES_MAX:
-                    raise BadAnswerError(f"a response of more than {BODY_BYTES_MAX} bytes")
+                    raise BadResponseError(f"a response of more than {BODY_BYTES_MAX} bytes")
                 pieces.append(piece)
             else:
                 await self._read(_PIECE_BYTES)
@@ -126,7 +125,7 @@ class _Connection:
         except h11.RemoteProtocolError as error:
             if self._is_ended:
                 raise EOFError(f"the connection ended: {error}") from error
-            raise BadAnswerError(f"not an HTTP/1.1 response: {error}") from None
+            raise BadResponseError(f"not an HTTP/1.1 response: {error}") from None
 
     async def _read(self, bytes_max: int) -> int:
         data = await self._reader.read(bytes_max)
@@ -170,7 +169,7 @@ class HttpConnectionPool:
         Raises:
             NotSentError: There is no connection.
             OSError, EOFError: It broke off after something was sent.
-            BadAnswerError: What came is no HTTP, or is too large.
+            BadResponseError: What came is no HTTP, or is too large.
 
         """
         head = request_head(origin, method, target, headers, body)
@@ -198,7 +197,7 @@ class HttpConnectionPool:
         Raises:
             NotSentError: There is no connection.
             OSError, EOFError: It broke off.
-            BadAnswerError: What came is no HTTP.
+            BadResponseError: What came is no HTTP.
 
         """
         connection = await self._connect(origin)
