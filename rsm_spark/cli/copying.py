@@ -100,6 +100,30 @@ class CopyProgress:
         typer.echo(f"{self._what}: revision {revision:,}, {count / 1e6:,.1f} MB, {rate:,.1f} MB/s", err=True)
 
 
+class RowProgress:
+    """One line on standard error each few seconds, of rows.
+
+    Args:
+        what: Is done, and where.
+        of: Rows in all; None = not known.
+        is_quiet: Tell nothing.
+
+    """
+
+    def __init__(self, what: str, *, of: int | None = None, is_quiet: bool) -> None:
+        self._what = what
+        self._of = "" if of is None else f" of {of:,}"
+        self._is_quiet = is_quiet
+        self._told_s = time.monotonic()
+
+    def __call__(self, count: int) -> None:
+        """Tell how far it is, unless that was told just now."""
+        now_s = time.monotonic()
+        if not self._is_quiet and now_s - self._told_s >= _PROGRESS_S:
+            self._told_s = now_s
+            typer.echo(f"{self._what} {count:,}{self._of} rows", err=True)
+
+
 def ms_of(text: str, option: str = "--at-time") -> int:
     """Return a time in ms since 1970.
 

@@ -56,7 +56,7 @@ _SUMMARIES = {
     "map": "Put, get, scan: the replicated map.",
     "task": "Submit tasks, look at them, wait for them, cancel them.",
     "tenant": "Set what tenants are entitled to; pause, drain and resume their tasks.",
-    "sql": "Serve replicated SQL tables; run statements and scripts.",
+    "sql": "Serve replicated SQL tables; run statements, scripts and a shell; import and export.",
     "log": "List, describe and print replicated logs.",
     "audit": "Show who changed rights, code, holds or a log, from the log itself.",
     "snapshot": "List, describe and verify snapshots.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ PROGRAM, INTERACTIVE, RESULTS, *OTHERS = re.findall(r"```python\n(.*?)```", TEXT
 (PG_PROGRAM,) = (text for text in OTHERS if "psycopg" in text)
 (DB_API,) = (text for text in OTHERS if "rsm_spark.sql as db" in text)
 (ALCHEMY,) = (text for text in OTHERS if "sqlalchemy" in text)
-SERVE, COMMANDS, PG_SERVE, VERIFIER = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
+SERVE, COMMANDS, FILES, PG_SERVE, VERIFIER = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
 
 
 def test_the_commands_and_the_program_of_the_page(cluster: DevCluster, unique_name: str, tmp_path: Path) -> None:
@@ -53,6 +54,11 @@ def test_the_commands_and_the_program_of_the_page(cluster: DevCluster, unique_na
         pg = run(sys.executable, "-c", PG_PROGRAM.replace("dbname=shop", f"dbname={unique_name}").replace("5432", port))
         kept = run(sys.executable, "-c", DB_API.replace('"shop"', f'"{unique_name}"'))
         counted = run(sys.executable, "-c", ALCHEMY.replace("rsm:///shop", f"rsm:///{unique_name}"))
+        run("/bin/sh", "-ec", FILES.replace("--log shop", f"--log {unique_name}"))
+        with sqlite3.connect(tmp_path / "shop.db") as plain:
+            assert plain.execute("SELECT count(*) FROM item").fetchall() == [(2,)]
+        again = run("rsm", "sql", "exec", "SELECT count(*) FROM item_again", "--log", unique_name)
+        assert again == ["count(*)", "2"]
     assert counted == ["14"]
     assert "It prints `14`." in TEXT
     assert said == ["4", "3"]

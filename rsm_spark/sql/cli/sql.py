@@ -3,34 +3,42 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from ledger.configuration import options_command, process_command
-from ledger.errors import UsageError
+from ledger.errors import LedgerError, UsageError
 from ledger.http.settings import HttpPortSettings
-from ledger.options import Option
 from ledger.rights.scram import SALT_BYTES, ScramVerifier
 from ledger.rights.token_file import read_tokens
-from rsm_spark.cli.terminal import LogsOptions, print_json, printable, run, shown
+from rsm_spark.cli.terminal import print_json, run
+from rsm_spark.errors import RsmError
 from rsm_spark.server.process import ReadyNotice, run_replica
 from rsm_spark.server.replica_options import ReplicaOptions
 from rsm_spark.server.replica_server import StoreSettings
-from rsm_spark.sql.client.client import SqlClient, SqlOutcome, SqlRows
-from rsm_spark.sql.client.transaction import InteractiveTransaction
+from rsm_spark.sql.cli.exporting import dump, export_file
+from rsm_spark.sql.cli.importing import import_file
+from rsm_spark.sql.cli.printing import ResultWriter
+from rsm_spark.sql.cli.sql_options import SqlOptions
+from rsm_spark.sql.cli.statement_runner import ScriptRunner
 from rsm_spark.sql.limits import SqlSettings
 from rsm_spark.sql.pg_settings import PgSettings
-from rsm_spark.sql.statement_words import TransactionWord, reads_only, transaction_word
+from rsm_spark.sql.statement_words import reads_only
 
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
-    help="Serve replicated SQL tables; run statements and scripts.",
+    help="Serve replicated SQL tables; run statements and scripts; import and export tables.",
     pretty_exceptions_enable=False,
 )
+
+
+app.command(name="import")(import_file)
+app.command(name="export")(export_file)
+app.command()(dump)
 
 
 class SqlServeOptions(ReplicaOptions, frozen=True, kw_only=True):
@@ -40,22 +48,6 @@ class SqlServeOptions(ReplicaOptions, frozen=True, kw_only=True):
     sql: SqlSettings = SqlSettings()
     pg: PgSettings = PgSettings()
     probes: HttpPortSettings = HttpPortSettings()
-
-
-class SqlOptions(LogsOptions, frozen=True, kw_only=True):
-    """Options of a command for the tables of one log."""
-
-    log: Annotated[str, Option("Name of the log.", variables=("RSM_LOG",))]
-    replica: Annotated[
-        str | None, Option("Read from this replica, at the revision that it has.", metavar="HOST:PORT")
-    ] = None
-    timeout_s: Annotated[float, Option("Seconds to wait for a leader.", name="timeout", ge=0.01)] = 15.0
-
-    async def connect(self) -> SqlClient:
-        """Return a connected client."""
-        return await SqlClient.connect(
-            self.log, self.metadata_uri, replica=self.replica, rsm_root=self.rsm_root, timeout_s=self.timeout_s
-        )
 
 
 @app.command()
@@ -121,13 +113,14 @@ def execute(at: SqlOptions, sql: Annotated[str, typer.Argument(help="One stateme
         rsm sql exec "SELECT * FROM item" --log shop --json
 
     """
+    printer = ResultWriter(as_json=at.json)
 
     async def _execute() -> None:
         async with await at.connect() as client:
             if reads_only(sql):
-                _print_rows(at, await client.query(sql))
+                printer.rows(await client.query(sql))
             else:
-                _print_outcome(at, await client.transaction([sql]))
+                printer.outcome(await client.transaction([sql]))
 
     run(_execute())
 
@@ -160,65 +153,57 @@ def script(
     async def _run() -> None:
         async with await at.connect() as client:
             if together:
-                _print_outcome(at, await client.transaction(statements))
+                ResultWriter(as_json=at.json).outcome(await client.transaction(statements))
                 return
-            await _run_script(at, client, statements)
+            runner = ScriptRunner(client, ResultWriter(as_json=at.json), "the script")
+            try:
+                for statement in statements:
+                    await runner.run(statement)
+                runner.check_outside()
+            finally:
+                await runner.close()
 
     run(_run())
 
 
-async def _run_script(at: SqlOptions, client: SqlClient, statements: Sequence[str]) -> None:
-    transaction: InteractiveTransaction | None = None
-    try:
-        for statement in statements:
-            match transaction_word(statement):
-                case TransactionWord.NOTHING if transaction is not None:
-                    _print_outcome(at, SqlOutcome((await transaction.execute(statement),), transaction.revision))
-                case TransactionWord.NOTHING if reads_only(statement):
-                    _print_rows(at, await client.query(statement))
-                case TransactionWord.NOTHING:
-                    _print_outcome(at, await client.transaction([statement]))
-                case TransactionWord.BEGIN if transaction is None:
-                    transaction = await client.begin()
-                case TransactionWord.COMMIT if transaction is not None:
-                    await transaction.commit()
-                    transaction = None
-                case TransactionWord.ROLLBACK if transaction is not None:
-                    await transaction.rollback()
-                    transaction = None
-                case word:
-                    inside = "in one already" if transaction is not None else "in none"
-                    raise UsageError(f"{word.upper()}: the script is {inside}")
-        if transaction is not None:
-            raise UsageError("the script ends inside a transaction, of which nothing was done: COMMIT is missing")
-    finally:
-        if transaction is not None:
-            await transaction.rollback()
+@app.command()
+@options_command
+def shell(at: SqlOptions) -> None:
+    r"""Type statements, and see what they do; with history and completion at a terminal, else from standard input.
+
+    Statements end with a semicolon; BEGIN, COMMIT and ROLLBACK stand among them. `.help` says what the shell itself
+    knows: `.tables`, `.schema`, `.timing`, `\watch`.
+
+    Examples:
+        rsm sql shell --log shop
+
+        echo "SELECT count(*) FROM item;" | rsm sql shell --log shop --json
+
+    """
+    from rsm_spark.sql.cli.shell import SqlShell  # noqa: PLC0415 - SQLite itself knows where a statement ends
+    from rsm_spark.sql.cli.shell_input import converse, read_all  # noqa: PLC0415
+
+    async def _run() -> None:
+        async with await at.connect() as client:
+            told = SqlShell(client, ResultWriter(as_json=at.json))
+            try:
+                if sys.stdin.isatty():
+                    await converse(told, _complain)
+                else:
+                    await read_all(told)
+            finally:
+                await told.close()
+
+    run(_run())
 
 
-def _print_outcome(at: SqlOptions, outcome: SqlOutcome) -> None:
-    for result in outcome.results:
-        if result.columns:
-            _print_rows(at, SqlRows(result.columns, result.rows, outcome.revision))
-        elif at.json:
-            document = {"row_count": result.row_count, "last_rowid": result.last_rowid, "revision": outcome.revision}
-            print_json(document)
-        else:
-            typer.echo(f"{result.row_count} rows changed; revision {outcome.revision}")
+def _complain(error: Exception) -> None:
+    """Tell a person of an error, and go on.
 
+    Raises:
+        Exception: It is none of a statement.
 
-def _print_rows(at: SqlOptions, rows: SqlRows) -> None:
-    names = [name for name, _ in rows.columns]
-    if at.json:
-        print_json({"columns": names, "rows": shown(rows.rows), "revision": rows.revision})
-        return
-    lines = [[_text(value) for value in row] for row in (names, *rows.rows)]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(names))]
-    for line in lines:
-        typer.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return "NULL"
-    return f"x'{value.hex()}'" if isinstance(value, bytes) else printable(value)
+    """
+    if not isinstance(error, LedgerError | RsmError):
+        raise error
+    typer.echo(f"{error}", err=True)

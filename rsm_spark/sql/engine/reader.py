@@ -19,6 +19,7 @@ from rsm_spark.sql.engine.guard import StatementGuard
 from rsm_spark.sql.engine.writer import MARK_TABLE
 from rsm_spark.sql.limits import SqlSettings
 from rsm_spark.sql.messages import SqlFault, SqlQuery, SqlReply, SqlResult, SqlSlice
+from rsm_spark.sql.statement_words import first_word
 
 T = TypeVar("T")
 _PROGRESS_STEPS = 5_000
@@ -200,6 +201,7 @@ class SqlReader:
 
         if query is not None:
             self._guard.begin()
+            self._guard.may_write = first_word(query.sql) == "EXPLAIN"
         found = self._within_limits(_work)
         if isinstance(found, SqlFault):
             found = SqlSlice(fault=found)
@@ -215,6 +217,8 @@ class SqlReader:
             found = self._within_limits(lambda: self._columns(sql))
         else:
             rows_query = query
+            # What only tells how a statement would run may be of one that writes: the connection cannot.
+            self._guard.may_write = first_word(query.sql) == "EXPLAIN"
             found = self._within_limits(lambda: self._rows(rows_query))
         return SqlReply((), found) if isinstance(found, SqlFault) else SqlReply((found,))
 

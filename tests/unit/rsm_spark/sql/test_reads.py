@@ -90,8 +90,18 @@ def test_pragmas_that_tell_of_the_schema_are_answered(pair):
         "PRAGMA table_info(t)",
         "SELECT name FROM pragma_table_info('t')",
         "EXPLAIN QUERY PLAN SELECT * FROM t",
+        "EXPLAIN QUERY PLAN DELETE FROM t",
+        "EXPLAIN UPDATE t SET rowid = 5",
+        "EXPLAIN DROP TABLE t",
     ):
         assert reader.read(SqlQuery(sql)).reply.fault is None
+    for sql in (
+        "EXPLAIN SELECT 1; DELETE FROM t",
+        "EXPLAIN ATTACH 'x' AS y",
+        "EXPLAIN DELETE FROM _rsm_mark",
+        "DROP TABLE t",
+    ):
+        assert reader.read(SqlQuery(sql)).reply.fault is not None, sql
     reader.close()
 
 
