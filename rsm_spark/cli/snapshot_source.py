@@ -24,7 +24,7 @@ from rsm_spark.runtime.lake_names import follow_renames
 from rsm_spark.server.replica_server import SNAPSHOTS_FOLDER
 from rsm_spark.snapshots.checks import snapshot_name
 from rsm_spark.snapshots.local import LocalSnapshots
-from rsm_spark.snapshots.manifest import SnapshotManifest, SnapshotStore
+from rsm_spark.snapshots.manifest import SnapshotFile, SnapshotManifest, SnapshotStore
 from rsm_spark.snapshots.pace import no_pace
 from rsm_spark.transport.peer_client import GrpcPeers
 from rsm_spark.transport.security import Security
@@ -79,24 +79,27 @@ class SnapshotSource(ABC):
 
 
 class CopiedSource:
-    """Snapshots for a backup, from any source."""
+    """Snapshots for a backup, from any source.
+
+    Replicas write the same rows, but each its own files: a manifest is of use only where it was found.
+    """
 
     def __init__(self, source: SnapshotSource) -> None:
         self._source = source
-        self._places: dict[tuple[int, str], str] = {}
+        self._places: dict[tuple[int, str, tuple[SnapshotFile, ...]], str] = {}
 
     async def manifests(self) -> list[SnapshotManifest]:
         """Return the snapshots of all places."""
         found: list[SnapshotManifest] = []
         for holding in await self._source.holdings():
             for manifest in holding.manifests:
-                self._places[manifest.revision, manifest.prefix_hash] = holding.place
+                self._places[manifest.revision, manifest.prefix_hash, manifest.files] = holding.place
                 found.append(manifest)
         return found
 
     async def copy(self, manifest: SnapshotManifest, folder: Path) -> tuple[SnapshotManifest, Path]:
         """Copy one of them into a folder."""
-        place = self._places[manifest.revision, manifest.prefix_hash]
+        place = self._places[manifest.revision, manifest.prefix_hash, manifest.files]
         return await self._source.copy(place, manifest, folder)
 
 
