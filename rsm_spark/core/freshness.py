@@ -8,10 +8,11 @@
 
 1. Only confirmed state is ever read, at one revision, which the answer names.
 2. How old a state is, logged time tells: a leader writes an entry at least every 500 ms. What logged time is now, a
-   replica cannot know; it takes the larger of two bounds from below: its own clock, and what the entries of the present
-   epoch said when they came, carried on by the monotonic clock. So neither a clock that is behind, nor a leader whose
-   logged time is ahead of all clocks, makes an old state look new. Entries that are read long after they were logged
-   say nothing of now: until one of the present epoch came in time, a replica does not know how old its state is.
+   replica cannot know; it takes the larger of two bounds from below: its own clock, and what the leader of the present
+   epoch has told, carried on by the monotonic clock. So neither a clock that is behind, nor a leader whose logged time
+   is ahead of all clocks, makes an old state look new. An entry says nothing of now: nobody but its leader knows how
+   long it took to be confirmed, and to be told to others. So a replica asks the leader once in each epoch; the answer
+   is wrong by the time of the question at most. Until it has come, a replica does not know how old its state is.
    Between two leaders logged time may have stood still, so that the clock of one epoch does not tell the age of a state
    from before it: one that was booted again from an old snapshot has to come back to the present epoch first.
 3. A bound in revisions holds for the end of the log as the replica knows it, and only while that knowledge is fresh.
@@ -20,6 +21,7 @@
 from __future__ import annotations
 
 from enum import Enum, IntEnum
+from typing import NamedTuple
 
 import msgspec
 
@@ -29,9 +31,9 @@ from rsm_spark.errors import InvalidCommandError
 END_KNOWN_MS = 1_500
 """Age of the newest entry up to which a replica knows the end of the log: three of a leader's idle entries."""
 
-TIMELY_S_MAX = 1.0
-"""An entry that was not there when its ledger was looked at so long ago came in time. With a replica's own clock wrong,
-this is by how much a bounded read may exceed its bound, beside what the entry took to be confirmed and told."""
+CLOCK_ASKED_S_MAX = 0.5
+"""Time in which a leader has to answer what logged time is: with a replica's own clock wrong, this is by how much a
+bounded read may exceed its bound."""
 
 
 class ReadKind(IntEnum):
@@ -94,47 +96,71 @@ def bounded(*, max_lag_ms: int | None = None, max_lag_revisions: int | None = No
     return Freshness(ReadKind.BOUNDED, NO_REVISION, max_lag_ms, max_lag_revisions)
 
 
+class LeaderClock(NamedTuple):
+    """Clock of a leader, as it told it.
+
+    Attributes:
+        leader_epoch: Its epoch.
+        logged_ms: Logged time of an entry that it would have written then.
+
+    """
+
+    leader_epoch: int
+    logged_ms: int
+
+
 class LoggedTimeGauge:
     """Gauge of how far a state is behind the leader in logged time.
 
     Attributes:
         logged_ms: Logged time of the newest entry of the state; also of one that was booted again, and has less.
+        is_known: The leader of the state's epoch has told what logged time is.
 
     """
 
     def __init__(self) -> None:
         self.logged_ms: int | None = None
+        self.is_known = False
         self._leader_epoch = -1
         self._epoch_logged_ms = 0  # Of the first entry of the present epoch that was seen.
         # Logged time minus monotonic clock is never less, in the present epoch.
         self._offset_ms = 0
-        self._is_known = False
 
-    def on_entry(self, leader_epoch: int, logged_ms: int, monotonic_ms: int, *, is_timely: bool = True) -> None:
+    def on_entry(self, leader_epoch: int, logged_ms: int, monotonic_ms: int) -> None:
         """Take note of an entry that was just applied.
 
         Args:
             leader_epoch: Its epoch.
             logged_ms: Its logged time.
             monotonic_ms: The replica's monotonic clock now.
-            is_timely: It was not there yet when the log was looked at a moment ago.
 
         """
         offset_ms = logged_ms - monotonic_ms
         # The logged clock of another epoch is another clock.
         if leader_epoch != self._leader_epoch:
-            self._leader_epoch, self._offset_ms, self._is_known = leader_epoch, offset_ms, False
+            self._leader_epoch, self._offset_ms, self.is_known = leader_epoch, offset_ms, False
             self._epoch_logged_ms = logged_ms
         self._offset_ms = max(self._offset_ms, offset_ms)
-        self._is_known = self._is_known or is_timely
         self.logged_ms = logged_ms
+
+    def on_clock(self, clock: LeaderClock, monotonic_ms: int) -> None:
+        """Take note of what a leader told, when the answer has come; of another epoch than the state's it says nothing.
+
+        Args:
+            clock: Its clock, read after it was asked.
+            monotonic_ms: The replica's monotonic clock now.
+
+        """
+        if clock.leader_epoch == self._leader_epoch:
+            self._offset_ms = max(self._offset_ms, clock.logged_ms - monotonic_ms)
+            self.is_known = True
 
     def lag_ms(self, wall_ms: int, monotonic_ms: int) -> int | None:
         """Return the age of the state in ms, by the bounds known.
 
-        None before an entry of the present epoch came in time, and for a state from before that epoch.
+        None before the leader of the state's epoch has told its clock, and for a state from before that epoch.
         """
-        if self.logged_ms is None or not self._is_known or self.logged_ms < self._epoch_logged_ms:
+        if self.logged_ms is None or not self.is_known or self.logged_ms < self._epoch_logged_ms:
             return None
         return max(wall_ms, self._offset_ms + monotonic_ms) - self.logged_ms
 

@@ -42,8 +42,6 @@ class ReplicaContext:
         digest: State digest at `tip`, as far as `state_is_confirmed` or a leader has settled it.
         state_is_confirmed: The state shows nothing that is not confirmed.
         has_state: False until there is a whole state, and while another one takes its place.
-        entry_is_timely: The entry being applied was not there yet when its ledger was looked at a moment ago: its
-            logged time is that of now, nearly.
         known_revision: Highest revision that a follower has heard of, applied or not.
         leader: Who claimed the log last, as far as known.
         leader_address: Its address, as far as known.
@@ -106,7 +104,6 @@ class ReplicaContext:
         self.state_is_confirmed = True
         self.has_state = False
         self.known_revision = NO_REVISION
-        self.entry_is_timely = False
         self.leader: Leadership | None = None
         self.leader_address: str | None = None
         self.leader_http: str | None = None
@@ -186,7 +183,6 @@ class ReplicaContext:
         """Note that the leader's batch is confirmed, so that the live state is."""
         assert self.state.revision == tip.revision
         self.tip, self.position = tip, position
-        self.entry_is_timely = True
         self.state.keep(position)
         self.digest = self.state.digest
         self.state_is_confirmed = True

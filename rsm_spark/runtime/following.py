@@ -7,7 +7,6 @@ import logging
 
 from ledger.errors import LedgerError
 from rsm_spark.core.chain import LogChain
-from rsm_spark.core.freshness import TIMELY_S_MAX
 from rsm_spark.log.commit_log import LogReader
 from rsm_spark.runtime.admission import check
 from rsm_spark.runtime.context import ReplicaContext
@@ -31,8 +30,6 @@ class Follower:
         self._context = context
         self._seen: LogChain | None = None
         self._looked_at = float("-inf")
-        # Ledger and time of the last look that took all that was committed in it; None if more was left.
-        self._looked_to_end: tuple[int, float] | None = None
         self.is_near = asyncio.Event()
 
     async def run(self) -> None:
@@ -66,16 +63,10 @@ class Follower:
 
     async def _apply_some(self, reader: LogReader) -> int:
         loop = asyncio.get_running_loop()
-        asked_at, looked = loop.time(), self._looked_to_end
         entries = await reader.read()
         self._context.known_revision = reader.known_revision
         began = loop.time()
-        is_complete = len(entries) < self._context.settings.tail_entries_max and reader.position is not None
-        self._looked_to_end = (reader.position.ledger_id, asked_at) if is_complete and reader.position else None
         for entry in entries:
-            self._context.entry_is_timely = (
-                looked is not None and looked[0] == entry.position.ledger_id and began - looked[1] <= TIMELY_S_MAX
-            )
             self._context.apply(entry)
             # Reads of clients share this loop: a long catch-up must not hold them up.
             if loop.time() - began > _BUSY_S_MAX:

@@ -16,6 +16,7 @@ from typing import Any
 from ledger.errors import LedgerError
 from ledger.ports import SessionState
 from rsm_spark.core.batching import BatchLimits, Composer
+from rsm_spark.core.freshness import LeaderClock
 from rsm_spark.core.leadership import LeaderProtocol
 from rsm_spark.core.leadership_events import (
     AddFailed,
@@ -262,6 +263,13 @@ class LeaderDriver:
         return BatchComposed(self._composer.compose_start(records, self._clock.base_ms))
 
     # ---- leading
+
+    @property
+    def clock(self) -> LeaderClock | None:
+        """Logged time now; None unless it leads."""
+        if not self.accepts or self._clock is None or self._composer is None:
+            return None
+        return LeaderClock(self._composer.leader_epoch, self._logged_now())
 
     def _logged_now(self) -> int:
         """Return logged time; only while leading."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
-from rsm_spark.core.commands import Answer, Report
+from rsm_spark.core.commands import Answer, AnswerStatus, Report
+from rsm_spark.core.freshness import LeaderClock
 from rsm_spark.snapshots.manifest import SnapshotManifest
 
 
@@ -27,6 +28,21 @@ class PeerSnapshots(msgspec.Struct, frozen=True):
     manifests: tuple[SnapshotManifest, ...]
     damaged: tuple[str, ...] = ()
     protected: tuple[int, ...] = ()
+
+
+class LogIndex(NamedTuple):
+    """Index of the log's end, as a leader told it.
+
+    Attributes:
+        status: OK, or why it does not tell.
+        revision: Of a confirmed state that holds all that anybody was told before the question came.
+        clock: Of the leader, read after the question came; None = it does not tell.
+
+    """
+
+    status: AnswerStatus
+    revision: int
+    clock: LeaderClock | None = None
 
 
 class Peers(Protocol):
@@ -70,11 +86,8 @@ class Peers(Protocol):
         """
         ...
 
-    async def read_index(self, address: str) -> Answer:
+    async def read_index(self, address: str) -> LogIndex:
         """Ask the replica at an address, as the leader, how far the log is.
-
-        Returns:
-            OK and the revision of a `ReadIndex`, or why it does not tell.
 
         Raises:
             ConnectionLostError: It is gone, or too old to be asked.

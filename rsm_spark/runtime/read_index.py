@@ -8,6 +8,8 @@ This is Raft's read index (Ongaro, "Consensus: Bridging Theory and Practice", 6.
    one: its answer may be from before they came.
 3. A read is answered from a confirmed state of that revision or a later one, on whatever replica.
 4. One question is under way at a time, for all that wait.
+5. The answer tells the leader's clock as well, which is how a replica knows the age of its state. Where that is not
+   known, reads of bounded age wait for a question too, whatever becomes of it.
 """
 
 from __future__ import annotations
@@ -18,19 +20,24 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rsm_spark.core.commands import Answer, AnswerStatus, Request
+from rsm_spark.core.freshness import CLOCK_ASKED_S_MAX, INDEXED, Freshness, LeaderClock
 from rsm_spark.errors import ConnectionLostError
 from rsm_spark.runtime.context import ReplicaContext
+from rsm_spark.runtime.peers import LogIndex
 
-ANSWER_S_MAX = 0.5
+ANSWER_S_MAX = CLOCK_ASKED_S_MAX
 """For the leader's answer; a client that has none within a second asks somebody else."""
+_CLOCK_PAUSE_S = 1.0
+"""Between questions that no read waits for."""
 
 
 class IndexedRead(NamedTuple):
-    """Reads of one message, their answers, and whose they are."""
+    """Reads of one message, their answers, whose they are, and how fresh: INDEXED or BOUNDED."""
 
     requests: Sequence[Request]
     future: asyncio.Future[list[Answer]]
     owner: str
+    freshness: Freshness = INDEXED
 
 
 class ReadIndexes:
@@ -39,7 +46,8 @@ class ReadIndexes:
     Args:
         context: Of the replica.
         on_index: Called with a read and the revision that its answer must have at least.
-        on_refused: Called with a read that cannot be answered here, and why.
+        on_refused: Called with a read that the leader's answer does not help, and why.
+        on_clock: Called with the clock of the leader, when it has told that.
 
     Attributes:
         waiting_count: Requests that wait for a question's answer.
@@ -51,11 +59,14 @@ class ReadIndexes:
         context: ReplicaContext,
         on_index: Callable[[IndexedRead, int], None],
         on_refused: Callable[[IndexedRead, AnswerStatus], None],
+        on_clock: Callable[[LeaderClock], None],
     ) -> None:
         self.waiting_count = 0
         self._context = context
         self._on_index = on_index
         self._on_refused = on_refused
+        self._on_clock = on_clock
+        self._clock_asked_s = float("-inf")
         self._waiting: list[IndexedRead] = []
         self._count_of: Counter[str] = Counter()
         self._asking: asyncio.Task[None] | None = None
@@ -64,8 +75,14 @@ class ReadIndexes:
         """Have a read answered by the next question."""
         self._waiting.append(read)
         self._count(read, len(read.requests))
-        if self._asking is None:
-            self._asking = asyncio.get_running_loop().create_task(self._ask_all(), name="rsm-read-index")
+        self._begin()
+
+    def want_clock(self) -> None:
+        """Ask for the leader's clock though no read waits, unless that was done a moment ago."""
+        now = asyncio.get_running_loop().time()
+        if self._asking is None and now - self._clock_asked_s >= _CLOCK_PAUSE_S and self._context.leader_address:
+            self._clock_asked_s = now
+            self._begin()
 
     def count_of(self, owner: str) -> int:
         """Return how many requests of an owner wait."""
@@ -76,26 +93,34 @@ class ReadIndexes:
         if self._asking is not None:
             self._asking.cancel()
 
+    def _begin(self) -> None:
+        if self._asking is None:
+            self._asking = asyncio.get_running_loop().create_task(self._ask_all(), name="rsm-read-index")
+
     async def _ask_all(self) -> None:
         covered: list[IndexedRead] = []
         try:
-            while self._waiting:
+            while True:
                 covered, self._waiting = self._waiting, []
-                answer = await self._ask()
-                self._end(covered, answer)
+                index = await self._ask()
+                if index is not None and index.clock is not None:
+                    self._on_clock(index.clock)
+                self._end(covered, index)
                 covered = []
+                if not self._waiting:
+                    break
         finally:
             left, self._waiting = covered + self._waiting, []
             self._asking = None
             self._end(left, None)
 
-    def _end(self, reads: list[IndexedRead], answer: Answer | None) -> None:
+    def _end(self, reads: list[IndexedRead], index: LogIndex | None) -> None:
         for read in reads:
             self._count(read, -len(read.requests))
-            if answer is not None and answer.status is AnswerStatus.OK:
-                self._on_index(read, answer.revision)
+            if index is not None and index.status is AnswerStatus.OK:
+                self._on_index(read, index.revision)
             else:
-                is_full = answer is not None and answer.status is AnswerStatus.OVERLOADED
+                is_full = index is not None and index.status is AnswerStatus.OVERLOADED
                 self._on_refused(read, AnswerStatus.OVERLOADED if is_full else AnswerStatus.NOT_LEADER)
 
     def _count(self, read: IndexedRead, change: int) -> None:
@@ -104,7 +129,7 @@ class ReadIndexes:
         if not self._count_of[read.owner]:
             del self._count_of[read.owner]
 
-    async def _ask(self) -> Answer | None:
+    async def _ask(self) -> LogIndex | None:
         """Return the leader's answer; None = it does not tell."""
         peers, address = self._context.peers, self._context.leader_address
         if peers is None or not address:

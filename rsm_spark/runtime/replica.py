@@ -17,7 +17,7 @@ from ledger.client.client import LedgerClient
 from ledger.errors import LedgerError
 from rsm_spark.core.beats import BeatAnswer
 from rsm_spark.core.chain import Leadership
-from rsm_spark.core.commands import Answer, ReadIndex, Report, Request
+from rsm_spark.core.commands import Answer, AnswerStatus, ReadIndex, Report, Request
 from rsm_spark.core.freshness import LINEARIZABLE, Freshness
 from rsm_spark.core.machine import StateMachine
 from rsm_spark.core.position import LogPosition
@@ -37,7 +37,7 @@ from rsm_spark.runtime.key_rotation import advertise_keys
 from rsm_spark.runtime.leading import LeaderDriver
 from rsm_spark.runtime.log_maintenance import LogMaintenance
 from rsm_spark.runtime.memory_sharing import share_memory_marks
-from rsm_spark.runtime.peers import Peers
+from rsm_spark.runtime.peers import LogIndex, Peers
 from rsm_spark.runtime.serving import Serving
 from rsm_spark.runtime.settings import ReplicaSettings
 from rsm_spark.runtime.snapshot_service import SnapshotService
@@ -349,9 +349,12 @@ class Replica:
         """Tell the leader what was found of a snapshot or of a state; answered as `submit` answers."""
         return self.submit([report])
 
-    def read_index(self) -> asyncio.Future[list[Answer]]:
-        """Say how far the log is, as a leader, to a follower that has linearizable reads to answer."""
-        return self.submit([ReadIndex()], owner=_FOLLOWERS)
+    async def read_index(self) -> LogIndex:
+        """Say how far the log is, and what logged time is, as a leader, to a follower that has reads to answer."""
+        (answer,) = await self.submit([ReadIndex()], owner=_FOLLOWERS)
+        driver = self._serving.driver
+        clock = driver.clock if driver is not None and answer.status is AnswerStatus.OK else None
+        return LogIndex(answer.status, answer.revision, clock)
 
     # ---- telling
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rsm_spark.core.commands import Answer, AnswerStatus, Query, Request
-from rsm_spark.core.freshness import Freshness, LoggedTimeGauge, ReadKind, ReadVerdict, judge_read
+from rsm_spark.core.freshness import Freshness, LeaderClock, LoggedTimeGauge, ReadKind, ReadVerdict, judge_read
 from rsm_spark.core.replies import answer_query
 from rsm_spark.core.submissions import RequestQueue, Submission
 from rsm_spark.runtime.context import ReplicaContext, resolve
@@ -64,7 +64,7 @@ class Serving:
         self._waiting: list[_WaitingRead] = []
         self._waiting_requests = 0
         self._waited = 0
-        self._indexes = ReadIndexes(context, self._on_index, self._on_not_indexed)
+        self._indexes = ReadIndexes(context, self._on_index, self._on_not_indexed, self._on_clock)
         self._timer: asyncio.TimerHandle | None = None
         context.applied_listeners.append(self._on_applied)
 
@@ -88,6 +88,8 @@ class Serving:
             future.set_result([])
         elif freshness.kind is ReadKind.INDEXED and not leads:
             self._read_indexed(requests, future, owner)
+        elif freshness.kind is ReadKind.BOUNDED and not leads and not self._gauge.is_known and self._can_be_read():
+            self._ask_leader(IndexedRead(requests, future, owner, freshness))
         elif freshness.kind not in _OF_LEADERS and self._can_read(requests, leads=leads):
             self._read(requests, freshness, future)
         elif not leads:
@@ -111,49 +113,64 @@ class Serving:
 
     def _read(self, requests: Sequence[Request], freshness: Freshness, future: asyncio.Future[list[Answer]]) -> None:
         context = self._context
-        if not context.has_state or not context.state_is_confirmed:
-            future.set_result(self._refused(AnswerStatus.NOT_READY, requests))
+        if not self._can_be_read():
+            resolve(future, self._refused(AnswerStatus.NOT_READY, requests))
             return
         revision = context.tip.revision
         lag_ms = self.lag_ms if freshness.kind is ReadKind.BOUNDED else None
         match judge_read(freshness, revision, max(revision, context.known_revision), lag_ms):
             case ReadVerdict.SERVE:
-                future.set_result(self._answers(requests))
+                resolve(future, self._answers(requests))
             case ReadVerdict.WAIT if self._is_full(self._waiting_requests + len(requests)):
                 self.overloaded += len(requests)
                 future.set_result(self._refused(AnswerStatus.OVERLOADED, requests))
             case ReadVerdict.WAIT:
                 self._wait(requests, freshness.min_revision, future)
             case ReadVerdict.TOO_STALE:
-                future.set_result(self._too_stale(requests))
+                resolve(future, self._too_stale(requests))
 
-    # ---- linearizable reads, without leading
+    def _can_be_read(self) -> bool:
+        return self._context.has_state and self._context.state_is_confirmed
+
+    # ---- reads that the leader's word helps, without leading
 
     def _read_indexed(self, requests: Sequence[Request], future: asyncio.Future[list[Answer]], owner: str) -> None:
-        indexes, count = self._indexes, len(requests)
         if any(type(request) is not Query for request in requests):
             future.set_result(self._refused(AnswerStatus.NOT_LEADER, requests))
         elif not self._context.has_state:
             future.set_result(self._refused(AnswerStatus.NOT_READY, requests))
-        elif self._is_full(self._waiting_requests + indexes.waiting_count + count) or (
+        else:
+            self._ask_leader(IndexedRead(requests, future, owner))
+
+    def _ask_leader(self, read: IndexedRead) -> None:
+        indexes, count, owner = self._indexes, len(read.requests), read.owner
+        if self._is_full(self._waiting_requests + indexes.waiting_count + count) or (
             owner and self._is_full(2 * (indexes.count_of(owner) + count))  # One has half at most, as with a leader.
         ):
             self.overloaded += count
-            future.set_result(self._refused(AnswerStatus.OVERLOADED, requests))
+            read.future.set_result(self._refused(AnswerStatus.OVERLOADED, read.requests))
         else:
-            indexes.add(IndexedRead(requests, future, owner))
+            indexes.add(read)
 
     def _on_index(self, read: IndexedRead, revision: int) -> None:
         """Answer when the state is as new as the leader's was; it may lead itself by now, which does no harm."""
         context = self._context
-        if context.has_state and context.state_is_confirmed and context.tip.revision >= revision:
+        if read.freshness.kind is ReadKind.BOUNDED:
+            self._read(read.requests, read.freshness, read.future)
+        elif context.has_state and context.state_is_confirmed and context.tip.revision >= revision:
             context.reads_by_index += len(read.requests)
             resolve(read.future, self._answers(read.requests))
         else:
             self._wait(read.requests, revision, read.future, is_indexed=True)
 
     def _on_not_indexed(self, read: IndexedRead, status: AnswerStatus) -> None:
-        resolve(read.future, self._refused(status, read.requests))
+        if read.freshness.kind is ReadKind.BOUNDED:
+            self._read(read.requests, read.freshness, read.future)
+        else:
+            resolve(read.future, self._refused(status, read.requests))
+
+    def _on_clock(self, clock: LeaderClock) -> None:
+        self._gauge.on_clock(clock, int(asyncio.get_running_loop().time() * 1000))
 
     def stop(self) -> None:
         """Ask other replicas for nothing more."""
@@ -206,7 +223,12 @@ class Serving:
         context = self._context
         tip = context.tip
         now_ms = int(asyncio.get_running_loop().time() * 1000)
-        self._gauge.on_entry(tip.leader_epoch, tip.logged_ms, now_ms, is_timely=context.entry_is_timely)
+        self._gauge.on_entry(tip.leader_epoch, tip.logged_ms, now_ms)
+        own_clock = self.driver.clock if self.driver is not None else None
+        if own_clock is not None:
+            self._gauge.on_clock(own_clock, now_ms)
+        elif not self._gauge.is_known:
+            self._indexes.want_clock()
         waiting = self._waiting
         while waiting and waiting[0].min_revision <= revision:
             read = heapq.heappop(waiting)

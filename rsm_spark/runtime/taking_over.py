@@ -67,7 +67,6 @@ class TakeOver(ChainRequests):
                 except LedgerError as error:
                     await pause(self._context, "replaying the log", error)
                     continue
-                context.entry_is_timely = False
                 for entry in entries:
                     context.apply(entry)
                 if reader.chain is not None and reader.chain.leader_epoch != effect.chain.leader_epoch:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rsm_spark.core.commands import Answer, Report
 from rsm_spark.errors import ConnectionLostError, CorruptSnapshotError, SnapshotGoneError
-from rsm_spark.runtime.peers import PeerSnapshots
+from rsm_spark.runtime.peers import LogIndex, PeerSnapshots
 from rsm_spark.snapshots.manifest import SnapshotManifest
 from rsm_spark.testing.snapshots import digest_of
 
@@ -71,13 +71,13 @@ class SimPeers:
         (answer,) = await self._within(leader, _answer(replica.report(report)))
         return answer
 
-    async def read_index(self, address: str) -> Answer:
+    async def read_index(self, address: str) -> LogIndex:
         """Ask a replica, as the leader, how far the log is."""
         name = address.partition(":")[0]
         replica = await self._reach(name, 0.002)
-        (answer,) = await self._within(name, _answer(replica.read_index()))
+        index: LogIndex = await self._within(name, replica.read_index())
         await asyncio.sleep(self._rng.uniform(0.0002, 0.002))
-        return answer
+        return index
 
     async def _reach(self, name: str, delay_s_max: float) -> Any:
         """Pass a message; return the replica that it reaches."""

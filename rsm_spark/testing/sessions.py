@@ -7,7 +7,7 @@ import math
 import random
 
 from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, Query, Request
-from rsm_spark.core.freshness import END_KNOWN_MS, STALE, TIMELY_S_MAX, Freshness, ReadKind, at_least, bounded
+from rsm_spark.core.freshness import CLOCK_ASKED_S_MAX, END_KNOWN_MS, STALE, Freshness, ReadKind, at_least, bounded
 from rsm_spark.testing.cluster import ReplicaCluster, UnreachableError
 from rsm_spark.testing.counter_map import command, unpack
 from rsm_spark.testing.history import CallerCall, CallerReply, Kind
@@ -161,9 +161,9 @@ class SessionClient:
         """Return the revision that a read sent at `began_s` must not be older than."""
         if freshness.kind is ReadKind.SESSION:
             return seen
-        # With a wrong clock a replica has only what entries said when they came, at most so late.
+        # With a wrong clock a replica has only what the leader told, at most so long ago.
         is_any_clock_wrong = any(host.clock_offset_ms for host in self._cluster.hosts)
-        sent_s = began_s - (TIMELY_S_MAX if is_any_clock_wrong else 0.0)
+        sent_s = began_s - (CLOCK_ASKED_S_MAX if is_any_clock_wrong else 0.0)
         if freshness.max_lag_ms is not None:
             return self._ghosts.revision_at(sent_s - freshness.max_lag_ms / 1000)
         if freshness.max_lag_revisions is not None:

@@ -16,7 +16,7 @@ from rsm_spark.core.commands import Answer, Report
 from rsm_spark.errors import ConnectionLostError, InvalidCommandError, SnapshotGoneError
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.log.member import Member
-from rsm_spark.runtime.peers import PeerSnapshots
+from rsm_spark.runtime.peers import LogIndex, PeerSnapshots
 from rsm_spark.snapshots.incoming import IncomingSnapshot
 from rsm_spark.snapshots.local import LocalSnapshots
 from rsm_spark.snapshots.manifest import SnapshotFile, SnapshotManifest
@@ -97,7 +97,7 @@ class GrpcPeers:
                 self._call_s_max,
             )
 
-    async def read_index(self, address: str) -> Answer:
+    async def read_index(self, address: str) -> LogIndex:
         """Ask a replica, as the leader, how far the log is; see `Peers`."""
         async with _reaching(f"replica at {address}", self._log):
             if self._leader is None or self._leader[0] != address:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from rsm_spark.core.commands import Answer, AnswerStatus, Report, ReportDiverged, ReportVerified, ReportWithdrawn
+from rsm_spark.core.freshness import LeaderClock
 from rsm_spark.errors import CorruptSnapshotError, InvalidCommandError
-from rsm_spark.runtime.peers import PeerSnapshots
+from rsm_spark.runtime.peers import LogIndex, PeerSnapshots
 from rsm_spark.snapshots.manifest import SnapshotDamage, SnapshotManifest, decode_manifest, encode_manifest
 from rsm_spark.transport import peer_pb2
 from rsm_spark.transport.parsing import parsed
@@ -191,12 +192,15 @@ def decode_read_index(text: bytes) -> str:
     return parsed(peer_pb2.ReadIndexRequest, text, InvalidCommandError).log
 
 
-def encode_read_index_answer(answer: Answer) -> bytes:
+def encode_read_index_answer(index: LogIndex) -> bytes:
     """Return the answer to a ReadIndex request."""
-    return peer_pb2.ReadIndexAnswer(status=int(answer.status), revision=answer.revision).SerializeToString()
+    message = peer_pb2.ReadIndexAnswer(status=int(index.status), revision=index.revision)
+    if index.clock is not None:
+        message.clock.leader_epoch, message.clock.logged_ms = index.clock
+    return message.SerializeToString()
 
 
-def decode_read_index_answer(text: bytes) -> Answer:
+def decode_read_index_answer(text: bytes) -> LogIndex:
     """Read the answer to a ReadIndex request; a status that this version does not know is NOT_LEADER.
 
     Raises:
@@ -205,4 +209,5 @@ def decode_read_index_answer(text: bytes) -> Answer:
     """
     message = parsed(peer_pb2.ReadIndexAnswer, text, InvalidCommandError)
     known = message.status in AnswerStatus._value2member_map_
-    return Answer(AnswerStatus(message.status) if known else AnswerStatus.NOT_LEADER, message.revision, b"")
+    clock = LeaderClock(message.clock.leader_epoch, message.clock.logged_ms) if message.HasField("clock") else None
+    return LogIndex(AnswerStatus(message.status) if known else AnswerStatus.NOT_LEADER, message.revision, clock)

@@ -102,12 +102,22 @@ class ReadIndexRequest(_message.Message):
     def __init__(self, log: _Optional[str] = ...) -> None: ...
 
 class ReadIndexAnswer(_message.Message):
-    __slots__ = ("status", "revision")
+    __slots__ = ("status", "revision", "clock")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
     status: int
     revision: int
-    def __init__(self, status: _Optional[int] = ..., revision: _Optional[int] = ...) -> None: ...
+    clock: LeaderClock
+    def __init__(self, status: _Optional[int] = ..., revision: _Optional[int] = ..., clock: _Optional[_Union[LeaderClock, _Mapping[str, object]]] = ...) -> None: ...
+
+class LeaderClock(_message.Message):
+    __slots__ = ("leader_epoch", "logged_ms")
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LOGGED_MS_FIELD_NUMBER: _ClassVar[int]
+    leader_epoch: int
+    logged_ms: int
+    def __init__(self, leader_epoch: _Optional[int] = ..., logged_ms: _Optional[int] = ...) -> None: ...
 
 class ReportAnswer(_message.Message):
     __slots__ = ("status", "revision", "payload")

@@ -13,6 +13,7 @@ import grpc.aio
 from ledger.rights.table import Right
 from rsm_spark.core.commands import Answer, Report
 from rsm_spark.errors import InvalidCommandError, RsmError
+from rsm_spark.runtime.peers import LogIndex
 from rsm_spark.snapshots.local import LocalSnapshots
 from rsm_spark.transport.peer_codec import (
     CHUNK_BYTES_MAX,
@@ -54,7 +55,7 @@ class PeerService:
         replica_id: str,
         snapshots: LocalSnapshots,
         report: Callable[[Report], Awaitable[list[Answer]]],
-        read_index: Callable[[], Awaitable[list[Answer]]],
+        read_index: Callable[[], Awaitable[LogIndex]],
         *,
         domain: str = "",
     ) -> None:
@@ -133,8 +134,7 @@ class PeerService:
 
     async def _read_index(self, text: bytes, context: Any) -> bytes:
         await self._check_log(context, await _decoded(context, decode_read_index, text))
-        (answer,) = await self._tell_index()
-        return encode_read_index_answer(answer)
+        return encode_read_index_answer(await self._tell_index())
 
     async def _check_log(self, context: Any, log: str) -> None:
         if log != self._log:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
-from rsm_spark.core.commands import Answer, AnswerStatus
+from rsm_spark.core.commands import AnswerStatus
+from rsm_spark.runtime.peers import LogIndex
 from rsm_spark.runtime.read_index import IndexedRead, ReadIndexes
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.serving import Serving
@@ -25,10 +24,8 @@ def answers_without_waiting(patch: pytest.MonkeyPatch) -> None:
 
 
 def leader_tells_without_proof(patch: pytest.MonkeyPatch) -> None:
-    def tell(self: Replica) -> asyncio.Future[list[Answer]]:
-        told: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
-        told.set_result([Answer(AnswerStatus.OK, self._context.tip.revision, b"")])
-        return told
+    async def tell(self: Replica) -> LogIndex:
+        return LogIndex(AnswerStatus.OK, self._context.tip.revision)
 
     patch.setattr(Replica, "read_index", tell)
 
@@ -36,8 +33,8 @@ def leader_tells_without_proof(patch: pytest.MonkeyPatch) -> None:
 def question_covers_reads_that_came_later(patch: pytest.MonkeyPatch) -> None:
     end = ReadIndexes._end
 
-    def end_all(self: ReadIndexes, reads: list[IndexedRead], answer: Answer | None) -> None:
+    def end_all(self: ReadIndexes, reads: list[IndexedRead], index: LogIndex | None) -> None:
         late, self._waiting = self._waiting, []
-        end(self, reads + late, answer)
+        end(self, reads + late, index)
 
     patch.setattr(ReadIndexes, "_end", end_all)

@@ -60,8 +60,9 @@ def takes_late_entries_for_new_ones(patch: pytest.MonkeyPatch) -> None:
     """What a replica reads was logged just now: with its own clock behind, an old state looks fresh."""
     original = LoggedTimeGauge.on_entry
 
-    def on_entry(self: LoggedTimeGauge, leader_epoch: int, logged_ms: int, monotonic_ms: int, **_: bool) -> None:
+    def on_entry(self: LoggedTimeGauge, leader_epoch: int, logged_ms: int, monotonic_ms: int) -> None:
         original(self, leader_epoch, logged_ms, monotonic_ms)
+        self.is_known = True
 
     patch.setattr(LoggedTimeGauge, "on_entry", on_entry)
 

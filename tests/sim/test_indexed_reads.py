@@ -16,6 +16,7 @@ import pytest
 
 from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, Query, Request
 from rsm_spark.core.freshness import INDEXED, ReadKind
+from rsm_spark.runtime.peers import LogIndex
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.testing.cluster import UnreachableError
 from rsm_spark.testing.counter_map import command, unpack
@@ -78,11 +79,11 @@ async def _while_an_answer_is_on_its_way(world: LogWorld, follower: Replica) -> 
     """Ask while the leader's answer to an earlier question is under way, which knows less."""
     ask, told, arrives = SimPeers.read_index, asyncio.Event(), asyncio.Event()
 
-    async def ask_slowly(peers: SimPeers, address: str) -> Answer:
-        answer = await ask(peers, address)
+    async def ask_slowly(peers: SimPeers, address: str) -> LogIndex:
+        index = await ask(peers, address)
         told.set()
         await arrives.wait()
-        return answer
+        return index
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SimPeers, "read_index", ask_slowly)

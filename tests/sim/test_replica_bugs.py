@@ -88,10 +88,10 @@ HUNTS: dict[Plant, _Hunt] = {
     plants.writes_the_chain_from_a_fresh_version: _Hunt(40, known=4),
     plants.takes_over_without_a_claim: _Hunt(40),
     plants.writes_entries_though_the_chain_write_failed: _Hunt(40, known=4),
-    plants.does_not_recover_the_last_ledger: _Hunt(40, known=4),
+    plants.does_not_recover_the_last_ledger: _Hunt(40, known=8),
     plants.replies_before_confirmation: _Hunt(40),
     plants.follower_applies_above_confirmed: _Hunt(40),
-    plants.empty_entry_vouches_for_itself: _Hunt(40, known=3),
+    plants.empty_entry_vouches_for_itself: _Hunt(40, known=8),
     plants.follower_takes_the_successor_for_the_end: _Hunt(40),
     plants.negative_reply_is_not_logged: _Hunt(40),
     plants.read_joins_the_batch_already_sent: _Hunt(40),
@@ -108,7 +108,7 @@ HUNTS: dict[Plant, _Hunt] = {
     plants.tells_readers_what_was_only_sent: _Hunt(20, name="lac-monotonic", known=4),
     plants.takes_what_one_bookie_says: _Hunt(20, name="lac-monotonic"),
     read_plants.answers_whatever_the_bookies_say: _Hunt(
-        40, _TWO_LEADERS, {"idle_entry_s": 5.0}, name="stale", known=15
+        40, _TWO_LEADERS, {"idle_entry_s": 5.0}, name="stale", known=13
     ),
     state_plants.trims_with_one_copy: _Hunt(60, settings=_TRIMMING),
     state_plants.keeps_the_last_three_snapshots_whatever_is_verified: _Hunt(

@@ -11,6 +11,7 @@ from rsm_spark.core.freshness import (
     LINEARIZABLE,
     STALE,
     Freshness,
+    LeaderClock,
     LoggedTimeGauge,
     ReadKind,
     ReadVerdict,
@@ -23,49 +24,66 @@ from rsm_spark.errors import InvalidCommandError
 HOUR_MS = 3_600_000
 
 
-def test_a_state_is_as_old_as_the_time_since_its_newest_entry() -> None:
+def told(*entry: int) -> LoggedTimeGauge:
+    """Return a gauge whose leader told its clock when that entry came."""
     gauge = LoggedTimeGauge()
-    assert gauge.lag_ms(50_000, 0) is None
+    tell(gauge, *entry)
+    return gauge
+
+
+def tell(gauge: LoggedTimeGauge, leader_epoch: int, logged_ms: int, monotonic_ms: int) -> None:
+    gauge.on_entry(leader_epoch, logged_ms, monotonic_ms)
+    gauge.on_clock(LeaderClock(leader_epoch, logged_ms), monotonic_ms)
+
+
+def test_an_entry_alone_tells_no_age() -> None:
+    """It may have been confirmed long after it was logged, and told long after that."""
+    gauge = LoggedTimeGauge()
     gauge.on_entry(1, 50_000, 100)
+    assert not gauge.is_known
+    assert gauge.lag_ms(50_000, 100) is None
+    gauge.on_clock(LeaderClock(2, 90_000), 110)  # A leader whose entries have not come yet.
+    assert gauge.lag_ms(50_000, 110) is None
+    gauge.on_clock(LeaderClock(1, 52_300), 120)
+    assert gauge.lag_ms(40_000, 120) == 2_300
+
+
+def test_a_state_is_as_old_as_the_time_since_its_newest_entry() -> None:
+    gauge = told(1, 50_000, 100)
     assert gauge.lag_ms(50_000, 100) == 0
     assert gauge.lag_ms(50_700, 800) == 700
 
 
 def test_a_state_far_behind_is_old_although_its_entries_come_now() -> None:
-    gauge = LoggedTimeGauge()
-    gauge.on_entry(1, 50_000, 100)
+    gauge = told(1, 50_000, 100)
     assert gauge.lag_ms(50_000 + HOUR_MS, 100) == HOUR_MS
 
 
 def test_a_clock_that_is_behind_does_not_make_a_cut_off_replica_look_fresh() -> None:
-    gauge = LoggedTimeGauge()
-    gauge.on_entry(1, 50_000, 100)
+    gauge = told(1, 50_000, 100)
     wall_ms = 50_000 - HOUR_MS
     assert gauge.lag_ms(wall_ms, 100) == 0
     assert gauge.lag_ms(wall_ms + 5_000, 5_100) == 5_000
 
 
-def test_old_entries_do_not_look_new_to_a_clock_that_is_behind_once_one_came_in_time() -> None:
-    gauge = LoggedTimeGauge()
-    gauge.on_entry(1, 50_000, 100)
+def test_old_entries_do_not_look_new_to_a_clock_that_is_behind() -> None:
+    gauge = told(1, 50_000, 100)
     gauge.on_entry(1, 52_000, 9_100)  # Logged 2 s after the first, here 9 s after it: 7 s late.
     assert gauge.lag_ms(50_000 - HOUR_MS, 9_100) == 7_000
 
 
 def test_logged_time_ahead_of_every_clock_is_followed_and_forgotten_with_its_epoch() -> None:
-    gauge = LoggedTimeGauge()
-    gauge.on_entry(1, 50_000 + HOUR_MS, 0)
+    gauge = told(1, 50_000 + HOUR_MS, 0)
     assert gauge.lag_ms(50_300, 300) == 300
     # Nobody led for a minute: the next leader goes on where the log stood.
-    gauge.on_entry(2, 50_001 + HOUR_MS, 60_000)
+    tell(gauge, 2, 50_001 + HOUR_MS, 60_000)
     assert gauge.lag_ms(110_000, 60_010) == 10
 
 
 def test_a_state_that_was_booted_again_from_before_the_present_epoch_is_of_unknown_age() -> None:
     """Nobody led for a minute, in which logged time stood still; then the state was thrown away."""
-    gauge = LoggedTimeGauge()
-    gauge.on_entry(1, 50_000 + HOUR_MS, 0)
-    gauge.on_entry(2, 50_001 + HOUR_MS, 60_000)
+    gauge = told(1, 50_000 + HOUR_MS, 0)
+    tell(gauge, 2, 50_001 + HOUR_MS, 60_000)
     gauge.on_entry(2, 51_001 + HOUR_MS, 61_000)
     gauge.logged_ms = 50_000 + HOUR_MS
     assert gauge.lag_ms(111_000, 61_000) is None

@@ -56,7 +56,7 @@ class World:
         self.cluster.start()
         await self.until(lambda: self.cluster.leader is not None and len(self.cluster.replicas) == 3)
         await self.leader.submit([OpenSession(SESSION)])
-        # Followers have seen an entry come in time: they know how old their state is.
+        # The leader has told them its clock: they know how old their state is.
         await self.until(lambda: all(one._serving.lag_ms is not None for one in self.cluster.replicas.values()))
 
     async def add(self, amount: int = 1) -> int:
@@ -279,3 +279,35 @@ def test_a_leader_with_full_queues_refuses_at_once() -> None:
         assert value((await answers[0])[0]) == 0
 
     run(scenario, queue_requests_max=10)
+
+
+def test_a_bounded_read_asks_the_leader_where_the_age_of_the_state_is_not_known() -> None:
+    async def scenario(world: World) -> None:
+        revision = await world.add()
+        await world.until(lambda: world.follower.revision >= revision)
+        gauge = world.follower._serving._gauge
+        for _ in range(200):  # A message may be lost, and the state be older than the bound.
+            gauge.is_known = False
+            answer = await read(world.follower, bounded(max_lag_ms=2_000))
+            if answer.status is AnswerStatus.OK:
+                break
+        assert value(answer) == 1
+        assert gauge.is_known
+
+    run(scenario)
+
+
+def test_a_bounded_read_is_refused_where_the_leader_does_not_tell_its_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where it is cut off from the leader alone: it has every entry, and does not know how late."""
+
+    async def scenario(world: World) -> None:
+        revision = await world.add()
+        follower = world.follower
+        await world.until(lambda: follower.revision >= revision)
+        monkeypatch.setattr(follower._serving._gauge, "on_clock", lambda *_: None)
+        follower._serving._gauge.is_known = False
+        answer = await read(follower, bounded(max_lag_ms=2_000))
+        assert (answer.status, answer.payload) == (AnswerStatus.TOO_STALE, b"")
+        assert value(await read(follower, STALE)) == 1
+
+    run(scenario)

@@ -15,7 +15,7 @@ from rsm_spark.core.chain import LogChain
 from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, Report
 from rsm_spark.errors import ConnectionLostError, SnapshotGoneError
 from rsm_spark.log.chain_store import ChainStore
-from rsm_spark.runtime.peers import PeerSnapshots
+from rsm_spark.runtime.peers import LogIndex, PeerSnapshots
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.settings import ReplicaSettings
 from rsm_spark.runtime.status import ReplicaRole
@@ -72,7 +72,7 @@ class WorldPeers:
         self._world.downloads.append((self._me, replica_id, manifest.revision))
         return own.install(incoming)
 
-    async def read_index(self, address: str) -> Answer:
+    async def read_index(self, address: str) -> LogIndex:
         raise NotImplementedError(address)
 
     async def report(self, report: Report) -> Answer:

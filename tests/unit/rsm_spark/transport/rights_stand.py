@@ -15,8 +15,10 @@ import grpc.aio
 
 from broker.server.worker_service import WorkerService
 from rsm_spark.core.beats import BeatAnswer
+from rsm_spark.core.commands import AnswerStatus
 from rsm_spark.map.records import MAP_DESCRIPTION
 from rsm_spark.map.scopes import MapScopes
+from rsm_spark.runtime.peers import LogIndex
 from rsm_spark.transport.beat_service import BeatService
 from rsm_spark.transport.peer_service import PeerService
 from rsm_spark.transport.security import RpcChannel, Security, open_channel
@@ -78,7 +80,11 @@ async def all_services(security: Security, backend: Any, **options: Any) -> Asyn
     server = ReplicaServer(LOG, security=security, keys=MapScopes(Keyed().keys_of), **options)
     snapshots: Any = SimpleNamespace(manifests=list, damaged=list, protected_manifests=list)
     PeerService(
-        LOG, "a", snapshots, report=lambda _: asyncio.sleep(0, []), read_index=lambda: asyncio.sleep(0, [])
+        LOG,
+        "a",
+        snapshots,
+        report=lambda _: asyncio.sleep(0, []),
+        read_index=lambda: asyncio.sleep(0, LogIndex(AnswerStatus.NOT_LEADER, 0)),
     ).add_to(server)
     BeatService(LOG, "0" * 32, 0.05, lambda _: BeatAnswer.UNKNOWN).add_to(server)
     feed: Any = SimpleNamespace(revision=0)

@@ -12,11 +12,13 @@ import pytest
 
 from rsm_spark.core.commands import Answer, AnswerStatus, Report, ReportDiverged, ReportVerified, ReportWithdrawn
 from rsm_spark.core.digest import StateDigest, digest_bytes
+from rsm_spark.core.freshness import LeaderClock
 from rsm_spark.core.machine import Row
 from rsm_spark.core.records import pack
 from rsm_spark.errors import ConnectionLostError, CorruptSnapshotError, SnapshotGoneError
 from rsm_spark.log.member import Member
 from rsm_spark.map.records import MAP_DESCRIPTION
+from rsm_spark.runtime.peers import LogIndex
 from rsm_spark.snapshots.local import LocalSnapshots
 from rsm_spark.snapshots.manifest import SnapshotManifest
 from rsm_spark.transport import peer_codec
@@ -83,9 +85,9 @@ class Pair:
         self.reports.append(report)
         return [Answer(AnswerStatus.REFUSED, 5, b"why")]
 
-    async def _tell(self) -> list[Answer]:
+    async def _tell(self) -> LogIndex:
         self.index += 1
-        return [Answer(AnswerStatus.OK, self.index, b"")]
+        return LogIndex(AnswerStatus.OK, self.index, LeaderClock(3, 50_000) if self.index == 7 else None)
 
     def peers(self, log: str = LOG, **options: Any) -> GrpcPeers:
         return GrpcPeers(log, self.book, self.b, Security(), **options)  # type: ignore[arg-type]
@@ -273,7 +275,8 @@ async def test_a_leader_says_how_far_the_log_is_also_after_it_began_anew(tmp_pat
     async with pair_in(tmp_path) as pair:
         peers, address = pair.peers(), pair.book.addresses["a"]
         try:
-            assert [(await peers.read_index(address)).revision for _ in range(2)] == [7, 8]
+            assert await peers.read_index(address) == (AnswerStatus.OK, 7, LeaderClock(3, 50_000))
+            assert await peers.read_index(address) == (AnswerStatus.OK, 8, None)  # As one of an older release tells.
             with pytest.raises(ConnectionLostError, match="orders"):
                 await pair.peers("another").read_index(address)
             with pytest.raises(ConnectionLostError, match="cannot be asked|unavailable|silent"):
