@@ -70,6 +70,6 @@ def test_a_failure_says_what_happened_and_how_to_see_it_again(monkeypatch: pytes
 def test_an_epoch_that_is_read_late_is_not_taken_for_new_by_a_clock_that_is_behind() -> None:
     gauge = LoggedTimeGauge()
     # Logged at 20,000 of this clock.
-    gauge.on_entry(leader_epoch=7, logged_ms=100_000, monotonic_ms=50_000, is_timely=False)
+    gauge.on_entry(leader_epoch=7, logged_ms=100_000, monotonic_ms=50_000)
     lag_ms = gauge.lag_ms(wall_ms=100_000 - 3_600_000, monotonic_ms=50_000)
     assert lag_ms is None or lag_ms >= 30_000
