@@ -73,7 +73,8 @@ class WorldPeers:
         return own.install(incoming)
 
     async def read_index(self, address: str) -> LogIndex:
-        raise NotImplementedError(address)
+        del address
+        return LogIndex(AnswerStatus.NOT_LEADER, 0)
 
     async def report(self, report: Report) -> Answer:
         await asyncio.sleep(0.001)
