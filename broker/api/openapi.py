@@ -12,11 +12,11 @@ import msgspec
 from broker.api.call import CONSISTENCY_HEADER, REVISION_HEADER, TENANT_HEADER
 from broker.api.routes import Access, Route
 from broker.machine.limits import NAME_BYTES_MAX
+from ledger.http.api_description import api_description
 from ledger.http.problems import PROBLEM_TYPE, ProblemDocument
 
 _NAME = re.compile(r"\{(\w+)\}")
 _NUMBERS = frozenset({"task_id", "transaction"})
-_REFERENCE = "#/components/schemas/{name}"
 _TENANT_HEADER = (TENANT_HEADER, "Tenant; only the administrator may name another than the own.")
 _READ_HEADERS = (
     (REVISION_HEADER, "The answer is to show this revision or a later one."),
@@ -36,26 +36,11 @@ def describe_api(routes: Iterable[Route], *, version: str) -> bytes:
     kinds: list[Any] = [ProblemDocument]
     for route in described:
         kinds += [one for one in (route.body, *(answer[1] for answer in route.answers)) if _is_struct(one)]
-    kinds = list(dict.fromkeys(kinds))
-    schemas, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
-    by_kind = dict(zip(kinds, schemas, strict=True))
-    paths: dict[str, dict[str, Any]] = {}
-    for route in described:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, by_kind)
-    document = {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "RSM broker", "version": version,
-            "description": "The task broker's HTTP API. Errors are problem documents (RFC 9457) whose `reason` is a "
-            "machine-readable word. A broker that follows answers reads, and sends writers to the leader by 307.",
-        },
-        "paths": paths,
-        "components": {
-            "schemas": components,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        },
-    }  # fmt: skip
-    return msgspec.json.encode(document)
+    return api_description(
+        described, kinds, _operation, title="RSM broker", version=version,
+        text="The task broker's HTTP API. Errors are problem documents (RFC 9457) whose `reason` is a machine-readable "
+        "word. A broker that follows answers reads, and sends writers to the leader by 307.",
+    )  # fmt: skip
 
 
 def _is_struct(kind: Any) -> bool:

@@ -128,6 +128,8 @@ class GatewayRoute:
         path: With `{log}` in it, or without.
         handler: Answers; None = it has answered by itself, as a stream.
         right: That a caller needs; None = everybody may.
+        summary: What it does, in a few words.
+        answer: Shape of the answer, or several that it may have; or its media type.
         query: Struct of the query string.
         body: Struct of the JSON body; bytes = it is taken as it is; None = there is none.
         is_audited: Each use is a line of the audit.
@@ -141,6 +143,8 @@ class GatewayRoute:
         handler: Callable[[GatewayCall], Awaitable[HttpReply | None]],
         right: Right | None,
         *,
+        summary: str,
+        answer: Any,
         query: type[msgspec.Struct] = NoQuery,
         body: Any = None,
         is_audited: bool = False,
@@ -149,6 +153,8 @@ class GatewayRoute:
         self.path = path
         self.handler = handler
         self.right = right
+        self.summary = summary
+        self.answer = answer
         self.query = query
         self.body = body
         self.decoder = None if body is None or body is bytes else StrictDecoder(body)

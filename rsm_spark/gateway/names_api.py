@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from ledger.http.replies import HttpReply, json_reply
 from ledger.rights.table import Right
+from rsm_spark.core.partition_layout import LayoutGeneration
+from rsm_spark.core.trimming import TrimPlan
 from rsm_spark.gateway.calls import GatewayCall, GatewayRoute
 from rsm_spark.gateway_client.shapes import (
     GrowBody,
@@ -18,6 +18,25 @@ from rsm_spark.gateway_client.shapes import (
     PolicyBody,
     TruncateBody,
 )
+from rsm_spark.logs.log_names import LogInfo
+
+
+class PartitionedLogDocument(msgspec.Struct, frozen=True):
+    """Facts about a partitioned log; see `rsm_spark.logs.partitioned_logs.PartitionedLogInfo`."""
+
+    log: str
+    layout_id: str
+    is_open: bool
+    generations: tuple[LayoutGeneration, ...]
+    partitions: tuple[LogInfo, ...]
+    partition_count: int
+
+
+class TruncatedLog(TrimPlan, frozen=True, kw_only=True):
+    """Name of a log, the last position that was let go of, and what went of it at once."""
+
+    log: str
+    position: int
 
 
 async def _names(call: GatewayCall) -> HttpReply:
@@ -33,7 +52,7 @@ async def _names(call: GatewayCall) -> HttpReply:
 async def _info(call: GatewayCall) -> HttpReply:
     if await call.state.logs.is_partitioned(call.log):
         found = await call.state.logs.partitions(call.log)
-        return json_reply({**found._asdict(), "partition_count": len(found.partitions)})
+        return json_reply(PartitionedLogDocument(*found, len(found.partitions)))
     return json_reply(await call.state.logs.info(call.log))
 
 
@@ -58,8 +77,8 @@ async def _grow(call: GatewayCall) -> HttpReply:
 
 async def _truncate(call: GatewayCall) -> HttpReply:
     body: TruncateBody = call.body
-    plan: dict[str, Any] = msgspec.to_builtins(await call.state.logs.truncate(call.log, body.position))
-    return json_reply({"log": call.log, "position": body.position, **plan})
+    plan = await call.state.logs.truncate(call.log, body.position)
+    return json_reply(TruncatedLog(log=call.log, position=body.position, **msgspec.structs.asdict(plan)))
 
 
 async def _delete(call: GatewayCall) -> HttpReply:
@@ -73,10 +92,28 @@ def name_routes() -> list[GatewayRoute]:
     """Return what is served of logs as a whole."""
     path = "/v1/logs/{log}"
     return [
-        GatewayRoute("GET", "/v1/logs", _names, Right.STATE_READ, query=NamesQuery),
-        GatewayRoute("GET", path, _info, Right.STATE_READ),
-        GatewayRoute("PUT", path, _create, Right.GOVERN, body=PolicyBody, is_audited=True),
-        GatewayRoute("DELETE", path, _delete, Right.GOVERN, is_audited=True),
-        GatewayRoute("POST", f"{path}/partitions", _grow, Right.GOVERN, body=GrowBody, is_audited=True),
-        GatewayRoute("POST", f"{path}/truncate", _truncate, Right.GOVERN, body=TruncateBody, is_audited=True),
-    ]
+        GatewayRoute(
+            "GET", "/v1/logs", _names, Right.STATE_READ, summary="List logs that the caller may touch",
+            answer=NamesPage, query=NamesQuery,
+        ),
+        GatewayRoute(
+            "GET", path, _info, Right.STATE_READ, summary="Tell what is known of a log without reading it",
+            answer=(LogInfo, PartitionedLogDocument),
+        ),
+        GatewayRoute(
+            "PUT", path, _create, Right.GOVERN, summary="Make a log; one that is there stays as it is",
+            answer=NamedLog, body=PolicyBody, is_audited=True,
+        ),
+        GatewayRoute(
+            "DELETE", path, _delete, Right.GOVERN, summary="Delete a log with all that it holds", answer=NamedLog,
+            is_audited=True,
+        ),
+        GatewayRoute(
+            "POST", f"{path}/partitions", _grow, Right.GOVERN, summary="Give a partitioned log more partitions",
+            answer=GrownLog, body=GrowBody, is_audited=True,
+        ),
+        GatewayRoute(
+            "POST", f"{path}/truncate", _truncate, Right.GOVERN, summary="Let go of records up to a position",
+            answer=TruncatedLog, body=TruncateBody, is_audited=True,
+        ),
+    ]  # fmt: skip

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
 
 from ledger.client.client import LedgerClient
 from ledger.http.metrics import MetricsPage
@@ -11,8 +15,36 @@ from ledger.http.routes import METRICS_TYPE
 from ledger.ports import SessionState
 from ledger.rights.table import Right
 from rsm_spark.gateway.calls import GatewayCall, GatewayRoute
+from rsm_spark.gateway.openapi import describe_gateway
 
 _TEXT = b"text/plain; charset=utf-8"
+
+
+class GatewayStatus(msgspec.Struct, frozen=True):
+    """One gateway at one moment.
+
+    Attributes:
+        url: Where clients reach it.
+        metadata_session: State of its session with ZooKeeper.
+        logs: Logs that it writes.
+        opened: Writers that it has opened.
+        lost: Writers that others have deposed.
+        appended: Records that were acknowledged.
+        waiting_bytes: Bytes that wait to be confirmed.
+        readers: Places of readers that are taken.
+        connections: Open connections.
+
+    """
+
+    url: str
+    metadata_session: SessionState
+    logs: int
+    opened: int
+    lost: int
+    appended: int
+    waiting_bytes: int
+    readers: int
+    connections: int
 
 
 class GatewayPages:
@@ -31,6 +63,7 @@ class GatewayPages:
         self.url = url
         self.routes: Sequence[GatewayRoute] = ()
         self._client = client
+        self._described: bytes | None = None
 
     async def health(self, _call: GatewayCall) -> HttpReply:
         """Say that the process works."""
@@ -47,19 +80,19 @@ class GatewayPages:
     async def status(self, call: GatewayCall) -> HttpReply:
         """Tell what it does."""
         state = call.state
+        held = state.held
         return json_reply(
-            {
-                "url": self.url,
-                "metadata_session": self._client.store.session_state,
-                "logs": state.held.count,
-                "opened": state.held.opened,
-                "lost": state.held.lost,
-                "appended": state.held.appended,
-                "waiting_bytes": state.held.waiting_bytes,
-                "readers": state.streams.held,
-                "connections": state.seats.taken,
-            }
-        )
+            GatewayStatus(
+                self.url, self._client.store.session_state, held.count, held.opened, held.lost, held.appended,
+                held.waiting_bytes, state.streams.held, state.seats.taken,
+            )
+        )  # fmt: skip
+
+    async def description(self, _call: GatewayCall) -> HttpReply:
+        """Describe the API."""
+        if self._described is None:
+            self._described = describe_gateway(self.routes, version=version("rsm-spark"))
+        return HttpReply(200, self._described)
 
     async def metrics(self, call: GatewayCall) -> HttpReply:
         """Tell the same and more, for Prometheus."""
@@ -84,8 +117,16 @@ class GatewayPages:
     def own_routes(self) -> list[GatewayRoute]:
         """Return what is served of them."""
         return [
-            GatewayRoute("GET", "/healthz", self.health, None),
-            GatewayRoute("GET", "/readyz", self.readiness, None),
-            GatewayRoute("GET", "/status", self.status, Right.STATUS),
-            GatewayRoute("GET", "/metrics", self.metrics, Right.CLUSTER_READ),
-        ]
+            GatewayRoute("GET", "/healthz", self.health, None, summary="Tell if it works", answer="text/plain"),
+            GatewayRoute("GET", "/readyz", self.readiness, None, summary="Tell if it is ready", answer="text/plain"),
+            GatewayRoute(
+                "GET", "/status", self.status, Right.STATUS, summary="Tell what it does", answer=GatewayStatus
+            ),
+            GatewayRoute(
+                "GET", "/metrics", self.metrics, Right.CLUSTER_READ, summary="Tell the same and more, for Prometheus",
+                answer="text/plain",
+            ),
+            GatewayRoute(
+                "GET", "/v1/openapi.json", self.description, None, summary="Describe this API", answer=dict[str, Any]
+            ),
+        ]  # fmt: skip

@@ -244,6 +244,12 @@ def reading_routes() -> list[GatewayRoute]:
     """Return what is served of reading."""
     path = "/v1/logs/{log}"
     return [
-        GatewayRoute("GET", f"{path}/records", _page, Right.STATE_READ, query=RecordsQuery),
-        GatewayRoute("GET", f"{path}/tail", _tail, Right.STATE_READ, query=TailQuery),
-    ]
+        GatewayRoute(
+            "GET", f"{path}/records", _page, Right.STATE_READ, summary="Read a page of records", answer=RecordsPage,
+            query=RecordsQuery,
+        ),
+        GatewayRoute(
+            "GET", f"{path}/tail", _tail, Right.STATE_READ, summary="Stream records as server-sent events",
+            answer="text/event-stream", query=TailQuery,
+        ),
+    ]  # fmt: skip

@@ -56,6 +56,12 @@ def record_routes() -> list[GatewayRoute]:
     """Return what is served of appending."""
     path = "/v1/logs/{log}"
     return [
-        GatewayRoute("POST", f"{path}/records", _append, Right.STATE_WRITE, body=AppendBody),
-        GatewayRoute("POST", f"{path}/record", _append_raw, Right.STATE_WRITE, query=RawQuery, body=bytes),
-    ]
+        GatewayRoute(
+            "POST", f"{path}/records", _append, Right.STATE_WRITE, summary="Append records of a producer",
+            answer=AppendedPlaces, body=AppendBody,
+        ),
+        GatewayRoute(
+            "POST", f"{path}/record", _append_raw, Right.STATE_WRITE, summary="Append the body as one record",
+            answer=AppendedPlaces, query=RawQuery, body=bytes,
+        ),
+    ]  # fmt: skip

@@ -12,6 +12,7 @@ import pytest
 
 from ledger.dev import DevCluster
 from rsm_spark.logs import Logs, partition_of
+from tests.integration.described_answers import assert_as_described
 from tests.integration.gateways import GatewayProcess, asking, batch, gateway, records_of
 
 pytestmark = pytest.mark.asyncio
@@ -51,6 +52,36 @@ async def test_what_is_appended_is_read_a_page_at_a_time_and_tailed(cluster: Dev
         assert (await http.get("/status")).json()["logs"] == 1
         assert (await http.delete(path)).status_code == 200
         assert (await http.get(path)).status_code == 404
+
+
+async def test_what_is_answered_is_what_is_described(cluster: DevCluster, unique_name: str) -> None:
+    plain, parted = f"{unique_name}a", f"{unique_name}b"
+    async with gateway(cluster.metadata_uri) as one, asking(one.url) as http:
+        asked: list[tuple[str, str, str, object]] = [
+            ("/v1/logs/{log}", "PUT", plain, {"retention_s": 3600}),
+            ("/v1/logs/{log}", "PUT", parted, {"partitions": 2}),
+            ("/v1/logs/{log}/records", "POST", plain, batch("p", 1, "a", "b")),
+            ("/v1/logs/{log}/records", "POST", parted, {**batch("p", 1, "a"), "partition": 1, "partitions": 2}),
+            ("/v1/logs/{log}/records", "POST", plain, batch("p", 9, "gap")),
+            ("/v1/logs/{log}/records", "POST", plain, {"producer": "p"}),
+            ("/v1/logs/{log}/record", "POST", plain, b"x"),
+            ("/v1/logs/{log}/records", "GET", plain, None),
+            ("/v1/logs/{log}/records", "GET", parted, None),
+            ("/v1/logs/{log}", "GET", plain, None),
+            ("/v1/logs/{log}", "GET", parted, None),
+            ("/v1/logs", "GET", "", None),
+            ("/v1/logs/{log}/partitions", "POST", parted, {"partitions": 3}),
+            ("/v1/logs/{log}/truncate", "POST", plain, {"position": 1}),
+            ("/status", "GET", "", None),
+            ("/v1/openapi.json", "GET", "", None),
+            ("/v1/logs/{log}", "DELETE", plain, None),
+            ("/v1/logs/{log}", "GET", plain, None),
+        ]
+        for path, method, log, body in asked:
+            how = {"content": body} if isinstance(body, bytes) else {} if body is None else {"json": body}
+            query = "?producer=q&sequence=1" if path.endswith("/record") else ""
+            answer = await http.request(method, path.replace("{log}", log) + query, **how)  # type: ignore[arg-type]
+            await assert_as_described(http, path, method, answer)
 
 
 async def test_a_log_has_one_gateway_the_others_name_it_and_take_it_over_when_it_goes(
