@@ -71,6 +71,7 @@ _EXTRAS = {
     "apsw": "sql",
     "boto3": "s3",
     "cryptography": "server",
+    "hpack": "server",
     "lmdb": "server",
     "psutil": "server",
     "uvloop": "server",

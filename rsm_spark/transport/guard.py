@@ -160,7 +160,7 @@ class Guard(grpc.aio.ServerInterceptor):
         """Let a call through, or refuse it before anything of it is read."""
         if handler_call_details.method in self._open_methods:
             return await continuation(handler_call_details)
-        token = _token(handler_call_details.invocation_metadata, self._token_key)
+        token = token_of(handler_call_details.invocation_metadata, self._token_key)
         if token is None and self._has_certificates and not self.is_open:
             _CALLER.set(None)  # The connection's certificate decides: see `_admit`.
             return await continuation(handler_call_details)
@@ -296,7 +296,8 @@ def _word(is_streaming: bool) -> str:
     return "stream" if is_streaming else "unary"
 
 
-def _token(metadata: Any, plain_key: str) -> bytes | None:
+def token_of(metadata: Any, plain_key: str) -> bytes | None:
+    """Return the token that metadata carries, None if it carries none; `plain_key` names one that is sent as it is."""
     for key, value in metadata or ():
         if key in (AUTHORIZATION, plain_key):
             text = value if isinstance(value, bytes) else value.encode()

@@ -242,6 +242,18 @@ def check_bind(bind: str, security: Security) -> None:
         )
 
 
+def check_server(bind: str, security: Security) -> None:
+    """Check that a server may listen there.
+
+    Raises:
+        UsageError: TLS or token is missing where it is needed.
+
+    """
+    check_bind(bind, security)
+    if security.tls_cert is None and (security.tls_client_ca is not None or security.tls_key is not None):
+        raise UsageError("TLS: a replica that encrypts needs a certificate: set tls_cert (and tls_key)")
+
+
 def server_port(server: grpc.aio.Server, bind: str, port: int, security: Security) -> int:
     """Let a server listen; return the port.
 
@@ -256,11 +268,9 @@ def server_port(server: grpc.aio.Server, bind: str, port: int, security: Securit
         RuntimeError: The port is taken or not allowed.
 
     """
-    check_bind(bind, security)
+    check_server(bind, security)
     host = f"[{bind}]:{port}" if ":" in bind else f"{bind}:{port}"
     if security.tls_cert is None:
-        if security.tls_client_ca is not None or security.tls_key is not None:
-            raise UsageError("TLS: a replica that encrypts needs a certificate: set tls_cert (and tls_key)")
         return server.add_insecure_port(host)
     certificate = _ServedCertificate(security)
     credentials = grpc.dynamic_ssl_server_credentials(

@@ -23,18 +23,16 @@ from rsm_spark.map.etcd.kv_service import EtcdKvService
 from rsm_spark.map.etcd.lease_service import EtcdLeaseService
 from rsm_spark.map.etcd.lock_service import EtcdLockService
 from rsm_spark.map.etcd.methods import EtcdMethod, EtcdStream
-from rsm_spark.map.etcd.ranges import ANSWER_BYTES_MAX
 from rsm_spark.map.etcd.snapshot_service import EtcdSnapshotService
 from rsm_spark.map.etcd.watch_service import EtcdWatchService
 from rsm_spark.map.etcd.work_bounds import WorkBounds
 from rsm_spark.map.scopes import MapScopes
-from rsm_spark.transport.guarded_port import GuardedPort
+from rsm_spark.transport.http2_port import Http2Port
 from rsm_spark.transport.security import Security
 
 _PACKAGE = "etcdserverpb"
 _TOKEN_KEY = "token"  # noqa: S105 - the name of the metadata
 _RECEIVED_BYTES_MAX = 4 * 1024 * 1024
-_SENT_BYTES_MAX = 2 * ANSWER_BYTES_MAX
 _DRAIN_S = 2.0
 
 _MEMBERS = ("MemberAdd", "MemberRemove", "MemberUpdate", "MemberPromote")
@@ -94,7 +92,7 @@ class EtcdServer:
     ) -> None:
         self._backend = backend
         self._folder = folder
-        self.port = GuardedPort(
+        self.port = Http2Port(
             f"etcd's API of log {backend.log}",
             option="--etcd-port",
             bind=bind,
@@ -103,7 +101,6 @@ class EtcdServer:
             connections_max=connections_max,
             ports=ports,
             received_bytes_max=_RECEIVED_BYTES_MAX,
-            sent_bytes_max=_SENT_BYTES_MAX,
             token_key=_TOKEN_KEY,
             open_methods=frozenset({f"/{_PACKAGE}.Auth/Authenticate"}),
         )
