@@ -31,6 +31,11 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 """Modules are compiled once for all processes of a run, also where the machine says that Python keeps nothing: tests
 start it some hundred times, and compiling takes longer than most of these processes live."""
+for _variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+    os.environ.setdefault(_variable, "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+"""Spark's JVMs live for a minute here: what the second compiler and a collector of many threads do in that time costs a
+third of the processor time of such a process and gives nothing back. JVMs that a test starts by other processes have
+these options too."""
 os.umask(0o077)
 """Tests write keys, tokens and passwords as their owners would: files that others may read are refused."""
 _counter = itertools.count(1)
