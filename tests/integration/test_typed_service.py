@@ -19,9 +19,11 @@ from rsm_spark.errors import ConnectionLostError, InvalidCommandError, NoLeaderE
 from rsm_spark.transport.security import Security
 from tests.integration.store_processes import stores
 from tests.integration.test_store_cluster import run_cli
+from tests.unit.rsm_spark.core.typed_bank import Shop
 
 pytestmark = pytest.mark.asyncio
 BANK = ("rsm_spark", "serve", "examples.bank:Bank")
+SHOP = ("rsm_spark", "serve", "tests.unit.rsm_spark.core.typed_bank:Shop")
 
 
 async def test_a_bank_of_typed_commands_survives_its_leader(
@@ -139,3 +141,56 @@ async def test_principals_may_do_what_their_entries_say(cluster: DevCluster, uni
             async with await as_(refused) as client:
                 with pytest.raises(ConnectionLostError):
                     await client.call(Bank.balance, "ann")
+
+
+async def test_a_command_of_a_composition_writes_in_both_parts_or_in_none(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    uri, log = cluster.metadata_uri, unique_name
+    with stores(uri, log, tmp_path) as replicas:
+        for name in "ab":
+            replicas.start(name, command=SHOP)
+        leader = await replicas.leader()
+        async with await rsm.ServiceClient.connect(log, uri) as shop:
+            assert await shop.call(Shop.bank.deposit, "ann", 5) == 5
+            assert await shop.call(Shop.pay, "ann", 2) == 1
+            written = await _kept(shop)
+            assert written == ({"ann": 3, "shop": 2}, ["ann pays 2"])
+            # Its letter is written first, then the bank refuses; what a part refuses may be caught, too.
+            with pytest.raises(InsufficientFunds):
+                await shop.call(Shop.pay, "ann", 4)
+            assert await shop.call(Shop.try_to_pay, "ann", 4) is False
+            assert await _kept(shop) == written
+            leader.kill()
+            replicas.gone(leader.replica_id)
+            assert await _kept(shop) == written
+            assert await shop.call(Shop.pay, "ann", 3) == 2
+            assert await _kept(shop) == ({"ann": 0, "shop": 5}, ["ann pays 2", "ann pays 3"])
+
+
+async def test_a_reply_of_a_wrong_type_is_refused_and_nothing_of_its_command_is_kept(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    uri, log = cluster.metadata_uri, unique_name
+    with stores(uri, log, tmp_path) as replicas:
+        replicas.start("a", command=SHOP)
+        async with (
+            await rsm.ServiceClient.connect(log, uri) as shop,
+            await rsm.ServiceClient.connect(log, uri) as other,
+        ):
+            for _ in range(2):
+                with pytest.raises(
+                    InvalidCommandError,
+                    match=r"nothing was changed: TypeError: .*lie\(\) -> int: its reply is 'five', which is not",
+                ):
+                    await shop.call(Shop.outbox.lie)
+            # Its session goes on, and so does everybody else.
+            assert await shop.call(Shop.outbox.post, "hello") == 1
+            assert await other.call(Shop.bank.deposit, "ann", 5) == 5
+            assert await _kept(other) == ({"ann": 5, "shop": 0}, ["hello"])
+
+
+async def _kept(shop: rsm.ServiceClient) -> tuple[dict[str, int], list[str]]:
+    """Return what the accounts have, and the letters."""
+    accounts = {name: await shop.call(Shop.bank.balance, name) for name in ("ann", "shop")}
+    return accounts, [letter.text for letter in await shop.call(Shop.outbox.texts)]
