@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.integration.store_processes import Stores, stores
 pytestmark = pytest.mark.asyncio
 
 _WAIT_S = 60.0
+_CANCEL_ROUNDS = 400
 _EVERYTHING = {"key": b"\0", "range_end": b"\0"}
 
 
@@ -307,3 +309,47 @@ def _watch_much(calls: EtcdCalls) -> None:
     ended = watch.receive()
     assert (ended.canceled, ended.compact_revision) == (True, last)
     watch.close()
+
+
+async def test_watches_that_are_cancelled_while_they_are_told_leave_their_stream_well(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    """Locks of etcd's own client do that at each turn: the key that one waits for is gone, and written again soon."""
+    with stores(cluster.metadata_uri, unique_name, tmp_path) as replicas:
+        addresses = [start(replicas, name) for name in "ab"]
+        with EtcdCalls(addresses[0]) as one, EtcdCalls(addresses[1]) as other:
+            await asyncio.to_thread(_watch_and_cancel, one, other)
+
+
+def _watch_and_cancel(one: EtcdCalls, other: EtcdCalls) -> None:
+    until(lambda: one.put(b"k", b""))
+    is_over = threading.Event()
+
+    def write(calls: EtcdCalls) -> None:
+        while not is_over.is_set():
+            calls.put(b"k", b"x" * 2_000)
+
+    writers = [threading.Thread(target=write, args=(calls,)) for calls in (one, other, one)]
+    watch = one.watch()
+    try:
+        for writer in writers:
+            writer.start()
+        for _ in range(_CANCEL_ROUNDS):
+            for _ in range(4):
+                watch.create(b"k")
+            cancelled: set[int] = set()
+            ended: set[int] = set()
+            while len(ended) < 4:
+                response = watch.receive()
+                assert not isinstance(response, EtcdFailure), response
+                if response.canceled:
+                    ended.add(response.watch_id)
+                elif response.events and response.watch_id not in cancelled:
+                    cancelled.add(response.watch_id)
+                    watch.cancel(response.watch_id)
+            assert ended == cancelled
+    finally:
+        is_over.set()
+        watch.close()
+        for writer in writers:
+            writer.join()

@@ -205,12 +205,15 @@ class _WatchStream:
         await self._send(refusal, self._backend.feed.revision)
 
     async def _cancel(self, watch_id: int) -> None:
-        watch = self._watches.get(watch_id)
-        if watch is None:
-            return
-        self._forget(watch)
+        # While nobody writes: gRPC sends nothing more on a call whose writing was broken off.
+        async with self._writing:
+            watch = self._watches.get(watch_id)
+            if watch is None:
+                return
+            self._forget(watch)
+            if watch.task is not None:
+                watch.task.cancel()
         if watch.task is not None:
-            watch.task.cancel()
             await asyncio.wait([watch.task])
         await self._send(WatchResponse(watch_id=watch_id, canceled=True), self._backend.feed.revision)
 
