@@ -71,7 +71,7 @@ def test_a_type_checker_sees_what_the_calls_of_a_written_client_take_and_give(tm
     (tmp_path / "mypy.ini").write_text(f"[mypy]\nmypy_path = {tmp_path}:{_ROOT}\n")
     said, _, code = mypy.run([
         "--strict", "--follow-imports=silent", "--config-file", str(tmp_path / "mypy.ini"),
-        "--cache-dir", str(tmp_path / "cache"), *(str(one) for one in sorted(tmp_path.glob("*.py"))),
+        "--cache-dir", str(_ROOT / ".mypy_cache" / "clients"), *(str(one) for one in sorted(tmp_path.glob("*.py"))),
     ])  # fmt: skip
     assert code == 1
     *faults, _ = said.splitlines()
