@@ -24,7 +24,7 @@ from ledger.errors import LedgerError, UsageError
 from ledger.http.acceptor import Acceptor, listen
 from ledger.http.connection_slots import ConnectionSlot, ConnectionSlots
 from ledger.http.host_names import HostNames
-from ledger.http.routes import ProbePage, ProbeRequest, ProbeRoute, text_page
+from ledger.http.routes import BODY_BYTES_MAX, ProbePage, ProbeRequest, ProbeRoute, text_page
 from ledger.rights.callers import Callers
 from ledger.rights.file import bearer_token
 from ledger.rights.principal import Principal
@@ -146,20 +146,40 @@ class ProbeServer:
             # The same for whoever opens connections and says nothing.
             async with asyncio.timeout(_REQUEST_S_MAX):
                 request = await _request(http, reader)
-                body = b"" if request.method in _READS else await _body(http, reader)
+                limit = self._body_bytes_max(request, transport)
+                body = b"" if request.method in _READS else await _body(http, reader, limit)
         except h11.RemoteProtocolError as error:
             return ProbePage(400, f"expected an HTTP/1.1 request: {error}\n".encode())
         if not all(self._is_own(host.decode("latin-1")) for host in _values(request, b"host")):
             return ProbePage(421, b"this process is not asked under that name: use 127.0.0.1, or --allowed-hosts\n")
+        if request.method not in _READS and not self._is_of_own_page(request):
+            return text_page("a page of another origin asked; only programs may, and this server's own", 403)
         return await self._answer(request, body, transport)
+
+    def _is_of_own_page(self, request: h11.Request) -> bool:
+        """Return whether no browser asks for a page from elsewhere: it could do so without having any right itself."""
+        hosts = {host.lower() for host in _values(request, b"host")}
+        return all(origin.lower().partition(b"://")[2] in hosts for origin in _values(request, b"origin"))
+
+    def _body_bytes_max(self, request: h11.Request, transport: asyncio.BaseTransport) -> int:
+        """Return how long a body may be: longer than that of anybody for who may send it there."""
+        path, _, _ = request.target.decode("ascii").partition("?")
+        route = self._routes.get(f"{request.method.decode('ascii')} {path}")
+        principal = self._principal(request, transport)
+        if route is None or principal is None or not may(principal, route.right):
+            return BODY_BYTES_MAX
+        return route.body_bytes_max
+
+    def _principal(self, request: h11.Request, transport: asyncio.BaseTransport) -> Principal | None:
+        token = bearer_token(next(iter(_values(request, b"authorization")), b""))
+        return self._callers.of(token, certificate_names(transport))
 
     async def _answer(self, request: h11.Request, body: bytes, transport: asyncio.BaseTransport) -> ProbePage:
         path, _, query = request.target.decode("ascii").partition("?")
         is_head = request.method == b"HEAD"
         method = "GET" if is_head else request.method.decode("ascii")
         source = _shown(transport.get_extra_info("peername"))
-        token = bearer_token(next(iter(_values(request, b"authorization")), b""))
-        principal = self._callers.of(token, certificate_names(transport))
+        principal = self._principal(request, transport)
         if principal is None:
             self._refuse(None, source, method, "unknown-caller", "no principal's token or certificate")
             return text_page("this process knows no such caller: send Authorization: Bearer <token>", 401)
@@ -236,14 +256,14 @@ async def _request(http: h11.Connection, reader: asyncio.StreamReader) -> h11.Re
     return event
 
 
-async def _body(http: h11.Connection, reader: asyncio.StreamReader) -> bytes:
+async def _body(http: h11.Connection, reader: asyncio.StreamReader, bytes_max: int) -> bytes:
     """Read the body of a request.
 
     Raises:
         RemoteProtocolError: It is too long, or the connection ended before its end.
 
     """
-    body = b""
+    body = bytearray()
     while not isinstance(event := http.next_event(), h11.EndOfMessage):
         if event is h11.NEED_DATA:
             http.receive_data(await reader.read(_REQUEST_BYTES_MAX))
@@ -251,9 +271,9 @@ async def _body(http: h11.Connection, reader: asyncio.StreamReader) -> bytes:
             body += event.data
         else:
             raise h11.RemoteProtocolError("the connection ended before its body did")
-        if len(body) > _REQUEST_BYTES_MAX:
-            raise h11.RemoteProtocolError(f"its body is longer than {_REQUEST_BYTES_MAX} bytes")
-    return body
+        if len(body) > bytes_max:
+            raise h11.RemoteProtocolError(f"its body is longer than {bytes_max} bytes")
+    return bytes(body)
 
 
 def _encoded(http: h11.Connection, page: ProbePage) -> bytes:

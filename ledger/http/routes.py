@@ -13,6 +13,7 @@ from ledger.rights.table import Right
 _TEXT = "text/plain; charset=utf-8"
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Content type of Prometheus' text format."""
+BODY_BYTES_MAX = 8 * 1024
 
 
 class ProbePage(NamedTuple):
@@ -29,7 +30,7 @@ class ProbeRequest(NamedTuple):
     Attributes:
         path: Without what follows `?`.
         query: What follows; the last of several of one name.
-        body: At most 8 KiB.
+        body: Of 8 KiB, or what its route takes.
         principal: Whose it is.
         source: The connection's other end.
 
@@ -54,6 +55,7 @@ class ProbeRoute(NamedTuple):
         right: That a caller needs.
         is_change: It changes something: each use is a line of the audit.
         is_slow: It asks others; few of these run at a time.
+        body_bytes_max: Of a body that a caller with that right may send.
 
     """
 
@@ -61,6 +63,7 @@ class ProbeRoute(NamedTuple):
     right: Right
     is_change: bool = False
     is_slow: bool = False
+    body_bytes_max: int = BODY_BYTES_MAX
 
 
 def probe_routes(*, health: Page, readiness: Page, metrics: Page, status: Page) -> dict[str, ProbeRoute]:

@@ -228,7 +228,8 @@ async def _answer_probes(service: RunService, settings: StoreSettings, probes: H
             readiness=service.readiness,
             metrics=lambda: ProbePage(200, telemetry.text(), METRICS_TYPE),
             status=lambda: ProbePage(200, service.status_json(), "application/json"),
-        ),
+        )
+        | getattr(service, "http_routes", {}),  # of SQL tables alone
         bind=probes.bind,
         port=probes.port or 0,
         tls=settings.security.served(),

@@ -18,6 +18,7 @@ from rsm_spark.client.service_calls import TIMEOUT_S
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.server.replica_server import StoreService, StoreSettings
 from rsm_spark.snapshots.manifest import SnapshotStore
+from rsm_spark.sql.http_api import SqlHttpEdge
 from rsm_spark.sql.limits import SqlSettings
 from rsm_spark.sql.machine import SqlMachine
 from rsm_spark.sql.pg_settings import PgSettings
@@ -57,6 +58,7 @@ class SqlService(StoreService):
     Attributes:
         pg: What serves PostgreSQL's clients; None = there is no such port.
         pg_address: "host:port" of it; "" = there is none.
+        http_routes: What the HTTP server of the process serves of the tables.
 
     Raises:
         RsmError: The port is taken, or the file of the tables cannot be opened.
@@ -80,6 +82,15 @@ class SqlService(StoreService):
         self._desk = TransactionDesk(self.machine.hold, lambda: self.machine.wal_pages, sql)
         self._results = RowDesk(self._readers, lambda: self.machine.wal_pages, sql)
         self.backend = reads = SqlReads(self.replica, self._readers, self._desk, self._results)
+        discovery = Discovery(client.store, settings.log, settings.replica.rsm_root)
+        self._http = SqlHttpEdge(
+            self.replica,
+            reads,
+            links_of(discovery, settings.log, settings.security, TIMEOUT_S),
+            settings.log,
+            sql.result_bytes_max,
+        )
+        self.http_routes = self._http.routes()
         self.pg = None
         self.pg_address = ""
         if pg.port is None:
@@ -87,7 +98,6 @@ class SqlService(StoreService):
         from rsm_spark.sql.pg.backend import PgBackend  # noqa: PLC0415 - sqlglot only where it is used
         from rsm_spark.sql.pg.server import PgServer  # noqa: PLC0415
 
-        discovery = Discovery(client.store, settings.log, settings.replica.rsm_root)
         links = links_of(discovery, settings.log, settings.security, TIMEOUT_S)
         backend = PgBackend(self.replica, reads, self._readers, links, settings.log, max(1, sql.transactions_max // 4))
         self.pg = PgServer(
@@ -112,6 +122,7 @@ class SqlService(StoreService):
         try:
             if self.pg is not None:
                 await self.pg.stop(_DRAIN_S)
+            await self._http.stop()
             await super().stop()
         finally:
             self._desk.close()

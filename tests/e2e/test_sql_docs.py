@@ -18,7 +18,8 @@ PROGRAM, INTERACTIVE, RESULTS, *OTHERS = re.findall(r"```python\n(.*?)```", TEXT
 (PG_PROGRAM,) = (text for text in OTHERS if "psycopg" in text)
 (DB_API,) = (text for text in OTHERS if "rsm_spark.sql as db" in text)
 (ALCHEMY,) = (text for text in OTHERS if "sqlalchemy" in text)
-SERVE, COMMANDS, FILES, PG_SERVE, VERIFIER = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
+(HTTP,) = (text for text in OTHERS if "urllib" in text)
+SERVE, COMMANDS, FILES, PG_SERVE, VERIFIER, HTTP_SERVE = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
 
 
 def test_the_commands_and_the_program_of_the_page(cluster: DevCluster, unique_name: str, tmp_path: Path) -> None:
@@ -44,7 +45,7 @@ def test_the_commands_and_the_program_of_the_page(cluster: DevCluster, unique_na
     assert run("/bin/sh", "-ec", VERIFIER)[0].startswith("SCRAM-SHA-256$4096:")
     with stores(cluster.metadata_uri, unique_name, tmp_path) as replicas:
         for name in "ab":
-            replicas.start(name, "--pg-port", "0", command=("rsm_spark", "sql", "serve"))
+            replicas.start(name, "--pg-port", "0", "--http-port", "0", command=("rsm_spark", "sql", "serve"))
         port = replicas.alive["b"].ready["pg_address"].rpartition(":")[2]
         shown = run("/bin/sh", "-ec", COMMANDS.replace("--log shop", f"--log {unique_name}"))
         assert shown[2:5] == ["id  name  stock", "1   pen   5", "2   ink   2"]
@@ -54,11 +55,15 @@ def test_the_commands_and_the_program_of_the_page(cluster: DevCluster, unique_na
         pg = run(sys.executable, "-c", PG_PROGRAM.replace("dbname=shop", f"dbname={unique_name}").replace("5432", port))
         kept = run(sys.executable, "-c", DB_API.replace('"shop"', f'"{unique_name}"'))
         counted = run(sys.executable, "-c", ALCHEMY.replace("rsm:///shop", f"rsm:///{unique_name}"))
+        by_http = run(sys.executable, "-c", HTTP.replace("127.0.0.1:8080", replicas.alive["a"].ready["http_address"]))
         run("/bin/sh", "-ec", FILES.replace("--log shop", f"--log {unique_name}"))
         with sqlite3.connect(tmp_path / "shop.db") as plain:
             assert plain.execute("SELECT count(*) FROM item").fetchall() == [(2,)]
         again = run("rsm", "sql", "exec", "SELECT count(*) FROM item_again", "--log", unique_name)
         assert again == ["count(*)", "2"]
+    assert HTTP_SERVE.split()[-2] == "--http-port"
+    assert by_http == ["name [['ink'], ['pen']]"]
+    assert f"It prints `{by_http[0]}`." in TEXT
     assert counted == ["14"]
     assert "It prints `14`." in TEXT
     assert said == ["4", "3"]
