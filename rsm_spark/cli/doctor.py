@@ -22,6 +22,7 @@ from ledger.errors import LedgerError, UsageError
 from ledger.zookeeper_server.errors import JavaError
 from ledger.zookeeper_server.java import find_java
 from rsm_spark.cli.config import PROCESSES, settings_of
+from rsm_spark.cli.extras import say_missing
 from rsm_spark.cli.status import mixed_versions
 
 _PACKAGES = ("ledger", "rsm_spark", "broker", "connectors", "pyspark_ledger", "pyspark_ledger_state")
@@ -159,6 +160,8 @@ def _configuration(process: str) -> Finding:
         return Finding(what, Grade.BAD, str(error), f"the process would not start; rsm config example {process}")
     except LedgerError as error:
         return Finding(what, Grade.NOTE, str(error))
+    except ModuleNotFoundError as error:
+        return Finding(what, Grade.NOTE, "cannot be read", say_missing(error, f"rsm {process}"))
     return Finding(what, Grade.GOOD, ", ".join(given) or "defaults")
 
 

