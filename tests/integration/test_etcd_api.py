@@ -21,7 +21,7 @@ from tests.integration.store_processes import Stores, stores
 pytestmark = pytest.mark.asyncio
 
 _WAIT_S = 60.0
-_CANCEL_ROUNDS = 400
+_CANCEL_ROUNDS = 150
 _EVERYTHING = {"key": b"\0", "range_end": b"\0"}
 
 

@@ -205,7 +205,7 @@ class _WatchStream:
         await self._send(refusal, self._backend.feed.revision)
 
     async def _cancel(self, watch_id: int) -> None:
-        # While nobody writes: gRPC sends nothing more on a call whose writing was broken off.
+        # While nobody writes: a write that is broken off leaves its stream half-way, and other watches are told on it.
         async with self._writing:
             watch = self._watches.get(watch_id)
             if watch is None:
