@@ -4,6 +4,8 @@ What sqlglot cannot read goes to SQLite as it came: its error names the place. S
 never on an event loop.
 """
 
+# Longer than 400 lines: each spelling is turned in a few lines, and all of them are one table.
+
 from __future__ import annotations
 
 import logging
@@ -16,9 +18,12 @@ from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.dialects.sqlite import SQLite
 
+from rsm_spark.sql.limits import PARAMETERS_MAX
 from rsm_spark.sql.pg.lexing import LexedStatement
+from rsm_spark.sql.pg.long_texts import ARRAY_CALL, LongTexts
 from rsm_spark.sql.pg.repeated_rows import folded
 from rsm_spark.sql.pg.system_dialect import for_system, rewritten
+from rsm_spark.sql.pg.values import array_json
 
 logging.getLogger("sqlglot").setLevel(logging.ERROR)  # What is not supported SQLite itself says, in an error.
 
@@ -92,22 +97,27 @@ class SpelledStatement:
     def __init__(self, lexed: LexedStatement) -> None:
         self._lexed = lexed
         self._folded = None
-        self.chars = 0
-        if lexed.is_foreign or lexed.is_of_system:
-            text = lexed.foreign_sql
-            if len(text) > _FOLDED_CHARS_MIN and not lexed.is_of_system:
-                self._folded = folded(text)
-            self.chars = len(text if self._folded is None else self._folded.sql)
+        self._texts: LongTexts | None = None
+        self._sql = lexed.foreign_sql
+        if (lexed.is_foreign and not lexed.is_of_system) and len(self._sql) > _FOLDED_CHARS_MIN:
+            self._folded = folded(self._sql)
+            if self._folded is None:
+                self._texts = LongTexts(self._sql)
+                self._sql = self._texts.sql
+            else:
+                self._sql = self._folded.sql
+        self.chars = len(self._sql) if lexed.is_foreign or lexed.is_of_system else 0
 
     def sql(self) -> str:
         """Return it as SQLite spells it."""
         lexed = self._lexed
         if not self.chars:
             return lexed.sql
-        if self._folded is None:
-            return _spelled(lexed, lexed.foreign_sql)
-        # Never as a whole: `chars` says what it may take.
-        return self._folded.unfolded(_spelled(lexed, self._folded.sql)) or lexed.sql
+        found = _spelled(lexed, self._sql)
+        # What is not whole again goes as it came: `chars` says what sqlglot may read.
+        if self._folded is not None:
+            return self._folded.unfolded(found) or lexed.sql
+        return found if self._texts is None else self._texts.put_back(found) or lexed.sql
 
 
 def respelled(lexed: LexedStatement) -> str:
@@ -167,6 +177,8 @@ def _cast(node: Any) -> Any:
     if name == "USERDEFINED":
         word = kind.args["kind"].sql().split(".")[-1].strip('"').lower()
         return _call(word, value) if word in _NUMBERED else value
+    if name == "ARRAY" and isinstance(value, exp.Literal | exp.Placeholder | exp.Paren):
+        return _array_text(value)
     if name in ("ARRAY", "LIST", "OID", "REGCLASS", "OBJECT_IDENTIFIER", "UNKNOWN"):
         return value
     if name == "DATE":
@@ -181,6 +193,42 @@ def _cast(node: Any) -> Any:
         else "NUMERIC"
     )  # fmt: skip
     return exp.Cast(this=value, to=exp.DataType(this=exp.DataType.Type.USERDEFINED, kind=exp.to_identifier(own)))
+
+
+def _array_text(value: Any) -> Any:
+    """Return an array that was written as a text, `'{1,2}'`, as JSON."""
+    inside = value.unnest() if isinstance(value, exp.Paren) else value
+    if isinstance(inside, exp.Literal) and inside.name.startswith("{"):
+        return exp.Literal.string(array_json(inside.name))
+    is_mark = isinstance(inside, exp.Placeholder) and int(inside.name[1:] or 0) > PARAMETERS_MAX
+    return _call(ARRAY_CALL, inside) if is_mark else inside
+
+
+def _array(node: Any) -> Any:
+    """Return `ARRAY[…]` as JSON, but that of `= ANY(…)`."""
+    of = node.parent
+    while isinstance(of, exp.Paren | exp.Cast):
+        of = of.parent
+    is_list = not any(isinstance(one, exp.Query) for one in node.expressions)
+    return _call("JSON_ARRAY", *node.expressions) if is_list and not isinstance(of, exp.Any | exp.All) else node
+
+
+def _unnested(node: Any) -> Any:
+    """Return the items of arrays, side by side, as a table; there are as many rows as the first one has items."""
+    alias = node.args.get("alias")
+    named = [one.name for one in alias.columns] if alias is not None else []
+    columns = named or (
+        ["unnest"] if len(node.expressions) == 1 else [f"column{n}" for n in range(1, len(node.expressions) + 1)]
+    )
+    path = exp.DPipe(
+        this=exp.DPipe(this=exp.Literal.string("$["), expression=exp.column("key")), expression=exp.Literal.string("]")
+    )
+    shown = [exp.alias_(exp.column("value"), columns[0], quoted=True)]
+    for array, name in zip(node.expressions[1:], columns[1:], strict=False):
+        shown.append(exp.alias_(_call("JSON_EXTRACT", array, path.copy()), name, quoted=True))
+    items = exp.select(*shown).from_(_call("JSON_EACH", node.expressions[0]))
+    table = exp.TableAlias(this=alias.this) if alias is not None and alias.this is not None else None
+    return exp.Subquery(this=items, alias=table)
 
 
 def _system_cast(node: Any) -> Any:
@@ -284,17 +332,7 @@ def _definition(node: Any) -> Any:
 
 def _default(node: Any) -> Any:
     """Return a default that is computed in parentheses, as SQLite wants it."""
-    plain = (
-        exp.Literal,
-        exp.Boolean,
-        exp.Null,
-        exp.CurrentTimestamp,
-        exp.CurrentDate,
-        exp.CurrentTime,
-        exp.Paren,
-        exp.Neg,
-    )
-    return node if isinstance(node.this, plain) else exp.DefaultColumnConstraint(this=exp.Paren(this=node.this))
+    return node if isinstance(node.this, _PLAIN) else exp.DefaultColumnConstraint(this=exp.Paren(this=node.this))
 
 
 def _told(name: str) -> Callable[[Any], Any]:
@@ -311,6 +349,38 @@ def _told(name: str) -> Callable[[Any], Any]:
 
 def _emptied(node: Any) -> Any:
     return exp.Delete(this=node.expressions[0]) if len(node.expressions) == 1 else node
+
+
+def _dropped(node: Any) -> Any:
+    """Return a DROP that says nothing of what depends on it: SQLite has one way."""
+    for word in ("cascade", "restrict", "concurrently"):
+        node.set(word, None)
+    return node
+
+
+def _made(node: Any) -> Any:
+    """Return a CREATE INDEX that waits for no locks: there are none."""
+    node.set("concurrently", None)
+    return node
+
+
+def _inserted(node: Any) -> Any:
+    """Return an INSERT of a query's rows so that SQLite takes ON CONFLICT for the INSERT's, not for a join's."""
+    query = node.expression
+    if node.args.get("conflict") is not None and isinstance(query, exp.Select) and query.args.get("where") is None:
+        query.set("where", exp.Where(this=exp.Boolean(this=True)))
+    return node
+
+
+def _in_zone(node: Any) -> Any:
+    """Return a time in UTC as it is: so all are kept. SQLite knows no other zone by its name."""
+    zone = node.args["zone"]
+    is_utc = isinstance(zone, exp.Literal) and zone.name.upper() in ("UTC", "GMT", "ETC/UTC", "Z")
+    return node.this if is_utc else node
+
+
+def _opclass(node: Any) -> Any:
+    return node.this
 
 
 def _values(node: Any) -> Any:
@@ -335,6 +405,9 @@ _TURNS: Final[dict[type, Callable[[Any], Any]]] = {
     exp.Add: _added("+"), exp.Sub: _added("-"), exp.Extract: _extract, exp.TimestampTrunc: _truncated,
     exp.Left: _left, exp.Right: _right, exp.Anonymous: _anonymous, exp.ColumnDef: _definition,
     exp.TruncateTable: _emptied, exp.Values: _values, exp.ArrayAgg: _gathered, exp.DefaultColumnConstraint: _default,
+    exp.Drop: _dropped, exp.Create: _made, exp.Opclass: _opclass, exp.AtTimeZone: _in_zone, exp.Insert: _inserted,
     exp.CurrentSchema: _told("CURRENT_SCHEMA"), exp.CurrentVersion: _told("VERSION"),
 }  # fmt: skip
 _SYSTEM_TURNS: Final = {**_TURNS, exp.Cast: _system_cast}
+"""For questions to the catalog, whose arrays are its own."""
+_TURNS.update({exp.Array: _array, exp.Unnest: _unnested})

@@ -39,7 +39,8 @@ _FOREIGN_WORDS: Final = frozenset({
     "STRING_AGG", "ANY", "SIMILAR", "LATERAL", "TRUNCATE", "ONLY", "PUBLIC", "SHARE", "OVERLAY", "GREATEST",
     "LEAST", "BOOL_AND", "BOOL_OR", "POSITION", "LOCALTIMESTAMP", "CHAR_LENGTH", "CHARACTER_LENGTH", "ARRAY",
     "ARRAY_AGG", "LOCKED", "NOWAIT", "FETCH", "TRANSACTION_TIMESTAMP", "CLOCK_TIMESTAMP", "STATEMENT_TIMESTAMP",
-    "STRPOS", "BTRIM", "GEN_RANDOM_UUID",
+    "STRPOS", "BTRIM", "GEN_RANDOM_UUID", "CONCURRENTLY", "VARCHAR_PATTERN_OPS", "TEXT_PATTERN_OPS",
+    "BPCHAR_PATTERN_OPS", "UNNEST", "ZONE",
 })  # fmt: skip
 _FOREIGN_CALLS: Final = frozenset({"LEFT", "RIGHT"})
 """Words that are foreign before a parenthesis alone."""
@@ -118,6 +119,8 @@ class _Cut:
         words = self.all_words
         is_foreign = self.is_foreign or not words.isdisjoint(_FOREIGN_WORDS)
         is_foreign = is_foreign or ("DISTINCT" in words and "ON" in words) or {"FOR", "UPDATE"} <= words
+        is_foreign = is_foreign or {"INSERT", "SELECT", "CONFLICT"} <= words
+        is_foreign = is_foreign or (self.words[:1] == ["DROP"] and not words.isdisjoint(("CASCADE", "RESTRICT")))
         is_of_system = not words.isdisjoint(_SYSTEM_FUNCTIONS) or any(word.startswith("PG_") for word in words)
         return LexedStatement(
             "".join(self.parts).strip(), "".join(self.foreign_parts).strip(), tuple(self.words), frozenset(words),

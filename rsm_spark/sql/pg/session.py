@@ -22,6 +22,7 @@ from typing import Any, Final
 from rsm_spark.sql.messages import SqlResult, SqlSlice, SqlStatement, SqlValue
 from rsm_spark.sql.pg import answers
 from rsm_spark.sql.pg import faults as f
+from rsm_spark.sql.pg.alter_steps import altered
 from rsm_spark.sql.pg.copy_in import CopyWriter
 from rsm_spark.sql.pg.copying import copied_row, copy_command
 from rsm_spark.sql.pg.portals import (
@@ -51,13 +52,7 @@ from rsm_spark.sql.pg.tasks import (
     TranslateQuery,
     WritesDone,
 )
-from rsm_spark.sql.pg.values import (
-    TEXT,
-    PgColumn,
-    declared_type,
-    parameter_value,
-    spread,
-)
+from rsm_spark.sql.pg.values import TEXT, PgColumn, declared_type, parameter_value, spread
 from rsm_spark.sql.pg.wire import (
     PgBindRequest,
     PgCloseRequest,
@@ -315,12 +310,7 @@ class PgSession(PgRowAnswers):
         is_due = copying.take_part(request, in_parts=in_parts)
         self._hold_copied(copying.held_bytes)
         if is_due:
-            statements = copying.take()
-            if statements and self._state == _OPEN:
-                yield from self._step(statements)
-            elif statements:
-                done: WritesDone = yield RunWrites(statements)
-                self.revision = max(self.revision, done.revision)
+            yield from self._write_all(copying.take())
         if request.is_end:
             self._end_copy()
             self._say(answers.done(f"COPY {copying.count}"))
@@ -367,17 +357,20 @@ class PgSession(PgRowAnswers):
         if not self._kept:
             return
         sent = tuple(kept.sent for kept in self._kept)
-        if self._state == _OPEN:
-            results = yield from self._step(sent)
-        else:
-            done: WritesDone = yield RunWrites(sent)
-            self.revision = max(self.revision, done.revision)
-            results = done.results
+        results = yield from self._write_all(sent)
         for kept, result in zip(self._kept, results, strict=True):
             kept.answer = answer_of(kept, result)
         self._out = [part if isinstance(part, bytes) else part.answer or b"" for part in self._out]
         self._out_bytes = sum(len(part) for part in self._out if isinstance(part, bytes))
         self._forget_kept()
+
+    def _write_all(self, sent: tuple[SqlStatement, ...]) -> Generator[PgTask, TaskAnswer, tuple[SqlResult, ...]]:
+        """Have statements done in the open transaction, or as one."""
+        if not sent or self._state == _OPEN:
+            return (yield from self._step(sent)) if sent else ()
+        done: WritesDone = yield RunWrites(sent)
+        self.revision = max(self.revision, done.revision)
+        return done.results
 
     # ---- a transaction that was begun
 
@@ -430,13 +423,21 @@ class PgSession(PgRowAnswers):
             self.revision = max(self.revision, revision)
         self._say(answers.done("COMMIT" if is_kept else "ROLLBACK"))
 
+    def _alter(self, statement: PgStatement) -> Steps:
+        """Alter a table as SQLite does not: by statements that make it anew, as one transaction."""
+        self._check_may_write()
+        yield from self._run_kept()
+        yield from self._write_all((yield from altered(statement.sql, self._read, self._dropped)))
+        self._say(answers.done("ALTER TABLE"))
+
     # ---- commands of the session
 
     def _command(self, statement: PgStatement, *, is_text: bool) -> Steps:
         """Carry out a statement that concerns the session alone."""
         words = statement.words
-        if statement.kind is PgStatementKind.TRANSACTION:
-            yield from self._transaction_command(statement)
+        if statement.kind in (PgStatementKind.TRANSACTION, PgStatementKind.ALTER):
+            is_alter = statement.kind is PgStatementKind.ALTER
+            yield from (self._alter(statement) if is_alter else self._transaction_command(statement))
             return
         match words[0]:
             case "SHOW":

@@ -21,7 +21,7 @@ _SET = re.compile(
     r"(?P<value>.+)",
     re.IGNORECASE | re.DOTALL,
 )
-_SET_TRANSACTION = re.compile(r"SET\s+(SESSION\s+CHARACTERISTICS\s+AS\s+)?TRANSACTION\b", re.IGNORECASE)
+_SET_ALWAYS_SO = re.compile(r"SET\s+((SESSION\s+CHARACTERISTICS\s+AS\s+)?TRANSACTION|CONSTRAINTS)\b", re.IGNORECASE)
 _NAMED = re.compile(r"(?:SHOW|RESET)\s+(?P<name>.+)", re.IGNORECASE | re.DOTALL)
 _OPTION = re.compile(r"(?:-c\s*|--)([\w.\-]+)=((?:\\.|\S)*)")
 _LAG = re.compile(r"(\d{1,7})\s*ms")
@@ -222,13 +222,15 @@ def level_of(text: str, revision: int) -> Freshness:
 
 
 def set_of(sql: str) -> tuple[str, str] | None:
-    """Return name and value of a SET; None = it concerns what is always so here (isolation is serializable).
+    """Return name and value of a SET; None = it concerns what is always so here.
+
+    Isolation is serializable; a constraint is looked at when its table says.
 
     Raises:
         PgFault: It is none.
 
     """
-    if _SET_TRANSACTION.match(sql):
+    if _SET_ALWAYS_SO.match(sql):
         return None
     found = _SET.fullmatch(sql.strip())
     if found is None:

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from rsm_spark.sql.messages import SqlResult
+from rsm_spark.sql.pg.altering import is_altered_anew
 from rsm_spark.sql.pg.lexing import LexedStatement
 from rsm_spark.sql.statement_words import reads_only, without_quoted
 
@@ -20,12 +21,16 @@ _CHANGES = re.compile(r"\b(INSERT|REPLACE|UPDATE|DELETE)\b", re.IGNORECASE)
 
 
 class PgStatementKind(Enum):
-    """READ: of the tables. SYSTEM: of PostgreSQL's catalog. COMMAND: of the session. TRANSACTION: bounds of one."""
+    """READ: of the tables. SYSTEM: of PostgreSQL's catalog. COMMAND: of the session. TRANSACTION: bounds of one.
+
+    ALTER: of a table, which is to be made anew for it.
+    """
 
     READ = "read"
     SYSTEM = "system"
     WRITE = "write"
     COMMAND = "command"
+    ALTER = "alter"
     TRANSACTION = "transaction"
 
 
@@ -69,6 +74,8 @@ def statement_of(lexed: LexedStatement, sql: str) -> PgStatement:
         kind, sql = PgStatementKind.COMMAND, lexed.foreign_sql
     elif word in _TRANSACTIONS or lexed.words[:2] == ("PREPARE", "TRANSACTION"):
         kind, sql = PgStatementKind.TRANSACTION, lexed.foreign_sql
+    elif lexed.words[:2] == ("ALTER", "TABLE") and is_altered_anew(lexed.foreign_sql):
+        kind, sql = PgStatementKind.ALTER, lexed.foreign_sql
     elif reads_only(sql):
         kind = PgStatementKind.SYSTEM if lexed.is_of_system else PgStatementKind.READ
     else:

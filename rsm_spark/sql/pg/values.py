@@ -230,6 +230,16 @@ def _number(value: Decimal) -> SqlValue:
     return near if Decimal(repr(near)) == value else str(value)
 
 
+def array_json(text: str) -> str:
+    """Return an array as PostgreSQL writes it, `{1,"a b",NULL}`, as JSON; its items are texts.
+
+    Raises:
+        ValueError: It is none.
+
+    """
+    return str(_text_array(text, TEXT))
+
+
 def _text_array(text: str, element: int) -> str:
     if not (text.startswith("{") and text.endswith("}")):
         raise ValueError("an array is written {1,2,3}")

@@ -36,6 +36,10 @@ def _respelled(sql: str) -> str:
          "SELECT 'public' AS \"current_schema\", NULL AS \"pg_advisory_unlock_all\""),
         ("SELECT upper(current_schema())", "SELECT UPPER('public')"),
         ("TRUNCATE t", "DELETE FROM t"),
+        ("DROP TABLE a CASCADE", "DROP TABLE a"),
+        ("CREATE INDEX CONCURRENTLY i ON t (a varchar_pattern_ops, b)", "CREATE INDEX i ON t(a, b)"),
+        ("INSERT INTO t SELECT 1 ON CONFLICT DO NOTHING", "INSERT INTO t SELECT 1 WHERE TRUE ON CONFLICT DO NOTHING"),
+        ("SELECT at AT TIME ZONE 'UTC', ARRAY[1, 2] FROM t", "SELECT at, JSON_ARRAY(1, 2) FROM t"),
         ("SELECT a FROM t FOR UPDATE", "SELECT a FROM t"),
         ("CREATE TABLE t (id SERIAL PRIMARY KEY, v VARCHAR(9), ok BOOLEAN)",
          "CREATE TABLE t (id INTEGER PRIMARY KEY AUTOINCREMENT, v VARCHAR(9), ok BOOLEAN)"),
@@ -60,6 +64,8 @@ def test_respelled_statements_mean_the_same() -> None:
             "SELECT date_trunc('month', timestamp '2026-03-04 05:06:07'), greatest(1, 3), 't'::bool",
             ("2026-03-01 00:00:00", 3, 1),
         ),
+        ("SELECT count(*), max(n), min(w) FROM unnest(ARRAY[5, 7], ARRAY['a', 'b']) AS x (n, w)", (2, 7, "a")),
+        ("SELECT 3 = ANY('{1,2}'::int[]), 'b' = ANY('{a,b}'::text[])", (0, 1)),
         ("SELECT 2 = ANY(ARRAY[1, 2]), strpos('abc', 'c'), 'abc' ILIKE 'A%'", (1, 3, 1)),
     ):
         assert base.execute(_respelled(sql)).fetchone() == found

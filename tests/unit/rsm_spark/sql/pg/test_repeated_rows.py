@@ -90,3 +90,25 @@ def test_long_texts_are_folded_in_a_time_that_grows_with_their_length() -> None:
 
     fold(100)
     assert fold(10_000) < 100 * max(fold(1_000), 0.005), "ten times the text"
+
+
+def test_long_texts_are_not_read_and_arrays_among_them_become_rows() -> None:
+    words = ",".join(f"\"it''s {n}\"" for n in range(2_000))
+    numbers = ",".join(map(str, range(2_000)))
+    sql = (
+        f"INSERT INTO t (a, b) SELECT * FROM UNNEST(('{{{numbers}}}'::int2[])::bigint[], ('{{{words}}}')::varchar[]) "
+        "ON CONFLICT DO NOTHING"
+    )
+    spelling = SpelledStatement(_lexed(sql))
+    assert spelling.chars < 300
+    base = sqlite3.connect(":memory:")
+    base.execute("CREATE TABLE t (a INTEGER PRIMARY KEY, b TEXT)")
+    base.execute(spelling.sql())
+    assert base.execute("SELECT count(*), max(a) FROM t").fetchone() == (2_000, 1_999)
+    assert base.execute("SELECT b FROM t WHERE a = 7").fetchone() == ("it's 7",)
+
+
+@pytest.mark.parametrize("text", ["?40000", "PG_ARRAY(?32767)", "no array", "{1,2"])
+def test_long_texts_are_put_back_as_they_were(text: str) -> None:
+    long = text + " " * 600
+    assert respelled(_lexed(f"SELECT '{long}', now()")) == f"SELECT '{long}', CURRENT_TIMESTAMP"

@@ -278,3 +278,27 @@ def test_any_series_ends_with_one_ready_and_nothing_kept(requests: list[bytes]) 
     talk.say(b.query("ROLLBACK"))
     assert talk.say(b.query("DEALLOCATE ALL")) == ["C DEALLOCATE", "Z I"]
     assert talk.session.held_bytes == 0
+
+
+def test_a_table_is_altered_as_one_transaction_and_in_the_one_that_is_open(talk: Talk) -> None:
+    talk.say(b.query("CREATE TABLE u (id INTEGER PRIMARY KEY, t INT); INSERT INTO t VALUES (1, 'a')"))
+    talk.tasks.clear()
+    key = "ADD CONSTRAINT one FOREIGN KEY (t) REFERENCES t (id) DEFERRABLE INITIALLY DEFERRED"
+    assert talk.say(b.query(f"ALTER TABLE u {key}; SET CONSTRAINTS ALL IMMEDIATE")) == ["C ALTER TABLE", "C SET", "Z I"]
+    assert talk.tasks == ["TranslateQuery", "ReadRows", "RunWrites"]
+    assert "one" in talk.base.execute("SELECT sql FROM sqlite_schema WHERE name = 'u'").fetchone()[0]
+    assert talk.say(b.query("ALTER TABLE t ALTER COLUMN v TYPE varchar(9)"))[-2:] == ["C ALTER TABLE", "Z I"]
+    talk.say(b.query("INSERT INTO u VALUES (1, 1)"))
+    assert talk.say(b.query("ALTER TABLE t ALTER COLUMN v TYPE varchar(8)")) == ["E 0A000", "Z I"]
+    altered = (b.parse("", "ALTER TABLE u DROP CONSTRAINT one"), b.bind("", ""), b.describe("P", ""), b.execute(""))
+    assert talk.say(b.query("BEGIN"), *altered, b.SYNC) == ["C BEGIN", "Z T", "1", "2", "n", "C ALTER TABLE", "Z T"]
+    assert talk.say(b.query("ALTER TABLE u DROP CONSTRAINT one")) == ["E 42704", "Z E"]
+    assert talk.say(b.query("ROLLBACK")) == ["C ROLLBACK", "Z I"]
+    assert "one" in talk.base.execute("SELECT sql FROM sqlite_schema WHERE name = 'u'").fetchone()[0]
+
+
+def test_who_reads_only_alters_nothing() -> None:
+    talk = Talk(may_write=False)
+    talk.base.execute("CREATE TABLE t (a INT)")
+    assert talk.say(b.query("ALTER TABLE t ALTER COLUMN a TYPE text")) == ["E 42501", "Z I"]
+    assert talk.tasks == ["TranslateQuery"]
