@@ -76,7 +76,7 @@ class EtcdBackend:
         self._history = machine.history = KeyHistory()
         self.events = EventCache(lambda: self._history)
         self._links = links_of(discovery, log, security, CALL_S_MAX)
-        self._replica_id = ""
+        self._member_id = 0
         self._cluster_id = 0
         # Reads that the next question is for.
         self._asking: asyncio.Future[int] | None = None
@@ -86,7 +86,7 @@ class EtcdBackend:
     async def start(self) -> None:
         """Begin; the replica has its state."""
         status = self.replica.status()
-        self._replica_id = status.replica_id
+        self._member_id = member_number(status.replica_id)
         self._cluster_id = int(status.log_id[:16], 16)
         self._history.begin(self.replica.revision)
         self.replica.on_applied(self._on_applied)
@@ -124,7 +124,7 @@ class EtcdBackend:
         """Return the header of an answer that shows a revision; None = that of this replica."""
         return ResponseHeader(
             cluster_id=self._cluster_id,
-            member_id=member_number(self._replica_id),
+            member_id=self._member_id,
             revision=self.revision if revision is None else revision,
             raft_term=self.replica.leader_epoch,
         )

@@ -25,9 +25,12 @@ from rsm_spark.transport.reach import fault_of
 
 Call = Callable[[Any, "EtcdCaller"], Awaitable[Message]]
 
+_CALLERS_MAX = 4_096
+"""Callers that are known from one call to the next."""
+
 
 class EtcdCaller:
-    """One call's principal.
+    """Principal of calls of one method over one connection.
 
     Args:
         principal: Who calls.
@@ -38,12 +41,13 @@ class EtcdCaller:
         guard: Is told what was refused.
 
     Attributes:
+        principal: The same.
         owner: Whose call it is, for bounds.
 
     """
 
     def __init__(self, principal: Principal, method: str, peer: str, log: str, scopes: MapScopes, guard: Guard) -> None:
-        self._principal = principal
+        self.principal = principal
         self._method = method
         self._peer = peer
         self._scopes = scopes
@@ -59,13 +63,13 @@ class EtcdCaller:
     @property
     def can_write(self) -> bool:
         """True if it may write at all."""
-        principal = self._principal
+        principal = self.principal
         is_reader = principal.role is Role.CLIENT and principal.access is not ClientAccess.WRITE
         return may(principal, Right.STATE_WRITE) and not is_reader
 
     def may_read(self, span: Span) -> bool:
         """Return whether all keys of a range are in its scope."""
-        return not self._is_bounded or self._principal.has_range(*span)
+        return not self._is_bounded or self.principal.has_range(*span)
 
     def check_read(self, span: Span) -> None:
         """Check that a range may be read.
@@ -75,32 +79,32 @@ class EtcdCaller:
 
         """
         if not self.may_read(span):
-            self._deny(f"{self._principal} has the keys of {self._principal.prefix!r} only")
+            self._deny(f"{self.principal} has the keys of {self.principal.prefix!r} only")
 
     def check_command(self, command: c.MapCommand) -> None:
         """Check that a command may be given; see `check_read`."""
         if not self.can_write:
-            self._deny(f"{self._principal} reads only")
-        fault = self._scopes.command_fault(encode(command), self._principal) if self._is_bounded else ""
+            self._deny(f"{self.principal} reads only")
+        fault = self._scopes.command_fault(encode(command), self.principal) if self._is_bounded else ""
         if fault:
             self._deny(fault)
 
     def check_whole(self, what: str) -> None:
         """Check that something may be asked that concerns all keys; see `check_read`."""
         if self._is_bounded:
-            self._deny(f"{self._principal} has the keys of {self._principal.prefix!r} only: {what} is beyond them")
+            self._deny(f"{self.principal} has the keys of {self.principal.prefix!r} only: {what} is beyond them")
 
     def own_keys(self, keys: list[bytes]) -> list[bytes]:
         """Return those of some keys that are in its scope."""
-        return [key for key in keys if self._principal.has_key(key)] if self._is_bounded else keys
+        return [key for key in keys if self.principal.has_key(key)] if self._is_bounded else keys
 
     def check_lease(self, keys: list[bytes]) -> None:
         """Check that a lease may be shown: it has no keys, or one in scope; see `check_read`."""
         if keys and not self.own_keys(keys):
-            self._deny(f"no key of the lease is in the scope of {self._principal}")
+            self._deny(f"no key of the lease is in the scope of {self.principal}")
 
     def _deny(self, why: str) -> None:
-        self._guard.refused(self._principal, self._method, self._peer, why)
+        self._guard.refused(self.principal, self._method, self._peer, why)
         raise e.denied()
 
 
@@ -120,6 +124,8 @@ class CallHandlers:
         self._scopes = scopes
         self._guard = guard
         self.bounds = bounds
+        # Those that may call, by method and connection.
+        self._callers: dict[tuple[str, str], EtcdCaller] = {}
 
     def caller(self, method: str, context: Any) -> EtcdCaller:
         """Return who calls.
@@ -128,7 +134,14 @@ class CallHandlers:
             EtcdError: It may not call anything of this log.
 
         """
-        return EtcdCaller(calling_principal(), method, str(context.peer()), self._log, self._scopes, self._guard)
+        principal, peer = calling_principal(), str(context.peer())
+        caller = self._callers.get((method, peer))
+        if caller is None or caller.principal is not principal:
+            caller = EtcdCaller(principal, method, peer, self._log, self._scopes, self._guard)
+            if len(self._callers) >= _CALLERS_MAX:
+                self._callers.clear()
+            self._callers[method, peer] = caller
+        return caller
 
     def unary(self, method: str, kind: type[Message], call: Call) -> grpc.RpcMethodHandler[bytes, bytes]:
         """Return the handler of a method with one request and one answer.

@@ -86,12 +86,12 @@ class EtcdKvService:
         return response
 
     async def _shown(self, request: RangeRequest, span: Span, revision: int, caller: EtcdCaller) -> RangeResponse:
-        if request.count_only:
-            rows: list[KeyShown] = []
-        elif span[1] == span[0] + b"\0":
+        if span[1] == span[0] + b"\0":  # No work that others would have to wait for.
             found = self._backend.view(revision).get(span[0])
-            rows = [] if found is None else [found]
-        else:
+            shown = [] if found is None else [found]
+            return answer_range(request, shown, len(shown))
+        rows: list[KeyShown] = []
+        if not request.count_only:
             rows = await self.rows(request, span, revision, caller.owner)
         async with self._turns.of(caller.owner):
             return answer_range(request, rows, self._backend.view(revision).count(span))

@@ -22,6 +22,8 @@ OPERATIONS_MAX = 128
 Span = tuple[bytes, bytes | None]
 """First key, and the end, exclusive; None = behind the last."""
 
+_SORT_ORDERS = frozenset(RangeRequest.SortOrder.values())
+_SORT_TARGETS = frozenset(RangeRequest.SortTarget.values())
 _TARGETS: dict[int, Literal["value", "revision", "create_revision", "version", "lease"]] = {
     Compare.VERSION: "version",
     Compare.CREATE: "create_revision",
@@ -59,9 +61,9 @@ def check_range(request: RangeRequest) -> None:
     """
     if not request.key:
         raise e.invalid(e.EMPTY_KEY)
-    if request.sort_order not in RangeRequest.SortOrder.values():
+    if request.sort_order not in _SORT_ORDERS:
         raise e.invalid(e.INVALID_SORT)
-    if request.sort_target not in RangeRequest.SortTarget.values():
+    if request.sort_target not in _SORT_TARGETS:
         raise e.invalid(e.INVALID_SORT)
 
 
