@@ -1,7 +1,8 @@
 """Fetches Apache BookKeeper's JARs for the tests that run beside it, and prints the folder that holds them.
 
 `tools/bookkeeper.lock` names each JAR: its sha256, organisation, name, version and, where there is one, classifier.
-What bookies and clients load, no more: no RocksDB, no native TLS. Ivy, which pyspark ships, fetches them from its
+What bookies and clients load, no more: no RocksDB, no native TLS. `tools/distributedlog.lock` does the same for the
+writer of Apache DistributedLog, and a bench beside it. Ivy, which pyspark ships, fetches them from its
 default repository; the folder gets its name only when every hash fits, so it is whole or absent.
 
     .venv/bin/python tools/fetch_bookkeeper.py
@@ -28,9 +29,10 @@ from xml.sax.saxutils import quoteattr
 from ledger.zookeeper_server.errors import JavaError
 from ledger.zookeeper_server.java import find_java
 
-__all__ = ["Jar", "FetchError", "cache_dir", "ensure_jars", "locked_jars"]
+__all__ = ["DISTRIBUTEDLOG_LOCK", "Jar", "FetchError", "cache_dir", "ensure_jars", "locked_jars"]
 
 _LOCK = Path(__file__).with_name("bookkeeper.lock")
+DISTRIBUTEDLOG_LOCK = Path(__file__).with_name("distributedlog.lock")
 _FETCH_S_MAX = 900
 
 
@@ -61,37 +63,40 @@ def cache_dir() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "rsm-spark"
 
 
-def locked_jars() -> list[Jar]:
-    """Return what the lock names."""
-    return [Jar(*line.split()) for line in _LOCK.read_text(encoding="ascii").splitlines()]
+def locked_jars(lock: Path = _LOCK) -> list[Jar]:
+    """Return what a lock names."""
+    return [Jar(*line.split()) for line in lock.read_text(encoding="ascii").splitlines()]
 
 
-def ensure_jars() -> Path:
+def ensure_jars(lock: Path = _LOCK) -> Path:
     """Return the folder with the JARs; fetch them if they are not there yet.
+
+    Args:
+        lock: Names them.
 
     Raises:
         FetchError: There is no Java, no Ivy or no network, or a download is not what the lock says.
 
     """
     cache = cache_dir()
-    folder = cache / f"bookkeeper-{hashlib.sha256(_LOCK.read_bytes()).hexdigest()[:12]}"
+    folder = cache / f"{lock.stem}-{hashlib.sha256(lock.read_bytes()).hexdigest()[:12]}"
     if folder.is_dir():
         return folder
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with (cache / "bookkeeper.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with (cache / lock.name).open("w") as turn:
+            fcntl.flock(turn, fcntl.LOCK_EX)
             if not folder.is_dir():
-                _fetch(cache, folder)
+                _fetch(cache, folder, lock)
     except OSError as error:
         raise FetchError(f"cannot write to {cache}: {error.strerror or error}; set RSM_CACHE_DIR") from error
     return folder
 
 
-def _fetch(cache: Path, folder: Path) -> None:
-    jars = locked_jars()
-    print(f"fetching {len(jars)} JARs of Apache BookKeeper into {folder} (33 MiB, once)", file=sys.stderr, flush=True)
-    with tempfile.TemporaryDirectory(dir=cache, prefix="bookkeeper-new-") as scratch:
+def _fetch(cache: Path, folder: Path, lock: Path) -> None:
+    jars = locked_jars(lock)
+    print(f"fetching {len(jars)} JARs of {lock.name} into {folder} (some 35 MiB, once)", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory(dir=cache, prefix=f"{lock.stem}-new-") as scratch:
         work = Path(scratch)
         (work / "ivy.xml").write_text(_ivy_file(jars), encoding="utf-8")
         new = work / "jars"
@@ -102,7 +107,7 @@ def _fetch(cache: Path, folder: Path) -> None:
             if not path.exists():
                 raise FetchError(f"the repository has no {jar.file_name}")
             if hashlib.sha256(path.read_bytes()).hexdigest() != jar.sha256:
-                raise FetchError(f"{jar.file_name} is not what {_LOCK.name} says: do not use it, tell the maintainers")
+                raise FetchError(f"{jar.file_name} is not what {lock.name} says: do not use it, tell the maintainers")
         new.rename(folder)
 
 
