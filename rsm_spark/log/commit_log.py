@@ -5,7 +5,8 @@ What counts as committed:
 * in a CLOSED ledger, every entry up to its end, which comes from its own metadata, read after `sync`: never from the
   chain, which may show a successor before this reader knows the end. Only a ledger that the log shares with its origin
   may end before that, where its chain says;
-* in any other ledger, an entry that a later envelope's confirmed revision covers, or the leader's explicit LAC.
+* in any other ledger, an entry that a later envelope's confirmed revision covers, or the leader's explicit LAC, or that
+  its leader itself has told as confirmed (`take_told`).
   The LAC in entry headers and `maxLAC` only say how far it is worth reading: recoveries write those too, and another
   recovery may end the ledger before them.
 
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -30,10 +32,12 @@ from ledger.client.read_handle import ReadHandle
 from ledger.core.metadata import NO_ENTRY
 from ledger.errors import MetadataError, NoSuchLedgerError
 from rsm_spark.core.chain import LogChain, QuarantinedEntry, last_entry_of
-from rsm_spark.core.envelope import Envelope, decode_envelope
+from rsm_spark.core.confirmed_tail import ToldEntries, check_told
+from rsm_spark.core.envelope import Envelope, decode_envelope, entry_hash
 from rsm_spark.core.position import NO_REVISION, LogPosition
 from rsm_spark.core.seal import ForeignEntryError, KeyRing, UnknownKeyError, check_seal, ledger_password
-from rsm_spark.errors import CorruptLogError, MissingLogError
+from rsm_spark.core.state import StateTip
+from rsm_spark.errors import CorruptLogError, ForkedLogError, MissingLogError
 from rsm_spark.log.chain_store import ChainStore
 
 _LOGGER = logging.getLogger(__name__)
@@ -63,6 +67,13 @@ class LogEntry(NamedTuple):
     envelope: Envelope
     prefix_hash: bytes | None = None
     """Hash of the log after it, where it was computed already."""
+
+
+class TakenEntries(NamedTuple):
+    """Entries that a reader has taken from a leader, and why none after them; "" = it has taken all that were new."""
+
+    entries: list[LogEntry]
+    fault: str = ""
 
 
 class LogReader:
@@ -170,19 +181,111 @@ class LogReader:
             if exposed or not (self._ledger_at_end and self.ledgers_ahead > 0):
                 return exposed
 
-    async def wait(self, timeout_s: float) -> None:
-        """Wait until there may be more to read, or until the time has passed."""
+    async def take_told(self, told: ToldEntries, tip: StateTip) -> TakenEntries:
+        """Take entries that the leader of the ledger being read says are confirmed, as if they had been read.
+
+        Its word is enough: it has counted the ack quorum, so that no recovery ends the ledger before them. What is not
+        the next entry of that ledger and of the history that ends with `tip` is not taken, nor is what follows it.
+
+        Args:
+            told: As the leader has told it.
+            tip: After the last entry that the caller has taken.
+
+        Raises:
+            MissingLogError, CorruptLogError, LedgerError, MetadataError: As `read` raises, for chain and metadata.
+
+        """
+        if self._stale or self._clock() - self._checked_at >= self._poll_s:
+            await self._refresh()
+        taken: list[LogEntry] = []
+        for place, payload in told.entries:
+            if self._is_behind(place):
+                continue
+            fault = self._place_fault(place)
+            if not fault:
+                try:
+                    entry = self._judge_told(place, payload, told.leader_epoch, tip)
+                except (CorruptLogError, ForkedLogError) as error:
+                    fault = f"{shown_place(place)}: {error}"
+            if fault:
+                return TakenEntries(taken, fault)
+            taken.append(entry)
+            envelope = entry.envelope
+            assert entry.prefix_hash is not None
+            tip = StateTip(
+                envelope.last_revision,
+                entry.prefix_hash,
+                envelope.leader_epoch,
+                envelope.logged_ms,
+                tip.is_sealed or bool(envelope.key_id),
+            )
+            self._pass(place, envelope.last_revision)
+        return TakenEntries(taken)
+
+    def _is_behind(self, place: LogPosition) -> bool:
+        """Return whether the caller has an entry already."""
+        position = self.position
+        return position is not None and place.ledger_id == position.ledger_id and place.entry_id <= position.entry_id
+
+    def _place_fault(self, place: LogPosition) -> str:
+        """Return why an entry at a place cannot be the next one; "" = it can."""
+        handle, position = self._handle, self.position
+        if handle is None or handle.is_closed or place.ledger_id != handle.ledger_id or self.ledgers_ahead > 0:
+            if place.ledger_id not in self._places:
+                self._stale = True  # The chain was read before the leader made that ledger.
+            return f"{shown_place(place)} lies in another ledger than the one being read"
+        next_id = 0 if position is None or position.ledger_id != place.ledger_id else position.entry_id + 1
+        if place.entry_id != next_id or place in self._aside:
+            return f"{shown_place(place)} was told where entry {next_id} must follow"
+        return ""
+
+    def _judge_told(self, place: LogPosition, payload: bytes, told_epoch: int, tip: StateTip) -> LogEntry:
+        """Return an entry that the leader told, with the hash of the log after it.
+
+        Raises:
+            CorruptLogError: It cannot be the next one.
+
+        """
+        assert self.chain is not None
+        entry = self._judge(place, payload)
+        ledger = self.chain.ledgers[self._places[place.ledger_id]]
+        log_id = self.chain.ancestry.at(entry.envelope.first_revision)
+        check_told(entry.envelope, tip, log_id, ledger.leader_epoch, told_epoch)
+        if self._unexposed and self._unexposed[0].payload != payload:
+            raise ForeignEntryError("the bookies hold another entry there")
+        return entry if entry.prefix_hash is not None else entry._replace(prefix_hash=entry_hash(payload))
+
+    def _pass(self, place: LogPosition, revision: int) -> None:
+        """Go on behind an entry that was told; what was read already of those behind it stays."""
+        self.position, self.revision = place, revision
+        if self._unexposed:
+            del self._unexposed[0]
+        self._next_entry_id = max(self._next_entry_id, place.entry_id + 1)
+        self._explicit_lac = max(self._explicit_lac, place.entry_id)
+
+    async def wait(self, timeout_s: float, *, told: asyncio.Future[ToldEntries | None] | None = None) -> None:
+        """Wait until there may be more to read, or until the time has passed.
+
+        Args:
+            timeout_s: At most so long.
+            told: What is asked of the leader: its answer ends the wait, and bookies are not asked meanwhile.
+
+        """
         loop = asyncio.get_running_loop()
         if self._stale:
             return
         changed = self._changed = loop.create_future()
         timer = loop.call_later(min(timeout_s, self._poll_s), _resolve, changed)
         tail: asyncio.Task[None] | None = None
-        if self._handle is not None and not self._handle.is_closed:
+        if told is not None:
+            told.add_done_callback(answered := partial(_resolve_by, changed))
+        elif self._handle is not None and not self._handle.is_closed:
             tail = loop.create_task(self._long_poll(self._handle, timeout_s, changed))
         try:
             await changed
         finally:
+            if told is not None:
+                told.remove_done_callback(answered)
             timer.cancel()
             self._changed = None
             if tail is not None:
@@ -441,6 +544,10 @@ class LogReader:
         except Exception:  # noqa: BLE001  # a hint only: the timer wakes the reader, whose read then reports it
             return
         _resolve(changed)
+
+
+def _resolve_by(future: asyncio.Future[None], _done: asyncio.Future[ToldEntries | None]) -> None:
+    _resolve(future)
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

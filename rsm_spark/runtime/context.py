@@ -45,6 +45,7 @@ class ReplicaContext:
         known_revision: Highest revision that a follower has heard of, applied or not.
         leader: Who claimed the log last, as far as known.
         leader_address: Its address, as far as known.
+        leader_framed: That of its framed port, as far as known; "" = none.
         leader_http: That of its HTTP API, as far as known; None or "" = none.
         leader_http_is_tls: Whether that is encrypted; None = its entry does not say.
         role: Of the replica; change by `set_role`.
@@ -59,6 +60,8 @@ class ReplicaContext:
         reads_by_check: Linearizable reads that this leader answered without an entry.
         reads_by_entry: Reads that it answered with one.
         reads_by_index: Linearizable reads that this replica answered as a follower.
+        entries_told: Entries that this replica applied as a follower by the leader's word.
+        entries_read: Entries that it applied as a follower out of the ledger.
         machine_failures: Requests on which the machine raised an error: bugs of its code.
         memory: What this process uses, and may use.
         peers: The other replicas; None = not asked.
@@ -106,6 +109,7 @@ class ReplicaContext:
         self.known_revision = NO_REVISION
         self.leader: Leadership | None = None
         self.leader_address: str | None = None
+        self.leader_framed = ""
         self.leader_http: str | None = None
         self.leader_http_is_tls: bool | None = None
         self.role = ReplicaRole.FOLLOWER
@@ -121,6 +125,8 @@ class ReplicaContext:
         self.reads_by_check = 0
         self.reads_by_entry = 0
         self.reads_by_index = 0
+        self.entries_told = 0
+        self.entries_read = 0
         self.memory = MemoryWatch(MemoryGauge(settings.memory_limit_mib), self.alarms, run_blocking)
         self.peers: Peers | None = None
         self.quarantine: SnapshotStore | None = None

@@ -63,4 +63,6 @@ def describe_replica(
         reads_by_check=context.reads_by_check,
         reads_by_entry=context.reads_by_entry,
         reads_by_index=context.reads_by_index,
+        entries_told=context.entries_told,
+        entries_read=context.entries_read,
     )

@@ -49,6 +49,7 @@ from rsm_spark.core.reports import CONTRADICTIONS_MAX
 from rsm_spark.core.submissions import RequestQueue
 from rsm_spark.errors import CorruptLogError, StateDivergedError
 from rsm_spark.runtime.context import ReplicaContext, resolve
+from rsm_spark.runtime.entry_telling import EntryTelling
 from rsm_spark.runtime.log_maintenance import LogMaintenance
 from rsm_spark.runtime.logged_clock import LoggedClock
 from rsm_spark.runtime.own_ledger import OwnLedger
@@ -72,6 +73,7 @@ class LeaderDriver:
         accepts: Requests are taken.
         protocol: The decisions.
         upkeep: What is done for the log beside entries.
+        telling: What followers are told; None before the first entry.
 
     """
 
@@ -96,6 +98,7 @@ class LeaderDriver:
         self._take_over = TakeOver(context, self.protocol, self.resign)
         self._ledger = OwnLedger(context)
         self._reads = ReadChecks(context, queue, self._ledger, self.wake)
+        self.telling: EntryTelling | None = None
         self._composer: Composer | None = None
         self._clock: LoggedClock | None = None
         self._wake: asyncio.Future[None] | None = None
@@ -134,6 +137,8 @@ class LeaderDriver:
             drive.cancel()
             self.upkeep.stop()
             self._reads.stop()
+            if self.telling is not None:
+                self.telling.end()
             self._ledger.abandon()
             self._deny_queued()
             context.set_role(ReplicaRole.FOLLOWER, Phase.FOLLOW)
@@ -243,6 +248,7 @@ class LeaderDriver:
         """Compose the first entry of this leadership."""
         context, settings = self._context, self._context.settings
         now = asyncio.get_running_loop().time()
+        self.telling = EntryTelling(leader_epoch, context.position)
         self._clock = LoggedClock(context.tip.logged_ms, context.clock_ms(), now)
         self._composer = Composer(
             context.state,
@@ -396,6 +402,8 @@ class LeaderDriver:
         context = self._context
         batch = effect.batch
         context.confirm(effect.tip, effect.position, batch.payload)
+        if self.telling is not None:
+            self.telling.add(effect.position, batch.payload)
         for submission in batch.confirm():
             resolve(submission.ticket, submission.answers)
         if self._context.role is not ReplicaRole.LEADER and not self._resigned.done():

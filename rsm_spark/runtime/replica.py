@@ -18,6 +18,7 @@ from ledger.errors import LedgerError
 from rsm_spark.core.beats import BeatAnswer
 from rsm_spark.core.chain import Leadership
 from rsm_spark.core.commands import Answer, AnswerStatus, ReadIndex, Report, Request
+from rsm_spark.core.confirmed_tail import TailStatus, ToldEntries
 from rsm_spark.core.freshness import LINEARIZABLE, Freshness
 from rsm_spark.core.machine import StateMachine
 from rsm_spark.core.position import LogPosition
@@ -34,6 +35,7 @@ from rsm_spark.runtime.describing import describe_replica
 from rsm_spark.runtime.divergence import keep_evidence, tell_leader
 from rsm_spark.runtime.following import Follower
 from rsm_spark.runtime.key_rotation import advertise_keys
+from rsm_spark.runtime.leader_tail import TailPeers
 from rsm_spark.runtime.leading import LeaderDriver
 from rsm_spark.runtime.log_maintenance import LogMaintenance
 from rsm_spark.runtime.memory_sharing import share_memory_marks
@@ -67,6 +69,7 @@ class Replica:
         quarantine: Where the state is kept as evidence if it differs from the log's; never booted from.
         peers: The other replicas: their snapshots are booted from and verified.
         beats: The same for their beats; None = only the sessions of others tell whether they live.
+        tails: The same for the leader's confirmed entries; None = bookies alone are read.
         advertised: Address that clients should use ("host:port").
         settings: See `ReplicaSettings`.
         clock_ms: Wall clock.
@@ -95,6 +98,7 @@ class Replica:
         quarantine: SnapshotStore | None = None,
         peers: Peers | None = None,
         beats: BeatPeers | None = None,
+        tails: TailPeers | None = None,
         advertised: str = "",
         settings: ReplicaSettings | None = None,
         clock_ms: Callable[[], int] = _wall_clock_ms,
@@ -128,6 +132,7 @@ class Replica:
         self._context.peers = peers
         is_listening = beats is not None and self._context.settings.beat_silence_s > 0
         self._listener = BeatListener(self._context, beats) if is_listening and beats is not None else None
+        self._tails = tails if self._context.settings.told_entries else None
         self._care = SnapshotService(self._context, self.report)
         self._main: asyncio.Task[None] | None = None
         self._keeping: asyncio.Task[None] | None = None
@@ -279,6 +284,8 @@ class Replica:
         await asyncio.wait([self._main])
         await self._leave()
         await self._care.finish()
+        if self._tails is not None:
+            await self._tails.close()
 
     async def _leave(self) -> None:
         """Take the own nodes away, so that others need not wait for the session's end; best effort."""
@@ -356,6 +363,11 @@ class Replica:
         clock = driver.clock if driver is not None and answer.status is AnswerStatus.OK else None
         return LogIndex(answer.status, answer.revision, clock)
 
+    async def tell_entries(self, position: LogPosition) -> ToldEntries:
+        """Return the confirmed entries that follow one, as a leader, to a follower; waits for a while for the first."""
+        telling = None if self._driver is None else self._driver.telling
+        return ToldEntries(TailStatus.NOT_LEADER) if telling is None else await telling.after(position)
+
     # ---- telling
 
     def status(self) -> ReplicaStatus:
@@ -409,7 +421,7 @@ class Replica:
         """Follow; return True when the election is won, False when the place in the log had to be found anew."""
         assert self._election is not None
         loop = asyncio.get_running_loop()
-        follower = Follower(self._context)
+        follower = Follower(self._context, self._tails)
         following = loop.create_task(follower.run())
         elected = loop.create_task(self._be_elected(follower))
         try:

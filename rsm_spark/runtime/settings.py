@@ -119,6 +119,14 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
             unit=NOT,
         ),
     ] = True
+    told_entries: Annotated[
+        bool,
+        Option(
+            "As follower, read every entry from bookies, instead of having confirmed ones from the leader.",
+            name="entries_by_bookies",
+            unit=NOT,
+        ),
+    ] = True
     give_up_s: float = 10.0
     beat_s: float = 0.1
     beat_silence_s: Annotated[

@@ -54,6 +54,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
         reads_by_check: Linearizable reads that this process answered as leader without an entry.
         reads_by_entry: Reads that it answered with one.
         reads_by_index: Linearizable reads that it answered as a follower, once the leader had said how far the log is.
+        entries_told: Entries that it applied as a follower by the leader's word.
+        entries_read: Entries that it applied as a follower as bookies hold them.
         metadata_session: Session with ZooKeeper: "connected", "suspended" (it is away; adds and reads go on), "lost".
 
     """
@@ -90,3 +92,5 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     reads_by_check: int = 0
     reads_by_entry: int = 0
     reads_by_index: int = 0
+    entries_told: int = 0
+    entries_read: int = 0

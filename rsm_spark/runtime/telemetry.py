@@ -91,6 +91,7 @@ class ReplicaTelemetry(Collector):
         yield _counter("rsm_records", "Records in these entries.", self.counts.records)
         yield _counter("rsm_entry_bytes", "Payload bytes of these entries.", self.counts.payload_bytes)
         yield _reads(status)
+        yield _followed(status)
         yield self._batches()
         yield from self._snapshots(status)
         yield from _trim(status)
@@ -139,6 +140,17 @@ def _reads(status: ReplicaStatus) -> Metric:
     metric.add_metric(["check"], status.reads_by_check)
     metric.add_metric(["entry"], status.reads_by_entry)
     metric.add_metric(["index"], status.reads_by_index)
+    return metric
+
+
+def _followed(status: ReplicaStatus) -> Metric:
+    metric = CounterMetricFamily(
+        "rsm_followed_entries",
+        "Entries applied as a follower, by where they came from: the leader that confirmed them, or bookies.",
+        labels=["by"],
+    )
+    metric.add_metric(["leader"], status.entries_told)
+    metric.add_metric(["bookies"], status.entries_read)
     return metric
 
 

@@ -54,6 +54,8 @@ from rsm_spark.transport.reach import AuditWords, KeyScopes
 from rsm_spark.transport.request_admission import Backend
 from rsm_spark.transport.security import Security
 from rsm_spark.transport.server import CONNECTIONS_MAX, ReplicaServer
+from rsm_spark.transport.tail_client import ReplicaTails
+from rsm_spark.transport.tail_service import TailService
 from rsm_spark.transport.watch_service import WatchService
 
 _LOGGER = logging.getLogger(__name__)
@@ -217,6 +219,7 @@ class StoreService:
             quarantine=LocalSnapshots(settings.data_dir / QUARANTINE_FOLDER, keep=_EVIDENCE_MAX),
             peers=self._peers,
             beats=GrpcBeats(settings.log, settings.security),
+            tails=ReplicaTails(settings.log, settings.security),
             advertised=self.address,
             settings=settings.replica,
         )
@@ -253,6 +256,7 @@ class StoreService:
         peers.add_to(self.server)
         beats = BeatService(settings.log, replica.incarnation, settings.replica.beat_s, replica.hears)
         beats.add_to(self.server)
+        TailService(settings.log, replica.tell_entries).add_to(self.server)
 
     def readiness(self) -> ProbePage:
         """Say whether clients should be sent here."""

@@ -28,6 +28,7 @@ from rsm_spark.testing.counter_map import CounterMap
 from rsm_spark.testing.ghosts import Ghosts, Place
 from rsm_spark.testing.peers import SimPeers
 from rsm_spark.testing.snapshots import MemorySnapshots
+from rsm_spark.testing.tails import SimTails
 
 LOG = "counters"
 
@@ -58,7 +59,7 @@ class ReplicaCluster:
         listeners: Called with what replicas do, when they do it: ``made`` (host, replica; it has not started yet),
             ``adopt`` (host, prefix hash of the state that it
             begins with), ``apply`` (host, position of an entry that it read), ``exit`` (host, reason), ``role``.
-        cut_peers: Paths between replicas, (from, to), over which no beat passes.
+        cut_peers: Paths between replicas, (from, to), over which no beat and no told entry passes.
         damaged_s: When a disk was lost or damaged last.
 
     """
@@ -132,6 +133,7 @@ class ReplicaCluster:
             lake=self.lake,
             peers=SimPeers(self, host),
             beats=SimBeats(self, host) if self.beats else None,
+            tails=SimTails(self, host),
             advertised=f"{host.name}:1",
             settings=self.settings,
             clock_ms=host.clock_ms,

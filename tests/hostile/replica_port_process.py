@@ -1,4 +1,4 @@
-"""A replica's two ports as a process of its own, before a replica that answers at once.
+"""A replica's two ports as a process of its own, before a replica that answers at once, with entries for followers.
 
 with ReplicaPortProcess() as port: ... port.port, port.framed, port.pid, port.errors()
 """
@@ -14,8 +14,11 @@ import tempfile
 from pathlib import Path
 from typing import Any, Self
 
+from rsm_spark.core.position import LogPosition
+from rsm_spark.runtime.entry_telling import EntryTelling
 from rsm_spark.transport.security import Security
 from rsm_spark.transport.server import ReplicaServer
+from rsm_spark.transport.tail_service import TailService
 from tests.unit.rsm_spark.client.replica_double import Group, ReplicaDouble
 
 __all__ = ["ReplicaPortProcess"]
@@ -82,6 +85,10 @@ class ReplicaPortProcess:
 
 async def _serve(security: Security) -> None:
     server = ReplicaServer("orders", security=security)
+    telling = EntryTelling(1, None)
+    for number in range(1_000):
+        telling.add(LogPosition(1, number), bytes(8_000))
+    TailService("orders", telling.after).add_to(server)
     await server.start(ReplicaDouble(Group()), lambda: b"{}")
     ports = [address.rpartition(":")[2] for address in (server.address, server.framed_address)]
     print(*ports, flush=True)  # noqa: T201 - it is what the parent waits for

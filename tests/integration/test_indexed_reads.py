@@ -72,3 +72,4 @@ async def test_a_reader_of_followers_sees_what_was_just_written_and_scans_at_the
             assert reader._link.follower_reads == by_followers
             statuses = [await replicas.alive[name].status() for name in "abc"]
             assert sum(status["reads_by_index"] for status in statuses) >= by_followers
+            assert sum(status["entries_told"] for status in statuses) > 0, "followers read all of it from bookies"

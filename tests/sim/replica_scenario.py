@@ -23,6 +23,7 @@ from ledger.testing.hosts import SimHost
 from ledger.testing.loop import SimulationError
 from ledger.testing.simulation import Simulation
 from rsm_spark.core.machine import StateMachine
+from rsm_spark.runtime.replica import Replica
 from rsm_spark.testing.cluster import ReplicaCluster
 from rsm_spark.testing.counter_map import CounterMap
 from rsm_spark.testing.ghosts import BrokenInvariantError
@@ -76,6 +77,7 @@ class Scenario:
         machine: Callable[[], StateMachine] = CounterMap,
         lake: MemorySnapshots | None = None,
         beats: bool | None = None,
+        told: bool | None = None,
     ) -> None:
         self.simulation = Simulation(seed)
         self.rng = self.simulation.random("test")
@@ -95,11 +97,14 @@ class Scenario:
                 return TwinClient(world, await self.simulation.metadata.connect(session_timeout_ms=4000))
 
         drawn = msgspec.structs.replace(draw_settings(self.rng), **settings)
+        is_told = self.simulation.random("told").random() < 0.7 if told is None else told
+        drawn = msgspec.structs.replace(drawn, told_entries=is_told)
         own = self.simulation.random("beats")
         self.beats = own.random() < 0.5 if beats is None else beats
         self.cluster = ReplicaCluster(
             self.simulation, connect, settings=drawn, machine=machine, lake=lake, beats=self.beats
         )
+        self._made: list[Replica] = []
         self.cluster.listeners.append(self._on_replica)
         self.chain = ChainWatch(self.cluster, self.simulation.metadata, self.world)
         self.lacs: LacWatch | None = LacWatch(self.cluster.ghosts, self.world)
@@ -121,6 +126,8 @@ class Scenario:
         self.story.append(f"{self.simulation.loop.time():8.3f} {what}")
 
     def _on_replica(self, name: str, who: str, what: Any) -> None:
+        if name == "made":
+            self._made.append(what)
         if name in ("role", "exit"):
             self.tell(f"{who} {name} {what!r}")
 
@@ -156,6 +163,11 @@ class Scenario:
             cut.add((source, target))
             self.simulation.after(rng.uniform(0.2, 5.0), cut.discard, (source, target))
 
+    @property
+    def told_count(self) -> int:
+        """Entries that followers have applied by their leader's word."""
+        return sum(replica.status().entries_told for replica in self._made)
+
     async def calm(self) -> None:
         """End what is not a fault, before everybody must come to the same state."""
 
@@ -175,6 +187,7 @@ class Scenario:
             epochs=len(set(self.cluster.ghosts.epochs)),
             entries=len(self.cluster.ghosts.hashes),
             trimmed=self.chain.trimmed_count,
+            told=self.told_count,
         )
         for client in self.clients:
             counts.update({f"reads {kind.name.lower()}": count for kind, count in client.reads.items()})
@@ -190,6 +203,7 @@ def run_seed(
     faults: Mapping[str, Any] = _AS_DRAWN,
     settings: Mapping[str, Any] = _AS_DRAWN,
     beats: bool | None = None,
+    told: bool | None = None,
     watch: Callable[[Scenario], None] = lambda _scenario: None,
 ) -> Outcome:
     """Run one seed.
@@ -202,6 +216,7 @@ def run_seed(
         faults: Attributes of `ReplicaFaults` that are not as the seed draws them.
         settings: Attributes of `ReplicaSettings`, likewise.
         beats: Whether replicas listen to beats; None = as drawn.
+        told: Whether followers are told entries by their leader; None = as drawn.
         watch: Called with the world before it begins.
 
     """
@@ -212,6 +227,7 @@ def run_seed(
         faults=faults if has_faults else None,
         settings=settings,
         beats=beats,
+        told=told,
     )
     watch(scenario)
     return run_scenario(scenario, limit_s=trouble_s + 6 * CALM_S_MAX)

@@ -32,7 +32,7 @@ from tests.sim.test_read_checks import candidates, depose
 from tests.unit.rsm_spark.runtime.log_world import LogWorld, run
 
 _GET = Query(command("k"))
-_QUIET: dict[str, Any] = {"idle_entry_s": 60.0, "give_up_s": 1e6, "trim_s": 1e6}
+_QUIET: dict[str, Any] = {"told_entries": False, "idle_entry_s": 60.0, "give_up_s": 1e6, "trim_s": 1e6}
 _SEEDS_AT_EFFORT_1 = 6
 _TROUBLE_S = 25.0
 

@@ -139,7 +139,7 @@ def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -
     hunt = HUNTS[plant]
     plant(monkeypatch)
     find(
-        lambda seed: run_seed(seed, _TROUBLE_S, faults=hunt.faults, settings=hunt.settings, beats=False),
+        lambda seed: run_seed(seed, _TROUBLE_S, faults=hunt.faults, settings=hunt.settings, beats=False, told=False),
         hunt.budget,
         known=hunt.known,
         name=hunt.name,

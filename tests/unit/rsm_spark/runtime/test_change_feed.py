@@ -59,7 +59,7 @@ def test_every_cursor_gets_every_revision_once_whether_from_the_ring_or_the_log(
             await old.close()
             assert feed.reader_count == 0
 
-    world(scenario, seed=3)
+    world(scenario, seed=3, told_entries=False)  # A message that is late brings more at once than this ring holds.
 
 
 def test_a_reader_begins_at_the_entry_of_its_revision_in_whatever_ledger_that_is() -> None:

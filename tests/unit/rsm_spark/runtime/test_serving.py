@@ -68,8 +68,9 @@ class World:
         return answer.revision
 
     def cut_off(self, name: str) -> None:
-        """Let a replica reach neither bookies nor metadata store; it does not notice by itself."""
+        """Let a replica reach neither bookies, metadata store nor leader; it does not notice by itself."""
         self.cluster.clients[name].is_cut_off = True
+        self.cluster.cut_peers.update((name, host.name) for host in self.cluster.hosts)
 
 
 def run(scenario: Callable[[World], Coroutine[Any, Any, None]], **settings: Any) -> None:
