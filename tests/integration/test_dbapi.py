@@ -138,3 +138,19 @@ def test_values_of_python_are_kept_as_text_and_numbers(connection: dbapi.Databas
     kinds = (dbapi.STRING, dbapi.NUMBER, dbapi.BINARY, dbapi.DATETIME, dbapi.NUMBER)
     assert tuple(column[1] for column in description) == kinds
     assert (dbapi.STRING == dbapi.NUMBER, dbapi.STRING == 3, repr(dbapi.ROWID)) == (False, False, "ROWID")
+
+
+def test_rows_become_tables_and_data_frames(connection: dbapi.DatabaseConnection) -> None:
+    connection.autocommit = True  # A transaction would be over before these libraries are imported.
+    connection.execute("CREATE TABLE framed (id INTEGER PRIMARY KEY, price REAL, name TEXT)")
+    connection.execute("INSERT INTO framed VALUES (1, 2, 'pen'), (2, 2.5, NULL)")
+    sql = "SELECT *, price * 2 AS double FROM framed ORDER BY id"
+    table = connection.execute(sql).fetch_arrow_table()
+    assert [str(field.type) for field in table.schema] == ["int64", "double", "string", "double"]
+    assert table.column("name").to_pylist() == ["pen", None]
+    assert connection.execute(sql).fetch_df()["double"].tolist() == [4.0, 5.0]
+    cursor = connection.execute(sql)
+    cursor.fetchone()
+    assert cursor.fetch_polars().rows() == [(2, 2.5, None, 5.0)]
+    with pytest.raises(dbapi.ProgrammingError):
+        connection.execute("DELETE FROM framed").fetch_df()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from rsm_spark.sql.client.blocking import BlockingSqlRowStream
 from rsm_spark.sql.dbapi.errors import InterfaceError, ProgrammingError, translated
+from rsm_spark.sql.dbapi.frames import arrow_table, polars_frame
 from rsm_spark.sql.dbapi.values import Parameters, sent
 from rsm_spark.sql.messages import SqlResult
 
@@ -155,6 +156,25 @@ class DatabaseCursor:
 
         """
         return self.fetchmany(sys.maxsize)
+
+    def fetch_arrow_table(self) -> Any:
+        """Return the rows that are left as a table of Arrow, with the types that `arrow_table` says; needs pyarrow.
+
+        Raises:
+            ProgrammingError: No statement has returned rows.
+            DataError: A column has values of several types.
+
+        """
+        rows = self.fetchall()
+        return arrow_table([(one[0], one[1]) for one in self.description or ()], rows)
+
+    def fetch_df(self) -> Any:
+        """Return the rows that are left as a data frame of pandas; see `fetch_arrow_table`."""
+        return self.fetch_arrow_table().to_pandas()
+
+    def fetch_polars(self) -> Any:
+        """Return the rows that are left as a data frame of polars; see `fetch_arrow_table`."""
+        return polars_frame(self.fetch_arrow_table())
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         """Return itself."""
