@@ -31,8 +31,12 @@ class CallLink(Protocol):
         """Take note that a message was taken."""
         ...
 
-    def send(self, stream_id: int, text: bytes) -> asyncio.Future[None] | None:
-        """Send a message; returns what to wait for before the next one."""
+    def drained(self, stream_id: int) -> asyncio.Future[None] | None:
+        """Return what to wait for before a message is sent; None = nothing."""
+        ...
+
+    def send(self, stream_id: int, text: bytes) -> None:
+        """Send a message."""
         ...
 
     def answer(self, stream_id: int, text: bytes, tail: bytes) -> None:
@@ -108,12 +112,14 @@ class Http2Call:
             InvalidStateError: The call is over.
 
         """
+        serialize = self.handler.response_serializer
+        text = message if serialize is None else serialize(message)
+        # Many may write to one call: each of them waits, and looks again.
+        while not self.is_over and (drained := self._carrier.drained(self._stream_id)) is not None:
+            await asyncio.wait([drained])
         if self.is_over:
             raise asyncio.InvalidStateError("the call is over")
-        serialize = self.handler.response_serializer
-        drained = self._carrier.send(self._stream_id, message if serialize is None else serialize(message))
-        if drained is not None:
-            await drained
+        self._carrier.send(self._stream_id, text)
 
     async def abort(
         self, code: grpc.StatusCode, details: str = "", trailing_metadata: tuple[tuple[str, str], ...] = ()

@@ -280,14 +280,16 @@ class Http2Connection(asyncio.BufferedProtocol):
         self._session.taken(stream_id, text)
         self._soon()
 
-    def send(self, stream_id: int, text: bytes) -> asyncio.Future[None] | None:
+    def drained(self, stream_id: int) -> asyncio.Future[None] | None:
+        """See `CallLink`."""
+        if self._session.unsent_of(stream_id) <= _UNSENT_BYTES_MAX:
+            return None
+        return self._drains.setdefault(stream_id, self._loop.create_future())
+
+    def send(self, stream_id: int, text: bytes) -> None:
         """See `CallLink`."""
         self._session.send(stream_id, text)
         self._soon()
-        if self._session.unsent_of(stream_id) <= _UNSENT_BYTES_MAX:
-            return None
-        drained = self._drains[stream_id] = self._loop.create_future()
-        return drained
 
     def answer(self, stream_id: int, text: bytes, tail: bytes) -> None:
         """See `CallLink`."""
@@ -317,6 +319,8 @@ class Http2Connection(asyncio.BufferedProtocol):
         text = session.take()
         if text:
             transport.write(text)
+        if self._drains:
+            self._wake_writers()
         if session.has_more:
             self._soon()
         self._share.set(session.held_bytes, is_new_frame=not self._share.byte_count)
