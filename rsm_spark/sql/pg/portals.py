@@ -36,7 +36,11 @@ class PreparedStatement:
 
 
 class PgPortal:
-    """A prepared statement with values, and its rows once they were read: all, or a slice of them."""
+    """A prepared statement with values, and its rows once they were read: all, or a slice of them.
+
+    A cursor is one, with rows from the beginning. One that is held stays when its transaction has ended; it is of
+    none once that was committed, or was declared outside of one.
+    """
 
     def __init__(
         self, prepared: PreparedStatement, values: tuple[SqlValue, ...], formats: tuple[int, ...], size: int
@@ -51,6 +55,7 @@ class PgPortal:
         self.left: RowsLeft | None = None
         self.rows_size = 0
         self.is_done = False
+        self.is_cursor = self.is_held = self.is_of_none = False
 
 
 class KeptStatement:

@@ -9,7 +9,9 @@
 2. What has failed in a series is answered once; the rest up to `Sync` is passed over, and what was kept is dropped.
 3. A transaction that was begun runs where the leader is, from its first statement on. One of which a statement has
    failed does nothing more until it is rolled back, or to a savepoint.
-4. Everything that a session keeps is bounded: statements, portals and their rows in bytes and by number.
+4. A query that comes first in a transaction and has more rows than a transaction may read is read in slices beside it,
+   at a commit of its own; the transaction then does nothing else, so it is of one commit still.
+5. Everything that a session keeps is bounded: statements, portals and their rows in bytes and by number.
 """
 
 # Longer than 400 lines: what one request leaves behind the next one finds.
@@ -19,12 +21,15 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any, Final
 
-from rsm_spark.sql.messages import SqlResult, SqlSlice, SqlStatement, SqlValue
+from rsm_spark.core.freshness import LINEARIZABLE
+from rsm_spark.sql.messages import SqlResult, SqlStatement, SqlValue
 from rsm_spark.sql.pg import answers
 from rsm_spark.sql.pg import faults as f
 from rsm_spark.sql.pg.alter_steps import altered
 from rsm_spark.sql.pg.copy_in import CopyWriter
 from rsm_spark.sql.pg.copying import copied_row, copy_command
+from rsm_spark.sql.pg.cursors import CURSOR_WORDS, CURSORS_MAX, closed_cursor, cursor_step, declared_cursor
+from rsm_spark.sql.pg.portal_desk import STATEMENTS_MAX, PgPortalDesk
 from rsm_spark.sql.pg.portals import (
     STATEMENT_BYTES,
     KeptStatement,
@@ -34,7 +39,7 @@ from rsm_spark.sql.pg.portals import (
     columns_of,
     size_of,
 )
-from rsm_spark.sql.pg.row_answers import PgRowAnswers, Steps
+from rsm_spark.sql.pg.row_answers import Steps
 from rsm_spark.sql.pg.session_settings import COPY_AS, SessionSettings, name_of, set_of
 from rsm_spark.sql.pg.statements import PgStatement, PgStatementKind, tag_of_rows
 from rsm_spark.sql.pg.tasks import (
@@ -42,7 +47,6 @@ from rsm_spark.sql.pg.tasks import (
     EndTransaction,
     PgTask,
     ReadRows,
-    ReadSlice,
     RowsRead,
     RunStep,
     RunWrites,
@@ -52,7 +56,7 @@ from rsm_spark.sql.pg.tasks import (
     TranslateQuery,
     WritesDone,
 )
-from rsm_spark.sql.pg.values import TEXT, PgColumn, declared_type, parameter_value, spread
+from rsm_spark.sql.pg.values import TEXT, PgColumn, declared_type, spread
 from rsm_spark.sql.pg.wire import (
     PgBindRequest,
     PgCloseRequest,
@@ -68,10 +72,6 @@ from rsm_spark.sql.pg.wire import (
     PgTerminateRequest,
 )
 
-STATEMENTS_MAX: Final = 2_000
-PORTALS_MAX: Final = 500
-HELD_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Of prepared statements, of portals and of their rows."""
 _KEPT_STATEMENTS_MAX: Final = 5_000
 _KEPT_BYTES_MAX: Final = 3 * 1024 * 1024
 
@@ -81,7 +81,7 @@ _OPEN: Final = "T"
 _FAILED: Final = "E"
 
 
-class PgSession(PgRowAnswers):
+class PgSession(PgPortalDesk):
     """See the module.
 
     Args:
@@ -92,7 +92,6 @@ class PgSession(PgRowAnswers):
         settings: The same.
         revision: That the session has seen last.
         is_over: The client has said good-bye.
-        held_bytes: Bytes that are kept for it.
 
     """
 
@@ -102,9 +101,6 @@ class PgSession(PgRowAnswers):
         self._may_write = may_write
         self.revision = 0
         self.is_over = False
-        self.held_bytes = 0
-        self._statements: dict[str, PreparedStatement] = {}
-        self._portals: dict[str, PgPortal] = {}
         self._copying: CopyWriter | None = None
         self._copying_bytes = 0  # Of those that are held.
         # Invariant: a `KeptStatement` stands in `_out` if and only if it is in `_kept`.
@@ -115,6 +111,7 @@ class PgSession(PgRowAnswers):
         self._state = _IDLE
         self._has_begun = False
         self._is_read_only = False
+        self._reads_beside = False  # A result that is too large for it: it does nothing else.
 
     # ---- the shell's side
 
@@ -194,12 +191,8 @@ class PgSession(PgRowAnswers):
     def _end_series(self) -> None:
         self._skips_to_sync = False
         if self._state == _IDLE:
-            self._drop_portals()
+            self._drop_portals(is_kept=True)
         self._ready()
-
-    def _drop_portals(self) -> None:
-        for name in list(self._portals):
-            self._drop_portal(name)
 
     def _check_not_failed(self, statement: PgStatement | None) -> None:
         if self._state == _FAILED and (statement is None or statement.kind is not PgStatementKind.TRANSACTION):
@@ -212,14 +205,6 @@ class PgSession(PgRowAnswers):
             del self._out[place:]
             self._forget_kept()
         self._say(answers.fault(fault))
-
-    def _hold(self, size: int) -> None:
-        if self.held_bytes + size > HELD_BYTES_MAX:
-            raise f.PgFault(
-                f.MEMORY,
-                f"prepared statements, portals and rows that wait have more than {HELD_BYTES_MAX} bytes: close some",
-            )
-        self.held_bytes += size
 
     # ---- one text
 
@@ -260,14 +245,26 @@ class PgSession(PgRowAnswers):
         else:
             yield from self._command(statement, is_text=True)
 
-    def _read(self, statement: PgStatement, values: tuple[SqlValue, ...]) -> Generator[PgTask, TaskAnswer, RowsRead]:
+    def _read(
+        self, statement: PgStatement, values: tuple[SqlValue, ...], *, is_beside: bool = False
+    ) -> Generator[PgTask, TaskAnswer, RowsRead]:
+        """Read the rows of a query, or the first of them; `is_beside` = not as a part of the open transaction."""
         is_system = statement.kind is PgStatementKind.SYSTEM
-        if self._state == _OPEN and not is_system:
-            (result,) = yield from self._step((SqlStatement(statement.sql, values),))
-            return RowsRead(result, self.revision)
+        if self._state == _OPEN and not is_system and not is_beside:
+            is_first = not self._has_begun
+            try:
+                (result,) = yield from self._step((SqlStatement(statement.sql, values),))
+            except f.PgFault as fault:
+                if not (is_first and self._has_begun and fault.code == f.TOO_LARGE):
+                    raise
+            else:
+                return RowsRead(result, self.revision)
+            yield EndTransaction(is_kept=False)
+            self._has_begun, self._reads_beside = False, True
         settings = self.settings
+        level = LINEARIZABLE if self._state == _OPEN and not is_system else settings.level(self.revision)
         user, told = (settings.get("session_authorization"), tuple(settings.all())) if is_system else ("", ())
-        found: RowsRead = yield ReadRows(statement.sql, values, settings.level(self.revision), is_system, user, told)
+        found: RowsRead = yield ReadRows(statement.sql, values, level, is_system, user, told)
         self.revision = max(self.revision, found.revision)
         return found
 
@@ -376,6 +373,12 @@ class PgSession(PgRowAnswers):
 
     def _step(self, statements: tuple[SqlStatement, ...]) -> Generator[PgTask, TaskAnswer, tuple[SqlResult, ...]]:
         """Run statements in the transaction that is open."""
+        if self._reads_beside:
+            raise f.PgFault(
+                f.NOT_SUPPORTED,
+                "a result of this transaction has more rows than a transaction may read, so it is read beside it, and "
+                "the transaction does nothing else: COMMIT first, use another connection, or a cursor WITH HOLD",
+            )
         if not self._has_begun:
             yield StartTransaction()
             self._has_begun = True
@@ -389,7 +392,7 @@ class PgSession(PgRowAnswers):
                 if self._state != _IDLE:
                     self._say(answers.notice(f.HAS_TRANSACTION, "there is a transaction in progress already"))
                 else:
-                    self._state, self._has_begun = _OPEN, False
+                    self._state, self._has_begun, self._reads_beside = _OPEN, False, False
                     self._is_read_only = "READ ONLY" in " ".join(statement.sql.upper().split())
                 self._say(answers.done("BEGIN" if words[0] == "BEGIN" else "START TRANSACTION"))
             case "SAVEPOINT" | "RELEASE":
@@ -408,6 +411,8 @@ class PgSession(PgRowAnswers):
             raise f.PgFault(f.ABORTED, "a statement of the transaction has failed: roll it back first")
         yield from self._step((SqlStatement(statement.sql),))
         self._state = _OPEN
+        if tag == "ROLLBACK":
+            self._drop_cursors(is_all=False)  # They may show what is undone.
         self._say(answers.done(tag))
 
     def _end_transaction(self, *, is_kept: bool) -> Steps:
@@ -417,10 +422,15 @@ class PgSession(PgRowAnswers):
             return
         is_kept = is_kept and self._state == _OPEN
         has_begun, self._state, self._is_read_only = self._has_begun, _IDLE, False
-        self._drop_portals()
+        self._reads_beside = False
         if has_begun:
-            revision: int = yield EndTransaction(is_kept)
+            try:
+                revision: int = yield EndTransaction(is_kept)
+            except f.PgFault:
+                self._drop_portals(is_kept=False)
+                raise
             self.revision = max(self.revision, revision)
+        self._drop_portals(is_kept=is_kept)
         self._say(answers.done("COMMIT" if is_kept else "ROLLBACK"))
 
     def _alter(self, statement: PgStatement) -> Steps:
@@ -435,6 +445,9 @@ class PgSession(PgRowAnswers):
     def _command(self, statement: PgStatement, *, is_text: bool) -> Steps:
         """Carry out a statement that concerns the session alone."""
         words = statement.words
+        if words[0] in CURSOR_WORDS:
+            yield from self._cursor_command(statement, None)
+            return
         if statement.kind in (PgStatementKind.TRANSACTION, PgStatementKind.ALTER):
             is_alter = statement.kind is PgStatementKind.ALTER
             yield from (self._alter(statement) if is_alter else self._transaction_command(statement))
@@ -460,6 +473,7 @@ class PgSession(PgRowAnswers):
                 if words[1:2] == ("ALL",):
                     self._tell(self.settings.reset("all"))
                     self._drop_all()
+                    self._drop_cursors(is_all=True)
             case "DEALLOCATE":
                 self._deallocate(statement)
             case "COPY":
@@ -467,11 +481,63 @@ class PgSession(PgRowAnswers):
                     raise f.PgFault(f.NOT_SUPPORTED, "COPY is sent as a text of its own, not as a prepared statement")
                 yield from self._copy(statement)
                 return
-            case "CLOSE" | "UNLISTEN" | "CHECKPOINT":
+            case "UNLISTEN" | "CHECKPOINT":
                 pass
             case word:
                 raise f.PgFault(f.NOT_SUPPORTED, f"{word} is not served here: see docs/sql.md")
-        self._say(answers.done(" ".join(words[:2]) if words[0] == "DISCARD" else _COMMAND_TAGS.get(words[0], words[0])))
+        self._say(answers.done(" ".join(words[:2]) if words[0] == "DISCARD" else words[0]))
+
+    # ---- cursors
+
+    def _cursor_command(self, statement: PgStatement, portal: PgPortal | None) -> Steps:
+        """Declare a cursor, have rows of it, or close it; `portal` = that of the command, if it has one."""
+        match statement.words[0]:
+            case "DECLARE":
+                yield from self._declare(statement, () if portal is None else portal.values)
+                self._say(answers.done("DECLARE CURSOR"))
+            case "CLOSE":
+                name = closed_cursor(statement.sql)
+                if name:
+                    self._cursor(name)
+                    self._drop_portal(name)
+                else:
+                    self._drop_cursors(is_all=True)
+                self._say(answers.done("CLOSE CURSOR" if name else "CLOSE CURSOR ALL"))
+            case _:
+                step = cursor_step(statement.sql)
+                cursor = self._cursor(step.name)
+                columns, formats = cursor.columns or (), None
+                if not step.is_move:
+                    formats = spread(() if portal is None else portal.formats, len(columns), "columns")
+                    if portal is None:
+                        self._say(answers.columns(columns, formats))
+                count = yield from self._take_rows(cursor, step.rows_max, formats)
+                self._say(answers.done(f"{statement.words[0]} {count}"))
+
+    def _declare(self, statement: PgStatement, values: tuple[SqlValue, ...]) -> Steps:
+        declared = declared_cursor(statement.sql)
+        if self._state == _IDLE and not declared.is_held:
+            raise f.PgFault(f.NO_TRANSACTION, "a cursor lives in a transaction: BEGIN first, or declare it WITH HOLD")
+        if declared.name in self._portals:
+            raise f.PgFault(f.HAS_PORTAL, f"there is a cursor {declared.name!r} already: CLOSE it first")
+        if sum(portal.is_cursor for portal in self._portals.values()) >= CURSORS_MAX:
+            raise f.PgFault(f.MEMORY, f"a connection has at most {CURSORS_MAX} cursors: CLOSE some")
+        asked: tuple[PgStatement, ...] = yield TranslateQuery(declared.query)
+        if len(asked) != 1 or asked[0].kind not in _READS:
+            raise f.PgFault(f.SYNTAX, "DECLARE … CURSOR FOR is followed by one query that only reads")
+        portal = PgPortal(
+            PreparedStatement(asked[0], ()), values, (),
+            STATEMENT_BYTES + len(asked[0].sql) + len(declared.name) + sum(map(size_of, values)),
+        )  # fmt: skip
+        portal.is_cursor, portal.is_held, portal.is_of_none = True, declared.is_held, self._state == _IDLE
+        self._hold(portal.size)
+        self._portals[declared.name] = portal
+        try:
+            # One that is held is read in slices, unless its transaction may have changed what it shows.
+            yield from self._read_portal(portal, asked[0], is_beside=declared.is_held and not self._has_begun)
+        except f.PgFault:
+            self._drop_portal(declared.name)
+            raise
 
     def _shown(self, statement: PgStatement) -> tuple[list[tuple[Any, ...]], tuple[PgColumn, ...]]:
         name = name_of(statement.sql)
@@ -481,32 +547,7 @@ class PgSession(PgRowAnswers):
         for name in names:
             self._say(answers.status(name, self.settings.get(name)))
 
-    def _deallocate(self, statement: PgStatement) -> None:
-        name = statement.sql.split()[-1].strip('"')
-        if name.upper() == "ALL":
-            self._drop_all()
-        elif name not in self._statements:
-            raise f.PgFault(f.NO_STATEMENT, f"there is no prepared statement {name!r}")
-        else:
-            self._drop_statement(name)
-
     # ---- prepared statements and portals
-
-    def _drop_statement(self, name: str) -> None:
-        found = self._statements.pop(name, None)
-        if found is not None:
-            self.held_bytes -= found.size
-
-    def _drop_portal(self, name: str) -> None:
-        found = self._portals.pop(name, None)
-        if found is not None:
-            self.held_bytes -= found.size
-            if found.left is not None:
-                self._dropped.append(found.left)
-
-    def _drop_all(self) -> None:
-        for name in list(self._statements):
-            self._drop_statement(name)
 
     def _parse(self, request: PgParseRequest) -> Steps:
         statements: tuple[PgStatement, ...] = yield TranslateQuery(request.sql)
@@ -522,45 +563,6 @@ class PgSession(PgRowAnswers):
         self._hold(prepared.size)
         self._statements[request.name] = prepared
         self._say(answers.PARSED)
-
-    def _statement(self, name: str) -> PreparedStatement:
-        found = self._statements.get(name)
-        if found is None:
-            raise f.PgFault(f.NO_STATEMENT, f"there is no prepared statement {name!r}")
-        return found
-
-    def _portal(self, name: str) -> PgPortal:
-        found = self._portals.get(name)
-        if found is None:
-            raise f.PgFault(f.NO_PORTAL, f"there is no portal {name!r}")
-        return found
-
-    def _bind(self, request: PgBindRequest) -> None:
-        prepared = self._statement(request.statement)
-        types = prepared.types
-        if len(request.values) != len(types):
-            raise f.PgFault(
-                f.PROTOCOL_VIOLATION, f"{len(request.values)} values for the {len(types)} parameters of a statement"
-            )
-        formats = spread(request.formats, len(types), "values")
-        values = tuple(map(parameter_value, types, formats, request.values))
-        if request.portal and request.portal in self._portals:
-            raise f.PgFault(f.HAS_PORTAL, f"there is a portal {request.portal!r} already")
-        self._drop_portal(request.portal)
-        if len(self._portals) >= PORTALS_MAX:
-            raise f.PgFault(f.MEMORY, f"a session has at most {PORTALS_MAX} portals: close some, or send Sync")
-        count = 0 if prepared.statement is None else prepared.statement.parameter_count
-        portal = PgPortal(prepared, values[:count], request.result_formats, STATEMENT_BYTES + sum(map(size_of, values)))
-        self._hold(portal.size)
-        self._portals[request.portal] = portal
-        self._say(answers.BOUND)
-
-    def _close(self, request: PgCloseRequest) -> None:
-        if request.is_portal:
-            self._drop_portal(request.name)
-        else:
-            self._drop_statement(request.name)
-        self._say(answers.CLOSED)
 
     def _describe(self, request: PgDescribeRequest) -> Steps:
         if request.is_portal:
@@ -582,7 +584,12 @@ class PgSession(PgRowAnswers):
     def _describe_statement(self, prepared: PreparedStatement) -> Steps:
         """Learn the columns of a statement before it has values."""
         statement = prepared.statement
-        if statement is None or not statement.has_rows or prepared.columns is not None:
+        if statement is None or not statement.has_rows:
+            return
+        if statement.words[0] == "FETCH":
+            prepared.columns = self._cursor(cursor_step(statement.sql).name).columns
+            return
+        if prepared.columns is not None:
             return
         if statement.kind is PgStatementKind.COMMAND:
             prepared.columns = self._shown(statement)[1]
@@ -608,12 +615,12 @@ class PgSession(PgRowAnswers):
             return None
         if statement.kind in _READS:
             yield from self._read_portal(portal, statement)
-        elif portal.columns is None:
+        elif portal.columns is None or statement.words[0] == "FETCH":
             try:
                 yield from self._describe_statement(portal.prepared)
                 portal.columns = portal.prepared.columns
             except f.PgFault:
-                if self._state != _OPEN:
+                if self._state != _OPEN or statement.kind is not PgStatementKind.WRITE:
                     raise
                 # It may name what this transaction has made, of which nobody else knows: it is done for its columns.
                 self._check_may_write()
@@ -622,11 +629,11 @@ class PgSession(PgRowAnswers):
                 portal.columns = columns_of(portal.result)
         return portal.columns
 
-    def _read_portal(self, portal: PgPortal, statement: PgStatement) -> Steps:
+    def _read_portal(self, portal: PgPortal, statement: PgStatement, *, is_beside: bool = False) -> Steps:
         if portal.result is not None:
             return
         yield from self._run_kept()
-        found: RowsRead = yield from self._read(statement, portal.values)
+        found: RowsRead = yield from self._read(statement, portal.values, is_beside=is_beside)
         portal.left = found.left
         self._fill(portal, found.result)
         if portal.columns is None:
@@ -635,17 +642,6 @@ class PgSession(PgRowAnswers):
             raise f.PgFault(
                 f.NOT_SUPPORTED, "the tables have changed since this statement was prepared: prepare it anew"
             )
-
-    def _fill(self, portal: PgPortal, result: SqlResult) -> None:
-        """Give a portal the next of its rows, in place of those that were sent."""
-        self.held_bytes -= portal.rows_size
-        portal.size -= portal.rows_size
-        portal.rows_size = 0
-        portal.result, portal.sent = result, 0
-        size = sum(sum(map(size_of, row)) for row in result.rows)
-        self._hold(size)
-        portal.size += size
-        portal.rows_size = size
 
     def _execute(self, request: PgExecuteRequest) -> Steps:
         portal = self._portal(request.portal)
@@ -668,32 +664,7 @@ class PgSession(PgRowAnswers):
         else:
             portal.is_done = True
             yield from self._run_kept()
-            yield from self._command(statement, is_text=False)
-
-    def _send_portal(self, portal: PgPortal, statement: PgStatement, rows_max: int) -> Steps:
-        assert portal.result is not None
-        assert portal.columns is not None
-        columns = portal.columns
-        formats = spread(portal.formats, len(columns), "columns")
-        count = 0
-        while True:
-            rows = portal.result.rows
-            end = len(rows) if rows_max <= 0 else min(len(rows), portal.sent + rows_max - count)
-            part = rows[portal.sent : end]
-            portal.sent = end
-            count += len(part)
-            yield from self._send_rows(part, columns, formats)
-            if portal.left is None or 0 < rows_max <= count:
-                break
-            more: SqlSlice = yield ReadSlice(portal.left)
-            if more.is_last:
-                self._dropped.append(portal.left)
-                portal.left = None
-            self._fill(portal, SqlResult(portal.result.columns, more.rows))
-        if rows_max > 0 and (end < len(rows) or portal.left is not None):
-            self._say(answers.SUSPENDED)
-        else:
-            self._say(answers.done(tag_of_rows(statement, count)))
-
-
-_COMMAND_TAGS = {"CLOSE": "CLOSE CURSOR ALL", "DEALLOCATE": "DEALLOCATE"}
+            if statement.words[0] in CURSOR_WORDS:
+                yield from self._cursor_command(statement, portal)
+            else:
+                yield from self._command(statement, is_text=False)

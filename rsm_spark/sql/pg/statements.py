@@ -13,7 +13,7 @@ from rsm_spark.sql.statement_words import reads_only, without_quoted
 
 _COMMANDS: Final = frozenset({
     "SET", "SHOW", "RESET", "DISCARD", "DEALLOCATE", "CLOSE", "LISTEN", "UNLISTEN", "NOTIFY", "LOCK", "COMMENT",
-    "GRANT", "REVOKE", "COPY", "CHECKPOINT", "CLUSTER",
+    "GRANT", "REVOKE", "COPY", "CHECKPOINT", "CLUSTER", "DECLARE", "FETCH", "MOVE",
 })  # fmt: skip
 _TRANSACTIONS: Final = frozenset({"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE"})
 _OBJECTS: Final = frozenset({"TABLE", "INDEX", "VIEW", "TRIGGER"})
@@ -56,7 +56,7 @@ class PgStatement(NamedTuple):
     def has_rows(self) -> bool:
         """True if its answer has rows, be they none."""
         if self.kind is PgStatementKind.COMMAND:
-            return self.words[0] == "SHOW"
+            return self.words[0] in ("SHOW", "FETCH")
         return self.kind in (PgStatementKind.READ, PgStatementKind.SYSTEM) or self.is_returning
 
 

@@ -56,6 +56,7 @@ class Talk:
         tasks: What the session has had done, as names of classes.
         slice_rows: Rows of one slice of a result.
         left: Results that had more than one.
+        step_rows_max: Rows that a query in a transaction may have.
 
     """
 
@@ -70,6 +71,7 @@ class Talk:
         self.revision = 0
         self.slice_rows = 1_000
         self.left: list[_Rest] = []
+        self.step_rows_max = 1_000_000
 
     def say(self, *parts: bytes) -> list[str]:
         """Say something; return the answers in short."""
@@ -120,7 +122,10 @@ class Talk:
             case StartTransaction():
                 self.base.execute("BEGIN")
             case RunStep():
-                return tuple(self._run(one.sql, tuple(one.parameters)) for one in task.statements)  # type: ignore[arg-type]
+                done = tuple(self._run(one.sql, tuple(one.parameters)) for one in task.statements)  # type: ignore[arg-type]
+                if any(len(one.rows) > self.step_rows_max for one in done):
+                    raise fault_of(SqlFault("limit", "its rows have more bytes than that"))
+                return done
             case EndTransaction():
                 self.base.execute("COMMIT" if task.is_kept else "ROLLBACK")
                 self.revision += task.is_kept

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rsm_spark.sql.pg.faults import PgFault
-from rsm_spark.sql.pg.session import HELD_BYTES_MAX, PORTALS_MAX, STATEMENTS_MAX
+from rsm_spark.sql.pg.portal_desk import HELD_BYTES_MAX, PORTALS_MAX, STATEMENTS_MAX
 from tests.unit.rsm_spark.sql.pg import pg_bytes as b
 from tests.unit.rsm_spark.sql.pg.pg_talk import Talk
 
@@ -250,6 +250,8 @@ _TEXTS = st.sampled_from([
     "SELECT 1", "SELECT v FROM t", "SELECT $1", "INSERT INTO t (v) VALUES ($1)",
     "INSERT INTO t (v) VALUES ('x') RETURNING id",
     "", ";", "nonsense", "BEGIN", "COMMIT", "SHOW ALL", "SET a.b = 'c'", "RESET ALL", "SELECT 'open", "DEALLOCATE a",
+    "DECLARE a CURSOR FOR SELECT v FROM t", "DECLARE b CURSOR WITH HOLD FOR SELECT $1", "FETCH 1 a", "FETCH ALL FROM b",
+    "MOVE b", "CLOSE a", "ROLLBACK TO s", "SAVEPOINT s",
     "SELECT $1::int + now()", "DELETE FROM t; SELECT 1; INSERT INTO t (v) VALUES ('y')",
 ])  # fmt: skip
 _VALUES = st.lists(st.one_of(st.none(), st.binary(max_size=4)), max_size=2)
@@ -276,6 +278,7 @@ def test_any_series_ends_with_one_ready_and_nothing_kept(requests: list[bytes]) 
     assert answers[-1] in ("Z I", "Z T", "Z E")
     assert sum(answer.startswith("Z") for answer in answers) == 1
     talk.say(b.query("ROLLBACK"))
+    talk.say(b.query("CLOSE ALL"))
     assert talk.say(b.query("DEALLOCATE ALL")) == ["C DEALLOCATE", "Z I"]
     assert talk.session.held_bytes == 0
 
