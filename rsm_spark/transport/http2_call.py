@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Any, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 import grpc
 import grpc.aio
@@ -12,6 +12,9 @@ import grpc.aio
 from ledger.http.connection_slots import ConnectionSlot
 from rsm_spark.transport.http2_heads import ENDED_WELL, RpcHead, ending
 from rsm_spark.transport.served_call import CallAbortedError
+
+_AT_ONCE: Final = 16
+"""Messages of a call that its handler reads before others have a turn."""
 
 
 class CallLink(Protocol):
@@ -66,8 +69,8 @@ class Http2Call:
     """
 
     __slots__ = (
-        "_carrier", "_has_ended", "_inbox", "_message_came", "_status", "_stream_id", "handler", "head", "is_over",
-        "task", "timer",
+        "_at_once", "_carrier", "_has_ended", "_inbox", "_message_came", "_status", "_stream_id", "handler", "head",
+        "is_over", "task", "timer",
     )  # fmt: skip
 
     def __init__(self, carrier: CallLink, stream_id: int, head: RpcHead, handler: Any) -> None:
@@ -80,6 +83,7 @@ class Http2Call:
         self.is_over = False
         self._inbox: deque[bytes] = deque()
         self._has_ended = False
+        self._at_once = 0  # Messages that were read since others had a turn.
         self._message_came: asyncio.Future[None] | None = None
         self._status: tuple[grpc.StatusCode, str, tuple[tuple[str, str], ...]] = (grpc.StatusCode.OK, "", ())
 
@@ -96,11 +100,16 @@ class Http2Call:
 
     async def read(self) -> Any:
         """Return the next message; `grpc.aio.EOF` if none will come."""
+        if self._at_once >= _AT_ONCE:
+            self._at_once = 0
+            await asyncio.sleep(0)
         while not self._inbox:
             if self._has_ended:
                 return grpc.aio.EOF
+            self._at_once = 0
             self._message_came = asyncio.get_running_loop().create_future()
             await self._message_came
+        self._at_once += 1
         text = self._inbox.popleft()
         self._carrier.taken(self._stream_id, text)
         return text if self.handler.request_deserializer is None else self.handler.request_deserializer(text)

@@ -5,7 +5,8 @@
     synced     has been told all that is confirmed here                         of these alone progress is told
     ended      cancelled by its client, or because its beginning is gone        answered `canceled`
 
-What a watch that is not read holds is one message: it reads on when that has left.
+What a watch that is not read holds is one message: it reads on when that has left. Of the watches of a stream that are
+behind one at a time holds events, so that who opens thousands of them holds no more than who opens one.
 """
 
 from __future__ import annotations
@@ -132,6 +133,7 @@ class _WatchStream:
         self._watches: dict[int, KeyWatch] = {}
         self._next_id = 0
         self._writing = asyncio.Lock()
+        self._catching_up = asyncio.Lock()
         self._progress_wanted: int | None = None
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -259,16 +261,12 @@ class _WatchStream:
             entries = await cursor.read(min(_IDLE_S, max(0.0, told_at + PROGRESS_S - clock())))
             if feed.is_closed:
                 raise e.unavailable(e.STOPPED)
-            async for part, up_to in self._parts(watch, entries, olds):
-                messages = self._responses(watch, part, up_to)
-                while part:
-                    # Many watches may have much to tell at once: all else goes on in between.
-                    async with self._service.turns.of(self._caller.owner):
-                        message = next(messages, None)
-                    if message is None:
-                        break
-                    await self._send(*message)
-                    told_at = clock()
+            if len(entries) > _ENTRIES_AT_ONCE:
+                async with self._catching_up:
+                    has_told = await self._tell_entries(watch, entries, olds)
+            else:
+                has_told = await self._tell_entries(watch, entries, olds)
+            told_at = clock() if has_told else told_at
             watch.told = max(watch.told, cursor.next_revision - 1)
             if self._progress_wanted is not None:
                 await self._tell_progress()
@@ -276,6 +274,21 @@ class _WatchStream:
                 if watch.wants_progress and feed.is_fresh and watch.told >= watch.first_revision - 1:
                     await self._send(WatchResponse(watch_id=watch.watch_id), watch.told)
                 told_at = clock()
+
+    async def _tell_entries(self, watch: KeyWatch, entries: Sequence[FeedEntry], olds: PastKeys) -> bool:
+        """Tell what a watch wants of entries; return whether that was anything."""
+        has_told = False
+        async for part, up_to in self._parts(watch, entries, olds):
+            messages = self._responses(watch, part, up_to)
+            while part:
+                # Many watches may have much to tell at once: all else goes on in between.
+                async with self._service.turns.of(self._caller.owner):
+                    message = next(messages, None)
+                if message is None:
+                    break
+                await self._send(*message)
+                has_told = True
+        return has_told
 
     async def _parts(
         self, watch: KeyWatch, entries: Sequence[FeedEntry], olds: PastKeys
