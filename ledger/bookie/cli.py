@@ -1,4 +1,4 @@
-"""`rsm bookie run`, `rsm bookie ready` and `rsm bookie info`."""
+"""`rsm bookie run`, `rsm bookie ready` and `rsm bookie info`; commands on files: `ledger.bookie.offline`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import msgspec
 import typer
 
 from ledger.audit_lines import open_audit_file
+from ledger.bookie import offline
 from ledger.bookie.settings import BookieSettings
 from ledger.cluster_options import ProcessOptions
 from ledger.configuration import process_command
@@ -41,6 +42,8 @@ _UNREADABLE = (
 )
 
 app = typer.Typer(help="A bookie: the server that stores entries of ledgers.", no_args_is_help=True)
+for _command in (offline.fsck, offline.read_journal, offline.read_segment, offline.rebuild_index):
+    app.command()(_command)
 
 
 _OfBookie = Annotated[Path, typer.Option(help="The bookie's data directory.")]

@@ -54,6 +54,29 @@ def locked(folders: Sequence[str]) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def locked_as_they_are(folders: Sequence[str]) -> Iterator[None]:
+    """Hold directories of a bookie that does not run, and write nothing into them.
+
+    A directory without a lock file was never served from: nothing holds it.
+
+    Raises:
+        UsageError: A bookie runs there, or another command looks at it.
+
+    """
+    with contextlib.ExitStack() as files:
+        for folder in folders:
+            path = Path(folder) / "LOCK"
+            if not path.exists():
+                continue
+            file = files.enter_context(path.open("rb"))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UsageError(f"{folder} is in use by a bookie that runs; stop it first") from None
+        yield
+
+
 def _refuse_memory(folder: str) -> None:
     """Refuse a file system that lives in memory: an fsync there keeps nothing."""
     path = str(Path(folder).resolve())

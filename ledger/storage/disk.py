@@ -107,13 +107,20 @@ class DiskExecutor(Protocol):
 
 
 class RealDisk:
-    """The kernel's files."""
+    """The kernel's files.
 
-    def __init__(self, *, fsync: bool = True) -> None:
+    Args:
+        fsync: False keeps nothing over a power cut.
+        is_read_only: Open files for reading alone, also those that this process must not write.
+
+    """
+
+    def __init__(self, *, fsync: bool = True, is_read_only: bool = False) -> None:
         self._fsync = fsync
+        self._open_flags = os.O_CLOEXEC | (os.O_RDONLY if is_read_only else os.O_RDWR)
 
     def open(self, path: str, *, create: bool = False) -> int:
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), FILE_MODE)
+        return os.open(path, self._open_flags | (os.O_CREAT if create else 0), FILE_MODE)
 
     def close(self, handle: int) -> None:
         os.close(handle)

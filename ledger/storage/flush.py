@@ -78,6 +78,16 @@ class JournalFile:
     def close(self) -> None:
         self._disk.close(self._handle)
 
+    def records(self) -> Iterator[tuple[int, int, int, memoryview]]:
+        """Yield (ledger id, entry id or record id, byte offset, content) of each body in a sound batch, as written.
+
+        The content is valid until the next one is asked for.
+        """
+        for batch in self.scan.batches:
+            for position, length in bodies(self._window, batch):
+                content = self._window.view(position, length)
+                yield *_IDS.unpack_from(content), position, content
+
     def write_segment(self, segments: Segments, *, slice_bytes: int = SLICE_BYTES) -> Converted | None:
         """Write the segment with the id of this file; durable under its name when this returns.
 

@@ -163,6 +163,10 @@ class Index(Protocol):
         """Return the blocks whose range covers an entry, best first; an entry may be in none of them."""
         ...
 
+    def holds(self, row: BlockRow) -> bool:
+        """Return whether this very row is in the index."""
+        ...
+
     def blocks(self, ledger_id: int) -> list[BlockRow]:
         """Return all blocks of a ledger, ascending."""
         ...

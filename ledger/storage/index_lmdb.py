@@ -132,6 +132,8 @@ class _Transaction:
                 here = cursor.next()
 
     def descend(self, table: IndexTable, below: bytes) -> Iterator[tuple[bytes, bytes]]:
+        if self._databases[table] is None:
+            return
         with self._txn.cursor(self._databases[table]) as cursor:
             here = cursor.prev() if cursor.set_range(below) else cursor.last()
             while here:

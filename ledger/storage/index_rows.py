@@ -349,6 +349,12 @@ class KeyValueIndex:
                     found.append(row)
         return found
 
+    def holds(self, row: BlockRow) -> bool:
+        key = _block_key(row)
+        with self._maps.read() as txn:
+            value = txn.get(IndexTable.BLOCKS, key)
+        return value is not None and self._block(key, value) == row
+
     def blocks(self, ledger_id: int) -> list[BlockRow]:
         with self._maps.read() as txn:
             return self._blocks_of(txn, ledger_id)

@@ -59,3 +59,8 @@ def parse_explicit_lac(record: bytes | memoryview) -> bytes:
 def parse_deleted_at_ms(record: bytes | memoryview) -> int:
     """Return when a ledger was deleted."""
     return int(_TIME.unpack_from(record, 16)[0])
+
+
+def entry_place(content: bytes | memoryview) -> tuple[int, int] | None:
+    """Return (ledger id, entry id or record id) that stored bytes name themselves; None if they are too short."""
+    return _RECORD.unpack_from(content) if len(content) >= _RECORD.size else None

@@ -122,9 +122,9 @@ def _replay_all(
     """Make segments of all journal files; return how many entries were in them, and the last sequence number."""
     named = landmarks.held
     found = [i for i in map(parse_file_name, disk.list_dir(settings.folder)) if i is not None]
-    damages.note([f"{sealed_file_name(i)} is gone" for i in _missing(named, found, segments)])
-    last_id = max([*found, *named.journal_ids, named.synced_journal_id], default=0)
-    file_bytes = named.journal_file_bytes or _largest(disk, settings.folder)
+    damages.note([f"{sealed_file_name(i)} is gone" for i in missing_journals(named, found, segments)])
+    last_id = _last_journal_id(named, found)
+    file_bytes = named.journal_file_bytes or largest_journal_bytes(disk, settings.folder)
     entry_count = 0
     # Oldest first: a file that is still there, or named, says that all before it were sealed.
     for journal_id in sorted(found):
@@ -134,8 +134,7 @@ def _replay_all(
             disk,
             path,
             journal_id,
-            has_successor=journal_id < last_id,
-            synced_to=named.synced_to if named.synced_journal_id == journal_id else 0,
+            **known_of_journal(named, found, journal_id),
             file_bytes=file_bytes,
         )
         if isinstance(journal, OSError):
@@ -166,12 +165,32 @@ def _open_journal(disk: Disk, path: str, journal_id: int, **known: Any) -> Journ
         return error
 
 
-def _missing(named: Landmark, found: Sequence[int], segments: Segments) -> list[int]:
+def _last_journal_id(named: Landmark, found: Sequence[int]) -> int:
+    return max([*found, *named.journal_ids, named.synced_journal_id], default=0)
+
+
+def known_of_journal(named: Landmark, found: Sequence[int], journal_id: int) -> dict[str, Any]:
+    """Return what else is known of a journal file, by which `JournalFile` tells a loss from a tail.
+
+    Args:
+        named: The landmarks.
+        found: The journal files that are there.
+        journal_id: One of them.
+
+    """
+    is_newest = named.synced_journal_id == journal_id
+    return {
+        "has_successor": journal_id < _last_journal_id(named, found),
+        "synced_to": named.synced_to if is_newest else 0,
+    }
+
+
+def missing_journals(named: Landmark, found: Sequence[int], segments: Segments) -> list[int]:
     """Return the journal files that were in use and are neither there nor a segment by now."""
     return [i for i in named.journal_ids if i not in found and i not in segments.segment_ids()]
 
 
-def _largest(disk: Disk, folder: str) -> int:
+def largest_journal_bytes(disk: Disk, folder: str) -> int:
     """Return the size of the largest journal file: before there were landmarks, all had the same."""
     largest = 0
     for name in disk.list_dir(folder):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -83,17 +83,23 @@ class Segments:
 
     # -- files ---------------------------------------------------------------------------------------------
 
-    def open(self) -> None:
-        """See which files are there; remove what an interrupted conversion or compaction left unfinished."""
+    def open(self, *, is_looking: bool = False) -> None:
+        """See which files are there; remove what an interrupted conversion or compaction left unfinished.
+
+        Args:
+            is_looking: Look alone: make and remove nothing.
+
+        """
         self._folder_of.clear()
         self._begun.clear()
         for folder in self._folders:
-            self._disk.make_dirs(folder)
+            if not is_looking:
+                self._disk.make_dirs(folder)
             for name in self._disk.list_dir(folder):
                 segment_id = parse_file_name(name)
                 if segment_id is not None:
                     self._folder_of[segment_id] = folder
-                elif name.endswith(".seg.tmp"):
+                elif name.endswith(".seg.tmp") and not is_looking:
                     self._disk.remove(f"{folder}/{name}")
 
     def segment_ids(self) -> list[int]:
@@ -235,12 +241,20 @@ class Segments:
         if damages:
             raise CorruptStorageError(damages[0])
 
-    def rows(self, segment_id: int) -> Converted:
-        """Read and check a whole segment, to rebuild the index; what is damaged is named and left out."""
+    def rows(self, segment_id: int, *, look: Callable[[int, Block], None] | None = None) -> Converted:
+        """Read and check a whole segment, to rebuild the index; what is damaged is named and left out.
+
+        Args:
+            segment_id: The segment.
+            look: Called with byte offset and content of each block that is sound, in order.
+
+        """
         blocks: list[BlockRow] = []
         ledgers: dict[int, LedgerRow] = {}
         damages: list[str] = []
         for offset, header, data in self._walk(segment_id, damages):
+            if look is not None:
+                look(offset, decode_block(data, ""))
             records: Iterator[tuple[int, Buffer]] = iter(())
             if header.first_entry_id < 0:
                 records = decode_block(data, "").entries()

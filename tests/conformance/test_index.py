@@ -44,6 +44,14 @@ def test_blocks_are_found_by_any_entry_they_cover(index) -> None:
     assert index.blocks(1) == rows[:2]
 
 
+def test_a_row_is_held_as_it_was_put_alone(index) -> None:
+    assert not index.holds(block(1, 0, 511))
+    index.commit_segment(1, [block(1, 0, 511), block(2, 0, 9)], [])
+    assert index.holds(block(1, 0, 511))
+    others = [block(1, 0, 510), block(1, 1, 511), block(1, 0, 511, 2), block(1, 0, 511, offset=1), block(3, 0, 511)]
+    assert not any(map(index.holds, others))
+
+
 def test_a_block_that_begins_where_another_does_hides_nothing(index) -> None:
     """An entry that was added again in a later segment must not cost the rest of the first block."""
     index.commit_segment(1, [block(1, 0, 511, 1)], [])
