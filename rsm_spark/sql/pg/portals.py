@@ -32,6 +32,8 @@ class PreparedStatement:
         self.types = tuple(found)
         # Told to the client, who asks for formats by them.
         self.columns: tuple[PgColumn, ...] | None = None
+        # Of the columns that an INSERT fills, by the place of the parameter; learned when a value needs it.
+        self.column_types: dict[int, int] | None = None
         self.size = STATEMENT_BYTES + (0 if statement is None else len(statement.sql))
 
 

@@ -21,6 +21,8 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from rsm_spark.core.freshness import LINEARIZABLE
 from rsm_spark.sql.messages import SqlResult, SqlStatement, SqlValue
 from rsm_spark.sql.pg import answers
@@ -71,6 +73,7 @@ from rsm_spark.sql.pg.wire import (
     PgSyncRequest,
     PgTerminateRequest,
 )
+from rsm_spark.sql.pg.zoned_moments import inserted_columns, without_zone, zoned_places
 
 _KEPT_STATEMENTS_MAX: Final = 5_000
 _KEPT_BYTES_MAX: Final = 3 * 1024 * 1024
@@ -165,7 +168,7 @@ class PgSession(PgPortalDesk):
             case PgParseRequest():
                 yield from self._parse(request)
             case PgBindRequest():
-                self._bind(request)
+                yield from self._bind_moments(request)
             case PgDescribeRequest():
                 yield from self._describe(request)
             case PgExecuteRequest():
@@ -563,6 +566,28 @@ class PgSession(PgPortalDesk):
         self._hold(prepared.size)
         self._statements[request.name] = prepared
         self._say(answers.PARSED)
+
+    def _bind_moments(self, request: PgBindRequest) -> Steps:
+        """Bind values, of which a column's type may say what is kept; see `zoned_moments`."""
+        prepared = self._statement(request.statement)
+        places = zoned_places(prepared.types, request.formats, request.values)
+        if places and prepared.statement is not None:
+            if prepared.column_types is None:
+                prepared.column_types = yield from self._column_types(prepared.statement)
+            values = list(request.values)
+            for place in places:
+                values[place] = without_zone(prepared.column_types.get(place, TEXT), values[place] or b"")
+            request = msgspec.structs.replace(request, values=tuple(values))
+        self._bind(request)
+
+    def _column_types(self, statement: PgStatement) -> Generator[PgTask, TaskAnswer, dict[int, int]]:
+        found = inserted_columns(statement.sql)
+        if found is None:
+            return {}
+        asked = PreparedStatement(PgStatement(PgStatementKind.READ, found[0], ("SELECT",), 0, is_returning=False), ())
+        yield from self._describe_statement(asked)
+        types = [column.type for column in asked.columns or ()]
+        return {number: types[place] for number, place in found[1].items() if place < len(types)}
 
     def _describe(self, request: PgDescribeRequest) -> Steps:
         if request.is_portal:

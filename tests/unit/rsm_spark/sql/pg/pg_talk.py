@@ -56,6 +56,7 @@ class Talk:
         tasks: What the session has had done, as names of classes.
         slice_rows: Rows of one slice of a result.
         left: Results that had more than one.
+        declared: Types of columns, by name; plain SQLite does not tell them.
         step_rows_max: Rows that a query in a transaction may have.
 
     """
@@ -72,6 +73,7 @@ class Talk:
         self.slice_rows = 1_000
         self.left: list[_Rest] = []
         self.step_rows_max = 1_000_000
+        self.declared: dict[str, str] = {}
 
     def say(self, *parts: bytes) -> list[str]:
         """Say something; return the answers in short."""
@@ -162,5 +164,5 @@ class Talk:
             raise fault_of(SqlFault("constraint", str(error))) from None
         except sqlite3.Error as error:
             raise fault_of(SqlFault("sql", str(error))) from None
-        columns = tuple((one[0], "") for one in cursor.description or ())
+        columns = tuple((one[0], self.declared.get(one[0], "")) for one in cursor.description or ())
         return SqlResult(columns, tuple(cursor.fetchall()), max(0, cursor.rowcount))
