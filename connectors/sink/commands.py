@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from connectors.sink.chunks import RowLimits
 from connectors.sink.command_rows import CallCommands
+from connectors.sink.log_rows import LogCommands
 from connectors.sink.map_rows import MapCommands
 from connectors.sink.options import RowKind, SinkOptions
 from connectors.sink.table_rows import TableCommands
@@ -72,6 +73,7 @@ _MAKERS: dict[RowKind, Callable[[SinkOptions, StructType], RowCommands]] = {
     RowKind.TASKS: TaskCommands,
     RowKind.COMMANDS: CallCommands,
     RowKind.TABLE: TableCommands,
+    RowKind.LOG: LogCommands,
 }
 
 

@@ -10,19 +10,28 @@ _KINDS = {
     "tasks": "submits tasks to the broker",
     "commands": "sends a command a row to any service",
     "table": "writes rows of an SQL table",
+    "log": "appends to a plain log",
 }
 _SAID = f"What the rows are: {', '.join(f'`{kind}` {does}' for kind, does in _KINDS.items())}."
 
 SINK_OPTION_TABLE: tuple[OptionInfo, ...] = (
-    OptionInfo("log", "a name", "-", "both", "The replicated log to write to; its service must run."),
+    OptionInfo("log", "a name", "-", "both", "The log to write to; its service, or a gateway of it, must run."),
     OptionInfo("as", " or ".join(f"`{kind}`" for kind in _KINDS), "-", "both", _SAID),
     OptionInfo("table", "a name", "-", "both", "With `as=table`: the table that is written to."),
+    OptionInfo(
+        "gateway",
+        "URLs with commas between them",
+        "-",
+        "both",
+        "With `as=log`: gateways of the log, `rsm log serve`; one of them is enough.",
+    ),
     OptionInfo(
         "writer",
         "a name",
         "for a batch, one that is forgotten when it has ended",
         "both",
-        "Name under which the log remembers which batches were applied. A stream needs one; two jobs never share one.",
+        "Name under which the log remembers which batches were applied. A stream needs one, and so does `as=log`; "
+        "two jobs never share one.",
     ),
     OptionInfo(
         "batch",
@@ -58,7 +67,7 @@ SINK_OPTION_TABLE: tuple[OptionInfo, ...] = (
         "a time with its unit like `30s` or `5m`",
         "`2m`",
         "both",
-        "How long a task sends a command again while no replica leads, or the leader's queue is full.",
+        "How long a task sends a command again while no replica leads, no gateway answers, or a queue is full.",
     ),
     *(option for option in OPTIONS if option.name in _SHARED),
 )

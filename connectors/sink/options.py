@@ -29,6 +29,7 @@ class RowKind(StrEnum):
     TASKS = "tasks"
     COMMANDS = "commands"
     TABLE = "table"
+    LOG = "log"
 
 
 class TableColumn(msgspec.Struct, frozen=True):
@@ -63,6 +64,7 @@ class SinkOptions(msgspec.Struct, frozen=True):
         conflict_prefix: Of keys that keep what was in conflict; b"" = they are not kept.
         table: That is written to; "" = the rows are of no table.
         table_columns: Its columns, once they were looked up.
+        gateways: URLs of gateways of the log, of a plain one; () = it is the log of a service.
         patience_s: How long a command is sent again.
         metadata_uri: None = environment or default.
         rsm_root: Where the logs are registered.
@@ -78,6 +80,7 @@ class SinkOptions(msgspec.Struct, frozen=True):
     conflict_prefix: bytes = b""
     table: str = ""
     table_columns: tuple[TableColumn, ...] = ()
+    gateways: tuple[str, ...] = ()
     patience_s: float = PATIENCE_S
     metadata_uri: str | None = None
     rsm_root: str = "/rsm"
@@ -111,6 +114,19 @@ def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOp
             "sink ledger: option writer is missing: a stream needs a name of its own, by which the log remembers which "
             "batches were applied"
         )
+    gateways = tuple(url.strip() for url in given.get("gateway", "").split(",") if url.strip())
+    if bool(gateways) != (kind is RowKind.LOG):
+        raise OptionError(
+            f"option gateway only works with as=log: as={kind} goes to the log's leader"
+            if gateways
+            else "sink ledger: option gateway is missing: as=log needs the URLs of gateways of logs (`rsm log serve`), "
+            "with commas between them"
+        )
+    if kind is RowKind.LOG and not writer:
+        raise OptionError(
+            "sink ledger: option writer is missing: as=log needs the name by which the log remembers which batches "
+            "were appended"
+        )
     for name in ("batch", "checkpoint", "takeOver"):
         if given.get(name) and not writer:
             raise OptionError(f"option {name} needs option writer, the name under which the log remembers batches")
@@ -136,6 +152,7 @@ def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOp
         take_over=given.get("takeOver", ""),
         conflict_prefix=prefix,
         table=table,
+        gateways=gateways,
         patience_s=parse_duration(given, "timeout", PATIENCE_S),
         metadata_uri=given.get("metadataUri") or None,
         rsm_root=root,

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from connectors.sink.chunks import ChunkSplitter
 from connectors.sink.commands import RowCommands
-from connectors.sink.link import LeaderLink
+from connectors.sink.links import link_of
 from connectors.sink.marks import BatchName, PartMessage, call_marks, chunk_mark
 from connectors.sink.options import SinkOptions
 from rsm_spark.core.writer_marks import DIGEST_BYTES, MarkedReply, MarkedStatus, digest_after
@@ -70,7 +70,7 @@ def _make_calls(
         marks = call_marks(name, part, sent, digest, calls)
         digest = digest_after(marks[-1].digest, calls[-1])
         sent += len(calls)
-        flying = LeaderLink.of_process(options).start_calls(marks, options.patience_s)
+        flying = link_of(options).start_calls(marks, options.patience_s)
 
     def wait() -> None:
         nonlocal refused, flying
@@ -106,9 +106,7 @@ class _Sender:
         self.wait()
         repeatable = self._commands.is_repeatable
         mark = chunk_mark(self._name, self._part, self.sent, command, row_count, is_repeatable=repeatable)
-        self._flying = LeaderLink.of_process(self._options).start(
-            mark, self._options.patience_s, self._commands.is_busy
-        )
+        self._flying = link_of(self._options).start(mark, self._options.patience_s, self._commands.is_busy)
         self._row_count = row_count
         self.sent += 1
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from connectors.errors import OptionError
 from connectors.sink.commands import commands_of
 from connectors.sink.described_table import with_table
-from connectors.sink.link import LeaderLink
+from connectors.sink.links import link_of
 from connectors.sink.marks import BatchName, PartMessage, begin_mark, end_marks, forget_mark
 from connectors.sink.options import SinkOptions
 from connectors.sink.task import write_part
@@ -101,7 +101,7 @@ class LedgerBatchWriter(DataSourceArrowWriter):
             is_passing=not options.writer,
         )
         if self._name.is_passing:
-            LeaderLink.of_process(options).send(begin_mark(self._name), options.patience_s)
+            link_of(options).send(begin_mark(self._name), options.patience_s)
 
     def write(  # type: ignore[override]  # Spark has it so
         self, iterator: Iterator[pa.RecordBatch]
@@ -117,7 +117,7 @@ class LedgerBatchWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - as Spark calls it
         """Have a passing writer forgotten; a writer with a name may write the batch again."""
         if self._name.is_passing:
-            LeaderLink.of_process(self._options).send(forget_mark(self._name), self._options.patience_s)
+            link_of(self._options).send(forget_mark(self._name), self._options.patience_s)
 
 
 def end_batch(messages: list[WriterCommitMessage | None], options: SinkOptions, schema: StructType) -> None:
@@ -132,7 +132,7 @@ def end_batch(messages: list[WriterCommitMessage | None], options: SinkOptions, 
     if not parts:
         return
     commands = commands_of(options, schema)
-    link = LeaderLink.of_process(options)
+    link = link_of(options)
     conflicts = sum(part.conflict_count for part in parts)
     for mark in end_marks(parts, commands):
         reply = link.send(mark, options.patience_s, commands.is_busy)

@@ -30,13 +30,18 @@ from rsm_spark.core.plain_log import (
     encode_entry,
     ended_record,
     produced_records,
+    resumed_record,
 )
 from rsm_spark.core.producers import ProducedRange, ProducerTable, RecordSource
+from rsm_spark.core.records import KernelRecord, pack
 from rsm_spark.core.seal import EntryKey
 from rsm_spark.core.state import StateTip
 
 Appended = tuple[bytes | None, int, bytes]
 """Key, transaction id and payload of a record."""
+
+WriterRecord = tuple[int, tuple[Any, ...]]
+"""Type and fields of a record of a writer, as `WriterTable.judge` gives it."""
 
 _RECORDS_MAX = 65_536
 
@@ -52,6 +57,7 @@ class PendingRecords:
         records: At least one; none for the end mark.
         ticket: Of who waits; the shell's own.
         source: Whose they are; None = a program's that has opened the log as its writer.
+        marks: Records of a writer, type and fields, that stand right before them; with marks there may be no records.
 
     Attributes:
         size: Bytes that they take in an entry, at most.
@@ -59,13 +65,22 @@ class PendingRecords:
 
     """
 
-    def __init__(self, records: Sequence[Appended], ticket: Any, source: RecordSource | None = None) -> None:
+    def __init__(
+        self,
+        records: Sequence[Appended],
+        ticket: Any,
+        source: RecordSource | None = None,
+        marks: Sequence[WriterRecord] = (),
+    ) -> None:
         self.records = records
         self.ticket = ticket
         self.source = source
+        self.marks = marks
         self.size = sum(len(payload) + len(key or b"") + RECORD_OVERHEAD for key, _, payload in records)
         if source is not None:
             self.size += 4 * len(source.producer) * 2 + 4 * len(source.owner) + 2 * RECORD_OVERHEAD
+        if marks:
+            self.size += len(pack(marks)) + (len(marks) + 1) * RECORD_OVERHEAD
         self.last_position = 0
 
 
@@ -108,6 +123,7 @@ class AppendQueue:
         txid: int | None,
         make_ticket: Callable[[], Any],
         source: RecordSource | None = None,
+        marks: Sequence[WriterRecord] = (),
     ) -> PendingRecords:
         """Take records, all of one transaction id; on an error nothing is taken.
 
@@ -117,6 +133,7 @@ class AppendQueue:
             txid: None = the same as of the record before.
             make_ticket: Called once it is certain that they are taken.
             source: Whose they are.
+            marks: Records of a writer that go with them; there may be marks alone.
 
         Raises:
             LogEndedError: The end mark was appended.
@@ -133,10 +150,10 @@ class AppendQueue:
                 f"log {self._log}: transaction id {txid}: it must be {self.txid}, which is the last one, or above, and "
                 f"at most {TXID_MAX}"
             )
-        if not 0 < len(payloads) <= _RECORDS_MAX:
+        if not (payloads or marks) or len(payloads) > _RECORDS_MAX:
             raise PlainLogError(f"log {self._log}: {len(payloads)} records in one append: 1 to {_RECORDS_MAX} go")
         records = [(key, txid, payload) for key, payload in zip(keys, payloads, strict=True)]
-        found = PendingRecords(records, None, source)
+        found = PendingRecords(records, None, source, marks)
         if found.size - RECORD_OVERHEAD > RECORD_BYTES_MAX:
             raise RecordTooLargeError(
                 f"log {self._log}: {found.size:,} bytes in one append, {RECORD_BYTES_MAX:,} go: make several of it, or "
@@ -245,6 +262,13 @@ class AppendComposer:
         self._unnoted_bytes, self.noted_bytes = 0, len(note)
         return note
 
+    def writer_records(self) -> list[tuple[object, ...]]:
+        """Return the rows of all writers, which follow a note."""
+        if self.producers is None:
+            return []
+        kind = int(KernelRecord.WRITER_MARKED)
+        return [(kind, None, fields) for fields in self.producers.writers.all_fields()]
+
     @property
     def is_note_due(self) -> bool:
         """True if the next entry has to note the producers."""
@@ -273,11 +297,17 @@ class AppendComposer:
         first_revision = tip.revision + 1
         records = list(own)
         for append in appends:
+            for kind, fields in append.marks:
+                assert self.producers is not None, "a log without producers takes no marks"
+                self.producers.writers.fold(kind, fields, first_revision + len(records))
+                records.append((kind, None, fields))
             if append.records:
                 if append.source is not None:
                     records += self._produced(append, first_revision + len(records), max(logged_ms, tip.logged_ms))
                 records += appended_records(first_revision + len(records), append.records)
                 self.end = WrittenEnd(append.records[-1][1])
+            elif append.marks:
+                records.append(resumed_record(self.end.txid))
             else:
                 records.append(ended_record(self.end.txid))
                 self.end = WrittenEnd(self.end.txid, is_ended=True)

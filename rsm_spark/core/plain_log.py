@@ -197,6 +197,11 @@ def produced_records(producer: str, owner: str | None, sequence: int, count: int
     return records if owner is None else [(int(PlainRecord.PRODUCER_OPENED), None, (producer, owner)), *records]
 
 
+def resumed_record(txid: int) -> tuple[object, ...]:
+    """Return the record that stands in an entry to which nothing was appended; see the module, 3."""
+    return _end_record(WrittenEnd(txid))
+
+
 def _end_record(end: WrittenEnd) -> tuple[object, ...]:
     return (int(PlainRecord.ENDED if end.is_ended else PlainRecord.RESUMED), None, (end.txid,))
 

@@ -12,6 +12,8 @@ the table of producers is a fold of the log, and whoever writes the log next kno
 3. A producer is forgotten only by a note that leaves it out. The writer leaves out who has appended nothing for a time,
    counted in logged time; the fold knows no clock.
 4. The last ledger that holds anything holds a note, or the ledger before it does: see `rsm_spark.core.append_queue`.
+5. Writers (`rsm_spark.core.writers`) are remembered beside producers, by the kernel's records of them. A note begins
+   their table anew: all rows of it stand right behind the note, in the same entry.
 
 * `ProducerError`                  a `PlainLogError`: what a producer sends does not follow what it has sent
     * `ProducerGapError`           sequences are missing before this one
@@ -26,7 +28,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -35,6 +37,7 @@ from rsm_spark.core.envelope import body_of, decode_envelope
 from rsm_spark.core.machine import decode_description
 from rsm_spark.core.plain_log import PRODUCED_LOG, PlainLogError, PlainRecord
 from rsm_spark.core.records import KernelRecord, decode_records, pack
+from rsm_spark.core.writers import WriterTable
 from rsm_spark.errors import CorruptLogError
 
 PRODUCERS_MAX = 4_096
@@ -173,9 +176,15 @@ class ProducerState:
 
 
 class ProducerTable:
-    """All producers of a log, as of some place in it."""
+    """All producers of a log, as of some place in it.
+
+    Attributes:
+        writers: All writers, as of the same place.
+
+    """
 
     def __init__(self) -> None:
+        self.writers = WriterTable()
         # In the order of `used_ms`, oldest first: forgetting looks at the front only.
         self._states: dict[str, ProducerState] = {}
         self._counts: dict[str, int] = {}  # By owner; none is 0.
@@ -288,6 +297,7 @@ class ProducerFact(NamedTuple):
         owner: Of one that is opened.
         range: What it has appended.
         rows: Content of a note.
+        mark: Record of a writer: its type, its fields, its revision.
 
     """
 
@@ -296,6 +306,7 @@ class ProducerFact(NamedTuple):
     owner: str | None = None
     range: ProducedRange | None = None
     rows: bytes | None = None
+    mark: tuple[int, tuple[Any, ...], int] | None = None
 
 
 def fold_all(table: ProducerTable, facts: Iterable[ProducerFact]) -> None:
@@ -306,8 +317,11 @@ def fold_all(table: ProducerTable, facts: Iterable[ProducerFact]) -> None:
 
     """
     for fact in facts:
-        if fact.rows is not None:
+        if fact.mark is not None:
+            table.writers.fold(*fact.mark)
+        elif fact.rows is not None:
             table.restore(fact.rows)
+            table.writers = WriterTable()
         elif fact.owner is not None:
             table.open(fact.producer, fact.owner, fact.logged_ms)
         else:
@@ -356,6 +370,8 @@ def facts_of(payload: bytes) -> EntryFacts:
             elif record.type == PlainRecord.PRODUCERS_NOTED:
                 (rows,) = record.fields
                 facts.append(ProducerFact(logged_ms, rows=rows))
+            elif record.type in (KernelRecord.WRITER_MARKED, KernelRecord.WRITER_FORGOTTEN):
+                facts.append(ProducerFact(logged_ms, mark=(record.type, record.fields, revision)))
             elif record.type == KernelRecord.MACHINE_DESCRIBED:
                 is_begin = is_begin or decode_description(record.fields[0]).version < PRODUCED_LOG.version
         except (TypeError, ValueError, IndexError) as error:

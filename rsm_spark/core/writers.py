@@ -252,6 +252,21 @@ class WriterTable:
         row = _handed_over(own, checkpoint, own.run, 0)
         return ((KernelRecord.WRITER_MARKED, (writer, OWN_PART, *msgspec.structs.astuple(row))),)
 
+    def size(self, prefix: str = "") -> int:
+        """Return the bytes of all rows, nearly; of the writers whose names begin so."""
+        return sum(
+            len(kept.packed) + len(writer.encode())
+            for writer, rows in self._rows.items()
+            if writer.startswith(prefix)
+            for kept in rows.values()
+        )
+
+    def all_fields(self) -> Iterator[tuple[Any, ...]]:
+        """Iterate over the rows as the fields of WRITER_MARKED."""
+        for writer, rows in self._rows.items():
+            for part, kept in rows.items():
+                yield writer, part, *msgspec.structs.astuple(kept.row)
+
     # ---- folding
 
     def fold(self, record_type: int, fields: Sequence[Any], revision: int) -> RowChange:

@@ -10,19 +10,22 @@ and the loser finds the winner. So at most one gateway's appends are confirmed, 
 * `TooMuchWaitsError`       a `LogError`: so much waits to be appended that more has to wait outside
 """
 
+# Longer than 400 lines: bounds, taking over and letting go of one set of writers.
+
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from ledger.client.client import LedgerClient
 from ledger.errors import LedgerError
 from rsm_spark.core.plain_log import LogEndedError
 from rsm_spark.core.producers import RANGES_MAX, RecordSource
+from rsm_spark.core.writer_marks import MarkedReply, MarkedStatus, WriterMark
 from rsm_spark.errors import LogError, NotLeaderError, OutcomeUnknownError, RsmError
 from rsm_spark.gateway.settings import GatewaySettings
 from rsm_spark.log.discovery import Discovery
@@ -31,6 +34,7 @@ from rsm_spark.logs.partitioned_writer import PartitionedLogWriter
 from rsm_spark.logs.record_writer import PlainLogWriter
 from rsm_spark.logs.writer_place import WriterPlace
 
+_A = TypeVar("_A")
 _K = TypeVar("_K")
 _LOGGER = logging.getLogger(__name__)
 _TRIES = 3
@@ -131,6 +135,20 @@ class HeldLog:
             source, payloads, partition=route.partition, partition_count=route.partition_count, keys=keys
         )
 
+    async def write_marked(
+        self, mark: WriterMark, payloads: Sequence[bytes], keys: Sequence[bytes | None], owner: str
+    ) -> MarkedReply:
+        """Append rows of a writer's batch; see `PlainLogWriter.write_marked`.
+
+        Raises:
+            RouteError: The log is partitioned.
+            RsmError, LedgerError: See there.
+
+        """
+        if not isinstance(self.writer, PlainLogWriter):
+            raise RouteError(f"log {self.writer.log}: it is partitioned, batches of writers go to others")
+        return await self.writer.write_marked(mark, payloads, keys=keys, owner=owner)
+
     @contextlib.contextmanager
     def waits(
         self, source: RecordSource, size: int, bytes_max: int, owner_max: int, partition: int = -1
@@ -221,16 +239,47 @@ class HeldLogs:
             RsmError, LedgerError: It cannot be done now.
 
         """
-        settings, size = self._settings, sum(map(len, payloads)) + _SIZE * len(payloads)
+        size = sum(map(len, payloads)) + _SIZE * len(payloads)
         partition = -1 if route is None else route.partition
+        positions = await self._by_writer(
+            log, source, size, partition, lambda held: held.produce(source, payloads, keys, route)
+        )
+        self.appended += len(positions)
+        return positions
+
+    async def write_marked(
+        self, log: str, owner: str, mark: WriterMark, payloads: Sequence[bytes], keys: Sequence[bytes | None]
+    ) -> MarkedReply:
+        """Append rows of a writer's batch, once; see `PlainLogWriter.write_marked`.
+
+        Raises:
+            WrittenElsewhereError, ForeignWriterError, TooMuchWaitsError, RouteError: See there.
+            PlainLogError, NoSuchLogError: See `PlainLogWriter.write_marked`, `Logs.open_writer`.
+            TimeoutError: It is not known whether they are in the log: send them again.
+            RsmError, LedgerError: It cannot be done now.
+
+        """
+        lane = RecordSource(f"writer {mark.writer}", owner, 1)
+        size = sum(map(len, payloads)) + _SIZE * (len(payloads) + 1)
+        reply = await self._by_writer(
+            log, lane, size, mark.part, lambda held: held.write_marked(mark, payloads, keys, owner)
+        )
+        self.appended += len(payloads) if reply.status is MarkedStatus.APPLIED else 0
+        return reply
+
+    async def _by_writer(
+        self, log: str, source: RecordSource, size: int, lane: int, act: Callable[[HeldLog], Awaitable[_A]]
+    ) -> _A:
+        """Have the log's writer do something, within bounds; another one that this gateway opens, if it is deposed."""
+        settings = self._settings
         owner_max = int(settings.log_bytes_max * settings.owner_part)
         async with asyncio.timeout(settings.append_s):
             for left in range(_TRIES - 1, -1, -1):
                 held = await self.hold(log)
-                with held.waits(source, size, settings.log_bytes_max, owner_max, partition):
+                with held.waits(source, size, settings.log_bytes_max, owner_max, lane):
                     held.used_s = asyncio.get_running_loop().time()
                     try:
-                        positions = await held.produce(source, payloads, keys, route)
+                        return await act(held)
                     except (NotLeaderError, OutcomeUnknownError):
                         self._forget(log, held)  # Whoever writes now knows what is in the log.
                         if not left:
@@ -238,9 +287,6 @@ class HeldLogs:
                     except LogEndedError:
                         self._forget(log, held)  # A program has ended it: nobody writes it any more.
                         raise
-                    else:
-                        self.appended += len(positions)
-                        return positions
         raise AssertionError("the last try returns or raises")
 
     async def hold(self, log: str) -> HeldLog:

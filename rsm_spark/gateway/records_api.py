@@ -9,9 +9,10 @@ from ledger.http.replies import HttpReply, json_reply
 from ledger.rights.table import Right
 from rsm_spark.core.partition_layout import partition_of
 from rsm_spark.core.producers import RecordSource
+from rsm_spark.core.writer_marks import MarkedStatus, MarkKind, WriterMark
 from rsm_spark.gateway.calls import GatewayCall, GatewayRoute
 from rsm_spark.gateway.held_logs import AppendRoute
-from rsm_spark.gateway_client.shapes import AppendBody, AppendedPlaces, RawQuery, RecordBody
+from rsm_spark.gateway_client.shapes import AppendBody, AppendedPlaces, MarkedBody, MarkedOutcome, RawQuery, RecordBody
 
 
 async def _append(call: GatewayCall) -> HttpReply:
@@ -28,6 +29,23 @@ async def _append_raw(call: GatewayCall) -> HttpReply:
     source = RecordSource(query.producer, call.owner, query.sequence)
     route = _route(query.partition, query.partitions, [None])
     return json_reply(AppendedPlaces(await call.state.held.append(call.log, source, [call.body], [None], route)))
+
+
+async def _marked(call: GatewayCall) -> HttpReply:
+    body: MarkedBody = call.body
+    payloads = [_payload(record) for record in body.records]
+    keys = [record.key for record in body.records]
+    mark = WriterMark(
+        body.writer, MarkKind[body.kind.upper()], body.checkpoint, body.run, body.batch, body.part, body.chunk,
+        row_count=body.row_count, takes_over_from=body.takes_over_from, parts=tuple(body.parts),
+    )  # fmt: skip
+    reply = await call.state.held.write_marked(call.log, call.owner, mark, payloads, keys)
+    match reply.status:
+        case MarkedStatus.APPLIED:
+            return json_reply(MarkedOutcome("applied"))
+        case MarkedStatus.DONE:
+            return json_reply(MarkedOutcome("done"))
+    return json_reply(MarkedOutcome("refused", reply.reason))
 
 
 def _route(partition: int | None, count: int | None, keys: Sequence[bytes | None]) -> AppendRoute | None:
@@ -63,5 +81,9 @@ def record_routes() -> list[GatewayRoute]:
         GatewayRoute(
             "POST", f"{path}/record", _append_raw, Right.STATE_WRITE, summary="Append the body as one record",
             answer=AppendedPlaces, query=RawQuery, body=bytes,
+        ),
+        GatewayRoute(
+            "POST", f"{path}/batches", _marked, Right.STATE_WRITE, summary="Append rows of a writer's batch, or end it",
+            answer=MarkedOutcome, body=MarkedBody,
         ),
     ]  # fmt: skip

@@ -22,6 +22,7 @@ from typing import Any, Self
 
 from ledger.blocking_base import BlockingCalls
 from ledger.tls import TlsSettings
+from rsm_spark.core.writer_marks import MarkedReply, WriterMark
 from rsm_spark.gateway_client.blocking_base import BlockingGatewayBase
 from rsm_spark.gateway_client.client import TIMEOUT_S, LogGatewayClient, TailedRecord
 from rsm_spark.gateway_client.producer import AppendedPlace, GatewayProducer
@@ -77,6 +78,21 @@ class BlockingLogGatewayClient(BlockingGatewayBase):
     def producer(self, log: str, producer: str = "") -> BlockingGatewayProducer:
         """Return a new producer of a log. See `LogGatewayClient.producer`."""
         return BlockingGatewayProducer(self.thread, self.thread.ask(lambda: self.asynchronous.producer(log, producer)))
+
+    def write_marked(
+        self,
+        log: str,
+        mark: WriterMark,
+        payloads: Sequence[bytes] = (),
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        timeout_s: float | None = None,
+    ) -> MarkedReply:
+        """Append rows of a writer's batch, once, however often they are sent; or end a batch that came in chunks.
+
+        See `LogGatewayClient.write_marked`.
+        """
+        return self.thread.run(self.asynchronous.write_marked(log, mark, payloads, keys=keys, timeout_s=timeout_s))
 
     def page(self, log: str, start: int | str = "begin", *, limit: int = 1_000, wait_s: float = 0.0) -> RecordsPage:
         """Return a page of records, and where the next one begins. See `LogGatewayClient.page`."""

@@ -20,7 +20,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET
@@ -31,6 +31,7 @@ from ledger.tls import TlsSettings, client_context
 from rsm_spark.client.event_lines import EventLines, SentEvent
 from rsm_spark.client.http_wire import BadResponseError
 from rsm_spark.client.shown_token import ShownToken
+from rsm_spark.core.writer_marks import MarkedReply, MarkedStatus, WriterMark
 from rsm_spark.gateway_client.calls import GatewayCalls, GatewayRequest
 from rsm_spark.gateway_client.errors import gone
 from rsm_spark.gateway_client.producer import GatewayProducer
@@ -39,10 +40,13 @@ from rsm_spark.gateway_client.shapes import (
     AppendedPlaces,
     GrowBody,
     GrownLog,
+    MarkedBody,
+    MarkedOutcome,
     NamedLog,
     NamesPage,
     PolicyBody,
     ReadRecord,
+    RecordBody,
     RecordsPage,
     TrimmedNotice,
     TruncateBody,
@@ -154,6 +158,51 @@ class LogGatewayClient:
             return None if count is None else int(count)
 
         return GatewayProducer(producer or os.urandom(16).hex(), send, count_partitions)
+
+    async def write_marked(
+        self,
+        log: str,
+        mark: WriterMark,
+        payloads: Sequence[bytes] = (),
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        timeout_s: float | None = None,
+    ) -> MarkedReply:
+        """Append rows of a writer's batch, once, however often they are sent; or end a batch that came in chunks.
+
+        Args:
+            log: Its name, of a log without partitions.
+            mark: CHUNK, WHOLE or END; digest, payload and how rows may be repeated are not sent.
+            payloads: Of the records, 10,000 and 4 MB in all; none with END.
+            keys: One for each; None = without keys.
+            timeout_s: How long it is sent again; None = as the client says.
+
+        Returns:
+            APPLIED = it is in the log, DONE = it was before, REFUSED = with the reason.
+
+        Raises:
+            OutcomeUnknownError, GatewayUnavailableError: It was not answered in time: sending it again is safe.
+            LogError: The gateway refuses it, and nothing was appended.
+
+        """
+        given = [None] * len(payloads) if keys is None else keys
+        body = MarkedBody(
+            mark.writer,
+            cast("Any", mark.kind.name.lower()),
+            mark.checkpoint,
+            mark.run,
+            mark.batch,
+            mark.part,
+            mark.chunk,
+            mark.row_count,
+            mark.takes_over_from,
+            list(mark.parts),
+            [RecordBody(payload=payload, key=key) for payload, key in zip(payloads, given, strict=True)],
+        )
+        patience_s = self._timeout_s if timeout_s is None else timeout_s
+        request = GatewayRequest("POST", (log, "batches"), body=body)
+        found = await self._calls.call(request, MarkedOutcome, timeout_s=patience_s)
+        return MarkedReply(MarkedStatus[found.status.upper()], found.reason)
 
     # ---- reading
 

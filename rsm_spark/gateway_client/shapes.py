@@ -5,12 +5,13 @@ Bytes are base64 in JSON.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from rsm_spark.core.partition_layout import PARTITIONS_MAX
+from rsm_spark.core.writer_marks import CHUNKS_MAX, PARTS_MAX
 
 BATCH_MAX = 10_000
 PAGE_MAX = 10_000
@@ -56,6 +57,37 @@ class AppendBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     records: Annotated[list[RecordBody], Meta(min_length=1, max_length=BATCH_MAX)]
     partition: Partition | None = None
     partitions: PartitionCount | None = None
+
+
+class MarkedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Rows of a writer's batch, or its end; see `rsm_spark.core.writer_marks.WriterMark`.
+
+    Attributes:
+        writer: Its name; each principal has names of its own.
+        kind: A chunk of a part, all of a batch at once, or the end of a batch that came in chunks.
+        checkpoint: What counts the batches.
+        run: One start of it; a later one takes over from an earlier one.
+        batch: Number of the batch, rising.
+        part: Of a chunk: number of its part, from 0.
+        chunk: Of a chunk: its number in the part, from 0.
+        row_count: Of an end: rows of the batch.
+        takes_over_from: Checkpoint whose place this one may take.
+        parts: Of an end: number of each part, and of its chunks.
+        records: Of a chunk, or of all of a batch: appended together.
+
+    """
+
+    writer: str
+    kind: Literal["chunk", "whole", "end"]
+    checkpoint: str
+    run: str
+    batch: Annotated[int, Meta(ge=0, lt=2**62)]
+    part: Annotated[int, Meta(ge=0, lt=PARTS_MAX)] = 0
+    chunk: Annotated[int, Meta(ge=0, lt=CHUNKS_MAX)] = 0
+    row_count: Annotated[int, Meta(ge=0, lt=2**62)] = 0
+    takes_over_from: str = ""
+    parts: Annotated[list[tuple[int, int]], Meta(max_length=PARTS_MAX)] = []
+    records: Annotated[list[RecordBody], Meta(max_length=BATCH_MAX)] = []
 
 
 class RawQuery(msgspec.Struct, frozen=True):
@@ -124,6 +156,19 @@ class AppendedPlaces(msgspec.Struct, frozen=True):
     """Positions of the records that were sent, in their order."""
 
     positions: list[int]
+
+
+class MarkedOutcome(msgspec.Struct, frozen=True):
+    """Outcome of what a writer has sent: it is in the log now, or was before, or is refused.
+
+    Attributes:
+        status: The same.
+        reason: Why it is refused.
+
+    """
+
+    status: Literal["applied", "done", "refused"]
+    reason: str = ""
 
 
 class ReadRecord(msgspec.Struct, frozen=True):

@@ -28,6 +28,7 @@ from ledger.loop_thread import settled
 from rsm_spark.core.plain_log import LogRecord
 from rsm_spark.core.producers import RecordSource
 from rsm_spark.core.trimming import TrimPlan
+from rsm_spark.core.writer_marks import MarkedReply, WriterMark
 from rsm_spark.log.member import Member
 from rsm_spark.logs.blocking_base import (
     BlockingLogsBase,
@@ -99,6 +100,20 @@ class BlockingPlainLogWriter(BlockingWriterBase):
         See `PlainLogWriter.sent_before`.
         """
         return self.thread.run(self.asynchronous.sent_before(source, count))
+
+    def write_marked(
+        self,
+        mark: WriterMark,
+        payloads: Sequence[bytes] = (),
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        owner: str = "",
+    ) -> MarkedReply:
+        """Append rows of a writer's batch, once, however often they are sent; or begin, end or forget a batch.
+
+        See `PlainLogWriter.write_marked`.
+        """
+        return self.thread.run(self.asynchronous.write_marked(mark, payloads, keys=keys, owner=owner))
 
     def drain(self) -> None:
         """Wait until little enough waits to go on appending. See `PlainLogWriter.drain`."""

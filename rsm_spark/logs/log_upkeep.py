@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -21,7 +21,16 @@ from rsm_spark.core.leadership import LeaderProtocol
 from rsm_spark.core.leadership_events import Event, LedgersDeleted, TrimDue
 from rsm_spark.core.trimming import TrimPlan, TrimRules, plan_trim
 from rsm_spark.errors import NotLeaderError, RsmError
-from rsm_spark.log.admin_requests import AdminAnswer, AdminRequests, Order, RollRequest, TrimRequest
+from rsm_spark.log.admin_requests import (
+    AdminAnswer,
+    AdminRequests,
+    ForgetWriterRequest,
+    HandOverWriterRequest,
+    Order,
+    RollRequest,
+    TrimRequest,
+    WritersRequest,
+)
 from rsm_spark.log.consumers import LogConsumers
 from rsm_spark.log.log_policy import read_policy
 from rsm_spark.log.sharing import SharedLedgers
@@ -31,6 +40,22 @@ from rsm_spark.logs.context import LogContext
 _LOGGER = logging.getLogger(__name__)
 _CHAIN_FULL_SHARE = 0.7
 _ORDERS_LOOK_S = 5.0
+
+
+class WriterKeeper(Protocol):
+    """Keeper of writers of batches: `rsm_spark.logs.marked_writing.MarkedWriting`."""
+
+    def described(self, name: str, after: str) -> dict[str, Any]:
+        """Return a writer, or all behind a name."""
+        ...
+
+    async def forget(self, name: str) -> dict[str, Any]:
+        """Have the log forget a writer; return it as it was."""
+        ...
+
+    async def hand_over(self, name: str, checkpoint: str) -> dict[str, Any]:
+        """Give a writer to another checkpoint; return it as it was."""
+        ...
 
 
 class _WantedTrim:
@@ -52,6 +77,7 @@ class LogUpkeep:
 
     Attributes:
         has_work: `take_event` may have something.
+        marked: Asked for writers of batches, once the log's writer has it.
 
     """
 
@@ -63,6 +89,7 @@ class LogUpkeep:
         wake: Callable[[], None],
     ) -> None:
         self.has_work = False
+        self.marked: WriterKeeper | None = None
         self._context = context
         self._protocol = protocol
         self._logged_now = logged_now
@@ -238,9 +265,18 @@ class LogUpkeep:
             if isinstance(order, TrimRequest):
                 plan = await self.trim(is_dry_run=order.is_dry_run)
                 return AdminAnswer(by, outcome={"dry_run": order.is_dry_run, **msgspec.to_builtins(plan)})
+            if self.marked is not None and isinstance(order, WritersRequest):
+                return AdminAnswer(by, outcome=self.marked.described(order.writer, order.after))
+            if self.marked is not None and isinstance(order, ForgetWriterRequest):
+                return AdminAnswer(by, outcome={"writer": await self.marked.forget(order.writer)})
+            if self.marked is not None and isinstance(order, HandOverWriterRequest):
+                given = await self.marked.hand_over(order.writer, order.checkpoint)
+                return AdminAnswer(by, outcome={"writer": given})
         except RsmError as error:
             return AdminAnswer(by, refusal=str(error))
-        return AdminAnswer(by, refusal="this log has no state machine: its writer rolls and trims it, and no more")
+        return AdminAnswer(
+            by, refusal="this log has no state machine: its writer rolls and trims it, knows writers, no more"
+        )
 
 
 async def _any(changed: asyncio.Event, timeout_s: float) -> None:

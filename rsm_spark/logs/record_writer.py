@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from rsm_spark.core.append_queue import WriterRecord
 from rsm_spark.core.plain_log import PlainLogError
 from rsm_spark.core.producer_intake import ProducerVerdict
 from rsm_spark.core.producers import ProducedRange, ProducerError, RecordSource, TooManyProducersError
 from rsm_spark.core.trimming import TrimPlan
+from rsm_spark.core.writer_marks import MarkedReply, WriterMark
 from rsm_spark.log.discovery import MemberKeeper
 from rsm_spark.logs.context import LogContext
+from rsm_spark.logs.marked_writing import MarkedWriting
 from rsm_spark.logs.writing import WriterDriver
 
 WAITING_BYTES_MAX = 64 * 1024 * 1024
@@ -37,6 +40,9 @@ class PlainLogWriter:
         self._context = context
         self._driver = driver
         self._keeper = keeper
+        self._marked = driver.upkeep.marked = MarkedWriting(
+            context.log, driver, lambda payloads, keys, marks: self._append(payloads, keys, None, None, marks)
+        )
         self._running = asyncio.get_running_loop().create_task(self._run())
         self._running.add_done_callback(_look_at)
 
@@ -194,6 +200,41 @@ class PlainLogWriter:
             return await self._refused(error)
         return await _positions(accepted._replace(fresh=0), None)
 
+    async def write_marked(
+        self,
+        mark: WriterMark,
+        payloads: Sequence[bytes] = (),
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        owner: str = "",
+    ) -> MarkedReply:
+        """Append rows of a writer's batch, once, however often they are sent; or begin, end or forget a batch.
+
+        What the mark says and the records are in the log together, or neither is. One mark of a writer goes after
+        another; those of several writers go at once.
+
+        Args:
+            mark: Which part of which batch it is, see `rsm_spark.core.writers`; the digest is made here, of keys and
+                payloads, and rows are never written twice.
+            payloads: Of the records, 4 MB in all; none but for CHUNK and WHOLE.
+            keys: One for each; None = without keys.
+            owner: Principal whose writer it is: the log knows it as `owner/writer`. "" = a program's.
+
+        Returns:
+            APPLIED = it is in the log; DONE = it was before; REFUSED, GONE = with the reason, and nothing is appended.
+
+        Raises:
+            LogEndedError, RecordTooLargeError: See there; nothing was appended.
+            NotLeaderError: This writer is over, nothing was appended; OutcomeUnknownError: nobody knows.
+            PlainLogError: There are too many; too much waits; or the log was opened without producers.
+            MetadataError: Ask again.
+
+        """
+        given = (None,) * len(payloads) if keys is None else keys
+        marking = asyncio.get_running_loop().create_task(self._marked.write(mark, payloads, given, owner))
+        marking.add_done_callback(_look_at)
+        return await asyncio.shield(marking)  # Who goes away does not let the next one in before this is in the log.
+
     async def _refused(self, error: ProducerError) -> list[int]:
         """Refuse what a producer has sent, if no writer can have taken meanwhile what came before it.
 
@@ -213,6 +254,7 @@ class PlainLogWriter:
         keys: Sequence[bytes | None] | None,
         txid: int | None,
         source: RecordSource | None,
+        marks: Sequence[WriterRecord] = (),
     ) -> asyncio.Future[int]:
         driver = self._driver
         queue = driver.queue
@@ -225,7 +267,7 @@ class PlainLogWriter:
                 "`await writer.drain()` between appends"
             )
         given = (None,) * len(payloads) if keys is None else keys
-        append = queue.add(payloads, given, txid, asyncio.get_running_loop().create_future, source)
+        append = queue.add(payloads, given, txid, asyncio.get_running_loop().create_future, source, marks)
         driver.wake()
         ticket: asyncio.Future[int] = append.ticket
         return ticket

@@ -54,6 +54,7 @@ from rsm_spark.core.producers import ProducerTable
 from rsm_spark.core.records import PRODUCERS_LEVEL, TYPES_LEVEL, KernelRecord
 from rsm_spark.core.seal import EntryKey
 from rsm_spark.core.state import StateTip
+from rsm_spark.core.writers import WriterTable
 from rsm_spark.errors import CorruptLogError, MissingLogError, NotLeaderError, OutcomeUnknownError, RsmError
 from rsm_spark.logs.context import LogContext
 from rsm_spark.logs.log_end import read_log_end
@@ -294,7 +295,7 @@ class WriterDriver:
         self._has_appends = bool(self.protocol.in_flight)
         self._roll_at = asyncio.get_running_loop().time() + self._context.settings.roll_s
         if self._composer is not None:
-            self._unsaid = ledger_records(self._composer.end, self._note())
+            self._unsaid = ledger_records(self._composer.end, self._note()) + self._composer.writer_records()
         return LedgerCreated(ledger_id, self._context.clock_ms())
 
     def _begin(self, epoch: int) -> Event:
@@ -310,6 +311,7 @@ class WriterDriver:
         self.intake = None if producers is None else ProducerIntake(context.log, producers)
         self._unsaid = []
         records = first_records(context.me.replica_id, context.me.incarnation, self._end, self._note()) + told
+        records += self._composer.writer_records()
         return self._composed(records, [])
 
     def _note(self) -> bytes | None:
@@ -378,7 +380,12 @@ class WriterDriver:
             "log from the last known position on before you append it again"
         )
 
-    # ---- producers
+    # ---- producers, writers of batches
+
+    @property
+    def writers(self) -> WriterTable | None:
+        """Writers of batches, as of what was composed; None = the log has none, by its format level."""
+        return None if self._producers is None else self._producers.writers
 
     def forget_idle(self) -> None:
         """Note the producers soon, if somebody is to be left out."""
@@ -482,7 +489,7 @@ class WriterDriver:
             return None
         own, self._unsaid = self._unsaid, []
         if not own and composer.is_note_due:
-            own = ledger_records(composer.end, self._note())
+            own = ledger_records(composer.end, self._note()) + composer.writer_records()
         appends = queue.take(composer.noted_bytes if own else 0)
         self._has_appends = self._has_appends or bool(appends)
         self._tell_sent()

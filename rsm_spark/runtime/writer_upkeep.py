@@ -8,7 +8,7 @@ from typing import Any
 
 from rsm_spark.core.batching import Composer
 from rsm_spark.core.writer_marks import NAME_CHARS_MAX
-from rsm_spark.core.writers import WriterRow
+from rsm_spark.core.writers import WriterRow, WriterTable
 from rsm_spark.errors import RsmError
 from rsm_spark.runtime.context import ReplicaContext, subscribe
 
@@ -41,23 +41,7 @@ class WriterUpkeep:
             RsmError: There is no writer of this name.
 
         """
-        writers = self._context.state.writers
-        if name:
-            own = self._own(name)
-            parts = list(writers.parts(name).items())
-            return {
-                "writer": {
-                    **_described(name, own),
-                    "part_count": len(parts),
-                    "parts": [
-                        {"part": part, "chunks": row.chunks, "row_count": row.row_count}
-                        for part, row in parts[:_PARTS_SHOWN_MAX]
-                    ],
-                }
-            }
-        named = [one for one in writers.names() if one > after]
-        listed = [_described(one, self._own(one)) for one in named[:LISTED_MAX]]
-        return {"writers": listed, "more": len(named) > LISTED_MAX}
+        return tell_writers(self._context.log, self._context.state.writers, name, after)
 
     async def forget(self, name: str) -> dict[str, Any]:
         """Have the log forget a writer; return it as it was.
@@ -66,10 +50,10 @@ class WriterUpkeep:
             RsmError: There is no writer of this name.
 
         """
-        own = self._own(name)
+        own = own_row(self._context.log, self._context.state.writers, name)
         self._log(self._context.state.writers.forgetting(name))
         await self._until(lambda: self._context.state.writers.get(name) is None)
-        return _described(name, own)
+        return described_one(name, own)
 
     async def hand_over(self, name: str, checkpoint: str) -> dict[str, Any]:
         """Give a writer to another checkpoint; return it as it was.
@@ -78,11 +62,7 @@ class WriterUpkeep:
             RsmError: There is no writer of this name, or it is that checkpoint's; the checkpoint's name is none.
 
         """
-        own = self._own(name)
-        if not 0 < len(checkpoint) <= NAME_CHARS_MAX or not checkpoint.isprintable():
-            raise RsmError(f"checkpoint {checkpoint[:40]!r}: its name has 1 to {NAME_CHARS_MAX} printable characters")
-        if own.checkpoint == checkpoint:
-            raise RsmError(f"writer {name!r} of log {self._context.log} is checkpoint {checkpoint!r}'s already")
+        own = checked_checkpoint(self._context.log, self._context.state.writers, name, checkpoint)
         self._log(self._context.state.writers.handing_over(name, checkpoint))
 
         def is_done() -> bool:
@@ -90,13 +70,7 @@ class WriterUpkeep:
             return found is None or found.checkpoint == checkpoint
 
         await self._until(is_done)
-        return _described(name, own)
-
-    def _own(self, name: str) -> WriterRow:
-        own = self._context.state.writers.get(name)
-        if own is None:
-            raise RsmError(f"log {self._context.log}: there is no writer {name!r}; see `rsm log writer list`")
-        return own
+        return described_one(name, own)
 
     def _log(self, records: tuple[tuple[int, tuple[Any, ...]], ...]) -> None:
         assert self.composer is not None
@@ -118,7 +92,61 @@ class WriterUpkeep:
             unsubscribe()
 
 
-def _described(name: str, own: WriterRow) -> dict[str, Any]:
+def tell_writers(log: str, writers: WriterTable, name: str, after: str) -> dict[str, Any]:
+    """Return a writer with its parts, or all writers behind a name, `LISTED_MAX` at most.
+
+    Raises:
+        RsmError: There is no writer of this name.
+
+    """
+    if name:
+        own = own_row(log, writers, name)
+        parts = list(writers.parts(name).items())
+        return {
+            "writer": {
+                **described_one(name, own),
+                "part_count": len(parts),
+                "parts": [
+                    {"part": part, "chunks": row.chunks, "row_count": row.row_count}
+                    for part, row in parts[:_PARTS_SHOWN_MAX]
+                ],
+            }
+        }
+    named = [one for one in writers.names() if one > after]
+    listed = [described_one(one, own_row(log, writers, one)) for one in named[:LISTED_MAX]]
+    return {"writers": listed, "more": len(named) > LISTED_MAX}
+
+
+def own_row(log: str, writers: WriterTable, name: str) -> WriterRow:
+    """Return a writer's own row.
+
+    Raises:
+        RsmError: There is no writer of this name.
+
+    """
+    own = writers.get(name)
+    if own is None:
+        raise RsmError(f"log {log}: there is no writer {name!r}; see `rsm log writer list`")
+    return own
+
+
+def checked_checkpoint(log: str, writers: WriterTable, name: str, checkpoint: str) -> WriterRow:
+    """Return the row of a writer that may be given to a checkpoint.
+
+    Raises:
+        RsmError: There is no writer of this name, or it is that checkpoint's; the checkpoint's name is none.
+
+    """
+    own = own_row(log, writers, name)
+    if not 0 < len(checkpoint) <= NAME_CHARS_MAX or not checkpoint.isprintable():
+        raise RsmError(f"checkpoint {checkpoint[:40]!r}: its name has 1 to {NAME_CHARS_MAX} printable characters")
+    if own.checkpoint == checkpoint:
+        raise RsmError(f"writer {name!r} of log {log} is checkpoint {checkpoint!r}'s already")
+    return own
+
+
+def described_one(name: str, own: WriterRow) -> dict[str, Any]:
+    """Return what is told of a writer."""
     return {
         "name": name,
         "checkpoint": own.checkpoint,

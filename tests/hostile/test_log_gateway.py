@@ -133,3 +133,47 @@ async def _attack(url: str) -> AsyncIterator[None]:
     finally:
         for _, writer in held:
             writer.transport.abort()
+
+
+async def test_a_stranger_ends_no_batch_of_another_and_fills_what_the_log_remembers_for_nobody_else(
+    cluster: DevCluster, tmp_path: Path
+) -> None:
+    path = "/v1/logs/shared/batches"
+
+    def body(kind: str, **more: object) -> dict[str, object]:
+        return {"writer": "job", "checkpoint": "c", "run": tmp_path.name, "kind": kind, "batch": 1, **more}
+
+    async with _gateway(cluster, tmp_path) as one, asking(one.url, _SECRETS["ann"]) as ann:
+        async with asking(one.url, _SECRETS["eve"]) as eve, asking(one.url) as nobody:
+            row = {"records": [{"text": f"row of {tmp_path.name}"}]}
+            assert (await ann.post(path, json=body("chunk", **row))).json()["status"] == "applied"
+            assert (await nobody.post(path, json=body("end", parts=[[0, 1]]))).status_code == 401
+            assert (await eve.post("/v1/logs/hers/batches", json=body("whole", **row))).status_code == 403
+            for forged in (
+                body("end", parts=[[0, 1]]),
+                body("whole", takes_over_from="c"),
+                body("chunk", chunk=1, **row),
+            ):
+                assert (await eve.post(path, json=forged)).status_code == 200  # Of a writer of her own.
+            for wrong in (
+                body("forget"), body("whole", batch=-1), body("chunk"), body("chunk", part=10**9, **row),
+                body("end", parts=[[0, 1, 2]]), body("end", **row), body("whole", writer="\n", parts=5),
+            ):  # fmt: skip
+                assert 400 <= (await eve.post(path, json=wrong)).status_code < 500
+            for number in range(400):
+                long = {
+                    "writer": f"{number:0190d}",
+                    "checkpoint": "c" * 200,
+                    "run": "r" * 200,
+                    "records": [{"text": "e"}],
+                }
+                answer = (await eve.post(path, json={"kind": "chunk", "batch": 1, **long})).json()
+                if answer.get("status") == "refused":
+                    assert "bytes of writers of eve" in answer["reason"]
+                    break
+            else:
+                raise AssertionError("nobody has stopped her")
+            again = await ann.post(path, json=body("chunk", **row))
+            assert again.json()["status"] == "done"
+            assert (await ann.post(path, json=body("end", parts=[[0, 1]]))).json()["status"] == "applied"
+            assert (await ann.post(path, json=body("whole", **row) | {"batch": 2})).json()["status"] == "applied"

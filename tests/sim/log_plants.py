@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from rsm_spark.core import plain_log, producers, trimming
-from rsm_spark.core.append_queue import AppendBatch, AppendQueue, PendingRecords
+from rsm_spark.core.append_queue import AppendBatch, AppendComposer, AppendQueue, PendingRecords
 from rsm_spark.core.leadership import LeaderProtocol
 from rsm_spark.core.leadership_events import AppendEntry, BatchComposed, Effect, LedgerEndLearned
 from rsm_spark.core.pipelined_leadership import PipelinedProtocol
 from rsm_spark.core.plain_log import PlainRecord, WrittenEnd
 from rsm_spark.core.producer_intake import ProducerIntake, ProducerVerdict
 from rsm_spark.core.producers import EntryFacts, ProducedRange, ProducerState, ProducerTable, RecordSource
+from rsm_spark.core.writers import OWN_PART
 from rsm_spark.log.commit_log import LogEntry, LogReader
 from rsm_spark.logs import log_end, producers_end, writing
+from rsm_spark.logs.marked_writing import MarkedWriting
 from rsm_spark.logs.record_reader import ReaderStart
 from rsm_spark.logs.writing import WriterDriver
 from tests.sim.replica_plants import peek
@@ -210,3 +213,30 @@ def folds_the_note_behind_the_appends_of_its_entry(patch: pytest.MonkeyPatch) ->
     patch.setattr(producers_end, "facts_of", reordered)
     patch.setattr(ProducerTable, "add", lenient)
     patch.setattr(ProducerTable, "open", lambda *_: None)
+
+
+def forgets_the_writers_of_batches_at_a_note(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(AppendComposer, "writer_records", lambda _: [])
+
+
+def appends_rows_without_their_mark(patch: pytest.MonkeyPatch) -> None:
+    """End batches, and remember nothing of their chunks."""
+    add = AppendQueue.add
+
+    def unmarked(self: AppendQueue, payloads: Any, keys: Any, txid: Any, make_ticket: Any, *rest: Any) -> Any:
+        source, marks = rest
+        marks = [one for one in marks if one[1][1] == OWN_PART or not payloads]
+        return add(self, payloads, keys, txid, make_ticket, source, marks)
+
+    patch.setattr(AppendQueue, "add", unmarked)
+
+
+def judges_a_batch_while_its_rows_are_on_their_way(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MarkedWriting, "_lane", lambda _self, _name: asyncio.Lock())
+
+
+def refuses_a_batch_by_a_table_that_may_be_old(patch: pytest.MonkeyPatch) -> None:
+    async def look(_: MarkedWriting) -> None:
+        pass
+
+    patch.setattr(MarkedWriting, "_look", look)

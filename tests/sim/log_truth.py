@@ -8,6 +8,8 @@
 * `held-is-kept`      what a subscription has not read is not trimmed
 * `end-is-final`      nothing follows the end mark
 * `producer-order`    sequences of a producer rise along the log
+* `batch-once`      a row of a writer's batch is in the log once, and all of them are once its end was acknowledged
+* `batch-known`     a writer that runs a batch again with the same rows is never refused
 * `producer-known`    a producer that sends what comes next, or what it has sent, is never refused
 """
 
@@ -41,6 +43,7 @@ class LogTruth:
         denied: Payloads of records that are certainly not in the log.
         seen: Record by position, as any reader has handed it out.
         runs: Of all readers.
+        ended: Rows of batches whose end was acknowledged.
         on_broken: Called with an error before it is raised: code under test may well swallow it.
 
     """
@@ -51,6 +54,7 @@ class LogTruth:
         self.seen: dict[int, LogRecord] = {}
         self.runs: list[ReaderRun] = []
         self.on_broken: Callable[[BrokenInvariantError], None] = lambda _error: None
+        self.ended: set[bytes] = set()
         self._places: dict[bytes, int] = {}
 
     def fail(self, name: str, what: str) -> None:
@@ -113,12 +117,22 @@ class LogTruth:
                 self.fail("txid-rises", f"position {position} has {all_of_it[position].txid} behind {txid}")
             txid = all_of_it[position].txid
         self._judge_producers(all_of_it)
+        self._judge_batches(all_of_it, trimmed)
         for run in self.runs:
             if run.positions:
                 span = [one for one in sorted(all_of_it) if run.start <= one <= run.positions[-1]]
                 if span != run.positions:
                     missed = sorted(set(span) - set(run.positions))
                     self.fail("no-gap", f"a reader that began at {run.start} misses positions {missed}")
+
+    def _judge_batches(self, records: dict[int, LogRecord], trimmed: int) -> None:
+        found = [record.payload for record in records.values() if record.payload.startswith(b"batch-")]
+        for payload in set(found):
+            if found.count(payload) > 1:
+                self.fail("batch-once", f"{payload!r} is in the log {found.count(payload)} times")
+        missing = self.ended - set(found)
+        if missing and not trimmed:
+            self.fail("batch-once", f"the end of {min(missing)!r} was acknowledged, it is not in the log")
 
     def _judge_producers(self, records: dict[int, LogRecord]) -> None:
         last: dict[bytes, int] = {}

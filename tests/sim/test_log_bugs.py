@@ -54,6 +54,10 @@ HUNTS: dict[Plant, _Hunt] = {
     plants.appends_a_repeated_sequence_again: _Hunt(),
     plants.refuses_by_a_table_that_may_be_old: _Hunt("producer-known", known=2),
     plants.folds_the_note_behind_the_appends_of_its_entry: _Hunt(),
+    plants.forgets_the_writers_of_batches_at_a_note: _Hunt("batch-known"),
+    plants.appends_rows_without_their_mark: _Hunt("batch-known"),
+    plants.judges_a_batch_while_its_rows_are_on_their_way: _Hunt("one-log", known=6),
+    plants.refuses_a_batch_by_a_table_that_may_be_old: _Hunt("batch-known", known=3),
 }
 
 

@@ -1,0 +1,98 @@
+"""Writers of batches in a plain log on real bookies: once each, over writers of the log and trims."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import pytest
+
+from ledger.dev import DevCluster
+from rsm_spark.core.producers import RecordSource
+from rsm_spark.core.writer_marks import MarkedStatus, MarkKind, WriterMark
+from rsm_spark.errors import NotLeaderError
+from rsm_spark.logs import Logs, PlainLogError
+from rsm_spark.runtime.settings import ReplicaSettings
+
+pytestmark = pytest.mark.asyncio
+
+_ROLLING = ReplicaSettings(roll_records=100, trim_s=3600.0)
+
+
+def _chunk(part: int, number: int, *, batch: int = 0, run: str = "r1", checkpoint: str = "c") -> WriterMark:
+    return WriterMark("job", MarkKind.CHUNK, checkpoint, run, batch, part, number)
+
+
+def _end(*parts: tuple[int, int], batch: int = 0, run: str = "r1") -> WriterMark:
+    return WriterMark("job", MarkKind.END, "c", run, batch, parts=parts)
+
+
+async def _payloads(logs: Logs, log: str) -> list[bytes]:
+    async with await logs.reader(log, follow=False) as reader:
+        return [record.payload async for record in reader]
+
+
+async def test_a_batch_is_in_the_log_once_whoever_writes_it_and_whatever_was_trimmed(
+    cluster: DevCluster, unique_name: str
+) -> None:
+    log = unique_name
+    async with await Logs.connect(cluster.metadata_uri, settings=_ROLLING) as logs:
+        await logs.create(log)
+        async with await logs.open_writer(log) as plain:
+            with pytest.raises(PlainLogError, match="it has no producers"):
+                await plain.write_marked(_chunk(0, 0), [b"a"])
+        before = await logs.open_writer(log, producers=True)
+        await before.produce(RecordSource("p", "ann", 1), [b"p1"])
+        first = [before.write_marked(_chunk(part, 0), [b"%d" % part, b"x"]) for part in (0, 1)]
+        assert {one.status for one in await asyncio.gather(*first)} == {MarkedStatus.APPLIED}
+        after = await logs.open_writer(log)
+        with pytest.raises(NotLeaderError):
+            await before.write_marked(_chunk(1, 1), [b"y"])
+        assert (await after.write_marked(_chunk(0, 0, run="r2"), [b"0", b"x"])).status is MarkedStatus.DONE
+        other = await after.write_marked(_chunk(1, 0, run="r2"), [b"1", b"other"])
+        assert other.status is MarkedStatus.REFUSED
+        assert "with other rows" in other.reason
+        assert (await after.write_marked(_end((0, 1), (1, 2), run="r2"))).status is MarkedStatus.REFUSED
+        assert (await after.write_marked(_end((0, 1), (1, 1), run="r2"))).status is MarkedStatus.APPLIED
+        for _ in range(5):
+            await after.append_many([b"z"] * 100)
+        await logs.truncate(log, after.last_position - 1)
+        assert (await logs.info(log)).first_position > 10
+        async with await logs.open_writer(log) as last:
+            for mark in (_chunk(0, 0, run="r3"), _end((0, 1), (1, 1), run="r3"), _chunk(7, 0, run="r3")):
+                assert (await last.write_marked(mark, [b"n"] if mark.kind is MarkKind.CHUNK else [])).status is (
+                    MarkedStatus.DONE
+                )
+            assert (await last.write_marked(_chunk(0, 0, batch=1, run="r2"), [b"n"])).status is MarkedStatus.APPLIED
+            zombie = await last.write_marked(_chunk(0, 1, batch=1, run="r1"), [b"n"])
+            assert "was taken over from" in zombie.reason
+            assert "takeOver=c" in (await last.write_marked(_chunk(0, 0, checkpoint="d"), [b"n"])).reason
+            await last.produce(RecordSource("p", "ann", 2), [b"p2"])
+        assert (await _payloads(logs, log))[-2:] == [b"n", b"p2"]
+
+
+async def test_operators_see_writers_forget_them_and_hand_them_over(cluster: DevCluster, unique_name: str) -> None:
+    log = unique_name
+
+    async def told(*command: str) -> str:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "rsm_spark", "log", "writer", *command, "--metadata-uri", cluster.metadata_uri,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        output, _ = await process.communicate()
+        return output.decode()
+
+    async with await Logs.connect(cluster.metadata_uri) as logs:
+        await logs.create(log)
+        async with await logs.open_writer(log, producers=True) as writer:
+            await writer.write_marked(_chunk(2, 0), [b"a", b"b"], owner="ann/o")
+            assert "writer ann%2Fo/job: batch 0 has begun, not ended; checkpoint c" in await told("list", log)
+            assert "part 2: 1 chunks, 2 rows" in await told("show", log, "ann%2Fo/job")
+            await told("take-over", log, "ann%2Fo/job", "--checkpoint", "d")
+            assert "checkpoint d" in await told("list", log)
+            await told("forget", log, "ann%2Fo/job")
+            assert "ann" not in await told("list", log)
+            again = await writer.write_marked(_chunk(2, 0), [b"a", b"b"], owner="ann/o")
+            assert again.status is MarkedStatus.APPLIED
+        async with await logs.open_writer(log) as last:
+            assert (await last.write_marked(_chunk(2, 0), [b"a", b"b"], owner="ann/o")).status is MarkedStatus.DONE

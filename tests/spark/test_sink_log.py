@@ -1,0 +1,160 @@
+"""Spark appends to a plain log through gateways: each row once, whoever is killed and whatever is run again."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from chispa import assert_df_equality
+
+from connectors.error_text import spoken_error
+from ledger.dev import DevCluster
+from rsm_spark.gateway_client.blocking import BlockingLogGatewayClient
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+LOG = "sink-log"
+
+
+class _Gateway:
+    """One `rsm log serve`."""
+
+    def __init__(self, uri: str) -> None:
+        command = [sys.executable, "-m", "rsm_spark", "log", "serve", "--metadata-uri", uri, "--http-port", "0"]
+        self.process = subprocess.Popen([*command, "--session-timeout-ms", "2000", "--json"], stdout=subprocess.PIPE)
+        assert self.process.stdout is not None
+        try:
+            self.url = json.loads(self.process.stdout.readline())["url"]
+        except ValueError:
+            self.kill()
+            raise
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def gateways(cluster: DevCluster) -> Iterator[list[_Gateway]]:
+    started: list[_Gateway] = []
+    try:
+        started += [_Gateway(cluster.metadata_uri), _Gateway(cluster.metadata_uri)]
+        with BlockingLogGatewayClient.connect([started[0].url]) as client:
+            client.create(LOG)
+        yield started
+    finally:
+        for one in started:
+            one.kill()
+
+
+@pytest.fixture
+def options(gateways: list[_Gateway]) -> dict[str, str]:
+    return {"log": LOG, "gateway": ",".join(one.url for one in gateways), "as": "log"}
+
+
+def _rows(spark: SparkSession, prefix: str, count: int) -> DataFrame:
+    return spark.range(count).selectExpr(
+        f"encode(concat('{prefix}/', id), 'UTF-8') payload", "if(id % 2 = 0, encode(string(id), 'UTF-8'), null) key"
+    )
+
+
+def _log(spark: SparkSession, cluster: DevCluster, prefix: str) -> DataFrame:
+    source = {"log": LOG, "metadataUri": cluster.metadata_uri, "rows": "table"}
+    found = spark.read.format("ledger").options(**source).load()
+    return found.select("payload", "key").where(f"startswith(string(payload), '{prefix}/')")
+
+
+def _write(frame: DataFrame, options: dict[str, str], **more: str) -> None:
+    frame.write.format("ledger").options(**options, **more).mode("append").save()
+
+
+def _error(frame: DataFrame, options: dict[str, str], **more: str) -> str:
+    with pytest.raises(Exception) as raised:  # noqa: PT011 - Spark has one for each place
+        _write(frame, options, **more)
+    return spoken_error(raised.value)
+
+
+def test_a_batch_is_in_the_log_once_though_it_is_written_again(
+    spark: SparkSession, cluster: DevCluster, options: dict[str, str]
+) -> None:
+    for prefix, count in (("small", 500), ("large", 30_000)):
+        frame = _rows(spark, prefix, count)
+        for _ in range(2):
+            _write(frame, options, writer=prefix, batch="4")
+        _write(_rows(spark, "older", 10), options, writer=prefix, batch="3")
+        assert_df_equality(
+            _log(spark, cluster, prefix), frame, ignore_row_order=True, ignore_nullable=True, ignore_metadata=True
+        )
+    assert _log(spark, cluster, "older").count() == 0
+
+
+def test_what_is_wrong_is_said_and_nothing_is_appended(
+    spark: SparkSession, cluster: DevCluster, options: dict[str, str]
+) -> None:
+    good = _rows(spark, "never", 100).select("payload")
+    null = good.unionByName(spark.sql("select cast(null as binary) payload")).coalesce(1)
+    assert "row 100 of partition 0, column payload: it is null" in _error(null, options, writer="never")
+    large = good.unionByName(spark.sql("select encode(repeat('x', 5000000), 'UTF-8') payload")).coalesce(1)
+    assert "5,000,000 bytes" in _error(large, options, writer="never")
+    assert "column payload is int" in _error(spark.sql("select 1 payload"), options, writer="never")
+    assert "option writer is missing" in _error(good, options)
+    assert "log no-such-log: there is no node" in _error(good, {**options, "log": "no-such-log"}, writer="never")
+    assert _log(spark, cluster, "never").count() == 0
+
+
+def test_other_rows_in_a_batch_that_had_begun_are_refused(
+    spark: SparkSession, cluster: DevCluster, options: dict[str, str]
+) -> None:
+    bad = spark.range(40_000).selectExpr(
+        "if(id = 39999, cast(null as binary), encode(concat('half/', id), 'UTF-8')) payload"
+    )
+    assert "column payload: it is null" in _error(bad.coalesce(1), options, writer="half", batch="0")
+    begun = _log(spark, cluster, "half").count()
+    assert 0 < begun < 40_000
+    other = spark.range(40_000).selectExpr("encode(concat('half/other', id), 'UTF-8') payload").coalesce(1)
+    assert "with other rows" in _error(other, options, writer="half", batch="0")
+    assert "has begun and has not ended" in _error(other, options, writer="half", batch="1")
+    mended = spark.range(40_000).selectExpr("encode(concat('half/', id), 'UTF-8') payload").coalesce(1)
+    _write(mended, options, writer="half", batch="0")
+    assert _log(spark, cluster, "half").distinct().count() == _log(spark, cluster, "half").count() == 40_000
+
+
+def test_a_stream_goes_on_though_its_gateway_is_killed_and_another_checkpoint_is_refused(
+    spark: SparkSession, cluster: DevCluster, options: dict[str, str], gateways: list[_Gateway], tmp_path: Path
+) -> None:
+    frame = _rows(spark, "stream", 20_000)
+    frame.repartition(4).write.parquet(str(tmp_path / "in"))
+
+    def start(checkpoint: str, **more: str) -> Any:
+        source = spark.readStream.schema(frame.schema).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
+        return (
+            source.writeStream.format("ledger")
+            .options(**options, writer="stream", **more)
+            .option("checkpointLocation", str(tmp_path / checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+
+    query = start("one")
+    gateways[0].kill()
+    assert query.awaitTermination(300)
+    # The last batch is run again: the checkpoint does not know that it has ended.
+    last = max((tmp_path / "one" / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
+    for file in (last, last.with_name(f".{last.name}.crc")):
+        file.unlink(missing_ok=True)
+    start("one").awaitTermination(300)
+    seen = Counter(bytes(row.payload) for row in _log(spark, cluster, "stream").collect())
+    assert seen == Counter(bytes(row.payload) for row in frame.collect())
+    other = start("two")
+    with pytest.raises(Exception) as refused:  # noqa: PT011 - Spark's
+        other.awaitTermination(300)
+    assert f"takeOver={query.id}" in spoken_error(refused.value)
