@@ -84,7 +84,7 @@ def test_spark_in_six_lines_runs(orders: DevCluster) -> None:
 @pytest.mark.slow
 def test_the_first_lines_of_the_spark_page_run(orders: DevCluster) -> None:
     _run(BLOCKS[0], orders)  # Some rows, at revision 5.
-    first, _, past = SPARK_BLOCKS  # The second one is run by test_history_views.py.
+    first, *_, past = SPARK_BLOCKS  # That of history views is run by test_history_views.py.
     printed = _run(f"{first}print(rows.columns)\n{past}", orders).splitlines()
     assert "entry_hash" in printed[0]
     assert int(printed[1]) == int(printed[2]) > 0
