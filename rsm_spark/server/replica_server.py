@@ -256,7 +256,8 @@ class StoreService:
         peers.add_to(self.server)
         beats = BeatService(settings.log, replica.incarnation, settings.replica.beat_s, replica.hears)
         beats.add_to(self.server)
-        TailService(settings.log, replica.tell_entries).add_to(self.server)
+        self._tails = TailService(settings.log, replica.tell_entries)
+        self._tails.add_to(self.server)
 
     def readiness(self) -> ProbePage:
         """Say whether clients should be sent here."""
@@ -313,6 +314,7 @@ class StoreService:
         finally:
             naming.cancel()
             self.watches.close()
+            self._tails.close()
             await self._peers.close()
             await self.server.stop(_DRAIN_S)
 

@@ -35,7 +35,7 @@ class TailService:
     def __init__(self, log: str, tell: Callable[[LogPosition], Awaitable[ToldEntries]]) -> None:
         self._log = log
         self._tell = tell
-        self.follower_count = 0
+        self._streams: set[asyncio.Task[Any]] = set()
 
     def add_to(self, server: ReplicaServer) -> None:
         """Have a server that has not started yet serve this too."""
@@ -46,17 +46,29 @@ class TailService:
             framed=["Follow"],
         )
 
+    @property
+    def follower_count(self) -> int:
+        """Streams that are open."""
+        return len(self._streams)
+
+    def close(self) -> None:
+        """End all streams: a follower keeps one open, also while it asks for nothing."""
+        for stream in list(self._streams):
+            stream.cancel()
+
     async def _follow(self, _requests: Any, context: Any) -> None:
         if self.follower_count >= FOLLOWERS_MAX:
             await _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"{FOLLOWERS_MAX} follow here already")
-        self.follower_count += 1
+        stream = asyncio.current_task()
+        assert stream is not None, "a handler runs in a task"
+        self._streams.add(stream)
         try:
             while (text := await context.read()) is not grpc.aio.EOF:
                 answer = encode_told(await self._tell(await self._meant(context, text)))
                 await context.write(answer)  # Waits while the follower takes nothing: no further answer is made.
                 await asyncio.sleep(max(_PACE_S, len(answer) / _PACE_BYTES_PER_S))
         finally:
-            self.follower_count -= 1
+            self._streams.discard(stream)
 
     async def _meant(self, context: Any, text: bytes) -> LogPosition:
         """Return the entry that a request is about."""

@@ -108,3 +108,17 @@ async def test_so_many_may_follow_and_no_more(monkeypatch: pytest.MonkeyPatch) -
         assert (await third.entries_after(server.address, server.framed_address, _AT)).entries
         await second.close()
         await third.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("is_framed", [True, False])
+async def test_a_server_stops_at_once_though_a_follower_keeps_its_stream_open(is_framed: bool) -> None:
+    async with _leading() as leader:
+        tails, server = ReplicaTails(_LOG, Security()), leader.server
+        await tails.entries_after(server.address, server.framed_address if is_framed else "", _AT)
+        assert leader.service.follower_count == 1
+        leader.service.close()
+        async with asyncio.timeout(30):
+            await server.stop(3600)
+        assert leader.service.follower_count == 0
+        await tails.close()
