@@ -35,7 +35,9 @@ class TailService:
     def __init__(self, log: str, tell: Callable[[LogPosition], Awaitable[ToldEntries]]) -> None:
         self._log = log
         self._tell = tell
-        self._streams: set[asyncio.Task[Any]] = set()
+        self.follower_count = 0
+        self._reading: set[asyncio.Task[Any]] = set()
+        self._is_closed = False
 
     def add_to(self, server: ReplicaServer) -> None:
         """Have a server that has not started yet serve this too."""
@@ -46,29 +48,36 @@ class TailService:
             framed=["Follow"],
         )
 
-    @property
-    def follower_count(self) -> int:
-        """Streams that are open."""
-        return len(self._streams)
-
     def close(self) -> None:
         """End all streams: a follower keeps one open, also while it asks for nothing."""
-        for stream in list(self._streams):
-            stream.cancel()
+        self._is_closed = True
+        for reading in list(self._reading):
+            reading.cancel()
 
     async def _follow(self, _requests: Any, context: Any) -> None:
         if self.follower_count >= FOLLOWERS_MAX:
             await _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"{FOLLOWERS_MAX} follow here already")
-        stream = asyncio.current_task()
-        assert stream is not None, "a handler runs in a task"
-        self._streams.add(stream)
+        self.follower_count += 1
         try:
-            while (text := await context.read()) is not grpc.aio.EOF:
+            while (text := await self._read(context)) is not grpc.aio.EOF:
                 answer = encode_told(await self._tell(await self._meant(context, text)))
                 await context.write(answer)  # Waits while the follower takes nothing: no further answer is made.
                 await asyncio.sleep(max(_PACE_S, len(answer) / _PACE_BYTES_PER_S))
         finally:
-            self._streams.discard(stream)
+            self.follower_count -= 1
+
+    async def _read(self, context: Any) -> Any:
+        """Return the next question, or `EOF`: there is none, or this replica stops."""
+        if self._is_closed:
+            return grpc.aio.EOF
+        reading = asyncio.get_running_loop().create_task(context.read())
+        self._reading.add(reading)
+        try:
+            await asyncio.wait([reading])
+        finally:
+            self._reading.discard(reading)
+            reading.cancel()
+        return grpc.aio.EOF if reading.cancelled() else reading.result()
 
     async def _meant(self, context: Any, text: bytes) -> LogPosition:
         """Return the entry that a request is about."""
