@@ -148,7 +148,7 @@ def take_any_size_of_journal(patch: pytest.MonkeyPatch) -> None:
 
 def forget_which_files_there_were(patch: pytest.MonkeyPatch) -> None:
     """Files that are there are taken for all that were."""
-    patch.setattr(recovery, "_missing", lambda *_: [])
+    patch.setattr(recovery, "missing_journals", lambda *_: [])
 
 
 def believe_any_age(patch: pytest.MonkeyPatch) -> None:

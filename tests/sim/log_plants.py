@@ -116,12 +116,12 @@ def takes_any_transaction_id(patch: pytest.MonkeyPatch) -> None:
     add = AppendQueue.add
 
     def taken(
-        self: AppendQueue, payloads: Any, keys: Any, txid: int | None, make_ticket: Any, source: Any = None
+        self: AppendQueue, payloads: Any, keys: Any, txid: int | None, make_ticket: Any, *more: Any
     ) -> PendingRecords:
         last = self.txid
         self.txid = 0
         try:
-            return add(self, payloads, keys, last - 1 if txid is None and last else txid, make_ticket, source)
+            return add(self, payloads, keys, last - 1 if txid is None and last else txid, make_ticket, *more)
         finally:
             self.txid = max(last, self.txid)
 

@@ -155,11 +155,11 @@ def _misses_one(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("plant", "budget", "known"), [
-    (_asks_before_it_tells, 40, 17),
-    (_tells_nobody, 40, 1),
-    (_looks_before_it_registers, 40, 20),
-    (_holds_too_little, 40, 4),
-    (_misses_one, 10, 0),
+    (_asks_before_it_tells, 120, 78),
+    (_tells_nobody, 40, 4),
+    (_looks_before_it_registers, 40, 14),
+    (_holds_too_little, 40, 6),
+    (_misses_one, 40, 11),
 ])  # fmt: skip
 def test_planted_bugs_of_the_agreement_are_found(
     plant: Callable[[pytest.MonkeyPatch], None], budget: int, known: int, monkeypatch: pytest.MonkeyPatch

@@ -54,7 +54,7 @@ HUNTS: dict[Plant, _Hunt] = {
     bookie.limit_limbo_to_known_ledgers: _Hunt(60, {"wipe": 1.0}, known=10),
     bookie.start_new_disks_without_limbo: _Hunt(60, {"wipe": 1.0}),
     bookie.take_any_size_of_journal: _Hunt(60, {"truncate": 5.0}),
-    bookie.forget_which_files_there_were: _Hunt(60, {"delete": 5.0}, known=3),
+    bookie.forget_which_files_there_were: _Hunt(60, {"delete": 5.0}, known=2),
     bookie.forget_what_cannot_be_read: _Hunt(1500, {"spoil": 8.0}, is_slow=True),
     bookie.believe_any_age: _Hunt(60, {"roll_back": 8.0}, known=3),
     bookie.believe_the_index: _Hunt(100, {"index": 5.0}, known=55),
