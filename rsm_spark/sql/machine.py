@@ -45,6 +45,7 @@ class SqlMachine:
     """
 
     description: ClassVar[MachineDescription] = DESCRIPTION
+    is_evolving: ClassVar[bool] = True
 
     def __init__(
         self, path: Path, settings: SqlSettings | None = None, clock_s: Callable[[], float] = time.monotonic
@@ -80,6 +81,15 @@ class SqlMachine:
         if wal_end is None:
             raise NotReadyError("no entry of the log was confirmed here since this replica began")
         return HeldTransaction(self.path, self.settings, self._clock_s, wal_end)
+
+    def follow(self, description: MachineDescription) -> None:
+        """Log and fold records as described, from here on; see `EvolvingMachine`.
+
+        Raises:
+            MachineVersionError: A newer version describes it, whose records cannot be folded here.
+
+        """
+        self._writer.follow(description)
 
     def decide(self, command: bytes, revision: int, now_ms: int) -> Decision:  # noqa: ARG002 - as `StateMachine` has it
         """Run a transaction; its rows are in place already when its records are folded."""

@@ -5,14 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rsm_spark.core.machine import RowChange
+from rsm_spark.core.machine import Fold, MachineDescription, RowChange
 from rsm_spark.core.records import pack
-from rsm_spark.errors import CorruptLogError
+from rsm_spark.errors import CorruptLogError, MachineVersionError
 from rsm_spark.sql.engine.catalog import CatalogChange, SqlCatalog
 from rsm_spark.sql.engine.sequences import SequenceTable
 from rsm_spark.sql.engine.shapes import Execute
 from rsm_spark.sql.engine.touched import MadeRecord, decode_values, read_image, row_change
-from rsm_spark.sql.records import CATALOG, CatalogRow, SqlRecord
+from rsm_spark.sql.records import CATALOG, DESCRIPTION, ROWS, SEQUENCES, CatalogRow, SqlRecord
+
+_TABLES = [(table.name, len(table.row)) for table in DESCRIPTION.tables]
+_OWN_TYPES = frozenset(SqlRecord)
+_KINDS = {
+    (CATALOG, Fold.UPSERT): SqlRecord.OBJECT_PUT,
+    (CATALOG, Fold.DELETE): SqlRecord.OBJECT_GONE,
+    (ROWS, Fold.UPSERT): SqlRecord.ROW_PUT,
+    (ROWS, Fold.DELETE): SqlRecord.ROW_GONE,
+    (SEQUENCES, Fold.UPSERT): SqlRecord.SEQUENCE_PUT,
+    (SEQUENCES, Fold.DELETE): SqlRecord.SEQUENCE_GONE,
+}
+
+
+def _newer_version(description: MachineDescription, why: str) -> MachineVersionError:
+    return MachineVersionError(
+        f"the log is of version {description.version} of machine {description.name!r}, this replica runs version "
+        f"{DESCRIPTION.version}, and {why}: start it with the newer one"
+    )
 
 
 class RecordWriter:
@@ -37,6 +55,27 @@ class RecordWriter:
         self._execute_logged = execute_logged
         self._catalog = catalog
         self._sequences = sequences
+        # Of a newer version of the machine: by type what it is here, and the places of its fields.
+        self._newer: dict[int, tuple[SqlRecord, list[int]]] = {}
+
+    def follow(self, description: MachineDescription) -> None:
+        """Fold records of types that this version does not know by what the log says of them.
+
+        Raises:
+            MachineVersionError: It does not say enough.
+
+        """
+        if [(table.name, len(table.row)) for table in description.tables] != _TABLES:
+            raise _newer_version(description, "it has other tables")
+        self._newer = {}
+        for record in description.records:
+            if record.type in _OWN_TYPES:
+                continue
+            kind = _KINDS.get((record.table, record.fold))
+            if kind is None:
+                raise _newer_version(description, f"what record {record.name!r} does is not known here")
+            names = [field.name for field in record.fields]
+            self._newer[record.type] = kind, [names.index(name) for name in (*record.key, *record.row)]
 
     def write(self, record_type: int, fields: tuple[Any, ...]) -> RowChange | None:
         """Write one record.
@@ -47,10 +86,10 @@ class RecordWriter:
 
         """
         match record_type:
-            case SqlRecord.ROW_PUT:
-                return self._put(*fields)
-            case SqlRecord.ROW_GONE:
-                return self._remove(*fields)
+            case SqlRecord.ROW_PUT | SqlRecord.ROW_CHANGED:
+                return self._put(*fields[:3])
+            case SqlRecord.ROW_GONE | SqlRecord.ROW_REMOVED:
+                return self._remove(*fields[:2])
             case SqlRecord.STATEMENT_RUN:
                 (sql,) = fields
                 self._execute_logged(sql)
@@ -66,6 +105,9 @@ class RecordWriter:
                 return self._sequences.put(*fields)
             case SqlRecord.SEQUENCE_GONE:
                 return self._sequences.remove(*fields)
+        if record_type in self._newer:
+            kind, places = self._newer[record_type]
+            return self.write(kind, tuple(fields[place] for place in places))
         raise CorruptLogError(f"SQL tables have no record type {record_type}: a newer version wrote this log")
 
     def _put(self, number: int, key: bytes, image: bytes) -> RowChange:

@@ -7,6 +7,7 @@ from typing import Any
 
 import apsw
 
+from rsm_spark.core.machine import MachineDescription
 from rsm_spark.sql.engine.bounded_rows import rows_within
 from rsm_spark.sql.engine.catalog import CatalogChange, SqlCatalog
 from rsm_spark.sql.engine.connections import bound_values
@@ -19,7 +20,7 @@ from rsm_spark.sql.engine.shapes import Execute, TableShape, quoted
 from rsm_spark.sql.engine.touched import MadeRecord, TouchedRows
 from rsm_spark.sql.limits import STATEMENTS_MAX, VALUE_BYTES_MAX
 from rsm_spark.sql.messages import SqlCommit, SqlFault, SqlResult, SqlStatement, told_of
-from rsm_spark.sql.records import SqlRecord
+from rsm_spark.sql.records import OLD_IMAGES_VERSION, SqlRecord
 from rsm_spark.sql.statement_words import is_of_rows
 
 _PROGRESS_STEPS = 10_000
@@ -74,6 +75,10 @@ class SqlRunner:
         self._altered: TableShape | None = None
         connection.preupdate_hook(self._on_change)
         connection.set_progress_handler(self._is_over, _PROGRESS_STEPS)
+
+    def follow(self, description: MachineDescription) -> None:
+        """Make the records of a version of the machine, from here on."""
+        self._touched.tells_old = description.version >= OLD_IMAGES_VERSION
 
     def run(
         self, statements: Sequence[SqlStatement], number: int, time_s: float, done: list[SqlResult]

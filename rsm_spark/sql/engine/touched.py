@@ -32,12 +32,27 @@ def row_change(number: int, key: bytes, old: bytes | None, new: bytes | None) ->
     )
 
 
-def read_image(execute: Execute, shape: TableShape, key: bytes) -> bytes | None:
-    """Return the image of the row with exactly this key, as it is now; None = there is none."""
-    row = execute(shape.select, decode_values(key)).fetchone()
+def read_values(execute: Execute, shape: TableShape, key: bytes) -> tuple[Any, ...] | None:
+    """Return the columns behind the key of the row with exactly this key, as it is now; None = there is none."""
+    row: tuple[Any, ...] | None = execute(shape.select, decode_values(key)).fetchone()
     width = len(shape.key)
     # By a collation, another key than this one may have been found.
-    return None if row is None or pack(row[:width]) != key else shape.image(row[width:])
+    return None if row is None or pack(row[:width]) != key else row[width:]
+
+
+def read_image(execute: Execute, shape: TableShape, key: bytes) -> bytes | None:
+    """Return the image of the row with exactly this key, as it is now; None = there is none."""
+    values = read_values(execute, shape, key)
+    return None if values is None else shape.image(values)
+
+
+def told_old(old: tuple[Any, ...], new: tuple[Any, ...]) -> bytes:
+    """Return what a row was, as a record tells it beside its new image; see `rsm_spark.sql.records`."""
+    told: list[Any] = []
+    for place, (was, value) in enumerate(zip(old, new, strict=True)):
+        if was != value or type(was) is not type(value):
+            told += (place, was)
+    return pack(told)
 
 
 class TouchedRows:
@@ -48,6 +63,7 @@ class TouchedRows:
         catalog: Of the tables.
 
     Attributes:
+        tells_old: Records say what rows were before: the log's version of the machine knows it.
         direct_count: Changes made by statements themselves, not by triggers or foreign keys, ever.
         fault: Why the statement must end, found where none can be raised; None = it need not.
 
@@ -56,6 +72,7 @@ class TouchedRows:
     def __init__(self, execute: Execute, catalog: SqlCatalog) -> None:
         self._execute = execute
         self._catalog = catalog
+        self.tells_old = False
         self.direct_count = 0
         self.fault: Exception | None = None
         # Image before, by (number, key). Invariant: at most ROWS_CHANGED_MAX, and one more.
@@ -133,37 +150,46 @@ class TouchedRows:
                 self._before[place] = None
             else:
                 del self._before[place]
-        return [
-            MadeRecord(SqlRecord.ROW_GONE, place, row_change(number, place[1], old, None))
-            for place, old in keys
-            if old is not None
-        ]
+        return [self._gone(number, key, old, told=old) for (_, key), old in keys if old is not None]
 
     def take_records(self) -> list[MadeRecord]:
         """Return the records of what has become of the touched rows: what is gone first, then what is there."""
         before, self._before = self._before, {}
         leaving: list[MadeRecord] = []
         coming: list[MadeRecord] = []
-        changed: list[tuple[TableShape, bytes, bytes, bytes]] = []
+        changed: list[tuple[TableShape, bytes, bytes, bytes, tuple[Any, ...]]] = []
         for (number, key), old in before.items():
             shape = self._catalog.shape_of(number)
-            new = read_image(self._execute, shape, key)
-            if new == old:
+            values = read_values(self._execute, shape, key)
+            if values is None:
+                if old is not None:
+                    leaving.append(self._gone(number, key, old, told=old))
                 continue
-            if new is None:
-                leaving.append(MadeRecord(SqlRecord.ROW_GONE, (number, key), row_change(number, key, old, None)))
-            elif old is None:
-                coming.append(MadeRecord(SqlRecord.ROW_PUT, (number, key, new), row_change(number, key, None, new)))
-            else:
-                changed.append((shape, key, old, new))
+            new = shape.image(values)
+            if old is None:
+                coming.append(self._there(number, key, None, new, told=None))
+            elif new != old:
+                changed.append((shape, key, old, new, values))
         # Two rows may have swapped what is unique: each then leaves before any comes.
-        is_alone = len(before) == 1
-        for shape, key, old, new in changed:
+        is_alone, tells_old = len(before) == 1, self.tells_old
+        for shape, key, old, new, values in changed:
             number = shape.number
-            if not is_alone and shape.must_leave_first(
-                shape.filled(decode_values(old)), shape.filled(decode_values(new))
-            ):
-                leaving.append(MadeRecord(SqlRecord.ROW_GONE, (number, key), row_change(number, key, old, None)))
+            was = shape.filled(decode_values(old)) if tells_old or not is_alone else ()
+            told = told_old(was, values) if tells_old else None
+            if not is_alone and shape.must_leave_first(was, values):
+                leaving.append(self._gone(number, key, old, told=None))
                 old = None  # noqa: PLW2901 - it has left
-            coming.append(MadeRecord(SqlRecord.ROW_PUT, (number, key, new), row_change(number, key, old, new)))
+            coming.append(self._there(number, key, old, new, told=told))
         return leaving + coming
+
+    def _there(self, number: int, key: bytes, old: bytes | None, new: bytes, *, told: bytes | None) -> MadeRecord:
+        change = row_change(number, key, old, new)
+        if self.tells_old:
+            return MadeRecord(SqlRecord.ROW_CHANGED, (number, key, new, told), change)
+        return MadeRecord(SqlRecord.ROW_PUT, (number, key, new), change)
+
+    def _gone(self, number: int, key: bytes, old: bytes, *, told: bytes | None) -> MadeRecord:
+        change = row_change(number, key, old, None)
+        if self.tells_old:
+            return MadeRecord(SqlRecord.ROW_REMOVED, (number, key, told), change)
+        return MadeRecord(SqlRecord.ROW_GONE, (number, key), change)

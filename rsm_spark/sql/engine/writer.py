@@ -21,7 +21,7 @@ import apsw
 import msgspec
 
 from rsm_spark.core.durable import KernelChange, StateMark
-from rsm_spark.core.machine import Row, RowChange
+from rsm_spark.core.machine import MachineDescription, Row, RowChange
 from rsm_spark.errors import CorruptLogError
 from rsm_spark.sql.engine.catalog import CATALOG_TABLE, SqlCatalog
 from rsm_spark.sql.engine.connections import open_writer, private_comment
@@ -167,6 +167,16 @@ class SqlWriter:
         finally:
             guard.is_on = False
             cursor.close(force=True)
+
+    def follow(self, description: MachineDescription) -> None:
+        """Make and fold records as described, from here on.
+
+        Raises:
+            MachineVersionError: They cannot be folded here.
+
+        """
+        self._folding.follow(description)
+        self._runner.follow(description)
 
     # ---- a client's transaction, on a leader
 

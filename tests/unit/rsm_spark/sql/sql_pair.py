@@ -10,12 +10,14 @@ import apsw
 
 from rsm_spark.core.batching import Batch, BatchLimits, Composer
 from rsm_spark.core.commands import AnswerStatus, Command, OpenSession
+from rsm_spark.core.machine import MachineDescription
 from rsm_spark.core.position import LogPosition
 from rsm_spark.core.state import ReplicatedState
 from rsm_spark.core.submissions import RequestQueue, Submission
 from rsm_spark.sql.limits import SqlSettings
 from rsm_spark.sql.machine import SqlMachine
 from rsm_spark.sql.messages import SqlReply, SqlStatement, SqlTransaction, decode_reply, encode
+from rsm_spark.sql.records import DESCRIPTION
 
 SESSION = bytes(16)
 LOG_ID = bytes(16)
@@ -61,6 +63,7 @@ class SqlPair:
         settings: Limits.
         machine: Makes a machine; a test may plant a bug in it.
         clock_s: Of the machines: time stands still, unless a test lets it pass.
+        description: By which the machines log and fold.
 
     """
 
@@ -70,6 +73,7 @@ class SqlPair:
         settings: SqlSettings | None = None,
         machine: Callable[..., SqlMachine] = SqlMachine,
         clock_s: Callable[[], float] = lambda: 0.0,
+        description: MachineDescription = DESCRIPTION,
         **limits: Any,
     ) -> None:
         self.folder = folder
@@ -77,6 +81,7 @@ class SqlPair:
         self.make = machine
         self.leader = machine(folder / "leader.db", settings, clock_s)
         self.follower = machine(folder / "follower.db", settings, clock_s)
+        self.follow(description)
         self.state = ReplicatedState(self.leader, LOG_ID)
         self.followed = ReplicatedState(self.follower, LOG_ID)
         self.payloads: list[bytes] = []
@@ -88,6 +93,11 @@ class SqlPair:
         self._waiting: list[Submission] = []
         self.queue = RequestQueue()
         self.lead(self.state)
+
+    def follow(self, description: MachineDescription) -> None:
+        """Have both machines hear of the log's version, as a record of it tells them."""
+        self.leader.follow(description)
+        self.follower.follow(description)
 
     def lead(self, state: ReplicatedState) -> None:
         """Go on with another state as the leader's."""

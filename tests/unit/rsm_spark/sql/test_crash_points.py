@@ -106,7 +106,7 @@ def test_a_leader_that_is_deposed_goes_back_to_what_is_confirmed(tmp_path):
     assert mark.position == LogPosition(1, 1)
     assert state.sessions.get(bytes(16)).last_sequence == 1
     decision = pair.leader.decide(transaction("INSERT INTO t (v) VALUES ('next') RETURNING id"), 50, 0)
-    assert (SqlRecord.ROW_PUT, (2, b"\x91\x02", b"\x91\xa4next")) in list(decision.records)
+    assert (SqlRecord.ROW_CHANGED, (2, b"\x91\x02", b"\x91\xa4next", None)) in list(decision.records)
     pair.close()
 
 
