@@ -39,7 +39,7 @@ async def measure_boots(cluster: DevCluster, folder: Path, key_count: int) -> di
 
     try:
         leader = await start("loader", *_NO_SNAPSHOTS)
-        revision, figures["bulk_puts"] = await _load(cluster.metadata_uri, key_count)
+        revision, figures["bulk_puts"] = await load_keys(cluster.metadata_uri, key_count)
         say("  replay of the whole log")
         began = time.perf_counter()
         reader = await start("reader", "--follow-only", *_NO_SNAPSHOTS)
@@ -96,12 +96,12 @@ async def _boot(start: Callable[..., Awaitable[Child]], name: str, revision: int
     return time.perf_counter() - began, child
 
 
-async def _load(metadata_uri: str, key_count: int) -> tuple[int, float]:
+async def load_keys(metadata_uri: str, key_count: int, *, log: str = LOG) -> tuple[int, float]:
     """Put keys in bulk, two batches on their way; return the revision of the last, and keys/s."""
     began = time.perf_counter()
     said_at = began
     revision = 0
-    async with await MapClient.connect(LOG, metadata_uri, timeout_s=120) as client:
+    async with await MapClient.connect(log, metadata_uri, timeout_s=120) as client:
         firsts = iter(range(0, key_count, _BATCH))
 
         async def _put() -> None:
