@@ -18,7 +18,7 @@ from connectors.state.verify import VerifySettings, verify_log
 from ledger.dev.cluster import DevCluster
 from rsm_demo.child import Child
 from tests.bench.figure import say
-from tests.bench.store_boot import _boot, _load
+from tests.bench.store_boot import _boot, load_keys
 from tests.bench.store_load import start_replica
 
 __all__ = ["LOG", "measure_proofs"]
@@ -49,7 +49,7 @@ async def measure_proofs(
     leader = await start("loader", *_NO_SNAPSHOTS)
     figures: dict[str, list[float]] = {"verify_per_s": []}
     try:
-        revision, _ = await _load(cluster.metadata_uri, key_count)
+        revision, _ = await load_keys(cluster.metadata_uri, key_count)
         for number in range(rounds):
             say(f"  proof {number + 1} of {rounds}")
             verdict = await asyncio.to_thread(verify_log, spark, VerifySettings(LOG, source=source))
