@@ -50,6 +50,8 @@ from rsm_spark.sql.pg.faults import (
 )
 from rsm_spark.sql.reads import SqlReads
 from rsm_spark.sql.statement_words import reads_only
+from rsm_spark.sql.system_tables import sees_all
+from rsm_spark.transport.caller_turns import turns_name
 from rsm_spark.transport.reach import WHOLE_LOG
 from rsm_spark.transport.reach import fault_of as reach_fault
 
@@ -141,7 +143,7 @@ class SqlHttpEdge:
 
     async def _done(self, asked: ProbeRequest) -> tuple[list[dict[str, Any]], int]:
         principal = asked.principal
-        owner = principal.name or asked.source.rpartition(":")[0]
+        owner = turns_name(principal, asked.source.rpartition(":")[0])
         if self._running[owner] >= OWNER_REQUESTS_MAX or self._running.total() >= REQUESTS_MAX:
             raise PgFault(TOO_MANY, f"too many requests are under way here, at most {OWNER_REQUESTS_MAX} of one caller")
         self._running[owner] += 1
@@ -162,7 +164,8 @@ class SqlHttpEdge:
         statements = [_statement(one) for one in _statements(request)]
         if len(statements) == 1 and statements[0].expected is None and reads_only(statements[0].sql):
             one = statements[0]
-            result, revision = await self._read(SqlQuery(one.sql, one.parameters), _level(request), owner)
+            query, shows_all = SqlQuery(one.sql, one.parameters), sees_all(principal)
+            result, revision = await self._read(query, _level(request), owner, shows_all)
             return [_shown_result(result)], revision
         if not _may_write(principal):
             raise PgFault(DENIED, f"{principal} reads only")
@@ -173,11 +176,11 @@ class SqlHttpEdge:
             raise _StatementFaultError(done.fault)
         return [_shown_result(result) for result in done.results], reply.revision
 
-    async def _read(self, query: SqlQuery, level: Freshness, owner: str) -> tuple[SqlResult, int]:
+    async def _read(self, query: SqlQuery, level: Freshness, owner: str, shows_all: bool) -> tuple[SqlResult, int]:
         is_local = level.kind is not ReadKind.LINEARIZABLE or self._replica.role is ReplicaRole.LEADER
         if is_local:
             try:
-                return await self._read_here(query, level, owner)
+                return await self._read_here(query, level, owner, shows_all)
             except NotLeaderError:
                 pass  # Another one leads since then.
         async with self._links.of(owner) as client:
@@ -187,10 +190,10 @@ class SqlHttpEdge:
             raise _StatementFaultError(found.fault)
         return found.results[0], reply.revision
 
-    async def _read_here(self, query: SqlQuery, level: Freshness, owner: str) -> tuple[SqlResult, int]:
+    async def _read_here(self, query: SqlQuery, level: Freshness, owner: str, shows_all: bool) -> tuple[SqlResult, int]:
         try:
             async with asyncio.timeout(_ANSWER_S):
-                opened = await self._reads.rows(query, level, owner)
+                opened = await self._reads.rows(query, level, owner, is_shown_all=shows_all)
                 try:
                     return await self._all(opened.slice, opened.name, owner), opened.revision
                 except BaseException:

@@ -13,6 +13,7 @@ from rsm_spark.sql.engine.reader import ColumnsQuery, ReadReply, SliceReply, Sql
 from rsm_spark.sql.limits import SqlSettings
 from rsm_spark.sql.messages import SqlQuery, SqlSlice
 from rsm_spark.sql.owner_turns import OwnerTurns
+from rsm_spark.sql.system_tables import SystemRows
 
 T = TypeVar("T")
 
@@ -39,8 +40,15 @@ class ReaderPool:
         """Reads without a thread."""
         return self._threads.waiting_count
 
-    def read(self, query: SqlQuery | ColumnsQuery, owner: str) -> asyncio.Future[ReadReply]:
+    def read(
+        self, query: SqlQuery | ColumnsQuery, owner: str, system: SystemRows | None = None
+    ) -> asyncio.Future[ReadReply]:
         """Return the future of a reply; to cancel it ends the read.
+
+        Args:
+            query: The query.
+            owner: Who takes turns with others.
+            system: Rows of the system tables that it names; None = there are none.
 
         Raises:
             asyncio.QueueFull: Too many wait.
@@ -55,7 +63,7 @@ class ReaderPool:
 
             def _read() -> ReadReply:
                 try:
-                    return reader.read(query)
+                    return reader.read(query, system)
                 finally:
                     loop.call_soon_threadsafe(self._give_back, reader)
 
@@ -65,8 +73,10 @@ class ReaderPool:
         future.add_done_callback(lambda done: _interrupt(running) if done.cancelled() else None)
         return future
 
-    def open_rows(self, query: SqlQuery, owner: str) -> asyncio.Future[tuple[SliceReply, SqlReader | None]]:
-        """Return the future of the first slice of a result; to cancel it ends the read.
+    def open_rows(
+        self, query: SqlQuery, owner: str, system: SystemRows | None = None
+    ) -> asyncio.Future[tuple[SliceReply, SqlReader | None]]:
+        """Return the future of the first slice of a result; to cancel it ends the read; see `read`.
 
         Returns:
             The slice, and the connection that has more of the result, which is the caller's to close; None = there is
@@ -94,7 +104,7 @@ class ReaderPool:
             def _read() -> tuple[SliceReply, SqlReader | None]:
                 is_left = False
                 try:
-                    found = reader.open_rows(query)
+                    found = reader.open_rows(query, system)
                     if found.slice.is_last:
                         return found, None
                     fresh = self._make()

@@ -30,7 +30,10 @@ from rsm_spark.sql.messages import (
 )
 from rsm_spark.sql.reader_pool import ReaderPool
 from rsm_spark.sql.row_desk import RowDesk
+from rsm_spark.sql.system_desk import SystemDesk
+from rsm_spark.sql.system_tables import SystemAsker, SystemRows, sees_all, system_names
 from rsm_spark.sql.transactions import TransactionDesk
+from rsm_spark.transport.guard import caller_or_nobody
 from rsm_spark.transport.request_admission import Backend
 
 _EMPTY = Query(b"")
@@ -45,6 +48,7 @@ class SqlReads:
         pool: Reads them.
         desk: Has its interactive transactions; None = it takes none.
         results: Has its results that are read in slices; None = it has none.
+        system: Tells of the log and its replicas; None = there are no system tables.
 
     """
 
@@ -54,11 +58,13 @@ class SqlReads:
         pool: ReaderPool,
         desk: TransactionDesk | None = None,
         results: RowDesk | None = None,
+        system: SystemDesk | None = None,
     ) -> None:
         self._replica = replica
         self._pool = pool
         self._desk = desk
         self._results = results
+        self._system = system
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -77,19 +83,24 @@ class SqlReads:
         confirmed = self._replica.submit(asked, freshness=freshness, owner=owner) if asked else None
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[list[Answer]] = loop.create_future()
-        task = loop.create_task(self._answer_all(requests, places, confirmed, freshness, owner, answered))
+        principal = caller_or_nobody()
+        asker = SystemAsker(owner, principal is not None and sees_all(principal))
+        task = loop.create_task(self._answer_all(requests, places, confirmed, freshness, asker, answered))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         answered.add_done_callback(lambda future: task.cancel() if future.cancelled() else None)
         return answered
 
-    async def rows(self, query: SqlQuery, freshness: Freshness, owner: str) -> SliceReply:
+    async def rows(
+        self, query: SqlQuery, freshness: Freshness, owner: str, *, is_shown_all: bool = False
+    ) -> SliceReply:
         """Answer a query of this process itself, in slices; to cancel it ends the read.
 
         Args:
             query: The query.
             freshness: How fresh the state must be.
             owner: Who takes turns with others.
+            is_shown_all: System tables tell it who the others are.
 
         Returns:
             The first slice; the others are asked for at the desk of results.
@@ -118,11 +129,17 @@ class SqlReads:
                 raise NotReadyError("this replica has no whole state now")
             case status:
                 raise RsmError(f"the read was refused: {status.name} {answer.payload.decode(errors='replace')}")
-        found = await self._results.read(query, owner)
+        system = await self._system_rows(query.sql, SystemAsker(owner, is_shown_all))
+        found = await self._results.read(query, owner, system=system)
         if found.revision < answer.revision:
             self.close_rows(found.name, owner)
             raise NotReadyError("another state took the place of the one that was to be read")
         return found
+
+    async def _system_rows(self, sql: str, asker: SystemAsker) -> SystemRows | None:
+        """Return the rows of the system tables that a statement names; None = it names none."""
+        names = system_names(sql)
+        return await self._system.rows(names, asker) if names and self._system is not None else None
 
     async def next_rows(self, name: bytes, number: int, owner: str) -> SqlSlice:
         """Return the next slice of a result; see `RowDesk.next`."""
@@ -140,14 +157,14 @@ class SqlReads:
         places: Sequence[int],
         confirmed: asyncio.Future[list[Answer]] | None,
         freshness: Freshness,
-        owner: str,
+        asker: SystemAsker,
         answered: asyncio.Future[list[Answer]],
     ) -> None:
         answers: list[Answer] = [_NONE] * len(requests)
         steps = [place for place in range(len(requests)) if _is_of_transaction(requests[place])]
 
         async def _step(place: int) -> None:
-            answers[place] = await self._of_several(requests[place], freshness, owner)
+            answers[place] = await self._of_several(requests[place], freshness, asker)
 
         async def _read() -> None:
             found = await confirmed if confirmed is not None else []
@@ -157,7 +174,7 @@ class SqlReads:
                 place for place in places if type(requests[place]) is Query and answers[place].status is AnswerStatus.OK
             ]
             read = await asyncio.gather(
-                *(self._read(requests[place], answers[place].revision, owner) for place in wanted)
+                *(self._read(requests[place], answers[place].revision, asker) for place in wanted)
             )
             for place, answer in zip(wanted, read, strict=True):
                 answers[place] = answer
@@ -171,14 +188,14 @@ class SqlReads:
             if not answered.done():
                 answered.set_result(answers)
 
-    async def _of_several(self, request: Request, freshness: Freshness, owner: str) -> Answer:
+    async def _of_several(self, request: Request, freshness: Freshness, asker: SystemAsker) -> Answer:
         """Answer one of several requests of a transaction, or of a result in slices."""
         assert type(request) is Query
         try:
             wanted = decode_transaction_request(request.payload)
             if isinstance(wanted, SqlRowsQuery | SqlSliceRequest | SqlRowsEnd):
-                return await self._of_result(wanted, freshness, owner)
-            return await self._of_transaction(wanted, owner)
+                return await self._of_result(wanted, freshness, asker)
+            return await self._of_transaction(wanted, asker)
         except NotReadyError:
             return Answer(AnswerStatus.NOT_READY, 0, b"")
         except asyncio.QueueFull:
@@ -186,11 +203,13 @@ class SqlReads:
         except RsmError as error:
             return Answer(AnswerStatus.REFUSED, 0, str(error).encode())
 
-    async def _of_transaction(self, wanted: SqlStart | SqlStep | SqlEnd, owner: str) -> Answer:
+    async def _of_transaction(self, wanted: SqlStart | SqlStep | SqlEnd, asker: SystemAsker) -> Answer:
+        owner = asker.owner
         if self._desk is None:
             return Answer(AnswerStatus.REFUSED, 0, b"there are no interactive transactions here")
         if isinstance(wanted, SqlStep):
-            return Answer(AnswerStatus.OK, 0, encode(await self._desk.step(wanted, owner)))
+            system = await self._system_rows(" ".join(one.sql for one in wanted.statements), asker)
+            return Answer(AnswerStatus.OK, 0, encode(await self._desk.step(wanted, owner, system)))
         if isinstance(wanted, SqlEnd):
             return Answer(AnswerStatus.OK, 0, encode(self._desk.end(wanted, owner)))
         (leads,) = await self._replica.submit([_EMPTY], freshness=LINEARIZABLE, owner=owner)
@@ -206,8 +225,9 @@ class SqlReads:
         return Answer(AnswerStatus.OK, revision, encode(reply))
 
     async def _of_result(
-        self, wanted: SqlRowsQuery | SqlSliceRequest | SqlRowsEnd, freshness: Freshness, owner: str
+        self, wanted: SqlRowsQuery | SqlSliceRequest | SqlRowsEnd, freshness: Freshness, asker: SystemAsker
     ) -> Answer:
+        owner = asker.owner
         if self._results is None:
             return Answer(AnswerStatus.REFUSED, 0, b"results are not read in slices here")
         if isinstance(wanted, SqlSliceRequest):
@@ -217,17 +237,18 @@ class SqlReads:
         (fresh,) = await self._replica.submit([_EMPTY], freshness=freshness, owner=owner)
         if fresh.status is not AnswerStatus.OK:
             return fresh
-        found = await self._results.open(wanted, owner)
+        found = await self._results.open(wanted, owner, await self._system_rows(wanted.sql, asker))
         if found.revision < fresh.revision:
             self._results.close_result(SqlRowsEnd(wanted.name), owner)
             return Answer(AnswerStatus.NOT_READY, found.revision, b"")  # Another state took its place meanwhile.
         return Answer(AnswerStatus.OK, found.revision, encode(found.slice))
 
-    async def _read(self, request: Request, revision: int, owner: str) -> Answer:
+    async def _read(self, request: Request, revision: int, asker: SystemAsker) -> Answer:
         assert type(request) is Query
         try:
             query = decode_query(request.payload)
-            found = await self._pool.read(query, owner)
+            system = await self._system_rows(query.sql, asker)
+            found = await self._pool.read(query, asker.owner, system)
         except RsmError as error:
             return Answer(AnswerStatus.REFUSED, revision, str(error).encode())
         except asyncio.QueueFull:

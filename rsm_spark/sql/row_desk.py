@@ -22,6 +22,7 @@ from rsm_spark.sql.engine.reader import SliceReply, SqlReader
 from rsm_spark.sql.limits import RESULT_WAL_PAGES_MAX, SqlSettings
 from rsm_spark.sql.messages import SqlFault, SqlQuery, SqlRowsEnd, SqlRowsQuery, SqlSlice, SqlSliceRequest
 from rsm_spark.sql.reader_pool import ReaderPool, end_rows
+from rsm_spark.sql.system_tables import HeldCommit, SystemRows
 
 _NAME_BYTES = 16
 _ENDED_MAX = 1_024
@@ -42,11 +43,14 @@ class OpenResult:
 
     """
 
-    __slots__ = ("began_s", "first", "is_running", "name", "number", "over", "owner", "reader", "reply", "used_s")
+    __slots__ = (
+        "began_s", "first", "is_running", "name", "number", "over", "owner", "reader", "reply", "revision", "used_s",
+    )  # fmt: skip
 
     def __init__(self, first: SliceReply, owner: str, reader: SqlReader, began_s: float) -> None:
         self.first = first
         self.name = first.name
+        self.revision = first.revision
         self.owner = owner
         self.reader = reader
         self.began_s = self.used_s = began_s
@@ -82,20 +86,39 @@ class RowDesk:
         """Results of which there is more."""
         return len(self._open)
 
-    async def read(self, query: SqlQuery, owner: str, name: bytes | None = None) -> SliceReply:
+    def held_commits(self) -> list[HeldCommit]:
+        """Return what `rsm_locks` shows of them."""
+        return [
+            HeldCommit(
+                "result",
+                one.name,
+                one.owner,
+                one.began_s,
+                one.used_s,
+                None if one.is_running else "its client",
+                one.revision,
+                has_written=False,
+            )
+            for one in self._open.values()
+        ]
+
+    async def read(
+        self, query: SqlQuery, owner: str, name: bytes | None = None, system: SystemRows | None = None
+    ) -> SliceReply:
         """Run a query up to its first slice; if that is not the last, the result is kept. To cancel it ends the read.
 
         Args:
             query: The query.
             owner: Whose it is.
             name: Of the result; None = drawn here, see `SliceReply.name`.
+            system: Rows of the system tables that it names; None = there are none.
 
         Raises:
             asyncio.QueueFull: Too many reads wait.
             RsmError: The file failed.
 
         """
-        future = self._pool.open_rows(query, owner)
+        future = self._pool.open_rows(query, owner, system)
         try:
             found, reader = await future
         except asyncio.CancelledError:
@@ -117,7 +140,7 @@ class RowDesk:
         self._arm()
         return found
 
-    async def open(self, request: SqlRowsQuery, owner: str) -> SliceReply:
+    async def open(self, request: SqlRowsQuery, owner: str, system: SystemRows | None = None) -> SliceReply:
         """Do the same for a client elsewhere; what is opened again is answered the same way.
 
         Raises:
@@ -137,7 +160,7 @@ class RowDesk:
                 raise InvalidCommandError("a result of this name is open already: draw another one")
             return found.first
         query = SqlQuery(request.sql, request.parameters)
-        task = self._opening[name] = asyncio.get_running_loop().create_task(self.read(query, owner, name))
+        task = self._opening[name] = asyncio.get_running_loop().create_task(self.read(query, owner, name, system))
         try:
             return await task
         finally:

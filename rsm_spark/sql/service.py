@@ -15,6 +15,7 @@ import msgspec
 from ledger.client.client import LedgerClient
 from rsm_spark.client.leader_links import links_of
 from rsm_spark.client.service_calls import TIMEOUT_S
+from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.server.replica_server import StoreService, StoreSettings
 from rsm_spark.snapshots.manifest import SnapshotStore
@@ -25,6 +26,7 @@ from rsm_spark.sql.pg_settings import PgSettings
 from rsm_spark.sql.reader_pool import ReaderPool
 from rsm_spark.sql.reads import SqlReads
 from rsm_spark.sql.row_desk import RowDesk
+from rsm_spark.sql.system_desk import SystemDesk
 from rsm_spark.sql.transactions import TransactionDesk
 from rsm_spark.transport.connections import PORTS
 from rsm_spark.transport.reach import WHOLE_LOG
@@ -81,8 +83,17 @@ class SqlService(StoreService):
         self._readers = ReaderPool(self.machine.path, sql)
         self._desk = TransactionDesk(self.machine.hold, lambda: self.machine.wal_pages, sql)
         self._results = RowDesk(self._readers, lambda: self.machine.wal_pages, sql)
-        self.backend = reads = SqlReads(self.replica, self._readers, self._desk, self._results)
         discovery = Discovery(client.store, settings.log, settings.replica.rsm_root)
+        self._system = SystemDesk(
+            client,
+            discovery,
+            ChainStore(client.store, settings.log, settings.replica.rsm_root),
+            settings.replica_id,
+            settings.security,
+            self.status_json,
+            lambda: (*self._desk.held_commits(), *self._results.held_commits()),
+        )
+        self.backend = reads = SqlReads(self.replica, self._readers, self._desk, self._results, self._system)
         self._http = SqlHttpEdge(
             self.replica,
             reads,
@@ -123,6 +134,7 @@ class SqlService(StoreService):
             if self.pg is not None:
                 await self.pg.stop(_DRAIN_S)
             await self._http.stop()
+            self._system.close()
             await super().stop()
         finally:
             self._desk.close()

@@ -22,6 +22,7 @@ from rsm_spark.sql.engine.held_transaction import HeldTransaction
 from rsm_spark.sql.limits import WAL_PAGES_MAX, SqlSettings
 from rsm_spark.sql.messages import SqlEnd, SqlFault, SqlStart, SqlStatement, SqlStep, SqlStepReply, StepOutcome
 from rsm_spark.sql.owner_turns import OwnerTurns
+from rsm_spark.sql.system_tables import HeldCommit, SystemRows
 
 _ID_BYTES = 16
 _ENDED_MAX = 1_024
@@ -40,14 +41,16 @@ class OpenSqlTransaction:
 
     """
 
-    __slots__ = ("began_s", "held", "is_running", "name", "number", "over", "owner", "reply", "timer", "used_s")
+    __slots__ = (
+        "began_s", "has_thread", "held", "is_running", "name", "number", "over", "owner", "reply", "timer", "used_s",
+    )  # fmt: skip
 
     def __init__(self, name: bytes, owner: str, held: HeldTransaction, began_s: float) -> None:
         self.name = name
         self.owner = owner
         self.held = held
         self.began_s = self.used_s = began_s
-        self.is_running = False
+        self.is_running = self.has_thread = False
         self.number = 0  # Of the last step.
         self.reply: asyncio.Future[SqlStepReply] | None = None  # To it.
         self.over: SqlFault | None = None
@@ -113,8 +116,31 @@ class TransactionDesk:
         """Return the revision that an open transaction reads."""
         return self._open[request.transaction].held.revision
 
-    async def step(self, request: SqlStep, owner: str) -> SqlStepReply:
-        """Run the next statements of a transaction; the same step again is answered the same way."""
+    def held_commits(self) -> list[HeldCommit]:
+        """Return what `rsm_locks` shows of them."""
+        return [
+            HeldCommit(
+                "transaction",
+                one.name,
+                one.owner,
+                one.began_s,
+                one.used_s,
+                _waits_for(one),
+                one.held.revision,
+                one.held.has_written,
+            )
+            for one in self._open.values()
+        ]
+
+    async def step(self, request: SqlStep, owner: str, system: SystemRows | None = None) -> SqlStepReply:
+        """Run the next statements of a transaction; the same step again is answered the same way.
+
+        Args:
+            request: The statements.
+            owner: Whose the transaction is.
+            system: Rows of the system tables that they name; None = there are none.
+
+        """
         one = self._open.get(request.transaction)
         if one is None or one.owner != owner:
             unknown = SqlFault("aborted", "this replica has no such transaction: it was begun at a former leader")
@@ -124,17 +150,23 @@ class TransactionDesk:
                 self._finish(one, SqlFault("aborted", f"step {request.number} came after step {one.number}"))
                 return SqlStepReply(over=one.over)
             one.number, one.is_running = request.number, True
-            task = asyncio.get_running_loop().create_task(self._run(one, request.statements))
+            task = asyncio.get_running_loop().create_task(self._run(one, request.statements, system))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             one.reply = task
         return await asyncio.shield(one.reply)
 
-    async def _run(self, one: OpenSqlTransaction, statements: Sequence[SqlStatement]) -> SqlStepReply:
+    async def _run(
+        self, one: OpenSqlTransaction, statements: Sequence[SqlStatement], system: SystemRows | None
+    ) -> SqlStepReply:
+        def _begin() -> Callable[[], list[StepOutcome]]:
+            one.has_thread = True
+            return functools.partial(one.held.step, statements, system)
+
         outcomes: list[StepOutcome] = []
         fault: SqlFault | None = None
         try:
-            outcomes = await self._threads.run(one.owner, lambda: functools.partial(one.held.step, statements))
+            outcomes = await self._threads.run(one.owner, _begin)
         except SqlFaultError as error:
             fault = error.fault
         except asyncio.QueueFull:
@@ -142,7 +174,7 @@ class TransactionDesk:
         except asyncio.CancelledError:
             one.held.stop()  # Its thread may still run: its connections end with the process.
             raise
-        one.is_running = False
+        one.is_running = one.has_thread = False
         one.used_s = asyncio.get_running_loop().time()
         if one.over is not None:
             one.held.close()
@@ -205,3 +237,9 @@ class TransactionDesk:
         for one in list(self._open.values()):
             self._finish(one, SqlFault("aborted", "this replica is being stopped"))
         self._threads.close()
+
+
+def _waits_for(one: OpenSqlTransaction) -> str | None:
+    if not one.is_running:
+        return "its client"
+    return None if one.has_thread else "a thread"

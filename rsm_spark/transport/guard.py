@@ -38,6 +38,12 @@ def calling_principal() -> Principal:
     return caller.principal
 
 
+def caller_or_nobody() -> Principal | None:
+    """Return who calls; None = this is no call that came over a guarded port."""
+    caller = _CALLER.get(None)
+    return None if caller is None else caller.principal
+
+
 class _Caller:
     """A principal, and how it is found again."""
 

@@ -10,9 +10,9 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from ledger.rights.principal import ANYBODY, CLUSTER
 from ledger.rights.table import Right
 from rsm_spark.errors import RsmError
+from rsm_spark.transport.caller_turns import turns_name
 from rsm_spark.transport.codec import (
     ANSWERS_BYTES_MAX,
     PROTOBUF_EXCHANGE,
@@ -256,8 +256,5 @@ def _both_ways(handler: grpc.RpcMethodHandler[Any, Any]) -> grpc.RpcMethodHandle
 
 def _owner(context: Any) -> str:
     """Return who takes turns with others: the principal that calls, or its address where nobody says who it is."""
-    principal = calling_principal()
-    if principal.name and principal not in (ANYBODY, CLUSTER):
-        return f"principal {principal.name}"
     peer = peer_key(str(context.peer()))
-    return "" if peer is None else f"address {peer[0]}"
+    return turns_name(calling_principal(), "" if peer is None else peer[0])

@@ -102,11 +102,11 @@ class ForgetsToUndo(SqlMachine):
 
 
 class _MovesOn(HeldTransaction):
-    def step(self, statements: Any) -> Any:
+    def step(self, statements: Any, system: Any = None) -> Any:
         if self._own is None:
             self._reader.release()
             self._reader.hold()
-        return super().step(statements)
+        return super().step(statements, system)
 
 
 class HoldsNothing(SqlMachine):

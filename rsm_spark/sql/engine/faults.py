@@ -6,9 +6,12 @@
 
 from __future__ import annotations
 
+import re
+
 import apsw
 
 from rsm_spark.sql.messages import SqlFault
+from rsm_spark.sql.system_tables import COLUMNS
 
 
 class SqlRefusal(Exception):  # noqa: N818 - it is told to a client, never raised to one
@@ -37,6 +40,8 @@ _KINDS: tuple[tuple[type[Exception], str], ...] = (
     (apsw.RangeError, "sql"),
 )
 _TEXT_CHARS_MAX = 1_000
+_SYSTEM = re.compile(rf"no such table: (?:main\.)?(?:{'|'.join(COLUMNS)})", re.IGNORECASE)
+_SYSTEM_TEXT = ": system tables are read by queries, not by statements that write, and not by views"
 MORE_THAN_ONE = "this is more than one statement: send each on its own, or all as a transaction"
 
 
@@ -56,7 +61,8 @@ def fault_of(error: Exception, refusal: str, statement: int) -> SqlFault:
     if isinstance(error, apsw.AuthError) or refusal:
         return SqlFault("refused", refusal or str(error), statement)
     kind = next((kind for one, kind in _KINDS if isinstance(error, one)), "sql")
-    return SqlFault(kind, str(error)[:_TEXT_CHARS_MAX], statement)
+    text = str(error)[:_TEXT_CHARS_MAX]
+    return SqlFault(kind, text + _SYSTEM_TEXT if _SYSTEM.fullmatch(text) else text, statement)
 
 
 def is_statements_own(error: Exception) -> bool:

@@ -6,6 +6,8 @@ import apsw
 
 INTERNAL_PREFIX = "_rsm_"
 """Tables of the replica itself, in the same file."""
+_SYSTEM = "temp"
+"""Schema of the system tables of a connection; clients have nothing there."""
 
 _READS = frozenset({apsw.SQLITE_SELECT, apsw.SQLITE_READ, apsw.SQLITE_RECURSIVE, apsw.SQLITE_FUNCTION})
 _READS_NOTHING = frozenset({apsw.SQLITE_SELECT, apsw.SQLITE_RECURSIVE, apsw.SQLITE_FUNCTION})
@@ -61,13 +63,16 @@ class StatementGuard:
         schema_action: What the statement does to the schema ("DROP TABLE"); "" = nothing.
         target: Table, index, view or trigger that this is done to.
         is_rename, is_column_drop: Kind of an ALTER TABLE.
-        has_read: The statement reads a table, or tells of the schema.
+        has_read: The statement reads a table of the log, or tells of the schema.
+        has_read_system: It reads a system table.
+        system: Names of the system tables that the connection has now.
 
     """
 
     def __init__(self, *, may_write: bool) -> None:
         self.may_write = may_write
         self.is_on = False
+        self.system: frozenset[str] = frozenset()
         self.begin()
 
     def begin(self) -> None:
@@ -78,12 +83,18 @@ class StatementGuard:
         self.is_rename = False
         self.is_column_drop = False
         self.has_read = False
+        self.has_read_system = False
 
-    def __call__(self, action: int, one: str | None, two: str | None, _database: str | None, _by: str | None) -> int:
+    def __call__(self, action: int, one: str | None, two: str | None, database: str | None, _by: str | None) -> int:
         """Answer SQLite."""
         if not self.is_on:
             return apsw.SQLITE_OK
-        self.has_read = self.has_read or action not in _READS_NOTHING
+        # SQLite names no database where it reads no column: count(*).
+        is_of_system = database == _SYSTEM or (database is None and (one or "").lower() in self.system)
+        if action == apsw.SQLITE_READ and is_of_system:
+            self.has_read_system = True
+        else:
+            self.has_read = self.has_read or action not in _READS_NOTHING
         reason = self._reason(action, one or "", two or "")
         if not reason:
             return apsw.SQLITE_OK

@@ -30,6 +30,7 @@ from rsm_spark.sql.engine.sequences import SequenceTable
 from rsm_spark.sql.limits import SqlSettings
 from rsm_spark.sql.messages import SqlFault, SqlQuery, SqlResult, SqlStatement, StepOutcome, told_of
 from rsm_spark.sql.statement_words import reads_only
+from rsm_spark.sql.system_tables import SystemRows, system_names
 
 
 class HeldTransaction:
@@ -63,8 +64,12 @@ class HeldTransaction:
             self._reader.close()
             raise
 
-    def step(self, statements: Sequence[SqlStatement]) -> list[StepOutcome]:
+    def step(self, statements: Sequence[SqlStatement], system: SystemRows | None = None) -> list[StepOutcome]:
         """Run statements, up to the first that fails.
+
+        Args:
+            statements: In order.
+            system: Rows of the system tables that they name; None = there are none.
 
         Raises:
             SqlFaultError: The transaction cannot go on.
@@ -72,14 +77,18 @@ class HeldTransaction:
         """
         outcomes: list[StepOutcome] = []
         for statement in statements:
-            outcome = self._run(statement)
+            outcome = self._run(statement, system)
             outcomes.append(outcome)
             if outcome.fault is not None:
                 break
         return outcomes
 
-    def _run(self, statement: SqlStatement) -> StepOutcome:
+    def _run(self, statement: SqlStatement, system: SystemRows | None) -> StepOutcome:
         try:
+            if system is not None and reads_only(statement.sql) and system_names(statement.sql):
+                outcome = self._of_system(statement, system)
+                if outcome is not None:
+                    return outcome
             if self._own is None:
                 outcome = self._without_own(statement)
                 if outcome is not None:
@@ -97,6 +106,21 @@ class HeldTransaction:
         is_free = reads_only(statement.sql) and not own.has_read
         return StepOutcome(found, None, b"" if is_free else told_of(found))
 
+    def _of_system(self, statement: SqlStatement, system: SystemRows) -> StepOutcome | None:
+        """Read system tables, which a COMMIT does not look at again; None = it reads none."""
+        if self._is_stopped:
+            raise apsw.InterruptError("it was stopped")
+        reply, has_read, has_read_system = self._reader.read_held(SqlQuery(statement.sql, statement.parameters), system)
+        if not has_read_system and (has_read or reply.fault is None):
+            return None
+        if has_read:
+            text = "a transaction may read system tables, but not together with tables of the log: ask outside of it"
+            return StepOutcome(None, SqlFault("refused", text))
+        if reply.fault is not None and reply.fault.kind == "limit":
+            raise SqlFaultError(reply.fault)
+        fault = reply.fault or _unexpected(statement, reply.results[0])
+        return StepOutcome(None, fault) if fault is not None else StepOutcome(reply.results[0])
+
     def _without_own(self, statement: SqlStatement) -> StepOutcome | None:
         """Run a statement on the shared tables; None = it may write."""
         savepoint = self._savepoints.sql_of(statement.sql)
@@ -106,16 +130,13 @@ class HeldTransaction:
             return None
         if self._is_stopped:
             raise apsw.InterruptError("it was stopped")
-        reply, has_read = self._reader.read_held(SqlQuery(statement.sql, statement.parameters))
+        reply, has_read, _ = self._reader.read_held(SqlQuery(statement.sql, statement.parameters))
         fault = reply.fault
         if fault is not None and fault.kind == "refused":
             return None
         if fault is not None and fault.kind == "limit":
             raise SqlFaultError(fault)
-        if fault is None and statement.expected is not None and len(reply.results[0].rows) != statement.expected:
-            seen = len(reply.results[0].rows)
-            fault = SqlFault("expected", f"{statement.expected} rows were expected, it has {seen}")
-            has_read = True
+        fault = fault or _unexpected(statement, reply.results[0])
         if fault is not None:
             return StepOutcome(None, fault, told_of(fault))
         (result,) = reply.results
@@ -150,6 +171,13 @@ class HeldTransaction:
         finally:
             self._reader.release()
             self._reader.close()
+
+
+def _unexpected(statement: SqlStatement, result: SqlResult) -> SqlFault | None:
+    seen = len(result.rows)
+    if statement.expected is None or seen == statement.expected:
+        return None
+    return SqlFault("expected", f"{statement.expected} rows were expected, it has {seen}")
 
 
 class _OwnTables:

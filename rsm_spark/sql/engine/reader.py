@@ -16,10 +16,12 @@ from rsm_spark.sql.engine.bounded_rows import heard_columns, rows_within, slice_
 from rsm_spark.sql.engine.connections import open_reader, private_comment
 from rsm_spark.sql.engine.faults import fault_of, is_statements_own
 from rsm_spark.sql.engine.guard import StatementGuard
+from rsm_spark.sql.engine.system_rows import make_system_tables
 from rsm_spark.sql.engine.writer import MARK_TABLE
 from rsm_spark.sql.limits import SqlSettings
 from rsm_spark.sql.messages import SqlFault, SqlQuery, SqlReply, SqlResult, SqlSlice
 from rsm_spark.sql.statement_words import first_word
+from rsm_spark.sql.system_tables import SystemRows, system_names
 
 T = TypeVar("T")
 _PROGRESS_STEPS = 5_000
@@ -56,10 +58,11 @@ class SliceReply(NamedTuple):
 
 
 class HeldReply(NamedTuple):
-    """Reply to a read of a held commit, and whether it depends on any table."""
+    """Reply to a read of a held commit; whether it depends on any table of the log, and on a system table."""
 
     reply: SqlReply
     has_read: bool
+    has_read_system: bool
 
 
 class SqlReader:
@@ -109,22 +112,26 @@ class SqlReader:
         """Close it; nothing is being read."""
         self._connection.close()
 
-    def read(self, query: SqlQuery | ColumnsQuery) -> ReadReply:
+    def read(self, query: SqlQuery | ColumnsQuery, system: SystemRows | None = None) -> ReadReply:
         """Answer a query as of one commit, or name the columns of a statement.
+
+        Args:
+            query: The query.
+            system: Rows of the system tables that it names; None = there are none.
 
         Raises:
             RsmError: The file failed.
 
         """
         try:
-            return self._read_as_of_one_commit(query)
+            return self._read_as_of_one_commit(query, system)
         except apsw.Error as error:
             raise RsmError(f"the tables' file cannot be read: {type(error).__name__}: {error}") from error
 
-    def _read_as_of_one_commit(self, query: SqlQuery | ColumnsQuery) -> ReadReply:
+    def _read_as_of_one_commit(self, query: SqlQuery | ColumnsQuery, system: SystemRows | None) -> ReadReply:
         revision = self._begin()
         try:
-            return ReadReply(self._read(query), revision)
+            return ReadReply(self._read(query, system), revision)
         finally:
             self._end()
 
@@ -143,21 +150,21 @@ class SqlReader:
         self._is_held = True
         return self._begin()
 
-    def read_held(self, query: SqlQuery) -> HeldReply:
-        """Answer a query as of the commit that is held."""
+    def read_held(self, query: SqlQuery, system: SystemRows | None = None) -> HeldReply:
+        """Answer a query as of the commit that is held; see `read`."""
         try:
-            reply = self._read(query)
+            reply = self._read(query, system)
         finally:
             self._deadline_s = float("inf")
-        return HeldReply(reply, self._guard.has_read)
+        return HeldReply(reply, self._guard.has_read, self._guard.has_read_system)
 
     def release(self) -> None:
         """Hold it no more."""
         self._is_held = False
         self._end()
 
-    def open_rows(self, query: SqlQuery) -> SliceReply:
-        """Begin to read a result in slices; until the last one, or `close_rows`, it holds one commit.
+    def open_rows(self, query: SqlQuery, system: SystemRows | None = None) -> SliceReply:
+        """Begin to read a result in slices; until the last one, or `close_rows`, it holds one commit; see `read`.
 
         Raises:
             RsmError: The file failed.
@@ -165,7 +172,7 @@ class SqlReader:
         """
         try:
             revision = self._begin()
-            first = self._slice(query)
+            first = self._slice(query, system)
             if not first.is_last:
                 # Many of them may wait for their clients.
                 self._connection.execute(f"{self._private}PRAGMA cache_size = {-_HELD_CACHE_KIB}")
@@ -182,7 +189,7 @@ class SqlReader:
 
         """
         try:
-            return self._slice(None)
+            return self._slice(None, None)
         except apsw.Error as error:
             self.close_rows()
             raise RsmError(f"the tables' file cannot be read: {type(error).__name__}: {error}") from error
@@ -192,9 +199,10 @@ class SqlReader:
         self._stop()
         self._end()
 
-    def _slice(self, query: SqlQuery | None) -> SqlSlice:
+    def _slice(self, query: SqlQuery | None, system: SystemRows | None) -> SqlSlice:
         def _work() -> SqlSlice:
             if query is not None:
+                self._make_system_tables(query.sql, system)
                 self._columns_left = self._start(query)
             rows, is_last = slice_within(self._rows_left, self._settings.result_bytes_max, self._clock_s)
             return SqlSlice(self._columns_left if query is not None else (), rows, is_last)
@@ -209,17 +217,17 @@ class SqlReader:
             self.close_rows()
         return found
 
-    def _read(self, query: SqlQuery | ColumnsQuery) -> SqlReply:
+    def _read(self, query: SqlQuery | ColumnsQuery, system: SystemRows | None) -> SqlReply:
         self._guard.begin()
-        if isinstance(query, ColumnsQuery):
-            sql = query.sql
-            self._guard.may_write = True
-            found = self._within_limits(lambda: self._columns(sql))
-        else:
-            rows_query = query
-            # What only tells how a statement would run may be of one that writes: the connection cannot.
-            self._guard.may_write = first_word(query.sql) == "EXPLAIN"
-            found = self._within_limits(lambda: self._rows(rows_query))
+        # What only tells how a statement would run may be of one that writes: the connection cannot.
+        self._guard.may_write = isinstance(query, ColumnsQuery) or first_word(query.sql) == "EXPLAIN"
+
+        def _work() -> SqlResult:
+            is_of_columns = isinstance(query, ColumnsQuery)
+            self._make_system_tables(query.sql, {} if is_of_columns else system)
+            return self._columns(query.sql) if isinstance(query, ColumnsQuery) else self._rows(query)
+
+        found = self._within_limits(_work)
         return SqlReply((), found) if isinstance(found, SqlFault) else SqlReply((found,))
 
     def _within_limits(self, work: Callable[[], T]) -> T | SqlFault:
@@ -241,6 +249,21 @@ class SqlReader:
         finally:
             guard.is_on = False
             guard.may_write = False
+
+    def _make_system_tables(self, sql: str, rows: SystemRows | None) -> None:
+        names = system_names(sql)
+        if not names or rows is None:
+            return
+        guard = self._guard
+        guard.is_on = False
+        try:
+            guard.system = make_system_tables(self._connection, self._execute, names, rows)
+        finally:
+            guard.is_on = True
+
+    def _execute(self, sql: str) -> Any:
+        """Run a statement of the replica itself; return its rows."""
+        return self._connection.execute(self._private + sql).fetchall()
 
     def _columns(self, sql: str) -> SqlResult:
         columns: tuple[tuple[str, str], ...] = ()

@@ -136,7 +136,7 @@ class PgBackend:
         level = task.level
         if level.kind is not ReadKind.LINEARIZABLE or self._replica.role is ReplicaRole.LEADER:
             try:
-                found = await self._reads.rows(query, level, owner)
+                found = await self._reads.rows(query, level, owner, is_shown_all=task.is_shown_all)
             except NotLeaderError:
                 pass  # Another one leads since then.
             except asyncio.QueueFull:

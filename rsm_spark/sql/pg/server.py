@@ -13,7 +13,7 @@ from ledger.http.acceptor import Acceptor
 from ledger.http.connection_slots import ConnectionSlot, ConnectionSlots
 from ledger.open_files import allow_files
 from ledger.rights.callers import Callers
-from ledger.rights.principal import ANYBODY, CLUSTER, ClientAccess, Principal, Role
+from ledger.rights.principal import ClientAccess, Principal, Role
 from ledger.rights.table import Right, may
 from ledger.tls import server_context
 from rsm_spark.sql.pg import answers
@@ -27,6 +27,8 @@ from rsm_spark.sql.pg.statements import PgStatement
 from rsm_spark.sql.pg.tasks import DescribeRows, ReadRows, RowsRead, RunWrites, TranslateQuery, WritesDone
 from rsm_spark.sql.pg.transactions import PgTransaction
 from rsm_spark.sql.pg.wire import PgCancelRequest, PgStartupRequest
+from rsm_spark.sql.system_tables import sees_all
+from rsm_spark.transport.caller_turns import turns_name
 from rsm_spark.transport.connection_keeper import ConnectionKeeper
 from rsm_spark.transport.framed_port import listening_on
 from rsm_spark.transport.reach import WHOLE_LOG, fault_of
@@ -168,8 +170,7 @@ class PgServer:
         key = None if principal.role in (Role.REPLICA, Role.OPERATOR) else principal.name
         if not self.seats.know(connection.slot, key):
             raise PgFatalFault(TOO_MANY, f"{principal} has its part of this port's connections already: share them")
-        is_nobody = not principal.name or principal in (ANYBODY, CLUSTER)
-        connection.turns_as = f"address {connection.slot.address}" if is_nobody else f"principal {principal.name}"
+        connection.turns_as = turns_name(principal, str(connection.slot.address))
         settings = SessionSettings(user)
         try:
             settings.begin(startup.parameters)
@@ -178,7 +179,7 @@ class PgServer:
         connection.principal, connection.again = principal, found.again
         self._by_key[connection.process_id, connection.secret] = connection
         connection.say(found.last_words)
-        return PgSession(settings, may_write=_may_write(principal))
+        return PgSession(settings, may_write=_may_write(principal), is_shown_all=sees_all(principal))
 
     async def _log_in(self, connection: PgConnection, user: str) -> LogInOutcome:
         nonce = base64.b64encode(os.urandom(18)).decode()

@@ -90,6 +90,7 @@ class PgSession(PgPortalDesk):
     Args:
         settings: Of the session.
         may_write: Its principal may.
+        is_shown_all: System tables tell its principal who the others are.
 
     Attributes:
         settings: The same.
@@ -98,10 +99,11 @@ class PgSession(PgPortalDesk):
 
     """
 
-    def __init__(self, settings: SessionSettings, *, may_write: bool) -> None:
+    def __init__(self, settings: SessionSettings, *, may_write: bool, is_shown_all: bool = False) -> None:
         super().__init__()
         self.settings = settings
         self._may_write = may_write
+        self._is_shown_all = is_shown_all
         self.revision = 0
         self.is_over = False
         self._copying: CopyWriter | None = None
@@ -267,7 +269,7 @@ class PgSession(PgPortalDesk):
         settings = self.settings
         level = LINEARIZABLE if self._state == _OPEN and not is_system else settings.level(self.revision)
         user, told = (settings.get("session_authorization"), tuple(settings.all())) if is_system else ("", ())
-        found: RowsRead = yield ReadRows(statement.sql, values, level, is_system, user, told)
+        found: RowsRead = yield ReadRows(statement.sql, values, level, is_system, user, told, self._is_shown_all)
         self.revision = max(self.revision, found.revision)
         return found
 

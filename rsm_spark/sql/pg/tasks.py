@@ -29,6 +29,7 @@ class ReadRows(msgspec.Struct, frozen=True):
         is_system: It asks PostgreSQL's catalog.
         user: Who asks that.
         settings: Of the session that asks that.
+        is_shown_all: System tables of the log tell it who the others are.
 
     """
 
@@ -38,6 +39,7 @@ class ReadRows(msgspec.Struct, frozen=True):
     is_system: bool = False
     user: str = ""
     settings: tuple[tuple[str, str], ...] = ()
+    is_shown_all: bool = False
 
 
 class RowsLeft(Protocol):
