@@ -15,6 +15,8 @@ from rsm_spark.sql.dbapi import (
     NUMBER,
     ROWID,
     STRING,
+    AsyncDatabaseConnection,
+    AsyncDatabaseCursor,
     Binary,
     DatabaseConnection,
     DatabaseCursor,
@@ -37,6 +39,7 @@ from rsm_spark.sql.dbapi import (
     Warning,  # noqa: A004 - the DB-API's name
     apilevel,
     connect,
+    connect_async,
     paramstyle,
     threadsafety,
 )
@@ -44,6 +47,8 @@ from rsm_spark.sql.errors import SqlAbortedError, SqlConflictError, SqlError, Sq
 from rsm_spark.sql.messages import SqlResult, SqlStatement
 
 __all__ = [
+    "AsyncDatabaseConnection",
+    "AsyncDatabaseCursor",
     "BINARY",
     "Binary",
     "BlockingInteractiveTransaction",
@@ -86,6 +91,7 @@ __all__ = [
     "Warning",
     "apilevel",
     "connect",
+    "connect_async",
     "paramstyle",
     "retry",
     "threadsafety",

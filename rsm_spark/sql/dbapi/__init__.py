@@ -1,5 +1,7 @@
 """DB-API 2.0 (PEP 249) on SQL tables; `rsm_spark.sql` has the same names. See docs/sql.md."""
 
+from rsm_spark.sql.dbapi.async_connection import AsyncDatabaseConnection, connect_async
+from rsm_spark.sql.dbapi.async_cursor import AsyncDatabaseCursor
 from rsm_spark.sql.dbapi.connection import DatabaseConnection, connect
 from rsm_spark.sql.dbapi.cursor import DatabaseCursor
 from rsm_spark.sql.dbapi.errors import (
@@ -37,6 +39,8 @@ sqlite_version_info = (3, 46, 0)
 """Oldest version of SQLite that replicas have; programs that know SQLite ask for it."""
 
 __all__ = [
+    "AsyncDatabaseConnection",
+    "AsyncDatabaseCursor",
     "BINARY",
     "DATETIME",
     "NUMBER",
@@ -64,6 +68,7 @@ __all__ = [
     "Warning",
     "apilevel",
     "connect",
+    "connect_async",
     "paramstyle",
     "sqlite_version_info",
     "threadsafety",

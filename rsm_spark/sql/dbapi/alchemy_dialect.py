@@ -6,6 +6,8 @@ SQL is SQLite's, so is SQLAlchemy's compiler; connections, transactions and erro
     rsm://zookeeper-1:2181/shop         in this ZooKeeper
     rsm:///shop?metadata_uri=…          at this address of the metadata store
     …?timeout_s=5&rsm_root=/rsm         further arguments of `rsm_spark.sql.connect`
+
+`create_async_engine` takes the same addresses; its connections are those of `connect_async`.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from sqlalchemy import exc
+from sqlalchemy import exc, pool, util
+from sqlalchemy.connectors.asyncio import AsyncAdapt_dbapi_connection
 from sqlalchemy.dialects.sqlite.base import SQLiteDialect
 from sqlalchemy.engine import URL
 
@@ -31,6 +34,11 @@ class RsmDialect(SQLiteDialect):
     default_paramstyle = "qmark"
     supports_sane_multi_rowcount = True
     update_returning_multifrom = True
+
+    @classmethod
+    def get_async_dialect_cls(cls, url: URL) -> type[SQLiteDialect]:  # noqa: ARG003
+        """Return the dialect of engines for programs with an event loop."""
+        return AsyncRsmDialect
 
     @classmethod
     def import_dbapi(cls) -> ModuleType:
@@ -99,3 +107,56 @@ class RsmDialect(SQLiteDialect):
     def is_disconnect(self, e: Any, connection: Any, cursor: Any) -> bool:  # noqa: ARG002
         """Return whether a connection is of no more use: it finds a new leader by itself."""
         return isinstance(e, self.loaded_dbapi.InterfaceError) and "is closed" in str(e)
+
+
+class AsyncRsmConnection(AsyncAdapt_dbapi_connection):
+    """A connection of `connect_async`, as SQLAlchemy's own code calls it from its greenlet."""
+
+    __slots__ = ()
+
+    @property
+    def autocommit(self) -> bool:
+        """See `AsyncDatabaseConnection`. To set it commits what is open."""
+        return bool(self._connection.autocommit)
+
+    @autocommit.setter
+    def autocommit(self, value: bool) -> None:
+        self.commit()
+        self._connection.autocommit = value
+
+
+class AsyncRsmFactory:
+    """Stands for the module of the DB-API, and makes connections for SQLAlchemy's greenlets."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the module has."""
+        return getattr(self._module, name)
+
+    def connect(self, *arguments: Any, async_creator_fn: Any = None, **options: Any) -> AsyncRsmConnection:
+        """Return a connection."""
+        make = self._module.connect_async if async_creator_fn is None else async_creator_fn
+        return AsyncRsmConnection(self, util.await_only(make(*arguments, **options)))
+
+
+class AsyncRsmDialect(RsmDialect):
+    """See the module: the dialect of `create_async_engine`."""
+
+    is_async = True
+    supports_statement_cache = True
+
+    @classmethod
+    def import_dbapi(cls) -> Any:
+        """Return the module of the DB-API."""
+        return AsyncRsmFactory(super().import_dbapi())
+
+    @classmethod
+    def get_pool_class(cls, url: URL) -> type[pool.Pool]:  # noqa: ARG003
+        """Return the pool of connections that are waited for without blocking."""
+        return pool.AsyncAdaptedQueuePool
+
+    def get_driver_connection(self, connection: Any) -> Any:
+        """Return the connection of the DB-API itself."""
+        return connection._connection

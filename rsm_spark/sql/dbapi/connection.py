@@ -1,21 +1,18 @@
-"""Connections of the DB-API: each has a client of its own, and at most one open transaction."""
+"""Connections of the DB-API: those of programs with an event loop, for programs that block."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from types import TracebackType
 from typing import ClassVar, Self
 
-from ledger.errors import UsageError
+from ledger.blocking_base import BlockingCalls
 from rsm_spark.client.service_calls import TIMEOUT_S
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
-from rsm_spark.sql.client.blocking import BlockingInteractiveTransaction, BlockingSqlClient, BlockingSqlRowStream
-from rsm_spark.sql.client.statements import Statement
+from rsm_spark.sql.client.blocking import BlockingSqlClient
 from rsm_spark.sql.dbapi import errors
+from rsm_spark.sql.dbapi.async_connection import AsyncDatabaseConnection
 from rsm_spark.sql.dbapi.cursor import DatabaseCursor
 from rsm_spark.sql.dbapi.values import Parameters
-from rsm_spark.sql.messages import SqlParameters, SqlResult
-from rsm_spark.sql.statement_words import TransactionWord, reads_only, transaction_word
 from rsm_spark.transport.security import Security
 
 
@@ -47,8 +44,8 @@ def connect(
     return DatabaseConnection(client, autocommit=autocommit)
 
 
-class DatabaseConnection:
-    """A connection; made by `connect`. For one thread at a time.
+class DatabaseConnection(BlockingCalls[AsyncDatabaseConnection]):
+    """A connection; made by `connect`. For one thread at a time. See `AsyncDatabaseConnection` for what its calls do.
 
     The first statement begins a transaction, which `commit` or `rollback` ends. A transaction that has ended by itself
     is to be rolled back: until then every statement fails.
@@ -71,78 +68,31 @@ class DatabaseConnection:
     NotSupportedError: ClassVar = errors.NotSupportedError
 
     def __init__(self, client: BlockingSqlClient, *, autocommit: bool = False) -> None:
+        super().__init__(client.thread, AsyncDatabaseConnection(client.asynchronous, autocommit=autocommit))
         self._client = client
-        self._autocommit = autocommit
-        self._transaction: BlockingInteractiveTransaction | None = None
-        self._is_closed = False
 
     @property
     def autocommit(self) -> bool:
         """Each statement is a transaction of its own. To set it commits what is open."""
-        return self._autocommit
+        return self.asynchronous.autocommit
 
     @autocommit.setter
     def autocommit(self, value: bool) -> None:
         self.commit()
-        self._autocommit = value
+        self.asynchronous.autocommit = value
 
     @property
     def in_transaction(self) -> bool:
         """A transaction is open."""
-        return self._transaction is not None
+        return self.asynchronous.in_transaction
 
     def cursor(self) -> DatabaseCursor:
         """Return a new cursor; the cursors of a connection share its transaction."""
-        self.check_open()
         return DatabaseCursor(self)
 
     def execute(self, operation: str, parameters: Parameters = ()) -> DatabaseCursor:
         """Run one statement on a new cursor, and return that."""
         return self.cursor().execute(operation, parameters)
-
-    def run(self, operation: str, many: Sequence[SqlParameters]) -> list[SqlResult]:
-        """Run a statement for each of many parameters, in the transaction, which begins if there is none; for cursors.
-
-        Raises:
-            Error: One failed.
-
-        """
-        self.check_open()
-        with errors.translated():
-            word = transaction_word(operation)
-            if word is not TransactionWord.NOTHING:
-                return self._end_or_begin(word)
-            statements: list[Statement] = [(operation, parameters) for parameters in many]
-            if not self._autocommit and self._transaction is None:
-                self._transaction = self._client.begin()
-            if self._transaction is not None:
-                return self._transaction.execute_all(statements)
-            return list(self._client.transaction(statements).results)
-
-    def rows_of(self, operation: str, parameters: SqlParameters) -> BlockingSqlRowStream | None:
-        """Return the rows of a statement, to be read in slices; None = it is to be `run`.
-
-        Raises:
-            Error: It failed.
-
-        """
-        self.check_open()
-        is_alone = self._autocommit and self._transaction is None
-        if not is_alone or transaction_word(operation) is not TransactionWord.NOTHING or not reads_only(operation):
-            return None
-        with errors.translated():
-            return self._client.rows(operation, parameters)
-
-    def _end_or_begin(self, word: TransactionWord) -> list[SqlResult]:
-        if word is TransactionWord.COMMIT:
-            self.commit()
-        elif word is TransactionWord.ROLLBACK:
-            self.rollback()
-        elif self._transaction is not None:
-            raise UsageError("BEGIN: a transaction is open already")
-        else:
-            self._transaction = self._client.begin()
-        return [SqlResult()]
 
     def commit(self) -> None:
         """Commit the transaction, if one is open; whatever comes of it, it is over.
@@ -152,24 +102,15 @@ class DatabaseConnection:
             Error: It failed.
 
         """
-        self.check_open()
-        transaction, self._transaction = self._transaction, None
-        if transaction is not None:
-            with errors.translated():
-                transaction.commit()
+        self.asynchronous.check_open()
+        if self.asynchronous.in_transaction:
+            self.thread.run(self.asynchronous.commit())
 
     def rollback(self) -> None:
         """Drop what the transaction did, if one is open."""
-        self.check_open()
-        transaction, self._transaction = self._transaction, None
-        if transaction is not None:
-            with errors.translated():
-                transaction.rollback()
-
-    def check_open(self) -> None:
-        """Raise InterfaceError if it is closed."""
-        if self._is_closed:
-            raise errors.InterfaceError("the connection is closed")
+        self.asynchronous.check_open()
+        if self.asynchronous.in_transaction:
+            self.thread.run(self.asynchronous.rollback())
 
     def close(self) -> None:
         """Roll back, and disconnect.
@@ -181,8 +122,8 @@ class DatabaseConnection:
         try:
             self.rollback()
         finally:
-            if not self._is_closed:
-                self._is_closed = True
+            if not self.asynchronous.is_closed:
+                self.asynchronous.is_closed = True
                 self._client.close()
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Cursors of the DB-API: a statement, and the rows that it returned."""
+"""Cursors of the DB-API: those of programs with an event loop, for programs that block."""
 
 from __future__ import annotations
 
@@ -6,46 +6,56 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from rsm_spark.sql.client.blocking import BlockingSqlRowStream
-from rsm_spark.sql.dbapi.errors import InterfaceError, ProgrammingError, translated
-from rsm_spark.sql.dbapi.frames import arrow_table, polars_frame
-from rsm_spark.sql.dbapi.values import Parameters, sent
-from rsm_spark.sql.messages import SqlResult
+from ledger.blocking_base import BlockingCalls
+from rsm_spark.sql.dbapi.async_cursor import AsyncDatabaseCursor, Description
+from rsm_spark.sql.dbapi.values import Parameters
 
 if TYPE_CHECKING:
     # Two halves of one thing: a connection makes its cursors, and runs their statements.
     from rsm_spark.sql.dbapi.connection import DatabaseConnection
 
-Description = tuple[str, str, None, None, None, None, None]
-"""Name and declared type of a column; the rest is not known."""
 
-
-class DatabaseCursor:
-    """A cursor; made by `DatabaseConnection.cursor`.
+class DatabaseCursor(BlockingCalls[AsyncDatabaseCursor]):
+    """A cursor; made by `DatabaseConnection.cursor`. See `AsyncDatabaseCursor` for what its calls do.
 
     Args:
         connection: Whose it is.
 
     Attributes:
         connection: The same.
-        arraysize: Rows that `fetchmany` returns if it is not told.
-        description: Of the columns of the last statement; None = it returned none.
-        rowcount: Rows that the last statement changed or returned; -1 = there was none, or its rows are read in slices
-            and there are more.
-        lastrowid: Of the row that was inserted last; None = none was.
 
     """
 
     def __init__(self, connection: DatabaseConnection) -> None:
+        super().__init__(connection.thread, connection.asynchronous.cursor())
         self.connection = connection
-        self.arraysize = 1
-        self.description: tuple[Description, ...] | None = None
-        self.rowcount = -1
-        self.lastrowid: int | None = None
-        self._rows: Sequence[tuple[Any, ...]] | None = None  # That were received.
-        self._next = 0
-        self._left: BlockingSqlRowStream | None = None  # Has those behind them.
-        self._is_closed = False
+
+    @property
+    def arraysize(self) -> int:
+        """Rows that `fetchmany` returns if it is not told."""
+        return self.asynchronous.arraysize
+
+    @arraysize.setter
+    def arraysize(self, value: int) -> None:
+        self.asynchronous.arraysize = value
+
+    @property
+    def description(self) -> tuple[Description, ...] | None:
+        """Of the columns of the last statement; None = it returned none."""
+        return self.asynchronous.description
+
+    @property
+    def rowcount(self) -> int:
+        """Rows that the last statement changed or returned.
+
+        -1 = there was none, or its rows are read in slices and there are more.
+        """
+        return self.asynchronous.rowcount
+
+    @property
+    def lastrowid(self) -> int | None:
+        """Of the row that was inserted last; None = none was."""
+        return self.asynchronous.lastrowid
 
     def execute(self, operation: str, parameters: Parameters = ()) -> Self:
         """Run one statement.
@@ -58,28 +68,9 @@ class DatabaseCursor:
             Error: It failed; see `rsm_spark.sql.dbapi.errors`.
 
         """
-        self._begin()
-        values = sent(parameters)
-        self._left = self.connection.rows_of(operation, values)
-        if self._left is None:
-            (result,) = self.connection.run(operation, [values])
-            self._take(result)
-        else:
-            self._describe(self._left.columns)
-            self._rows = ()
-            self._receive()
-            self.rowcount = len(self._rows) if self._left is None else -1
+        self._check_open()
+        self.thread.run(self.asynchronous.execute(operation, parameters))
         return self
-
-    def _receive(self) -> bool:
-        """Have the next rows sent; return whether there are any."""
-        if self._left is None:
-            return False
-        with translated():
-            self._rows, self._next = self._left.next_rows(), 0
-        if self._left.is_last:
-            self._left = None
-        return bool(self._rows)
 
     def executemany(self, operation: str, seq_of_parameters: Iterable[Parameters]) -> Self:
         """Run one statement, which returns no rows, for each of many parameters.
@@ -88,39 +79,10 @@ class DatabaseCursor:
             Error: One failed.
 
         """
-        self._begin()
-        results = self.connection.run(operation, [sent(parameters) for parameters in seq_of_parameters])
-        if any(result.columns for result in results):
-            raise ProgrammingError("executemany takes no statement that returns rows: use execute")
-        if results:
-            self._take(results[-1])
-        self.rowcount = sum(result.row_count for result in results)
-        return self
-
-    def _begin(self) -> None:
         self._check_open()
-        self._drop()
-        self.description, self._rows, self._next, self.rowcount = None, None, 0, -1
-
-    def _drop(self) -> None:
-        """Read no more of the statement before."""
-        left, self._left = self._left, None
-        if left is not None:
-            with translated():
-                left.close()
-
-    def _describe(self, columns: Sequence[tuple[str, str]]) -> None:
-        self.description = tuple((name, kind, None, None, None, None, None) for name, kind in columns)
-
-    def _take(self, result: SqlResult) -> None:
-        if result.columns:
-            self._describe(result.columns)
-            self._rows = result.rows
-            self.rowcount = len(result.rows)
-        else:
-            self.rowcount = result.row_count
-        if result.last_rowid is not None:
-            self.lastrowid = result.last_rowid
+        # What gives the parameters may block, and is not for the thread of the loop.
+        self.thread.run(self.asynchronous.executemany(operation, list(seq_of_parameters)))
+        return self
 
     def fetchone(self) -> tuple[Any, ...] | None:
         """Return the next row, or None.
@@ -139,13 +101,11 @@ class DatabaseCursor:
             ProgrammingError: No statement has returned rows.
 
         """
-        self._check_fetchable()
-        wanted = self.arraysize if size is None else size
-        fetched: list[tuple[Any, ...]] = []
-        while len(fetched) < wanted and (self._next < len(self._rows or ()) or self._receive()):
-            rows = self._rows or ()
-            first, self._next = self._next, min(len(rows), self._next + wanted - len(fetched))
-            fetched += rows[first : self._next]
+        inner = self.asynchronous
+        wanted = inner.arraysize if size is None else size
+        fetched = inner.take(wanted)
+        if len(fetched) < wanted and inner.has_rows_left:
+            fetched += self.thread.run(inner.fetchmany(wanted - len(fetched)))
         return fetched
 
     def fetchall(self) -> list[tuple[Any, ...]]:
@@ -165,16 +125,15 @@ class DatabaseCursor:
             DataError: A column has values of several types.
 
         """
-        rows = self.fetchall()
-        return arrow_table([(one[0], one[1]) for one in self.description or ()], rows)
+        return self.thread.run(self.asynchronous.fetch_arrow_table())
 
     def fetch_df(self) -> Any:
         """Return the rows that are left as a data frame of pandas; see `fetch_arrow_table`."""
-        return self.fetch_arrow_table().to_pandas()
+        return self.thread.run(self.asynchronous.fetch_df())
 
     def fetch_polars(self) -> Any:
         """Return the rows that are left as a data frame of polars; see `fetch_arrow_table`."""
-        return polars_frame(self.fetch_arrow_table())
+        return self.thread.run(self.asynchronous.fetch_polars())
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         """Return itself."""
@@ -187,15 +146,9 @@ class DatabaseCursor:
             raise StopIteration
         return row
 
-    def _check_fetchable(self) -> None:
-        self._check_open()
-        if self._rows is None:
-            raise ProgrammingError("there are no rows: no statement, or none that returns rows, was executed")
-
     def _check_open(self) -> None:
-        if self._is_closed:
-            raise InterfaceError("the cursor is closed")
-        self.connection.check_open()
+        """Raise InterfaceError on a thread that is there in any case: that of a closed connection is not."""
+        self.asynchronous.check_open()
 
     def setinputsizes(self, sizes: Sequence[Any]) -> None:
         """Do nothing; of the DB-API."""
@@ -205,9 +158,9 @@ class DatabaseCursor:
 
     def close(self) -> None:
         """Close it."""
-        self._drop()
-        self._is_closed = True
-        self._rows = None
+        if self.asynchronous.has_rows_left and not self.connection.asynchronous.is_closed:
+            self.thread.run(self.asynchronous.drop())
+        self.asynchronous.end()
 
     def __enter__(self) -> Self:
         """Return the cursor."""
