@@ -114,10 +114,33 @@ class SqlReads:
 
         """
         assert self._results is not None
+        revision = await self.confirmed(freshness, owner)
+        system = await self._system_rows(query.sql, SystemAsker(owner, is_shown_all))
+        found = await self._results.read(query, owner, system=system)
+        if found.revision < revision:
+            self.close_rows(found.name, owner)
+            raise NotReadyError("another state took the place of the one that was to be read")
+        return found
+
+    async def confirmed(self, freshness: Freshness, owner: str) -> int:
+        """Wait until the state is so fresh, and return its revision: who reads now sees that one or a later one.
+
+        Args:
+            freshness: How fresh it must be.
+            owner: Who takes turns with others.
+
+        Raises:
+            NotLeaderError: It is linearizable, and another replica leads.
+            TooStaleError: The state is not fresh enough.
+            NotReadyError: There is no whole state now.
+            QueueFull: Too many wait.
+            RsmError: There is no answer.
+
+        """
         (answer,) = await self._replica.submit([_EMPTY], freshness=freshness, owner=owner)
         match answer.status:
             case AnswerStatus.OK:
-                pass
+                return answer.revision
             case AnswerStatus.NOT_LEADER | AnswerStatus.OUTCOME_UNKNOWN:
                 raise NotLeaderError("another replica leads", leader=self.leader_address)
             case AnswerStatus.TOO_STALE:
@@ -129,12 +152,6 @@ class SqlReads:
                 raise NotReadyError("this replica has no whole state now")
             case status:
                 raise RsmError(f"the read was refused: {status.name} {answer.payload.decode(errors='replace')}")
-        system = await self._system_rows(query.sql, SystemAsker(owner, is_shown_all))
-        found = await self._results.read(query, owner, system=system)
-        if found.revision < answer.revision:
-            self.close_rows(found.name, owner)
-            raise NotReadyError("another state took the place of the one that was to be read")
-        return found
 
     async def _system_rows(self, sql: str, asker: SystemAsker) -> SystemRows | None:
         """Return the rows of the system tables that a statement names; None = it names none."""

@@ -60,6 +60,7 @@ class SqlService(StoreService):
     Attributes:
         pg: What serves PostgreSQL's clients; None = there is no such port.
         pg_address: "host:port" of it; "" = there is none.
+        reads: Answers its queries.
         http_routes: What the HTTP server of the process serves of the tables.
 
     Raises:
@@ -93,7 +94,9 @@ class SqlService(StoreService):
             self.status_json,
             lambda: (*self._desk.held_commits(), *self._results.held_commits()),
         )
-        self.backend = reads = SqlReads(self.replica, self._readers, self._desk, self._results, self._system)
+        self.backend = self.reads = reads = SqlReads(
+            self.replica, self._readers, self._desk, self._results, self._system
+        )
         self._http = SqlHttpEdge(
             self.replica,
             reads,

@@ -17,6 +17,7 @@ TEXT = (ROOT / "docs" / "sql.md").read_text()
 PROGRAM, INTERACTIVE, RESULTS, *OTHERS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 (PG_PROGRAM,) = (text for text in OTHERS if "psycopg" in text)
 (DB_API,) = (text for text in OTHERS if "rsm_spark.sql as db" in text)
+(EMBEDDED,) = (text for text in OTHERS if "SqlReplica" in text)
 (ASYNC,) = (text for text in OTHERS if "connect_async" in text)
 (ALCHEMY,) = (text for text in OTHERS if "sqlalchemy" in text)
 (HTTP,) = (text for text in OTHERS if "urllib" in text)
@@ -56,6 +57,7 @@ def test_the_commands_and_the_program_of_the_page(cluster: DevCluster, unique_na
         pg = run(sys.executable, "-c", PG_PROGRAM.replace("dbname=shop", f"dbname={unique_name}").replace("5432", port))
         kept = run(sys.executable, "-c", DB_API.replace('"shop"', f'"{unique_name}"'))
         awaited = run(sys.executable, "-c", ASYNC.replace('"shop"', f'"{unique_name}"'))
+        embedded = run(sys.executable, "-c", EMBEDDED.replace('"shop"', f'"{unique_name}"'))
         counted = run(sys.executable, "-c", ALCHEMY.replace("rsm:///shop", f"rsm:///{unique_name}"))
         by_http = run(sys.executable, "-c", HTTP.replace("127.0.0.1:8080", replicas.alive["a"].ready["http_address"]))
         run("/bin/sh", "-ec", FILES.replace("--log shop", f"--log {unique_name}"))
@@ -68,6 +70,8 @@ def test_the_commands_and_the_program_of_the_page(cluster: DevCluster, unique_na
     assert f"It prints `{by_http[0]}`." in TEXT
     assert awaited == ["['ink', 'pen']"]
     assert f"It prints `{awaited[0]}`." in TEXT
+    assert embedded == ["((2,),)", "(('ink',), ('pen',))"]
+    assert f"It prints `{embedded[0]}`, `{embedded[1]}`." in TEXT
     assert counted == ["14"]
     assert "It prints `14`." in TEXT
     assert said == ["4", "3"]
