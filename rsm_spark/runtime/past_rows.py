@@ -83,11 +83,11 @@ class PastRows:
         return cls(feed.context, folder)
 
     async def open(self, *chosen: ChangeFilter, revision: int, owner: str = "", waits: bool = False) -> RangeRows:
-        """Return the rows of a range as they were right after the entry that ends with a revision; to be closed.
+        """Return the rows of a range as they were at a revision; to be closed. Within a command: as before it.
 
         Args:
             chosen: The range, in each table of which rows are wanted.
-            revision: Last one of the entry.
+            revision: One that has come.
             owner: Whose watch it is: one may have half of the pasts.
             waits: For its turn, where too many are open.
 
@@ -190,7 +190,7 @@ class PastRows:
                     at = max(at, entry.envelope.last_revision)
                     if entry.envelope.record_count:
                         needed.append(FeedEntry(entry.payload, entry.envelope))
-                await self._fold(rows, needed)
+                await self._fold(rows, needed, wanted)
                 if not entries and not reader.ledgers_ahead:
                     waits += 1
                     if waits > _WAITS_MAX:
@@ -199,8 +199,8 @@ class PastRows:
         finally:
             await reader.close()
 
-    async def _fold(self, rows: RangeRows, entries: Sequence[FeedEntry]) -> None:
-        await self._context.run_blocking(lambda: rows.fold(entries))
+    async def _fold(self, rows: RangeRows, entries: Sequence[FeedEntry], wanted: int) -> None:
+        await self._context.run_blocking(lambda: rows.fold(entries, wanted))
 
     def _continued(self, entry: LogEntry, prefix_hash: bytes, at: int) -> bytes:
         if entry.envelope.prefix_hash != prefix_hash:

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from threading import Lock
 
+import msgspec
+
 from rsm_spark.core.machine import Row
 from rsm_spark.errors import InvalidCommandError
 from rsm_spark.runtime.change_feed import FeedEntry
@@ -27,6 +29,13 @@ OLDS_BYTES = 4 * 1024 * 1024
 """Of old rows that are in memory at once for one watch, before the last of them."""
 _TABLE = "CREATE TABLE past (key BLOB PRIMARY KEY, row BLOB NOT NULL, revision INTEGER NOT NULL) WITHOUT ROWID"
 _PUT = "INSERT OR REPLACE INTO past VALUES (?, ?, ?)"
+_COUNT = """SELECT count(*) FROM past
+    WHERE substr(key, 1, 1) = ? AND plain(key) >= ? AND plain(key) < ?"""
+_LIST = """SELECT plain(key), row, revision FROM past
+    WHERE substr(key, 1, 1) = ? AND plain(key) >= ? AND plain(key) < ?
+    ORDER BY substr(key, 1, 1), plain(key) LIMIT ?"""
+_BEHIND_ALL = b"\xff" * 65_537
+"""Behind every key: machines have shorter ones."""
 
 OldRow = tuple[bytes, int]
 """A row, and the revision of the record that wrote it."""
@@ -94,8 +103,12 @@ class RangeRows:
             if not self._is_closed:
                 self._rows.execute("DELETE FROM past")
 
-    def fold(self, entries: Sequence[FeedEntry]) -> None:
+    def fold(self, entries: Sequence[FeedEntry], up_to: int | None = None) -> None:
         """Fold entries.
+
+        Args:
+            entries: Of the log.
+            up_to: Only of commands whose last record has this revision or a lower one; None = all.
 
         Raises:
             InvalidCommandError: There is no room for their rows.
@@ -103,11 +116,13 @@ class RangeRows:
         """
         with self._turn():
             for entry in entries:
+                last = None if up_to is None or entry.last_revision <= up_to else _last_whole(entry, up_to)
                 for place, chosen in enumerate(self._chosen):
                     for change in chosen.take(entry, 0):
                         if self._is_closed:
                             return
-                        self._replace(place, change)
+                        if last is None or change.revision <= last:
+                            self._replace(place, change)
 
     def move(self, changes: Sequence[TableChange], start: int) -> tuple[dict[int, OldRow], int]:
         """Fold changes from a place on; return what they have replaced or removed by revision, and the next place.
@@ -150,6 +165,56 @@ class RangeRows:
         """
         with self._turn():
             return None if self._is_closed else self._replace(table, change)
+
+    def sort(self) -> None:
+        """Make ready for `listed` and `count`: what is stored of keys has another order than the keys.
+
+        Raises:
+            InvalidCommandError: There is no room for the order.
+
+        """
+        with self._turn():
+            if self._is_closed:
+                return
+            self._rows.create_function("plain", 1, _plain, deterministic=True)
+            try:
+                self._rows.execute("CREATE INDEX by_key ON past (substr(key, 1, 1), plain(key))")
+            except sqlite3.Error as error:
+                raise _no_room(error) from error
+
+    def count(self, table: int, start: bytes, end: bytes | None) -> int:
+        """Return how many keys of a sorted table are in a range."""
+        with self._turn():
+            if self._is_closed:
+                return 0
+            (found,) = self._rows.execute(_COUNT, _wanted(table, start, end)).fetchone()
+            return int(found)
+
+    def listed(
+        self, table: int, start: bytes, end: bytes | None, *, limit: int | None, bytes_max: int
+    ) -> list[tuple[bytes, bytes, int]]:
+        """Return keys of a sorted table with their rows, in order.
+
+        Args:
+            table: Place of the table among those chosen.
+            start: First key.
+            end: Exclusive; None = to the last.
+            limit: So many at most; None = all.
+            bytes_max: The last one that is returned may pass this many bytes.
+
+        """
+        found: list[tuple[bytes, bytes, int]] = []
+        with self._turn():
+            if self._is_closed:
+                return found
+            rows = self._rows.execute(_LIST, (*_wanted(table, start, end), -1 if limit is None else limit))
+            for key, row, revision in rows:
+                found.append((key, row, revision))
+                bytes_max -= len(key) + len(row)
+                if bytes_max < 0:
+                    break
+            rows.close()
+        return found
 
     def _replace(self, table: int, change: TableChange) -> OldRow | None:
         key = _stored(table, change.key)
@@ -195,6 +260,29 @@ class _Turn:
 
 def _stored(table: int, key: bytes) -> bytes:
     return bytes((table,)) + key
+
+
+def _plain(stored: bytes) -> bytes:
+    """Return the first column of a stored key."""
+    first: bytes = msgspec.msgpack.decode(stored[1:])[0]
+    return first
+
+
+def _wanted(table: int, start: bytes, end: bytes | None) -> tuple[bytes, bytes, bytes]:
+    return bytes((table,)), start, _BEHIND_ALL if end is None else end
+
+
+def _last_whole(entry: FeedEntry, up_to: int) -> int:
+    """Return the revision of the last record of the last command that ends at a revision or before it."""
+    end = 0
+    for revision, record in enumerate(entry.records(), entry.first_revision):
+        if record.command is not None:
+            end = revision + record.command.record_count - 1
+        elif revision > end:
+            end = revision
+        if end > up_to:
+            return revision - 1
+    return up_to
 
 
 def _no_room(error: sqlite3.Error) -> InvalidCommandError:

@@ -353,3 +353,48 @@ def _watch_and_cancel(one: EtcdCalls, other: EtcdCalls) -> None:
         watch.close()
         for writer in writers:
             writer.join()
+
+
+async def test_old_revisions_are_read_after_restarts_and_on_any_replica_until_they_are_compacted(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    with stores(cluster.metadata_uri, unique_name, tmp_path) as replicas:
+        with EtcdCalls(start(replicas, "a")) as calls:
+            until(lambda: calls.put(b"p/00", b"old", lease=0))
+            for number in range(1, 20):
+                calls.put(b"p/%02d" % number, b"old")
+            puts = [pb.RequestOp(request_put=pb.PutRequest(key=b"t/%d" % n, value=b"1")) for n in range(3)]
+            together = calls.call("Txn", pb.TxnRequest(success=puts)).header.revision
+            listed = calls.get(b"\0", b"\0")
+            at = listed.header.revision
+            calls.delete(b"p/05", b"p/15")
+            calls.put(b"p/01", b"new")
+        replicas.gone("a").kill()
+        for (
+            name
+        ) in "ab":  # The first of them is the same one again, the other one has nothing but snapshots and the log.
+            with EtcdCalls(start(replicas, name)) as calls:
+                until(lambda calls=calls: calls.get(b"p/"))
+                seen, start_key = [], b"\0"
+                while True:
+                    page = calls.get(start_key, b"\0", revision=at, limit=7)
+                    seen += page.kvs
+                    if not page.more:
+                        break
+                    start_key = page.kvs[-1].key + b"\0"
+                assert seen == list(listed.kvs)
+                assert page.header.revision > at
+                assert calls.get(b"t/", b"t0", revision=together - 1).count == 0, "within a transaction nothing of it"
+                assert calls.get(b"t/", b"t0", revision=together).count == 3
+                # A watch from behind the list tells what has changed since.
+                watch = calls.watch()
+                watch.create(b"p/", b"p0", start_revision=at + 1)
+                assert [one.type for one in watch.events(11)] == [pb.Event.DELETE] * 10 + [pb.Event.PUT]
+                watch.close()
+                assert calls.get(b"p/", revision=at + 10_000).code == "OUT_OF_RANGE"
+        with EtcdCalls(start(replicas, "c")) as calls:
+            until(lambda: calls.call("Compact", pb.CompactionRequest(revision=at + 1, physical=True)))
+            assert calls.get(b"p/00", revision=at) == EtcdFailure(
+                "OUT_OF_RANGE", "etcdserver: mvcc: required revision has been compacted"
+            )
+            assert calls.get(b"p/00", revision=at + 1).count == 1

@@ -246,6 +246,11 @@ class EtcdBackend:
             raise e.compacted()
         return self.view_before(revision, again=revision != self.revision)
 
+    def is_forgotten(self, revision: int) -> bool:
+        """Return whether a revision may be asked for, but is from before what the history remembers."""
+        floor = self._history.floor
+        return floor is not None and self._machine.compacted <= revision < floor
+
     def view_before(self, revision: int, *, again: bool = False) -> MapView:
         """Return the map at a revision, as far as it is remembered, compacted or not.
 

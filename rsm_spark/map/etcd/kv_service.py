@@ -21,6 +21,7 @@ from rsm_spark.map.etcd.etcd_pb2 import (
     TxnRequest,
     TxnResponse,
 )
+from rsm_spark.map.etcd.old_reads import OldReads
 from rsm_spark.map.etcd.ranges import ANSWER_BYTES_MAX, SORTED_KEYS_MAX, answer_range, is_plain, key_value, rows_wanted
 from rsm_spark.map.etcd.replay import TxnReplay
 from rsm_spark.map.etcd.requests import (
@@ -57,6 +58,12 @@ class EtcdKvService:
     def __init__(self, backend: EtcdBackend) -> None:
         self._backend = backend
         self._turns = CallerTurns()
+        self._olds = None if backend.past is None else OldReads(backend.past)
+
+    def close(self) -> None:
+        """Give the files of old reads back."""
+        if self._olds is not None:
+            self._olds.close()
 
     # ---- reads
 
@@ -77,6 +84,11 @@ class EtcdKvService:
         try:
             response = await self._shown(request, span, revision, caller)
         except e.EtcdError as error:
+            is_old = request.revision > 0 and self._backend.is_forgotten(revision)
+            if is_old and self._olds is not None and error.code is grpc.StatusCode.OUT_OF_RANGE:
+                response = await self._olds.answer(request, span, revision, caller.owner)
+                response.header.CopyFrom(self._backend.header())
+                return response
             if request.revision > 0 or error.code is not grpc.StatusCode.OUT_OF_RANGE:
                 raise
             # Nobody has asked for that revision: this replica was built anew meanwhile, and the next answer is well.
@@ -150,7 +162,6 @@ class EtcdKvService:
         done = await self._execute(branch, caller)
         response = PutResponse()
         if request.prev_kv:
-            await self._backend.applied(done.last)
             response = self._replay(done).put(request)
         response.header.CopyFrom(self._backend.header(done.last))
         return response
@@ -161,7 +172,6 @@ class EtcdKvService:
         branch = c.Branch([], [delete_of(request)], [])
         caller.check_command(branch)
         done = await self._execute(branch, caller)
-        await self._backend.applied(done.last)
         async with self._turns.of(caller.owner):
             response = self._replay(done).delete(request)
         response.header.CopyFrom(self._backend.header(done.last))
@@ -177,7 +187,6 @@ class EtcdKvService:
         if not asks_for_old(request):
             response = TxnReplay(None, done.last).answer(request, done.taken)
         else:
-            await self._backend.applied(done.last)
             async with self._turns.of(caller.owner):
                 response = self._replay(done).answer(request, done.taken)
         response.header.CopyFrom(self._backend.header(done.last))
@@ -222,6 +231,8 @@ class EtcdKvService:
     async def _execute(self, branch: c.Branch, caller: EtcdCaller) -> c.Branched:
         reply = await self._backend.execute(branch, caller.owner)
         assert isinstance(reply, c.Branched)
+        # Whoever reads here without asking the leader finds what it has written here, as on a member of etcd.
+        await self._backend.applied(reply.last)
         return reply
 
     def _replay(self, done: c.Branched) -> TxnReplay:

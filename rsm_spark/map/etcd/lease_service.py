@@ -89,7 +89,7 @@ class EtcdLeaseService:
         # The leader's clock, as its last entry tells it: at least the time that is left, but after a failover less
         # than it gives.
         passed_ms = max(0, self._backend.logged_ms - shown.since_ms)
-        response.ttl = max(0, -(-(shown.ttl_ms - passed_ms) // 1_000))
+        response.ttl = max(0, (shown.ttl_ms - passed_ms) // 1_000)  # Whole seconds that are left, as etcd tells them.
         response.granted_ttl = shown.ttl_ms // 1_000
         if request.keys:
             response.keys.extend(sorted(caller.own_keys(keys)))

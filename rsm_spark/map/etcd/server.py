@@ -136,6 +136,7 @@ class EtcdServer:
             await self.gateway.stop()
         await self.port.stop(_DRAIN_S)
         self._queue.close()
+        self._kv.close()
         await self._backend.stop()
 
     def _add_keys(self) -> None:

@@ -20,6 +20,8 @@ pytestmark = pytest.mark.asyncio
 class MovingBackend:
     """A map that somebody writes whenever somebody looks."""
 
+    past = None
+
     def __init__(self) -> None:
         self.map, self.history = driven()
 
@@ -34,6 +36,9 @@ class MovingBackend:
         self.map.run(m.Put(b"k%03d" % (self.revision * 7 % 60), b"%d" % self.revision))
         self.map.run(m.Delete(b"k%03d" % (self.revision * 11 % 60)))
         return MapView(self.map.machine, revision, self.history.overlay(revision, again=True))
+
+    def is_forgotten(self, _revision: int) -> bool:
+        return False
 
     def header(self, revision: int | None = None) -> pb.ResponseHeader:
         return pb.ResponseHeader(revision=self.revision if revision is None else revision)
