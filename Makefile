@@ -28,7 +28,7 @@ test: setup ## Lint, types, unit tests, model, short simulations, one test of ea
 	$(PYTEST) $(PARALLEL) -n 4 --set quick -m "not slow" $(ARGS) || code=$$?; \
 	exit $$code
 
-test-real: setup ## Real processes, Spark, the documents' commands: SHARD=1/4 runs a quarter
+test-real: setup ## Real processes, Spark, simulations, the documents' commands: SHARD=1/4 runs a quarter
 	@$(PYTEST) $(PARALLEL) --set real $(if $(SHARD),--shard $(SHARD)) -m "not slow" $(ARGS)
 
 test-all: setup ## Both, and what takes minutes or needs Apache BookKeeper's own JARs; ten times the examples

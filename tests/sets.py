@@ -1,8 +1,9 @@
 """Which tests run together: the sets of the Makefile, their shards, and how much each property is tried.
 
     simulations   marked `alone`: each keeps every processor busy, so nothing runs beside them
-    quick         tests/tidy, unit, model, conformance, the rest of tests/sim, and SMOKE
-    real          tests/integration, hostile, spark and e2e: real processes; `--shard 1/4` takes a part, in whole files
+    quick         tests/tidy, unit, model, conformance, and SMOKE
+    real          tests/integration, hostile, spark and e2e: real processes; the rest of tests/sim. `--shard 1/4` takes
+                  a part, in whole files
     rest          all but `simulations`, tests/compat too
 
 Whole files are left out before they are imported. Without `--set` pytest runs what its command line names.
@@ -24,8 +25,8 @@ from xdist.scheduler import LoadFileScheduling
 
 TESTS = Path(__file__).parent
 SETS = ("simulations", "quick", "real", "rest")
-QUICK = ("tidy", "unit", "model", "conformance", "sim")
-REAL = ("integration", "hostile", "spark", "e2e")
+QUICK = ("tidy", "unit", "model", "conformance")
+REAL = ("integration", "hostile", "spark", "e2e", "sim")
 
 SMOKE = (
     "integration/test_ledger_client.py::test_appends_go_on_while_one_bookie_of_three_is_killed_and_comes_back",

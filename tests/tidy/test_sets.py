@@ -64,7 +64,7 @@ def test_a_run_has_one_process_for_spark_and_the_quick_set_one_cluster() -> None
     for chosen in ("real", "rest", None):
         assert sets.scope_of("tests/spark/test_stream.py::test_a", chosen) == "tests/spark"
         assert sets.scope_of("tests/e2e/test_readme.py::test_a", chosen) == "tests/e2e/test_readme.py"
-    assert sets.scope_of("tests/sim/test_births.py::test_a", "quick") == "tests/sim/test_births.py"
+    assert sets.scope_of("tests/unit/test_cli.py::test_a", "quick") == "tests/unit/test_cli.py"
 
 
 @pytest.mark.parametrize(("effort", "count"), [("", 30), ("1", 30), ("10", 300)])
