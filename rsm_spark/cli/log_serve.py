@@ -77,10 +77,12 @@ class GatewayOptions(ProcessOptions, frozen=True, kw_only=True):
 
 @process_command("gateway")
 def serve(given: GatewayOptions) -> None:
-    """Serve plain logs over HTTP until ctrl-C or SIGTERM; two or more gateways take over from one another.
+    """Serve plain logs over HTTP and gRPC until ctrl-C or SIGTERM; two or more gateways take over from one another.
 
     Examples:
         rsm log serve --http-port 8090
+
+        rsm log serve --http-port 8090 --grpc-port 8091
 
         rsm log serve --http-port 8090 --bookies 3/3/2 --principals principals.toml --json
 
@@ -91,7 +93,8 @@ def serve(given: GatewayOptions) -> None:
     from rsm_spark.gateway.process import run_gateway  # noqa: PLC0415 - `--help` needs no server
 
     def announce(notice: GatewayNotice) -> None:
-        words = f"gateway of logs serves {notice.url}, ctrl-C ends it"
+        grpc = f", gRPC on {notice.grpc_address}" if notice.grpc_address else ""
+        words = f"gateway of logs serves {notice.url}{grpc}, ctrl-C ends it"
         sys.stdout.write((msgspec.json.encode(notice).decode() if given.json else words) + "\n")
         sys.stdout.flush()
 

@@ -13,9 +13,8 @@ from ledger.http.api_state import ApiState
 from ledger.http.asgi import Receive, Scope, Send
 from ledger.http.pools import Holder
 from ledger.http.problems import HttpProblem, retry_after
-from ledger.http.replies import HttpReply
 from ledger.http.strict_json import StrictDecoder
-from ledger.http.tokens import ADMINISTRATOR, Caller, Tokens
+from ledger.http.tokens import NOBODY, Caller, Tokens
 from ledger.http.turn_queue import TurnQueue
 from ledger.rights.table import Right
 from rsm_spark.core.producers import (
@@ -78,28 +77,30 @@ class GatewayState(ApiState):
 
 
 class GatewayCall:
-    """One request.
+    """One request, over HTTP or gRPC.
+
+    Args:
+        state: What all requests share.
+        headers: By lower-case name; of gRPC those that say who calls.
+        scope: As ASGI has it; of gRPC the caller's address and the names of its certificate.
+        log: Name of the log that it is about; "" = of none.
 
     Attributes:
         caller: Whose it is.
-        log: Name of the log that it is about; "" = of none.
+        log: The same.
         query: As the route reads it.
         body: The same.
 
     """
 
-    __slots__ = ("body", "caller", "headers", "log", "query", "receive", "scope", "send", "state")
+    __slots__ = ("body", "caller", "headers", "log", "query", "scope", "state")
 
-    def __init__(
-        self, state: GatewayState, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes], log: str
-    ) -> None:
+    def __init__(self, state: GatewayState, headers: dict[bytes, bytes], scope: Scope, log: str = "") -> None:
         self.state = state
-        self.scope = scope
-        self.receive = receive
-        self.send = send
         self.headers = headers
+        self.scope = scope
         self.log = log
-        self.caller: Caller = ADMINISTRATOR
+        self.caller: Caller = NOBODY
         self.query: Any = None
         self.body: Any = None
 
@@ -115,18 +116,42 @@ class GatewayCall:
 
     @property
     def target(self) -> str:
+        """Path and query, as they were asked for; "" = the call has none."""
+        return ""
+
+
+class HttpGatewayCall(GatewayCall):
+    """The same over HTTP, with what streams need.
+
+    Args:
+        state: See there.
+        scope: See there.
+        receive: Of the request.
+        send: Of the same.
+
+    """
+
+    __slots__ = ("receive", "send")
+
+    def __init__(self, state: GatewayState, scope: Scope, receive: Receive, send: Send) -> None:
+        super().__init__(state, {}, scope)
+        self.receive = receive
+        self.send = send
+
+    @property
+    def target(self) -> str:
         """Path and query, as they were asked for."""
         query = self.scope["query_string"]
         return str((self.scope["raw_path"] + (b"?" + query if query else b"")).decode("latin-1"))
 
 
 class GatewayRoute:
-    """One method on one path.
+    """One method on one path; gRPC serves the same handlers.
 
     Args:
         method: "GET", "POST", …
         path: With `{log}` in it, or without.
-        handler: Answers; None = it has answered by itself, as a stream.
+        handler: Answers with a shape, or with a whole reply; None = it has answered by itself, as a stream.
         right: That a caller needs; None = everybody may.
         summary: What it does, in a few words.
         answer: Shape of the answer, or several that it may have; or its media type.
@@ -140,7 +165,7 @@ class GatewayRoute:
         self,
         method: str,
         path: str,
-        handler: Callable[[GatewayCall], Awaitable[HttpReply | None]],
+        handler: Callable[[Any], Awaitable[object]],
         right: Right | None,
         *,
         summary: str,
@@ -176,16 +201,19 @@ def problem_of(error: Exception, target: str) -> HttpProblem | None:
     match error:
         case HttpProblem():
             return error
-        case WrittenElsewhereError(url=url):
+        case WrittenElsewhereError(url=url, grpc_address=address):
             location = (url + target).encode("latin-1", "replace")
-            return HttpProblem(307, "written-elsewhere", str(error), headers=((b"location", location),), writer=url)
+            where: dict[str, Any] = {"grpc_writer": address} if address else {}
+            return HttpProblem(
+                307, "written-elsewhere", str(error), headers=((b"location", location),), writer=url, **where
+            )
         case ProducerGapError(expected=expected):
             return HttpProblem(409, "sequence-gap", str(error), expected=expected)
         case PartitionsChangedError(partition_count=count, positions=positions):
             return HttpProblem(409, "partitions-changed", str(error), partitions=count, positions=positions)
         case MissingLogError():
             oldest = (error.last_revision or 0) + 1
-            where: dict[str, Any] = {} if error.partition is None else {"partition": error.partition}
+            where = {} if error.partition is None else {"partition": error.partition}
             return HttpProblem(410, "trimmed", str(error), oldest_position=oldest, **where)
     for kind, status, reason in _REFUSALS:
         if isinstance(error, kind):

@@ -50,12 +50,14 @@ class WrittenElsewhereError(LogError):
     Args:
         message: For people.
         url: Of that gateway.
+        grpc_address: The same over gRPC, "host:port"; "" = it does not serve it.
 
     """
 
-    def __init__(self, message: str, url: str) -> None:
+    def __init__(self, message: str, url: str, grpc_address: str = "") -> None:
         super().__init__(message)
         self.url = url
+        self.grpc_address = grpc_address
 
 
 class ForeignWriterError(LogError):
@@ -352,7 +354,7 @@ class HeldLogs:
                 f"log {log}: the program {member.replica_id} writes it: end that, then a gateway takes it over"
             )
         url = f"{'https' if member.http_is_tls else 'http'}://{member.http}"
-        raise WrittenElsewhereError(f"log {log}: the gateway at {url} writes it", url)
+        raise WrittenElsewhereError(f"log {log}: the gateway at {url} writes it", url, member.gateway_grpc)
 
     def _forget(self, log: str, held: HeldLog) -> None:
         if self._held.get(log) is not held:

@@ -1,10 +1,9 @@
-"""Logs over HTTP: listed, described, made, truncated, deleted."""
+"""Logs as a whole, over HTTP and gRPC: listed, described, made, truncated, deleted."""
 
 from __future__ import annotations
 
 import msgspec
 
-from ledger.http.replies import HttpReply, json_reply
 from ledger.rights.table import Right
 from rsm_spark.core.partition_layout import LayoutGeneration
 from rsm_spark.core.trimming import TrimPlan
@@ -39,24 +38,24 @@ class TruncatedLog(TrimPlan, frozen=True, kw_only=True):
     position: int
 
 
-async def _names(call: GatewayCall) -> HttpReply:
+async def _names(call: GatewayCall) -> NamesPage:
     query: NamesQuery = call.query
     principal = call.caller.principal
     names = [
         name for name in await call.state.logs.list(query.prefix) if name > query.after and principal.may_log(name)
     ]
     page = names[: query.limit]
-    return json_reply(NamesPage(page, has_more=len(names) > len(page)))
+    return NamesPage(page, has_more=len(names) > len(page))
 
 
-async def _info(call: GatewayCall) -> HttpReply:
+async def _info(call: GatewayCall) -> LogInfo | PartitionedLogDocument:
     if await call.state.logs.is_partitioned(call.log):
         found = await call.state.logs.partitions(call.log)
-        return json_reply(PartitionedLogDocument(*found, len(found.partitions)))
-    return json_reply(await call.state.logs.info(call.log))
+        return PartitionedLogDocument(*found, len(found.partitions))
+    return await call.state.logs.info(call.log)
 
 
-async def _create(call: GatewayCall) -> HttpReply:
+async def _create(call: GatewayCall) -> NamedLog:
     body: PolicyBody = call.body
     await call.state.logs.create(
         call.log,
@@ -66,26 +65,26 @@ async def _create(call: GatewayCall) -> HttpReply:
         partitions=body.partitions,
         exist_ok=True,
     )
-    return json_reply(NamedLog(call.log))
+    return NamedLog(call.log)
 
 
-async def _grow(call: GatewayCall) -> HttpReply:
+async def _grow(call: GatewayCall) -> GrownLog:
     body: GrowBody = call.body
     await call.state.logs.grow(call.log, body.partitions)
-    return json_reply(GrownLog(call.log, body.partitions))
+    return GrownLog(call.log, body.partitions)
 
 
-async def _truncate(call: GatewayCall) -> HttpReply:
+async def _truncate(call: GatewayCall) -> TruncatedLog:
     body: TruncateBody = call.body
     plan = await call.state.logs.truncate(call.log, body.position)
-    return json_reply(TruncatedLog(log=call.log, position=body.position, **msgspec.structs.asdict(plan)))
+    return TruncatedLog(log=call.log, position=body.position, **msgspec.structs.asdict(plan))
 
 
-async def _delete(call: GatewayCall) -> HttpReply:
+async def _delete(call: GatewayCall) -> NamedLog:
     await call.state.held.find(call.log)  # Its writer deletes it: another gateway is named.
     await call.state.held.let_go(call.log)
     await call.state.logs.delete(call.log)
-    return json_reply(NamedLog(call.log))
+    return NamedLog(call.log)
 
 
 def name_routes() -> list[GatewayRoute]:

@@ -36,6 +36,14 @@ class PlacedRecord(NamedTuple):
     shape: ReadRecord
 
 
+class PlacedPage(NamedTuple):
+    """A page of records, and where the next one begins; see `RecordsPage`."""
+
+    records: list[PlacedRecord]
+    next: int | str
+    is_ended: bool
+
+
 class PlainReader:
     """Reader of a plain log.
 

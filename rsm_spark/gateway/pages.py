@@ -14,8 +14,9 @@ from ledger.http.replies import HttpReply, json_reply
 from ledger.http.routes import METRICS_TYPE
 from ledger.ports import SessionState
 from ledger.rights.table import Right
-from rsm_spark.gateway.calls import GatewayCall, GatewayRoute
+from rsm_spark.gateway.calls import GatewayCall, GatewayRoute, GatewayState
 from rsm_spark.gateway.openapi import describe_gateway
+from rsm_spark.gateway.rpc_door import RpcMethod
 
 _TEXT = b"text/plain; charset=utf-8"
 
@@ -56,12 +57,14 @@ class GatewayPages:
 
     Attributes:
         routes: Of the whole server, for what is counted; set once they are known.
+        methods: Of gRPC, the same.
 
     """
 
     def __init__(self, client: LedgerClient, url: str = "") -> None:
         self.url = url
         self.routes: Sequence[GatewayRoute] = ()
+        self.methods: Sequence[RpcMethod] = ()
         self._client = client
         self._described: bytes | None = None
 
@@ -71,11 +74,18 @@ class GatewayPages:
 
     async def readiness(self, call: GatewayCall) -> HttpReply:
         """Say whether clients should be sent here."""
-        if call.state.closing.done():
-            return HttpReply(503, b"not ready: it stops\n", (), _TEXT)
-        if self._client.store.session_state is not SessionState.CONNECTED:
-            return HttpReply(503, b"not ready: it has no session with ZooKeeper\n", (), _TEXT)
+        why = self.not_ready(call.state)
+        if why:
+            return HttpReply(503, f"not ready: {why}\n".encode(), (), _TEXT)
         return HttpReply(200, b"ready\n", (), _TEXT)
+
+    def not_ready(self, state: GatewayState) -> str:
+        """Return why clients should not be sent here; "" = they should."""
+        if state.closing.done():
+            return "it stops"
+        if self._client.store.session_state is not SessionState.CONNECTED:
+            return "it has no session with ZooKeeper"
+        return ""
 
     async def status(self, call: GatewayCall) -> HttpReply:
         """Tell what it does."""
@@ -111,6 +121,15 @@ class GatewayPages:
                     "rsm_gateway_requests_total", "Requests that were answered.", count,
                     method=route.method, path=route.path, status=str(status),
                 )  # fmt: skip
+        for method in self.methods:
+            for code, count in sorted(method.counts.items()):
+                page.counter(
+                    "rsm_gateway_rpcs_total",
+                    "Calls over gRPC that were answered.",
+                    count,
+                    method=method.name,
+                    code=code,
+                )
         page.process()
         return HttpReply(200, page.page().body, (), METRICS_TYPE.encode())
 

@@ -28,6 +28,7 @@ class GatewayNotice(msgspec.Struct, frozen=True):
     url: str
     address: str
     pid: int
+    grpc_address: str = ""
 
 
 def run_gateway(
@@ -80,7 +81,8 @@ async def _run(
         try:
             async with LogGateway(client, settings, replica) as gateway:
                 guard.ready()
-                on_ready(GatewayNotice(ready=True, url=gateway.url, address=gateway.address, pid=os.getpid()))
+                url, address, grpc = gateway.url, gateway.address, gateway.grpc_address
+                on_ready(GatewayNotice(ready=True, url=url, address=address, pid=os.getpid(), grpc_address=grpc))
                 await guard.stopped.wait()
         finally:
             await client.close()

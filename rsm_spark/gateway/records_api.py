@@ -1,11 +1,10 @@
-"""Records of producers over HTTP: appended in batches as JSON, or one at a time as they are."""
+"""Records of producers, over HTTP and gRPC: appended in batches, or over HTTP one at a time as they are."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from ledger.http.problems import HttpProblem
-from ledger.http.replies import HttpReply, json_reply
 from ledger.rights.table import Right
 from rsm_spark.core.partition_layout import partition_of
 from rsm_spark.core.producers import RecordSource
@@ -15,23 +14,23 @@ from rsm_spark.gateway.held_logs import AppendRoute
 from rsm_spark.gateway_client.shapes import AppendBody, AppendedPlaces, MarkedBody, MarkedOutcome, RawQuery, RecordBody
 
 
-async def _append(call: GatewayCall) -> HttpReply:
+async def _append(call: GatewayCall) -> AppendedPlaces:
     body: AppendBody = call.body
     payloads = [_payload(record) for record in body.records]
     source = RecordSource(body.producer, call.owner, body.sequence)
     keys = [record.key for record in body.records]
     route = _route(body.partition, body.partitions, keys)
-    return json_reply(AppendedPlaces(await call.state.held.append(call.log, source, payloads, keys, route)))
+    return AppendedPlaces(await call.state.held.append(call.log, source, payloads, keys, route))
 
 
-async def _append_raw(call: GatewayCall) -> HttpReply:
+async def _append_raw(call: GatewayCall) -> AppendedPlaces:
     query: RawQuery = call.query
     source = RecordSource(query.producer, call.owner, query.sequence)
     route = _route(query.partition, query.partitions, [None])
-    return json_reply(AppendedPlaces(await call.state.held.append(call.log, source, [call.body], [None], route)))
+    return AppendedPlaces(await call.state.held.append(call.log, source, [call.body], [None], route))
 
 
-async def _marked(call: GatewayCall) -> HttpReply:
+async def _marked(call: GatewayCall) -> MarkedOutcome:
     body: MarkedBody = call.body
     payloads = [_payload(record) for record in body.records]
     keys = [record.key for record in body.records]
@@ -42,10 +41,10 @@ async def _marked(call: GatewayCall) -> HttpReply:
     reply = await call.state.held.write_marked(call.log, call.owner, mark, payloads, keys)
     match reply.status:
         case MarkedStatus.APPLIED:
-            return json_reply(MarkedOutcome("applied"))
+            return MarkedOutcome("applied")
         case MarkedStatus.DONE:
-            return json_reply(MarkedOutcome("done"))
-    return json_reply(MarkedOutcome("refused", reply.reason))
+            return MarkedOutcome("done")
+    return MarkedOutcome("refused", reply.reason)
 
 
 def _route(partition: int | None, count: int | None, keys: Sequence[bytes | None]) -> AppendRoute | None:

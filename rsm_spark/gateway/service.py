@@ -1,4 +1,4 @@
-"""One gateway: its writers and its HTTP server. What `rsm log serve` runs, and what a program embeds."""
+"""One gateway: its writers, its HTTP server, its gRPC port. What `rsm log serve` runs, and what a program embeds."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from ledger.http.origins import HostCheck
 from ledger.http.tokens import Tokens
 from rsm_spark.gateway.calls import GatewayState
 from rsm_spark.gateway.edge import GatewayEdge
+from rsm_spark.gateway.entrance import GatewayEntrance
 from rsm_spark.gateway.held_logs import HeldLogs
 from rsm_spark.gateway.names_api import name_routes
 from rsm_spark.gateway.pages import GatewayPages
 from rsm_spark.gateway.reading_api import reading_routes
 from rsm_spark.gateway.records_api import record_routes
+from rsm_spark.gateway.rpc_door import GatewayRpcDoor
 from rsm_spark.gateway.settings import GatewaySettings
 from rsm_spark.logs.namespace import Logs
 from rsm_spark.logs.writer_place import WriterPlace
@@ -41,9 +43,11 @@ class LogGateway:
     Attributes:
         address: "host:port" that clients are told.
         url: The same as a URL.
+        grpc_address: "host:port" of gRPC; "" = it is not served.
 
     Raises:
         UsageError: TLS or tokens are missing where they are needed, a file cannot be used, or the port is taken.
+        RsmError: The port of gRPC is taken.
 
     """
 
@@ -68,7 +72,10 @@ class LogGateway:
         self._server = ApiServer(settings.http, self._edge)
         self.address = self._server.address
         self.url = self._pages.url = self._server.url
-        self.held = HeldLogs(client, self._logs, WriterPlace(self.address, self.url.startswith("https")), settings)
+        self._rpc = self._rpc_door()
+        self.grpc_address = "" if self._rpc is None else self._rpc.address
+        place = WriterPlace(self.address, self.url.startswith("https"), self.grpc_address)
+        self.held = HeldLogs(client, self._logs, place, settings)
         self._server.edge.state.held = self.held
         self._tidying: asyncio.Task[None] | None = None
 
@@ -76,16 +83,30 @@ class LogGateway:
         routes = [*record_routes(), *reading_routes(), *name_routes(), *self._pages.own_routes()]
         self._pages.routes = routes
         state = GatewayState(self._logs, self._partition_logs, self._settings, bounded, tokens)
-        return GatewayEdge(state, routes, hosts)
+        return GatewayEdge(GatewayEntrance(state), routes, hosts)
+
+    def _rpc_door(self) -> GatewayRpcDoor | None:
+        if self._settings.grpc_port is None:
+            return None
+        edge = self._server.edge
+        host = self.address.rpartition(":")[0]
+        door = GatewayRpcDoor(
+            edge.entrance, edge.routes, self._settings, host, lambda: not self._pages.not_ready(edge.state)
+        )
+        self._pages.methods = door.methods
+        return door
 
     async def start(self) -> None:
         """Serve from now on."""
         self._tidying = asyncio.get_running_loop().create_task(self.held.run())
         await self._server.start()
+        if self._rpc is not None:
+            await self._rpc.start()
 
     async def stop(self) -> None:
         """Take no more requests, answer what was taken, and let go of all logs."""
-        await self._server.stop()
+        rpc = () if self._rpc is None else (self._rpc.stop(),)
+        await asyncio.gather(self._server.stop(), *rpc)
         if self._tidying is not None:
             self._tidying.cancel()
             await asyncio.wait([self._tidying])

@@ -34,6 +34,13 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     http: GatewayHttpSettings = GatewayHttpSettings()
+    grpc_port: Annotated[
+        int | None,
+        Option("Port that serves the same over gRPC, where HTTP is served; 0 = any that is free.", ge=0, le=65535),
+    ] = None
+    grpc_advertise: Annotated[
+        str, Option("Address that gRPC's clients are told.", metavar="HOST:PORT", shown="where it listens")
+    ] = ""
     logs_max: Annotated[int, Option("Most logs and partitions that this gateway writes at once.", ge=1)] = 1_000
     idle_s: Annotated[float, Option("A log to which nobody has appended for this time is let go of.", ge=1)] = 300.0
     log_bytes_max: Annotated[

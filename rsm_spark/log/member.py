@@ -24,6 +24,7 @@ class Member(msgspec.Struct, frozen=True):
         machine_version: Of its machine; 0 = not said, as by processes of before.
         framed: "host:port" of its framed port; "" if it has none, as processes of before.
         etcd: "host:port" that etcd's clients use; "" if it serves none.
+        gateway_grpc: "host:port" of a gateway's gRPC, encrypted as `http`; "" if it has none.
 
     """
 
@@ -40,6 +41,7 @@ class Member(msgspec.Struct, frozen=True):
     machine_version: int = 0
     framed: str = ""
     etcd: str = ""
+    gateway_grpc: str = ""
 
     @property
     def failure_domain(self) -> str:

@@ -43,6 +43,7 @@ from rsm_spark.log.partitioned_deletion import delete_partitioned_log
 from rsm_spark.log.renaming import rename_log
 from rsm_spark.logs.context import LogContext
 from rsm_spark.logs.log_kind import machine_name
+from rsm_spark.logs.writer_place import WriterPlace
 from rsm_spark.runtime.settings import ReplicaSettings
 
 _WATCH_LOOK_S = 5.0
@@ -330,12 +331,14 @@ class LogNames:
         incarnation = f"{self._rng.getrandbits(128):032x}"
         return Leadership(f"{self._name}-{incarnation[:8]}", incarnation)
 
-    def _keeper(self, log: str, me: Leadership, http: str = "", http_is_tls: bool | None = None) -> MemberKeeper:
+    def _keeper(self, log: str, me: Leadership, place: WriterPlace | None = None) -> MemberKeeper:
         """Return what tells others that a log has a writer, and where they reach it."""
         keys = self.settings.log_keys
         ids = () if keys is None else keys.ids
         member = Member(me.replica_id, me.incarnation, "", format_level=FORMAT_LEVEL, key_ids=ids)
-        member = msgspec.structs.replace(member, http=http, http_is_tls=http_is_tls)
+        if place is not None:
+            http, is_tls, grpc = place
+            member = msgspec.structs.replace(member, http=http, http_is_tls=is_tls, gateway_grpc=grpc)
         return MemberKeeper(self._client.store, log, member, rsm_root=self._root, poll_s=self.settings.poll_s)
 
     async def _context(self, log: str, log_id: str = "") -> tuple[LogContext, LogChain]:

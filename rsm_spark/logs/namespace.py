@@ -134,8 +134,7 @@ class Logs(PartitionedLogs):
         else:
             mark = password_mark(password, context.log_id)
         driver = WriterDriver(context, mark, is_upkeep=is_upkeep, has_producers=has_producers)
-        http, is_tls = ("", None) if place is None else place
-        return await PlainLogWriter(context, driver, self._keeper(log, context.me, http, is_tls)).open()
+        return await PlainLogWriter(context, driver, self._keeper(log, context.me, place)).open()
 
     async def truncate(self, log: str, position: int) -> TrimPlan:
         """Let go of all records up to a position.

@@ -106,7 +106,7 @@ class PartitionedLogs(LogNames):
             MetadataError: ZooKeeper cannot be asked.
 
         """
-        me, at = self._me(), place or WriterPlace("", is_tls=False)
+        me = self._me()
 
         async def open_partition(name: str, log_id: str) -> PlainLogWriter:
             return await self._open(name, log_id, is_upkeep=False, has_producers=producers)
@@ -115,7 +115,7 @@ class PartitionedLogs(LogNames):
             self._layouts(log),
             me.incarnation,
             open_partition,
-            self._keeper(log, me, at.http, None if place is None else at.is_tls),
+            self._keeper(log, me, place),
             AdminRequests(self._client.store, log, self._root),
             retry_s=self.settings.retry_s,
         ).open()

@@ -11,8 +11,10 @@ class WriterPlace(NamedTuple):
     Attributes:
         http: "host:port" of its HTTP API.
         is_tls: Whether that is encrypted.
+        grpc: "host:port" of the same over gRPC, as encrypted; "" = it is not served.
 
     """
 
     http: str
     is_tls: bool
+    grpc: str = ""

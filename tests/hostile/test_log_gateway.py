@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,33 +12,20 @@ import httpx
 import pytest
 
 from ledger.dev import DevCluster
+from tests.hostile.gateway_principals import SECRETS, principals_file
 from tests.hostile.victim import Victim
 from tests.integration.gateways import GatewayProcess, asking, batch
 
 pytestmark = pytest.mark.asyncio
 
 _CALLS = 60
-_SECRETS = {"ann": "a" * 40, "eve": "e" * 40, "root": "r" * 40}
-
-
-def _principals(path: Path) -> str:
-    text = ""
-    for name, secret in _SECRETS.items():
-        role = 'role = "operator"' if name == "root" else 'role = "client"\naccess = "write"'
-        logs = 'logs = ["shared", "hers"]\n' if name == "ann" else 'logs = ["shared"]\n' if name == "eve" else ""
-        token = hashlib.sha256(secret.encode()).hexdigest()
-        text += f'[[principal]]\nname = "{name}"\n{role}\n{logs}tokens = ["{token}"]\n'
-    file = path / "principals.toml"
-    file.write_text(text)
-    file.chmod(0o600)
-    return str(file)
 
 
 @contextlib.asynccontextmanager
 async def _gateway(cluster: DevCluster, folder: Path) -> AsyncIterator[GatewayProcess]:
-    one = await GatewayProcess.start(cluster.metadata_uri, 0, "--principals", _principals(folder))
+    one = await GatewayProcess.start(cluster.metadata_uri, 0, "--principals", principals_file(folder))
     try:
-        async with asking(one.url, _SECRETS["root"]) as root:
+        async with asking(one.url, SECRETS["root"]) as root:
             for log in ("shared", "hers"):
                 assert (await root.put(f"/v1/logs/{log}", json={})).status_code == 200
         yield one
@@ -65,11 +51,11 @@ class _Producer:
 async def test_a_stranger_appends_nothing_under_the_id_of_another_and_nothing_to_her_logs(
     cluster: DevCluster, tmp_path: Path
 ) -> None:
-    async with _gateway(cluster, tmp_path) as one, asking(one.url, _SECRETS["ann"]) as ann:
+    async with _gateway(cluster, tmp_path) as one, asking(one.url, SECRETS["ann"]) as ann:
         name = f"till-{tmp_path.name}"
         victim = _Producer(ann, "shared", name)
         await victim.append()
-        async with asking(one.url, _SECRETS["eve"]) as eve, asking(one.url) as nobody:
+        async with asking(one.url, SECRETS["eve"]) as eve, asking(one.url) as nobody:
             for sequence in (1, 2):
                 stolen = await eve.post("/v1/logs/shared/records", json=batch(name, sequence, "forged"))
                 assert (stolen.status_code, stolen.json()["reason"]) == (403, "foreign-producer")
@@ -96,12 +82,12 @@ async def test_a_stranger_appends_nothing_under_the_id_of_another_and_nothing_to
 async def test_a_producer_goes_on_beside_readers_that_take_nothing_and_bodies_that_never_end(
     cluster: DevCluster, tmp_path: Path
 ) -> None:
-    async with _gateway(cluster, tmp_path) as one, asking(one.url, _SECRETS["ann"]) as ann:
+    async with _gateway(cluster, tmp_path) as one, asking(one.url, SECRETS["ann"]) as ann:
         victim = _Producer(ann, "hers", f"till-{tmp_path.name}")
         await victim.append()
         calls = Victim(victim.append, servers=[one.process.pid])
         quiet = await calls.run(_CALLS)
-        async with asking(one.url, _SECRETS["eve"]) as eve:
+        async with asking(one.url, SECRETS["eve"]) as eve:
             big = {"producer": f"eve-{tmp_path.name}", "sequence": 1, "records": [{"text": "x" * 1000}] * 2000}
             assert (await eve.post("/v1/logs/shared/records", json=big)).status_code == 200
         async with _attack(one.url):
@@ -113,7 +99,7 @@ async def test_a_producer_goes_on_beside_readers_that_take_nothing_and_bodies_th
 async def _attack(url: str) -> AsyncIterator[None]:
     """Hold tails open that nobody reads, and requests whose bodies do not come."""
     parts = urlsplit(url)
-    head = f"Host: {parts.netloc}\r\nAuthorization: Bearer {_SECRETS['eve']}\r\n"
+    head = f"Host: {parts.netloc}\r\nAuthorization: Bearer {SECRETS['eve']}\r\n"
     tail = f"GET /v1/logs/shared/tail?from=begin HTTP/1.1\r\n{head}\r\n".encode()
     half = f"POST /v1/logs/shared/records HTTP/1.1\r\n{head}Content-Type: application/json\r\n"
     half_body = f"{half}Content-Length: 4000000\r\n\r\n".encode() + b"{" * 100_000
@@ -143,8 +129,8 @@ async def test_a_stranger_ends_no_batch_of_another_and_fills_what_the_log_rememb
     def body(kind: str, **more: object) -> dict[str, object]:
         return {"writer": "job", "checkpoint": "c", "run": tmp_path.name, "kind": kind, "batch": 1, **more}
 
-    async with _gateway(cluster, tmp_path) as one, asking(one.url, _SECRETS["ann"]) as ann:
-        async with asking(one.url, _SECRETS["eve"]) as eve, asking(one.url) as nobody:
+    async with _gateway(cluster, tmp_path) as one, asking(one.url, SECRETS["ann"]) as ann:
+        async with asking(one.url, SECRETS["eve"]) as eve, asking(one.url) as nobody:
             row = {"records": [{"text": f"row of {tmp_path.name}"}]}
             assert (await ann.post(path, json=body("chunk", **row))).json()["status"] == "applied"
             assert (await nobody.post(path, json=body("end", parts=[[0, 1]]))).status_code == 401

@@ -45,12 +45,14 @@ class GatewayProcess:
 
     Attributes:
         url: Where it is.
+        grpc_address: The same over gRPC; "" = it does not serve it.
 
     """
 
-    def __init__(self, process: asyncio.subprocess.Process, url: str) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, url: str, grpc_address: str = "") -> None:
         self.process = process
         self.url = url
+        self.grpc_address = grpc_address
 
     @classmethod
     async def start(cls, uri: str, port: int = 0, *more: str) -> GatewayProcess:
@@ -60,7 +62,8 @@ class GatewayProcess:
         )
         assert process.stdout is not None
         line = await process.stdout.readline()
-        return cls(process, json.loads(line)["url"])
+        told = json.loads(line)
+        return cls(process, told["url"], told["grpc_address"])
 
     async def stop(self) -> None:
         """End it in good order: its logs are free for the next one at once."""

@@ -24,6 +24,7 @@ _CONTENTS = """
 
 docs/logs
 docs/logs-http
+docs/logs-grpc
 docs/store
 docs/etcd
 docs/sql
