@@ -63,7 +63,7 @@ class Target(NamedTuple):
         module: Its name.
         docstring: Its own.
         twins: Its classes.
-        iterators: Asynchronous iterators with a class of their own, and what they give.
+        iterators: Asynchronous iterators with a class of their own, and what they give: "name", or "module:name".
 
     """
 
@@ -153,6 +153,7 @@ once, and calls that wait together travel together.
             "rsm_spark.client.service_client:ServiceClient",
             ("rsm_spark.client.service_calls:ServiceCalls",),
             ("BlockingServiceBase",),
+            ("watched_replicas", "metadata"),  # For clients that are made of it.
         ),
     ),
 )
@@ -188,6 +189,7 @@ and calls that wait together travel together.
             left_out=("retry",),  # Its function is a blocking one.
         ),
     ),
+    {"SqlChangeStream": "rsm_spark.sql.feed.events:SqlChange"},
 )
 _LEDGER = Target(
     "ledger.client.blocking",
@@ -442,7 +444,10 @@ class Writer:
 
     def given(self, kind: str) -> str | None:
         """Return what an iterator with a class of its own gives."""
-        return self._target.iterators.get(kind)
+        module, _, name = (self._target.iterators.get(kind) or "").rpartition(":")
+        if module:
+            self.add(name, f"from {module} import {name}")
+        return name or None
 
 
 class _Method:

@@ -24,6 +24,7 @@ from ledger.errors import UsageError
 from rsm_spark.client.command_stream import CommandStream
 from rsm_spark.client.follower_reads import FollowerReads
 from rsm_spark.client.leader_finder import FollowerFinder, LeaderFinder
+from rsm_spark.client.watched_replicas import WatchedReplicas
 from rsm_spark.core.commands import AnswerStatus
 from rsm_spark.core.freshness import INDEXED, LINEARIZABLE, STALE, Freshness, ReadKind
 from rsm_spark.core.operation import Ending, Message, Operation, SeenRevision, StreamLimits
@@ -73,6 +74,9 @@ class ReplicaConnection:
         security: TLS and token; None = as the environment says.
         transport: See `Transport`; None = as the environment says.
 
+    Attributes:
+        watched_replicas: Those that may tell this client of changes.
+
     Raises:
         UsageError: A file of `security` cannot be used, or there is no such transport.
 
@@ -96,6 +100,7 @@ class ReplicaConnection:
         self._seen = SeenRevision()
         self._freshness = STALE if is_one_replica else INDEXED if is_indexed else LINEARIZABLE
         self._stream = CommandStream(_new_session, limits, follows_leader=not is_one_replica, seen=self._seen)
+        self.watched_replicas = WatchedReplicas(finder, followers, self._security, transport)
         self._finder = finder
         self._log = log
         self._loop = asyncio.get_running_loop()

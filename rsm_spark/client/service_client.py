@@ -33,6 +33,7 @@ from ledger.ports import MetadataStore
 from rsm_spark.client.leader_finder import FixedReplica, FoundReplica
 from rsm_spark.client.replica_connection import ReadFrom, ReplicaConnection
 from rsm_spark.client.service_calls import TIMEOUT_S, ServiceCalls
+from rsm_spark.client.watched_replicas import WatchedReplicas
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.core.freshness import Freshness
 from rsm_spark.core.operation import Operation, StreamLimits
@@ -81,6 +82,16 @@ class ServiceClient(ServiceCalls):
     def steady_read(self) -> Freshness:
         """Freshness with which reads are answered by one replica, the same as long as it leads, or is the only one."""
         return self._link.steady_read
+
+    @property
+    def watched_replicas(self) -> WatchedReplicas:
+        """Replicas that may tell this client of changes."""
+        return self._link.watched_replicas
+
+    @property
+    def metadata(self) -> MetadataStore | None:
+        """Session with the metadata store, which is closed with it; None = it knows replicas alone."""
+        return self._store
 
     @classmethod
     async def connect(

@@ -156,6 +156,14 @@ class RangeRows:
         with self._turn():
             return None if self._is_closed else self._find(_stored(table, key))
 
+    def items(self) -> list[tuple[bytes, bytes]]:
+        """Return keys and rows of the first table chosen: of few rows."""
+        with self._turn():
+            if self._is_closed:
+                return []
+            rows = self._rows.execute("SELECT key, row FROM past ORDER BY key").fetchall()
+        return [(key[1:], row) for key, row in rows if key[0] == 0]
+
     def replace(self, table: int, change: TableChange) -> OldRow | None:
         """Fold a change of a table; return what it has replaced or removed.
 

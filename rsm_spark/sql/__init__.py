@@ -6,6 +6,7 @@ The names of the DB-API 2.0 (PEP 249) are here too: `connect`, `Error`, `STRING`
 from rsm_spark.core.freshness import Freshness
 from rsm_spark.sql.client.blocking import BlockingInteractiveTransaction, BlockingSqlClient, BlockingSqlRowStream
 from rsm_spark.sql.client.blocking_retry import retry
+from rsm_spark.sql.client.changes import SqlChangeStream
 from rsm_spark.sql.client.client import SqlClient, SqlOutcome, SqlRows
 from rsm_spark.sql.client.row_stream import SqlRowStream
 from rsm_spark.sql.client.transaction import InteractiveTransaction
@@ -44,6 +45,7 @@ from rsm_spark.sql.dbapi import (
     threadsafety,
 )
 from rsm_spark.sql.errors import SqlAbortedError, SqlConflictError, SqlError, SqlRetryableError
+from rsm_spark.sql.feed.events import SqlChange
 from rsm_spark.sql.messages import SqlResult, SqlStatement
 
 __all__ = [
@@ -75,6 +77,8 @@ __all__ = [
     "RetryableTransactionError",
     "STRING",
     "SqlAbortedError",
+    "SqlChange",
+    "SqlChangeStream",
     "SqlClient",
     "SqlConflictError",
     "SqlError",

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
@@ -28,6 +27,7 @@ from rsm_spark.core.freshness import LINEARIZABLE, STALE, Freshness, ReadKind, a
 from rsm_spark.errors import NotLeaderError, RsmError
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.status import ReplicaRole
+from rsm_spark.sql.feed.events import shown_value
 from rsm_spark.sql.messages import (
     SqlFault,
     SqlQuery,
@@ -288,18 +288,10 @@ def _value(value: Any) -> Any:
     )
 
 
-def _shown(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return {"base64": base64.b64encode(value).decode()}
-    if isinstance(value, float) and math.isinf(value):
-        return {"float": "Infinity" if value > 0 else "-Infinity"}
-    return value
-
-
 def _shown_result(result: SqlResult) -> dict[str, Any]:
     return {
         "columns": [{"name": name, "type": kind} for name, kind in result.columns],
-        "rows": [[_shown(value) for value in row] for row in result.rows],
+        "rows": [[shown_value(value) for value in row] for row in result.rows],
         "row_count": result.row_count,
         "last_rowid": result.last_rowid,
     }

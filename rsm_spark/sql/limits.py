@@ -90,4 +90,5 @@ class SqlSettings(msgspec.Struct, frozen=True, kw_only=True):
     transactions_running: Annotated[
         int, Option("Open transactions that run statements at the same time; one client has half of them.", ge=2, le=64)
     ] = 4
+    feeds_max: Annotated[int, Option("Feeds of changes that are open; one client has a quarter of them.", ge=4)] = 256
     cache_mib: Annotated[int, Option("Memory for pages of the file, of each connection.", ge=1)] = 16

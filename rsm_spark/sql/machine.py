@@ -24,7 +24,7 @@ from rsm_spark.sql.engine.held_transaction import HeldTransaction
 from rsm_spark.sql.engine.writer import SqlWriter
 from rsm_spark.sql.limits import SqlSettings
 from rsm_spark.sql.messages import SqlFault, SqlReply, decode_commit, decode_transaction, encode, is_of_transaction
-from rsm_spark.sql.records import DESCRIPTION
+from rsm_spark.sql.records import DESCRIPTION, CatalogRow
 
 
 class SqlMachine:
@@ -70,6 +70,13 @@ class SqlMachine:
         """Pages of SQLite's WAL."""
         return self._writer.wal_pages or 0
 
+    def catalog_at(self, revision: int) -> dict[str, CatalogRow] | None:
+        """Return the tables, indexes, views and triggers as they were right after a confirmed revision.
+
+        None = this file does not go back so far.
+        """
+        return self._writer.history.at(revision)
+
     def hold(self) -> HeldTransaction:
         """Begin an interactive transaction on the last commit.
 
@@ -109,7 +116,7 @@ class SqlMachine:
     def apply(self, record_type: int, fields: tuple[Any, ...], revision: int) -> RowChange | None:
         """Fold a record; see `SqlWriter.fold`."""
         try:
-            return self._writer.fold(record_type, fields)
+            return self._writer.fold(record_type, fields, revision)
         except CorruptLogError as error:
             raise CorruptLogError(f"revision {revision}: {error}") from error
 

@@ -10,18 +10,25 @@ The file of the tables is `tables.db` in the replica's folder. It is the replica
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator
+
 import msgspec
 
 from ledger.client.client import LedgerClient
 from rsm_spark.client.leader_links import links_of
 from rsm_spark.client.service_calls import TIMEOUT_S
+from rsm_spark.errors import ConnectionLostError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.server.replica_server import StoreService, StoreSettings
 from rsm_spark.snapshots.manifest import SnapshotStore
+from rsm_spark.sql.feed.desk import FeedDesk
+from rsm_spark.sql.feed.events import FEED_CALL, FEED_SERVICE, decode_feed_request
 from rsm_spark.sql.http_api import SqlHttpEdge
 from rsm_spark.sql.limits import SqlSettings
 from rsm_spark.sql.machine import SqlMachine
+from rsm_spark.sql.messages import encode
 from rsm_spark.sql.pg_settings import PgSettings
 from rsm_spark.sql.reader_pool import ReaderPool
 from rsm_spark.sql.reads import SqlReads
@@ -30,6 +37,7 @@ from rsm_spark.sql.system_desk import SystemDesk
 from rsm_spark.sql.transactions import TransactionDesk
 from rsm_spark.transport.connections import PORTS
 from rsm_spark.transport.reach import WHOLE_LOG
+from rsm_spark.transport.told_service import ToldService
 
 TABLES_FILE = "tables.db"
 _DRAIN_S = 2.0
@@ -61,6 +69,7 @@ class SqlService(StoreService):
         pg: What serves PostgreSQL's clients; None = there is no such port.
         pg_address: "host:port" of it; "" = there is none.
         reads: Answers its queries.
+        feeds: Feeds of changes.
         http_routes: What the HTTP server of the process serves of the tables.
 
     Raises:
@@ -84,6 +93,8 @@ class SqlService(StoreService):
         self._readers = ReaderPool(self.machine.path, sql)
         self._desk = TransactionDesk(self.machine.hold, lambda: self.machine.wal_pages, sql)
         self._results = RowDesk(self._readers, lambda: self.machine.wal_pages, sql)
+        self.feeds = FeedDesk(self.feed, self.machine, self.past, sql.feeds_max)
+        ToldService(settings.log, FEED_SERVICE, FEED_CALL, self._told).add_to(self.server)
         discovery = Discovery(client.store, settings.log, settings.replica.rsm_root)
         self._system = SystemDesk(
             client,
@@ -124,6 +135,15 @@ class SqlService(StoreService):
         )
         self.pg.on_refused = self.server.guard.on_refused
         self.pg_address = self.pg.address
+
+    async def _told(self, text: bytes, owner: str) -> AsyncIterator[bytes]:
+        """Iterate over the messages of a feed that a client asks for."""
+        request = decode_feed_request(text)
+        if request.log != self._settings.log:
+            raise ConnectionLostError(f"this replica serves the log {self._settings.log!r}, not {request.log!r}")
+        async with contextlib.aclosing(self.feeds.slices(request, owner)) as slices:
+            async for one in slices:
+                yield encode(one)
 
     async def start(self) -> None:
         """Load the state, follow the log, serve; see `StoreService.start`."""

@@ -199,7 +199,7 @@ class ReplicaServer:
         assert self._intake is not None
         reach = await self._reach(_EXCHANGE, context)
         codec = PACKED_EXCHANGE if isinstance(context, ServedCall) else PROTOBUF_EXCHANGE
-        stream = RequestStream(context, self._intake, reach, _owner(context), codec)
+        stream = RequestStream(context, self._intake, reach, owner_of(context), codec)
         self._streams[stream] = None
         try:
             if not self._is_draining:
@@ -212,7 +212,7 @@ class ReplicaServer:
         reach = await self._reach(_CALL, context)
         try:
             received = decode_requests(text)
-            answered = self._intake.submit(received, reach, _owner(context))
+            answered = self._intake.submit(received, reach, owner_of(context))
         except RsmError as error:
             await context.abort(status_code_of(error), str(error))
             raise
@@ -254,7 +254,7 @@ def _both_ways(handler: grpc.RpcMethodHandler[Any, Any]) -> grpc.RpcMethodHandle
     return grpc.stream_stream_rpc_method_handler(read_first)
 
 
-def _owner(context: Any) -> str:
+def owner_of(context: Any) -> str:
     """Return who takes turns with others: the principal that calls, or its address where nobody says who it is."""
     peer = peer_key(str(context.peer()))
     return turns_name(calling_principal(), "" if peer is None else peer[0])

@@ -13,8 +13,6 @@ from rsm_spark.transport.parsing import parsed
 
 WATCH_SERVICE = "rsm.watch.v1.Watches"
 WATCH_METHOD = f"/{WATCH_SERVICE}/Watch"
-FIRST_REVISION_KEY = "rsm-first-revision"
-"""Trailing metadata of a watch that asks for what has left the log: the first revision that is there."""
 
 
 class WatchRequest(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from ledger.errors import LedgerError
 from ledger.rights.principal import Principal
 from ledger.rights.table import Right
 from rsm_spark.core.machine import MachineDescription
-from rsm_spark.errors import ConnectionLostError, InvalidCommandError, MissingLogError, RsmError
+from rsm_spark.errors import ConnectionLostError, InvalidCommandError, RsmError
 from rsm_spark.runtime.change_feed import ChangeFeed, FeedCursor
 from rsm_spark.runtime.change_filter import ChangeFilter, SaidRevision, TableChange
 from rsm_spark.runtime.old_rows import OldRows, RowBefore
@@ -22,8 +22,8 @@ from rsm_spark.runtime.past_rows import PastRows
 from rsm_spark.transport.guard import calling_principal
 from rsm_spark.transport.reach import KeyScopes, watch_fault
 from rsm_spark.transport.server import ReplicaServer
+from rsm_spark.transport.told_service import end_told
 from rsm_spark.transport.watch_codec import (
-    FIRST_REVISION_KEY,
     WATCH_SERVICE,
     WatchRequest,
     decode_watch,
@@ -115,17 +115,8 @@ class WatchService:
         cursor = self._feed.cursor(request.from_revision or self._feed.revision + 1)
         try:
             await self._send(request, chosen, cursor, context)
-        except MissingLogError as error:
-            first = (error.last_revision or 0) + 1
-            await context.abort(
-                grpc.StatusCode.OUT_OF_RANGE, str(error), trailing_metadata=((FIRST_REVISION_KEY, str(first)),)
-            )
-        except ConnectionLostError as error:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
-        except InvalidCommandError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except (RsmError, LedgerError) as error:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, f"the log cannot be read: {error}")
+            await end_told(context, error)
         finally:
             self.watcher_count -= 1
             await cursor.close()

@@ -7,6 +7,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from ledger.dev import DevCluster
@@ -15,13 +16,14 @@ from tests.integration.store_processes import stores
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "sql.md").read_text()
 PROGRAM, INTERACTIVE, RESULTS, *OTHERS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+(CHANGES,) = (text for text in OTHERS if "shop.changes" in text)
 (PG_PROGRAM,) = (text for text in OTHERS if "psycopg" in text)
 (DB_API,) = (text for text in OTHERS if "rsm_spark.sql as db" in text)
 (EMBEDDED,) = (text for text in OTHERS if "SqlReplica" in text)
 (ASYNC,) = (text for text in OTHERS if "connect_async" in text)
 (ALCHEMY,) = (text for text in OTHERS if "sqlalchemy" in text)
 (HTTP,) = (text for text in OTHERS if "urllib" in text)
-SERVE, COMMANDS, FILES, PG_SERVE, VERIFIER, HTTP_SERVE = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
+SERVE, COMMANDS, FOLLOW, FILES, PG_SERVE, VERIFIER, HTTP_SERVE = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
 
 
 def test_the_commands_and_the_program_of_the_page(cluster: DevCluster, unique_name: str, tmp_path: Path) -> None:
@@ -54,6 +56,7 @@ def test_the_commands_and_the_program_of_the_page(cluster: DevCluster, unique_na
         printed = run(sys.executable, "-c", PROGRAM.replace('"shop"', f'"{unique_name}"'))
         said = run(sys.executable, "-c", INTERACTIVE.replace('"shop"', f'"{unique_name}"'))
         summed = run(sys.executable, "-c", RESULTS.replace('"shop"', f'"{unique_name}"'))
+        check_changes(run, unique_name)
         pg = run(sys.executable, "-c", PG_PROGRAM.replace("dbname=shop", f"dbname={unique_name}").replace("5432", port))
         kept = run(sys.executable, "-c", DB_API.replace('"shop"', f'"{unique_name}"'))
         awaited = run(sys.executable, "-c", ASYNC.replace('"shop"', f'"{unique_name}"'))
@@ -82,3 +85,14 @@ def test_the_commands_and_the_program_of_the_page(cluster: DevCluster, unique_na
     assert pg == ["(1,) (1,)"]
     for line in (*printed, *summed, *pg):
         assert f"`{line}`" in TEXT
+
+
+def check_changes(run: Callable[..., list[str]], log: str) -> None:
+    assert run(sys.executable, "-c", CHANGES.replace('"shop"', f'"{log}"')) == [
+        "schema seat {} None None True",
+        "insert seat {'id': 1} None {'id': 1, 'who': 'ann'} True",
+        "update seat {'id': 1} {'id': 1, 'who': 'ann'} {'id': 1, 'who': 'bob'} False",
+    ]
+    endless, *ends = FOLLOW.replace("--log shop", f"--log {log}").splitlines()
+    assert endless.startswith("rsm sql tail item --log")
+    assert len(run("/bin/sh", "-ec", "\n".join(ends))) == 4

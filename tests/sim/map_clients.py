@@ -41,8 +41,8 @@ from rsm_spark.runtime.change_filter import TableChange
 from rsm_spark.testing.cluster import LOG, ReplicaCluster, UnreachableError
 from rsm_spark.testing.sessions import SessionClient
 from rsm_spark.transport import guard
+from rsm_spark.transport.told_stream import FIRST_REVISION_KEY
 from rsm_spark.transport.watch_codec import (
-    FIRST_REVISION_KEY,
     ReceivedChanges,
     WatchRequest,
     decode_changes,

@@ -43,12 +43,12 @@ from rsm_spark.client.consumers import ClientConsumers
 from rsm_spark.client.leader_finder import FixedReplica, FollowerFinder, FoundReplica, LeaderFinder
 from rsm_spark.client.replica_connection import ReadFrom, ReplicaConnection
 from rsm_spark.client.service_calls import TIMEOUT_S
+from rsm_spark.client.watched_replicas import WatchedReplicas
 from rsm_spark.codecs.framing import PayloadCodec
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.core.operation import StreamLimits
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.map.client.barriers import MapBarriers
-from rsm_spark.map.client.watch import WatchedReplicas
 from rsm_spark.transport.security import Security
 from rsm_spark.transport.stream_factory import Transport
 

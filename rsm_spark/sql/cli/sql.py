@@ -24,6 +24,7 @@ from rsm_spark.sql.cli.importing import import_file
 from rsm_spark.sql.cli.printing import ResultWriter
 from rsm_spark.sql.cli.sql_options import SqlOptions
 from rsm_spark.sql.cli.statement_runner import ScriptRunner
+from rsm_spark.sql.cli.tailing import tail
 from rsm_spark.sql.limits import SqlSettings
 from rsm_spark.sql.pg_settings import PgSettings
 from rsm_spark.sql.statement_words import reads_only
@@ -31,7 +32,7 @@ from rsm_spark.sql.statement_words import reads_only
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
-    help="Serve replicated SQL tables; run statements and scripts; import and export tables.",
+    help="Serve replicated SQL tables; run statements and scripts; import and export tables; follow their changes.",
     pretty_exceptions_enable=False,
 )
 
@@ -39,6 +40,7 @@ app = typer.Typer(
 app.command(name="import")(import_file)
 app.command(name="export")(export_file)
 app.command()(dump)
+app.command()(tail)
 
 
 class SqlServeOptions(ReplicaOptions, frozen=True, kw_only=True):

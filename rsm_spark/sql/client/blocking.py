@@ -24,9 +24,11 @@ from rsm_spark.client.service_calls import TIMEOUT_S
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.core.freshness import Freshness
 from rsm_spark.sql.client.blocking_base import BlockingRowStreamBase, BlockingSqlBase
+from rsm_spark.sql.client.changes import PROGRESS_MS, FeedBegin
 from rsm_spark.sql.client.client import SqlClient, SqlOutcome, SqlRows
 from rsm_spark.sql.client.statements import Statement
 from rsm_spark.sql.client.transaction import InteractiveTransaction
+from rsm_spark.sql.feed.events import SqlChange
 from rsm_spark.sql.messages import SqlParameters, SqlResult
 from rsm_spark.transport.security import Security
 
@@ -190,3 +192,28 @@ class BlockingSqlClient(BlockingSqlBase):
         return BlockingSqlRowStream(
             self.thread, self.thread.run(self.asynchronous.rows(sql, parameters, timeout_s=timeout_s))
         )
+
+    def changes(
+        self,
+        *tables: str,
+        begin: FeedBegin | None = None,
+        progress_ms: int = PROGRESS_MS,
+        patience_s: float | None = None,
+        consumer: str = "",
+    ) -> Iterator[SqlChange]:
+        """Return the changes of tables, for ever: each once, in order, with the row before and after.
+
+        See `SqlClient.changes`.
+        """
+        return self.thread.iterate(
+            self.asynchronous.changes(
+                *tables, begin=begin, progress_ms=progress_ms, patience_s=patience_s, consumer=consumer
+            )
+        )
+
+    def processed(self, consumer: str, revision: int) -> None:
+        """Let go of what a consumer has processed: changes up to a revision, which may be trimmed then.
+
+        See `SqlClient.processed`.
+        """
+        self.thread.run(self.asynchronous.processed(consumer, revision))

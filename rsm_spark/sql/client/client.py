@@ -37,16 +37,20 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import NamedTuple, Self, TypeVar
 
-from ledger.errors import UsageError
+from ledger.errors import LedgerError, UsageError
+from rsm_spark.client.consumers import ClientConsumers
 from rsm_spark.client.replica_connection import ReadFrom
 from rsm_spark.client.service_calls import TIMEOUT_S
 from rsm_spark.client.service_client import ServiceClient
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.core.freshness import Freshness
+from rsm_spark.errors import RsmError
+from rsm_spark.sql.client.changes import PROGRESS_MS, FeedBegin, SqlChangeStream, begin_of
 from rsm_spark.sql.client.row_stream import SqlRowStream, open_rows
 from rsm_spark.sql.client.statements import Statement, parameters_of, statement_of
 from rsm_spark.sql.client.transaction import InteractiveTransaction, pause_s
 from rsm_spark.sql.errors import SqlError, SqlRetryableError
+from rsm_spark.sql.feed.events import SqlFeedRequest
 from rsm_spark.sql.messages import (
     SqlParameters,
     SqlQuery,
@@ -95,11 +99,15 @@ class SqlClient:
 
     Args:
         service: Its connections; closed with it.
+        log: Name of the log.
+        consumers: Of its feeds; None = the metadata store is not known.
 
     """
 
-    def __init__(self, service: ServiceClient) -> None:
+    def __init__(self, service: ServiceClient, log: str, consumers: ClientConsumers | None = None) -> None:
         self._service = service
+        self._log = log
+        self._consumers = consumers
 
     @classmethod
     async def connect(
@@ -121,18 +129,19 @@ class SqlClient:
             MetadataUnavailableError: ZooKeeper does not answer.
 
         """
-        return cls(
-            await ServiceClient.connect(
-                log,
-                metadata_uri,
-                replica=replica,
-                read_from=read_from,
-                read=read,
-                rsm_root=rsm_root,
-                timeout_s=timeout_s,
-                security=security,
-            )
+        service = await ServiceClient.connect(
+            log,
+            metadata_uri,
+            replica=replica,
+            read_from=read_from,
+            read=read,
+            rsm_root=rsm_root,
+            timeout_s=timeout_s,
+            security=security,
         )
+        store = service.metadata
+        consumers = None if store is None else ClientConsumers(store, log, rsm_root, kind="feed of changes")
+        return cls(service, log, consumers)
 
     async def __aenter__(self) -> Self:
         """Return the client."""
@@ -144,6 +153,10 @@ class SqlClient:
 
     async def close(self) -> None:
         """Give up what is still waiting, and disconnect."""
+        if self._consumers is not None:
+            # The log stays held as it is: a little more than is needed.
+            with contextlib.suppress(LedgerError, RsmError):
+                await self._consumers.flush()
         await self._service.close()
 
     async def execute(
@@ -287,6 +300,63 @@ class SqlClient:
 
         """
         return await open_rows(self._service, sql, parameters_of(parameters), timeout_s)
+
+    def changes(
+        self,
+        *tables: str,
+        begin: FeedBegin | None = None,
+        progress_ms: int = PROGRESS_MS,
+        patience_s: float | None = None,
+        consumer: str = "",
+    ) -> SqlChangeStream:
+        """Return the changes of tables, for ever: each once, in order, with the row before and after.
+
+            async for change in shop.changes("item"):
+                print(change.revision, change.kind, change.key, change.old, change.new)
+
+        Args:
+            *tables: Names, as the tables are called when they change; none = all. They need not exist yet.
+            begin: First revision wanted, inclusive, as long as the log holds it; "now" = what comes; "beginning" = the
+                first revision that the log holds. None = where the consumer stands, else "now".
+            progress_ms: How often `SqlChangeStream.revision` moves on though nothing in the tables changes.
+            patience_s: Give up when no replica has said anything for so long; None = never.
+            consumer: Name under which the log is held for this feed, until `processed` lets go of it. "" = nothing is.
+
+        """
+        register = None
+        if consumer:
+            consumers = self._known_consumers()
+
+            async def register(revision: int | None) -> int | None:
+                return await consumers.begin(consumer, revision)
+
+        request = SqlFeedRequest(self._log, begin_of("now" if begin is None else begin), tables, progress_ms)
+        return SqlChangeStream(
+            self._service.watched_replicas, request, patience_s, register, is_where_it_stands=begin is None
+        )
+
+    async def processed(self, consumer: str, revision: int) -> None:
+        """Let go of what a consumer has processed: changes up to a revision, which may be trimmed then.
+
+        It is written down at most once a second, and when the client is closed. After a restart `changes` with the same
+        name goes on behind what was written down: it may give changes again that have been processed.
+
+        Args:
+            consumer: Name of the consumer, as in `changes`.
+            revision: Of the last change that need not be given again.
+
+        Raises:
+            ConsumerError: No feed of this client has that name; or another reader has it now, or an operator has
+                removed it: the log is not held for it.
+            MetadataError: The metadata store cannot be asked; the next call tries again.
+
+        """
+        await self._known_consumers().processed(consumer, revision)
+
+    def _known_consumers(self) -> ClientConsumers:
+        if self._consumers is None:
+            raise UsageError("this client knows one replica alone: connect it without `replica` to hold the log")
+        return self._consumers
 
 
 def _results(reply: SqlReply) -> tuple[SqlResult, ...]:

@@ -75,6 +75,13 @@ def open_overlay(path: Path, files: str) -> apsw.Connection:
     return connection
 
 
+def open_scratch() -> apsw.Connection:
+    """Open a connection in memory, for tables of others' schemas that have no rows."""
+    connection = apsw.Connection(":memory:")
+    _set_up(connection, 1)
+    return connection
+
+
 def _set_up(connection: apsw.Connection, cache_mib: int) -> None:
     connection.set_busy_timeout(_BUSY_MS)
     for name, value in _LIMITS.items():

@@ -24,6 +24,7 @@ from rsm_spark.core.durable import KernelChange, StateMark
 from rsm_spark.core.machine import MachineDescription, Row, RowChange
 from rsm_spark.errors import CorruptLogError
 from rsm_spark.sql.engine.catalog import CATALOG_TABLE, SqlCatalog
+from rsm_spark.sql.engine.catalog_history import CatalogHistory
 from rsm_spark.sql.engine.connections import open_writer, private_comment
 from rsm_spark.sql.engine.faults import SqlFaultError, SqlRefusal, fault_of, is_statements_own
 from rsm_spark.sql.engine.folding import RecordWriter
@@ -34,6 +35,7 @@ from rsm_spark.sql.engine.shapes import quoted
 from rsm_spark.sql.engine.touched import MadeRecord
 from rsm_spark.sql.limits import ENTRY_S, SqlSettings
 from rsm_spark.sql.messages import SqlCommit, SqlResult, SqlStatement
+from rsm_spark.sql.records import CATALOG
 
 MARK_TABLE = f"{INTERNAL_PREFIX}mark"
 KERNEL_TABLE = f"{INTERNAL_PREFIX}kernel"
@@ -60,6 +62,7 @@ class SqlWriter:
         revision: Of the last commit; 0 before the first.
         wal_pages: Pages of SQLite's WAL that a connection which reads the last commit needs; None before the first.
         catalog: Of the tables, as they are now.
+        history: Of them, as they were.
 
     Raises:
         SnapshotError: The file cannot be opened, or is none of SQLite.
@@ -78,6 +81,7 @@ class SqlWriter:
         self._page_bytes = int(self.execute("PRAGMA page_size").fetchall()[0][0])
         self._connection.set_wal_hook(self._on_wal)
         self.catalog = SqlCatalog(self.execute)
+        self.history = CatalogHistory(self.execute, self.catalog)
         self._sequences = SequenceTable(self.execute, self.catalog)
         self._folding = RecordWriter(self.execute, self._execute_logged, self.catalog, self._sequences)
         self._runner = SqlRunner(
@@ -102,6 +106,7 @@ class SqlWriter:
 
     def _make_tables(self) -> None:
         self.catalog.make()
+        self.history.make()
         self.execute(f"CREATE TABLE IF NOT EXISTS {MARK_TABLE} (one INTEGER PRIMARY KEY, revision INTEGER, mark BLOB)")
         self.execute(
             f"CREATE TABLE IF NOT EXISTS {KERNEL_TABLE} (name TEXT, key BLOB, row BLOB, revision INTEGER, "
@@ -274,14 +279,25 @@ class SqlWriter:
 
     # ---- what is folded
 
-    def fold(self, record_type: int, fields: tuple[Any, ...]) -> RowChange | None:
+    def fold(self, record_type: int, fields: tuple[Any, ...], revision: int = 0) -> RowChange | None:
         """Fold a record: of the decision that was made last, whose rows are there, or of the log.
+
+        Args:
+            record_type: Its type.
+            fields: Its fields.
+            revision: Its revision; 0 = it is made of a row of a snapshot.
 
         Raises:
             CorruptLogError: It is none that can be written here.
             apsw.Error: The file failed.
 
         """
+        change = self._fold(record_type, fields)
+        if change is not None and change.table == CATALOG:
+            self.history.note(revision, change)
+        return change
+
+    def _fold(self, record_type: int, fields: tuple[Any, ...]) -> RowChange | None:
         pending = self._pending
         if pending:
             made = pending[self._folded_count]
@@ -333,6 +349,7 @@ class SqlWriter:
                 self.execute(_REMOVE_ROW, (table, key))
             else:
                 self.execute(_PUT_ROW, (table, key, row.row, row.revision))
+        self.history.commit(mark.revision)
         self.execute(_PUT_MARK, (mark.revision, _ENCODE(mark)))
         self.execute("COMMIT")
         self.revision = mark.revision
@@ -348,6 +365,7 @@ class SqlWriter:
         found = self.execute(f"SELECT mark FROM {MARK_TABLE}").fetchall()
         mark = _DECODE_MARK(found[0][0]) if found else None
         self.revision = 0 if mark is None else mark.revision
+        self.history.load(self.revision)
         return mark
 
     def kernel_rows(self) -> Iterator[Row]:
@@ -372,3 +390,4 @@ class SqlWriter:
         for table in (MARK_TABLE, KERNEL_TABLE, CATALOG_TABLE):
             self.execute(f"DELETE FROM {table}")
         self._load()
+        self.history.begin_anew()

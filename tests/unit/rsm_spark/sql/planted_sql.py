@@ -77,3 +77,36 @@ class FiresTriggersAgain(SqlMachine):
 
 
 BUGS = (CommitsEarly, ForgetsTheMark, GivesIdsAgain, ForgetsToRollBack, LosesTheEntry, FiresTriggersAgain)
+
+
+class TellsWhatWasRolledBack(SqlMachine):
+    """Logs, beside the changes of a transaction, those of the statements of a failed one before it."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        touched = self._writer._runner._touched
+        forget, self._left = touched.clear, {}
+
+        def _clear():
+            self._left.update(touched._before)
+            forget()
+            if self._writer._connection.in_transaction:
+                touched._before.update(
+                    {place: b"\x90" for place in self._left if place[0] in self._writer.catalog.tables}
+                )
+            self._left = {}
+
+        touched.clear = _clear
+
+
+class TellsWrongOldValues(SqlMachine):
+    """Tells as the old row what the first statement of a transaction made of it."""
+
+    def decide(self, command, revision, now_ms):
+        decision = super().decide(command, revision, now_ms)
+        for place, one in enumerate(self._writer._pending):
+            if one.type is SqlRecord.ROW_CHANGED and one.fields[3] is not None:
+                one = one._replace(fields=(*one.fields[:3], b"\x90"))  # noqa: PLW2901
+                self._writer._pending[place] = one
+                decision.records[place] = (one.type, one.fields)
+        return decision

@@ -14,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from rsm_spark.client.leader_finder import FixedReplica
+from rsm_spark.client.watched_replicas import WatchedReplicas
 from rsm_spark.core.envelope import Envelope, body_of, decode_envelope, encode_envelope
 from rsm_spark.core.records import KernelRecord, Record, decode_records, encode_records
 from rsm_spark.errors import ConnectionLostError, InvalidCommandError, MissingLogError, NoLeaderError
@@ -490,7 +491,7 @@ async def test_a_replica_that_does_not_remember_leaves_it_to_another_one(monkeyp
         async def pick(self: Any, attempt: int) -> str:
             return (one, two)[attempt % 2].server.address
 
-        monkeypatch.setattr(map_watch.WatchedReplicas, "pick", pick)
+        monkeypatch.setattr(WatchedReplicas, "pick", pick)
         watch = client.watch(from_revision=2, old_values=True)
         assert [change.old for change in await first(watch, 1)] == [MapValue(b"1", 1, 1, 1)]
         assert watch.connections == 2

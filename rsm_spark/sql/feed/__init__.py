@@ -1,0 +1,1 @@
+"""The change feed of SQL tables: rows that came, changed and went, as the log tells them."""
