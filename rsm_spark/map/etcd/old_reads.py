@@ -21,6 +21,7 @@ from rsm_spark.map.rows import entry_of
 from rsm_spark.runtime.change_filter import ChangeFilter
 from rsm_spark.runtime.past_rows import PastRows
 from rsm_spark.runtime.range_rows import RangeRows
+from rsm_spark.transport.caller_turns import CallerTurns
 
 _KEPT_S = 30.0
 _KEPT_MAX = 2
@@ -61,6 +62,8 @@ class OldReads:
         self._past = past
         # The one that was used longest ago first.
         self._kept: list[_OldRange] = []
+        # One is opened at a time, of callers in turn: to read the log costs others of the event loop their time.
+        self._turns = CallerTurns()
 
     async def answer(self, request: RangeRequest, span: Span, revision: int, owner: str) -> RangeResponse:
         """Answer a read, without its header.
@@ -77,10 +80,12 @@ class OldReads:
             InvalidCommandError, ConnectionLostError, LogError: See `PastRows.open`; it waits for its turn.
 
         """
-        old = next((one for one in self._kept if one.owner == owner and one.has(span, revision)), None)
+        old = self._find(span, revision, owner)
         if old is None:
-            old = await self._open(span, revision, owner)
-        else:
+            async with self._turns.of(owner):
+                # Who was before may have read the same.
+                old = self._find(span, revision, owner) or await self._open(span, revision, owner)
+        if old in self._kept:
             self._kept.remove(old)
         self._kept.append(old)
         old.uses += 1
@@ -88,12 +93,14 @@ class OldReads:
             old.timer.cancel()
         try:
             rows = old.rows
-            shown, count = await self._past.run(lambda: _read(rows, request, span))
+            return await self._past.run(lambda: _read(rows, request, span))
         finally:
             old.uses -= 1
             old.timer = asyncio.get_running_loop().call_later(_KEPT_S, self._end, old)
             self._bound()
-        return answer_range(request, shown, count)
+
+    def _find(self, span: Span, revision: int, owner: str) -> _OldRange | None:
+        return next((one for one in self._kept if one.owner == owner and one.has(span, revision)), None)
 
     async def _open(self, span: Span, revision: int, owner: str) -> _OldRange:
         for one in [one for one in self._kept if not one.uses][: max(0, len(self._kept) - _KEPT_MAX + 1)]:
@@ -126,10 +133,10 @@ class OldReads:
             self._end(one)
 
 
-def _read(rows: RangeRows, request: RangeRequest, span: Span) -> tuple[list[KeyShown], int]:
+def _read(rows: RangeRows, request: RangeRequest, span: Span) -> RangeResponse:
     count = rows.count(_ROWS, *span)
     if request.count_only:
-        return [], count
+        return answer_range(request, [], count)
     limit = rows_wanted(request) if is_plain(request) else SORTED_KEYS_MAX + 1
     shown: list[KeyShown] = []
     size = 0
@@ -143,4 +150,4 @@ def _read(rows: RangeRows, request: RangeRequest, span: Span) -> tuple[list[KeyS
         raise e.exhausted(
             f"rsm: the rows read would have more than {ANSWER_BYTES_MAX} bytes: ask for parts, by a limit"
         )
-    return shown, count
+    return answer_range(request, shown, count)
