@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ledger.errors import LedgerError
 from rsm_spark.errors import RsmError
@@ -36,8 +36,9 @@ class LeaderFinder(Protocol):
         ...
 
 
+@runtime_checkable
 class FollowerFinder(Protocol):
-    """Names the replicas that may answer reads in the leader's stead."""
+    """Names the replicas that may answer reads in the leader's stead, or pass on what is for it."""
 
     async def find_followers(self, on_change: Callable[[], None]) -> list[str]:
         """Return the addresses of the replicas that do not lead, in no special order; empty if none is known.

@@ -4,6 +4,8 @@ Commands, and reads that say `read=LINEARIZABLE`, go to the leader. Other reads 
 turn: with `read_from="any"` those that need not be linearizable, with `read_from="followers"` all. Whatever one of
 those cannot answer, another replica is asked.
 
+A leader that is not reached is called by way of a follower (`rsm_spark.client.detours`), where the finder names any.
+
 One task finds the leader and stays with it; the stream to it is shared by the clients of the process, which it asks for
 what they have to send. Operations that are submitted while it is busy travel in one message. What is to be sent, and
 what an answer means, is decided in `rsm_spark.client.command_stream`.
@@ -22,6 +24,7 @@ from typing import Literal
 
 from ledger.errors import UsageError
 from rsm_spark.client.command_stream import CommandStream
+from rsm_spark.client.detours import Detours
 from rsm_spark.client.follower_reads import FollowerReads
 from rsm_spark.client.leader_finder import FollowerFinder, LeaderFinder
 from rsm_spark.client.watched_replicas import WatchedReplicas
@@ -30,7 +33,8 @@ from rsm_spark.core.freshness import INDEXED, LINEARIZABLE, STALE, Freshness, Re
 from rsm_spark.core.operation import Ending, Message, Operation, SeenRevision, StreamLimits
 from rsm_spark.core.outcome_errors import AskedReplica, error_of_operation
 from rsm_spark.errors import AccessDeniedError, ConnectionLostError, NoLeaderError, OverloadedError
-from rsm_spark.transport.codec import SESSION_BYTES, ReceivedAnswers
+from rsm_spark.transport.codec import EXCHANGE_METHOD, SESSION_BYTES, ReceivedAnswers
+from rsm_spark.transport.relay_codec import RELAY_METHOD
 from rsm_spark.transport.replica_stream import ReplicaStream, attach
 from rsm_spark.transport.security import Security
 from rsm_spark.transport.stream_factory import Transport, transport_of
@@ -43,6 +47,10 @@ _PAUSE_GROWTH = 1.6
 _PAUSE_MAX_S = 0.5
 _REFUSALS_TRUSTED = 2
 """After so many refusals in a row by the replica that the metadata store names, its word on who leads is followed."""
+_SILENT_S = 2.0
+"""A leader that has not answered for so long is called a second time; if that fails too, it is not reached any more."""
+_QUIET_S_MAX = 1.0
+"""Time for what is under way by a follower to be answered, when the leader is reached again."""
 _TICK_MAX_S = 1.0
 _TICK_MIN_S = 0.01
 
@@ -103,6 +111,10 @@ class ReplicaConnection:
         self.watched_replicas = WatchedReplicas(finder, followers, self._security, transport)
         self._finder = finder
         self._log = log
+        self._detours: Detours | None = None
+        if isinstance(finder, FollowerFinder) and not is_one_replica:
+            self._detours = Detours(finder, log, self._security)
+        self._by = ""  # Follower that passes on what is sent; "" = the leader itself is used.
         self._loop = asyncio.get_running_loop()
         # Set when there may be something to send, or a reason to look for the leader again.
         self._wake = asyncio.Event()
@@ -118,6 +130,12 @@ class ReplicaConnection:
         # Replica that could not be reached last: who has just claimed the log may still name it, his predecessor.
         self._lost = ""
         self._has_answered = False
+        # When the replica in use answered last, or was sent something while nothing was under way.
+        self._heard_s = 0.0
+        self._is_silent = False
+        self._calling_again: asyncio.Task[None] | None = None
+        # Set when nothing more is to be sent to the replica in use, and it has answered all.
+        self._quiet: asyncio.Event | None = None
         self._is_closed = False
         self._tick: asyncio.TimerHandle | None = None
         self._tick_s = _TICK_MAX_S
@@ -153,6 +171,16 @@ class ReplicaConnection:
         return self._lanes.answered if self._lanes is not None else 0
 
     @property
+    def detour(self) -> str:
+        """Address of the follower that passes commands on, since the leader is not reached; "" = there is none."""
+        return self._by if self._exchange is not None else ""
+
+    @property
+    def detour_count(self) -> int:
+        """Times that commands went by a follower, since the leader was not reached."""
+        return self._detours.detour_count if self._detours is not None else 0
+
+    @property
     def revision(self) -> int:
         """Highest revision that any answer has named: what a session read is at least as new as."""
         return self._seen.revision
@@ -171,8 +199,10 @@ class ReplicaConnection:
         if self._tick is not None:
             self._tick.cancel()
         exchange = self._exchange
-        self._task.cancel()
-        await asyncio.wait([self._task])
+        ending = [self._task] if self._calling_again is None else [self._task, self._calling_again]
+        for task in ending:
+            task.cancel()
+        await asyncio.wait(ending)
         if exchange is not None:
             await exchange.wait_closed()
 
@@ -266,8 +296,29 @@ class ReplicaConnection:
         self._resolve(self._stream.expire(now_s))
         if self._lanes is not None:
             self._resolve(self._lanes.expire(now_s))
+        if self._stream.is_in_flight and now_s - self._heard_s > _SILENT_S:
+            self._on_silence()
         if self._stream.has_work or (self._lanes is not None and self._lanes.has_work):
             self._tick = self._loop.call_later(self._tick_s, self._on_tick)
+
+    def _on_silence(self) -> None:
+        """Call the leader a second time, beside the stream that brings no answers; break that off if it fails too."""
+        exchange, detours = self._exchange, self._detours
+        is_calling = self._calling_again is not None and not self._calling_again.done()
+        if detours is None or exchange is None or self._by or is_calling:
+            return
+
+        async def call_again() -> None:
+            is_reached = await detours.reaches(exchange.address, await self._framed_of(exchange.address))
+            self._heard_s = self._loop.time() if is_reached else self._heard_s
+            if not is_reached and self._exchange is exchange and self._loop.time() - self._heard_s > _SILENT_S:
+                self._is_silent = True
+                self.on_lost(ConnectionLostError(f"{exchange.address}: no answer, and it takes no further call"))
+
+        self._calling_again = self._loop.create_task(call_again(), name=f"rsm-second-call-{exchange.address}")
+
+    async def _framed_of(self, address: str) -> str:
+        return await self._finder.find_framed(address) if self._transport == "framed" else ""
 
     @staticmethod
     def _resolve(ended: Iterable[Operation]) -> None:
@@ -301,19 +352,7 @@ class ReplicaConnection:
                 refusal_count = 0
             self._hint = ""
             if address is not None:
-                try:
-                    await self._serve(address, moved)
-                except AccessDeniedError as error:
-                    # Refused before anything was read: nothing of this attempt was executed.
-                    self._trouble = str(error)
-                    self._stream.on_denied()
-                    self._resolve(self._stream.deny())
-                except (ConnectionLostError, UsageError) as error:
-                    self._trouble = str(error)
-                    self._lost = address
-                    _LOGGER.info("lost the replica: %s", error, extra={"log": self._log})
-                finally:
-                    self._stream.on_lost()
+                await self._attempt(address, moved)
             self._resolve(self._stream.resume())
             if self._has_answered or moved.is_set():
                 pause_s = _PAUSE_FIRST_S
@@ -321,6 +360,37 @@ class ReplicaConnection:
                 async with asyncio.timeout(pause_s):
                     await moved.wait()
             pause_s = min(pause_s * _PAUSE_GROWTH, _PAUSE_MAX_S)
+
+    async def _attempt(self, address: str, moved: asyncio.Event) -> None:
+        """Use the replica that leads, directly or by another one, for as long as it is of use."""
+        detours = self._detours
+        by = self._by = "" if detours is None else await detours.way_to(address)
+        began_s = self._loop.time()
+        self._is_silent = False
+        try:
+            await self._serve(address, moved, by)
+        except AccessDeniedError as error:
+            # Refused before anything was read: nothing of this attempt was executed.
+            self._trouble = str(error)
+            self._stream.on_denied()
+            if by and detours is not None:
+                detours.lost(address, by, began_s)
+            else:
+                self._resolve(self._stream.deny())
+        except (ConnectionLostError, UsageError) as error:
+            self._trouble = str(error)
+            self._lost = address
+            if detours is not None:
+                failing_s = self._loop.time() if self._has_answered else began_s
+                detours.lost(address, by, self._heard_s if self._is_silent else failing_s)
+            _LOGGER.info("lost the replica: %s", error, extra={"log": self._log})
+        else:
+            if detours is not None and by:
+                detours.lost(address, by, began_s)
+            elif detours is not None:
+                detours.reached("")  # It has refused.
+        finally:
+            self._stream.on_lost()
 
     async def _work(self) -> None:
         while not self._stream.has_work:
@@ -334,24 +404,52 @@ class ReplicaConnection:
 
         return _on_change
 
-    async def _serve(self, address: str, moved: asyncio.Event) -> None:
-        """Exchange messages with one replica until it refuses, breaks off, or another one leads."""
+    async def _serve(self, address: str, moved: asyncio.Event, by: str) -> None:
+        """Exchange messages with one replica until it refuses, breaks off, or another one leads.
+
+        Args:
+            address: Of the leader.
+            moved: Set when another one may lead.
+            by: Follower that is called in its stead; "" = none.
+
+        """
         ended = self._served = self._loop.create_future()
-        framed = await self._finder.find_framed(address) if self._transport == "framed" else ""
-        exchange = self._exchange = attach(self, address, self._log, self._security, framed=framed)
-        look = self._loop.create_task(self._look(address, moved))
+        called = by or address
+        framed = await self._framed_of(called)
+        method = RELAY_METHOD if by else EXCHANGE_METHOD
+        exchange = attach(self, called, self._log, self._security, framed=framed, method=method)
+        self._exchange, self._quiet, self._heard_s = exchange, None, self._loop.time()
+        beside = [self._loop.create_task(self._look(address, moved))]
+        if by:
+            beside.append(self._loop.create_task(self._until_reached(address)))
         try:
             exchange.ready(self)
             await ended
         finally:
             self._exchange = None
-            exchange.detach(self)
-            look.cancel()
+            exchange.detach(self, is_suspect=self._is_silent)
+            for task in beside:
+                task.cancel()
             # Not `await look`: who catches its CancelledError may catch that of `close`, and go on for ever.
-            await asyncio.wait([look])
+            await asyncio.wait(beside)
+
+    async def _until_reached(self, leader: str) -> None:
+        """Leave the follower that passes on, when the leader is reached and what is under way has been answered."""
+        assert self._detours is not None
+        await self._detours.until_reached(leader, await self._framed_of(leader))
+        self._quiet = asyncio.Event()
+        if self._stream.is_in_flight:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_QUIET_S_MAX):
+                    await self._quiet.wait()
+        self.on_lost(ConnectionLostError(f"{self._by}: left: the leader is reached again"))
 
     def compose(self) -> Message | None:
         """See `ExchangeUser`."""
+        if self._quiet is not None:
+            return None
+        if not self._stream.is_in_flight:
+            self._heard_s = self._loop.time()
         return self._stream.compose()
 
     def on_answers(self, received: ReceivedAnswers) -> None:
@@ -364,15 +462,20 @@ class ReplicaConnection:
         except ValueError as error:
             self.on_lost(ConnectionLostError(f"{exchange.address}: {error}"))
             return
+        self._heard_s = self._loop.time()
         if received.leader_address and received.leader_address != exchange.address:
             self._hint = self._leader_hint = received.leader_address
         if ended:
+            if self._detours is not None and not self._has_answered:
+                self._detours.reached(self._by)
             self._has_answered = True
             self._trouble = self._left = ""
             self._resolve(ended)
         if stream.refusal is not None and not stream.is_in_flight and not self._deal_with_refusal():
             if not self._served.done():
                 self._served.set_result(None)
+        elif self._quiet is not None and not stream.is_in_flight:
+            self._quiet.set()
         elif stream.has_unsent:
             exchange.ready(self)
 

@@ -40,6 +40,7 @@ from rsm_spark.runtime.leading import LeaderDriver
 from rsm_spark.runtime.log_maintenance import LogMaintenance
 from rsm_spark.runtime.memory_sharing import share_memory_marks
 from rsm_spark.runtime.peers import LogIndex, Peers
+from rsm_spark.runtime.relaying import LeaderPlace, RelayRoom
 from rsm_spark.runtime.serving import Serving
 from rsm_spark.runtime.settings import ReplicaSettings
 from rsm_spark.runtime.snapshot_service import SnapshotService
@@ -83,6 +84,7 @@ class Replica:
         is_tls: Whether the advertised address is encrypted, told to others; None = not said. Set it before `start`.
         http_is_tls: The same of `http`.
         framed: "host:port" of its framed port, told to others; "" = none. Set it before `start`.
+        relays: Streams that it passes on to the leader.
 
     """
 
@@ -126,6 +128,7 @@ class Replica:
         self.is_tls: bool | None = None
         self.http_is_tls: bool | None = None
         self.framed = ""
+        self.relays = RelayRoom()
         self._queue = RequestQueue()
         self._serving = Serving(self._context, self._queue)
         self._driver: LeaderDriver | None = None
@@ -197,6 +200,16 @@ class Replica:
     def leader_address(self) -> str | None:
         """Advertised address of the leader, as far as known."""
         return self._advertised if self.role is ReplicaRole.LEADER else self._context.leader_address
+
+    @property
+    def leader_place(self) -> LeaderPlace | None:
+        """Addresses of another replica that leads, as far as known; None = this one leads, or nobody is known to."""
+        context = self._context
+        if self.role is ReplicaRole.LEADER or not context.leader_address:
+            return None
+        if context.leader is not None and context.leader.incarnation == self.incarnation:
+            return None
+        return LeaderPlace(context.leader_address, context.leader_framed)
 
     @property
     def leader_http(self) -> str | None:

@@ -92,6 +92,9 @@ class ReplicaTelemetry(Collector):
         yield _counter("rsm_entry_bytes", "Payload bytes of these entries.", self.counts.payload_bytes)
         yield _reads(status)
         yield _followed(status)
+        relays = self._replica.relays
+        yield _gauge("rsm_relays", "Clients' streams that are passed on to the leader now.", relays.open_count)
+        yield _counter("rsm_relayed_streams", "Clients' streams passed on since the process began.", relays.relay_count)
         yield self._batches()
         yield from self._snapshots(status)
         yield from _trim(status)

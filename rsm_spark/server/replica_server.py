@@ -7,6 +7,8 @@ async with StoreService(client, settings, machine=Orders()) as service:
     await service.wait_stopped()
 """
 
+# Longer than 400 lines: it wires every service of a replica, and its settings stand beside it.
+
 from __future__ import annotations
 
 import asyncio
@@ -51,6 +53,7 @@ from rsm_spark.transport.connections import PORTS
 from rsm_spark.transport.peer_client import GrpcPeers
 from rsm_spark.transport.peer_service import PeerService
 from rsm_spark.transport.reach import AuditWords, KeyScopes
+from rsm_spark.transport.relay_service import RelayService
 from rsm_spark.transport.request_admission import Backend
 from rsm_spark.transport.security import Security
 from rsm_spark.transport.server import CONNECTIONS_MAX, ReplicaServer
@@ -258,6 +261,10 @@ class StoreService:
         beats.add_to(self.server)
         self._tails = TailService(settings.log, replica.tell_entries)
         self._tails.add_to(self.server)
+        self._relays = RelayService(
+            settings.log, self.server, lambda: replica.leader_place, self._leads, settings.security, replica.relays
+        )
+        self._relays.add()
 
     def readiness(self) -> ProbePage:
         """Say whether clients should be sent here."""
@@ -315,6 +322,7 @@ class StoreService:
             naming.cancel()
             self.watches.close()
             self._tails.close()
+            self._relays.close()
             await self._peers.close()
             await self.server.stop(_DRAIN_S)
 

@@ -27,6 +27,8 @@ from typing import Final
 
 from ledger.http.connection_slots import ConnectionSlot, ConnectionSlots, address_key
 from ledger.open_files import allow_files
+from ledger.rights.principal import Principal
+from rsm_spark.transport.caller_turns import turns_name
 
 _FILES: Final = Path("/proc/self/fd")
 _STRANGER_S: Final = 10.0
@@ -241,3 +243,15 @@ def peer_key(peer: str) -> tuple[str, int] | None:
     if kind not in {"ipv4", "ipv6"} or not port.isdigit():
         return None
     return address_key(host.strip("[]")), int(port)
+
+
+def turns_of(principal: Principal, peer: str) -> str:
+    """Return who takes turns with others: the principal that calls, or its address where nobody says who it is.
+
+    Args:
+        principal: See `calling_principal`.
+        peer: Where it calls from, as gRPC names that.
+
+    """
+    key = peer_key(peer)
+    return turns_name(principal, "" if key is None else key[0])

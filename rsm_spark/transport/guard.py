@@ -44,14 +44,29 @@ def caller_or_nobody() -> Principal | None:
     return None if caller is None else caller.principal
 
 
+def shown_credential() -> tuple[bytes, tuple[str, ...]]:
+    """Return what the caller has shown: its token, or the names in its certificate; in a handler likewise."""
+    caller = _CALLER.get()
+    assert caller is not None, "no guard has let this call through"
+    return caller.token, caller.names
+
+
 class _Caller:
-    """A principal, and how it is found again."""
+    """A principal, how it is found again, and what it has shown."""
 
-    __slots__ = ("again", "principal")
+    __slots__ = ("again", "names", "principal", "token")
 
-    def __init__(self, principal: Principal, again: Callable[[], Principal | None]) -> None:
+    def __init__(
+        self,
+        principal: Principal,
+        again: Callable[[], Principal | None],
+        token: bytes = b"",
+        names: Sequence[str] = (),
+    ) -> None:
         self.principal = principal
         self.again = again
+        self.token = token
+        self.names = tuple(names)
 
 
 class _OpenStream:
@@ -177,7 +192,7 @@ class Guard(grpc.aio.ServerInterceptor):
         if fault:
             return self._refusal(principal, handler_call_details.method, fault)
         kept = token or b""
-        _CALLER.set(_Caller(principal, lambda: self.principal_of(kept)))
+        _CALLER.set(_Caller(principal, lambda: self.principal_of(kept), kept))
         return await continuation(handler_call_details)
 
     def enter(self, token: bytes, names: Sequence[str]) -> None:
@@ -189,7 +204,44 @@ class Guard(grpc.aio.ServerInterceptor):
 
         """
         principal = self.principal_by(token, names)
-        _CALLER.set(None if principal is None else _Caller(principal, lambda: self.principal_by(token, names)))
+        _CALLER.set(None if principal is None else self._caller(principal, token, names))
+
+    async def serve_for(
+        self, token: bytes, names: Sequence[str], peer: str, inner: Callable[[Any, Any], Awaitable[Any]], context: Any
+    ) -> None:
+        """Serve a stream for a caller that another replica has let in, for as long as that caller may have it.
+
+        It must be allowed to read the state; what else it may, handlers look at. The stream is the other replica's, and
+        ends when that one may not have it any more, too.
+
+        Args:
+            token: What the caller has shown there.
+            names: In its certificate.
+            peer: Where it called from.
+            inner: Handler; `calling_principal` is that caller.
+            context: Of the other replica's call.
+
+        """
+        principal = self.principal_by(token, names)
+        speaker = calling_principal()
+        if principal is None:
+            fault = self._stranger()
+        elif may(principal, Right.STATE_READ):
+            fault = ""
+        else:
+            fault = f"{principal} has not the right to {Right.STATE_READ.value}"
+        if fault:
+            source = f"{peer} by way of {speaker.name}"
+            self.refused(principal, "", source, fault)
+            code = grpc.StatusCode.UNAUTHENTICATED if principal is None else grpc.StatusCode.PERMISSION_DENIED
+            await context.abort(code, f"of the caller that is passed on: {fault}")
+        assert principal is not None
+        caller = self._caller(principal, token, names)
+        _CALLER.set(caller)
+        await self._hold(caller, inner, None, context)
+
+    def _caller(self, principal: Principal, token: bytes, names: Sequence[str]) -> _Caller:
+        return _Caller(principal, lambda: self.principal_by(token, names), token, names)
 
     async def _admit(self, method: str, context: Any) -> _Caller:
         caller = self._anybody if self.is_open else _CALLER.get()
@@ -199,7 +251,7 @@ class Guard(grpc.aio.ServerInterceptor):
             if principal is None:
                 await self._abort(context, None, method, self._stranger())
             assert principal is not None
-            caller = _Caller(principal, lambda: self._callers.of_certificate(names))
+            caller = _Caller(principal, lambda: self._callers.of_certificate(names), names=names)
         fault = self._fault(method, caller.principal)
         if fault:
             await self._abort(context, caller.principal, method, fault)

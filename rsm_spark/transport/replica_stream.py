@@ -58,6 +58,7 @@ class ReplicaStream:
         log: Name of the log meant.
         framed: "host:port" of its framed port; "" = over gRPC.
         security: TLS and token.
+        method: That is called: `EXCHANGE_METHOD`, or `RELAY_METHOD` for a replica that passes on to the leader.
 
     Attributes:
         address: "host:port".
@@ -69,8 +70,9 @@ class ReplicaStream:
 
     """
 
-    def __init__(self, address: str, log: str, framed: str, security: Security) -> None:
+    def __init__(self, address: str, log: str, framed: str, security: Security, method: str = EXCHANGE_METHOD) -> None:
         self.address = address
+        self._method = method
         self.is_framed = False
         self.messages_sent = 0
         self._log = log
@@ -188,7 +190,7 @@ class ReplicaStream:
     async def _begin(self) -> None:
         """Open the stream; gRPC connects with what is sent first."""
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            self._stream = await self._factory.open(EXCHANGE_METHOD)
+            self._stream = await self._factory.open(self._method)
             self.is_framed = isinstance(self._stream, FramedCall)
             self._codec = PACKED_EXCHANGE if self.is_framed else PROTOBUF_EXCHANGE
             batch = self._compose()
@@ -229,14 +231,22 @@ class ReplicaStream:
 
 
 _CLOSING: set[asyncio.Task[None]] = set()
-_Key = tuple[str, str, str, Security]
+_Key = tuple[str, str, str, Security, str]
 _EXCHANGES: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Key, ReplicaStream]] = (
     weakref.WeakKeyDictionary()
 )
 """Streams that may be shared, per event loop."""
 
 
-def attach(user: ReplicaStreamUser, address: str, log: str, security: Security, *, framed: str = "") -> ReplicaStream:
+def attach(
+    user: ReplicaStreamUser,
+    address: str,
+    log: str,
+    security: Security,
+    *,
+    framed: str = "",
+    method: str = EXCHANGE_METHOD,
+) -> ReplicaStream:
     """Return the stream of this process to a replica; the first one to ask opens it.
 
     Args:
@@ -245,16 +255,17 @@ def attach(user: ReplicaStreamUser, address: str, log: str, security: Security, 
         log: Name of the log meant.
         security: TLS and token.
         framed: "host:port" of its framed port; "" = over gRPC.
+        method: See `ReplicaStream`.
 
     Raises:
         UsageError: A file of `security` cannot be used.
 
     """
     streams = _EXCHANGES.setdefault(asyncio.get_running_loop(), {})
-    key = (address, log, framed, security)
+    key = (address, log, framed, security, method)
     exchange = streams.get(key)
     if exchange is None:
-        exchange = streams[key] = ReplicaStream(address, log, framed, security)
+        exchange = streams[key] = ReplicaStream(address, log, framed, security, method)
     exchange._attach(user)
     return exchange
 

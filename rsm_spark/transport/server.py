@@ -12,7 +12,6 @@ import grpc.aio
 
 from ledger.rights.table import Right
 from rsm_spark.errors import RsmError
-from rsm_spark.transport.caller_turns import turns_name
 from rsm_spark.transport.codec import (
     ANSWERS_BYTES_MAX,
     PROTOBUF_EXCHANGE,
@@ -21,7 +20,7 @@ from rsm_spark.transport.codec import (
     encode_answers,
     encode_status,
 )
-from rsm_spark.transport.connections import PORTS, peer_key
+from rsm_spark.transport.connections import PORTS, turns_of
 from rsm_spark.transport.framed_port import FramedPort
 from rsm_spark.transport.guard import calling_principal
 from rsm_spark.transport.guarded_port import GuardedPort
@@ -196,10 +195,23 @@ class ReplicaServer:
         await asyncio.gather(self._port.stop(grace_s), *framed)
 
     async def _exchange(self, _requests: Any, context: Any) -> None:
+        await self.exchange(context, _EXCHANGE, str(context.peer()), is_packed=isinstance(context, ServedCall))
+
+    async def exchange(self, context: Any, method: str, peer: str, *, is_packed: bool, way: str = "") -> None:
+        """Serve a stream of clients' messages as one of the principal that calls.
+
+        Args:
+            context: Of the call.
+            method: That was called.
+            peer: Where the client called from.
+            is_packed: Messages are those of the framed port.
+            way: For the audit: how its stream comes here; "" = directly.
+
+        """
         assert self._intake is not None
-        reach = await self._reach(_EXCHANGE, context)
-        codec = PACKED_EXCHANGE if isinstance(context, ServedCall) else PROTOBUF_EXCHANGE
-        stream = RequestStream(context, self._intake, reach, owner_of(context), codec)
+        reach = await self._reach(method, context, peer, way)
+        codec = PACKED_EXCHANGE if is_packed else PROTOBUF_EXCHANGE
+        stream = RequestStream(context, self._intake, reach, turns_of(calling_principal(), peer), codec)
         self._streams[stream] = None
         try:
             if not self._is_draining:
@@ -209,10 +221,11 @@ class ReplicaServer:
 
     async def _call(self, text: bytes, context: Any) -> bytes:
         assert self._intake is not None
-        reach = await self._reach(_CALL, context)
+        peer = str(context.peer())
+        reach = await self._reach(_CALL, context, peer)
         try:
             received = decode_requests(text)
-            answered = self._intake.submit(received, reach, owner_of(context))
+            answered = self._intake.submit(received, reach, turns_of(calling_principal(), peer))
         except RsmError as error:
             await context.abort(status_code_of(error), str(error))
             raise
@@ -224,16 +237,16 @@ class ReplicaServer:
             )
         return texts[0]
 
-    async def _reach(self, method: str, context: Any) -> Reach | None:
+    async def _reach(self, method: str, context: Any, peer: str, way: str = "") -> Reach | None:
         """Return what is to be looked at in the messages of who calls; None = nothing."""
         principal = calling_principal()
         fault = fault_of(principal, self._log, self.keys)
-        peer = str(context.peer())
+        source = peer + way
         if fault:
-            self.guard.refused(principal, method, peer, fault)
+            self.guard.refused(principal, method, source, fault)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, fault)
-        on_refused = functools.partial(self.guard.refused, principal, method, peer)
-        return reach_of(principal, self.keys, self._audit_words, peer, on_refused)
+        on_refused = functools.partial(self.guard.refused, principal, method, source)
+        return reach_of(principal, self.keys, self._audit_words, source, on_refused)
 
     async def _status(self, _text: bytes, _context: Any) -> bytes:
         return encode_status(self._status_json())
@@ -256,5 +269,4 @@ def _both_ways(handler: grpc.RpcMethodHandler[Any, Any]) -> grpc.RpcMethodHandle
 
 def owner_of(context: Any) -> str:
     """Return who takes turns with others: the principal that calls, or its address where nobody says who it is."""
-    peer = peer_key(str(context.peer()))
-    return turns_name(calling_principal(), "" if peer is None else peer[0])
+    return turns_of(calling_principal(), str(context.peer()))

@@ -16,6 +16,8 @@ from typing import Any, Self
 
 from rsm_spark.core.position import LogPosition
 from rsm_spark.runtime.entry_telling import EntryTelling
+from rsm_spark.runtime.relaying import LeaderPlace
+from rsm_spark.transport.relay_service import RelayService
 from rsm_spark.transport.security import Security
 from rsm_spark.transport.server import ReplicaServer
 from rsm_spark.transport.tail_service import TailService
@@ -31,13 +33,15 @@ class ReplicaPortProcess:
 
     Args:
         files_max: Soft and hard limit of open files of the process; 0 = as it is here.
+        leader: Another one, to which it passes clients' streams on; None = it answers itself.
         **security: Of `Security`.
 
     """
 
-    def __init__(self, *, files_max: int = 0, **security: Any) -> None:
+    def __init__(self, *, files_max: int = 0, leader: ReplicaPortProcess | None = None, **security: Any) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        told = json.dumps({"files_max": files_max, "security": security})
+        place = None if leader is None else [leader.address, "{}:{}".format(*leader.framed)]
+        told = json.dumps({"files_max": files_max, "security": security, "leader": place})
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.hostile.replica_port_process", told],
             stdout=subprocess.PIPE,
@@ -83,12 +87,13 @@ class ReplicaPortProcess:
         self._errors.close()
 
 
-async def _serve(security: Security) -> None:
+async def _serve(security: Security, leader: LeaderPlace | None) -> None:
     server = ReplicaServer("orders", security=security)
     telling = EntryTelling(1, None)
     for number in range(1_000):
         telling.add(LogPosition(1, number), bytes(8_000))
     TailService("orders", telling.after).add_to(server)
+    RelayService("orders", server, lambda: leader, lambda: leader is None, security).add()
     await server.start(ReplicaDouble(Group()), lambda: b"{}")
     ports = [address.rpartition(":")[2] for address in (server.address, server.framed_address)]
     print(*ports, flush=True)  # noqa: T201 - it is what the parent waits for
@@ -99,4 +104,5 @@ if __name__ == "__main__":
     given = json.loads(sys.argv[1])
     if given["files_max"]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (given["files_max"], given["files_max"]))
-    asyncio.run(_serve(Security(**given["security"])))
+    place = given["leader"] and LeaderPlace(*given["leader"])
+    asyncio.run(_serve(Security(**given["security"]), place))

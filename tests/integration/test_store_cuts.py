@@ -184,3 +184,31 @@ def test_a_leader_that_alone_is_cut_off_from_the_bookies_makes_room_while_the_cu
         callers.kill()
     cut_stores.agree()
     check_calls(calls, callers.path)
+
+
+@pytest.mark.slow
+def test_clients_that_do_not_reach_the_leader_are_served_by_way_of_a_follower(cut_stores) -> None:
+    """One way, then the other: what the clients send is dropped, or what the leader answers."""
+    networks = cut_stores.networks
+    callers = RecordedCallers(
+        networks.metadata_uri,
+        LOG,
+        networks.folder,
+        seed=13,
+        prefix=networks.inside("client"),
+        environment=cut_stores.environment,
+    )
+    try:
+        callers.wait_for_more(100)
+        leader = cut_stores.leader()
+        for pair in (("client", leader), (leader, "client")):
+            networks.cut(*pair)
+            callers.wait_for_more(400)  # More than was on its way.
+            networks.heal()
+            assert cut_stores.leader() == leader, "nobody else leads: a follower has passed it all on"
+            callers.wait_for_more(100)
+        calls = callers.end()
+    finally:
+        callers.kill()
+    cut_stores.agree()
+    check_calls(calls, callers.path)

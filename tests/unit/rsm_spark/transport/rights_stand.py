@@ -21,6 +21,7 @@ from rsm_spark.map.scopes import MapScopes
 from rsm_spark.runtime.peers import LogIndex
 from rsm_spark.transport.beat_service import BeatService
 from rsm_spark.transport.peer_service import PeerService
+from rsm_spark.transport.relay_service import RelayService
 from rsm_spark.transport.security import RpcChannel, Security, open_channel
 from rsm_spark.transport.server import ReplicaServer
 from rsm_spark.transport.watch_service import WatchService
@@ -87,6 +88,7 @@ async def all_services(security: Security, backend: Any, **options: Any) -> Asyn
         read_index=lambda: asyncio.sleep(0, LogIndex(AnswerStatus.NOT_LEADER, 0)),
     ).add_to(server)
     BeatService(LOG, "0" * 32, 0.05, lambda _: BeatAnswer.UNKNOWN).add_to(server)
+    RelayService(LOG, server, lambda: None, lambda: False, Security()).add()
     feed: Any = SimpleNamespace(revision=0)
     WatchService(LOG, MAP_DESCRIPTION, feed).add_to(server)
     registry: Any = SimpleNamespace(leads=False)

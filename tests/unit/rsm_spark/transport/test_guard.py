@@ -27,7 +27,7 @@ from ledger.rights.table import ROLES_OF, Right
 from rsm_spark.errors import AccessDeniedError, InvalidCommandError
 from rsm_spark.map import messages as m
 from rsm_spark.map.client.client import MapClient
-from rsm_spark.transport import beat_pb2, peer_pb2, store_pb2, watch_pb2
+from rsm_spark.transport import beat_pb2, peer_pb2, relay_pb2, store_pb2, watch_pb2
 from rsm_spark.transport.guard import Guard
 from rsm_spark.transport.security import Security, open_channel
 from rsm_spark.transport.server import ReplicaServer
@@ -58,6 +58,8 @@ METHODS = {
     "/rsm.peer.v1.Peer/List": Right.SNAPSHOT_READ,
     "/rsm.peer.v1.Peer/ReadIndex": Right.REPORT,
     "/rsm.peer.v1.Peer/Report": Right.REPORT,
+    "/rsm.relay.v1.Relay/Exchange": Right.STATE_READ,
+    "/rsm.relay.v1.Relay/PassOn": Right.REPORT,
     "/rsm.store.v1.Replica/Call": Right.STATE_READ,
     "/rsm.store.v1.Replica/Exchange": Right.STATE_READ,
     "/rsm.store.v1.Replica/Status": Right.STATUS,
@@ -75,7 +77,7 @@ def backend() -> ReplicaDouble:
 
 @pytest.mark.asyncio
 async def test_every_method_that_there_is_has_a_line_and_every_role_is_served_as_the_table_says(tmp_path: Path) -> None:
-    described = methods_of(beat_pb2, health_pb2, reflection_pb2, store_pb2, peer_pb2, watch_pb2, worker_pb2)
+    described = methods_of(beat_pb2, health_pb2, reflection_pb2, store_pb2, peer_pb2, relay_pb2, watch_pb2, worker_pb2)
     described.remove(HEALTH_CHECK)  # For everybody: see tests/unit/rsm_spark/transport/test_standard_services.py.
     async with all_services(Security(principals=principals(tmp_path)), backend()) as server:
         assert dict(server.guard.rights) == METHODS

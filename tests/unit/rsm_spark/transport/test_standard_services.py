@@ -115,6 +115,7 @@ async def test_reflection_names_every_service_and_its_messages() -> None:
             "rsm.beat.v1.Beats",
             "rsm.broker.v1.Workers",
             "rsm.peer.v1.Peer",
+            "rsm.relay.v1.Relay",
             "rsm.store.v1.Replica",
             "rsm.watch.v1.Watches",
         ]
