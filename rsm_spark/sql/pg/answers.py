@@ -120,9 +120,9 @@ def row(values: Iterable[bytes | None]) -> bytes:
     return _frame(b"D", _SHORT.pack(count) + b"".join(parts))
 
 
-def copy_begins(count: int, *, is_in: bool) -> bytes:
-    """Return that rows of so many columns are to be copied, as text."""
-    return _frame(b"G" if is_in else b"H", b"\0" + _SHORT.pack(count) + _SHORT.pack(0) * count)
+def copy_begins(count: int, *, is_in: bool, form: int) -> bytes:
+    """Return that rows of so many columns are to be copied, as text (`form` 0) or in binary (1)."""
+    return _frame(b"G" if is_in else b"H", bytes([form]) + _SHORT.pack(count) + _SHORT.pack(form) * count)
 
 
 def copied(content: bytes) -> bytes:

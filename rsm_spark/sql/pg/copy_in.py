@@ -7,6 +7,7 @@ from typing import Final
 
 from rsm_spark.sql.limits import PARAMETERS_MAX
 from rsm_spark.sql.messages import SqlStatement, SqlValue
+from rsm_spark.sql.pg.binary_copying import BinaryCopyRows
 from rsm_spark.sql.pg.copying import CopyCommand, CopyRows, checked_utf8
 from rsm_spark.sql.pg.faults import CANCELLED, TOO_LARGE, PgFault
 from rsm_spark.sql.pg.portals import size_of
@@ -35,7 +36,9 @@ class CopyWriter:
 
     def __init__(self, command: CopyCommand, types: Sequence[int]) -> None:
         self._types = tuple(types)
-        self._rows = CopyRows(command, len(types))
+        self._form = int(command.is_binary)
+        width = len(types)
+        self._rows = BinaryCopyRows(width) if command.is_binary else CopyRows(command, width)
         columns = f" ({command.columns})" if command.columns else ""
         self._head = f"INSERT INTO {command.table}{columns} VALUES "  # noqa: S608 - the client's own words
         self._a_statement = max(1, min(_STATEMENT_ROWS, PARAMETERS_MAX // max(1, len(types))))
@@ -83,9 +86,9 @@ class CopyWriter:
         for row in self._rows.feed(content, is_last=is_last):
             line = self._rows.count
             for kind, value in zip(self._types, row, strict=True):
-                if value is not None and kind != BYTEA:
+                if value is not None and kind != BYTEA and not self._form:
                     checked_utf8(value, line)
-                taken = parameter_value(kind, 0, value)
+                taken = parameter_value(kind, self._form, value)
                 self._values.append(taken)
                 self.size += size_of(taken)
             self.rows += 1

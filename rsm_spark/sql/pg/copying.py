@@ -25,8 +25,8 @@ _OPTION = re.compile(
     r"(?P<value>'(?:[^']|'')*'|true|false|on|off|text|csv|binary|[01]\b)?",
     re.IGNORECASE,
 )
-_ROW_BYTES_MAX: Final = 2 * VALUE_BYTES_MAX
-_SMALL_BYTES: Final = 8 * 1024
+ROW_BYTES_MAX: Final = 2 * VALUE_BYTES_MAX
+SMALL_BYTES: Final = 8 * 1024
 _ESCAPES: Final = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 _BACKSLASH = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|(.))", re.DOTALL)
 _TO_ESCAPE = re.compile(rb"[\\\b\f\n\r\t\v]")
@@ -42,6 +42,7 @@ class CopyCommand(NamedTuple):
         query: Whose rows are copied; "" = those of the table.
         is_in: Rows come from the client.
         is_csv: They are CSV.
+        is_binary: They are neither text nor CSV, and the attributes below say nothing.
         delimiter: Between values.
         null: Text of NULL.
         quote: Of CSV.
@@ -58,6 +59,7 @@ class CopyCommand(NamedTuple):
     null: bytes
     quote: bytes
     has_header: bool
+    is_binary: bool = False
 
     @property
     def select(self) -> str:
@@ -80,8 +82,9 @@ def copy_command(sql: str) -> CopyCommand:
         raise PgFault(SYNTAX, "COPY FROM STDIN goes into a table")
     options = _options(found["options"].strip().removeprefix("(").removesuffix(")"))
     form = options.get("format", "csv" if "csv" in options else "binary" if "binary" in options else "text").lower()
-    if form == "binary":
-        raise PgFault(NOT_SUPPORTED, "COPY in binary is not served: say FORMAT text, or csv")
+    is_binary = form == "binary"
+    if is_binary and not set(options) <= {"format", "binary", "encoding"}:
+        raise PgFault(SYNTAX, "COPY in binary has no delimiter, no text of NULL, no header and no quotes")
     is_csv = form == "csv"
     delimiter, quote = (
         options.get("delimiter", "," if is_csv else "\t").encode(), options.get("quote", '"').encode(),
@@ -95,7 +98,7 @@ def copy_command(sql: str) -> CopyCommand:
     return CopyCommand(
         found["table"] or "", (found["columns"] or "").strip(), (found["query"] or "").strip(), is_in, is_csv,
         delimiter, options.get("null", "" if is_csv else "\\N").encode(), quote,
-        options.get("header", "false").lower() in ("", "true", "on", "1"),
+        options.get("header", "false").lower() in ("", "true", "on", "1"), is_binary,
     )  # fmt: skip
 
 
@@ -157,7 +160,7 @@ class CopyRows:
 
         """
         self._more += content
-        if not is_last and len(self._left) >= _SMALL_BYTES and len(self._more) < len(self._left) // 2:
+        if not is_last and len(self._left) >= SMALL_BYTES and len(self._more) < len(self._left) // 2:
             self._check_row()
             return  # A long row that comes byte by byte is not read anew for each.
         text = self._left + bytes(self._more)
@@ -175,8 +178,8 @@ class CopyRows:
         self._check_row()
 
     def _check_row(self) -> None:
-        if self.held_bytes > _ROW_BYTES_MAX:
-            raise PgFault(TOO_LARGE, f"line {self.count + 1} has more than {_ROW_BYTES_MAX} bytes")
+        if self.held_bytes > ROW_BYTES_MAX:
+            raise PgFault(TOO_LARGE, f"line {self.count + 1} has more than {ROW_BYTES_MAX} bytes")
 
     def _text_rows(self, text: bytes, *, is_last: bool) -> Iterator[list[bytes | None]]:
         *lines, self._left = text.split(b"\n")

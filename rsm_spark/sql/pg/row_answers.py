@@ -36,13 +36,13 @@ class PgRowAnswers:
         self._out_bytes += len(part)
 
     def _send_all(
-        self, found: RowsRead, columns: Sequence[PgColumn], said: RowAnswer = answers.row
+        self, found: RowsRead, columns: Sequence[PgColumn], said: RowAnswer = answers.row, *, form: int = 0
     ) -> Generator[PgTask, TaskAnswer, int]:
         """Send the rows of a query, slice by slice, as its client takes them; return how many."""
         rows, left, count = found.result.rows, found.left, 0
         try:
             while True:
-                yield from self._send_rows(rows, columns, (0,) * len(columns), said)
+                yield from self._send_rows(rows, columns, (form,) * len(columns), said)
                 count += len(rows)
                 if left is None:
                     return count

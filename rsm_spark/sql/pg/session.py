@@ -29,6 +29,7 @@ from rsm_spark.sql.pg import answers
 from rsm_spark.sql.pg import faults as f
 from rsm_spark.sql.pg.alter_steps import altered
 from rsm_spark.sql.pg.copy_in import CopyWriter
+from rsm_spark.sql.pg.copy_out import CopyAnswers
 from rsm_spark.sql.pg.copying import copied_row, copy_command
 from rsm_spark.sql.pg.cursors import CURSOR_WORDS, CURSORS_MAX, closed_cursor, cursor_step, declared_cursor
 from rsm_spark.sql.pg.portal_desk import STATEMENTS_MAX, PgPortalDesk
@@ -287,17 +288,16 @@ class PgSession(PgPortalDesk):
             yield from self._describe_statement(prepared)
             columns = prepared.columns or ()
             self._copying = CopyWriter(command, [column.type for column in columns])
-            self._say(answers.copy_begins(len(columns), is_in=True))
+            self._say(answers.copy_begins(len(columns), is_in=True, form=int(command.is_binary)))
             return
         found: RowsRead = yield from self._read(asked[0], ())
         columns = columns_of(found.result)
-        self._say(answers.copy_begins(len(columns), is_in=False))
+        out = CopyAnswers(command)
+        self._say(answers.copy_begins(len(columns), is_in=False, form=out.form))
         if command.has_header:
             self._say(answers.copied(copied_row(command, [column.name.encode() for column in columns])))
-        count: int = yield from self._send_all(
-            found, columns, lambda values: answers.copied(copied_row(command, list(values)))
-        )
-        self._say(answers.COPY_DONE)
+        count: int = yield from self._send_all(found, columns, out.row, form=out.form)
+        self._say(out.end())
         self._say(answers.done(f"COPY {count}"))
 
     def _copy_on(self, request: PgRequest) -> Steps:

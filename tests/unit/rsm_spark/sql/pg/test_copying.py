@@ -39,14 +39,15 @@ def rows_of(command, *parts: bytes, columns: int = 2) -> list[list[bytes | None]
 )  # fmt: skip
 def test_what_a_copy_says(sql, expected):
     found = copy_command(sql)
-    assert (*found[:-2], found.has_header) == expected
+    assert (*found[:-3], found.has_header) == expected
+    assert not found.is_binary
 
 
 @pytest.mark.parametrize(
     "sql",
     [
         "COPY t FROM '/etc/passwd'", "COPY t TO PROGRAM 'sh'", "COPY (SELECT 1) FROM STDIN",
-        "COPY t FROM STDIN (FORMAT binary)",
+        "COPY t FROM STDIN (FORMAT binary, HEADER)",
         "COPY t FROM STDIN (FORMAT csv, FORCE_NULL (a))", "COPY t FROM STDIN (DELIMITER 'ab')",
         "COPY t FROM STDIN csv QUOTE ','",
         "COPY t FROM STDIN (ENCODING 'latin1')", "COPY t FROM STDIN csv ESCAPE '!'", "COPY",
