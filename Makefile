@@ -11,7 +11,7 @@ PYTEST := .venv/bin/pytest
 # Where ARGS chooses tests, that a set has none of them (pytest's code 5) is no failure of that set.
 IF_ANY := $(if $(ARGS),[ $$? -eq 5 ] ||)
 
-.PHONY: help setup demo test test-real test-all check sim bench bench-ledger bench-store bench-broker bench-spark generate blocking conf lock sbom docs coverage
+.PHONY: help setup demo test test-real test-all check sim bench bench-ledger bench-store bench-broker bench-spark generate blocking conf dashboards lock sbom docs coverage
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,11 +60,14 @@ bench-spark: setup ## Streaming from the ledger into Spark and Delta
 blocking: setup ## Write the blocking clients anew from the asynchronous ones
 	@.venv/bin/python tools/generate_blocking.py
 
-generate: conf blocking ## Write all anew that is generated from the code
+generate: conf blocking dashboards ## Write all anew that is generated from the code
 
 conf: setup ## Write conf/ and the pages of options anew: every option with its default
 	@.venv/bin/python tools/write_process_pages.py
 	@.venv/bin/python tools/write_spark_pages.py
+
+dashboards: setup ## Write the dashboards of Grafana anew from tools/write_dashboards.py
+	@.venv/bin/python tools/write_dashboards.py
 
 lock: setup ## Solve requirements.lock anew, keeping what still fits; UPGRADE=1 takes the newest versions
 	@tools/lock.sh $(if $(UPGRADE),--upgrade)

@@ -17,6 +17,7 @@ from ledger.errors import UsageError
 from ledger.private_files import refuse_loose
 from ledger.rereads import Reread, reread
 from ledger.rights.file import stamp_of
+from ledger.shown_certificates import note_certificate
 
 _LOGGER = logging.getLogger(__name__)
 _CERTIFICATE = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
@@ -256,6 +257,7 @@ def _load_cert(context: ssl.SSLContext, cert: str, key: str | None) -> None:
         where = cert if key is None else f"{cert} and {key}"
         missing = key if key is not None and Path(cert).exists() else cert
         raise UsageError(f"TLS: cannot use {where}: {_why(error, missing)}") from error
+    note_certificate(cert)
 
 
 def _no_password() -> str:

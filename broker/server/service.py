@@ -83,7 +83,9 @@ class BrokerService:
         )
         streams.add_to(self._store.server)
         self.workers.on_tick = streams.cut_silent
-        self.telemetry = BrokerTelemetry(self.replica, self.machine, self.workers.registry, streams)
+        self.telemetry = BrokerTelemetry(
+            self.replica, self.machine, self.workers.registry, streams, str(settings.data_dir)
+        )
         self._http = None if settings.http is None else _http_server(self, settings)
         self.http_address = "" if self._http is None else self._http.address
         self.replica.http = self.http_address

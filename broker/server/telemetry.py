@@ -18,7 +18,7 @@ from broker.machine.views import OverviewView
 from broker.server.worker_registry import WorkerRegistry
 from broker.server.worker_service import WorkerService
 from rsm_spark.runtime.replica import Replica
-from rsm_spark.runtime.telemetry import ReplicaTelemetry
+from rsm_spark.runtime.telemetry import ReplicaTelemetry, of_log
 
 
 class BrokerTelemetry(Collector):
@@ -29,17 +29,23 @@ class BrokerTelemetry(Collector):
         machine: Its state.
         registry: Of its workers.
         streams: Of its workers.
+        folder: Of its data, whose disk is looked at.
 
     """
 
     def __init__(
-        self, replica: Replica, machine: BrokerMachine, registry: WorkerRegistry, streams: WorkerService
+        self,
+        replica: Replica,
+        machine: BrokerMachine,
+        registry: WorkerRegistry,
+        streams: WorkerService,
+        folder: str = "",
     ) -> None:
         self._machine = machine
         self._replica = replica
         self._registry = registry
         self._streams = streams
-        self._all = ReplicaTelemetry(replica)
+        self._all = ReplicaTelemetry(replica, folder=folder)
         self._all.add(self)
 
     def text(self) -> bytes:
@@ -47,7 +53,10 @@ class BrokerTelemetry(Collector):
         return self._all.text()
 
     def collect(self) -> Iterable[Metric]:
-        """Return the metrics as they are now."""
+        """Return the metrics as they are now: those of the log have its name."""
+        yield from of_log(self._replica.status().log, self._of_log())
+
+    def _of_log(self) -> Iterable[Metric]:
         shown = decode_result(self._machine.query(encode(GetOverview()), self._replica.revision))
         assert isinstance(shown, OverviewView)
         tasks = GaugeMetricFamily("rsm_broker_tasks", "Tasks by status.", labels=["status"])
@@ -62,6 +71,8 @@ class BrokerTelemetry(Collector):
         yield _gauge("rsm_broker_tenants", "Tenants with tasks that have not ended.", shown.tenant_count)
         oldest_s = max(0, shown.logged_ms - shown.oldest_waiting_ms) / 1000 if shown.oldest_waiting_ms else 0.0
         yield _gauge("rsm_broker_oldest_waiting_seconds", "Age of the oldest waiting task; 0 = none.", oldest_s)
+        text = "Waiting tasks that no connected worker serves, whatever else they wait for."
+        yield _gauge("rsm_broker_unserved_tasks", text, self._machine.scheduler.unserved_count())
         yield _gauge("rsm_broker_streams", "Workers' streams that are open here.", self._streams.stream_count)
         yield _counter("rsm_broker_dispatched", "Assignments handed over by this process.", self._registry.dispatched)
         yield _counter(

@@ -13,8 +13,11 @@ from pathlib import Path
 
 from ledger.audit_lines import Refusals
 from ledger.http.routes import METRICS_TYPE, ProbePage
+from ledger.shown_certificates import certificate_ends
 
 _STARTED_S = time.time()
+CLOCK_TEXT = "Wall clock of this process, Unix time: Prometheus compares it with its own."
+CERTIFICATE_TEXT = "When a certificate ends that this process shows, Unix time."
 
 
 class MetricsPage:
@@ -59,6 +62,9 @@ class MetricsPage:
 
     def process(self) -> None:
         """Tell what the operating system knows of this process."""
+        self.gauge("rsm_clock_timestamp_seconds", CLOCK_TEXT, time.time())
+        for path, end_s in certificate_ends().items():
+            self.gauge("rsm_certificate_end_timestamp_seconds", CERTIFICATE_TEXT, end_s, file=path)
         times = os.times()
         self.counter("process_cpu_seconds_total", "CPU time.", times.user + times.system)
         self.gauge("process_start_time_seconds", "Start, Unix time.", _STARTED_S)

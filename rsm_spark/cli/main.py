@@ -63,6 +63,7 @@ _SUMMARIES = {
     "snapshot": "List, describe and verify snapshots.",
     "backup": "Copy logs elsewhere, verify the copies, make a log of one again.",
     "status": "Show leader, replicas and lag.",
+    "monitoring": "Show or copy rules of Prometheus and dashboards of Grafana.",
     "doctor": "Look at this installation and the cluster, and say what to do.",
     "config": "Show what a process would run with, and from where.",
     "bench": "Put a known load on a running store and measure it.",

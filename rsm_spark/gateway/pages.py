@@ -13,6 +13,7 @@ from ledger.http.metrics import MetricsPage
 from ledger.http.replies import HttpReply, json_reply
 from ledger.http.routes import METRICS_TYPE
 from ledger.ports import SessionState
+from ledger.replication.telemetry import add_session_metric
 from ledger.rights.table import Right
 from rsm_spark.gateway.calls import GatewayCall, GatewayRoute, GatewayState
 from rsm_spark.gateway.openapi import describe_gateway
@@ -108,6 +109,7 @@ class GatewayPages:
         """Tell the same and more, for Prometheus."""
         state, page = call.state, MetricsPage()
         held = state.held
+        add_session_metric(page, self._client.store.session_state)
         page.gauge("rsm_gateway_logs", "Logs that this gateway writes.", held.count)
         page.counter("rsm_gateway_writers_opened_total", "Writers that it has opened.", held.opened)
         page.counter("rsm_gateway_writers_lost_total", "Writers that others have deposed.", held.lost)

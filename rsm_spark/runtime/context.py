@@ -62,6 +62,7 @@ class ReplicaContext:
         reads_by_index: Linearizable reads that this replica answered as a follower.
         entries_told: Entries that this replica applied as a follower by the leader's word.
         entries_read: Entries that it applied as a follower out of the ledger.
+        lapsed_consumers: Consumers from under which this leader trimmed what they had not read; each time counts.
         machine_failures: Requests on which the machine raised an error: bugs of its code.
         memory: What this process uses, and may use.
         peers: The other replicas; None = not asked.
@@ -127,6 +128,7 @@ class ReplicaContext:
         self.reads_by_index = 0
         self.entries_told = 0
         self.entries_read = 0
+        self.lapsed_consumers = 0
         self.memory = MemoryWatch(MemoryGauge(settings.memory_limit_mib), self.alarms, run_blocking)
         self.peers: Peers | None = None
         self.quarantine: SnapshotStore | None = None

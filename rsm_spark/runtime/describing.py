@@ -65,4 +65,5 @@ def describe_replica(
         reads_by_index=context.reads_by_index,
         entries_told=context.entries_told,
         entries_read=context.entries_read,
+        lapsed_consumers=context.lapsed_consumers,
     )

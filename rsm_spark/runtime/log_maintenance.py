@@ -309,6 +309,7 @@ class LogMaintenance:
         self._trimming = trim
         _LOGGER.info("trimming up to revision %d", plan.last_revision, extra=context.log_extra)
         if plan.lapsed:
+            context.lapsed_consumers += len(plan.lapsed)
             _LOGGER.warning(
                 "what goes was not read yet by %d consumers, which have reached their limits: %s",
                 len(plan.lapsed),

@@ -56,6 +56,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
         reads_by_index: Linearizable reads that it answered as a follower, once the leader had said how far the log is.
         entries_told: Entries that it applied as a follower by the leader's word.
         entries_read: Entries that it applied as a follower as bookies hold them.
+        lapsed_consumers: Consumers from under which this process, as leader, trimmed what they had not read; each time
+            counts.
         metadata_session: Session with ZooKeeper: "connected", "suspended" (it is away; adds and reads go on), "lost".
 
     """
@@ -94,3 +96,4 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     reads_by_index: int = 0
     entries_told: int = 0
     entries_read: int = 0
+    lapsed_consumers: int = 0

@@ -5,6 +5,7 @@ The names are a contract with dashboards and alerts: docs/operations.md lists th
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable
 
@@ -13,6 +14,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
+from ledger.http.metrics import CERTIFICATE_TEXT, CLOCK_TEXT
+from ledger.ports import SessionState
+from ledger.shown_certificates import certificate_ends
 from rsm_spark.core.envelope import record_count_of
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.status import ReplicaRole, ReplicaStatus
@@ -54,13 +58,15 @@ class ReplicaTelemetry(Collector):
 
     Args:
         replica: The replica.
+        folder: Of its data, whose disk is looked at; "" = not looked at.
         clock_s: Wall clock, for ages.
 
     """
 
-    def __init__(self, replica: Replica, *, clock_s: Callable[[], float] = time.time) -> None:
+    def __init__(self, replica: Replica, *, folder: str = "", clock_s: Callable[[], float] = time.time) -> None:
         self.counts = EntryCounts()
         self._replica = replica
+        self._folder = folder
         self._clock_s = clock_s
         replica.on_entry(self.counts.note)
         self._registry = CollectorRegistry()
@@ -77,8 +83,23 @@ class ReplicaTelemetry(Collector):
         return generate_latest(self._registry)
 
     def collect(self) -> Iterable[Metric]:
-        """Return the metrics as they are now."""
+        """Return the metrics as they are now: those of the log have its name."""
         status = self._replica.status()
+        yield from of_log(status.log, self._of_log(status))
+        yield _gauge(
+            "rsm_metadata_session",
+            "1 = the session with ZooKeeper stands.",
+            int(status.metadata_session == SessionState.CONNECTED),
+        )
+        use = self._replica.memory.gauge.look()
+        yield _gauge("rsm_memory_used_bytes", "What counts against the limit.", use.used)
+        yield _gauge("rsm_memory_limit_bytes", "Of this process, its cgroup or its machine.", use.limit)
+        if self._folder:
+            yield from _disk(self._folder)
+        yield _gauge("rsm_clock_timestamp_seconds", CLOCK_TEXT, self._clock_s())
+        yield _certificates()
+
+    def _of_log(self, status: ReplicaStatus) -> Iterable[Metric]:
         yield _gauge("rsm_revision", "Last revision applied; all of it is confirmed.", status.revision)
         yield _gauge("rsm_known_revision", "Highest revision that is known to be confirmed.", status.known_revision)
         yield _gauge("rsm_lag_seconds", "How old the applied state may be; 0 on the leader.", status.lag_ms / 1000)
@@ -98,9 +119,8 @@ class ReplicaTelemetry(Collector):
         yield self._batches()
         yield from self._snapshots(status)
         yield from _trim(status)
-        use = self._replica.memory.gauge.look()
-        yield _gauge("rsm_memory_used_bytes", "What counts against the limit.", use.used)
-        yield _gauge("rsm_memory_limit_bytes", "Of this process, its cgroup or its machine.", use.limit)
+        text = "Consumers whose unread records this process trimmed, as leader; each time counts."
+        yield _counter("rsm_lapsed_consumers", text, status.lapsed_consumers)
         yield _gauge("rsm_alarms", "What an operator has to look at; /status has the words.", len(status.alarms))
         yield _gauge("rsm_failed", "1 = the replica has stopped by itself.", int(bool(status.failure)))
 
@@ -125,6 +145,34 @@ class ReplicaTelemetry(Collector):
         for place, revision in status.verified.items():
             verified.add_metric([place], revision)
         yield verified
+
+
+def of_log(log: str, metrics: Iterable[Metric]) -> Iterable[Metric]:
+    """Give every sample the name of a log as a label."""
+    for metric in metrics:
+        metric.samples = [one._replace(labels={"log": log, **one.labels}) for one in metric.samples]
+        yield metric
+
+
+def _disk(folder: str) -> Iterable[Metric]:
+    try:
+        found = os.statvfs(folder)
+    except OSError:  # What the replica writes there says why.
+        return
+    for name, text, blocks in (
+        ("rsm_data_disk_free_bytes", "Free bytes of the disk with the replica's folder.", found.f_bavail),
+        ("rsm_data_disk_bytes", "Size of that disk.", found.f_blocks),
+    ):
+        metric = GaugeMetricFamily(name, text, labels=["folder"])
+        metric.add_metric([folder], blocks * found.f_frsize)
+        yield metric
+
+
+def _certificates() -> Metric:
+    metric = GaugeMetricFamily("rsm_certificate_end_timestamp_seconds", CERTIFICATE_TEXT, labels=["file"])
+    for path, end_s in certificate_ends().items():
+        metric.add_metric([path], end_s)
+    return metric
 
 
 def _trim(status: ReplicaStatus) -> Iterable[Metric]:

@@ -221,7 +221,7 @@ async def _answer_probes(service: RunService, settings: StoreSettings, probes: H
     from rsm_spark.runtime.telemetry import METRICS_TYPE, ReplicaTelemetry  # noqa: PLC0415 - only where it is asked for
 
     replica = service.replica
-    telemetry = ReplicaTelemetry(replica)
+    telemetry = ReplicaTelemetry(replica, folder=str(settings.data_dir))
     server = ProbeServer(
         probe_routes(
             health=lambda: health(replica.status()),

@@ -26,6 +26,7 @@ from ledger.errors import UsageError
 from ledger.options import Option
 from ledger.rights.file import stamp_of
 from ledger.rights.token_file import TokenFile, read_tokens
+from ledger.shown_certificates import note_certificate
 from ledger.tls import TlsSettings, certificate_reread, client_context, is_loopback, server_context
 
 _LOGGER = logging.getLogger(__name__)
@@ -273,6 +274,7 @@ def server_port(server: grpc.aio.Server, bind: str, port: int, security: Securit
     if security.tls_cert is None:
         return server.add_insecure_port(host)
     certificate = _ServedCertificate(security)
+    note_certificate(str(security.tls_cert))
     credentials = grpc.dynamic_ssl_server_credentials(
         certificate.configuration, certificate.newer, require_client_authentication=security.tls_client_ca is not None
     )

@@ -41,8 +41,8 @@ def test_a_broker_says_when_it_is_ready_answers_probes_and_ends_when_it_is_told_
             asked(client, "GET", "/readyz", lambda answer: answer.text == "ready: leads\n")
             assert client.post("/api/v1/tasks", json={"type": "mail"}).status_code == 201
             metrics = client.get("/metrics").text
-            assert 'rsm_broker_tasks{status="waiting"} 1.0' in metrics
-            assert 'rsm_role{role="leader"} 1.0' in metrics
+            assert f'rsm_broker_tasks{{log="{unique_name}",status="waiting"}} 1.0' in metrics
+            assert f'rsm_role{{log="{unique_name}",role="leader"}} 1.0' in metrics
         command = [sys.executable, "-m", "rsm_spark", "status", "--log", unique_name, "--json"]
         shown = subprocess.run(
             [*command, "--metadata-uri", cluster.metadata_uri], cwd=_ROOT, capture_output=True, check=True, timeout=60

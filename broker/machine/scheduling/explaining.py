@@ -32,6 +32,16 @@ def explain(state: SchedulerState, task_id: int) -> ExplanationView:
     return ExplanationView(int(TaskStatus.WAITING), reason, text, place)
 
 
+def unserved_count(state: SchedulerState) -> int:
+    """Return the number of waiting tasks that no connected worker serves, whatever else they wait for."""
+    profiles = {id(worker.profile): worker.profile for worker in state.workers.values() if worker.profile is not None}
+    return sum(
+        task_class.waiting
+        for task_class in state.classes.values()
+        if task_class.waiting and all(profile.fit(task_class) is None for profile in profiles.values())
+    )
+
+
 def _tasks(count: int) -> str:
     return "1 task" if count == 1 else f"{count} tasks"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from broker.machine.policies import TenantPolicy, WorkerOffer
 from broker.machine.scheduling.demand import Demand
 from broker.machine.scheduling.dispatching import Dispatcher
-from broker.machine.scheduling.explaining import explain
+from broker.machine.scheduling.explaining import explain, unserved_count
 from broker.machine.scheduling.model import CREDIT_MS_MAX, Waiting, order_of
 from broker.machine.scheduling.rules import set_hold, set_limit, set_tenant, set_worker
 from broker.machine.scheduling.scheduler_state import Running, SchedulerState
@@ -207,6 +207,10 @@ class Scheduler:
 
         """
         return explain(self._state, task_id)
+
+    def unserved_count(self) -> int:
+        """Return the number of waiting tasks that no connected worker serves."""
+        return unserved_count(self._state)
 
     def known(self) -> tuple[dict[int, tuple[object, ...]], dict[int, tuple[object, ...]], dict[object, int]]:
         """Return what waits and what runs, by id, and what is in use of resources: for tests, to be compared."""

@@ -53,6 +53,9 @@ def _envelope(record_count: int) -> bytes:
     return encode_envelope(Envelope(bytes(16), 1, 1, 0, 0, record_count, bytes(32)), b"body")
 
 
+_LOG = (("log", "orders"),)
+
+
 class Stand:
     """What telemetry needs of a replica."""
 
@@ -105,25 +108,25 @@ def test_readiness_asks_whether_clients_are_served_well_here(changes: dict[str, 
 def test_metrics_show_the_status() -> None:
     stand = Stand(STATUS)
     samples = _samples(stand, ReplicaTelemetry(stand, clock_s=lambda: 65.0))  # type: ignore[arg-type]
-    assert samples["rsm_revision", ()] == 70
-    assert samples["rsm_known_revision", ()] == 71
-    assert samples["rsm_lag_seconds", ()] == 1.5
-    assert samples["rsm_leader_epoch", ()] == 4
-    assert samples["rsm_alarms", ()] == 1
-    assert samples["rsm_snapshot_age_seconds", ()] == 60
+    assert samples["rsm_revision", _LOG] == 70
+    assert samples["rsm_known_revision", _LOG] == 71
+    assert samples["rsm_lag_seconds", _LOG] == 1.5
+    assert samples["rsm_leader_epoch", _LOG] == 4
+    assert samples["rsm_alarms", _LOG] == 1
+    assert samples["rsm_snapshot_age_seconds", _LOG] == 60
     assert 0 < samples["rsm_memory_used_bytes", ()]
     assert samples["rsm_memory_limit_bytes", ()] == 512 << 20
-    assert samples["rsm_verified_revision", (("place", "lake"),)] == 50
-    assert samples["rsm_role", (("role", "follower"),)] == 1
-    assert samples["rsm_role", (("role", "leader"),)] == 0
-    assert ("rsm_trimmable_ledgers", ()) not in samples
+    assert samples["rsm_verified_revision", (*_LOG, ("place", "lake"))] == 50
+    assert samples["rsm_role", (*_LOG, ("role", "follower"))] == 1
+    assert samples["rsm_role", (*_LOG, ("role", "leader"))] == 0
+    assert ("rsm_trimmable_ledgers", _LOG) not in samples
 
 
 def test_metrics_of_a_leader_show_what_it_may_trim() -> None:
     stand = Stand(_with(role=ReplicaRole.LEADER, trim=TrimPlan((3, 4), alarm="nothing is trimmed")))
     samples = _samples(stand, ReplicaTelemetry(stand))  # type: ignore[arg-type]
-    assert samples["rsm_trimmable_ledgers", ()] == 2
-    assert samples["rsm_trim_overdue", ()] == 1
+    assert samples["rsm_trimmable_ledgers", _LOG] == 2
+    assert samples["rsm_trim_overdue", _LOG] == 1
 
 
 def test_metrics_count_entries_and_the_sizes_of_batches() -> None:
@@ -133,11 +136,11 @@ def test_metrics_count_entries_and_the_sizes_of_batches() -> None:
     for payload in payloads:
         stand.entry(payload)
     samples = _samples(stand, telemetry)
-    assert samples["rsm_entries_total", ()] == 4
-    assert samples["rsm_records_total", ()] == 100_004
-    assert samples["rsm_entry_bytes_total", ()] == sum(map(len, payloads))
-    assert samples["rsm_batch_records_bucket", (("le", "0.0"),)] == 1
-    assert samples["rsm_batch_records_bucket", (("le", "1.0"),)] == 2
-    assert samples["rsm_batch_records_bucket", (("le", "3.0"),)] == 3
-    assert samples["rsm_batch_records_bucket", (("le", "32767.0"),)] == 3
-    assert samples["rsm_batch_records_bucket", (("le", "+Inf"),)] == 4
+    assert samples["rsm_entries_total", _LOG] == 4
+    assert samples["rsm_records_total", _LOG] == 100_004
+    assert samples["rsm_entry_bytes_total", _LOG] == sum(map(len, payloads))
+    assert samples["rsm_batch_records_bucket", (("le", "0.0"), *_LOG)] == 1
+    assert samples["rsm_batch_records_bucket", (("le", "1.0"), *_LOG)] == 2
+    assert samples["rsm_batch_records_bucket", (("le", "3.0"), *_LOG)] == 3
+    assert samples["rsm_batch_records_bucket", (("le", "32767.0"), *_LOG)] == 3
+    assert samples["rsm_batch_records_bucket", (("le", "+Inf"), *_LOG)] == 4
