@@ -63,6 +63,7 @@ class Stand:
         self._status = status
         self.entry: Callable[[bytes], None] = lambda _payload: None
         self.memory = SimpleNamespace(gauge=MemoryGauge(512))
+        self.relays = SimpleNamespace(open_count=0, relay_count=0)
 
     def status(self) -> ReplicaStatus:
         return self._status
