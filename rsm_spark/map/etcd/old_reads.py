@@ -62,8 +62,10 @@ class OldReads:
         self._past = past
         # The one that was used longest ago first.
         self._kept: list[_OldRange] = []
-        # One is opened at a time, of callers in turn: to read the log costs others of the event loop their time.
+        # One is opened at a time, of callers in turn: to read the log costs others of the process their time. They have
+        # as long for themselves before the next.
         self._turns = CallerTurns()
+        self._rest_until = 0.0
 
     async def answer(self, request: RangeRequest, span: Span, revision: int, owner: str) -> RangeResponse:
         """Answer a read, without its header.
@@ -103,6 +105,15 @@ class OldReads:
         return next((one for one in self._kept if one.owner == owner and one.has(span, revision)), None)
 
     async def _open(self, span: Span, revision: int, owner: str) -> _OldRange:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(self._rest_until - loop.time())
+        began = loop.time()
+        try:
+            return await self._fill(span, revision, owner)
+        finally:
+            self._rest_until = 2 * loop.time() - began
+
+    async def _fill(self, span: Span, revision: int, owner: str) -> _OldRange:
         for one in [one for one in self._kept if not one.uses][: max(0, len(self._kept) - _KEPT_MAX + 1)]:
             self._end(one)
         chosen = [ChangeFilter(MAP_DESCRIPTION, table, *span) for table in (MAP_TABLE, EXPIRIES_TABLE)]

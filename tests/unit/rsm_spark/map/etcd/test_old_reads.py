@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from rsm_spark.map.etcd.ranges import answer_range, rows_wanted
 from rsm_spark.map.etcd.requests import Span, span_of
 from rsm_spark.map.etcd.view import MapView
 from rsm_spark.map.machine import MapMachine
+from rsm_spark.runtime.past_rows import PastRows
 from tests.unit.rsm_spark.map.etcd.test_past_keys import WatchedMap, _write
 from tests.unit.rsm_spark.runtime.log_world import LogWorld, run
 from tests.unit.rsm_spark.runtime.test_past_rows import _roll, ask
@@ -88,6 +91,37 @@ def test_pages_of_one_list_are_read_from_one_past(tmp_path: Path) -> None:
         assert watched.past.open_count <= 2
         await asyncio.sleep(60)
         assert watched.past.open_count == 0
+
+    run(scenario, replica_count=1, machine=MapMachine)
+
+
+def test_between_two_pasts_others_have_as_long_as_one_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[tuple[float, float]] = []
+    real_open = PastRows.open
+
+    async def open_slowly(past: PastRows, *chosen: Any, **options: Any) -> Any:
+        began = asyncio.get_running_loop().time()
+        await asyncio.sleep(3)
+        rows = await real_open(past, *chosen, **options)
+        opened.append((began, asyncio.get_running_loop().time()))
+        return rows
+
+    async def scenario(world: LogWorld) -> None:
+        watched = WatchedMap(world, tmp_path)
+        at = await ask(world, *(m.Put(b"k/%02d" % number, b"") for number in range(20)))
+        watched.forget()
+        olds = OldReads(watched.past)
+        monkeypatch.setattr(PastRows, "open", open_slowly)
+        reads = (olds.answer(_ASKED[1], _span(_ASKED[1]), at - number, f"caller {number % 2}") for number in range(4))
+        assert [one.count for one in await asyncio.gather(*reads)] == [20, 19, 18, 17]
+        assert len(opened) == 4
+        for (began, ended), (next_began, _) in itertools.pairwise(opened):
+            assert next_began - ended >= (ended - began) * 0.99
+        # A past that is open is read at once.
+        before = asyncio.get_running_loop().time()
+        await olds.answer(_ASKED[1], _span(_ASKED[1]), at - 3, "caller 1")
+        assert asyncio.get_running_loop().time() - before < 3
+        olds.close()
 
     run(scenario, replica_count=1, machine=MapMachine)
 
