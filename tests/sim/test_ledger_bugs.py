@@ -52,8 +52,8 @@ HUNTS: dict[Plant, _Hunt] = {
     bookie.check_no_sums: _Hunt(40, {"rot": 3.0}),
     bookie.deny_what_cannot_be_read: _Hunt(200, {"rot": 5.0, "read_error_rate": 0.02}, known=31),
     bookie.limit_limbo_to_known_ledgers: _Hunt(60, {"wipe": 1.0}, known=10),
-    bookie.start_new_disks_without_limbo: _Hunt(60, {"wipe": 1.0}),
-    bookie.take_any_size_of_journal: _Hunt(60, {"truncate": 5.0}),
+    bookie.start_new_disks_without_limbo: _Hunt(60, {"wipe": 1.0}, known=1),
+    bookie.take_any_size_of_journal: _Hunt(60, {"truncate": 5.0}, known=4),
     bookie.forget_which_files_there_were: _Hunt(60, {"delete": 5.0}, known=2),
     bookie.forget_what_cannot_be_read: _Hunt(1500, {"spoil": 8.0}, is_slow=True),
     bookie.believe_any_age: _Hunt(60, {"roll_back": 8.0}, known=3),
@@ -70,7 +70,7 @@ HUNTS: dict[Plant, _Hunt] = {
     client.take_unknown_for_absent: _Hunt(600, known=8),
     client.take_silence_for_absent: _Hunt(60),
     client.expose_lac_while_recovering: _Hunt(300, known=81),
-    client.confirm_what_is_pushed: _Hunt(60, known=4),
+    client.confirm_what_is_pushed: _Hunt(60, known=2),
 }
 
 

@@ -34,14 +34,14 @@ class _Hunt(NamedTuple):
 HUNTS: dict[Plant, _Hunt] = {
     plants.crosses_early: _Hunt("key-order"),
     plants.crosses_when_its_own_partition_was_read: _Hunt("key-order"),
-    plants.does_not_look_at_the_layout_again: _Hunt("key-order", known=1),
+    plants.does_not_look_at_the_layout_again: _Hunt("key-order", known=3),
     plants.writes_under_a_stale_layout: _Hunt("key-order", known=2),
     plants.ends_a_generation_before_all_is_confirmed: _Hunt("key-order"),
     plants.goes_on_while_it_grows: _Hunt("key-order", known=16),
-    plants.grows_what_another_writer_has_claimed: _Hunt("key-order"),
+    plants.grows_what_another_writer_has_claimed: _Hunt("key-order", known=2),
     plants.does_not_claim_the_layout: _Hunt(),
     plants.does_not_look_whether_its_claim_stands: _Hunt("key-order", known=12),
-    plants.says_that_the_log_has_grown_and_does_not_look_what_is_in_it: _Hunt("one-place", has_producers=True),
+    plants.says_that_the_log_has_grown_and_does_not_look_what_is_in_it: _Hunt("one-place", has_producers=True, known=1),
 }
 
 

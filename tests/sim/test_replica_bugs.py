@@ -92,13 +92,13 @@ HUNTS: dict[Plant, _Hunt] = {
     plants.replies_before_confirmation: _Hunt(40),
     plants.follower_applies_above_confirmed: _Hunt(40),
     plants.empty_entry_vouches_for_itself: _Hunt(40, known=8),
-    plants.follower_takes_the_successor_for_the_end: _Hunt(40),
+    plants.follower_takes_the_successor_for_the_end: _Hunt(40, known=2),
     plants.negative_reply_is_not_logged: _Hunt(40),
     plants.read_joins_the_batch_already_sent: _Hunt(40),
     plants.read_is_answered_at_once: _Hunt(40),
     plants.state_is_not_rebuilt_after_a_deposition: _Hunt(40, known=1),
     plants.replies_are_forgotten_by_snapshots: _Hunt(40),
-    plants.confirms_without_an_acknowledgement: _Hunt(40),
+    plants.confirms_without_an_acknowledgement: _Hunt(40, known=1),
     plants.deletes_its_own_ledger_when_the_chain_write_fails: _Hunt(
         60, {"metadata": _LATE}, {"retry_s": 0.01, "roll_s": 0.5}, known=1
     ),
