@@ -72,6 +72,11 @@ def _serve_both(places: list[dict[str, Any]]) -> None:
             ]  # fmt: skip
             (row,) = found.fetchall()
             assert (*row[:3], str(row[3])) == (1, "pen", 1.5, "2026-01-01")
+            panel = side.execute(
+                'SELECT floor(extract(epoch from at)/3600)*3600 AS "time", count(*) FROM item '
+                "WHERE at BETWEEN '2026-01-01T00:00:00Z' AND '2026-01-01T23:59:59.999Z' GROUP BY 1 ORDER BY 1"
+            )
+            assert panel.fetchall() == [(1767225600.0, 1)], "as Grafana asks"
             assert side.execute("SELECT count(*), max(name) FROM item", binary=True).fetchall() == [(2, "pen")]
         with pytest.raises(psycopg.errors.UniqueViolation) as failed:
             other.execute("INSERT INTO item (name) VALUES ('pen')")

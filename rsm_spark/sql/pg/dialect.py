@@ -21,6 +21,7 @@ from sqlglot.dialects.sqlite import SQLite
 from rsm_spark.sql.limits import PARAMETERS_MAX
 from rsm_spark.sql.pg.lexing import LexedStatement
 from rsm_spark.sql.pg.long_texts import ARRAY_CALL, LongTexts
+from rsm_spark.sql.pg.moment_dialect import MOMENT_TURNS, written_interval
 from rsm_spark.sql.pg.repeated_rows import folded
 from rsm_spark.sql.pg.system_dialect import for_system, rewritten
 from rsm_spark.sql.pg.values import array_json
@@ -30,16 +31,6 @@ logging.getLogger("sqlglot").setLevel(logging.ERROR)  # What is not supported SQ
 _OPERATOR = re.compile(r"\bOPERATOR\s*\(\s*pg_catalog\s*\.\s*([^\s)]+)\s*\)", re.IGNORECASE)
 _COLLATE = re.compile(r"\bCOLLATE\s+(?:pg_catalog\s*\.\s*\"?\w+\"?|\"[^\"]*\")", re.IGNORECASE)
 _TYPE_SCHEMA = re.compile(r"::\s*pg_catalog\s*\.\s*", re.IGNORECASE)
-_UNITS: Final = {
-    "YEAR": "%Y", "MONTH": "%m", "DAY": "%d", "HOUR": "%H", "MINUTE": "%M", "SECOND": "%S", "DOW": "%w", "DOY": "%j",
-    "EPOCH": "%s", "WEEK": "%W",
-}  # fmt: skip
-_TRUNCATED: Final = {
-    "YEAR": "%Y-01-01 00:00:00", "MONTH": "%Y-%m-01 00:00:00", "DAY": "%Y-%m-%d 00:00:00", "HOUR": "%Y-%m-%d %H:00:00",
-    "MINUTE": "%Y-%m-%d %H:%M:00", "SECOND": "%Y-%m-%d %H:%M:%S",
-}  # fmt: skip
-_INTERVAL = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
-_STEPS: Final = {"WEEK": ("DAY", 7), "DECADE": ("YEAR", 10), "QUARTER": ("MONTH", 3)}
 _SERIAL: Final = (exp.DataType.Type.SERIAL, exp.DataType.Type.BIGSERIAL, exp.DataType.Type.SMALLSERIAL)
 _FUNCTIONS: Final = {
     "TRANSACTION_TIMESTAMP": "CURRENT_TIMESTAMP", "CLOCK_TIMESTAMP": "CURRENT_TIMESTAMP",
@@ -177,6 +168,8 @@ def _cast(node: Any) -> Any:
     if name == "USERDEFINED":
         word = kind.args["kind"].sql().split(".")[-1].strip('"').lower()
         return _call(word, value) if word in _NUMBERED else value
+    if name == "INTERVAL":
+        return written_interval(value) or value
     if name == "ARRAY" and isinstance(value, exp.Literal | exp.Placeholder | exp.Paren):
         return _array_text(value)
     if name in ("ARRAY", "LIST", "OID", "REGCLASS", "OBJECT_IDENTIFIER", "UNKNOWN"):
@@ -260,39 +253,6 @@ def _among(value: Any, of: Any) -> Any:
         return exp.In(this=value, query=of if isinstance(of, exp.Subquery) else exp.Subquery(this=of))
     values = exp.select("value").from_(_call("JSON_EACH", of))
     return exp.In(this=value, query=exp.Subquery(this=values))
-
-
-def _added(sign: str) -> Callable[[Any], Any]:
-    def turn(node: Any) -> Any:
-        """Return `a + INTERVAL '1 day'` as `DATETIME(a, '+1 day')`."""
-        step = node.expression
-        if not isinstance(step, exp.Interval):
-            return node
-        amount, unit = step.this, step.args.get("unit")
-        text = f"{amount.name} {unit.name}" if unit is not None else amount.name
-        found = _INTERVAL.fullmatch(text)
-        if found is None:
-            return node
-        word = found[2].upper().rstrip("S") if len(found[2]) > 1 else found[2].upper()
-        word, factor = _STEPS.get(word, (word, 1))
-        number = float(found[1]) * factor * (-1 if sign == "-" else 1)
-        return _call("DATETIME", node.this, exp.Literal.string(f"{number:+g} {word.lower()}s"))
-
-    return turn
-
-
-def _extract(node: Any) -> Any:
-    form = _UNITS.get(node.name.upper())
-    if form is None:
-        return node
-    found = _call("STRFTIME", exp.Literal.string(form), node.expression)
-    whole = exp.DataType(this=exp.DataType.Type.USERDEFINED, kind=exp.to_identifier("INTEGER"))
-    return exp.Cast(this=found, to=whole)
-
-
-def _truncated(node: Any) -> Any:
-    form = _TRUNCATED.get(node.args["unit"].name.upper()) if node.args.get("unit") is not None else None
-    return node if form is None else _call("STRFTIME", exp.Literal.string(form), node.this)
 
 
 def _left(node: Any) -> Any:
@@ -402,7 +362,7 @@ def _gathered(node: Any) -> Any:
 
 _TURNS: Final[dict[type, Callable[[Any], Any]]] = {
     exp.Table: _table, exp.Column: _column, exp.Dot: _dot, exp.Cast: _cast, exp.EQ: _equal, exp.NEQ: _unequal,
-    exp.Add: _added("+"), exp.Sub: _added("-"), exp.Extract: _extract, exp.TimestampTrunc: _truncated,
+    **MOMENT_TURNS,
     exp.Left: _left, exp.Right: _right, exp.Anonymous: _anonymous, exp.ColumnDef: _definition,
     exp.TruncateTable: _emptied, exp.Values: _values, exp.ArrayAgg: _gathered, exp.DefaultColumnConstraint: _default,
     exp.Drop: _dropped, exp.Create: _made, exp.Opclass: _opclass, exp.AtTimeZone: _in_zone, exp.Insert: _inserted,

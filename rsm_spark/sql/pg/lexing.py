@@ -40,13 +40,16 @@ _FOREIGN_WORDS: Final = frozenset({
     "LEAST", "BOOL_AND", "BOOL_OR", "POSITION", "LOCALTIMESTAMP", "CHAR_LENGTH", "CHARACTER_LENGTH", "ARRAY",
     "ARRAY_AGG", "LOCKED", "NOWAIT", "FETCH", "TRANSACTION_TIMESTAMP", "CLOCK_TIMESTAMP", "STATEMENT_TIMESTAMP",
     "STRPOS", "BTRIM", "GEN_RANDOM_UUID", "CONCURRENTLY", "VARCHAR_PATTERN_OPS", "TEXT_PATTERN_OPS",
-    "BPCHAR_PATTERN_OPS", "UNNEST", "ZONE",
+    "BPCHAR_PATTERN_OPS", "UNNEST", "ZONE", "DATE_BIN", "DATE_PART", "TO_TIMESTAMP",
 })  # fmt: skip
 _FOREIGN_CALLS: Final = frozenset({"LEFT", "RIGHT"})
 """Words that are foreign before a parenthesis alone."""
 _FOREIGN_LITERALS: Final = frozenset({"DATE", "TIME", "TIMESTAMP", "TIMESTAMPTZ"})
 """Words that are foreign before a text alone."""
 _FOREIGN_OPERATORS: Final = frozenset({"::", "~", "~*", "!~", "!~*", "~~", "~~*", "!~~", "!~~*"})
+_COMPARISONS: Final = frozenset({"<", "<=", ">", ">="})
+_ISO_MOMENT = re.compile(r"'\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d)'")
+"""A moment as ISO 8601 writes it: foreign where something is compared with it."""
 _SYSTEM_FUNCTIONS: Final = frozenset({
     "VERSION", "CURRENT_SCHEMA", "CURRENT_SCHEMAS", "CURRENT_DATABASE", "CURRENT_USER", "SESSION_USER", "CURRENT_ROLE",
     "CURRENT_CATALOG", "CURRENT_SETTING", "SET_CONFIG", "FORMAT_TYPE", "OBJ_DESCRIPTION", "COL_DESCRIPTION",
@@ -85,6 +88,7 @@ class _Cut:
         self.parts: list[str] = []
         self.foreign_parts: list[str] = []
         self.last_word = ""
+        self.last_operator = ""
         self.words: list[str] = []
         self.all_words: set[str] = set()
         self.parameter_count = 0
@@ -106,6 +110,7 @@ class _Cut:
         self.parts.append(text)
         self.foreign_parts.append(foreign or text)
         self.is_empty = False
+        self.last_operator = ""
         if not is_word:
             self.ended = self.last_word = ""
             return
@@ -187,8 +192,11 @@ def _add(cut: _Cut, kind: str, content: str) -> None:
         case "operator":
             cut.is_foreign = cut.is_foreign or content in _FOREIGN_OPERATORS
             cut.add(content)
+            cut.last_operator = content
         case "text":
+            is_compared = cut.last_operator in _COMPARISONS or cut.last_word == "BETWEEN"
             cut.is_foreign = cut.is_foreign or cut.last_word in _FOREIGN_LITERALS
+            cut.is_foreign = cut.is_foreign or (is_compared and _ISO_MOMENT.fullmatch(content) is not None)
             cut.add(content)
         case "other" if content == "(":
             cut.is_foreign = cut.is_foreign or cut.last_word in _FOREIGN_CALLS
