@@ -1,4 +1,4 @@
-"""Statements spelled as PostgreSQL does, respelled as SQLite does; the only place that knows sqlglot.
+"""Statements spelled as PostgreSQL does, respelled as SQLite does; only this and its two dialects know sqlglot.
 
 What sqlglot cannot read goes to SQLite as it came: its error names the place. Slow for long texts (20 µs a letter):
 never on an event loop.
