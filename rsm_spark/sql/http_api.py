@@ -170,7 +170,8 @@ class SqlHttpEdge:
         if not _may_write(principal):
             raise PgFault(DENIED, f"{principal} reads only")
         async with self._links.of(owner) as client:
-            reply = await client.execute(encode(SqlTransaction(tuple(statements))), timeout_s=_ANSWER_S)
+            command = SqlTransaction(tuple(statements), is_brief=True)
+            reply = await client.execute(encode(command), timeout_s=_ANSWER_S)
         done = decode_reply(reply.payload)
         if done.fault is not None:
             raise _StatementFaultError(done.fault)

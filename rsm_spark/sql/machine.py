@@ -23,7 +23,17 @@ from rsm_spark.sql.engine.faults import SqlFaultError
 from rsm_spark.sql.engine.held_transaction import HeldTransaction
 from rsm_spark.sql.engine.writer import SqlWriter
 from rsm_spark.sql.limits import SqlSettings
-from rsm_spark.sql.messages import SqlFault, SqlReply, decode_commit, decode_transaction, encode, is_of_transaction
+from rsm_spark.sql.messages import (
+    SqlCommit,
+    SqlFault,
+    SqlReply,
+    SqlResult,
+    decode_commit,
+    decode_transaction,
+    encode,
+    encode_results,
+    is_of_transaction,
+)
 from rsm_spark.sql.records import DESCRIPTION, CatalogRow
 
 
@@ -101,16 +111,15 @@ class SqlMachine:
     def decide(self, command: bytes, revision: int, now_ms: int) -> Decision:  # noqa: ARG002 - as `StateMachine` has it
         """Run a transaction; its rows are in place already when its records are folded."""
         try:
-            wanted = decode_commit(command) if is_of_transaction(command) else decode_transaction(command).statements
-            made, results = self._writer.run(wanted, revision)
+            wanted = decode_commit(command) if is_of_transaction(command) else decode_transaction(command)
+            made, results = self._writer.run(wanted if isinstance(wanted, SqlCommit) else wanted.statements, revision)
         except InvalidCommandError as error:
             return _failed(SqlFault("sql", str(error)))
         except SqlFaultError as error:
             return _failed(error.fault)
-        reply = encode(SqlReply(tuple(results)))
+        reply = encode_results(results, wanted)
         if len(reply) > REPLY_BYTES_MAX:
-            text = f"the rows that a transaction returns have at most {REPLY_BYTES_MAX} bytes: read them by a query"
-            return _failed(SqlFault("limit", text, len(results) - 1))
+            return _failed(SqlFault("limit", _too_large(results, len(reply)), len(results) - 1))
         return Decision([(one.type, one.fields) for one in made], reply)
 
     def apply(self, record_type: int, fields: tuple[Any, ...], revision: int) -> RowChange | None:
@@ -147,6 +156,15 @@ class SqlMachine:
     def close(self) -> None:
         """Close the file."""
         self._writer.close()
+
+
+def _too_large(results: Sequence[SqlResult], size: int) -> str:
+    if any(one.columns for one in results):
+        return f"the rows that a transaction returns have at most {REPLY_BYTES_MAX} bytes: read them by a query"
+    return (
+        f"what {len(results)} statements did, their numbers of rows and row ids, takes {size} bytes of a reply, which "
+        f"has at most {REPLY_BYTES_MAX}: ask for no row ids, or do them in several transactions"
+    )
 
 
 def _failed(fault: SqlFault) -> Decision:

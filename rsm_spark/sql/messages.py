@@ -14,6 +14,7 @@ import msgspec
 
 from ledger.decoding import msgpack_decoder
 from rsm_spark.errors import InvalidCommandError
+from rsm_spark.sql.brief_results import BriefResult, pack, unpack
 
 SqlValue = None | int | float | str | bytes
 """Values of SQLite: NULL, INTEGER, REAL, TEXT, BLOB."""
@@ -38,9 +39,18 @@ class SqlStatement(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SqlTransaction(msgspec.Struct, frozen=True, array_like=True):
-    """Statements of which all are done, or none: the payload of a command."""
+    """Statements of which all are done, or none: the payload of a command.
+
+    Attributes:
+        statements: In order.
+        is_brief: The client reads `SqlReply.packed`. Leaders that do not know of it reply as to False.
+        wants_row_ids: Of a brief reply: it tells the row id of each statement, not of the last one alone.
+
+    """
 
     statements: tuple[SqlStatement, ...]
+    is_brief: bool = False
+    wants_row_ids: bool = True
 
 
 class SqlQuery(msgspec.Struct, frozen=True, array_like=True):
@@ -85,10 +95,18 @@ class SqlFault(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SqlReply(msgspec.Struct, frozen=True, array_like=True):
-    """Reply to a transaction or a query: a result for each statement, or a fault and none."""
+    """Reply to a transaction or a query: a result for each statement, or a fault and none.
+
+    Attributes:
+        results: Of each statement; of a brief reply, as it is sent, those that return rows.
+        fault: Why nothing was done.
+        packed: The others, see `rsm_spark.sql.brief_results`; empty = there are none. Only sent to who asks for it.
+
+    """
 
     results: tuple[SqlResult, ...] = ()
     fault: SqlFault | None = None
+    packed: bytes = b""
 
 
 class SqlCommit(msgspec.Struct, frozen=True, array_like=True, tag=4):
@@ -305,6 +323,33 @@ def decode_query(payload: bytes) -> SqlQuery:
         raise InvalidCommandError(f"this is no SQL query: {error}") from None
 
 
+def encode_results(results: Sequence[SqlResult], wanted: SqlTransaction | SqlCommit) -> bytes:
+    """Return the reply to a transaction that was done, as its client can read it."""
+    if not isinstance(wanted, SqlTransaction) or not wanted.is_brief or len(results) <= 1:
+        return encode(SqlReply(tuple(results)))
+    last = len(results) - 1
+    brief = [
+        None
+        if one.columns
+        else BriefResult(one.row_count, one.last_rowid if wanted.wants_row_ids or place == last else None)
+        for place, one in enumerate(results)
+    ]
+    return encode(SqlReply(tuple(one for one in results if one.columns), None, pack(brief)))
+
+
 def decode_reply(payload: bytes) -> SqlReply:
-    """Read a reply back; fields that a later version added are passed over."""
-    return msgpack_decoder(SqlReply).decode(payload)
+    """Read a reply back, with a result for each statement; fields that a later version added are passed over.
+
+    Raises:
+        ValueError: It is none.
+
+    """
+    reply = msgpack_decoder(SqlReply).decode(payload)
+    if not reply.packed:
+        return reply
+    brief = unpack(reply.packed)
+    if brief.count(None) != len(reply.results):
+        raise ValueError("this is no reply of SQL: its results with rows are not those that its packed ones leave out")
+    with_rows = iter(reply.results)
+    results = (next(with_rows) if one is None else SqlResult((), (), *one) for one in brief)
+    return SqlReply(tuple(results), reply.fault)

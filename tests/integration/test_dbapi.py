@@ -24,7 +24,7 @@ SQL = ("rsm_spark", "sql", "serve")
 def served(cluster: DevCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     folder: Path = tmp_path_factory.mktemp("dbapi")
     with stores(cluster.metadata_uri, folder.name, folder) as replicas:
-        replicas.start("a", "--transaction-idle-s", "2", command=SQL)
+        replicas.start("a", "--transaction-idle-s", "2", "--command-s-max", "60", command=SQL)
         yield cluster.metadata_uri, folder.name
 
 
@@ -89,6 +89,29 @@ def test_a_transaction_begins_by_itself_and_is_kept_by_commit(
     assert other.execute("UPDATE kept SET v = 'c'").rowcount == 1
     assert value(connection, "SELECT v FROM kept") == "c"
     other.close()
+
+
+def test_thousands_of_rows_are_inserted_one_by_one_in_one_transaction(
+    served: tuple[str, str], connection: dbapi.DatabaseConnection
+) -> None:
+    alone = dbapi.connect(served[0], log=served[1], autocommit=True)
+    alone.execute("CREATE TABLE mass (id INTEGER PRIMARY KEY, v BLOB)")
+    cursor = alone.cursor()
+    cursor.executemany("INSERT INTO mass (v) VALUES (?)", [(n,) for n in range(5_000)])
+    assert (cursor.rowcount, cursor.lastrowid) == (5_000, 5_000)
+    ids = [(n * 0x9E3779B97F4A7C15) % (1 << 62) + 1_000_000 for n in range(5_000)]
+    cursor.executemany("INSERT INTO mass (id) VALUES (?)", [(one,) for one in ids])
+    assert (cursor.rowcount, cursor.lastrowid) == (5_000, ids[-1])
+    cursor = connection.cursor()
+    cursor.executemany("INSERT INTO mass (id) VALUES (?)", [(-n,) for n in range(1, 5_001)])
+    connection.commit()
+    assert value(alone, "SELECT count(*) FROM mass") == 15_000
+    for many in ([(b"x",)] * 10_001, [(bytes(1_000),)] * 5_000):
+        with pytest.raises(dbapi.Error, match="at most|does not fit one entry"):
+            alone.cursor().executemany("INSERT INTO mass (v) VALUES (?)", many)
+        assert value(alone, "SELECT count(*) FROM mass") == 15_000
+    assert alone.execute("DELETE FROM mass WHERE id < 0").rowcount == 5_000
+    alone.close()
 
 
 def test_a_transaction_that_is_over_must_be_rolled_back(connection: dbapi.DatabaseConnection) -> None:

@@ -90,8 +90,8 @@ def _serve_both(places: list[dict[str, Any]]) -> None:
             with pytest.raises(kind):
                 one.execute(wrong)
         with one.pipeline(), one.cursor() as cursor:
-            cursor.executemany("INSERT INTO item (name) VALUES (%s)", [(f"n{n}",) for n in range(100)])
-        assert one.execute("SELECT count(*) FROM item").fetchone() == (102,)
+            cursor.executemany("INSERT INTO item (name) VALUES (%s)", [(f"n{n}",) for n in range(1_500)])
+        assert one.execute("SELECT count(*) FROM item").fetchone() == (1_502,)
         with pytest.raises(psycopg.errors.UniqueViolation):
             _insert_together(one, "whole", "pen")
         assert one.execute("SELECT count(*) FROM item WHERE name = 'whole'").fetchone() == (0,)
@@ -101,8 +101,8 @@ def _serve_both(places: list[dict[str, Any]]) -> None:
         other.execute("UPDATE item SET price = 9 WHERE id = 1")
         assert other.execute("SELECT price FROM item WHERE id = 1").fetchone() == (9.0,), "it reads what it has written"
         with other.cursor() as cursor:
-            rows = cursor.stream("SELECT id FROM item ORDER BY id", size=10)
-            assert [row[0] for row in rows] == list(range(1, 103))
+            rows = cursor.stream("SELECT id FROM item ORDER BY id", size=100)
+            assert [row[0] for row in rows] == list(range(1, 1_503))
         text = "INSERT INTO item (name) VALUES ('x'); INSERT INTO item (name) VALUES ('y'); SELECT count(*) FROM item"
         _copies(one, other)
         cursor = one.execute(text)

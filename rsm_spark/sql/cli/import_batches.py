@@ -24,7 +24,7 @@ _BATCH_BYTES: Final = 1024 * 1024
 _STATEMENT_ROWS: Final = 100
 _STATEMENT_VALUES: Final = 2_000
 _STATEMENTS: Final = 500
-"""Of one transaction: the results of all of them are one small reply."""
+"""Of one transaction: leaders that do not know of brief replies answer so many."""
 _PROGRESS_TABLE: Final = (
     "CREATE TABLE IF NOT EXISTS rsm_imports (name TEXT NOT NULL, target TEXT NOT NULL, content TEXT NOT NULL, "
     "rows_done INTEGER NOT NULL, rows_all INTEGER NOT NULL, PRIMARY KEY (name, target))"

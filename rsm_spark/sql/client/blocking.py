@@ -153,9 +153,11 @@ class BlockingSqlClient(BlockingSqlBase):
         """
         return self.thread.run(self.asynchronous.executemany(sql, list(many), timeout_s=timeout_s))
 
-    def transaction(self, statements: Iterable[Statement], *, timeout_s: float | None = None) -> SqlOutcome:
+    def transaction(
+        self, statements: Iterable[Statement], *, row_ids: bool = True, timeout_s: float | None = None
+    ) -> SqlOutcome:
         """Do all of some statements, or none; once. See `SqlClient.transaction`."""
-        return self.thread.run(self.asynchronous.transaction(list(statements), timeout_s=timeout_s))
+        return self.thread.run(self.asynchronous.transaction(list(statements), row_ids=row_ids, timeout_s=timeout_s))
 
     def begin(self, *, timeout_s: float | None = None) -> BlockingInteractiveTransaction:
         """Begin an interactive transaction; `commit` or `rollback` ends it. `interactive` does both by itself.

@@ -184,19 +184,28 @@ class SqlClient:
             SqlError: One failed: none is done.
 
         """
-        outcome = await self.transaction([(sql, one) for one in many], timeout_s=timeout_s)
+        outcome = await self.transaction([(sql, one) for one in many], row_ids=False, timeout_s=timeout_s)
         return sum(result.row_count for result in outcome.results)
 
-    async def transaction(self, statements: Iterable[Statement], *, timeout_s: float | None = None) -> SqlOutcome:
+    async def transaction(
+        self, statements: Iterable[Statement], *, row_ids: bool = True, timeout_s: float | None = None
+    ) -> SqlOutcome:
         """Do all of some statements, or none; once.
 
         The rows that they return are at most 4 KiB in all.
+
+        Args:
+            statements: In order.
+            row_ids: Tell the row id of each. Ids that follow each other, as SQLite gives them, take no room in the
+                reply; some thousand that do not are more than it holds. False = only the last statement has its own.
+            timeout_s: Time limit; None = the client's.
 
         Raises:
             SqlError: One failed: none is done; its attribute `statement` says which.
 
         """
-        payload = encode(SqlTransaction(tuple(map(statement_of, statements))))
+        command = SqlTransaction(tuple(map(statement_of, statements)), is_brief=True, wants_row_ids=row_ids)
+        payload = encode(command)
         reply = await self._service.execute(payload, timeout_s=timeout_s)
         return SqlOutcome(_results(decode_reply(reply.payload)), reply.revision)
 

@@ -107,7 +107,8 @@ class AsyncDatabaseConnection:
                 self._transaction = await self._client.begin()
             if self._transaction is not None:
                 return await self._transaction.execute_all(statements)
-            return list((await self._client.transaction(statements)).results)
+            # A cursor tells the last row id alone.
+            return list((await self._client.transaction(statements, row_ids=False)).results)
 
     async def rows_of(self, operation: str, parameters: SqlParameters) -> SqlRowStream | None:
         """Return the rows of a statement, to be read in slices; None = it is to be `run`.

@@ -234,7 +234,9 @@ class PgBackend:
 
         """
         async with self._links.of(owner) as client:
-            reply = await client.execute(encode(SqlTransaction(task.statements)))
+            # Nothing of PostgreSQL's protocol tells a row id.
+            command = SqlTransaction(task.statements, is_brief=True, wants_row_ids=False)
+            reply = await client.execute(encode(command))
         return WritesDone(_checked(decode_reply(reply.payload)).results, reply.revision)
 
 
