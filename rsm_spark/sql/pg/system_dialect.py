@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
+_PAIR: Final = 2
 _VECTORS: Final = ("indkey", "indclass", "indoption")
 _FUNCTIONS: Final = {"JSON_GROUP_ARRAY": "gathered_array"}
 
@@ -20,6 +21,7 @@ def for_system(tree: Any) -> Any:
         _name_columns(tree)
     for select in list(tree.find_all(exp.Select)):
         _spread_arrays(select)
+        _pair_arrays(select)
     return rewritten(tree, _TURNS)
 
 
@@ -90,6 +92,45 @@ def _spread_arrays(select: Any) -> None:
         one.replace(exp.alias_(turned, field) if is_column and field else turned)
     each = exp.Table(this=_call("JSON_EACH", array.copy()), alias=exp.TableAlias(this=exp.to_identifier("_items")))
     select.append("joins", exp.Join(this=each, kind="CROSS"))
+
+
+def _pair_arrays(select: Any) -> None:
+    """Have `unnest(a, b) WITH ORDINALITY u (x, y, place)` behind other tables, of whose columns a and b may be.
+
+    SQLite knows the columns of tables before it in the arguments of a function alone, not in a query. So it is
+    a function, and its columns are said where they are used.
+    """
+    joins = select.args.get("joins") or []
+    for join in joins:
+        pair = join.this
+        alias = pair.args.get("alias") if isinstance(pair, exp.Unnest) else None
+        if alias is None or alias.this is None or len(pair.expressions) < _PAIR:
+            continue
+        if not all(isinstance(one, exp.Column) for one in pair.expressions):
+            continue  # Others would grow with each place that names their items.
+        name, offset = alias.name, pair.args.get("offset")
+        first, *others = pair.expressions
+        meant: list[Any] = [exp.column("value", table=name)]
+        meant += [_call("array_item", other, exp.column("key", table=name), exp.Literal.number(0)) for other in others]
+        meant.append(exp.Paren(this=exp.Add(this=exp.column("key", table=name), expression=exp.Literal.number(1))))
+        names = [one.name for one in alias.columns] + ([offset.name] if isinstance(offset, exp.Identifier) else [])
+        columns = dict(zip(names, meant, strict=False))
+        for column in list(select.find_all(exp.Column)):
+            is_here = column.find_ancestor(exp.Select) is select and column.table in ("", name)
+            if is_here and column.name in columns and column.find_ancestor(exp.Unnest) is None:
+                turned = columns[column.name].copy()
+                column.replace(exp.alias_(turned, column.name) if column.parent is select else turned)
+        tables = [select.args["from_"].this, *(one.this for one in joins if one is not join)]
+        shown: list[Any] = []
+        for one in select.expressions:
+            if not isinstance(one, exp.Star):
+                shown.append(one)
+                continue
+            shown += [exp.Column(this=exp.Star(), table=exp.to_identifier(of.alias_or_name)) for of in tables]
+            shown += [exp.alias_(of.copy(), word) for word, of in columns.items()]
+        select.set("expressions", shown)
+        items = _call("JSON_EACH", first.copy())
+        pair.replace(exp.Table(this=items, alias=exp.TableAlias(this=exp.to_identifier(name))))
 
 
 def _array_of(one: Any) -> Any:

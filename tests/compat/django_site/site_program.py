@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import json
 import sys
 from decimal import Decimal
@@ -84,4 +85,13 @@ assert {"shop_book", "auth_user", "django_session"} <= set(tables), tables
 with connection.cursor() as cursor:
     columns = [column.name for column in connection.introspection.get_table_description(cursor, "shop_book")]
 assert columns == ["id", "title", "price", "is_sold", "at", "about", "author_id"], columns
+told = io.StringIO()
+call_command("inspectdb", "shop_author", "shop_book", stdout=told)
+for line in (
+    "id = models.BigAutoField(primary_key=True)", "name = models.CharField(unique=True)",
+    "born = models.DateField(blank=True, null=True)", "about = models.JSONField()", "at = models.DateTimeField()",
+    "is_sold = models.BooleanField()", "author = models.ForeignKey(ShopAuthor, models.DO_NOTHING)",
+    "unique_together = (('author', 'title'),)",
+):  # fmt: skip
+    assert line in {one.strip() for one in told.getvalue().splitlines()}, (line, told.getvalue())
 sys.stdout.write("well\n")

@@ -154,6 +154,33 @@ def test_sqlalchemy_and_django_are_told_of_columns(ask):
     assert ask(used) == [("sale_item_fkey", "item"), ("sale_pkey", "a"), ("sale_pkey", "b")]
 
 
+def test_django_inspects_indexes_and_keys(ask):
+    indexes = """SELECT indexname, array_agg(attname ORDER BY arridx), indisunique, indisprimary,
+      array_agg(ordering ORDER BY arridx), amname, exprdef, s2.attoptions
+    FROM (SELECT c2.relname as indexname, idx.*, attr.attname, am.amname,
+        CASE WHEN idx.indexprs IS NOT NULL THEN pg_get_indexdef(idx.indexrelid) END AS exprdef,
+        CASE am.amname WHEN $1 THEN CASE (option & 1) WHEN 1 THEN 'DESC' ELSE 'ASC' END END as ordering,
+        c2.reloptions as attoptions
+      FROM (SELECT * FROM pg_index i, unnest(i.indkey, i.indoption) WITH ORDINALITY koi(key, option, arridx)) idx
+      LEFT JOIN pg_class c ON idx.indrelid = c.oid LEFT JOIN pg_class c2 ON idx.indexrelid = c2.oid
+      LEFT JOIN pg_am am ON c2.relam = am.oid
+      LEFT JOIN pg_attribute attr ON attr.attrelid = c.oid AND attr.attnum = idx.key
+      WHERE c.relname = $2 AND pg_catalog.pg_table_is_visible(c.oid)) s2
+    GROUP BY indexname, indisunique, indisprimary, amname, exprdef, attoptions"""
+    assert sorted(ask(indexes, "btree", "sale")) == [
+        ("sale_note", "{note,item}", 0, 0, "{ASC,ASC}", "btree", None, None),
+        ("sale_pkey", "{a,b}", 1, 1, "{ASC,ASC}", "btree", None, None),
+    ]
+    named = """SELECT i.indrelid::regclass, u.place * 10, spot FROM pg_index AS i
+    CROSS JOIN unnest(i.indkey, i.indoption) WITH ORDINALITY AS u (spot, o, place)
+    WHERE i.indisprimary AND u.place = 2"""
+    assert ask(named) == [("sale", 20, 2)]
+    keys = """SELECT c.conname, array(SELECT attname FROM unnest(c.conkey) WITH ORDINALITY cols(colid, arridx)
+      JOIN pg_attribute AS ca ON cols.colid = ca.attnum WHERE ca.attrelid = c.conrelid ORDER BY cols.arridx), c.contype
+    FROM pg_constraint AS c JOIN pg_class AS cl ON c.conrelid = cl.oid WHERE cl.relname = $1 ORDER BY 1"""
+    assert ask(keys, "sale") == [("sale_item_fkey", "{item}", "f"), ("sale_pkey", "{a,b}", "p")]
+
+
 def test_functions_say_who_and_where(ask):
     asked = "SELECT current_database(), current_user, session_user, current_schemas(true), current_setting('TimeZone')"
     assert ask(asked) == [("shop", "ann", "ann", "{pg_catalog,public}", "UTC")]
