@@ -29,8 +29,8 @@ def create_app(broker: Broker, settings: HttpSettings, hosts: HostCheck, tokens:
 
     """
 
-    def all_metrics() -> bytes:
-        return broker.metrics() + telemetry.text()
+    async def all_metrics() -> bytes:
+        return await broker.metrics() + telemetry.text()
 
     @functools.cache
     def description() -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -80,7 +80,7 @@ def _page(page: ProbePage) -> HttpReply:
     return HttpReply(page.status, page.body, (), page.content_type.encode())
 
 
-def routes(metrics: Callable[[], bytes], description: Callable[[], bytes]) -> list[Route]:
+def routes(metrics: Callable[[], Awaitable[bytes]], description: Callable[[], bytes]) -> list[Route]:
     """Return what is served about the broker itself.
 
     Args:
@@ -90,7 +90,7 @@ def routes(metrics: Callable[[], bytes], description: Callable[[], bytes]) -> li
     """
 
     async def tell_metrics(_call: ApiRequest) -> HttpReply:
-        return HttpReply(200, metrics(), (), METRICS_TYPE.encode())
+        return HttpReply(200, await metrics(), (), METRICS_TYPE.encode())
 
     async def describe(_call: ApiRequest) -> HttpReply:
         return HttpReply(200, description())

@@ -80,7 +80,7 @@ class Broker(Protocol):
     def feed(self) -> ChangeFeed:
         """Return the records of the log as they are confirmed."""
 
-    def metrics(self) -> bytes:
+    async def metrics(self) -> bytes:
         """Return the metrics of the process in Prometheus' text format."""
 
     async def wait_task(self, tenant: str, task_id: int, timeout_s: float) -> TaskView | Nothing:

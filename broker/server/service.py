@@ -249,9 +249,9 @@ class BrokerService:
         said = {"http_address": self.http_address, "workers": registry.served_count, "dispatched": registry.dispatched}
         return {"broker": {**said, "undelivered": registry.undelivered}}
 
-    def metrics(self) -> bytes:
+    async def metrics(self) -> bytes:
         """Return metrics in Prometheus' text format."""
-        return self.telemetry.text()
+        return await self.telemetry.text()
 
     async def _read_code(self, code: str) -> CodeArchive | None:
         found, _ = await self.query(GetCode(code))

@@ -48,9 +48,9 @@ class BrokerTelemetry(Collector):
         self._all = ReplicaTelemetry(replica, folder=folder)
         self._all.add(self)
 
-    def text(self) -> bytes:
+    async def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
-        return self._all.text()
+        return await self._all.text()
 
     def collect(self) -> Iterable[Metric]:
         """Return the metrics as they are now: those of the log have its name."""

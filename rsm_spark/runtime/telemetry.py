@@ -5,6 +5,7 @@ The names are a contract with dashboards and alerts: docs/operations.md lists th
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -26,6 +27,7 @@ METRICS_TYPE = CONTENT_TYPE_LATEST
 
 _BATCH_BITS = 16
 """Histogram of batch sizes: 0, 1, 3, 7, … 32,767 records and more."""
+_DISK_WAIT_S_MAX = 1.0
 
 
 class EntryCounts:
@@ -66,7 +68,7 @@ class ReplicaTelemetry(Collector):
     def __init__(self, replica: Replica, *, folder: str = "", clock_s: Callable[[], float] = time.time) -> None:
         self.counts = EntryCounts()
         self._replica = replica
-        self._folder = folder
+        self._disk = _DataDisk(folder) if folder else None
         self._clock_s = clock_s
         replica.on_entry(self.counts.note)
         self._registry = CollectorRegistry()
@@ -78,12 +80,14 @@ class ReplicaTelemetry(Collector):
         """Tell what another collector has too."""
         self._registry.register(collector)
 
-    def text(self) -> bytes:
-        """Return all metrics in Prometheus' text format."""
+    async def text(self) -> bytes:
+        """Return all metrics in Prometheus' text format; a disk that does not answer is shown as it was."""
+        if self._disk is not None:
+            await self._disk.look()
         return generate_latest(self._registry)
 
     def collect(self) -> Iterable[Metric]:
-        """Return the metrics as they are now: those of the log have its name."""
+        """Return the metrics as they are now: those of the log have its name, the disk's are of its last look."""
         status = self._replica.status()
         yield from of_log(status.log, self._of_log(status))
         yield _gauge(
@@ -94,8 +98,8 @@ class ReplicaTelemetry(Collector):
         use = self._replica.memory.gauge.look()
         yield _gauge("rsm_memory_used_bytes", "What counts against the limit.", use.used)
         yield _gauge("rsm_memory_limit_bytes", "Of this process, its cgroup or its machine.", use.limit)
-        if self._folder:
-            yield from _disk(self._folder)
+        if self._disk is not None:
+            yield from self._disk.metrics()
         yield _gauge("rsm_clock_timestamp_seconds", CLOCK_TEXT, self._clock_s())
         yield _certificates()
 
@@ -154,18 +158,40 @@ def of_log(log: str, metrics: Iterable[Metric]) -> Iterable[Metric]:
         yield metric
 
 
-def _disk(folder: str) -> Iterable[Metric]:
-    try:
-        found = os.statvfs(folder)
-    except OSError:  # What the replica writes there says why.
-        return
-    for name, text, blocks in (
-        ("rsm_data_disk_free_bytes", "Free bytes of the disk with the replica's folder.", found.f_bavail),
-        ("rsm_data_disk_bytes", "Size of that disk.", found.f_blocks),
-    ):
-        metric = GaugeMetricFamily(name, text, labels=["folder"])
-        metric.add_metric([folder], blocks * found.f_frsize)
-        yield metric
+class _DataDisk:
+    """Room of the disk with the replica's folder; the event loop never waits for the disk."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._last: os.statvfs_result | None = None
+        self._looking: asyncio.Task[None] | None = None
+
+    async def look(self) -> None:
+        """Look again; a look that takes too long goes on alone, and there is no second one beside it."""
+        if self._looking is None:
+            self._looking = asyncio.create_task(self._look())
+        await asyncio.wait({self._looking}, timeout=_DISK_WAIT_S_MAX)
+
+    async def _look(self) -> None:
+        try:
+            self._last = await asyncio.to_thread(os.statvfs, self._folder)
+        except OSError:  # What the replica writes there says why.
+            self._last = None
+        finally:
+            self._looking = None
+
+    def metrics(self) -> Iterable[Metric]:
+        """Return what the last look found; nothing if it failed or none has ended."""
+        found = self._last
+        if found is None:
+            return
+        for name, text, blocks in (
+            ("rsm_data_disk_free_bytes", "Free bytes of the disk with the replica's folder.", found.f_bavail),
+            ("rsm_data_disk_bytes", "Size of that disk.", found.f_blocks),
+        ):
+            metric = GaugeMetricFamily(name, text, labels=["folder"])
+            metric.add_metric([self._folder], blocks * found.f_frsize)
+            yield metric
 
 
 def _certificates() -> Metric:

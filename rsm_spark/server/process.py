@@ -222,11 +222,15 @@ async def _answer_probes(service: RunService, settings: StoreSettings, probes: H
 
     replica = service.replica
     telemetry = ReplicaTelemetry(replica, folder=str(settings.data_dir))
+
+    async def metrics() -> ProbePage:
+        return ProbePage(200, await telemetry.text(), METRICS_TYPE)
+
     server = ProbeServer(
         probe_routes(
             health=lambda: health(replica.status()),
             readiness=service.readiness,
-            metrics=lambda: ProbePage(200, telemetry.text(), METRICS_TYPE),
+            metrics=metrics,
             status=lambda: ProbePage(200, service.status_json(), "application/json"),
         )
         | getattr(service, "http_routes", {}),  # of SQL tables alone

@@ -225,7 +225,7 @@ async def test_a_leader_that_stops_names_its_successor_and_keeps_nobody_waiting(
         found = await follower.wait_task("t", task_id, 20)
         assert isinstance(found, TaskView)
         assert (found.status, found.attempts) == (TaskStatus.FINISHED, 1)
-        assert b'status="finished"} 1.0' in follower.metrics()
+        assert b'status="finished"} 1.0' in await follower.metrics()
         await hands.leave()
 
 

@@ -240,7 +240,7 @@ class StandIn:
         """The feed."""
         return self.changes
 
-    def metrics(self) -> bytes:
+    async def metrics(self) -> bytes:
         """None."""
         return b"# process\n"
 

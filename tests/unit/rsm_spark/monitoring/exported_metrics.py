@@ -39,6 +39,7 @@ from rsm_spark.gateway.pages import GatewayPages
 from rsm_spark.node.core.supervision import ChildPhase
 from rsm_spark.node.pages import NodePages
 from rsm_spark.runtime.status import ReplicaRole
+from rsm_spark.runtime.telemetry import ReplicaTelemetry
 from tests.unit.rsm_spark.server.test_probes import STATUS, Stand
 
 _SAMPLE = re.compile(r"^(?P<name>[A-Za-z_:][\w:]*)(?:\{(?P<labels>.*)\})? \S+$")
@@ -136,9 +137,7 @@ def _replica() -> Any:
 
 
 async def _store() -> bytes:
-    from rsm_spark.runtime.telemetry import ReplicaTelemetry
-
-    return ReplicaTelemetry(_replica(), folder="/").text()
+    return await ReplicaTelemetry(_replica(), folder="/").text()
 
 
 async def _broker() -> bytes:
@@ -146,7 +145,7 @@ async def _broker() -> bytes:
     replica.revision = 0
     counts = _any(dispatched=0, undelivered=0, reports=0)
     streams = _any(stream_count=0, messages=0, refused_count=0)
-    told = BrokerTelemetry(replica, BrokerMachine(), counts, streams, "/").text()
+    told = await BrokerTelemetry(replica, BrokerMachine(), counts, streams, "/").text()
     seats = _any(taken=0, cut_count=0, refused_count=0)
     route = _any(method="GET", path="/", counts={200: 1}, seconds=0.1)
     shared = _any(seats=seats, streams=_any(held=0), tokens=None)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -54,6 +58,7 @@ def _envelope(record_count: int) -> bytes:
 
 
 _LOG = (("log", "orders"),)
+_DISK = b"rsm_data_disk_free_bytes{"
 
 
 class Stand:
@@ -74,7 +79,7 @@ class Stand:
 
 
 def _samples(stand: Stand, telemetry: ReplicaTelemetry) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    families = text_string_to_metric_families(telemetry.text().decode())
+    families = text_string_to_metric_families(asyncio.run(telemetry.text()).decode())
     return {(one.name, tuple(sorted(one.labels.items()))): one.value for family in families for one in family.samples}
 
 
@@ -145,3 +150,39 @@ def test_metrics_count_entries_and_the_sizes_of_batches() -> None:
     assert samples["rsm_batch_records_bucket", (("le", "3.0"), *_LOG)] == 3
     assert samples["rsm_batch_records_bucket", (("le", "32767.0"), *_LOG)] == 3
     assert samples["rsm_batch_records_bucket", (("le", "+Inf"), *_LOG)] == 4
+
+
+def test_a_disk_that_stands_still_holds_up_no_scrape_and_one_thread_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    answers, real, begun = threading.Event(), os.statvfs, []
+
+    def slow(folder: str) -> os.statvfs_result:
+        begun.append(threading.current_thread())
+        answers.wait(60)
+        return real(folder)
+
+    async def scrapes() -> list[bytes]:
+        telemetry = ReplicaTelemetry(Stand(STATUS), folder=str(tmp_path))  # type: ignore[arg-type]
+        whole = [await telemetry.text()]
+        monkeypatch.setattr(os, "statvfs", slow)
+        try:
+            whole += [await telemetry.text() for _ in range(2)]
+            assert len(begun) == 1
+            assert begun[0] is not threading.current_thread()
+        finally:
+            answers.set()
+        whole.append(await telemetry.text())  # Nothing is left that stands still.
+        monkeypatch.setattr(os, "statvfs", _fail)
+        while _DISK in whole[-1]:
+            whole.append(await telemetry.text())
+        return whole
+
+    monkeypatch.setattr("rsm_spark.runtime.telemetry._DISK_WAIT_S_MAX", 0.05)
+    found = asyncio.run(scrapes())
+    assert all(_DISK in one for one in found[:4])
+    assert b"rsm_revision" in found[-1]
+
+
+def _fail(folder: str) -> os.statvfs_result:
+    raise FileNotFoundError(folder)
