@@ -21,6 +21,7 @@ from rsm_spark.map import queries as q
 from rsm_spark.map.etcd import errors as e
 from rsm_spark.map.etcd.etcd_pb2 import ResponseHeader
 from rsm_spark.map.etcd.events import EventCache
+from rsm_spark.map.etcd.key_texts import KeyTexts, field_text
 from rsm_spark.map.etcd.view import MapView
 from rsm_spark.map.key_history import KeyHistory
 from rsm_spark.map.machine import MapMachine
@@ -76,8 +77,11 @@ class EtcdBackend:
         self._history = machine.history = KeyHistory()
         self.events = EventCache(lambda: self._history)
         self._links = links_of(discovery, log, security, CALL_S_MAX)
+        self._texts = KeyTexts()
         self._member_id = 0
         self._cluster_id = 0
+        # Header of the last answer in bytes: its revision and term, and itself.
+        self._header: tuple[int, int, bytes] = (-1, -1, b"")
         # Reads that the next question is for.
         self._asking: asyncio.Future[int] | None = None
         self._asker: asyncio.Task[None] | None = None
@@ -128,6 +132,13 @@ class EtcdBackend:
             revision=self.revision if revision is None else revision,
             raft_term=self.replica.leader_epoch,
         )
+
+    def header_text(self, revision: int | None = None) -> bytes:
+        """Return the same as the first field of an answer, in bytes."""
+        shown, term = self.revision if revision is None else revision, self.replica.leader_epoch
+        if self._header[:2] != (shown, term):
+            self._header = (shown, term, field_text(1, self.header(shown).SerializeToString()))
+        return self._header[2]
 
     async def members(self) -> list[Member]:
         """Return the live replicas.
@@ -265,7 +276,7 @@ class EtcdBackend:
             raise e.unavailable(e.NO_LEADER)
         if revision < floor:
             raise e.compacted()
-        return MapView(self._machine, revision, self._history.overlay(revision, again=again))
+        return MapView(self._machine, revision, self._history.overlay(revision, again=again), self._texts)
 
     def keys_of_lease(self, lease: int) -> list[bytes]:
         """Return the keys that are attached to a lease, as this replica has them."""

@@ -24,6 +24,7 @@ from rsm_spark.transport.guard import Guard, calling_principal
 from rsm_spark.transport.reach import fault_of
 
 Call = Callable[[Any, "EtcdCaller"], Awaitable[Message]]
+TextCall = Callable[[Any, "EtcdCaller"], Awaitable[bytes]]
 
 _CALLERS_MAX = 4_096
 """Callers that are known from one call to the next."""
@@ -143,7 +144,7 @@ class CallHandlers:
             self._callers[method, peer] = caller
         return caller
 
-    def unary(self, method: str, kind: type[Message], call: Call) -> grpc.RpcMethodHandler[bytes, bytes]:
+    def unary(self, method: str, kind: type[Message], call: Call | TextCall) -> grpc.RpcMethodHandler[bytes, bytes]:
         """Return the handler of a method with one request and one answer.
 
         Args:
@@ -158,7 +159,7 @@ class CallHandlers:
                 caller = self.caller(method, context)
                 with self.bounds.room(caller.owner, len(text)):
                     response = await call(parsed(kind, text), caller)
-                    return response.SerializeToString()
+                    return response if isinstance(response, bytes) else response.SerializeToString()
             except (RsmError, LedgerError, msgspec.MsgspecError, OverflowError) as error:
                 await abort(context, error)
                 raise

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import grpc
 from crc32c import crc32c
 
@@ -22,7 +24,16 @@ from rsm_spark.map.etcd.etcd_pb2 import (
     TxnResponse,
 )
 from rsm_spark.map.etcd.old_reads import OldReads
-from rsm_spark.map.etcd.ranges import ANSWER_BYTES_MAX, SORTED_KEYS_MAX, answer_range, is_plain, key_value, rows_wanted
+from rsm_spark.map.etcd.ranges import (
+    ANSWER_BYTES_MAX,
+    SORTED_KEYS_MAX,
+    answer_range,
+    is_as_kept,
+    is_plain,
+    key_value,
+    range_text,
+    rows_wanted,
+)
 from rsm_spark.map.etcd.replay import TxnReplay
 from rsm_spark.map.etcd.requests import (
     Span,
@@ -34,11 +45,11 @@ from rsm_spark.map.etcd.requests import (
     check_txn,
     delete_of,
     is_read_only,
-    read_spans,
+    reads_of,
     span_of,
     write_of,
 )
-from rsm_spark.map.etcd.view import KeyShown
+from rsm_spark.map.etcd.view import KeyShown, MapView
 from rsm_spark.transport.caller_turns import CallerTurns
 
 _STEP_KEYS = 2_000
@@ -75,6 +86,10 @@ class EtcdKvService:
             RsmError: The leader cannot be asked.
 
         """
+        return RangeResponse.FromString(await self.range_text(request, caller))
+
+    async def range_text(self, request: RangeRequest, caller: EtcdCaller) -> bytes:
+        """Answer a read in bytes; see `range`."""
         check_range(request)
         span = span_of(request.key, request.range_end)
         caller.check_read(span)
@@ -82,31 +97,55 @@ class EtcdKvService:
             await self._backend.linearizable()
         revision = request.revision if request.revision > 0 else self._backend.revision
         try:
-            response = await self._shown(request, span, revision, caller)
+            shown = await self._shown(request, span, revision, caller.owner)
         except e.EtcdError as error:
             is_old = request.revision > 0 and self._backend.is_forgotten(revision)
             if is_old and self._olds is not None and error.code is grpc.StatusCode.OUT_OF_RANGE:
                 response = await self._olds.answer(request, span, revision, caller.owner)
-                response.header.CopyFrom(self._backend.header())
-                return response
+                return self._backend.header_text() + response.SerializeToString()
             if request.revision > 0 or error.code is not grpc.StatusCode.OUT_OF_RANGE:
                 raise
             # Nobody has asked for that revision: this replica was built anew meanwhile, and the next answer is well.
             raise e.unavailable(e.NO_LEADER) from None
         # Who has asked for no revision goes on behind the one that is shown: with a watch, or with the next page.
-        response.header.CopyFrom(self._backend.header(None if request.revision > 0 else revision))
-        return response
+        return self._backend.header_text(None if request.revision > 0 else revision) + shown
 
-    async def _shown(self, request: RangeRequest, span: Span, revision: int, caller: EtcdCaller) -> RangeResponse:
-        if span[1] == span[0] + b"\0":  # No work that others would have to wait for.
+    async def _shown(self, request: RangeRequest, span: Span, revision: int, owner: str) -> bytes:
+        """Return the answer without its header."""
+        is_one = span[1] == span[0] + b"\0"  # No work that others would have to wait for.
+        if is_as_kept(request):
+            texts: list[bytes] = []
+            if is_one:
+                self._backend.view(revision).texts(span, 1, texts)
+                return range_text(request, texts, len(texts))
+            return range_text(request, texts, await self._texts(request, span, revision, owner, texts))
+        if is_one:
             found = self._backend.view(revision).get(span[0])
             shown = [] if found is None else [found]
-            return answer_range(request, shown, len(shown))
+            return answer_range(request, shown, len(shown)).SerializeToString()
         rows: list[KeyShown] = []
         if not request.count_only:
-            rows = await self.rows(request, span, revision, caller.owner)
-        async with self._turns.of(caller.owner):
-            return answer_range(request, rows, self._backend.view(revision).count(span))
+            rows = await self.rows(request, span, revision, owner)
+        async with self._turns.of(owner):
+            return answer_range(request, rows, self._backend.view(revision).count(span)).SerializeToString()
+
+    async def _texts(self, request: RangeRequest, span: Span, revision: int, owner: str, texts: list[bytes]) -> int:
+        """Add what is told of the keys of a range, some at a time, all of one revision; return how many keys it has."""
+        count = size = 0
+        wanted = rows_wanted(request)
+        start: bytes | None = span[0]
+        while start is not None and size <= ANSWER_BYTES_MAX:
+            async with self._turns.of(owner):
+                view = self._backend.view(revision)
+                if not texts:
+                    count = view.count(span)
+                begin = len(texts)
+                limit = _STEP_KEYS if wanted is None else min(_STEP_KEYS, wanted - begin)
+                start = view.texts((start, span[1]), limit, texts)
+                size += sum(map(len, islice(texts, begin, None)))
+                if len(texts) == wanted:
+                    break
+        return count
 
     async def rows(self, request: RangeRequest, span: Span, revision: int, owner: str) -> list[KeyShown]:
         """Return the rows of a range, as far as they are wanted, some at a time; all of one revision.
@@ -179,18 +218,21 @@ class EtcdKvService:
 
     async def txn(self, request: TxnRequest, caller: EtcdCaller) -> TxnResponse:
         """Carry out a transaction; see `range`."""
+        return TxnResponse.FromString(await self.txn_text(request, caller))
+
+    async def txn_text(self, request: TxnRequest, caller: EtcdCaller) -> bytes:
+        """Carry out a transaction, and answer in bytes; see `range`."""
         async with self._turns.of(caller.owner):
             branch = self._checked(request, caller)
         if branch is None:
             return await self._read_txn(request, caller)
         done = await self._execute(branch, caller)
         if not asks_for_old(request):
-            response = TxnReplay(None, done.last).answer(request, done.taken)
+            answer = TxnReplay(None, done.last).text(request, done.taken)
         else:
             async with self._turns.of(caller.owner):
-                response = self._replay(done).answer(request, done.taken)
-        response.header.CopyFrom(self._backend.header(done.last))
-        return response
+                answer = self._replay(done).text(request, done.taken)
+        return self._backend.header_text(done.last) + answer
 
     def _checked(self, request: TxnRequest, caller: EtcdCaller) -> c.Branch | None:
         """Return the command that a transaction is; None = it only reads."""
@@ -198,29 +240,28 @@ class EtcdKvService:
         branch = branch_of(request)
         for compare in _compares(branch):
             caller.check_read((compare.start, compare.end))
-        for span in read_spans(request):
-            caller.check_read(span)
+        for read in reads_of(request):
+            caller.check_read(span_of(read.key, read.range_end))
         if is_read_only(request):
             return None
         caller.check_command(branch)
         self._check_reads(request)
         return branch
 
-    async def _read_txn(self, request: TxnRequest, caller: EtcdCaller) -> TxnResponse:
+    async def _read_txn(self, request: TxnRequest, caller: EtcdCaller) -> bytes:
         await self._backend.linearizable()
         async with self._turns.of(caller.owner):
             self._check_reads(request)
             revision = self._backend.revision
             replay = TxnReplay(self._backend.view(revision), revision)
-            response = replay.answer(request, replay.taken(request))
-        response.header.CopyFrom(self._backend.header(revision))
-        return response
+            answer = replay.text(request, replay.taken(request))
+        return self._backend.header_text(revision) + answer
 
     def _check_reads(self, request: TxnRequest) -> None:
         """Refuse a transaction that reads very much before it is carried out: nobody could be told how it went."""
         revision = self._backend.revision
         view = self._backend.view_before(revision)
-        count = sum(view.count(span) for span in read_spans(request))
+        count = sum(_looked_at(read, view) for read in reads_of(request))
         compared = (span_of(compare.key, compare.range_end) for compare in request.compare)
         count += sum(view.count(span) for span in compared)
         if count > _TXN_KEYS_MAX:
@@ -264,6 +305,13 @@ def _is_too_much(request: RangeRequest, rows: list[KeyShown]) -> bool:
     if not is_plain(request):
         return len(rows) > SORTED_KEYS_MAX
     return sum(len(row.key) + (0 if request.keys_only else len(row.entry.row)) for row in rows) > ANSWER_BYTES_MAX
+
+
+def _looked_at(read: RangeRequest, view: MapView) -> int:
+    """Return how many keys a read within a transaction looks at, if nothing was written before it."""
+    count = view.count(span_of(read.key, read.range_end))
+    wanted = rows_wanted(read)
+    return count if wanted is None else min(count, wanted)
 
 
 def _compares(branch: c.Branch) -> list[c.CompareRange]:

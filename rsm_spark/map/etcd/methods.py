@@ -8,7 +8,7 @@ import grpc
 from google.protobuf.message import Message
 
 from ledger.rights.table import Right
-from rsm_spark.map.etcd.caller import Call
+from rsm_spark.map.etcd.caller import Call, TextCall
 
 
 class EtcdMethod(NamedTuple):
@@ -19,6 +19,7 @@ class EtcdMethod(NamedTuple):
         call: Answers it.
         right: That a caller needs.
         paths: Of the JSON gateway, behind `/v3/`.
+        text_call: Answers it in the bytes of gRPC, where that costs less.
 
     """
 
@@ -26,6 +27,7 @@ class EtcdMethod(NamedTuple):
     call: Call
     right: Right
     paths: tuple[str, ...] = ()
+    text_call: TextCall | None = None
 
 
 class EtcdStream(NamedTuple):

@@ -8,12 +8,17 @@ from typing import Any
 
 from rsm_spark.map.etcd import errors as e
 from rsm_spark.map.etcd.etcd_pb2 import KeyValue, RangeRequest, RangeResponse
+from rsm_spark.map.etcd.key_texts import varint
 from rsm_spark.map.etcd.view import KeyShown
 
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
 """Keys and values of one answer."""
 SORTED_KEYS_MAX = 100_000
 """Keys that are looked at for an answer in another order, or by revisions: they are sorted in one go."""
+
+_MORE = b"\x18\x01"
+_COUNT = b"\x20"
+"""Fields of a range's answer: `more` that is true, and `count` before its number."""
 
 _ORDERS: dict[int, Callable[[KeyShown], Any]] = {
     RangeRequest.KEY: attrgetter("key"),
@@ -53,6 +58,13 @@ def is_plain(request: RangeRequest) -> bool:
     )
 
 
+def is_as_kept(request: RangeRequest) -> bool:
+    """Return whether the answer is the first keys of the range, in their order, with their values."""
+    return (
+        request.sort_target == RangeRequest.KEY and is_plain(request) and not (request.keys_only or request.count_only)
+    )
+
+
 def rows_wanted(request: RangeRequest) -> int | None:
     """Return how many keys of the range have to be looked at; None = all."""
     return request.limit + 1 if is_plain(request) and request.limit > 0 else None
@@ -87,6 +99,28 @@ def answer_range(request: RangeRequest, rows: list[KeyShown], count: int) -> Ran
         raise e.exhausted(f"rsm: the answer would have more than {ANSWER_BYTES_MAX} bytes: ask for parts, by a limit")
     response.kvs.extend(_told(rows, keys_only=request.keys_only))
     return response
+
+
+def range_text(request: RangeRequest, texts: list[bytes], count: int) -> bytes:
+    """Return the answer to a read that is told as it is kept, in bytes and without its header; see `answer_range`.
+
+    Args:
+        request: The read.
+        texts: Of its keys: all, or the first `rows_wanted`.
+        count: Keys in the whole range.
+
+    Raises:
+        EtcdError: It would be too large.
+
+    """
+    if 0 < request.limit < len(texts):
+        del texts[request.limit :]
+        texts.append(_MORE)
+    if sum(map(len, texts)) > ANSWER_BYTES_MAX:
+        raise e.exhausted(f"rsm: the answer would have more than {ANSWER_BYTES_MAX} bytes: ask for parts, by a limit")
+    if count:
+        texts.append(_COUNT + varint(count))
+    return b"".join(texts)
 
 
 def _told(rows: Iterable[KeyShown], *, keys_only: bool) -> Iterable[KeyValue]:

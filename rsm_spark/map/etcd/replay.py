@@ -6,7 +6,11 @@ replica that has applied it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
+from heapq import merge
+from itertools import islice
+from operator import attrgetter
 
 from rsm_spark.core.records import pack
 from rsm_spark.map.commands import CompareRange
@@ -16,18 +20,26 @@ from rsm_spark.map.etcd.etcd_pb2 import (
     PutRequest,
     PutResponse,
     RangeRequest,
-    RangeResponse,
     RequestOp,
     ResponseHeader,
-    ResponseOp,
     TxnRequest,
-    TxnResponse,
 )
-from rsm_spark.map.etcd.ranges import answer_range, key_value
+from rsm_spark.map.etcd.key_texts import field_text
+from rsm_spark.map.etcd.ranges import answer_range, is_as_kept, key_value, range_text, rows_wanted
 from rsm_spark.map.etcd.requests import Span, compare_of, holds, span_of
 from rsm_spark.map.etcd.view import KeyShown, MapView
 from rsm_spark.map.nested import relates
 from rsm_spark.map.rows import MapEntry
+
+_HEADER, _RESPONSES = 1, 3
+"""Fields of the answer of a transaction."""
+_SUCCEEDED = b"\x10\x01"
+"""Another one that is true."""
+_RANGE, _PUT, _DELETE, _TXN = 1, 2, 3, 4
+"""Fields of the answer of an operation, one of each kind."""
+
+
+_key_of = attrgetter("key")
 
 
 class TxnReplay:
@@ -63,42 +75,61 @@ class TxnReplay:
                 return False
         return count > 0 or (compare.what != "value" and relates(compare, 0))
 
-    def answer(self, request: TxnRequest, taken: Sequence[bool]) -> TxnResponse:
-        """Return the answer; the header of what is inside names the map as it is then, those of inner ones nothing."""
+    def text(self, request: TxnRequest, taken: Sequence[bool]) -> bytes:
+        """Return the answer without its header, in bytes.
+
+        The header of what is inside names the map as it is then, those of inner transactions nothing.
+        """
         return self._answer(request, iter(taken))
 
-    def _answer(self, request: TxnRequest, taken: Iterator[bool]) -> TxnResponse:
+    def _answer(self, request: TxnRequest, taken: Iterator[bool]) -> bytes:
         succeeded = next(taken)
-        response = TxnResponse(header=ResponseHeader(), succeeded=succeeded)
-        for operation in request.success if succeeded else request.failure:
-            response.responses.append(self._run(operation, taken))
-        return response
+        parts = [_SUCCEEDED] if succeeded else []
+        parts += [
+            field_text(_RESPONSES, self._run(operation, taken))
+            for operation in (request.success if succeeded else request.failure)
+        ]
+        return b"".join(parts)
 
-    def _run(self, operation: RequestOp, taken: Iterator[bool]) -> ResponseOp:
+    def _run(self, operation: RequestOp, taken: Iterator[bool]) -> bytes:
+        """Return the answer to one operation, as the field of its kind."""
         match operation.WhichOneof("request"):
             case "request_range":
-                found = self.range(operation.request_range)
-                found.header.CopyFrom(self._header())
-                return ResponseOp(response_range=found)
+                found = self._range(operation.request_range)
+                return field_text(_RANGE, self._header() + found)
             case "request_put":
-                put = self.put(operation.request_put)
-                put.header.CopyFrom(self._header())
-                return ResponseOp(response_put=put)
+                put = self.put(operation.request_put).SerializeToString()
+                return field_text(_PUT, self._header() + put)
             case "request_delete_range":
-                deleted = self.delete(operation.request_delete_range)
-                deleted.header.CopyFrom(self._header())
-                return ResponseOp(response_delete_range=deleted)
-        return ResponseOp(response_txn=self._answer(operation.request_txn, taken))
+                deleted = self.delete(operation.request_delete_range).SerializeToString()
+                return field_text(_DELETE, self._header() + deleted)
+        return field_text(_TXN, field_text(_HEADER, b"") + self._answer(operation.request_txn, taken))
 
-    def _header(self) -> ResponseHeader:
-        if self._view is None or self._has_changed:
-            return ResponseHeader(revision=self._revision)
-        return ResponseHeader(revision=self._view.revision)
+    def _header(self) -> bytes:
+        changed = self._view is None or self._has_changed
+        header = ResponseHeader(revision=self._revision if changed or self._view is None else self._view.revision)
+        return field_text(_HEADER, header.SerializeToString())
 
-    def range(self, request: RangeRequest) -> RangeResponse:
-        """Answer a read as what came before has left the keys."""
-        rows = list(self._rows(span_of(request.key, request.range_end)))
-        return answer_range(request, rows, len(rows))
+    def _range(self, request: RangeRequest) -> bytes:
+        """Answer a read as what came before has left the keys, without its header."""
+        span = span_of(request.key, request.range_end)
+        view = self._view
+        assert view is not None
+        wanted = rows_wanted(request)
+        if is_as_kept(request) and not any(holds(span, key) for key in self._written):
+            texts: list[bytes] = []
+            view.texts(span, sys.maxsize if wanted is None else wanted, texts)
+            return range_text(request, texts, view.count(span))
+        rows = list(islice(self._rows(span), wanted))
+        return answer_range(request, rows, self._count(span)).SerializeToString()
+
+    def _count(self, span: Span) -> int:
+        assert self._view is not None
+        count = self._view.count(span)
+        for key, row in self._written.items():
+            if holds(span, key):
+                count += (row is not None) - (self._view.get(key) is not None)
+        return count
 
     def put(self, request: PutRequest) -> PutResponse:
         """Write a key; answer what it held if that is asked for."""
@@ -139,9 +170,9 @@ class TxnReplay:
         if not written:
             yield from self._view.rows(span)
             return
-        rows = [row for row in self._view.rows(span) if row.key not in written]
-        rows += [row for row in written.values() if row is not None]
-        yield from sorted(rows, key=lambda row: row.key)
+        kept = (row for row in self._view.rows(span) if row.key not in written)
+        added = sorted((row for row in written.values() if row is not None), key=_key_of)
+        yield from merge(kept, added, key=_key_of)
 
 
 def _compared(compare: CompareRange, row: KeyShown) -> int | bytes:

@@ -178,14 +178,14 @@ def asks_for_old(request: TxnRequest) -> bool:
     return False
 
 
-def read_spans(request: TxnRequest) -> Iterator[Span]:
-    """Yield the ranges that a transaction may read, comparisons and old rows aside."""
+def reads_of(request: TxnRequest) -> Iterator[RangeRequest]:
+    """Yield what a transaction may read, comparisons and old rows aside."""
     for operation in (*request.success, *request.failure):
         kind = operation.WhichOneof("request")
         if kind == "request_range":
-            yield span_of(operation.request_range.key, operation.request_range.range_end)
+            yield operation.request_range
         elif kind == "request_txn":
-            yield from read_spans(operation.request_txn)
+            yield from reads_of(operation.request_txn)
 
 
 def write_of(request: PutRequest) -> c.WriteKey:

@@ -145,11 +145,11 @@ class EtcdServer:
         self._add(
             "KV",
             {
-                "Range": EtcdMethod(pb.RangeRequest, kv.range, read, ("kv/range",)),
+                "Range": EtcdMethod(pb.RangeRequest, kv.range, read, ("kv/range",), kv.range_text),
                 "Put": EtcdMethod(pb.PutRequest, kv.put, write, ("kv/put",)),
                 "DeleteRange": EtcdMethod(pb.DeleteRangeRequest, kv.delete_range, write, ("kv/deleterange",)),
                 # That it may write is looked at where it does.
-                "Txn": EtcdMethod(pb.TxnRequest, kv.txn, read, ("kv/txn",)),
+                "Txn": EtcdMethod(pb.TxnRequest, kv.txn, read, ("kv/txn",), kv.txn_text),
                 "Compact": EtcdMethod(pb.CompactionRequest, kv.compact, write, ("kv/compaction",)),
             },
         )
@@ -245,7 +245,7 @@ class EtcdServer:
         name = service if "." in service else f"{_PACKAGE}.{service}"
         rights = {method: one.right for method, one in methods.items()}
         handlers = {
-            method: self._handlers.unary(f"/{name}/{method}", one.kind, one.call)
+            method: self._handlers.unary(f"/{name}/{method}", one.kind, one.text_call or one.call)
             if isinstance(one, EtcdMethod)
             else one.handler
             for method, one in methods.items()

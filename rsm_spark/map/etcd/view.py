@@ -5,10 +5,11 @@ A view is looked at in one go: it holds nothing, and the next change makes it in
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import merge
 from typing import NamedTuple
 
+from rsm_spark.map.etcd.key_texts import KeyTexts, key_text
 from rsm_spark.map.etcd.requests import Span, holds
 from rsm_spark.map.key_history import OldKey
 from rsm_spark.map.machine import MapMachine
@@ -42,14 +43,18 @@ class MapView:
         machine: With a history that knows the revision.
         revision: At which it is shown.
         olds: Of that history: what keys held then that have changed since.
+        texts: What keys are told as, of other views of the same machine.
 
     Attributes:
         revision: The same.
 
     """
 
-    def __init__(self, machine: MapMachine, revision: int, olds: dict[bytes, OldKey]) -> None:
+    def __init__(
+        self, machine: MapMachine, revision: int, olds: dict[bytes, OldKey], texts: KeyTexts | None = None
+    ) -> None:
         self.revision = revision
+        self._texts = KeyTexts() if texts is None else texts
         self._live = machine.live
         self._lease_of = machine.lease_of
         self._olds = olds
@@ -72,15 +77,62 @@ class MapView:
             if found is not None:
                 yield found
             return
-        olds = sorted(key for key, old in self._olds.items() if old.entry is not None and holds(span, key))
-        last = None
-        for key in merge(self._live.since(start), olds) if olds else self._live.since(start):
+        for key in self._since(span):
             if end is not None and key >= end:
                 return
-            if key != last:
-                last, found = key, self.get(key)
-                if found is not None:
-                    yield found
+            found = self.get(key)
+            if found is not None:
+                yield found
+
+    def _since(self, span: Span) -> Iterator[bytes]:
+        """Iterate over the keys from the first of a range on, and over those of the range that are gone."""
+        live = self._live
+        gone = sorted(
+            key
+            for key, old in self._olds.items()
+            if old.entry is not None and key not in live.entries and holds(span, key)
+        )
+        return merge(live.since(span[0]), gone) if gone else live.since(span[0])
+
+    def texts(self, span: Span, limit: int, found: list[bytes]) -> bytes | None:
+        """Add the keys of a range as answers tell them, in order.
+
+        Args:
+            span: The range.
+            limit: So many at most.
+            found: They are added here.
+
+        Returns:
+            The key to go on with; None = there are no more.
+
+        """
+        start, end = span
+        if end is not None and end <= start:
+            return None
+        keys: Iterable[bytes] = (start,) if end == start + b"\0" else self._since(span)
+        live, olds, texts, lease_of = self._live.entries, self._olds, self._texts, self._lease_of
+        known, limit = texts.known, limit + len(found)
+        for key in keys:
+            if end is not None and key >= end:
+                return None
+            if len(found) == limit:
+                return key
+            if key in olds:
+                entry, lease = olds[key]
+            else:
+                entry, text = live.get(key), known.get(key)
+                if text is not None and text[0] is entry:  # Most keys: the rest may take its time.
+                    found.append(text[1])
+                    continue
+                lease = lease_of(key)
+            if entry is None:
+                continue
+            if lease:
+                found.append(key_text(key, entry, lease))
+            else:
+                found.append(texts.make(key, entry))
+                known = texts.known
+        return None
 
     def count(self, span: Span) -> int:
         """Return how many keys a range has."""

@@ -10,6 +10,7 @@ from rsm_spark.map import messages as m
 from rsm_spark.map.etcd import errors as e
 from rsm_spark.map.etcd import etcd_pb2 as pb
 from rsm_spark.map.etcd import kv_service
+from rsm_spark.map.etcd.key_texts import field_text
 from rsm_spark.map.etcd.kv_service import EtcdKvService
 from rsm_spark.map.etcd.view import MapView
 from tests.unit.rsm_spark.map.etcd.test_view import driven
@@ -42,6 +43,9 @@ class MovingBackend:
 
     def header(self, revision: int | None = None) -> pb.ResponseHeader:
         return pb.ResponseHeader(revision=self.revision if revision is None else revision)
+
+    def header_text(self, revision: int | None = None) -> bytes:
+        return field_text(1, self.header(revision).SerializeToString())
 
 
 class Anybody:

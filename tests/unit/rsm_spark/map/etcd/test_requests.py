@@ -18,7 +18,7 @@ from rsm_spark.map.etcd.requests import (
     check_txn,
     holds,
     is_read_only,
-    read_spans,
+    reads_of,
     span_of,
 )
 
@@ -91,7 +91,7 @@ def test_a_transaction_becomes_a_command_without_its_reads() -> None:
         [c.WriteKey(b"a", b"1", 3), c.WriteKey(b"b", None, None)],
         [c.Branch([], [c.DeleteRange(b"c", None)], [])],
     )
-    assert list(read_spans(request)) == [(b"x", b"x\0"), (b"y", b"z")]
+    assert [(read.key, read.range_end) for read in reads_of(request)] == [(b"x", b""), (b"y", b"z")]
     assert not is_read_only(request)
     assert is_read_only(pb.TxnRequest(success=[read(b"a"), inner(failure=[read(b"b")])]))
     assert not is_read_only(pb.TxnRequest(success=[inner(failure=[put(b"b")])]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from rsm_spark.map import messages as m
 from rsm_spark.map.etcd import etcd_pb2 as pb
 from rsm_spark.map.etcd import ranges
 from rsm_spark.map.etcd.errors import EtcdError
+from rsm_spark.map.etcd.key_texts import KeyTexts
 from rsm_spark.map.etcd.ranges import answer_range
 from rsm_spark.map.etcd.replay import TxnReplay
 from rsm_spark.map.etcd.requests import branch_of, span_of
@@ -78,6 +80,33 @@ def test_reads_are_filtered_sorted_and_cut_as_they_ask() -> None:
     assert rows(view, pb.RangeRequest(key=b"a", keys_only=True)).kvs[0].value == b""
 
 
+def test_what_keys_are_told_as_is_kept_until_they_change() -> None:
+    one, history = driven()
+    one.run(m.GrantLease(9_000, 7))
+    chosen, texts, revisions = Random(11), KeyTexts(8_000), [one.revision]
+    for _ in range(1_500):
+        key = b"%02d" % chosen.randrange(60)
+        match chosen.randrange(5):
+            case 0:
+                one.run(m.Delete(key))
+            case 1:
+                one.run(m.Branch([], [m.WriteKey(key, b"leased", 7)], []))
+            case _:
+                one.run(m.Put(key, b"v" * chosen.randrange(40)))
+        revisions.append(one.revision)
+        then = chosen.choice((one.revision, chosen.choice(revisions)))
+        view = MapView(one.machine, then, history.overlay(then), texts)
+        begin, end = sorted((b"%02d" % chosen.randrange(60), b"%02d" % chosen.randrange(60)))
+        request = pb.RangeRequest(key=begin, range_end=chosen.choice((end, b"\0", b"")), limit=chosen.randrange(9))
+        span = span_of(request.key, request.range_end)
+        told: list[bytes] = []
+        start: bytes | None = span[0]
+        while start is not None and len(told) < (request.limit or 100) + 1:
+            start = view.texts((start, span[1]), 1 if request.limit else 7, told)
+        answer = pb.RangeResponse.FromString(ranges.range_text(request, told, view.count(span)))
+        assert answer == rows(view, request)
+
+
 def test_an_answer_that_would_be_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     one, history = driven()
     for n in range(4):
@@ -104,7 +133,8 @@ def test_a_transaction_is_answered_from_the_map_before_it() -> None:
     assert isinstance(done, m.Branched)
     one.run(m.Put(b"a", b"later"))
     view = MapView(one.machine, done.first - 1, history.overlay(done.first - 1))
-    first, written, removed, second, last = TxnReplay(view, done.last).answer(request, done.taken).responses
+    answer = pb.TxnResponse.FromString(TxnReplay(view, done.last).text(request, done.taken))
+    first, written, removed, second, last = answer.responses
     assert [(kv.key, kv.value) for kv in first.response_range.kvs] == [(b"a", b"1"), (b"b", b"1")]
     assert first.response_range.header.revision == done.first - 1
     assert written.response_put.prev_kv.value == b"1"
@@ -112,6 +142,23 @@ def test_a_transaction_is_answered_from_the_map_before_it() -> None:
     (kv,) = second.response_range.kvs
     assert (kv.key, kv.value, kv.mod_revision, kv.create_revision, kv.version) == (b"a", b"2", done.last, 1, 2)
     assert last.response_put.header.revision == done.last
+
+
+def test_a_limited_read_within_a_transaction_sees_what_came_before_it() -> None:
+    one, history = driven()
+    for key in (b"b", b"d", b"f", b"h"):
+        one.run(m.Put(key, b"1"))
+    limited = pb.RequestOp(request_range=pb.RangeRequest(key=b"a", range_end=b"z", limit=3))
+    request = pb.TxnRequest(
+        success=[limited, put(b"c", value=b"2"), put(b"b", value=b"2"), delete(b"d", b"g"), limited]
+    )
+    done = one.run(branch_of(request))
+    assert isinstance(done, m.Branched)
+    view = MapView(one.machine, done.first - 1, history.overlay(done.first - 1))
+    answer = pb.TxnResponse.FromString(TxnReplay(view, done.last).text(request, done.taken))
+    first, last = answer.responses[0].response_range, answer.responses[-1].response_range
+    assert ([kv.key for kv in first.kvs], first.count, first.more) == ([b"b", b"d", b"f"], 4, True)
+    assert ([kv.key for kv in last.kvs], last.count, last.more) == ([b"b", b"c", b"h"], 3, False)
 
 
 def test_a_transaction_that_only_reads_judges_by_itself() -> None:
