@@ -1,5 +1,7 @@
 """A small HTTP server: one small request a connection, for supervisors, load balancers, Prometheus and operators.
 
+Answers are pages, or streams that go on: see `ledger.http.probe_streams`.
+
 Beyond loopback only with TLS and a token. Who comes is answered though others came before and say nothing: the oldest
 of those is cut. What is asked without a right is refused and counted; what changes something is a line of the audit.
 Why this is not the broker's HTTP server: docs/decisions/0011-each-process-has-one-http-server.md.
@@ -12,9 +14,9 @@ import contextlib
 import functools
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import parse_qsl
 
 import h11
@@ -22,12 +24,13 @@ import h11
 from ledger.audit_lines import Refusals, tell
 from ledger.errors import LedgerError, UsageError
 from ledger.http.acceptor import Acceptor, listen
-from ledger.http.connection_slots import ConnectionSlot, ConnectionSlots
+from ledger.http.connection_slots import ConnectionSlot, ConnectionSlots, address_key
 from ledger.http.host_names import HostNames
-from ledger.http.routes import BODY_BYTES_MAX, ProbePage, ProbeRequest, ProbeRoute, text_page
+from ledger.http.probe_streams import OWN_STREAMS_MAX, ProbeStreams
+from ledger.http.routes import BODY_BYTES_MAX, ProbePage, ProbeRequest, ProbeRoute, ProbeStream, text_page
 from ledger.rights.callers import Callers
 from ledger.rights.file import bearer_token
-from ledger.rights.principal import Principal
+from ledger.rights.principal import Principal, turns_name
 from ledger.rights.table import may
 from ledger.tls import TlsSettings, certificate_names, is_loopback, server_context
 
@@ -56,6 +59,7 @@ class ProbeServer:
     Attributes:
         address: "host:port", once started.
         refusals: See above.
+        streams: Answers that go on.
 
     """
 
@@ -81,6 +85,7 @@ class ProbeServer:
         self._slow = asyncio.Semaphore(_SLOW_MAX)
         self._door: Acceptor | None = None
         self.refusals = refusals or Refusals()
+        self.streams = ProbeStreams()
         self.address = ""
 
     async def start(self) -> None:
@@ -111,7 +116,8 @@ class ProbeServer:
         self._door.open()
 
     async def stop(self) -> None:
-        """Listen no more."""
+        """Listen no more, and have streams end."""
+        self.streams.close()
         if self._door is not None:
             await self._door.close()
 
@@ -123,7 +129,12 @@ class ProbeServer:
         seat.cut = writer.transport.abort
         http = h11.Connection(h11.SERVER, max_incomplete_event_size=_REQUEST_BYTES_MAX)
         try:
-            page = await self._page(http, reader, writer.transport)
+            with contextlib.ExitStack() as seats:
+                page = await self._page(http, reader, writer.transport, seats)
+                if isinstance(page, _AllowedStream):
+                    self._seats.know(seat)
+                    await self.streams.run(page.stream, http, reader, writer, page.is_allowed)
+                    return
             writer.write(_encoded(http, page))
             # Whoever asks and does not read keeps neither memory nor others out for long.
             async with asyncio.timeout(_REQUEST_S_MAX):
@@ -140,8 +151,12 @@ class ProbeServer:
             self._seats.give_back(seat)
 
     async def _page(
-        self, http: h11.Connection, reader: asyncio.StreamReader, transport: asyncio.BaseTransport
-    ) -> ProbePage:
+        self,
+        http: h11.Connection,
+        reader: asyncio.StreamReader,
+        transport: asyncio.BaseTransport,
+        seats: contextlib.ExitStack,
+    ) -> ProbePage | _AllowedStream:
         try:
             # The same for whoever opens connections and says nothing.
             async with asyncio.timeout(_REQUEST_S_MAX):
@@ -150,11 +165,19 @@ class ProbeServer:
                 body = b"" if request.method in _READS else await _body(http, reader, limit)
         except h11.RemoteProtocolError as error:
             return ProbePage(400, f"expected an HTTP/1.1 request: {error}\n".encode())
+        page = await self._checked(request, body, transport, seats)
+        return page._replace(body=b"") if isinstance(page, ProbePage) and request.method == b"HEAD" else page
+
+    async def _checked(
+        self, request: h11.Request, body: bytes, transport: asyncio.BaseTransport, seats: contextlib.ExitStack
+    ) -> ProbePage | _AllowedStream:
         if not all(self._is_own(host.decode("latin-1")) for host in _values(request, b"host")):
             return ProbePage(421, b"this process is not asked under that name: use 127.0.0.1, or --allowed-hosts\n")
-        if request.method not in _READS and not self._is_of_own_page(request):
+        route = self._routes.get(_action(request))
+        is_page = request.method in _READS and (route is None or not route.is_stream)
+        if not is_page and not self._is_of_own_page(request):
             return text_page("a page of another origin asked; only programs may, and this server's own", 403)
-        return await self._answer(request, body, transport)
+        return await self._answer(request, body, transport, seats)
 
     def _is_of_own_page(self, request: h11.Request) -> bool:
         """Return whether no browser asks for a page from elsewhere: it could do so without having any right itself."""
@@ -163,8 +186,7 @@ class ProbeServer:
 
     def _body_bytes_max(self, request: h11.Request, transport: asyncio.BaseTransport) -> int:
         """Return how long a body may be: longer than that of anybody for who may send it there."""
-        path, _, _ = request.target.decode("ascii").partition("?")
-        route = self._routes.get(f"{request.method.decode('ascii')} {path}")
+        route = self._routes.get(_action(request))
         principal = self._principal(request, transport)
         if route is None or principal is None or not may(principal, route.right):
             return BODY_BYTES_MAX
@@ -174,7 +196,9 @@ class ProbeServer:
         token = bearer_token(next(iter(_values(request, b"authorization")), b""))
         return self._callers.of(token, certificate_names(transport))
 
-    async def _answer(self, request: h11.Request, body: bytes, transport: asyncio.BaseTransport) -> ProbePage:
+    async def _answer(
+        self, request: h11.Request, body: bytes, transport: asyncio.BaseTransport, seats: contextlib.ExitStack
+    ) -> ProbePage | _AllowedStream:
         path, _, query = request.target.decode("ascii").partition("?")
         is_head = request.method == b"HEAD"
         method = "GET" if is_head else request.method.decode("ascii")
@@ -192,14 +216,29 @@ class ProbeServer:
         if not may(principal, route.right):
             self._refuse(principal, source, f"{method} {path}", "no-right", f"needs the right to {route.right.value}")
             return text_page(f"{path} needs the right to {route.right.value}: {principal} has it not", 403)
-        asked = ProbeRequest(path, dict(parse_qsl(query, keep_blank_values=True)), body, principal, source)
+        pairs = tuple(parse_qsl(query, keep_blank_values=True))
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
+        asked = ProbeRequest(path, dict(pairs), body, principal, source, pairs, headers)
+        if route.is_stream:
+            if is_head:
+                return text_page("a stream has no length to tell: GET it", 405)
+            owner = turns_name(principal, address_key(source.rpartition(":")[0]))
+            if not seats.enter_context(self.streams.seat(owner)):
+                return text_page(
+                    f"{self.streams.open_count} streams are open here, at most {OWN_STREAMS_MAX} of one caller: ask "
+                    "another process, or close some",
+                    429,
+                )
         page = await self._made(route, asked)
+        if isinstance(page, ProbeStream):
+            # Whose entry has changed comes again, with what it may do now.
+            return _AllowedStream(page, lambda: self._principal(request, transport) == principal)
         if route.is_change:
             outcome = "done" if page.status < _CLIENT_FAULT else page.body.decode(errors="replace").strip()
             tell(_line(principal, source, f"{method} {path}", outcome))
-        return page._replace(body=b"") if is_head else page
+        return page
 
-    async def _made(self, route: ProbeRoute, asked: ProbeRequest) -> ProbePage:
+    async def _made(self, route: ProbeRoute, asked: ProbeRequest) -> ProbePage | ProbeStream:
         try:
             async with asyncio.timeout(_ANSWER_S_MAX):
                 async with self._slow if route.is_slow else contextlib.nullcontext():
@@ -220,6 +259,24 @@ class ProbeServer:
     def _is_own(self, host: str) -> bool:
         name = self._hosts.name(host)
         return name is not None and self._hosts.is_own(name)
+
+
+class _AllowedStream(NamedTuple):
+    """Stream of a caller.
+
+    Attributes:
+        stream: The stream.
+        is_allowed: Returns whether it may still have it.
+
+    """
+
+    stream: ProbeStream
+    is_allowed: Callable[[], bool]
+
+
+def _action(request: h11.Request) -> str:
+    path = request.target.decode("ascii").partition("?")[0]
+    return f"{request.method.decode('ascii')} {path}"
 
 
 def _line(principal: Principal | None, source: str, action: str, outcome: str) -> dict[str, object]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -24,6 +25,19 @@ class ProbePage(NamedTuple):
     content_type: str = _TEXT
 
 
+class ProbeStream(NamedTuple):
+    """Answer that goes on until it ends or its reader leaves; see `ledger.http.probe_streams`.
+
+    Attributes:
+        pieces: Of its body; closed when it is over.
+        content_type: Of it.
+
+    """
+
+    pieces: AsyncGenerator[bytes, None]
+    content_type: str
+
+
 class ProbeRequest(NamedTuple):
     """Request of a caller that may make it.
 
@@ -33,6 +47,8 @@ class ProbeRequest(NamedTuple):
         body: Of 8 KiB, or what its route takes.
         principal: Whose it is.
         source: The connection's other end.
+        pairs: Names and values of what follows `?`, all of them, in order.
+        headers: By lower-case name; the last of several of one name.
 
     """
 
@@ -41,9 +57,11 @@ class ProbeRequest(NamedTuple):
     body: bytes
     principal: Principal
     source: str
+    pairs: tuple[tuple[str, str], ...] = ()
+    headers: Mapping[str, str] = MappingProxyType({})
 
 
-Answer = Callable[[ProbeRequest], ProbePage | Awaitable[ProbePage]]
+Answer = Callable[[ProbeRequest], ProbePage | Awaitable[ProbePage | ProbeStream]]
 Page = Callable[[], ProbePage | Awaitable[ProbePage]]
 
 
@@ -56,6 +74,7 @@ class ProbeRoute(NamedTuple):
         is_change: It changes something: each use is a line of the audit.
         is_slow: It asks others; few of these run at a time.
         body_bytes_max: Of a body that a caller with that right may send.
+        is_stream: It answers with a `ProbeStream`, or with a page that says why not.
 
     """
 
@@ -64,6 +83,7 @@ class ProbeRoute(NamedTuple):
     is_change: bool = False
     is_slow: bool = False
     body_bytes_max: int = BODY_BYTES_MAX
+    is_stream: bool = False
 
 
 def probe_routes(*, health: Page, readiness: Page, metrics: Page, status: Page) -> dict[str, ProbeRoute]:

@@ -132,6 +132,16 @@ ANYBODY = Principal(name="anybody", role=Role.OPERATOR)
 """Whoever reaches a port on loopback where nothing is demanded, at a door for people."""
 
 
+def turns_name(principal: Principal, address: str) -> str:
+    """Return as whom a caller takes turns: by its principal, or by its address where nobody says who it is.
+
+    "" = neither is known.
+    """
+    if principal.name and principal not in (ANYBODY, CLUSTER):
+        return f"principal {principal.name}"
+    return f"address {address}" if address else ""
+
+
 def _literal(name: str) -> str:
     return "".join(f"[{letter}]" if letter in "?[" else letter for letter in name)
 

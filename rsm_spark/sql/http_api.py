@@ -20,7 +20,7 @@ import msgspec
 
 from ledger.decoding import json_decoder
 from ledger.http.routes import ProbePage, ProbeRequest, ProbeRoute
-from ledger.rights.principal import ClientAccess, Principal, Role
+from ledger.rights.principal import ClientAccess, Principal, Role, turns_name
 from ledger.rights.table import Right, may
 from rsm_spark.client.leader_links import LeaderLinks
 from rsm_spark.core.freshness import LINEARIZABLE, STALE, Freshness, ReadKind, at_least, bounded
@@ -51,7 +51,6 @@ from rsm_spark.sql.pg.faults import (
 from rsm_spark.sql.reads import SqlReads
 from rsm_spark.sql.statement_words import reads_only
 from rsm_spark.sql.system_tables import sees_all
-from rsm_spark.transport.caller_turns import turns_name
 from rsm_spark.transport.reach import WHOLE_LOG
 from rsm_spark.transport.reach import fault_of as reach_fault
 
@@ -61,7 +60,7 @@ OWNER_REQUESTS_MAX: Final = 16
 """Requests that are answered at the same time, of all callers and of one; the HTTP server has 64 connections."""
 _ANSWER_S: Final = 15.0
 """Less than the HTTP server's own limit: who hears nothing of a write hears that it may have been done."""
-_BAD_REQUEST: Final = "08P01"
+BAD_REQUEST: Final = "08P01"
 _JSON: Final = "application/json"
 _BIG: Final = 1 << 63
 
@@ -133,13 +132,13 @@ class SqlHttpEdge:
             results, revision = await self._done(asked)
             return ProbePage(200, msgspec.json.encode({"results": results, "revision": revision}) + b"\n", _JSON)
         except PgFault as error:
-            return _complaint(error, 0)
+            return complaint(error, 0)
         except RsmError as error:
-            return _complaint(fault_of_error(error), getattr(error, "statement", 0))
+            return complaint(fault_of_error(error), getattr(error, "statement", 0))
         except _StatementFaultError as error:
-            return _complaint(fault_of(error.fault), error.fault.statement)
+            return complaint(fault_of(error.fault), error.fault.statement)
         except asyncio.QueueFull:
-            return _complaint(PgFault(OVERLOADED, "too many reads wait: try again"), 0)
+            return complaint(PgFault(OVERLOADED, "too many reads wait: try again"), 0)
 
     async def _done(self, asked: ProbeRequest) -> tuple[list[dict[str, Any]], int]:
         principal = asked.principal
@@ -242,15 +241,15 @@ def _decoded(body: bytes) -> SqlHttpRequest:
     try:
         return json_decoder(SqlHttpRequest).decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise PgFault(_BAD_REQUEST, f'expected {{"sql": "…", "parameters": […]}}, or "statements": {error}') from None
+        raise PgFault(BAD_REQUEST, f'expected {{"sql": "…", "parameters": […]}}, or "statements": {error}') from None
 
 
 def _statements(request: SqlHttpRequest) -> Sequence[SqlHttpStatement]:
     if (request.sql is None) == (not request.statements):
-        raise PgFault(_BAD_REQUEST, 'say "sql", or "statements", which has one at least')
+        raise PgFault(BAD_REQUEST, 'say "sql", or "statements", which has one at least')
     if request.sql is None:
         if request.parameters or request.expected is not None:
-            raise PgFault(_BAD_REQUEST, '"parameters" and "expected" stand in each of the "statements"')
+            raise PgFault(BAD_REQUEST, '"parameters" and "expected" stand in each of the "statements"')
         return request.statements
     return [SqlHttpStatement(request.sql, request.parameters, request.expected)]
 
@@ -280,12 +279,12 @@ def _value(value: Any) -> Any:
             try:
                 return base64.b64decode(text, validate=True)
             except (binascii.Error, ValueError):
-                raise PgFault(_BAD_REQUEST, f"a parameter is no base64: {text:.40}") from None
+                raise PgFault(BAD_REQUEST, f"a parameter is no base64: {text:.40}") from None
         case {"float": "Infinity" | "-Infinity" as text, **rest} if not rest:
             return float(text)
     shown = msgspec.json.encode(value).decode()
     raise PgFault(
-        _BAD_REQUEST, f'a parameter is a text, a number of 64 bits, true, false, null or {{"base64": "…"}}: {shown:.60}'
+        BAD_REQUEST, f'a parameter is a text, a number of 64 bits, true, false, null or {{"base64": "…"}}: {shown:.60}'
     )
 
 
@@ -301,7 +300,7 @@ def _shown_result(result: SqlResult) -> dict[str, Any]:
 def _level(request: SqlHttpRequest) -> Freshness:
     if request.at_least is not None:
         if request.at_least < 0:
-            raise PgFault(_BAD_REQUEST, "at_least: a revision is no negative number")
+            raise PgFault(BAD_REQUEST, "at_least: a revision is no negative number")
         return at_least(request.at_least)
     match request.read:
         case "linearizable":
@@ -310,7 +309,7 @@ def _level(request: SqlHttpRequest) -> Freshness:
             return STALE
         case int() as ms if 0 < ms <= 1_000 * 86_400:
             return bounded(max_lag_ms=ms)
-    raise PgFault(_BAD_REQUEST, f'read: expected "linearizable", "stale" or a number of ms, not {request.read!r}')
+    raise PgFault(BAD_REQUEST, f'read: expected "linearizable", "stale" or a number of ms, not {request.read!r}')
 
 
 _STATUSES: Final = (
@@ -320,7 +319,8 @@ _STATUSES: Final = (
 """HTTP status by how a SQLSTATE begins; the others are 400."""
 
 
-def _complaint(fault: PgFault, statement: int) -> ProbePage:
+def complaint(fault: PgFault, statement: int) -> ProbePage:
+    """Return the answer to what was refused, or has failed."""
     status = next((status for begin, status in _STATUSES if fault.code.startswith(begin)), 400)
     error = {"sqlstate": fault.code, "message": fault.text, "statement": statement}
     return ProbePage(status, msgspec.json.encode({"error": error}) + b"\n", _JSON)

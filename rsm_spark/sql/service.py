@@ -26,6 +26,7 @@ from rsm_spark.snapshots.manifest import SnapshotStore
 from rsm_spark.sql.feed.desk import FeedDesk
 from rsm_spark.sql.feed.events import FEED_CALL, FEED_SERVICE, decode_feed_request
 from rsm_spark.sql.http_api import SqlHttpEdge
+from rsm_spark.sql.http_changes import SqlHttpChanges
 from rsm_spark.sql.limits import SqlSettings
 from rsm_spark.sql.machine import SqlMachine
 from rsm_spark.sql.messages import encode
@@ -115,7 +116,7 @@ class SqlService(StoreService):
             settings.log,
             sql.result_bytes_max,
         )
-        self.http_routes = self._http.routes()
+        self.http_routes = self._http.routes() | SqlHttpChanges(self.feeds, settings.log).routes()
         self.pg = None
         self.pg_address = ""
         if pg.port is None:

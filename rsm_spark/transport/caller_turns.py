@@ -7,18 +7,6 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from ledger.rights.principal import ANYBODY, CLUSTER, Principal
-
-
-def turns_name(principal: Principal, address: str) -> str:
-    """Return as whom a caller takes turns: by its principal, or by its address where nobody says who it is.
-
-    "" = neither is known.
-    """
-    if principal.name and principal not in (ANYBODY, CLUSTER):
-        return f"principal {principal.name}"
-    return f"address {address}" if address else ""
-
 
 class CallerTurns:
     """See the module. Who waits with much waits behind its own: others have every second turn."""

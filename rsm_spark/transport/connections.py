@@ -27,8 +27,7 @@ from typing import Final
 
 from ledger.http.connection_slots import ConnectionSlot, ConnectionSlots, address_key
 from ledger.open_files import allow_files
-from ledger.rights.principal import Principal
-from rsm_spark.transport.caller_turns import turns_name
+from ledger.rights.principal import Principal, turns_name
 
 _FILES: Final = Path("/proc/self/fd")
 _STRANGER_S: Final = 10.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sqlite3
@@ -23,7 +24,7 @@ PROGRAM, INTERACTIVE, RESULTS, *OTHERS = re.findall(r"```python\n(.*?)```", TEXT
 (ASYNC,) = (text for text in OTHERS if "connect_async" in text)
 (ALCHEMY,) = (text for text in OTHERS if "sqlalchemy" in text)
 (HTTP,) = (text for text in OTHERS if "urllib" in text)
-SERVE, COMMANDS, FOLLOW, FILES, PG_SERVE, VERIFIER, HTTP_SERVE = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
+SERVE, COMMANDS, FOLLOW, FILES, PG_SERVE, VERIFIER, HTTP_SERVE, CURL = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
 
 
 def test_the_commands_and_the_program_of_the_page(cluster: DevCluster, unique_name: str, tmp_path: Path) -> None:
@@ -63,6 +64,7 @@ def test_the_commands_and_the_program_of_the_page(cluster: DevCluster, unique_na
         embedded = run(sys.executable, "-c", EMBEDDED.replace('"shop"', f'"{unique_name}"'))
         counted = run(sys.executable, "-c", ALCHEMY.replace("rsm:///shop", f"rsm:///{unique_name}"))
         by_http = run(sys.executable, "-c", HTTP.replace("127.0.0.1:8080", replicas.alive["a"].ready["http_address"]))
+        check_stream(run, replicas.alive["b"].ready["http_address"])
         run("/bin/sh", "-ec", FILES.replace("--log shop", f"--log {unique_name}"))
         with sqlite3.connect(tmp_path / "shop.db") as plain:
             assert plain.execute("SELECT count(*) FROM item").fetchall() == [(2,)]
@@ -85,6 +87,16 @@ def test_the_commands_and_the_program_of_the_page(cluster: DevCluster, unique_na
     assert pg == ["(1,) (1,)"]
     for line in (*printed, *summed, *pg):
         assert f"`{line}`" in TEXT
+
+
+def check_stream(run: Callable[..., list[str]], address: str) -> None:
+    """Run the page's curl until it has shown some events."""
+    told = run("/bin/sh", "-ec", f"{CURL.strip().replace('127.0.0.1:8080', address)} | head -12")
+    shown = TEXT.partition("### Changes over HTTP")[2].partition("data: ")[2].partition("\n")[0]
+    changes = [json.loads(line.removeprefix("data: ")) for line in told if line.startswith("data: ")]
+    assert "event: change" in told
+    assert changes[0]["kind"] == "schema"
+    assert set(json.loads(shown)) == set(changes[1])
 
 
 def check_changes(run: Callable[..., list[str]], log: str) -> None:

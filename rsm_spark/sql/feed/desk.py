@@ -113,10 +113,10 @@ class FeedDesk:
         cursor, teller = feed.cursor(begin), None
         try:
             up_to = begin - 1
+            entries = await cursor.read(0.0)  # Who begins at what was trimmed hears nothing else first.
             yield SqlFeedSlice((), up_to)
             told_s = clock()
             while True:
-                entries = await cursor.read(max(0.0, told_s + progress_s - clock()))
                 if feed.is_closed:
                     raise ConnectionLostError("this replica stops")
                 for entry in entries:
@@ -135,6 +135,7 @@ class FeedDesk:
                         up_to = now
                         yield SqlFeedSlice((), up_to)
                     told_s = clock()
+                entries = await cursor.read(max(0.0, told_s + progress_s - clock()))
         finally:
             await cursor.close()
 

@@ -13,7 +13,7 @@ from ledger.http.acceptor import Acceptor
 from ledger.http.connection_slots import ConnectionSlot, ConnectionSlots
 from ledger.open_files import allow_files
 from ledger.rights.callers import Callers
-from ledger.rights.principal import ClientAccess, Principal, Role
+from ledger.rights.principal import ClientAccess, Principal, Role, turns_name
 from ledger.rights.table import Right, may
 from ledger.tls import server_context
 from rsm_spark.sql.pg import answers
@@ -28,7 +28,6 @@ from rsm_spark.sql.pg.tasks import DescribeRows, ReadRows, RowsRead, RunWrites, 
 from rsm_spark.sql.pg.transactions import PgTransaction
 from rsm_spark.sql.pg.wire import PgCancelRequest, PgStartupRequest
 from rsm_spark.sql.system_tables import sees_all
-from rsm_spark.transport.caller_turns import turns_name
 from rsm_spark.transport.connection_keeper import ConnectionKeeper
 from rsm_spark.transport.framed_port import listening_on
 from rsm_spark.transport.reach import WHOLE_LOG, fault_of

@@ -54,6 +54,7 @@ def test_a_page_is_answered_and_the_connection_closed() -> None:
 
 def test_a_head_request_is_answered_without_a_body() -> None:
     assert _served(b"HEAD /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n") == ("HTTP/1.1 200 OK", b"")
+    assert _served(b"HEAD /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n") == ("HTTP/1.1 404 Not Found", b"")
 
 
 @pytest.mark.parametrize(
