@@ -26,7 +26,7 @@ from ledger.errors import LedgerError, UsageError
 from ledger.http.acceptor import Acceptor, listen
 from ledger.http.connection_slots import ConnectionSlot, ConnectionSlots, address_key
 from ledger.http.host_names import HostNames
-from ledger.http.probe_streams import OWN_STREAMS_MAX, ProbeStreams
+from ledger.http.probe_streams import OWN_STREAMS_MAX, StreamDesk
 from ledger.http.routes import BODY_BYTES_MAX, ProbePage, ProbeRequest, ProbeRoute, ProbeStream, text_page
 from ledger.rights.callers import Callers
 from ledger.rights.file import bearer_token
@@ -85,7 +85,7 @@ class ProbeServer:
         self._slow = asyncio.Semaphore(_SLOW_MAX)
         self._door: Acceptor | None = None
         self.refusals = refusals or Refusals()
-        self.streams = ProbeStreams()
+        self.streams = StreamDesk()
         self.address = ""
 
     async def start(self) -> None:

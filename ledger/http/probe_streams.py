@@ -33,7 +33,7 @@ _KERNEL_BYTES: Final = 256 * 1024
 _LOOK_S: Final = 1.0
 
 
-class ProbeStreams:
+class StreamDesk:
     """See the module. For one event loop.
 
     Attributes:

@@ -95,7 +95,9 @@ def _any(**fields: Any) -> Any:
 
 async def _page(routes: dict[str, ProbeRoute]) -> bytes:
     found = routes["GET /metrics"].answer(_any())
-    return (found if isinstance(found, ProbePage) else await found).body
+    page = found if isinstance(found, ProbePage) else await found
+    assert isinstance(page, ProbePage)
+    return page.body
 
 
 def _refusals() -> Refusals:
