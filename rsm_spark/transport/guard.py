@@ -16,7 +16,7 @@ import inspect
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -28,7 +28,6 @@ from ledger.rights.table import Right, may
 from rsm_spark.transport.security import AUTHORIZATION, Security
 
 _CALLER: ContextVar[_Caller | None] = ContextVar("rsm_grpc_caller", default=None)
-_NAMES_KEY: Final = "x509_subject_alternative_name"
 
 
 def calling_principal() -> Principal:
@@ -78,14 +77,13 @@ class _OpenStream:
         self.is_cut = False
 
 
-class Guard(grpc.aio.ServerInterceptor):
+class Guard:
     """See the module.
 
     Args:
         security: Of the server.
         clock_s: Monotonic.
         wall_s: Wall clock.
-        token_key: Metadata that carries a token as it is, too: other protocols' clients send it so; "" = none.
         open_methods: Methods that anybody may call: who has no token yet gets one there.
 
     Attributes:
@@ -106,13 +104,10 @@ class Guard(grpc.aio.ServerInterceptor):
         *,
         clock_s: Callable[[], float] = time.monotonic,
         wall_s: Callable[[], float] = time.time,
-        token_key: str = "",
         open_methods: frozenset[str] = frozenset(),
     ) -> None:
-        self._token_key = token_key
         self._open_methods = open_methods
         self._callers = Callers(security.principals, security.token_file, clock_s=clock_s, wall_s=wall_s)
-        self._has_certificates = security.tls_client_ca is not None
         self._rights: dict[str, Right | None] = {}
         self._streams: dict[_OpenStream, None] = {}
         self._anybody = _Caller(CLUSTER, lambda: CLUSTER)
@@ -175,28 +170,8 @@ class Guard(grpc.aio.ServerInterceptor):
 
     # ---- one call
 
-    async def intercept_service(
-        self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], handler_call_details: Any
-    ) -> Any:
-        """Let a call through, or refuse it before anything of it is read."""
-        if handler_call_details.method in self._open_methods:
-            return await continuation(handler_call_details)
-        token = token_of(handler_call_details.invocation_metadata, self._token_key)
-        if token is None and self._has_certificates and not self.is_open:
-            _CALLER.set(None)  # The connection's certificate decides: see `_admit`.
-            return await continuation(handler_call_details)
-        principal = self.principal_of(token or b"")
-        if principal is None:
-            return self._refusal(None, handler_call_details.method, self._stranger())
-        fault = self._fault(handler_call_details.method, principal)
-        if fault:
-            return self._refusal(principal, handler_call_details.method, fault)
-        kept = token or b""
-        _CALLER.set(_Caller(principal, lambda: self.principal_of(kept), kept))
-        return await continuation(handler_call_details)
-
     def enter(self, token: bytes, names: Sequence[str]) -> None:
-        """Take note, in the task of a call that came otherwise than by gRPC, who calls; handlers of `wrap` ask that.
+        """Take note, in the task of a call, who calls; handlers of `wrap` ask that.
 
         Args:
             token: Of the caller; empty = it has none.
@@ -246,12 +221,8 @@ class Guard(grpc.aio.ServerInterceptor):
     async def _admit(self, method: str, context: Any) -> _Caller:
         caller = self._anybody if self.is_open else _CALLER.get()
         if caller is None:
-            names = [name.decode(errors="replace") for name in context.auth_context().get(_NAMES_KEY, ())]
-            principal = self._callers.of_certificate(names)
-            if principal is None:
-                await self._abort(context, None, method, self._stranger())
-            assert principal is not None
-            caller = _Caller(principal, lambda: self._callers.of_certificate(names), names=names)
+            await self._abort(context, None, method, self._stranger())
+        assert caller is not None
         fault = self._fault(method, caller.principal)
         if fault:
             await self._abort(context, caller.principal, method, fault)
@@ -281,14 +252,6 @@ class Guard(grpc.aio.ServerInterceptor):
         is_known = principal is not None
         code = grpc.StatusCode.PERMISSION_DENIED if is_known else grpc.StatusCode.UNAUTHENTICATED
         await context.abort(code, reason)
-
-    def _refusal(self, principal: Principal | None, method: str, reason: str) -> Any:
-        async def refuse(_requests: Any, context: Any) -> None:
-            await self._abort(context, principal, method, reason)
-
-        # A stream: refused before anything is read. What the caller sees is the same for every kind of call.
-        handler: Any = grpc.stream_stream_rpc_method_handler
-        return handler(refuse)
 
     # ---- handlers
 

@@ -93,11 +93,6 @@ class Http2Call:
         """Return the name of the other end."""
         return self._carrier.peer()
 
-    @staticmethod
-    def auth_context() -> dict[str, Any]:
-        """Return nothing: whose certificate this is, the guard is told before."""
-        return {}
-
     async def read(self) -> Any:
         """Return the next message; `grpc.aio.EOF` if none will come."""
         if self._at_once >= _AT_ONCE:

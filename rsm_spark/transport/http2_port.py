@@ -1,4 +1,4 @@
-"""A port of gRPC whose calls cost little: as `GuardedPort`, over HTTP/2 that is read and written here.
+"""A gRPC port with its guard and its bounds on connections, over HTTP/2 that is read and written here.
 
 gRPC's own server needs some 220 to 280 microseconds of processor time for a call that does nothing; this one 30.
 Callers are gRPC's clients of any language.
@@ -18,7 +18,7 @@ from ledger.http.connection_slots import ConnectionSlot
 from ledger.rights.table import Right
 from ledger.tls import TlsSettings, server_context
 from rsm_spark.transport.connection_keeper import ConnectionKeeper
-from rsm_spark.transport.connections import PORTS, Connections
+from rsm_spark.transport.connections import PORTS, seats_for
 from rsm_spark.transport.framed_port import listening_on
 from rsm_spark.transport.guard import Guard, token_of
 from rsm_spark.transport.http2_call import Http2Call
@@ -52,7 +52,7 @@ class Http2Port:
         connections_max: At once, as far as the limit of open files allows.
         received_bytes_max: Of one message that comes in.
         ports: Number of ports that share the open files of the process.
-        token_key: See `Guard`.
+        token_key: Metadata that carries a token as it is, too: other protocols' clients send it so; "" = none.
         open_methods: See `Guard`.
 
     Attributes:
@@ -86,10 +86,10 @@ class Http2Port:
         check_server(bind, security)
         self._token_key = token_key
         self._open_methods = open_methods | {HEALTH_CHECK}
-        self.guard = Guard(security, token_key=token_key, open_methods=self._open_methods)
-        self.guard.on_admitted = self._admitted
+        self.guard = Guard(security, open_methods=self._open_methods)
+        self.guard.on_admitted = self.admitted
         self.message_bytes_max = received_bytes_max
-        self.seats = Connections(connections_max, stranger_bytes_max=0, ports=ports).seats
+        self.seats = seats_for(connections_max, ports=ports)
         self._handlers: dict[str, Any] = {}
         self._services: list[str] = []
         self._pot = FramePot(_HELD_BYTES_MAX, _HELD_BYTES_MAX // 2)
@@ -108,7 +108,15 @@ class Http2Port:
     def add_service(
         self, name: str, handlers: Mapping[str, grpc.RpcMethodHandler[Any, Any]], rights: Mapping[str, Right]
     ) -> None:
-        """Serve methods behind the guard; before `start`. See `GuardedPort.add_service`."""
+        """Serve methods behind the guard; before `start`.
+
+        Args:
+            name: Of the service, with its package: "rsm.peer.v1.Peer".
+            handlers: By method name, made by `grpc.unary_stream_rpc_method_handler` and its like; without
+                serializers they get and return bytes. None takes a stream of requests and has one answer.
+            rights: What each method needs; one without is refused for everybody.
+
+        """
         self._services.append(name)
         for method, handler in self.guard.wrap(name, handlers, rights).items():
             self._handlers[f"/{name}/{method}"] = handler
@@ -188,5 +196,6 @@ class Http2Port:
         if not self.guard.is_open:
             self.guard.enter(token_of(call.head.metadata, self._token_key) or b"", call.names)
 
-    def _admitted(self, context: Any, owner: str | None) -> bool:
+    def admitted(self, context: Any, owner: str | None) -> bool:
+        """Tell whether the connection of a call that was let through may stay; see `Guard.on_admitted`."""
         return self.seats.know(context.slot, owner)

@@ -16,6 +16,7 @@ is over), frames that carry nothing. What is answered waits in the stream until 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Final
@@ -51,6 +52,9 @@ _PREFIX_BYTES: Final = 5
 
 _END_STREAM, _END_HEADERS, _PADDED, _PRIORITY, _ACK = 0x1, 0x4, 0x8, 0x20, 0x1
 _CONCURRENT_STREAMS, _INITIAL_WINDOW, _HEADER_LIST = 3, 4, 6
+
+
+logging.getLogger("hpack").setLevel(logging.WARNING)  # Below it the library writes every header down, tokens too.
 
 
 class Http2Code(IntEnum):

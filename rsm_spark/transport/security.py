@@ -24,10 +24,8 @@ import msgspec
 
 from ledger.errors import UsageError
 from ledger.options import Option
-from ledger.rights.file import stamp_of
 from ledger.rights.token_file import TokenFile, read_tokens
-from ledger.shown_certificates import note_certificate
-from ledger.tls import TlsSettings, certificate_reread, client_context, is_loopback, server_context
+from ledger.tls import TlsSettings, client_context, is_loopback
 
 _LOGGER = logging.getLogger(__name__)
 MESSAGE_BYTES_MAX = 8 * 1024 * 1024
@@ -253,67 +251,6 @@ def check_server(bind: str, security: Security) -> None:
     check_bind(bind, security)
     if security.tls_cert is None and (security.tls_client_ca is not None or security.tls_key is not None):
         raise UsageError("TLS: a replica that encrypts needs a certificate: set tls_cert (and tls_key)")
-
-
-def server_port(server: grpc.aio.Server, bind: str, port: int, security: Security) -> int:
-    """Let a server listen; return the port.
-
-    Args:
-        server: Not started.
-        bind: Address to listen on; beyond loopback only with a certificate and a token.
-        port: 0 = the system chooses.
-        security: Of the server.
-
-    Raises:
-        UsageError: TLS or token is missing where it is needed, or a file cannot be used.
-        RuntimeError: The port is taken or not allowed.
-
-    """
-    check_server(bind, security)
-    host = f"[{bind}]:{port}" if ":" in bind else f"{bind}:{port}"
-    if security.tls_cert is None:
-        return server.add_insecure_port(host)
-    certificate = _ServedCertificate(security)
-    note_certificate(str(security.tls_cert))
-    credentials = grpc.dynamic_ssl_server_credentials(
-        certificate.configuration, certificate.newer, require_client_authentication=security.tls_client_ca is not None
-    )
-    return server.add_secure_port(host, credentials)
-
-
-class _ServedCertificate:
-    """Certificate, key and clients' authorities of a server; gRPC asks for newer ones with every handshake."""
-
-    def __init__(self, security: Security) -> None:
-        assert security.tls_cert is not None
-        self._settings = TlsSettings(cert=security.tls_cert, key=security.tls_key, ca=security.tls_client_ca)
-        self._paths = [Path(path) for path in (security.tls_cert, security.tls_key, security.tls_client_ca) if path]
-        self._seen = [stamp_of(path) for path in self._paths]
-        self.configuration = self._read()
-
-    def newer(self) -> Any:
-        """Return the configuration if it has changed; called by gRPC's threads."""
-        seen = [stamp_of(path) for path in self._paths]
-        if seen == self._seen:
-            return None
-        self._seen = seen
-        try:
-            self.configuration = self._read()
-        except (UsageError, OSError) as error:
-            _LOGGER.error("%s; the certificate read before is served on", error)
-            certificate_reread(self._paths, seen, str(error))
-            return None
-        certificate_reread(self._paths, seen)
-        return self.configuration
-
-    def _read(self) -> Any:
-        settings = self._settings
-        server_context(settings)  # gRPC tells of damaged files in no words.
-        assert settings.cert is not None
-        return grpc.ssl_server_certificate_configuration(
-            [(Path(settings.key or settings.cert).read_bytes(), Path(settings.cert).read_bytes())],
-            root_certificates=_read(settings.ca),
-        )
 
 
 def _read(path: str | None) -> bytes | None:

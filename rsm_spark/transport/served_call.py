@@ -103,11 +103,6 @@ class ServedCall(CallConnection):
         """Return the names in the caller's certificate."""
         return () if self._transport is None else certificate_names(self._transport)
 
-    @staticmethod
-    def auth_context() -> dict[str, Any]:
-        """Return nothing: whose certificate this is, the guard is told before."""
-        return {}
-
     async def abort(
         self, code: grpc.StatusCode, details: str = "", trailing_metadata: tuple[tuple[str, str], ...] = ()
     ) -> NoReturn:

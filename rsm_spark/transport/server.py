@@ -23,7 +23,7 @@ from rsm_spark.transport.codec import (
 from rsm_spark.transport.connections import PORTS, turns_of
 from rsm_spark.transport.framed_port import FramedPort
 from rsm_spark.transport.guard import calling_principal
-from rsm_spark.transport.guarded_port import GuardedPort
+from rsm_spark.transport.http2_port import Http2Port
 from rsm_spark.transport.packed_codec import PACKED_EXCHANGE
 from rsm_spark.transport.reach import AuditWords, KeyScopes, Reach, fault_of, reach_of
 from rsm_spark.transport.request_admission import Backend, RequestAdmission, status_code_of
@@ -56,7 +56,7 @@ class ReplicaServer:
         address: "host:port" of gRPC.
         framed_address: The same of the framed port; "" = there is none.
         guard: Who may call.
-        connections: Who holds how many.
+        seats: Of the connections to both ports.
         health: Answers health checks over gRPC; its conditions are set before `start`.
         keys: The same.
 
@@ -83,7 +83,7 @@ class ReplicaServer:
         security = security if security is not None else Security()
         self.keys = keys
         self._audit_words = audit_words
-        self._port = GuardedPort(
+        self._port = Http2Port(
             f"log {log}",
             option="--port",
             bind=bind,
@@ -91,19 +91,17 @@ class ReplicaServer:
             security=security,
             connections_max=connections_max,
             received_bytes_max=MESSAGE_BYTES_MAX,
-            sent_bytes_max=MESSAGE_BYTES_MAX,
             ports=ports,
         )
         self.address = self._port.address
         self.guard = self._port.guard
         self.guard.on_admitted = self._admitted
-        self.connections = self._port.connections
+        self.seats = self._port.seats
         self.health = self._port.health
         self._framed: FramedPort | None = None
         self.framed_address = ""
         if framed_port >= 0:
-            seats = self.connections.seats
-            self._framed = FramedPort(bind, framed_port, seats=seats, guard=self.guard, security=security)
+            self._framed = FramedPort(bind, framed_port, seats=self.seats, guard=self.guard, security=security)
             self.framed_address = self._framed.address
         self._intake: RequestAdmission | None = None
         self._streams: dict[RequestStream, None] = {}
@@ -133,7 +131,7 @@ class ReplicaServer:
     def _admitted(self, context: Any, owner: str | None) -> bool:
         if not isinstance(context, ServedCall):
             return self._port.admitted(context, owner)
-        if not self.connections.seats.know(context.slot, owner):
+        if not self.seats.know(context.slot, owner):
             return False
         context.welcome()
         return True

@@ -46,6 +46,6 @@ def test_callers_are_passed_on_beside_some_that_send_without_end_and_never_read(
         with flooding(follower.framed, lambda: _HELLO, lambda _: _ASKED, work):
             attacked = served(work, _BLOCKS)
             grown = max(resident_mib(leader.pid), resident_mib(follower.pid))
-        attacked.assert_goes_on_like(quiet, units_per_call=_BLOCKS_A_CALL, cpu=100.0)
+        attacked.assert_goes_on_like(quiet, units_per_call=_BLOCKS_A_CALL, cpu=400.0)
         assert grown < _GROWN_MIB_MAX, f"{grown:.0f} MiB"
         assert follower.errors() == leader.errors() == ""

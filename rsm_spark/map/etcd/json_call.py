@@ -109,11 +109,6 @@ class JsonCall:
         host, port = self._scope.get("client") or ("", 0)
         return f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"
 
-    @staticmethod
-    def auth_context() -> dict[str, Any]:
-        """Return nothing: whose certificate this is, the guard is told before."""
-        return {}
-
     async def abort(self, code: grpc.StatusCode, details: str = "", _trailing: Any = ()) -> NoReturn:
         """End the call with this status; raises, so that nothing of the handler follows."""
         raise JsonCallEndedError(code, details)

@@ -102,7 +102,7 @@ async def test_a_beginning_that_is_none_ends_the_call_with_its_reason(said: byte
                 raise AssertionError(end.details)
             assert await caller.hear() is None
         await until(lambda: server.framed_calls == 0)
-        assert server.connections.seats.taken == 0
+        assert server.seats.taken == 0
     assert double.submissions == []
 
 
@@ -198,7 +198,7 @@ async def test_one_principal_has_its_part_of_the_connections_of_both_ports(tmp_p
             heard = await (await call(name)).hear()
             assert heard is not None
             assert heard[0] is FrameKind.WELCOME
-        server.connections.seats.validate()
+        server.seats.validate()
 
 
 async def test_a_certificate_names_a_principal_a_token_goes_before_it_and_a_new_one_is_served(tmp_path: Path) -> None:
