@@ -20,11 +20,16 @@ class GatewayRpc:
     Args:
         address: Of its gRPC.
         token: Who calls; "" = nobody.
+        credentials: Of TLS; None = in plain text.
 
     """
 
-    def __init__(self, address: str, token: str = "") -> None:
-        self.channel = grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
+    def __init__(self, address: str, token: str = "", credentials: grpc.ChannelCredentials | None = None) -> None:
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        if credentials is None:
+            self.channel = grpc.aio.insecure_channel(address, options=options)
+        else:
+            self.channel = grpc.aio.secure_channel(address, credentials, options=options)
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
 
     async def __aenter__(self) -> Self:

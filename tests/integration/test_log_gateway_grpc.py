@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 import sys
 from pathlib import Path
@@ -15,9 +16,10 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 from ledger.dev import DevCluster
 from rsm_spark.gateway import logs_pb2 as pb
-from rsm_spark.logs import partition_of
+from rsm_spark.logs import Logs, partition_of
 from tests.integration.gateway_calls import GatewayRpc, refusal
 from tests.integration.gateways import GatewayProcess, asking, batch, gateway
+from tests.unit.ledger.bookie.test_tls import Authority
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.asyncio
@@ -182,3 +184,93 @@ async def test_health_and_reflection_are_there_for_grpcs_own_tools(cluster: DevC
             assert found.file_descriptor_response.file_descriptor_proto
             break
         asked.cancel()
+
+
+async def _refused(asked: Any) -> str:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await asked
+    return refusal(caught.value)[0]
+
+
+def _principal(name: str, log: str, how: str) -> str:
+    return f'[[principal]]\nname = "{name}"\nrole = "client"\naccess = "write"\nlogs = ["{log}"]\n{how}\n'
+
+
+def _write_principals(file: Path, *entries: str) -> None:
+    new = file.with_suffix(".new")
+    new.write_text("".join(entries))
+    new.chmod(0o600)
+    new.rename(file)
+
+
+def _credentials(authority: Authority, signed: dict[str, Any] | None = None) -> grpc.ChannelCredentials:
+    files = [] if signed is None else [Path(signed[name]).read_bytes() for name in ("key", "cert")]
+    return grpc.ssl_channel_credentials(Path(authority.ca).read_bytes(), *files)
+
+
+async def test_a_token_opens_the_port_over_tls_alone_until_it_is_taken_away(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    authority, stranger = Authority(tmp_path, "authority"), Authority(tmp_path, "stranger")
+    signed, principals = authority.sign("gateway"), tmp_path / "principals.toml"
+    tokens = {name: name * 10 for name in ("anna", "otto")}
+    hashes = {name: f'tokens = ["{hashlib.sha256(token.encode()).hexdigest()}"]' for name, token in tokens.items()}
+    entries = {
+        name: _principal(name, f"{unique_name}{end}", hashes[name]) for name, end in (("anna", ""), ("otto", "2"))
+    }
+    _write_principals(principals, *entries.values())
+    trusted = _credentials(authority)
+    http = {"tls_cert": signed["cert"], "tls_key": signed["key"], "principals": str(principals)}
+    async with (
+        await Logs.connect(cluster.metadata_uri) as logs,
+        gateway(cluster.metadata_uri, http=http, grpc_port=0) as one,
+        GatewayRpc(one.grpc_address, tokens["anna"], trusted) as anna,
+        GatewayRpc(one.grpc_address, tokens["otto"], trusted) as otto,
+    ):
+        for log in (unique_name, f"{unique_name}2"):
+            await logs.create(log)
+        await anna.append(unique_name, "p", 1, "a")
+        assert await anna.texts(unique_name) == ["a"]
+        assert list((await anna.call("List")).logs) == [unique_name]
+        assert await _refused(anna.append(f"{unique_name}2", "p", 1, "a")) == "PERMISSION_DENIED"
+        unknown = (("", trusted), ("x" * 40, trusted))
+        unserved = ((tokens["anna"], None), (tokens["anna"], _credentials(stranger)))
+        for code, callers in (("UNAUTHENTICATED", unknown), ("UNAVAILABLE", unserved)):
+            for caller in callers:
+                async with GatewayRpc(one.grpc_address, *caller) as rpc:
+                    assert await _refused(rpc.append(unique_name, "p", 2, "forged")) == code
+        tail = anna.call("Tail", log=unique_name, start="begin")
+        async for piece in tail:
+            if piece.records:
+                break
+        _write_principals(principals, entries["otto"])
+        await otto.append(f"{unique_name}2", "o", 1, "o")
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            async for _ in tail:
+                pass
+        assert refusal(ended.value)[0] != "DEADLINE_EXCEEDED", "it was ended by the gateway"
+        assert await _refused(anna.append(unique_name, "p", 2, "late")) == "UNAUTHENTICATED"
+        await otto.append(f"{unique_name}2", "o", 2, "o")
+        async with await logs.reader(unique_name, follow=False) as reader:
+            assert [record.payload async for record in reader] == [b"a"]
+
+
+async def test_a_certificate_is_as_good_as_a_token_and_without_one_nobody_is_served(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    authority, principals = Authority(tmp_path, "authority"), tmp_path / "principals.toml"
+    signed = authority.sign("gateway")
+    known, unknown = (authority.sign(name, host=f"DNS:{name}.example.org") for name in ("till", "cellar"))
+    _write_principals(principals, _principal("till", unique_name, 'certificates = ["till.example.org"]'))
+    http = {"tls_cert": signed["cert"], "tls_key": signed["key"], "tls_client_ca": authority.ca}
+    async with (
+        await Logs.connect(cluster.metadata_uri) as logs,
+        gateway(cluster.metadata_uri, http=http | {"principals": str(principals)}, grpc_port=0) as one,
+        GatewayRpc(one.grpc_address, "", _credentials(authority, known)) as till,
+    ):
+        await logs.create(unique_name)
+        await till.append(unique_name, "p", 1, "a")
+        for code, who in (("UNAUTHENTICATED", unknown), ("UNAVAILABLE", None)):
+            async with GatewayRpc(one.grpc_address, "", _credentials(authority, who)) as rpc:
+                assert await _refused(rpc.append(unique_name, "p", 2, "forged")) == code
+        assert await till.texts(unique_name) == ["a"]

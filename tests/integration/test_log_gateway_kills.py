@@ -1,4 +1,4 @@
-"""Fifty gateways killed, one after the other, under producers and tails: each record is in the log once."""
+"""Fifty gateways killed, one after the other, under producers and tails over HTTP or gRPC: each record is in once."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ledger.dev import DevCluster
 from rsm_spark.gateway_client.client import LogGatewayClient
 from rsm_spark.gateway_client.producer import AppendedPlace
 from rsm_spark.logs import Logs
+from tests.integration.gateway_rpc_client import GatewayRpcClient
 from tests.integration.gateways import GatewayProcess
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
@@ -21,10 +22,13 @@ _KILLS = int(os.environ.get("RSM_GATEWAY_KILLS", "50"))
 _RECORDS_BETWEEN = 40
 
 
-class _Appender:
-    """A producer through the client of gateways, and what it was told."""
+AnyClient = LogGatewayClient | GatewayRpcClient
 
-    def __init__(self, client: LogGatewayClient, log: str, name: str) -> None:
+
+class _Appender:
+    """A producer through a client of gateways, and what it was told."""
+
+    def __init__(self, client: AnyClient, log: str, name: str) -> None:
         self.name = name
         self.producer = client.producer(log, name)
         self.places: list[AppendedPlace] = []
@@ -38,7 +42,17 @@ class _Appender:
             self.places += await self.producer.append_many(texts, keys=[self.name.encode()] * count)
 
 
-async def _tail(client: LogGatewayClient, log: str, found: list[bytes]) -> None:
+async def _connect(door: str, gateways: list[GatewayProcess]) -> AnyClient:
+    if door == "grpc":
+        return GatewayRpcClient([one.grpc_address for one in gateways])
+    return await LogGatewayClient.connect([one.url for one in gateways], timeout_s=600)
+
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+async def _tail(client: AnyClient, log: str, found: list[bytes]) -> None:
     async with contextlib.aclosing(client.tail(log, "begin")) as tail:  # type: ignore[type-var]
         async for record in tail:
             found.append(record.payload)
@@ -46,13 +60,13 @@ async def _tail(client: LogGatewayClient, log: str, found: list[bytes]) -> None:
 
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("partitions", [None, 3])
+@pytest.mark.parametrize("door", ["http", "grpc"])
 async def test_each_record_is_in_the_log_once_over_fifty_kills_of_three_gateways(
-    cluster: DevCluster, unique_name: str, partitions: int | None
+    cluster: DevCluster, unique_name: str, door: str, partitions: int | None
 ) -> None:
     uri, rng = cluster.metadata_uri, random.Random(17)
-    gateways = [await GatewayProcess.start(uri) for _ in range(3)]
-    urls = [one.url for one in gateways]
-    client = await LogGatewayClient.connect(urls, timeout_s=600)
+    gateways = [await GatewayProcess.start(uri, 0, "--grpc-port", "0") for _ in range(3)]
+    client = await _connect(door, gateways)
     tasks: list[asyncio.Task[None]] = []
     try:
         await client.create(unique_name, partitions=partitions)
@@ -72,7 +86,9 @@ async def test_each_record_is_in_the_log_once_over_fifty_kills_of_three_gateways
                         task.result()
             place = rng.randrange(3)
             await gateways[place].kill()
-            gateways[place] = await GatewayProcess.start(uri, int(urls[place].rpartition(":")[2]))
+            killed = gateways[place]
+            ports = _port(killed.url), "--grpc-port", str(_port(killed.grpc_address))
+            gateways[place] = await GatewayProcess.start(uri, *ports)
         stop.set()
         await asyncio.gather(*tasks[:-1])
         found = await _in_the_log(uri, unique_name, partitions)
@@ -83,6 +99,10 @@ async def test_each_record_is_in_the_log_once_over_fifty_kills_of_three_gateways
             await asyncio.sleep(0.05)
             assert not tasks[-1].done(), tasks[-1].result()
         assert sorted(tailed) == sorted(payload for payload, _ in found)
+        print(f"{len(found)} records, each once")
+        if isinstance(client, GatewayRpcClient):
+            print(f"{client.resent_count} calls sent again, {client.sent_on_count} sent on")
+            assert client.resent_count > 0 or _KILLS < 10
         if partitions is None:
             assert tailed == [payload for payload, _ in found]
     finally:
