@@ -69,7 +69,10 @@ _PATIENCE_S: Final = 0.1
 """A caller whose call takes longer begins the next one beside it: some call has to begin after the process stopped."""
 _CALL_S: Final = 60.0
 _FROZEN_S: Final = (2.0, 4.0)
-_REST_S: Final = (2.5, 4.0)
+_REST_S: Final = {"leader": (8.0, 11.0)}
+"""Before a process is stopped. Replicas judge a leader's silence by the pauses of its last 100 beats, 10 s: those of
+the start must have gone."""
+_SHORT_REST_S: Final = (2.5, 4.0)
 _CALLS_BETWEEN: Final = 200
 
 
@@ -90,12 +93,14 @@ class _Stop:
     """A process is stopped, from `at_s` to `end_s`: what callers see of it, by "put" and "get".
 
     Attributes:
+        at: The same by the wall clock, to look it up in the replicas' logs.
         first_s: Until the first answer to a call that began afterwards.
         longest_s: The longest call that was under way then, or began while it lasted.
 
     """
 
     def __init__(self) -> None:
+        self.at = time.time()
         self.at_s = time.perf_counter()
         self.end_s = float("inf")
         self.first_s: dict[str, float] = {}
@@ -235,7 +240,7 @@ class Freezes:
                 await client.close()
 
     async def _start(self) -> None:
-        options = ("--session-timeout-ms", "2000", "--bookies", _BOOKIES)
+        options = ("--session-timeout-ms", "2000", "--bookies", _BOOKIES, "--log-level", "info")
         names = [name for name in _REPLICAS if name not in self._replicas]
         started = [start_replica(name, self._cluster, self._folder, *options) for name in names]
         self._replicas |= dict(zip(names, await asyncio.gather(*started), strict=True))
@@ -250,7 +255,7 @@ class Freezes:
             await self.stop()
         await self._start()
         await callers.more(_CALLS_BETWEEN)
-        await asyncio.sleep(self._rng.uniform(*_REST_S))
+        await asyncio.sleep(self._rng.uniform(*_REST_S.get(part, _SHORT_REST_S)))
         leader = await self._leader()
         if part == "kill":
             stop = callers.stop = _Stop()
@@ -277,7 +282,8 @@ class Freezes:
         told = ", ".join(
             f"{kind} {stop.first_s[kind]:.2f} s (longest {stop.longest_s[kind]:.2f} s)" for kind in stop.first_s
         )
-        say(f"{time.strftime('%H:%M:%S')} {name} {number + 1} of {_COUNTS[part]} ({leader} led): {told}")
+        when = f"{time.strftime('%H:%M:%S', time.localtime(stop.at))}.{stop.at % 1 * 1000:03.0f}"
+        say(f"{name} {number + 1} of {_COUNTS[part]}, at {when}, {leader} led: {told}")
 
     async def _last(self, stop: _Stop) -> None:
         """Wait as long as a process stands still: until calls are answered again, and some seconds at least."""

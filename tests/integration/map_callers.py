@@ -1,5 +1,7 @@
 """Clients of the map as one process: they call until their input ends, and keep what they asked and heard.
 
+Each uses one of the map's doors (see `tests.integration.map_doors`); all have one history.
+
 Writes a JSON line with the number of calls answered and of calls of unknown outcome several times a second; at the end
 the history (see `rsm_spark.testing.history`) to the file named. Every value is written once, so that a reader knows
 which call it is from.
@@ -14,34 +16,58 @@ import random
 import sys
 import time
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
+
+import msgspec
 
 from rsm_spark.errors import NoLeaderError, NotLeaderError, OutcomeUnknownError
-from rsm_spark.map.client.client import MapClient
-from rsm_spark.testing.history import CallerCall, CallerReply, Kind, encode_history
+from rsm_spark.testing.history import CallerCall, Kind, encode_history
+from tests.integration.map_doors import COUNTER, ClientDoor, MapDoor, open_door
 
 TIMEOUTS_S = (1.0, 3.0, 20.0)
 """The first two give up before a failover is over: outcomes stay unknown."""
 PAUSE_S = 0.02
 """Mean, between two calls of one client: the history, not the machine, is to be loaded."""
-COUNTER = b"counter-"
 _TELL_S = 0.2
 
 
-class Caller:
-    """One client."""
+class CallersArguments(msgspec.Struct):
+    """What the process is told, as JSON.
 
-    def __init__(self, number: int, client: MapClient, rng: random.Random, keys: list[bytes]) -> None:
+    Attributes:
+        path: Of the history.
+        read_from: Of every other client of the map.
+        doors: Which the callers use, in turn.
+        etcd_addresses: Of the replicas, if etcd's API is one of them.
+
+    """
+
+    metadata_uri: str
+    log: str
+    path: str
+    seed: int
+    client_count: int
+    key_count: int
+    read_from: str = "leader"
+    doors: tuple[str, ...] = ("framed",)
+    etcd_addresses: tuple[str, ...] = ()
+
+
+class Caller:
+    """One client; its name tells its door."""
+
+    def __init__(self, number: int, name: str, door: MapDoor, rng: random.Random, keys: list[bytes]) -> None:
         self.calls: list[CallerCall] = []
         self.unknown_count = 0
         self._number = number
-        self._client = client
+        self._name = f"{name}-{number}"
+        self._door = door
         self._rng = rng
         self._keys = keys
         self._fresh = itertools.count()
         self._timeout_s = TIMEOUTS_S[number % len(TIMEOUTS_S)]
         # What it last read: expectations of its compare-and-sets.
-        self._known: dict[bytes, tuple[bytes | None, int]] = {}
+        self._known: dict[bytes, tuple[bytes | int | None, int]] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
@@ -50,23 +76,30 @@ class Caller:
 
     async def call(self) -> None:
         began_s, key = time.monotonic(), self._rng.choice(self._keys)
-        asked = self._increment_or_get(key) if key.startswith(COUNTER) else self._anything_else(key)
-        asked = asked._replace(began_s=began_s)
+        asked = (self._count(key) if key.startswith(COUNTER) else self._anything_else(key))._replace(began_s=began_s)
         try:
-            reply = await self._ask(asked)
+            reply = await self._door.ask(asked, self._timeout_s)
         except OutcomeUnknownError:
             self.unknown_count += 1
             self.calls.append(asked)
         except (NoLeaderError, NotLeaderError):
             pass  # Certainly not applied: it has no place in the history.
         else:
+            if asked.kind is Kind.GET:
+                self._known[key] = (cast("bytes | int | None", reply.value), reply.revision or 0)
             self.calls.append(asked._replace(ended_s=time.monotonic(), reply=reply))
 
-    def _increment_or_get(self, key: bytes) -> CallerCall:
-        kind = self._rng.choices([Kind.INCREMENT, Kind.GET, Kind.DELETE], [8, 4, 1])[0]
-        return CallerCall(
-            self._number, key, kind, 0.0, argument=self._rng.choice([1, 1, 7, -3]) if kind is Kind.INCREMENT else None
-        )
+    def _count(self, key: bytes) -> CallerCall:
+        """Return a call of a counter: a door that cannot increment compares what it has read, and sets."""
+        changes = Kind.INCREMENT if self._door.can_increment else Kind.COMPARE_AND_SET
+        kind = self._rng.choices([changes, Kind.GET, Kind.DELETE], [8, 4, 1])[0]
+        asked = CallerCall(self._name, key, kind, 0.0)
+        amount, (known, _) = self._rng.choice([1, 1, 7, -3]), self._known.get(key, (None, 0))
+        if kind is Kind.INCREMENT:
+            return asked._replace(argument=amount)
+        if kind is Kind.COMPARE_AND_SET:
+            return asked._replace(argument=cast("int", known or 0) + amount, expected=known)
+        return asked
 
     def _anything_else(self, key: bytes) -> CallerCall:
         rng = self._rng
@@ -79,69 +112,59 @@ class Caller:
         expected = (known_revision or None) if by_revision else known_value
         if kind is not Kind.COMPARE_AND_SET:
             expected = None
-        return CallerCall(self._number, key, kind, 0.0, argument=value, expected=expected, by_revision=by_revision)
-
-    async def _ask(self, call: CallerCall) -> CallerReply:
-        client, key, timeout_s = self._client, cast("bytes", call.key), self._timeout_s
-        argument, expected = cast("Any", call.argument), cast("Any", call.expected)
-        match call.kind:
-            case Kind.PUT:
-                return CallerReply(revision=await client.put(key, argument, timeout_s=timeout_s))
-            case Kind.DELETE:
-                revision = await client.delete(key, timeout_s=timeout_s)
-                return CallerReply(done=revision is not None, revision=revision)
-            case Kind.COMPARE_AND_SET:
-                done = await client.compare_and_set(key, expected=expected, value=argument, timeout_s=timeout_s)
-                return CallerReply(done=done.succeeded, revision=done.revision)
-            case Kind.INCREMENT:
-                value, revision = await client.increment(key, argument, timeout_s=timeout_s)
-                return CallerReply(value=value, revision=revision)
-        reply = await read(client, key, timeout_s)
-        self._known[key] = (cast("bytes | None", reply.value), reply.revision)
-        return reply
+        return CallerCall(self._name, key, kind, 0.0, argument=value, expected=expected, by_revision=by_revision)
 
 
-async def read(client: MapClient, key: bytes, timeout_s: float) -> CallerReply:
-    """Get a key; a counter as the number that it holds."""
-    found = await client.get(key, timeout_s=timeout_s)
-    if found is None:
-        return CallerReply(value=None, revision=0)
-    return CallerReply(value=int(found.value) if key.startswith(COUNTER) else found.value, revision=found.revision)
-
-
-def _tell(callers: list[Caller], clients: list[MapClient]) -> None:
+def _tell(callers: list[Caller], doors: list[MapDoor]) -> None:
     unknown_count = sum(caller.unknown_count for caller in callers)
     answered_count = sum(len(caller.calls) for caller in callers) - unknown_count
-    by_followers = sum(client._link.follower_reads for client in clients)
-    told = {"answered": answered_count, "unknown": unknown_count, "by_followers": by_followers}
+    links = [door.client._link for door in doors if isinstance(door, ClientDoor)]
+    told = {
+        "answered": answered_count,
+        "unknown": unknown_count,
+        "by_followers": sum(link.follower_reads for link in links),
+        "framed": sum(link.is_framed for link in links),
+    }
     sys.stdout.write(json.dumps(told) + "\n")
     sys.stdout.flush()
 
 
-async def main(
-    metadata_uri: str, log: str, path: str, seed: str, client_count: str, key_count: str, read_from: str = "leader"
-) -> None:
-    keys = [b"key-%d" % number for number in range(int(key_count))] + [COUNTER + b"%d" % number for number in range(2)]
-    ways: list[Any] = ["leader", read_from]
-    clients = [await MapClient.connect(log, metadata_uri, read_from=ways[n % 2]) for n in range(int(client_count))]
-    callers = [Caller(n, client, random.Random(f"{seed}/{n}"), keys) for n, client in enumerate(clients)]
+async def main(arguments: CallersArguments) -> None:
+    keys = [b"key-%d" % number for number in range(arguments.key_count)] + [COUNTER + b"%d" % n for n in range(2)]
+    ways, names = ["leader", arguments.read_from], arguments.doors
+    doors = [
+        await open_door(
+            names[n % len(names)],
+            n // len(names),
+            arguments.metadata_uri,
+            arguments.log,
+            read_from=ways[n % 2],
+            etcd_addresses=arguments.etcd_addresses,
+        )
+        for n in range(arguments.client_count)
+    ]
+    callers = [
+        Caller(n, names[n % len(names)], door, random.Random(f"{arguments.seed}/{n}"), keys)
+        for n, door in enumerate(doors)
+    ]
     stop = asyncio.Event()
     asyncio.get_running_loop().run_in_executor(None, sys.stdin.read).add_done_callback(lambda _: stop.set())
     tasks = [asyncio.create_task(caller.run(stop)) for caller in callers]
     while not all(task.done() for task in tasks):
-        _tell(callers, clients)
+        _tell(callers, doors)
         await asyncio.wait(tasks, timeout=_TELL_S)
     for task in tasks:
         task.result()
     for key in keys:  # What is there in the end, read by somebody who waits as long as it takes.
-        began_s = time.monotonic()
-        reply = await read(clients[0], key, 60)
-        callers[0].calls.append(CallerCall("end", key, Kind.GET, began_s, time.monotonic(), reply=reply))
-    await asyncio.to_thread(Path(path).write_bytes, encode_history(call for one in callers for call in one.calls))
-    _tell(callers, clients)
-    for client in clients:
-        await client.close()
+        asked = CallerCall("end", key, Kind.GET, time.monotonic())
+        reply = await doors[0].ask(asked, 60)
+        callers[0].calls.append(asked._replace(ended_s=time.monotonic(), reply=reply))
+    history = encode_history(call for one in callers for call in one.calls)
+    await asyncio.to_thread(Path(arguments.path).write_bytes, history)
+    _tell(callers, doors)
+    for door in doors:
+        await door.close()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    asyncio.run(main(msgspec.json.decode(sys.argv[1], type=CallersArguments)))

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -53,7 +54,8 @@ class Namespaces:
         self.folder = folder
         self._tag = f"rsm{os.getpid()}"
         self._made: list[str] = []
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._zookeeper: list[str] = []
         self._cuts: list[tuple[str, str]] = []
 
     @property
@@ -81,7 +83,7 @@ class Namespaces:
 
     def __exit__(self, *_: object) -> None:
         """End the servers and remove the namespaces."""
-        for process in reversed(self._processes):
+        for process in reversed(self._processes.values()):
             process.kill()
             process.wait()
         for name in self._made:
@@ -98,6 +100,31 @@ class Namespaces:
         cuts, self._cuts = self._cuts, []
         for source, target in cuts:
             self._rule("del", source, target)
+
+    def pause(self, host: str) -> None:
+        """Freeze the server of a host (SIGSTOP)."""
+        self._processes[host].send_signal(signal.SIGSTOP)
+
+    def resume(self, host: str) -> None:
+        """Let the frozen server of a host go on."""
+        self._processes[host].send_signal(signal.SIGCONT)
+
+    def kill_zookeeper(self) -> None:
+        """End ZooKeeper by SIGKILL."""
+        process = self._processes["zookeeper"]
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+    def start_zookeeper(self) -> None:
+        """Start ZooKeeper on its data; return when it answers."""
+        self._spawn("zookeeper", self._zookeeper)
+        address = self.address("zookeeper")
+        question = f"from ledger.zookeeper_server.probe import answers; exit(not answers('{address}', 2181))"
+        deadline = time.monotonic() + _START_S_MAX
+        while subprocess.run([*self.inside("zookeeper"), sys.executable, "-c", question], check=False).returncode:
+            assert time.monotonic() < deadline, f"no ZooKeeper: see {self.folder}"
 
     def _rule(self, verb: str, source: str, target: str) -> None:
         rule = ("rule", verb, "from", self.address(source), "to", self.address(target), "blackhole")
@@ -130,11 +157,8 @@ class Namespaces:
             data_dir=folder, bind=address, port=_ZOOKEEPER_PORT, insecure=True, heap_mib=96, is_small=True
         )
         write_files(settings)
-        self._spawn("zookeeper", zookeeper_command(settings))
-        question = f"from ledger.zookeeper_server.probe import answers; exit(not answers('{address}', 2181))"
-        deadline = time.monotonic() + _START_S_MAX
-        while subprocess.run([*self.inside("zookeeper"), sys.executable, "-c", question], check=False).returncode:
-            assert time.monotonic() < deadline, f"no ZooKeeper: see {self.folder}"
+        self._zookeeper = zookeeper_command(settings)
+        self.start_zookeeper()
         for host in self.bookies:
             arguments = ["--bind", self.address(host), "--port", str(_BOOKIE_PORT), "--insecure", "--json"]
             arguments += ["--metadata-uri", self.metadata_uri, "--data-dir", str(self.folder / host)]
@@ -145,7 +169,7 @@ class Namespaces:
             assert json.loads(process.stdout.readline())["ready"], f"{host} did not start: see {self.folder}"
 
     def _spawn(self, host: str, command: list[str]) -> subprocess.Popen[bytes]:
-        with (self.folder / f"{host}.log").open("wb") as log:
+        with (self.folder / f"{host}.log").open("ab") as log:
             process = subprocess.Popen([*self.inside(host), *command], stdout=subprocess.PIPE, stderr=log)
-        self._processes.append(process)
+        self._processes[host] = process
         return process

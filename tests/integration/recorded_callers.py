@@ -6,10 +6,14 @@ import json
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
+
+import msgspec
 
 from rsm_spark.testing.history import CallerCall, decode_history
 from rsm_spark.testing.linearizability import check_history, check_revision_order
+from tests.integration.map_callers import CallersArguments
 
 CLIENT_COUNT = 16
 KEY_COUNT = 5
@@ -19,10 +23,15 @@ _END_S_MAX = 90.0
 class RecordedCallers:
     """Sixteen clients on few keys; see `tests.integration.map_callers`.
 
+    Args:
+        doors: Which they use, in turn.
+        etcd_addresses: Of the replicas, if etcd's API is one of them.
+
     Attributes:
         answered_count: Calls answered so far.
         unknown_count: Calls of unknown outcome.
         follower_count: Reads that followers have answered.
+        framed_count: Clients that use the framed port just now.
 
     """
 
@@ -36,16 +45,36 @@ class RecordedCallers:
         prefix: tuple[str, ...] = (),
         environment: dict[str, str] | None = None,
         read_from: str = "leader",
+        doors: Sequence[str] = ("framed",),
+        etcd_addresses: Sequence[str] = (),
     ) -> None:
         self.path = folder / f"history-{seed}.msgpack"
         self.answered_count = 0
         self.unknown_count = 0
         self.follower_count = 0
-        arguments = [metadata_uri, log, str(self.path), str(seed), str(CLIENT_COUNT), str(KEY_COUNT), read_from]
+        self.framed_count = 0
+        arguments = CallersArguments(
+            metadata_uri,
+            log,
+            str(self.path),
+            seed,
+            CLIENT_COUNT,
+            KEY_COUNT,
+            read_from,
+            tuple(doors),
+            tuple(etcd_addresses),
+        )
+        program = [
+            *prefix,
+            sys.executable,
+            "-m",
+            "tests.integration.map_callers",
+            msgspec.json.encode(arguments).decode(),
+        ]
         self._log = folder / f"callers-{seed}.log"
         with self._log.open("wb") as errors:
             self._process = subprocess.Popen(
-                [*prefix, sys.executable, "-m", "tests.integration.map_callers", *arguments],
+                program,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -63,7 +92,7 @@ class RecordedCallers:
             said = json.loads(line)
             with self._moved:
                 self.answered_count, self.unknown_count = said["answered"], said["unknown"]
-                self.follower_count = said["by_followers"]
+                self.follower_count, self.framed_count = said["by_followers"], said["framed"]
                 self._moved.notify_all()
 
     def wait_for_more(self, count: int, *, timeout_s: float = 60.0) -> None:

@@ -109,19 +109,33 @@ class StoreProcess:
 
 
 class Stores:
-    """The replicas of one log."""
+    """The replicas of one log.
+
+    Attributes:
+        alive: Those that run.
+        own_options: Of a replica alone, wherever it is started; by its id.
+
+    """
 
     def __init__(self, metadata_uri: str, log: str, folder: Path) -> None:
         self.metadata_uri = metadata_uri
         self.log = log
         self.folder = folder
         self.alive: dict[str, StoreProcess] = {}
+        self.own_options: dict[str, tuple[str, ...]] = {}
 
     def start(self, replica_id: str, *options: str, command: Sequence[str] = STORE) -> StoreProcess:
+        options = (*options, *self.own_options.get(replica_id, ()))
         store = self.alive[replica_id] = StoreProcess(
             self.metadata_uri, self.log, self.folder, replica_id, *options, command=command
         )
         return store
+
+    def start_with_etcd(self, replica_id: str, *options: str, command: Sequence[str] = STORE) -> str:
+        """Start a replica that serves etcd's API; return where, which stays so when it is started again."""
+        address = str(self.start(replica_id, *options, "--etcd-port", "0", command=command).ready["etcd_address"])
+        self.own_options[replica_id] = ("--etcd-port", address.rpartition(":")[2])
+        return address
 
     def gone(self, replica_id: str) -> StoreProcess:
         return self.alive.pop(replica_id)

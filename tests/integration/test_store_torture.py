@@ -1,7 +1,7 @@
 """Sixteen clients while leader, followers, bookies and ZooKeeper are killed and frozen: what they heard is one history.
 
-Every reply is judged (see `rsm_spark.testing.linearizability`); outcomes that stayed unknown may have come true or not.
-In the end all replicas hold the same state, and so does one that starts from nothing and reads the whole log.
+They come by the framed port, gRPC and etcd's API. Every reply is judged (see `rsm_spark.testing.linearizability`);
+outcomes that stayed unknown may have come true or not. In the end all replicas hold the same state, and so does one that starts from nothing and reads the whole log.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import pytest
 
 from ledger.dev import DevCluster
 from rsm_spark.map.client.client import MapClient
+from tests.integration.history_plants import check_doors
+from tests.integration.map_doors import DOORS
 from tests.integration.recorded_callers import RecordedCallers, check_calls
 from tests.integration.store_faults import FAULTS, PAUSE_S, SESSION_MS, StoreFaults, kind_of
 from tests.integration.store_processes import Stores, stores
@@ -70,9 +72,9 @@ async def _run(
 ) -> None:
     rng, options = random.Random(seed), (*OPTIONS, *more_options)
     with stores(cluster.metadata_uri, log, folder) as replicas:
-        for name in "abc":
-            replicas.start(name, *options)
-        callers = RecordedCallers(cluster.metadata_uri, log, folder, seed=seed)
+        addresses = [replicas.start_with_etcd(name, *options) for name in "abc"]
+        uri = cluster.metadata_uri
+        callers = RecordedCallers(uri, log, folder, seed=seed, doors=DOORS, etcd_addresses=addresses)
         try:
             await asyncio.to_thread(callers.wait_for_more, 100)
             for _ in range(rounds):
@@ -82,6 +84,7 @@ async def _run(
             callers.kill()
         await _check_states(replicas, options)
         check_calls(calls, callers.path)
+        check_doors(calls, DOORS, answered_min=50, seed=seed)
         print(f"{callers.answered_count} calls answered, {callers.unknown_count} of unknown outcome")
 
 
