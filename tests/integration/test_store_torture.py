@@ -1,7 +1,8 @@
 """Sixteen clients while leader, followers, bookies and ZooKeeper are killed and frozen: what they heard is one history.
 
 They come by the framed port, gRPC and etcd's API. Every reply is judged (see `rsm_spark.testing.linearizability`);
-outcomes that stayed unknown may have come true or not. In the end all replicas hold the same state, and so does one that starts from nothing and reads the whole log.
+outcomes that stayed unknown may have come true or not. In the end all replicas hold the same state, and so does one
+that starts from nothing and reads the whole log.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ from rsm_spark.map.cli.store import app
 from rsm_spark.map.etcd.backend import EtcdBackend
 
 
-async def _unproven(backend: EtcdBackend) -> int:
-    return backend.revision
+async def _unproven(self: EtcdBackend) -> int:
+    return self.revision
 
 
 if __name__ == "__main__":
