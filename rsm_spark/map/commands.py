@@ -213,6 +213,24 @@ class CompactHistory(msgspec.Struct, frozen=True, gc=False, array_like=True, tag
     revision: int
 
 
+AlarmKind = Literal["nospace", "corrupt"]
+
+
+class SetAlarm(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=16):
+    """Raise an alarm, or end it; clients may not, whoever administers the log does.
+
+    Attributes:
+        kind: What it forbids: see `rsm_spark.map.alarms`.
+        member: Number of the member that it is about; of 64 bits, with a sign.
+        is_raised: False = it ends.
+
+    """
+
+    kind: AlarmKind
+    member: int
+    is_raised: bool
+
+
 class RowWrite(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A row of `WriteRows`.
 
@@ -370,7 +388,7 @@ class Executed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=4):
 
 MapCommand = (
     Put | Delete | CompareAndSet | MapTransaction | Increment | GrantLease | KeepLease | RevokeLease | PutExpiring
-    | DeleteRange | Branch | CompactHistory | WriteRows
+    | DeleteRange | Branch | CompactHistory | WriteRows | SetAlarm
 )  # fmt: skip
 MapReply = (
     Written | NotFound | Mismatched | MapRefused | Executed | Incremented | Granted | Kept | Removed | Branched

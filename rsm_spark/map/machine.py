@@ -14,6 +14,7 @@ from rsm_spark.core.evolution import check_evolution
 from rsm_spark.core.machine import Decision, DeclinedDecision, MachineDescription, Row, RowChange
 from rsm_spark.core.records import FORMAT_LEVEL, REPLY_BYTES_MAX, pack
 from rsm_spark.errors import CorruptLogError, CorruptSnapshotError, InvalidCommandError, InvalidDescriptionError
+from rsm_spark.map.alarms import Alarms
 from rsm_spark.map.commands import (
     Branch,
     Branched,
@@ -32,6 +33,7 @@ from rsm_spark.map.commands import (
     Put,
     Removed,
     RevokeLease,
+    SetAlarm,
     Unfulfilled,
     WriteRows,
     Written,
@@ -41,6 +43,8 @@ from rsm_spark.map.expiries import Expiries
 from rsm_spark.map.key_history import KeyHistory
 from rsm_spark.map.limits import (
     COMPARES_MAX,
+    INTEGER_MAX,
+    INTEGER_MIN,
     KEY_BYTES_MAX,
     OPERATIONS_MAX,
     RECORD_COUNT_MAX,
@@ -52,6 +56,7 @@ from rsm_spark.map.messages import decode_command, decode_query, encode
 from rsm_spark.map.nested import branch_fault, decide_branch
 from rsm_spark.map.ordered_rows import OrderedRows
 from rsm_spark.map.queries import (
+    AlarmsShown,
     Count,
     Counted,
     ExpiryShown,
@@ -59,6 +64,7 @@ from rsm_spark.map.queries import (
     Get,
     Leases,
     LeaseShown,
+    ListAlarms,
     ListLeases,
     MapResult,
     Scan,
@@ -66,6 +72,10 @@ from rsm_spark.map.queries import (
     ShowLease,
 )
 from rsm_spark.map.records import (
+    ALARM_ENDED,
+    ALARM_RAISED,
+    ALARMS_TABLE,
+    ALARMS_VERSION,
     COMPACTED,
     COMPACTIONS_TABLE,
     COUNTS_LEVEL,
@@ -101,6 +111,10 @@ _NO_DATES = (
     f"the log is of a version of the map before {DATES_VERSION}, in which the keys of a command have no common mod "
     "revision: raise it (`rsm log raise-version`)"
 )
+_NO_ALARMS = (
+    f"the log is of a version of the map before {ALARMS_VERSION}, which keeps no alarms: raise it (`rsm log "
+    "raise-version`)"
+)
 _NOT_FOUND = encode(NotFound())
 _COMPACTION = msgspec.msgpack.Decoder(tuple[int])
 
@@ -110,6 +124,7 @@ class MapMachine:
 
     Attributes:
         compacted: Revision below which nobody may ask for the map as it was; 0 = nobody has compacted.
+        alarms: Those that are raised.
         history: Is told what changes replace; None = nobody wants to know.
 
     """
@@ -122,9 +137,10 @@ class MapMachine:
         self.format_level = FORMAT_LEVEL
         self.is_full = False
         # The log's version of the map has create revisions and versions; its commands have one mod revision each.
-        self._counts = self._dates = True
+        self._counts = self._dates = self._keeps_alarms = True
         self._rows: OrderedRows[MapEntry] = OrderedRows()
         self._expiries = Expiries()
+        self.alarms = Alarms()
         self._replaced = RowRing()
         self._compacted_by = 0
         self.compacted = 0
@@ -150,8 +166,15 @@ class MapMachine:
             check_evolution(older, newer)
         except InvalidDescriptionError as error:
             raise CorruptLogError(str(error)) from error
+        known = {record.type for record in MAP_DESCRIPTION.records}
+        if not known.issuperset(record.type for record in description.records):
+            raise CorruptLogError(
+                f"the log is of version {description.version} of the map, this replica folds it up to version "
+                f"{MAP_DESCRIPTION.version}: run the version of rsm-spark that the others run"
+            )
         self._counts = description.version >= COUNTS_VERSION
         self._dates = description.version >= DATES_VERSION
+        self._keeps_alarms = description.version >= ALARMS_VERSION
 
     @property
     def live(self) -> OrderedRows[MapEntry]:
@@ -171,17 +194,20 @@ class MapMachine:
             if type(decoded) is Put:  # Most commands are, and most keys do not expire: the rest may take its time.
                 key, value = decoded.key, decoded.value
                 is_sound = 0 < len(key) <= KEY_BYTES_MAX and len(value) <= VALUE_BYTES_MAX
-                if is_sound and not self.is_full and key not in self._expiries.keys.entries:
+                is_free = not (self.is_full or self.alarms.raised)
+                if is_sound and is_free and key not in self._expiries.keys.entries:
                     if not self._counts:
                         return Decision(((PUT, (key, value)),), encode(Written(revision)))
                     found = self._rows.entries.get(key)
                     created, version = (revision, 1) if found is None else (found.create_revision, found.version + 1)
                     fields = (key, value, created, version, None) if self._dates else (key, value, created, version)
                     return Decision(((PUT, fields),), encode(Written(revision)))
-            fault = _fault(decoded)
-            if fault is not None:
+            fault = _fault(decoded) or (self.alarms.forbids(decoded) if self.alarms.raised else None)
+            if fault:
                 return _refused(fault)
             decision = self._decide(decoded, revision, now_ms)
+            if self.alarms.raised and (fault := self.alarms.forbids_records(decision.records)):
+                return _refused(fault)
             return _refused(_FULL) if self.is_full and self._grows(decision) else decision
         except InvalidCommandError as error:
             return _refused(str(error))
@@ -195,6 +221,9 @@ class MapMachine:
             return self._branch(command, revision, now_ms)
         if isinstance(command, CompactHistory):
             return self._compact(command.revision, revision)
+        if isinstance(command, SetAlarm):
+            alarmed = self.alarms.decide(command, revision, now_ms) if self._keeps_alarms else _NO_ALARMS
+            return _refused(alarmed) if isinstance(alarmed, str) else alarmed
         if isinstance(command, WriteRows):
             draft = self._draft(revision, now_ms, RECORDS_MAX)
             wrote = write_rows(command, draft)
@@ -313,11 +342,13 @@ class MapMachine:
 
     def due(self, now_ms: int, promoted_ms: int, limit: int) -> Sequence[tuple[int, tuple[Any, ...]]]:
         """Return the records that time makes due, oldest first; see `rsm_spark.core.machine.TimedMachine`."""
+        if self.alarms.is_corrupt:
+            return ()
         return self._expiries.due(now_ms, promoted_ms, self._rows.entries, limit)
 
     def next_due_ms(self, promoted_ms: int) -> int | None:
         """Return the logged time at which something will be due, or None."""
-        return self._expiries.next_due_ms(promoted_ms)
+        return None if self.alarms.is_corrupt else self._expiries.next_due_ms(promoted_ms)
 
     # ---- folding
 
@@ -363,6 +394,12 @@ class MapMachine:
             if record_type == LEASE_ENDED:
                 (lease,) = fields
                 return self._expiries.end_lease(lease)
+            if record_type == ALARM_RAISED:
+                kind, member, since_ms = fields
+                return self.alarms.raise_alarm(kind, member, since_ms, revision)
+            if record_type == ALARM_ENDED:
+                kind, member = fields
+                return self.alarms.end(kind, member)
             if record_type == COMPACTED:
                 keyspace, compacted = fields
                 return self._compact_up_to(keyspace, compacted, revision)
@@ -403,6 +440,8 @@ class MapMachine:
             return encode(scan(self._rows, decoded, revision, counts=self._counts))
         if isinstance(decoded, Count):
             return encode(Counted(self._rows.count(decoded.start, decoded.end)))
+        if isinstance(decoded, ListAlarms):
+            return encode(AlarmsShown(self.alarms.shown))
         return encode(self._show(decoded))
 
     def _show(self, query: ShowLease | ShowExpiry | ListLeases) -> MapResult:
@@ -445,7 +484,7 @@ class MapMachine:
     def rows(self) -> Iterator[Row]:
         """Iterate over all rows as they are at this call; any thread may consume, however slowly."""
         entries, expiries = self._rows.freeze(), self._expiries.rows()
-        compacted, compacted_by = self.compacted, self._compacted_by
+        compacted, compacted_by, alarms = self.compacted, self._compacted_by, self.alarms.rows()
 
         def _rows() -> Iterator[Row]:
             for key, entry in entries:
@@ -453,6 +492,7 @@ class MapMachine:
             yield from expiries
             if compacted:
                 yield Row(COMPACTIONS_TABLE, pack((0,)), pack((compacted,)), compacted_by)
+            yield from alarms
 
         return _rows()
 
@@ -465,9 +505,11 @@ class MapMachine:
         """
         entries: dict[bytes, MapEntry] = {}
         others: list[Row] = []
+        alarms: list[Row] = []
         self._rows.load({})
         self._expiries.restore(())
         self._replaced.clear()
+        self.alarms.restore(())
         self.compacted = self._compacted_by = 0
         if self.history is not None:
             self.history.clear()
@@ -477,11 +519,14 @@ class MapMachine:
                     entries[value_of(row.key)] = entry_of(row.row, row.revision)
                 elif row.table in {EXPIRIES_TABLE, LEASES_TABLE}:
                     others.append(row)
+                elif row.table == ALARMS_TABLE:
+                    alarms.append(row)
                 elif row.table == COMPACTIONS_TABLE:
                     (self.compacted,), self._compacted_by = _COMPACTION.decode(row.row), row.revision
                 else:
                     raise CorruptSnapshotError(f"snapshot row of table {row.table!r}: the map has no such table")
             self._expiries.restore(others)
+            self.alarms.restore(alarms)
         except msgspec.MsgspecError as error:
             raise CorruptSnapshotError(f"the snapshot has a row that the map cannot hold: {error}") from error
         self._rows.load(entries)
@@ -512,4 +557,6 @@ def _fault(command: MapCommand) -> str | None:
         return row_writes_fault(command)
     if isinstance(command, KeepLease | RevokeLease | CompactHistory):
         return None
+    if isinstance(command, SetAlarm):
+        return None if INTEGER_MIN <= command.member <= INTEGER_MAX else "a member has a number of 64 bits"
     return operation_fault(command)

@@ -16,6 +16,7 @@
                compact history  ``[13, revision]``
                write rows       ``[15, [[key, value | nil, ttl_ms, [expected]], ...], conflict_prefix]``; the last two
                                 of a row may be left out; expected is empty, or one as in 3
+               set alarm        ``[16, kind, member, is_raised]``; kind is "nospace" or "corrupt"
     replies    written          ``[0, mod_revision]``
                not found        ``[1]``                    there was nothing to delete, or no such lease
                mismatched       ``[2, mod_revision]``      of the key as it is; 0 = no such key
@@ -33,6 +34,7 @@
                                 inclusive, end exclusive; nil = to the end; the last four may be left out
                count            ``[6, start, end | nil]``
                show lease       ``[3, lease]``       show expiry ``[4, key]``       list leases ``[5, after, limit]``
+               list alarms      ``[7]``
     results    found            ``[0, value, mod_revision, create_revision, version]``
                not found        ``[1]``
                refused          ``[3, reason]``
@@ -42,6 +44,7 @@
                expiry           ``[6, ttl_ms, since_ms, lease]``
                forgotten        ``[8]``                    the revision of the scan is not remembered
                counted          ``[9, count]``
+               alarms           ``[10, [[kind, member, since_ms], ...]]``
 
 The *mod revision* of a key is the revision of the last record of the command that last wrote it: all keys that one
 command writes have the same. It is in the reply, so that a command that is sent again hears the same. The *create
@@ -87,6 +90,7 @@ from rsm_spark.map.commands import (
     RevokeLease,
     RowWrite,
     Seen,
+    SetAlarm,
     Unfulfilled,
     WriteKey,
     WriteRows,
@@ -108,6 +112,8 @@ from rsm_spark.map.limits import (
     value_fault,
 )
 from rsm_spark.map.queries import (
+    AlarmShown,
+    AlarmsShown,
     Count,
     Counted,
     ExpiryShown,
@@ -117,6 +123,7 @@ from rsm_spark.map.queries import (
     KeyValue,
     Leases,
     LeaseShown,
+    ListAlarms,
     ListLeases,
     MapQuery,
     MapResult,
@@ -127,6 +134,10 @@ from rsm_spark.map.queries import (
 )
 
 __all__ = [
+    "SetAlarm",
+    "AlarmShown",
+    "AlarmsShown",
+    "ListAlarms",
     "WroteRows",
     "WriteRows",
     "RowWrite",

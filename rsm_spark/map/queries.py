@@ -60,6 +60,10 @@ class Count(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=6):
     end: bytes | None
 
 
+class ListAlarms(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=7):
+    """Read which alarms are raised."""
+
+
 class Found(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=0):
     """Value and numbers of a key; see `KeyValue`."""
 
@@ -150,5 +154,19 @@ class Counted(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=9):
     count: int
 
 
-MapQuery = Get | Scan | ShowLease | ShowExpiry | ListLeases | Count
-MapResult = Found | NotFound | MapRefused | Page | LeaseShown | ExpiryShown | Leases | Forgotten | Counted
+class AlarmShown(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """An alarm that is raised; see `SetAlarm`. `since_ms` is the logged time at which it was."""
+
+    kind: str
+    member: int
+    since_ms: int
+
+
+class AlarmsShown(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=10):
+    """All alarms that are raised, by kind and member."""
+
+    alarms: list[AlarmShown]
+
+
+MapQuery = Get | Scan | ShowLease | ShowExpiry | ListLeases | Count | ListAlarms
+MapResult = Found | NotFound | MapRefused | Page | LeaseShown | ExpiryShown | Leases | Forgotten | Counted | AlarmsShown

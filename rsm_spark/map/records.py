@@ -4,6 +4,7 @@
     expiries     key -> how long it lives: for a time of its own, or as long as a lease. No row: until it is deleted
     leases       number -> its full time, and since when it counts
     compactions  keyspace -> revision below which nobody may ask for the map as it was
+    alarms       kind and member -> since when it is raised
 
 What expires is in tables of its own, so that `map` is what clients put, and how often, and nothing else.
 
@@ -11,8 +12,8 @@ All keys that one command writes have one *mod revision*: that of its last recor
 map right after the command, and a watch from the revision behind it tells of nothing twice. A put that is the last
 record of its command has None there, which is shorter.
 
-Version 3 has added `create_revision` and `version`, version 4 `mod_revision` and `compactions`. A log of a version of
-before is read as it is, and gets records of that version until it is raised.
+Version 3 has added `create_revision` and `version`, version 4 `mod_revision` and `compactions`, version 5 `alarms`. A
+log of a version of before is read as it is, and gets records of that version until it is raised.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ MAP_TABLE = "map"
 EXPIRIES_TABLE = "expiries"
 LEASES_TABLE = "leases"
 COMPACTIONS_TABLE = "compactions"
+ALARMS_TABLE = "alarms"
 
 PUT = MACHINE_TYPE_FIRST
 """Record ``[key, value, create_revision, version, mod_revision | nil]``; of version 3 without the last,
@@ -45,6 +47,10 @@ LEASE_ENDED = MACHINE_TYPE_FIRST + 6
 
 COMPACTED = MACHINE_TYPE_FIRST + 7
 """Record ``[keyspace, revision]``: what was before this revision may be forgotten; there is one keyspace, 0."""
+ALARM_RAISED = MACHINE_TYPE_FIRST + 8
+"""Record ``[kind, member, since_ms]``: what `rsm_spark.map.alarms` says is forbidden from here on."""
+ALARM_ENDED = MACHINE_TYPE_FIRST + 9
+"""Record ``[kind, member]``."""
 
 _KEY = Field("key", FieldType.BYTES)
 _VALUE = Field("value", FieldType.BYTES)
@@ -57,6 +63,8 @@ _TTL = Field("ttl_ms", FieldType.INT)
 _SINCE = Field("since_ms", FieldType.INT)
 _KEYSPACE = Field("keyspace", FieldType.INT)
 _REVISION = Field("revision", FieldType.INT)
+_KIND = Field("kind", FieldType.STR)
+_MEMBER = Field("member", FieldType.INT)
 
 COUNTS_VERSION = 3
 """Version of the map from which on its rows have a create revision and a version."""
@@ -64,17 +72,21 @@ COUNTS_VERSION = 3
 DATES_VERSION = 4
 """Version of the map from which on all keys that one command writes have one mod revision."""
 
+ALARMS_VERSION = 5
+"""Version of the map from which on alarms are kept in the log."""
+
 COUNTS_LEVEL = 3
-"""Format level of a log of version 3 or 4: replicas of versions that would stop at its records refuse it by name."""
+"""Format level of a log of version 3 and above: replicas of versions before refuse it by name."""
 
 MAP_DESCRIPTION = MachineDescription(
     name="map",
-    version=DATES_VERSION,
+    version=ALARMS_VERSION,
     tables=(
         TableDescription(MAP_TABLE, (_KEY,), (_VALUE, _CREATED, _VERSION, _MODIFIED)),
         TableDescription(EXPIRIES_TABLE, (_KEY,), (_LEASE, _TTL, _SINCE)),
         TableDescription(LEASES_TABLE, (_LEASE,), (_TTL, _SINCE)),
         TableDescription(COMPACTIONS_TABLE, (_KEYSPACE,), (_REVISION,)),
+        TableDescription(ALARMS_TABLE, (_KIND, _MEMBER), (_SINCE,)),
     ),
     records=(
         RecordDescription(
@@ -117,6 +129,16 @@ MAP_DESCRIPTION = MachineDescription(
             ("keyspace",),
             ("revision",),
         ),
+        RecordDescription(
+            ALARM_RAISED,
+            "alarm_raised",
+            (_KIND, _MEMBER, _SINCE),
+            ALARMS_TABLE,
+            Fold.UPSERT,
+            ("kind", "member"),
+            ("since_ms",),
+        ),
+        RecordDescription(ALARM_ENDED, "alarm_ended", (_KIND, _MEMBER), ALARMS_TABLE, Fold.DELETE, ("kind", "member")),
     ),
 )
 

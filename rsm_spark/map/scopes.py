@@ -23,13 +23,17 @@ from rsm_spark.map.commands import (
     Put,
     PutExpiring,
     RevokeLease,
+    SetAlarm,
     WriteKey,
     WriteRows,
 )
 from rsm_spark.map.messages import decode_command, decode_query, encode
-from rsm_spark.map.queries import Count, ListLeases, Scan, ShowLease
+from rsm_spark.map.queries import Count, ListAlarms, ListLeases, Scan, ShowLease
 from rsm_spark.map.records import MAP_TABLE
 
+_ALARM_TAG = b"\x10"
+_TAG_BYTES_MAX = 14
+"""Bytes of the longest header of an array and of a number."""
 _LEASE_KEYS_MAX = 10_000
 """Keys of a lease that are looked at; one with more is ended by those alone who have no prefix."""
 
@@ -49,6 +53,16 @@ class MapScopes:
         self._keys_of = keys_of
         self.nothing: bytes = encode(Put(b"", b""))
 
+    @staticmethod
+    def is_governing(command: bytes) -> bool:
+        """Return whether a command is one that administers the log."""
+        if _ALARM_TAG not in command[:_TAG_BYTES_MAX]:
+            return False
+        try:
+            return isinstance(decode_command(command), SetAlarm)
+        except InvalidCommandError:
+            return False
+
     def command_fault(self, command: bytes, principal: Principal) -> str:
         """Return what of a command is beyond a principal's keys; "" = nothing."""
         try:
@@ -67,8 +81,8 @@ class MapScopes:
             return _range_fault(principal, decoded.start, decoded.end)
         if isinstance(decoded, ShowLease):
             return self._lease_fault(principal, decoded.lease)
-        if isinstance(decoded, ListLeases):
-            return f"{principal} may not list leases: it has the keys of {principal.prefix!r} only"
+        if isinstance(decoded, ListLeases | ListAlarms):
+            return f"{principal} may not list leases or alarms: it has the keys of {principal.prefix!r} only"
         return _key_fault(principal, decoded.key)
 
     def watch_fault(self, table: str, start: bytes, end: bytes | None, principal: Principal) -> str:
@@ -96,6 +110,8 @@ class MapScopes:
                 yield from _said(_key_fault(principal, row.key))
                 if command.conflict_prefix:
                     yield from _said(_key_fault(principal, command.conflict_prefix + row.key))
+        elif isinstance(command, SetAlarm):
+            yield f"{principal} may not raise or end alarms"
         elif isinstance(command, CompactHistory):
             yield f"{principal} may not compact: it has the keys of {principal.prefix!r} only"
         elif isinstance(command, DeleteRange | Put | PutExpiring):

@@ -34,6 +34,10 @@ class KeyScopes(Protocol):
     nothing: bytes
     """A command that changes nothing."""
 
+    def is_governing(self, command: bytes) -> bool:
+        """Return whether a command administers the log: no client may give it."""
+        ...
+
     def command_fault(self, command: bytes, principal: Principal) -> str:
         """Return what of a command is beyond a principal's keys; "" = nothing."""
         ...
@@ -64,6 +68,9 @@ class _WholeLog:
     """Scopes of a machine whose state has no keys: a client may touch all of its log, or nothing of it."""
 
     nothing = b""
+
+    def is_governing(self, command: bytes) -> bool:  # noqa: ARG002 - as `KeyScopes` has it
+        return False
 
     def command_fault(self, command: bytes, principal: Principal) -> str:  # noqa: ARG002 - as `KeyScopes` has it
         return _NO_KEYS.format(principal)
@@ -118,9 +125,11 @@ def reach_of(
 
     """
     is_bounded = principal.role is Role.CLIENT and bool(principal.prefix)
-    if may(principal, Right.STATE_WRITE) and not is_bounded and audit_words is None:
+    # A client is kept from what administers a log, where there is such a thing.
+    governed = keys if principal.role is Role.CLIENT and keys is not WHOLE_LOG else None
+    if may(principal, Right.STATE_WRITE) and not is_bounded and governed is None and audit_words is None:
         return None
-    return Reach(principal, keys if is_bounded else None, audit_words, source, on_refused)
+    return Reach(principal, keys if is_bounded else None, audit_words, source, on_refused, governed=governed)
 
 
 def watch_fault(principal: Principal, log: str, keys: KeyScopes | None, request: WatchRequest) -> str:
@@ -140,6 +149,7 @@ class Reach:
         audit_words: See `AuditWords`; None = nothing is audited.
         source: Address that it sends from.
         on_refused: See `reach_of`.
+        governed: Knows commands that the principal may not give, whatever its keys are; None = there are none.
 
     """
 
@@ -150,8 +160,11 @@ class Reach:
         audit_words: AuditWords | None = None,
         source: str = "",
         on_refused: Callable[[str], object] = lambda _: None,
+        *,
+        governed: KeyScopes | None = None,
     ) -> None:
         self._principal = principal
+        self._governed = governed
         self._keys = keys
         self._audit_words = audit_words
         self._source = source
@@ -172,9 +185,10 @@ class Reach:
                 continue
             if fault:
                 faults[place] = fault
-                if isinstance(request, Command) and self._can_write and self._keys is not None:
+                beyond = self._keys or self._governed
+                if isinstance(request, Command) and self._can_write and beyond is not None:
                     request = Command(  # noqa: PLW2901 - what is sent instead
-                        request.session, request.sequence, request.answered_up_to, self._keys.nothing
+                        request.session, request.sequence, request.answered_up_to, beyond.nothing
                     )
                 else:
                     unsent.add(place)
@@ -249,6 +263,8 @@ class Reach:
                 return self._mark_fault(decode_mark(request.payload))
             except InvalidCommandError as error:
                 return str(error)
+        if self._governed is not None and isinstance(request, Command) and self._governed.is_governing(request.payload):
+            return f"{principal} may not administer the log"
         if self._keys is None:
             return ""
         if isinstance(request, Query):
@@ -260,6 +276,8 @@ class Reach:
         principal, keys = self._principal, self._keys
         if self._audit_words is not None and self._audit_words.of_command(mark.payload):
             return f"writer {mark.writer[:40]!r}: a writer writes rows, it changes no rights, code or holds"
+        if self._governed is not None and self._governed.is_governing(mark.payload):
+            return f"{principal} may not administer the log"
         if keys is None:
             return ""
         if not mark.writer.startswith(f"{principal.name}/"):

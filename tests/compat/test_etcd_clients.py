@@ -171,7 +171,14 @@ def test_etcdctl_works(replicas: tuple[Stores, list[str]], programs: Path) -> No
     assert ctl("endpoint", "health", "-w", "json").count('"health":true') == 2
     assert ctl("member", "list").count("started") == 2
     assert "locked" in ctl("lock", "ctl-lock", "echo", "locked")
-    assert "etcdserver: permission" not in ctl("alarm", "list")
+    assert ctl("alarm", "list") == ""
+    with EtcdCalls(addresses[1]) as ours:
+        raising = pb.AlarmRequest(action=pb.AlarmRequest.ACTIVATE, member_id=9, alarm=pb.NOSPACE)
+        assert ours.call("Alarm", raising).alarms
+        assert ctl("alarm", "list") == "memberID:9 alarm:NOSPACE \n"
+        assert ours.put(b"ctl/a", b"3").text == "etcdserver: mvcc: database space exceeded"
+        assert ctl("alarm", "disarm") == "memberID:9 alarm:NOSPACE \n"
+    assert ctl("put", "ctl/a", "3") == "OK\n"
     assert "Finished defragmenting" in ctl("defrag")
     assert "compacted revision" in ctl("compact", str(status[0]["Status"]["header"]["revision"]))
 

@@ -121,6 +121,11 @@ class EtcdBackend:
         return self._machine.compacted
 
     @property
+    def alarms(self) -> list[q.AlarmShown]:
+        """Alarms that are raised, as this replica has them."""
+        return self._machine.alarms.shown
+
+    @property
     def key_count(self) -> int:
         return len(self._machine)
 

@@ -68,6 +68,16 @@ class EtcdCaller:
         is_reader = principal.role is Role.CLIENT and principal.access is not ClientAccess.WRITE
         return may(principal, Right.STATE_WRITE) and not is_reader
 
+    @property
+    def is_administrator(self) -> bool:
+        """True if it may raise and end alarms; who has the token of a replica could write them into the log."""
+        return may(self.principal, Right.GOVERN) or self.principal.role is Role.REPLICA
+
+    def check_administrator(self, what: str) -> None:
+        """Check that something may be done that is for administrators; see `check_read`."""
+        if not self.is_administrator:
+            self._deny(f"{self.principal} is no operator: {what} is not for it")
+
     def may_read(self, span: Span) -> bool:
         """Return whether all keys of a range are in its scope."""
         return not self._is_bounded or self.principal.has_range(*span)

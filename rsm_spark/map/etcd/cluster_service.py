@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import grpc
 
+from rsm_spark.map import commands as c
+from rsm_spark.map import queries as q
 from rsm_spark.map.etcd import errors as e
 from rsm_spark.map.etcd.backend import EtcdBackend, member_number
 from rsm_spark.map.etcd.caller import EtcdCaller
 from rsm_spark.map.etcd.etcd_pb2 import (
+    CORRUPT,
+    NO_ALARM,
     NOSPACE,
     AlarmMember,
     AlarmRequest,
     AlarmResponse,
+    AlarmType,
     AuthenticateRequest,
     AuthenticateResponse,
     AuthStatusRequest,
@@ -34,6 +39,8 @@ from rsm_spark.transport.guard import Guard
 VERSION = "3.6.0"
 """Of etcd's API that is served: clients ask for it before they use what came late."""
 _HASH_BITS = (1 << 32) - 1
+_ALARMS: dict[int, c.AlarmKind] = {NOSPACE: "nospace", CORRUPT: "corrupt"}
+_KINDS: dict[str, AlarmType] = {"nospace": NOSPACE, "corrupt": CORRUPT}
 
 
 class EtcdClusterService:
@@ -83,18 +90,51 @@ class EtcdClusterService:
             raftIndex=backend.revision,
             raftTerm=replica.leader_epoch,
             raftAppliedIndex=backend.revision,
-            errors=list(replica.status().alarms),
+            errors=[*replica.status().alarms, *map(in_words, backend.alarms)],
         )
 
     async def alarm(self, request: AlarmRequest, caller: EtcdCaller) -> AlarmResponse:
-        """List alarms; they end by themselves, when their reason does."""
+        """List, raise or end alarms. Memory that is nearly used up is listed too: it ends when its reason does.
+
+        Raises:
+            EtcdError: It is not for this caller, or there is no such alarm or action.
+            RsmError: The leader does not answer.
+
+        """
         caller.check_whole("alarms")
-        response = AlarmResponse(header=self._backend.header())
-        if request.action == AlarmRequest.ACTIVATE:
-            raise not_served("alarms are raised by replicas alone")
-        if self._backend.replica.memory.is_full:
-            response.alarms.append(AlarmMember(member_id=response.header.member_id, alarm=NOSPACE))
-        return response
+        if request.alarm not in _ALARMS and request.alarm != NO_ALARM:
+            raise e.invalid(f"rsm: there is no alarm {request.alarm}")
+        match request.action:
+            case AlarmRequest.GET:
+                alarms = await self._listed()
+                alarms = [one for one in alarms if request.alarm in (NO_ALARM, one.alarm)]
+            case AlarmRequest.ACTIVATE | AlarmRequest.DEACTIVATE:
+                alarms = await self._set(request, caller)
+            case _:
+                raise e.invalid(f"rsm: there is no action {request.action} on alarms")
+        return AlarmResponse(header=self._backend.header(), alarms=alarms)
+
+    async def _listed(self) -> list[AlarmMember]:
+        shown, _ = await self._backend.query(q.ListAlarms())
+        # A leader of before version 5 of the map does not know the question: it has none.
+        alarms = [_told(one) for one in shown.alarms] if isinstance(shown, q.AlarmsShown) else []
+        own = AlarmMember(member_id=self._backend.header().member_id, alarm=NOSPACE)
+        if self._backend.replica.memory.is_full and own not in alarms:
+            alarms.append(own)
+        return alarms
+
+    async def _set(self, request: AlarmRequest, caller: EtcdCaller) -> list[AlarmMember]:
+        """Raise or end an alarm; return it, or nothing if there is none that ends."""
+        caller.check_administrator("to raise and end alarms")
+        is_raised = request.action == AlarmRequest.ACTIVATE
+        if request.alarm == NO_ALARM:
+            return []
+        member = int.from_bytes(request.member_id.to_bytes(8, "big"), "big", signed=True)
+        command = c.SetAlarm(_ALARMS[request.alarm], member, is_raised)
+        done = await self._backend.execute(command, caller.owner)
+        assert isinstance(done, c.Written)
+        await self._backend.applied(done.revision)
+        return [AlarmMember(member_id=request.member_id, alarm=request.alarm)] if is_raised or done.revision else []
 
     async def defragment(self, _request: DefragmentRequest, _caller: EtcdCaller) -> DefragmentResponse:
         """Do nothing: there is nothing to defragment."""
@@ -141,6 +181,17 @@ class EtcdClusterService:
         if principal is None or request.name != principal.name:
             raise e.invalid(e.AUTH_FAILED)
         return AuthenticateResponse(header=self._backend.header(), token=request.password)
+
+
+def _told(alarm: q.AlarmShown) -> AlarmMember:
+    number = int.from_bytes(alarm.member.to_bytes(8, "big", signed=True), "big")
+    return AlarmMember(member_id=number, alarm=_KINDS[alarm.kind])
+
+
+def in_words(alarm: q.AlarmShown) -> str:
+    """Return an alarm as etcd says it in the errors of a status."""
+    told = _told(alarm)
+    return f"memberID:{told.member_id} alarm:{AlarmType.Name(told.alarm)} "
 
 
 def not_served(what: str) -> e.EtcdError:

@@ -18,6 +18,7 @@ from rsm_spark.errors import (
     OverloadedError,
     RsmError,
 )
+from rsm_spark.map import alarms
 from rsm_spark.map.commands import Unmet
 
 
@@ -65,6 +66,7 @@ OUTCOME_UNKNOWN = "etcdserver: request timed out, possibly due to previous leade
 BEHIND = "etcdserver: request timed out, waiting for the applied index took too long"
 NO_LEADER = "etcdserver: no leader"
 STOPPED = "etcdserver: server stopped"
+CORRUPT = "etcdserver: corrupt cluster"
 DENIED = "etcdserver: permission denied"
 COMPACTED_TEXT = "etcdserver: mvcc: required revision has been compacted"
 DUPLICATE_WATCH = "mvcc: duplicate watch ID provided on the WatchStream"
@@ -112,7 +114,11 @@ def unmet(what: Unmet) -> EtcdError:
 
 def refused(reason: str) -> EtcdError:
     """Return the error for a command that the map has refused in words."""
-    return exhausted(NO_SPACE) if "(memory-full)" in reason else invalid(f"rsm: {reason}")
+    if reason.endswith(alarms.CORRUPT):
+        return EtcdError(grpc.StatusCode.DATA_LOSS, CORRUPT)
+    if "(memory-full)" in reason or reason.endswith(alarms.NO_SPACE):
+        return exhausted(NO_SPACE)
+    return invalid(f"rsm: {reason}")
 
 
 def told(error: RsmError | LedgerError) -> EtcdError:

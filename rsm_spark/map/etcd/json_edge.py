@@ -238,6 +238,9 @@ class EtcdJsonEdge:
         except (TimeoutError, RsmError, LedgerError) as error:
             why = str(error) or f"no answer within {_HEALTH_S:g} s"
             return json_reply({"health": "false", "reason": why}, status=503)
+        raised = self._backend.alarms
+        if raised:
+            return json_reply({"health": "false", "reason": f"ALARM {raised[0].kind.upper()}"}, status=503)
         return json_reply({"health": "true", "reason": ""})
 
 

@@ -1,4 +1,4 @@
-"""The map as versions 2 and 3 were. In version 2 rows are values alone, and it does not follow other versions."""
+"""The map as versions 2 to 4 were. In version 2 rows are values alone, and it does not follow other versions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from rsm_spark.core.machine import MachineDescription
 from rsm_spark.map.machine import MapMachine
 from rsm_spark.map.records import MAP_DESCRIPTION
 
-_TABLE, *_TABLES, _COMPACTIONS = MAP_DESCRIPTION.tables
-_PUT, _DELETED, _EXPIRED, *_RECORDS, _COMPACTED = MAP_DESCRIPTION.records
+_TABLE, *_TABLES, _COMPACTIONS, _ALARMS = MAP_DESCRIPTION.tables
+_PUT, _DELETED, _EXPIRED, *_RECORDS, _COMPACTED, _RAISED, _ENDED = MAP_DESCRIPTION.records
 
 
 def _before(version: int, columns: int) -> MachineDescription:
@@ -28,6 +28,9 @@ def _before(version: int, columns: int) -> MachineDescription:
 
 SECOND = _before(2, 1)
 THIRD = _before(3, 3)
+FOURTH = msgspec.structs.replace(
+    MAP_DESCRIPTION, version=4, tables=MAP_DESCRIPTION.tables[:-1], records=MAP_DESCRIPTION.records[:-2]
+)
 
 
 class SecondMap(MapMachine):

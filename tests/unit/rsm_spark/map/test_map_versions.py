@@ -1,4 +1,4 @@
-"""The map on logs and snapshots of versions 2 and 3: machine alone, and rolled replica by replica."""
+"""The map on logs and snapshots of versions 2 to 4: machine alone, and rolled replica by replica."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rsm_spark.map import messages as m
 from rsm_spark.map.machine import MapMachine
 from rsm_spark.map.records import COUNTS_LEVEL, MAP_DESCRIPTION, MAP_TABLE, PUT
 from tests.unit.rsm_spark.map.driven_map import DrivenMap
-from tests.unit.rsm_spark.map.map_of_before import SECOND, THIRD, SecondMap
+from tests.unit.rsm_spark.map.map_of_before import FOURTH, SECOND, THIRD, SecondMap
 from tests.unit.rsm_spark.runtime.log_world import SESSION, LogWorld, run
 
 
@@ -34,7 +34,25 @@ def test_each_version_may_follow_those_of_before() -> None:
     check_evolution(THIRD, MAP_DESCRIPTION)
     other = msgspec.structs.replace(SECOND, tables=MAP_DESCRIPTION.tables[1:])
     with pytest.raises(CorruptLogError, match="table 'map'"):
-        MapMachine().follow(msgspec.structs.replace(MAP_DESCRIPTION, version=5, tables=other.tables))
+        MapMachine().follow(msgspec.structs.replace(MAP_DESCRIPTION, version=6, tables=other.tables))
+    check_evolution(FOURTH, MAP_DESCRIPTION)
+    later = msgspec.structs.replace(MAP_DESCRIPTION.records[-1], type=99, name="later")
+    newer = msgspec.structs.replace(MAP_DESCRIPTION, version=6, records=(*MAP_DESCRIPTION.records, later))
+    with pytest.raises(CorruptLogError, match="version 6 of the map, this replica folds it up to version 5"):
+        MapMachine().follow(newer)
+
+
+def test_a_log_of_version_4_keeps_no_alarms_until_it_is_raised() -> None:
+    driven = DrivenMap()
+    driven.machine.follow(FOURTH)
+    driven.run(m.Put(b"a", b"1"))
+    refused = driven.run(m.SetAlarm("nospace", 1, is_raised=True))
+    assert isinstance(refused, m.MapRefused)
+    assert "rsm log raise-version" in refused.reason
+    assert driven.ask(m.ListAlarms()) == m.AlarmsShown([])
+    driven.machine.follow(MAP_DESCRIPTION)
+    assert driven.run(m.SetAlarm("nospace", 1, is_raised=True)) == m.Written(2)
+    assert driven.get(b"a") == b"1"
 
 
 def test_a_log_of_version_3_gets_records_of_version_3_until_it_is_raised() -> None:
@@ -168,7 +186,7 @@ def test_replicas_are_rolled_and_back_until_the_version_is_raised() -> None:
 
         def is_raised() -> bool:
             found = [one._context.state.description for one in world.cluster.replicas.values()]
-            return all(one is not None and one.version == 4 for one in found)
+            return all(one is not None and one.version == 5 for one in found)
 
         await world.until(is_raised, limit_s=120)
         found = _found(world, b"a")

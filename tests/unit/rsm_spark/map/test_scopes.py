@@ -50,6 +50,7 @@ COMMANDS: list[tuple[m.MapCommand, bool]] = [
     (m.MapTransaction([], [m.Increment(OUT)], []), False),
     (m.MapTransaction([], [m.Delete(OUT)], []), False),
     (m.CompactHistory(1), False),
+    (m.SetAlarm("nospace", 1, is_raised=True), False),
     (m.Branch([m.CompareRange(IN, IN + b"\0", "version", "=", 0)], [m.WriteKey(IN, b"", 0)], []), True),
     (m.Branch([m.CompareRange(OUT, OUT + b"\0", "version", "=", 0)], [], []), False),
     (m.Branch([m.CompareRange(b"a/", None, "version", "=", 0)], [], []), False),
@@ -71,6 +72,7 @@ QUERIES: list[tuple[m.MapQuery, bool]] = [
     (m.ShowLease(OWN), True),
     (m.ShowLease(FOREIGN), False),
     (m.ListLeases(0, 10), False),
+    (m.ListAlarms(), False),
 ]
 
 
@@ -80,7 +82,7 @@ def test_a_command_is_within_the_keys_or_is_named(command: m.MapCommand, is_insi
     assert (fault == "") is is_inside
     assert is_inside or "'c' (client)" in fault
     everywhere = Principal(name="x", role=Role.CLIENT, access=ClientAccess.WRITE)
-    if not isinstance(command, m.RevokeLease | m.KeepLease | m.CompactHistory):
+    if not isinstance(command, m.RevokeLease | m.KeepLease | m.CompactHistory | m.SetAlarm):
         assert SCOPES.command_fault(m.encode(command), everywhere) == ""
 
 
@@ -97,6 +99,17 @@ def test_no_kind_of_command_or_query_is_forgotten() -> None:
         for one in (*command.then, *command.orelse)
     }  # fmt: skip
     assert operations == set(get_args(m.Operation))
+
+
+def test_alarms_are_for_who_administers_however_they_are_written() -> None:
+    raising = m.encode(m.SetAlarm("nospace", 1, is_raised=True))
+    assert raising[:2] == b"\x94\x10"
+    longer = b"\xdd\x00\x00\x00\x04\xcf" + (16).to_bytes(8, "big") + raising[2:]
+    for command in (raising, longer, b"\xdc\x00\x04\xcc" + raising[1:]):
+        assert MapMachine().decide(command, 1, 0).records, "the map takes it"
+        assert SCOPES.is_governing(command)
+    for command in (m.encode(m.Put(b"\x10" * 16, b"")), b"\x94\x10", m.encode(m.Delete(b"a"))):
+        assert not SCOPES.is_governing(command)
 
 
 def test_rubbish_is_beyond_everybodys_keys() -> None:

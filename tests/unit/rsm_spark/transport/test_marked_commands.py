@@ -11,6 +11,7 @@ from ledger.rights.principal import ClientAccess, Principal, Role
 from rsm_spark.core.commands import Answer, AnswerStatus, Command, Request
 from rsm_spark.core.freshness import LINEARIZABLE, Freshness
 from rsm_spark.core.writer_marks import MAGIC, encode_mark
+from rsm_spark.map.messages import Put, SetAlarm, encode
 from rsm_spark.map.scopes import MapScopes
 from rsm_spark.transport.codec import ReceivedRequests
 from rsm_spark.transport.reach import AuditWords, Reach, reach_of
@@ -74,6 +75,22 @@ async def test_a_bounded_client_writes_its_own_keys_under_its_own_name() -> None
     answer, taken = await _sent(reach, command)
     assert answer.status is AnswerStatus.OK
     assert [one.payload for one in taken if isinstance(one, Command)] == [command]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("is_marked", [False, True])
+async def test_a_client_of_the_whole_map_administers_nothing(is_marked: bool) -> None:
+    reach = reach_of(Principal(name="ann", role=Role.CLIENT, access=ClientAccess.WRITE), SCOPES)
+    assert reach is not None
+    alarm = encode(SetAlarm("nospace", 1, is_raised=True))
+    answer, (request,) = await _sent(reach, encode_mark(chunk(alarm)) if is_marked else alarm)
+    assert answer.status is AnswerStatus.REFUSED
+    assert b"may not administer the log" in answer.payload
+    assert isinstance(request, Command)
+    assert request.payload == SCOPES.nothing
+    put = encode(Put(VICTIM_KEY, b"\x10"))
+    answer, (request,) = await _sent(reach, put)
+    assert (answer.status, request) == (AnswerStatus.OK, Command(bytes(16), 1, 0, put))
 
 
 @pytest.mark.asyncio
