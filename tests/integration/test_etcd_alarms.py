@@ -74,7 +74,7 @@ def _without_space(calls: EtcdCalls, owner: EtcdCalls) -> None:
     assert calls.get(b"own/a").kvs[0].value == b"1"
     assert calls.delete(b"own/b").deleted == 1
     (error,) = calls.call("Status", pb.StatusRequest()).errors
-    assert error == f"memberID:{_MEMBER} alarm:NOSPACE "
+    assert error == f"memberID:{_MEMBER} alarm:NOSPACE"
 
 
 def _only_for_administrators(address: str) -> None:

@@ -191,7 +191,7 @@ def _told(alarm: q.AlarmShown) -> AlarmMember:
 def in_words(alarm: q.AlarmShown) -> str:
     """Return an alarm as etcd says it in the errors of a status."""
     told = _told(alarm)
-    return f"memberID:{told.member_id} alarm:{AlarmType.Name(told.alarm)} "
+    return f"memberID:{told.member_id} alarm:{AlarmType.Name(told.alarm)}"
 
 
 def not_served(what: str) -> e.EtcdError:
