@@ -29,7 +29,10 @@ def without_sequences(contents: Contents) -> Contents:
 
 
 class FedCopy:
-    """See the module. Rows of a transaction are written together, those that were first gone: they may swap values."""
+    """See the module. Rows of a transaction are written together, those that were first gone: they may swap values.
+
+    A row is told again in a transaction only behind a statement of the schema, which need not have changed anything.
+    """
 
     def __init__(self) -> None:
         self.connection = apsw.Connection(":memory:")
@@ -54,10 +57,13 @@ class FedCopy:
 
     def _write(self) -> None:
         waiting, self._waiting = self._waiting, []
+        last: dict[tuple[Any, ...], SqlChange] = {}
         for change in waiting:
-            found = self._remove(change)
+            place = (change.table, *change.key.items())
+            found = last[place].new if place in last else self._remove(change)
             assert not change.is_old_known or found == change.old, (found, change)
-        for change in waiting:
+            last[place] = change
+        for change in last.values():
             if change.new is not None:
                 row = change.key | change.new
                 names = ", ".join(map(quoted, row))
