@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,10 @@ from typing import Any
 import pytest
 
 from ledger.dev import DevCluster
-from rsm_spark.errors import NoLeaderError
+from rsm_spark.errors import MissingLogError, NoLeaderError
 from rsm_spark.sql import BlockingSqlClient, SqlChange, SqlClient
 from rsm_spark.transport.security import Security
+from tests.hostile.test_sql_streams import Stream
 from tests.hostile.victim import resident_mib
 from tests.integration.store_processes import stores
 from tests.integration.test_pg_port import TOKENS, principals_of
@@ -132,3 +134,68 @@ def tail(uri: str, log: str, *arguments: str) -> list[dict[str, Any]]:
         [*command, "--log", log, "--metadata-uri", uri, "--json"], capture_output=True, timeout=120, check=True
     )
     return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+async def test_of_what_was_trimmed_all_doors_say_what_is_there_first(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    uri, log = cluster.metadata_uri, unique_name
+    pace = ("--roll-records", "60", "--retention-s", "0", "--trim-s", "3600", "--trim-single-copy", "--http-port", "0")
+
+    async def rsm(*arguments: str) -> tuple[int, str]:
+        command = [sys.executable, "-m", "rsm_spark", *arguments, "--metadata-uri", uri]
+        done = await asyncio.to_thread(
+            subprocess.run, command, capture_output=True, text=True, timeout=120, check=False
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    with stores(uri, log, tmp_path) as replicas:
+        one = replicas.start("a", *pace, "--snapshot-s", "0", command=SQL)
+        async with await SqlClient.connect(log, uri) as shop:
+            await shop.transaction(["CREATE TABLE a (id INTEGER PRIMARY KEY, v)", "CREATE TABLE gone (v)"])
+            await shop.execute("INSERT INTO gone VALUES (1)")
+            await shop.execute("DROP TABLE gone")
+            await shop.execute("ALTER TABLE a RENAME TO b")
+            for number in range(1, 61):
+                await shop.execute("INSERT INTO b VALUES (?, 0)", (number,))
+            await shop.execute("ALTER TABLE b RENAME TO c")
+            told = await first(shop.changes(begin="beginning"), 67)
+            # As a file of before the catalog's history was kept has it: what the tables were is read from the log.
+            assert one.stop() == 0
+            with sqlite3.connect(tmp_path / "a" / "tables.db") as file:
+                file.execute("DROP TABLE _rsm_catalog_since")
+                file.execute("DROP TABLE _rsm_catalog_notes")
+            file.close()
+            replicas.gone("a")
+            one = replicas.start("a", *pace, "--snapshot-s", "0.5", command=SQL)
+            assert await first(shop.changes(begin=1), 67) == told
+            assert await first(shop.changes("b", begin=told[10].revision), 57) == told[10:]
+            held = 1
+            while held == 1:  # Until a snapshot has been read back, the log stays.
+                for number in range(20):
+                    await shop.execute("UPDATE c SET v = v + 1 WHERE id = ?", (number + 1,))
+                code, said = await rsm("log", "trim", log, "--accept-unverified", "--json")
+                assert code == 0, said
+                code, said = await rsm("log", "info", log, "--json")
+                held = json.loads(said)["first_revision"]
+            with pytest.raises(MissingLogError) as missing:
+                await first(shop.changes(begin=1, patience_s=60), 1)
+            begin = (missing.value.last_revision or 0) + 1
+            assert begin == held
+            (change, *_) = await first(shop.changes(begin=begin), 5)
+            assert (change.table, change.kind, change.revision >= begin) == ("c", "update", True)
+            assert change.old is not None
+            code, said = await rsm("sql", "tail", "--from", "1", "--log", log)
+            assert code != 0
+            assert str(begin) in said
+            assert "Traceback" not in said
+
+            def streamed() -> None:
+                refused = Stream(one, "?from=1")
+                assert refused.status == 410
+                assert json.load(refused.answer)["error"]["first_revision"] == begin
+                again = Stream(one, last_id=begin - 1)
+                assert again.changes(1)[0]["revision"] == change.revision
+                again.close()
+
+            await asyncio.to_thread(streamed)
