@@ -62,7 +62,7 @@ def run_feed_seed(
         for task in reading:
             task.cancel()
         (machine, *_) = [one._context.machine for one in run.cluster.replicas.values()]
-        if feeds.copy.contents() != without_sequences(contents(machine.path)):
+        if feeds.copy.contents() != without_sequences(contents(machine.path)):  # type: ignore[attr-defined]
             run.cluster.ghosts.fail("fed-copy", "a copy that is fed by the changes differs")
 
     slice_bytes, desk.SLICE_BYTES = desk.SLICE_BYTES, rng.choice((1, 300, desk.SLICE_BYTES))

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from rsm_spark.sql.pg.copying import BAD_COPY, ROW_BYTES_MAX, SMALL_BYTES
+from rsm_spark.sql.pg.cut_rows import BAD_COPY, ROW_BYTES_MAX, CutRows
 from rsm_spark.sql.pg.faults import TOO_LARGE, PgFault
 
 _SIGNATURE: Final = b"PGCOPY\n\xff\r\n\0"
@@ -36,47 +36,20 @@ def binary_row(values: Sequence[bytes | None]) -> bytes:
     return b"".join(parts)
 
 
-class BinaryCopyRows:
+class BinaryCopyRows(CutRows):
     """Cuts what comes into rows.
 
     Args:
         columns: Of each row.
 
-    Attributes:
-        count: Rows that were cut.
-
     """
 
     def __init__(self, columns: int) -> None:
+        super().__init__("row", ROW_BYTES_MAX + _EXTENSION_BYTES_MAX)
         self._columns = columns
-        self._left = b""
-        self._more = bytearray()  # That came since, and was not looked at.
         self._has_begun = self._is_over = False
-        self.count = 0
 
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of a row that is not whole."""
-        return len(self._left) + len(self._more)
-
-    def feed(self, content: bytes, *, is_last: bool = False) -> Iterator[list[bytes | None]]:
-        """Iterate over the rows that are whole now.
-
-        Args:
-            content: What came.
-            is_last: Nothing comes any more.
-
-        Raises:
-            PgFault: It is no row, or is too long.
-
-        """
-        self._more += content
-        if not is_last and len(self._left) >= SMALL_BYTES and len(self._more) < len(self._left) // 2:
-            self._check_held()
-            return  # A long row that comes byte by byte is not read anew for each.
-        text = self._left + bytes(self._more)
-        self._left = b""
-        self._more.clear()
+    def _cut(self, text: bytes, *, is_last: bool) -> Iterator[list[bytes | None]]:
         at = 0
         if not self._has_begun:
             at = self._begin(text)
@@ -95,7 +68,6 @@ class BinaryCopyRows:
             raise PgFault(BAD_COPY, "the copy goes on behind its end")
         if is_last and (self._left or not self._has_begun):
             raise PgFault(BAD_COPY, f"the copy ends inside row {self.count + 1}, or before its first one")
-        self._check_held()
 
     def _begin(self, text: bytes) -> int:
         """Read what stands before the rows, once it is whole; return where they begin."""
@@ -143,7 +115,3 @@ class BinaryCopyRows:
             row.append(text[at : at + size])
             at += size
         return at, row
-
-    def _check_held(self) -> None:
-        if self.held_bytes > ROW_BYTES_MAX + _EXTENSION_BYTES_MAX:
-            raise PgFault(TOO_LARGE, f"row {self.count + 1} has more than {ROW_BYTES_MAX} bytes")

@@ -10,10 +10,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from rsm_spark.sql.limits import VALUE_BYTES_MAX
-from rsm_spark.sql.pg.faults import BAD_TEXT, NOT_SUPPORTED, SYNTAX, TOO_LARGE, PgFault
+from rsm_spark.sql.pg.cut_rows import BAD_COPY, CutRows
+from rsm_spark.sql.pg.faults import BAD_TEXT, NOT_SUPPORTED, SYNTAX, PgFault
 
-BAD_COPY: Final = "22P04"
 _NAME = r'(?:"(?:[^"]|"")+"|[A-Za-z_\x80-\U0010ffff][\w$]*)'
 _COMMAND = re.compile(
     rf"COPY\s+(?:(?:{_NAME}\s*\.\s*)?(?P<table>{_NAME})\s*(?:\((?P<columns>[^)]*)\))?|\((?P<query>.*)\))\s*"
@@ -25,8 +24,6 @@ _OPTION = re.compile(
     r"(?P<value>'(?:[^']|'')*'|true|false|on|off|text|csv|binary|[01]\b)?",
     re.IGNORECASE,
 )
-ROW_BYTES_MAX: Final = 2 * VALUE_BYTES_MAX
-SMALL_BYTES: Final = 8 * 1024
 _ESCAPES: Final = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 _BACKSLASH = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|(.))", re.DOTALL)
 _TO_ESCAPE = re.compile(rb"[\\\b\f\n\r\t\v]")
@@ -117,55 +114,28 @@ def _options(text: str) -> dict[str, str]:
     return found
 
 
-class CopyRows:
-    """Cuts what comes into rows.
+class CopyRows(CutRows):
+    """Cuts text or CSV into rows.
 
     Args:
         command: How they are written.
         columns: Of each row.
 
-    Attributes:
-        count: Rows that were cut.
-
     """
 
     def __init__(self, command: CopyCommand, columns: int) -> None:
+        super().__init__("line")
         self._command = command
         self._columns = columns
-        self._left = b""
-        self._more = bytearray()  # That came since, and was not looked at.
         self._skips = command.has_header
         self._is_over = False
-        self.count = 0
         delimiter, quote = re.escape(command.delimiter), re.escape(command.quote)
         self._field = re.compile(
             rb"(?:" + quote + rb"((?:[^" + quote + rb"]|" + quote * 2 + rb")*+)" + quote + rb"|([^" + delimiter + quote
             + rb"\r\n]*+))(" + delimiter + rb"|\r?\n|\Z)"
         )  # fmt: skip
 
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of a row that is not whole."""
-        return len(self._left) + len(self._more)
-
-    def feed(self, content: bytes, *, is_last: bool = False) -> Iterator[list[bytes | None]]:
-        """Iterate over the rows that are whole now.
-
-        Args:
-            content: What came.
-            is_last: Nothing comes any more.
-
-        Raises:
-            PgFault: It is no row, or is too long.
-
-        """
-        self._more += content
-        if not is_last and len(self._left) >= SMALL_BYTES and len(self._more) < len(self._left) // 2:
-            self._check_row()
-            return  # A long row that comes byte by byte is not read anew for each.
-        text = self._left + bytes(self._more)
-        self._left = b""
-        self._more.clear()
+    def _cut(self, text: bytes, *, is_last: bool) -> Iterator[list[bytes | None]]:
         cut = self._csv_rows if self._command.is_csv else self._text_rows
         for row in cut(text, is_last=is_last):
             if self._skips:
@@ -175,11 +145,6 @@ class CopyRows:
             if len(row) != self._columns:
                 raise PgFault(BAD_COPY, f"line {self.count} has {len(row)} values, not {self._columns}")
             yield row
-        self._check_row()
-
-    def _check_row(self) -> None:
-        if self.held_bytes > ROW_BYTES_MAX:
-            raise PgFault(TOO_LARGE, f"line {self.count + 1} has more than {ROW_BYTES_MAX} bytes")
 
     def _text_rows(self, text: bytes, *, is_last: bool) -> Iterator[list[bytes | None]]:
         *lines, self._left = text.split(b"\n")

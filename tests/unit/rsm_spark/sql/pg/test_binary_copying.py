@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rsm_spark.sql.pg.binary_copying import BINARY_END, BINARY_HEAD, BinaryCopyRows, binary_row
-from rsm_spark.sql.pg.copying import ROW_BYTES_MAX
+from rsm_spark.sql.pg.cut_rows import ROW_BYTES_MAX
 from rsm_spark.sql.pg.faults import PgFault
 from tests.unit.rsm_spark.sql.pg import pg_bytes as b
 from tests.unit.rsm_spark.sql.pg.pg_talk import Talk
