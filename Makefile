@@ -11,7 +11,7 @@ PYTEST := .venv/bin/pytest
 # Where ARGS chooses tests, that a set has none of them (pytest's code 5) is no failure of that set.
 IF_ANY := $(if $(ARGS),[ $$? -eq 5 ] ||)
 
-.PHONY: help setup demo test test-real test-all check sim bench bench-ledger bench-store bench-broker bench-spark generate blocking conf dashboards lock sbom docs coverage
+.PHONY: help setup demo test test-real test-all check sim bench bench-ledger bench-store bench-broker bench-spark bench-sql generate blocking conf dashboards lock sbom docs coverage
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,7 +43,7 @@ check: setup ## Lint, types, layers and tidiness only
 sim: setup ## Seeded simulations: SEEDS=1000 says how many
 	@RSM_SIM_SEEDS=$(SEEDS) $(PYTEST) tests/sim
 
-bench: bench-ledger bench-store bench-broker bench-spark ## All benches; each prints one JSON line a figure
+bench: bench-ledger bench-store bench-broker bench-spark bench-sql ## All benches; each prints one JSON line a figure
 
 bench-ledger: setup ## Adds and reads of the ledger, beside Apache BookKeeper and NATS JetStream
 	@.venv/bin/python -m tests.bench.bench_ledger
@@ -56,6 +56,9 @@ bench-broker: setup ## Submits, dispatch, backlogs, failover and snapshots of th
 
 bench-spark: setup ## Streaming from the ledger into Spark and Delta
 	@.venv/bin/python -m tests.bench.bench_spark
+
+bench-sql: setup ## SQL over PostgreSQL's protocol, beside PostgreSQL, rqlite and HerdDB
+	@.venv/bin/python -m tests.bench.bench_sql
 
 blocking: setup ## Write the blocking clients anew from the asynchronous ones
 	@.venv/bin/python tools/generate_blocking.py

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -13,6 +14,16 @@ def cpu_s(pid: int) -> float:
     """Return the processor seconds that a process has used, user and system."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
+def tree_cpu_s(pid: int) -> float:
+    """Return what a process, all that it started and all that it has waited for have used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    used_s = sum(map(int, fields[11:15])) / _TICKS_PER_S
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):  # It, or a child, has just ended.
+            used_s += sum(map(tree_cpu_s, map(int, (task / "children").read_text().split())))
+    return used_s
 
 
 class CpuMeter:

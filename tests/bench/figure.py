@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 ROUND_COUNT = 3
 
@@ -21,6 +21,22 @@ def print_figure(name: str, values: Sequence[float], unit: str, peer_values: Seq
         "range": [_rounded(min(values)), _rounded(max(values))],
         "peer": None if peer is None else _rounded(peer),
         "ratio": None if peer is None else round(median / peer, 2),
+    }
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+def print_figure_beside(name: str, values: Sequence[float], unit: str, peers: Mapping[str, Sequence[float]]) -> None:
+    """Print `{"bench", "value": median, "unit", "range", "peers", "ratios"}`; one without values is null in both."""
+    median = statistics.median(values)
+    found = {peer: statistics.median(measured) if measured else None for peer, measured in peers.items()}
+    line = {
+        "bench": name,
+        "value": _rounded(median),
+        "unit": unit,
+        "range": [_rounded(min(values)), _rounded(max(values))],
+        "peers": {peer: None if one is None else _rounded(one) for peer, one in found.items()},
+        "ratios": {peer: round(median / one, 2) if one else None for peer, one in found.items()},
     }
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
