@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
@@ -23,8 +23,9 @@ from ledger.zookeeper.ledgers import LedgerStore
 from ledger.zookeeper.session import connect
 from ledger.zookeeper.uri import MetadataUri
 from rsm_spark.cli.cluster_bookies import ClusterBookie, look_at_bookies, look_at_cookies
-from rsm_spark.cli.copies import RUN_ONE, copies_facts, copies_lines
+from rsm_spark.cli.copies import RUN_ONE, copies_facts, painted_copies
 from rsm_spark.cli.terminal import print_json, print_rows, printable, run
+from rsm_spark.cli.watching import WatchOption, watch
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -42,25 +43,43 @@ _GIB = 1 << 30
 
 @app.command()
 @options_command
-def status(at: ClusterOptions) -> None:
+def status(at: ClusterOptions, is_watched: WatchOption = False) -> None:
     """Tell in a few lines whether all bookies serve and all copies are there.
 
     The exit code is 0 if nothing is lacking, else 1.
+
+    Examples:
+        rsm cluster status
+
+        rsm cluster status --watch
+
     """
+
+    async def look(ledgers: LedgerStore) -> Callable[[], None]:
+        report = await report_copies(ledgers)
+        return lambda: _show_status(at, report)
+
+    if is_watched:
+        watch(lambda: _ledgers(at), look)
+        return
 
     async def work() -> CopiesReport:
         async with _ledgers(at) as ledgers:
             return await report_copies(ledgers)
 
     report = run(work())
+    _show_status(at, report)
+    if not report.is_whole or report.missing:
+        raise typer.Exit(1)
+
+
+def _show_status(at: ClusterOptions, report: CopiesReport) -> None:
     if at.json:
         serving = {"writable": list(report.writable), "read_only": list(report.read_only)}
         print_json({**serving, **copies_facts(report), "is_whole": report.is_whole and not report.missing})
     else:
         typer.echo(f"bookies: {len(report.writable)} take entries, {len(report.read_only)} are read-only")
-        typer.echo("\n".join(copies_lines(report)))
-    if not report.is_whole or report.missing:
-        raise typer.Exit(1)
+        typer.echo(painted_copies(report))
 
 
 @app.command()

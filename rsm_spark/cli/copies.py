@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from ledger.replication.copies_report import CopiesReport
+from rsm_spark.cli.terminal import painted
 
 RUN_ONE = "start one: rsm autorecovery run, or a bookie without --no-autorecovery"
 """Advice where nobody looks for lost copies."""
@@ -41,6 +42,11 @@ def copies_lines(report: CopiesReport) -> list[str]:
         work = ", ".join(f"{owner} copies ledger {one}" for one, owner in list(report.worked_on.items())[:3])
         lines.append(f"  auditor {report.auditor}; {len(report.marked)} marked; {work or 'nobody copies now'}")
     return lines
+
+
+def painted_copies(report: CopiesReport) -> str:
+    """Return what `rsm status` says of them, green or red on a terminal."""
+    return painted("\n".join(copies_lines(report)), is_good=report.is_whole and not report.missing)
 
 
 def copies_summary(report: CopiesReport) -> str:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ledger.client.client import LedgerClient
 from ledger.configuration import options_command
 from ledger.errors import LedgerError, MetadataUnavailableError
 from ledger.replication.copies_report import report_copies
-from rsm_spark.cli.copies import copies_facts, copies_lines
+from rsm_spark.cli.copies import copies_facts, painted_copies
 from rsm_spark.cli.log import log_names
 from rsm_spark.cli.terminal import LogsOptions, print_json, run
+from rsm_spark.cli.watching import WatchOption, watch
 from rsm_spark.errors import ConnectionLostError, NoSuchLogError, RsmError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.discovery import Discovery
@@ -34,6 +38,7 @@ def status(
     log: Annotated[
         str | None, typer.Option("--log", envvar="RSM_LOG", help="One log.", show_default="all of them")
     ] = None,
+    is_watched: WatchOption = False,
 ) -> None:
     """Show copies that are lacking; leader, replicas, lag, snapshots, what may be trimmed, alarms, bookies.
 
@@ -42,33 +47,58 @@ def status(
 
         rsm status --log orders --json
 
+        rsm status --watch
+
     """
 
-    async def _status() -> None:
+    @asynccontextmanager
+    async def _connect() -> AsyncIterator[LedgerClient]:
         async with await at.connect_ledgers() as client:
-            report = await report_copies(client.ledgers, is_thorough=False)
-            bookies = list(report.writable)
-            names = await log_names(client, at.rsm_root) if log is None else [log]
-            if not at.json and not names:
-                typer.echo(f"no logs; bookies: {', '.join(bookies) or 'none'}")
-            if not at.json:
-                for line in copies_lines(report):
-                    typer.echo(line)
-            for name in names:
-                try:
-                    found = await describe_log(client, name, at.rsm_root, bookies)
-                except (LedgerError, RsmError) as error:
-                    if log is not None or isinstance(error, MetadataUnavailableError):
-                        raise
-                    if not isinstance(error, NoSuchLogError):  # It has just been deleted.
-                        typer.echo(f"{name}: not shown: {error}", err=True)
-                    continue
-                if at.json:
-                    print_json({**found, "copies": copies_facts(report)})
-                else:
-                    _print(found)
+            yield client
 
-    run(_status())
+    async def _look(client: LedgerClient) -> Callable[[], None]:
+        shown = await _look_at(client, at, log)
+        return partial(_show, shown)
+
+    async def _status() -> None:
+        async with _connect() as client:
+            (await _look(client))()
+
+    if is_watched:
+        watch(_connect, _look)
+    else:
+        run(_status())
+
+
+def _show(shown: list[Callable[[], None]]) -> None:
+    for one in shown:
+        one()
+
+
+async def _look_at(client: LedgerClient, at: LogsOptions, log: str | None) -> list[Callable[[], None]]:
+    """Ask; return what prints the answers."""
+    report = await report_copies(client.ledgers, is_thorough=False)
+    bookies = list(report.writable)
+    names = await log_names(client, at.rsm_root) if log is None else [log]
+    shown: list[Callable[[], None]] = []
+    if not at.json and not names:
+        shown.append(lambda: typer.echo(f"no logs; bookies: {', '.join(bookies) or 'none'}"))
+    if not at.json:
+        shown.append(lambda: typer.echo(painted_copies(report)))
+    for name in names:
+        try:
+            found = await describe_log(client, name, at.rsm_root, bookies)
+        except (LedgerError, RsmError) as error:
+            if log is not None or isinstance(error, MetadataUnavailableError):
+                raise
+            if not isinstance(error, NoSuchLogError):  # It has just been deleted.
+                shown.append(partial(typer.echo, f"{name}: not shown: {error}", err=True))
+            continue
+        if at.json:
+            shown.append(partial(print_json, {**found, "copies": copies_facts(report)}))
+        else:
+            shown.append(partial(_print, found))
+    return shown
 
 
 async def describe_log(client: LedgerClient, log: str, rsm_root: str, bookies: list[str]) -> dict[str, Any]:
@@ -116,7 +146,7 @@ async def _ask(log: str, member: Member) -> dict[str, Any]:
 
 def _print(found: dict[str, Any]) -> None:
     console = Console()
-    leader = found["leader"] or "nobody"
+    leader = found["leader"] or "[bold red]nobody[/bold red]"
     console.print(
         f"log [bold]{found['log']}[/bold]: epoch {found['leader_epoch']}, led by {leader}, revision "
         f"{found['revision']:,}, {found['ledgers']} ledgers; bookies: {', '.join(found['bookies']) or 'none'}",
@@ -128,7 +158,7 @@ def _print(found: dict[str, Any]) -> None:
         table.add_column(title, no_wrap=title != "snapshots", overflow="fold")
     for replica in found["replicas"]:
         if "error" in replica:
-            table.add_row(replica["replica_id"], "?", replica["address"], replica["error"])
+            table.add_row(replica["replica_id"], "?", replica["address"], Text(replica["error"], style="red"))
             continue
         snapshots = ", ".join(f"{one['revision']:,}" for one in replica["snapshots"]) or "none"
         if replica["damaged_snapshots"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import sys
 import time
 from collections.abc import Coroutine, Iterable, Sequence
@@ -108,6 +109,13 @@ def ago(then_ms: int, now_ms: int | None = None) -> str:
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"
     return "now"
+
+
+def painted(text: str, *, is_good: bool) -> str:
+    """Return a text for a terminal, green or red; as it is with NO_COLOR, and where no terminal shows it."""
+    if os.environ.get("NO_COLOR") or not sys.stdout.isatty():
+        return text
+    return typer.style(text, fg="green" if is_good else "red")
 
 
 def run(work: Coroutine[Any, Any, Result]) -> Result:
