@@ -119,7 +119,7 @@ class SqlMachine:
             return _failed(error.fault)
         reply = encode_results(results, wanted)
         if len(reply) > REPLY_BYTES_MAX:
-            return _failed(SqlFault("limit", _too_large(results, len(reply)), len(results) - 1))
+            return _failed(_too_large(results, len(reply)))
         return Decision([(one.type, one.fields) for one in made], reply)
 
     def apply(self, record_type: int, fields: tuple[Any, ...], revision: int) -> RowChange | None:
@@ -158,12 +158,27 @@ class SqlMachine:
         self._writer.close()
 
 
-def _too_large(results: Sequence[SqlResult], size: int) -> str:
-    if any(one.columns for one in results):
-        return f"the rows that a transaction returns have at most {REPLY_BYTES_MAX} bytes: read them by a query"
-    return (
-        f"what {len(results)} statements did, their numbers of rows and row ids, takes {size} bytes of a reply, which "
-        f"has at most {REPLY_BYTES_MAX}: ask for no row ids, or do them in several transactions"
+def _too_large(results: Sequence[SqlResult], size: int) -> SqlFault:
+    """Return the fault of a transaction whose reply has no room for what it returns: it is undone."""
+    if not any(one.rows for one in results):
+        return SqlFault(
+            "limit",
+            f"what {len(results)} statements did, their numbers of rows and row ids, takes {size} bytes of a reply, "
+            f"which has at most {REPLY_BYTES_MAX}: ask for no row ids, or do them in several transactions",
+            len(results) - 1,
+        )
+    sizes = [len(encode(one.rows)) if one.rows else 0 for one in results]
+    most = max(range(len(results)), key=lambda place: sizes[place])
+    rows = len(results[most].rows)
+    of = f"{rows} rows of {sizes[most]} bytes" if len(results) == 1 else (
+        f"{sum(sizes)} bytes of rows, most of them by its statement {most + 1}: {rows} rows of {sizes[most]} bytes"
+    )  # fmt: skip
+    return SqlFault(
+        "limit",
+        f"the transaction returns {of}, a reply has at most {REPLY_BYTES_MAX} bytes: nothing was written. Write fewer "
+        f"rows at once (here about {max(1, rows * REPLY_BYTES_MAX // (2 * size))}), return fewer columns, or write "
+        "without RETURNING and read the rows by a query",
+        most,
     )
 
 

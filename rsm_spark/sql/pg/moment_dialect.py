@@ -293,6 +293,8 @@ def _from_epoch(node: Any) -> Any:
 
 # ---- comparisons
 
+_FROM: Final = (exp.GT, exp.GTE)
+
 
 def _iso_moment(node: Any) -> datetime | None:
     while isinstance(node, exp.Paren | exp.Cast):
@@ -307,6 +309,13 @@ def _iso_moment(node: Any) -> datetime | None:
 
 
 def _compared(kind: Any, value: Any, moment: datetime) -> Any:
+    """Return a comparison with a written moment."""
+    shown = moment.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+    day = (moment + timedelta(days=-1 if kind in _FROM else 2)).date().isoformat()
+    return _compared_with(kind, value, _text(shown), _text(day))
+
+
+def _compared_with(kind: Any, value: Any, shown: Any, day: Any) -> Any:
     """Return a comparison of moments: texts with a T, a zone or neither are the same moment.
 
     A column is compared as it is kept too, with days around, so that an index of it serves.
@@ -314,20 +323,35 @@ def _compared(kind: Any, value: Any, moment: datetime) -> Any:
     forms = [_call("STRFTIME", _text(_FORM), one) for one in (value.copy(), exp.DPipe(
         this=value.copy(), expression=_text(":00")  # PostgreSQL writes +00, which SQLite does not know.
     ))]  # fmt: skip
-    shown = moment.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
-    exact = kind(this=_call("COALESCE", *forms, value.copy()), expression=_text(shown))
+    exact = kind(this=_call("COALESCE", *forms, value.copy()), expression=shown)
     if not isinstance(value, exp.Column):
         return exact
-    is_from = kind in (exp.GT, exp.GTE)
-    day = (moment + timedelta(days=-1 if is_from else 2)).date().isoformat()
-    around = (exp.GTE if is_from else exp.LT)(this=value.copy(), expression=_text(day))
+    around = (exp.GTE if kind in _FROM else exp.LT)(this=value.copy(), expression=day)
     return exp.Paren(this=exp.And(this=around, expression=exact))
+
+
+def _is_of_now(node: Any) -> bool:
+    """Return whether a node, respelled already, is `now()`, or that with intervals added."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if isinstance(node, exp.CurrentTimestamp):
+        return True
+    is_moment = isinstance(node, exp.Anonymous) and node.name.upper() in ("DATETIME", "RTRIM")
+    return is_moment and bool(node.expressions) and _is_of_now(node.expressions[0])
 
 
 def _comparison(kind: Any) -> Callable[[Any], Any]:
     def turn(node: Any) -> Any:
+        if not _is_small(node.this):
+            return node
         moment = _iso_moment(node.expression)
-        return node if moment is None or not _is_small(node.this) else _compared(kind, node.this, moment)
+        if moment is not None:
+            return _compared(kind, node.this, moment)
+        if not _is_of_now(node.expression) or not _is_small(node.expression):
+            return node
+        shown = _call("STRFTIME", _text(_FORM), node.expression.copy())
+        day = _call("DATE", node.expression.copy(), _text("-1 day" if kind in _FROM else "+2 days"))
+        return _compared_with(kind, node.this, shown, day)
 
     return turn
 

@@ -284,3 +284,26 @@ def test_triggers_that_fire_each_other_end(pair):
     pair.do("CREATE TRIGGER ba AFTER INSERT ON b BEGIN INSERT INTO a VALUES (new.n + 1); END")
     assert pair.do("INSERT INTO a VALUES (1)").fault is None
     assert (rows(pair, "a"), rows(pair, "b")) == ([(1,), (3,)], [(2,)])
+
+
+def test_rows_that_do_not_fit_the_reply_undo_the_transaction_and_say_what_to_do(tmp_path):
+    pair = SqlPair(tmp_path)
+    try:
+        pair.do("CREATE TABLE t (id INTEGER PRIMARY KEY, v)")
+        many = "WITH RECURSIVE n(i) AS (SELECT {} UNION ALL SELECT i + 1 FROM n LIMIT {}) SELECT i, 'some text' FROM n"
+        (reply,) = pair.run(
+            transaction("INSERT INTO t VALUES (0, 0)", f"INSERT INTO t {many.format(1, 1_000)} RETURNING *")
+        )
+        assert (reply.fault.kind, reply.fault.statement) == ("limit", 1)
+        words = reply.fault.text
+        assert "most of them by its statement 2: 1000 rows" in words
+        assert "nothing was written" in words
+        assert contents(pair.leader.path)["t"] == contents(pair.follower.path)["t"] == []
+        # As many rows as it names do fit.
+        fewer = int(words.partition("here about ")[2].partition(")")[0])
+        assert fewer > 50
+        (reply,) = pair.run(transaction(f"INSERT INTO t {many.format(1, fewer)} RETURNING *"))
+        assert reply.fault is None
+        assert len(contents(pair.leader.path)["t"]) == fewer
+    finally:
+        pair.close()

@@ -115,12 +115,40 @@ def test_moments_are_compared_however_they_are_kept(words: str, found: list[floa
     assert _answer(f"SELECT v FROM m WHERE {words} ORDER BY v NULLS LAST", *_ROWS) == [(one,) for one in found]
 
 
+def test_moments_are_compared_with_now_however_they_are_kept() -> None:
+    ages = [
+        ("2 hours", "%Y-%m-%dT%H:%M:%SZ"),
+        ("30 minutes", "%Y-%m-%d %H:%M:%S"),
+        ("20 minutes", "%Y-%m-%dT%H:%M:%SZ"),
+    ]
+    base = apsw.Connection(":memory:")
+    rows = [
+        (*base.execute("SELECT strftime(?, 'now', ?)", (form, f"-{age}")).fetchone(), place, None)
+        for place, (age, form) in enumerate(ages)
+    ]
+    rows.append((*base.execute("SELECT strftime('%Y-%m-%d %H:%M:%S+00', 'now', '-10 minutes')").fetchone(), 3, None))
+    for words, found in (
+        ("t > now() - interval '1 hour'", [1, 2, 3]),
+        ("t < now() - interval '1 hour'", [0]),
+        ("t >= now() - interval '1500.5 seconds'", [2, 3]),
+        ("t <= now()", [0, 1, 2, 3]),
+        (
+            "t > now() + interval '1 month' - interval '1 month 3 hours' AND t < now() - interval '15 minutes'",
+            [0, 1, 2],
+        ),
+        ("(t) > (now() - '1 hour'::interval)", [1, 2, 3]),
+    ):
+        assert _answer(f"SELECT v FROM m WHERE {words} ORDER BY v", *rows) == [(float(one),) for one in found], words
+
+
 def test_an_index_of_a_column_serves_a_range() -> None:
     base = apsw.Connection(":memory:")
     base.execute("CREATE TABLE m (t TIMESTAMPTZ, v REAL); CREATE INDEX by_t ON m (t)")
     sql = "SELECT v FROM m WHERE t BETWEEN '2026-01-02T03:04:05Z' AND '2026-01-02T03:05:08Z'"
     (plan,) = base.execute("EXPLAIN QUERY PLAN " + _respelled(sql)).fetchall()
     assert "by_t (t>? AND t<?)" in str(plan[3])
+    (plan,) = base.execute("EXPLAIN QUERY PLAN " + _respelled("SELECT v FROM m WHERE t > now() - interval '1 day'"))
+    assert "by_t (t>?)" in str(plan[3])
 
 
 @pytest.mark.parametrize(
