@@ -27,6 +27,7 @@
     * `SnapshotError`            a snapshot cannot be written or used
         * `CorruptSnapshotError` its files are not what its manifest says
         * `SnapshotGoneError`    it is not there any more
+        * `UnfitTableError`      rows of a table cannot be those of a typed table in the lake
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ __all__ = [
     "SnapshotGoneError",
     "StateDivergedError",
     "TooStaleError",
+    "UnfitTableError",
     "WriterRefusedError",
     "WrongLogError",
 ]
@@ -273,3 +275,7 @@ class CorruptSnapshotError(SnapshotError):
 
 class SnapshotGoneError(SnapshotError):
     """The snapshot is not there any more: newer ones have taken its place."""
+
+
+class UnfitTableError(SnapshotError):
+    """Rows of a table cannot be those of a typed table in the lake; those of other tables can."""

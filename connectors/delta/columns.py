@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from connectors.column_types import arrow_type
 from connectors.errors import DeltaSinkError
 from ledger.decoding import json_decoder
 from rsm_spark.core.machine import FIRST_TYPES, Field, FieldType, TableDescription
+from rsm_spark.snapshots.column_arrays import arrow_type
 
 REVISION_COLUMN = "_revision"
 """Revision of the record that last changed the row; in `append` mode, of the record itself."""

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from connectors.column_types import arrow_array, converted, to_log
 from connectors.delta.columns import REVISION_COLUMN, FollowedTable, listed_fields
 from connectors.errors import DeltaSinkError
 from rsm_spark.core.column_types import column_type
 from rsm_spark.core.digest import row_term, table_prefix
 from rsm_spark.core.machine import Field
 from rsm_spark.core.records import pack
+from rsm_spark.snapshots.column_arrays import arrow_array, converted, to_log
 
 _DECODER = msgspec.msgpack.Decoder(list[Any])
 _LONG_HEAD = b"\xdd"  # msgpack: an array with four bytes of length

@@ -13,12 +13,12 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from connectors.column_types import converted, to_log
 from connectors.delta.position import POSITION_KEY, RENAMED_KEY, TablePosition, decode_position
 from connectors.errors import ForeignTableError
 from ledger.decoding import json_decoder
 from rsm_spark.core.machine import Field, TableDescription
 from rsm_spark.core.records import pack
+from rsm_spark.snapshots.column_arrays import converted, to_log
 
 _COMMITS_MAX = 10_000
 _REVISION = "_revision"

@@ -8,9 +8,9 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from connectors.column_types import Convert, converted
 from rsm_spark.core.column_types import default_in_log
 from rsm_spark.core.machine import Field
+from rsm_spark.snapshots.column_arrays import Convert, converted
 
 _ARRAYS: Final = msgspec.msgpack.Decoder(list[list[Any]])
 _MISFITS: Final = (pa.ArrowException, TypeError, AttributeError, ValueError, ArithmeticError)
@@ -63,7 +63,7 @@ def typed_column(values: list[Any], kind: pa.DataType, misfit: Misfit, convert: 
         values: As the log has them.
         kind: Of the column.
         misfit: Told of those that do not fit.
-        convert: See `connectors.column_types.to_arrow`.
+        convert: See `rsm_spark.snapshots.column_arrays.to_arrow`.
 
     """
     try:

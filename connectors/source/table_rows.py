@@ -8,7 +8,6 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.column_types import to_arrow
 from connectors.errors import OptionError
 from connectors.source.arrow import arrow_schema, nulls
 from connectors.source.layouts import PartitionPlace
@@ -26,6 +25,7 @@ from connectors.source.schema import (
 from rsm_spark.core.machine import Field, MachineDescription, TableDescription
 from rsm_spark.core.records import MACHINE_TYPE_FIRST, pack
 from rsm_spark.errors import CorruptLogError
+from rsm_spark.snapshots.column_arrays import to_arrow
 
 _OWN: Final = (FOLD_COLUMN.name, REVISION_COLUMN.name, LOGGED_COLUMN.name, EXTRA_COLUMN.name, ERROR_COLUMN.name)
 _ALWAYS: Final = {"type", "table_name", "fold", "revision"}

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.column_types import arrow_array, arrow_type
 from connectors.spark_types import spark_type
 from connectors.state.parts import merge_parts
 from rsm_spark.core.machine import MachineDescription, TableDescription
 from rsm_spark.core.records import SESSIONS_TABLE
 from rsm_spark.errors import CorruptLogError
+from rsm_spark.snapshots.column_arrays import arrow_array, arrow_type
 
 ROWS_DDL = "table_name string, key binary, row binary, revision bigint"
 _ROW_FIELDS: list[pa.Field[Any]] = [

@@ -18,6 +18,7 @@ from rsm_spark.core.commands import ReportWithdrawn
 from rsm_spark.errors import ConnectionLostError, CorruptSnapshotError, RsmError
 from rsm_spark.log.member import Member
 from rsm_spark.runtime.context import ReplicaContext
+from rsm_spark.runtime.table_service import TableService
 from rsm_spark.runtime.verifying import Verifier, finding
 from rsm_spark.snapshots.manifest import SnapshotManifest, SnapshotStore
 
@@ -46,6 +47,7 @@ class LakeService:
         self._context = context
         self._lake = lake
         self._verifier = verifier
+        self._tables = TableService(context, lake) if context.settings.lake_tables else None
         self._write_at = 0.0
         self._scrub_at = 0.0
         self.revision = 0
@@ -71,6 +73,8 @@ class LakeService:
             self.revision = max((one.revision for one in mine), default=0)
             if self._writes(members):
                 await self._write(mine)
+                if self._tables is not None:
+                    await self._tables.follow(self.revision)
             await self._verify(members, mine)
         except (ConnectionLostError, LedgerError) as error:
             _LOGGER.info("the lake waits: %s", error, extra=self._context.log_extra)

@@ -152,6 +152,10 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 30.0
     scrub_s: float = 6 * 3600.0
     lake_s: Annotated[float, Option("Time between two snapshots in the lake.")] = 3600.0
+    lake_tables: Annotated[
+        bool,
+        Option("Keep no typed tables beside the snapshots in the lake.", name="lake_without_tables", unit=NOT),
+    ] = True
     memory_limit_mib: Annotated[
         int,
         Option(

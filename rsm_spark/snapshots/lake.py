@@ -11,30 +11,26 @@ newest one as an ordinary table.
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, WriterProperties, write_deltalake
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import DeltaError
 
 from rsm_spark.core.machine import Row
 from rsm_spark.errors import CorruptSnapshotError, SnapshotError
-from rsm_spark.object_stores.complaints import complaint_of, is_refusal
-from rsm_spark.object_stores.storage_options import is_s3, shown_uri
+from rsm_spark.object_stores.complaints import is_refusal
+from rsm_spark.object_stores.storage_options import shown_uri
 from rsm_spark.snapshots.checks import KEEP_MIN, RowCheck
 from rsm_spark.snapshots.columns import ROW_GROUP_ROWS, ROW_SCHEMA, rows_of_batch, steps_of
-from rsm_spark.snapshots.delta_log import Commit, CommitLog, set_torn_commit_aside
-from rsm_spark.snapshots.delta_sync import local_folder, sync_commit
-from rsm_spark.snapshots.lake_files import LakeFile, add_lake_files, files_of_version, remove_lake_files
+from rsm_spark.snapshots.delta_sync import sync_commit
+from rsm_spark.snapshots.lake_files import LakeFile, add_lake_files, files_of_version
 from rsm_spark.snapshots.manifest import SnapshotDamage, SnapshotManifest, decode_manifest, encode_manifest
 from rsm_spark.snapshots.pace import Pace
-
-if TYPE_CHECKING:
-    # Loaded when a table in S3 is looked at: boto3 only where it is used.
-    from rsm_spark.snapshots.store_commits import StoreCommitLog
+from rsm_spark.snapshots.table_commits import TableCommits
+from rsm_spark.snapshots.tables.lake_tables import LakeTables
+from rsm_spark.snapshots.tables.naming import tables_place
 
 MANIFEST_KEY = "rsm_snapshot"
 """Key of the manifest in the commit metadata."""
@@ -84,13 +80,11 @@ class LakeSnapshots:
     ) -> None:
         if keep < KEEP_MIN:
             raise SnapshotError(f"{place}: asked to keep {keep} snapshots: keep at least {KEEP_MIN}")
+        self._storage_options = dict(storage_options) if storage_options else None
         self._at(place)
-        # Of a store other than S3: newest version, limit, and the commits found then; each would be a request.
-        self._listed: tuple[int, int | None, list[Commit]] | None = None
         self._keep = keep
         self._retention_hours = retention_hours
         self._pace = pace
-        self._storage_options = dict(storage_options) if storage_options else None
         # Snapshots that turned out wrong when they were read, by version and revision: a version that was torn, and
         # set aside, is used again.
         self._unreadable: dict[tuple[int, int], SnapshotDamage] = {}
@@ -101,14 +95,22 @@ class LakeSnapshots:
     def _at(self, place: str) -> None:
         self._place = place
         self._shown = shown_uri(place)
-        folder = local_folder(place)
-        self._commit_log = None if folder is None else CommitLog(folder)
-        self._store_log: StoreCommitLog | None = None
+        self._commits = TableCommits(place, self._storage_options)
 
     @property
     def place(self) -> str:
         """Path or URI of the Delta table."""
         return self._place
+
+    @property
+    def tables(self) -> LakeTables:
+        """The typed tables beside the snapshots."""
+        return LakeTables(
+            tables_place(self._place),
+            storage_options=self._storage_options,
+            retention_hours=self._retention_hours,
+            pace=self._pace,
+        )
 
     def follow(self, log_id: str, former_names: Sequence[str]) -> None:
         """Go on where the newest snapshot of a log lies: below its name, or below one that it had; see `LakeStore`."""
@@ -151,7 +153,7 @@ class LakeSnapshots:
             return present
         files = write()
         try:
-            self._set_torn_aside()
+            self._commits.set_torn_aside()
             add_lake_files(
                 self._place,
                 files,
@@ -162,7 +164,7 @@ class LakeSnapshots:
             self._conclude(whole)
         except (DeltaError, OSError) as error:
             raise SnapshotError(
-                f"{self._shown}: snapshot at revision {whole.revision} cannot be written: {self._said(error)}"
+                f"{self._shown}: snapshot at revision {whole.revision} cannot be written: {self._commits.said(error)}"
             ) from None
         return whole
 
@@ -187,19 +189,7 @@ class LakeSnapshots:
         # Others may have committed on top: the newest version that holds this snapshot is the one just made.
         sync_commit(self._place, self._version_of(manifest))
         self._prune()
-        self._sweep()
-
-    def _sweep(self) -> None:
-        """End uploads of writers that were killed; a failure only leaves them."""
-        try:
-            if (store_log := self._in_s3()) is not None and (count := store_log.sweep(self._retention_hours * 3600)):
-                _LOGGER.info("%d uploads of killed writers were ended", count, extra={"place": self._shown})
-        except OSError as error:
-            _LOGGER.warning(
-                "uploads of killed writers cannot be ended: %s; or have the store end them by itself after some days",
-                self._said(error),
-                extra={"place": self._shown},
-            )
+        self._commits.sweep(self._retention_hours * 3600)
 
     def _write(
         self, manifest: SnapshotManifest, batches: Iterator[pa.RecordBatch], check: RowCheck
@@ -212,7 +202,7 @@ class LakeSnapshots:
         failure: list[SnapshotError] = []
         reader = pa.RecordBatchReader.from_batches(ROW_SCHEMA, self._checked(whole, batches, check, failure))
         try:
-            self._set_torn_aside()
+            self._commits.set_torn_aside()
             write_deltalake(
                 self._place,
                 reader,
@@ -229,7 +219,7 @@ class LakeSnapshots:
             if failure:
                 raise failure[0] from None
             raise SnapshotError(
-                f"{self._shown}: snapshot at revision {whole.revision} cannot be written: {self._said(error)}"
+                f"{self._shown}: snapshot at revision {whole.revision} cannot be written: {self._commits.said(error)}"
             ) from None
         return whole
 
@@ -265,11 +255,6 @@ class LakeSnapshots:
             failure.append(SnapshotError(f"{self._shown}: the state to be written has {difference}"))
             raise failure[0]
 
-    def _set_torn_aside(self) -> None:
-        folder = local_folder(self._place)
-        if folder is not None and (aside := set_torn_commit_aside(folder)) is not None:
-            _LOGGER.warning("the newest commit was torn; it is now %s", aside, extra={"place": self._shown})
-
     def _prune(self) -> None:
         """Let go of the files of old snapshots; a failure only leaves more of them."""
         whole = [(version, manifest) for version, manifest in self._versions(None) if version not in self._damaged]
@@ -289,7 +274,9 @@ class LakeSnapshots:
             )
         except Exception as error:  # noqa: BLE001  # whatever the engine raises: the snapshot is written
             _LOGGER.warning(
-                "old snapshots in the lake cannot be removed: %s", self._said(error), extra={"place": self._shown}
+                "old snapshots in the lake cannot be removed: %s",
+                self._commits.said(error),
+                extra={"place": self._shown},
             )
 
     def manifests(self) -> list[SnapshotManifest]:
@@ -305,16 +292,7 @@ class LakeSnapshots:
         """Remove the whole table if it holds snapshots of this log alone; see `LakeStore`."""
         if {manifest.log_id for _, manifest in self._versions(None)} != {log_id}:
             return
-        try:
-            folder = local_folder(self._place)
-            if folder is not None:
-                shutil.rmtree(folder)
-            elif (store_log := self._in_s3()) is not None:
-                store_log.remove()
-            else:
-                remove_lake_files(self._place, self._storage_options)
-        except (DeltaError, OSError, pa.ArrowException) as error:
-            raise SnapshotError(f"{self._shown}: it cannot be removed: {self._said(error)}") from None
+        self._commits.remove()
 
     def damaged(self) -> list[SnapshotDamage]:
         """Return what was found damaged so far."""
@@ -351,11 +329,11 @@ class LakeSnapshots:
             else:
                 yield from rows
         except (DeltaError, OSError, pa.ArrowException, ValueError) as error:
-            if self._commit_log is None and is_refusal(error):  # It may be right all the same.
+            if self._commits.folder is None and is_refusal(error):  # It may be right all the same.
                 raise SnapshotError(
-                    f"{self._shown} version {version}: it cannot be read: {self._said(error)}"
+                    f"{self._shown} version {version}: it cannot be read: {self._commits.said(error)}"
                 ) from None
-            difference = f"files that cannot be read: {self._said(error)}"
+            difference = f"files that cannot be read: {self._commits.said(error)}"
         if difference is not None:
             self._unreadable[version, manifest.revision] = SnapshotDamage(
                 f"{self._shown} version {version}", f"has {difference}"
@@ -388,7 +366,7 @@ class LakeSnapshots:
         """
         found: list[tuple[int, SnapshotManifest]] = []
         known, self._damaged = self._damaged, {}
-        for commit in self._commits(limit):
+        for commit in self._commits.newest(limit):
             place = f"{self._shown} version {commit.version}"
             if commit.details is None:
                 self._note_damage(commit.version, place, "its commit is torn")
@@ -412,34 +390,6 @@ class LakeSnapshots:
         for version in sorted(self._damaged.keys() - known.keys()):
             _LOGGER.warning("a snapshot in the lake will not be used: %s", self._damaged[version].reason)
         return found
-
-    def _commits(self, limit: int | None) -> list[Commit]:
-        try:
-            if self._commit_log is not None:
-                return self._commit_log.commits(limit)
-            if (store_log := self._in_s3()) is not None:
-                return store_log.commits(limit)
-            table = DeltaTable(self._place, storage_options=self._storage_options)
-            if self._listed is None or self._listed[:2] != (table.version(), limit):
-                found = [Commit(commit["version"], commit) for commit in table.history(limit)]
-                self._listed = (table.version(), limit, found)
-            return self._listed[2]
-        except TableNotFoundError:
-            return []
-        except (DeltaError, OSError) as error:
-            raise SnapshotError(
-                f"{self._shown}: the snapshots in the lake cannot be listed: {self._said(error)}"
-            ) from None
-
-    def _in_s3(self) -> StoreCommitLog | None:
-        if self._store_log is None and is_s3(self._place):
-            from rsm_spark.snapshots.store_commits import StoreCommitLog  # noqa: PLC0415 - boto3 only where it is used
-
-            self._store_log = StoreCommitLog(self._place, self._storage_options)
-        return self._store_log
-
-    def _said(self, error: BaseException) -> str:
-        return str(error) if self._commit_log is not None else complaint_of(error, self._storage_options)
 
     def _note_damage(self, version: int, place: str, reason: str) -> None:
         self._damaged[version] = SnapshotDamage(place, reason)

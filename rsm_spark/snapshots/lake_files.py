@@ -223,7 +223,7 @@ def _copy_in(place: str, source: Path, name: str, storage_options: Mapping[str, 
 
 
 def remove_lake_files(place: str, storage_options: Mapping[str, str] | None = None) -> None:
-    """Remove all that lies below a table's place in an object store; commits go last, so that it can be done again.
+    """Remove all that lies below a table's place in an object store; its commits go last: it can be done again.
 
     Raises:
         DeltaError, OSError: It cannot be removed.
@@ -232,7 +232,7 @@ def remove_lake_files(place: str, storage_options: Mapping[str, str] | None = No
     files = _file_system(place, storage_options)
     found = files.get_file_info(pafs.FileSelector("", recursive=True))
     paths = [one.path for one in found if one.type == pafs.FileType.File]
-    for path in sorted(paths, key=lambda path: ("_delta_log/" in path, path)):
+    for path in sorted(paths, key=lambda path: (path.startswith("_delta_log/"), path)):
         files.delete_file(path)
 
 

@@ -8,13 +8,14 @@ without the service's code.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from ledger.decoding import json_decoder
 from rsm_spark.core.machine import MachineDescription, Row
+from rsm_spark.core.row_tables import RowTables
 from rsm_spark.errors import CorruptSnapshotError
 
 MANIFEST_FORMAT = 1
@@ -151,6 +152,64 @@ class SnapshotStore(Protocol):
                 made of them must then be thrown away.
 
         """
+        ...
+
+
+class TableStore(Protocol):
+    """A place that keeps the typed tables of one log's state. All calls block."""
+
+    def newest_revision(self) -> int:
+        """Return the revision that the tables are of; -1 = there are none.
+
+        Raises:
+            SnapshotError: The lake cannot be read.
+
+        """
+        ...
+
+    def write(
+        self, manifest: SnapshotManifest, rows: Callable[[], Iterable[Row]], tables: RowTables
+    ) -> Sequence[TableState]:
+        """Make the tables those of a snapshot.
+
+        Args:
+            manifest: Of the snapshot.
+            rows: Returns its rows, in the same order each time, those of a table one behind the other. They are asked
+                for on any thread.
+            tables: Which tables they are, not yet known.
+
+        Returns:
+            The tables at this revision; none if the place has a newer one.
+
+        Raises:
+            SnapshotError: The place has tables of another log, the rows are no snapshot, or it could not be written;
+                readers go on seeing what they saw before.
+
+        """
+        ...
+
+
+class TableState(Protocol):
+    """A typed table at a revision."""
+
+    @property
+    def table(self) -> str:
+        """Name of the table."""
+        ...
+
+    @property
+    def problem(self) -> str:
+        """Reason why it could not be written; "" = it was."""
+        ...
+
+
+@runtime_checkable
+class TabledStore(Protocol):
+    """A store of snapshots that keeps typed tables beside them."""
+
+    @property
+    def tables(self) -> TableStore:
+        """The tables."""
         ...
 
 

@@ -186,7 +186,7 @@ def test_fewer_than_three_are_refused(place: str) -> None:
 
 
 def test_an_object_store_is_listed_by_the_tables_own_history(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rsm_spark.snapshots.lake.local_folder", lambda _place: None)
+    monkeypatch.setattr("rsm_spark.snapshots.table_commits.local_folder", lambda _place: None)
     store = LakeSnapshots(place, retention_hours=0)
     assert store.manifests() == []
     for revision in (9, 20, 30, 40):
