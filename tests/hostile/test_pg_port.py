@@ -177,6 +177,31 @@ _OF_COPIES: dict[str, Callable[[dict[str, Any], Work], None]] = {
     ),
 }
 """Of copies that are too large, or never whole."""
+_BINARY_BEGIN = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+
+
+def _binary_copy(*parts: bytes) -> bytes:
+    return b.query("COPY t (v) FROM STDIN (FORMAT binary)") + b"".join(b.frame(b"d", one) for one in parts)
+
+
+_OF_BINARY_COPIES: dict[str, Callable[[dict[str, Any], Work], None]] = {
+    "a row without end": _sends(
+        lambda: _binary_copy(_BINARY_BEGIN, b"\0\1\0\x1f\0\0") + b.frame(b"d", b"x" * 100_000) * 50
+    ),
+    "a row in pieces": _sends(
+        lambda: _binary_copy(_BINARY_BEGIN, b"\0\1\0\1\0\0") + b.frame(b"d", b"x") * 20_000 + b.frame(b"c")
+    ),
+    "sizes and counts that lie": _sends(
+        lambda: b"".join(
+            _binary_copy(lie) + b.frame(b"c")
+            for lie in (
+                _BINARY_BEGIN + b"\0\1\x7f\xff\xff\xff", _BINARY_BEGIN + b"\x7f\xff",
+                _BINARY_BEGIN[:15] + b"\x7f\xff\xff\xff",
+            )
+        ) * 300
+    ),
+}  # fmt: skip
+"""Likewise, in binary."""
 
 
 @contextlib.contextmanager
@@ -214,6 +239,12 @@ async def test_others_are_served_beside_copies_that_are_too_much(
     cluster: DevCluster, unique_name: str, tmp_path: Path
 ) -> None:
     await _served_beside(_OF_COPIES, cluster, unique_name, tmp_path)
+
+
+async def test_others_are_served_beside_binary_copies_that_are_too_much(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    await _served_beside(_OF_BINARY_COPIES, cluster, unique_name, tmp_path)
 
 
 async def _served_beside(
