@@ -10,7 +10,7 @@ So many pasts are open at once, and so few are opened at a time, that others are
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,6 +33,10 @@ from rsm_spark.snapshots.manifest import SnapshotManifest, SnapshotStore
 OPEN_MAX = 8
 """Pasts that are open at once on a replica."""
 _OPENING_MAX = 2
+_PART_BYTES = 256 * 1024
+"""Of the log, that is folded in one go."""
+_REST_S = 0.0005
+"""After each part: the thread that folds leaves the interpreter to the event loop."""
 _WAIT_S = 1.0
 _WAITS_MAX = 30
 
@@ -51,6 +55,20 @@ def reachable_snapshots(
         if is_of_log and manifest.revision <= revision and reaches:
             found.append((store, manifest))
     return sorted(found, key=lambda one: -one[1].revision)
+
+
+def _parts(entries: Sequence[LogEntry]) -> Iterator[list[LogEntry]]:
+    """Yield entries in parts of some bytes, one entry at least."""
+    part: list[LogEntry] = []
+    size = 0
+    for entry in entries:
+        part.append(entry)
+        size += len(entry.payload)
+        if size >= _PART_BYTES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
 
 
 class PastRows:
@@ -182,15 +200,11 @@ class PastRows:
         try:
             while at < wanted:
                 entries = await reader.read()
-                needed: list[FeedEntry] = []
-                for entry in entries:
+                for part in _parts(entries):
+                    prefix_hash, at = await self._fold(rows, part, prefix_hash, at, wanted)
+                    await asyncio.sleep(_REST_S)
                     if at >= wanted:
-                        break
-                    prefix_hash = self._continued(entry, prefix_hash, at)
-                    at = max(at, entry.envelope.last_revision)
-                    if entry.envelope.record_count:
-                        needed.append(FeedEntry(entry.payload, entry.envelope))
-                await self._fold(rows, needed, wanted)
+                        return
                 if not entries and not reader.ledgers_ahead:
                     waits += 1
                     if waits > _WAITS_MAX:
@@ -199,8 +213,29 @@ class PastRows:
         finally:
             await reader.close()
 
-    async def _fold(self, rows: RangeRows, entries: Sequence[FeedEntry], wanted: int) -> None:
-        await self._context.run_blocking(lambda: rows.fold(entries, wanted))
+    async def _fold(
+        self, rows: RangeRows, entries: Sequence[LogEntry], prefix_hash: bytes, at: int, wanted: int
+    ) -> tuple[bytes, int]:
+        """Check and fold entries, up to a revision; return the prefix hash and the revision behind them.
+
+        All of it is done beside the event loop: hashes of some MiB would hold it up.
+        """
+
+        def fold() -> tuple[bytes, int]:
+            hashed, last = prefix_hash, at
+            needed: list[FeedEntry] = []
+            for entry in entries:
+                if last >= wanted:
+                    break
+                hashed = self._continued(entry, hashed, last)
+                last = max(last, entry.envelope.last_revision)
+                if entry.envelope.record_count:
+                    needed.append(FeedEntry(entry.payload, entry.envelope))
+            rows.fold(needed, wanted)
+            return hashed, last
+
+        folded: tuple[bytes, int] = await self._context.run_blocking(fold)
+        return folded
 
     def _continued(self, entry: LogEntry, prefix_hash: bytes, at: int) -> bytes:
         if entry.envelope.prefix_hash != prefix_hash:

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from ledger.dev import DevCluster
 from rsm_spark.map.client.client import MapClient
+from rsm_spark.map.etcd import etcd_pb2 as pb
 from rsm_spark.transport.security import Security
 from tests.hostile.victim import Victim, Work, resident_mib
 from tests.integration.etcd_calls import EtcdCalls, EtcdFailure
@@ -25,7 +27,7 @@ _CALLS, _UNITS = 10, 60
 _THREADS = 3
 _VALUE = 1_000_000
 _PUTS = 44
-"""More old rows than a replica remembers."""
+"""More old rows than the map remembers for its own watches; etcd's API remembers 64 MiB."""
 _GROWTH_MIB_MAX = 600
 """Rows of pasts lie in files; old rows of four watches, entries that are read and messages under way do not."""
 
@@ -43,6 +45,21 @@ def _by_etcd(address: str, _uri: str, _log: str, _token: Path, work: Work) -> No
                 work.add()
         watch.close()
     work.add()
+
+
+def _by_old_reads(address: str, _uri: str, _log: str, _token: Path, work: Work) -> None:
+    """Ask for everything at one old revision after the other, many at a time, each a file of its own to fill."""
+    with EtcdCalls(address, TOKENS["owner"]) as calls:
+        created = min(kv.create_revision for kv in calls.get(b"own/", b"own0", keys_only=True).kvs)
+        asked = [
+            pb.RangeRequest(key=b"own/", range_end=b"own0", keys_only=True, limit=1, revision=created + 8 + n)
+            for n in range(24)
+        ]
+        waiting = [calls.begin("Range", request) for request in asked]
+        for one in waiting:
+            with contextlib.suppress(grpc.RpcError):
+                one.result()
+                work.add()
 
 
 def _by_the_map(_address: str, uri: str, log: str, token: Path, work: Work) -> None:
@@ -87,9 +104,13 @@ def _attacking(attack: Callable[..., None], *arguments: Any) -> Iterator[None]:
             thread.join(120)
 
 
-@pytest.mark.parametrize("attack", [_by_etcd, _by_the_map], ids=["etcd", "map"])
+@pytest.mark.parametrize(
+    ("attack", "units", "puts"),
+    [(_by_etcd, _UNITS, _PUTS), (_by_the_map, _UNITS, _PUTS), (_by_old_reads, 6, 110)],
+    ids=["etcd", "map", "old reads"],
+)
 async def test_others_are_served_beside_who_asks_for_old_values_of_everything(
-    attack: Callable[..., None], cluster: DevCluster, unique_name: str, tmp_path: Path
+    attack: Callable[..., None], units: int, puts: int, cluster: DevCluster, unique_name: str, tmp_path: Path
 ) -> None:
     uri, options, token = cluster.metadata_uri, principals_of(tmp_path), tmp_path / "owner-token"
     token.touch(mode=0o600)
@@ -100,7 +121,7 @@ async def test_others_are_served_beside_who_asks_for_old_values_of_everything(
             def fill() -> int:
                 first = int(until(lambda: calls.put(b"victim", b"first")).header.revision)
                 calls.put(b"victim", b"second")
-                for number in range(_PUTS):
+                for number in range(puts):
                     until(lambda n=number: calls.put(b"own/%d" % (n % 8), b"%d" % (n % 10) * _VALUE))
                 return first
 
@@ -108,12 +129,16 @@ async def test_others_are_served_beside_who_asks_for_old_values_of_everything(
         replicas.gone("a").stop()
         address = start(replicas, "a", *options)
         with EtcdCalls(address, TOKENS["replica"]) as calls:
+            live = calls.watch()
+            live.create(b"victim/now")
 
             def ask() -> None:
                 answer = until(lambda: calls.put(b"victim/now", b"v"))
                 assert not isinstance(answer, EtcdFailure), answer
                 (kv,) = calls.get(b"victim/now").kvs
                 assert kv.value == b"v"
+                (event,) = live.events(1)
+                assert event.kv.mod_revision == answer.header.revision
 
             def watch() -> list[bytes]:
                 watch = calls.watch()
@@ -127,9 +152,10 @@ async def test_others_are_served_beside_who_asks_for_old_values_of_everything(
             quiet = await victim.run(_CALLS)
             before = resident_mib(pid)
             with _attacking(attack, address, uri, unique_name, token, work):
-                attacked = await victim.run(_CALLS, beside=work, units=_UNITS)
+                attacked = await victim.run(_CALLS, beside=work, units=units)
                 assert await asyncio.to_thread(watch) == [b"", b"first"], "the victim gets its own old values meanwhile"
                 grown = resident_mib(pid) - before
+            live.close()
             print(f"grown by {grown:.0f} MiB")
             attacked.assert_goes_on_like(quiet, units_per_call=300, longest=1_200, cpu=5_000.0)
             assert grown < _GROWTH_MIB_MAX

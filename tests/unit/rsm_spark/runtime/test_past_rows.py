@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from rsm_spark.map.machine import MapMachine
 from rsm_spark.map.records import MAP_DESCRIPTION, MAP_TABLE, said_revision
 from rsm_spark.map.row_ring import RowRing
 from rsm_spark.map.rows import row_of
-from rsm_spark.runtime.change_feed import ChangeFeed
+from rsm_spark.runtime.change_feed import ChangeFeed, FeedEntry
 from rsm_spark.runtime.change_filter import ChangeFilter, TableChange
 from rsm_spark.runtime.old_rows import OldRows
 from rsm_spark.runtime.past_rows import PastRows
@@ -109,6 +111,29 @@ def test_a_watch_from_long_ago_is_told_what_was_there_and_then_what_the_machine_
         assert list(tmp_path.iterdir()) == [], "files have no names"
 
     run(scenario, replica_count=1, machine=ForgetfulMap)
+
+
+def test_the_log_is_folded_in_small_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    fold = RangeRows.fold
+
+    def watched(rows: RangeRows, entries: Sequence[FeedEntry], up_to: int | None = None) -> None:
+        sizes.append(sum(len(entry.payload) for entry in entries))
+        fold(rows, entries, up_to)
+
+    monkeypatch.setattr(RangeRows, "fold", watched)
+
+    async def scenario(world: LogWorld) -> None:
+        _, past = watch_from(world, tmp_path)
+        drawn = Random(1)
+        await ask(world, *(m.Put(b"k%d" % (n % 5), drawn.randbytes(100_000)) for n in range(40)))
+        rows = await past.open(ChangeFilter(MAP_DESCRIPTION, MAP_TABLE), revision=world.leader.revision)
+        assert len(rows.items()) == 5
+        past.close(rows)
+
+    run(scenario, replica_count=1, machine=MapMachine)
+    assert sum(sizes) > 4_000_000
+    assert max(sizes) < 400_000
 
 
 def test_it_begins_with_the_nearest_snapshot_where_the_log_was_trimmed(tmp_path: Path) -> None:
