@@ -336,9 +336,9 @@ async def main() -> None:
             await freezes.run()
         finally:
             await freezes.stop()
-        for name, values in freezes.figures.items():
-            print_figure(f"{name}_p50_s", values, "s")
-            print_figure(f"{name}_p99_s", [percentile(values, 0.99)], "s")
+            for name, values in freezes.figures.items():  # Of one that was broken off, too.
+                print_figure(f"{name}_p50_s", values, "s")
+                print_figure(f"{name}_p99_s", [percentile(values, 0.99)], "s")
 
 
 if __name__ == "__main__":

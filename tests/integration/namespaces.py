@@ -63,6 +63,11 @@ class Namespaces:
         """Where the cluster is, seen from its hosts."""
         return f"zk+hierarchical://{self.address('zookeeper')}:{_ZOOKEEPER_PORT}/ledgers"
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether some direction is cut."""
+        return bool(self._cuts)
+
     def address(self, host: str) -> str:
         """Return a host's address."""
         return f"10.77.{self.hosts.index(host) + 1}.2"

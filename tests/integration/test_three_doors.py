@@ -47,17 +47,18 @@ class DoorFaults:
         self._stores = stores
         self._networks = stores.networks
         self._rng = rng
+        self._leader = ""
         self._mendings: list[_Mending] = []
         self._kinds: dict[str, Callable[[], None]] = {
             "kill leader": self._kill_leader,
             "freeze leader": self._freeze_leader,
             "freeze bookie": self._freeze_bookie,
             "restart zookeeper": self._kill_zookeeper,
-            "cut leader off from clients": lambda: self._cut(self._stores.leader(), ["client"]),
-            "cut leader off from zookeeper": lambda: self._cut(self._stores.leader(), ["zookeeper"]),
-            "cut leader off from bookies": lambda: self._cut(self._stores.leader(), self._networks.bookies),
-            "cut leader off from replicas": lambda: self._cut(leader := self._stores.leader(), _others(leader)),
-            "cut bookie off from leader": lambda: self._cut(rng.choice(self._networks.bookies), [stores.leader()]),
+            "cut leader off from clients": lambda: self._cut(self._leader, ["client"]),
+            "cut leader off from zookeeper": lambda: self._cut(self._leader, ["zookeeper"]),
+            "cut leader off from bookies": lambda: self._cut(self._leader, self._networks.bookies),
+            "cut leader off from replicas": lambda: self._cut(self._leader, _others(self._leader)),
+            "cut bookie off from leader": lambda: self._cut(rng.choice(self._networks.bookies), [self._leader]),
             "cut follower off from all": self._cut_follower,
         }
 
@@ -66,6 +67,9 @@ class DoorFaults:
         return list(self._kinds)
 
     def begin(self, name: str) -> None:
+        """Break what is named; who leads is looked up while nothing is broken."""
+        if not self._mendings and not self._networks.is_cut:
+            self._leader = self._stores.leader()
         self._kinds[name]()
 
     def mend(self) -> None:
@@ -76,12 +80,12 @@ class DoorFaults:
             mending()
 
     def _kill_leader(self) -> None:
-        leader = self._stores.leader()
+        leader = self._leader
         self._stores.replicas.pop(leader).kill()
         self._mendings.insert(0, lambda: self._stores.start(leader, *_OPTIONS))
 
     def _freeze_leader(self) -> None:
-        leader = self._stores.replicas[self._stores.leader()]
+        leader = self._stores.replicas[self._leader]
         leader.pause()
         self._mendings.append(leader.resume)
 
@@ -95,7 +99,7 @@ class DoorFaults:
         self._mendings.append(self._networks.start_zookeeper)
 
     def _cut_follower(self) -> None:
-        follower = self._rng.choice(_others(self._stores.leader()))
+        follower = self._rng.choice(_others(self._leader))
         self._cut(follower, [host for host in self._networks.hosts if host != follower])
 
     def _cut(self, host: str, others: list[str]) -> None:
