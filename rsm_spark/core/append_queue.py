@@ -1,8 +1,8 @@
 """Queue of what is to be appended to a plain log, and composition of its entries.
 
 1. All records of one append are in one entry: they are in the log together, or none of them is.
-2. An entry takes what waits, oldest first, as far as it fits. So what was appended while entries were on their way
-   travels together.
+2. An entry takes what waits, oldest first, as far as it fits; while few are on their way it takes less, so that the
+   next one is made while the first travels. So what was appended while entries were on their way travels together.
 3. An append has an outcome exactly once: its last position when its entry is confirmed, else an error.
 4. In a log with producers a note of all of them stands among the first records of each ledger, and behind every
    `NOTE_BYTES` or so. The writer trims only while the present ledger holds one. So whoever writes next finds the newest
@@ -37,9 +37,6 @@ from rsm_spark.core.records import KernelRecord, pack
 from rsm_spark.core.seal import EntryKey
 from rsm_spark.core.state import StateTip
 
-Appended = tuple[bytes | None, int, bytes]
-"""Key, transaction id and payload of a record."""
-
 WriterRecord = tuple[int, tuple[Any, ...]]
 """Type and fields of a record of a writer, as `WriterTable.judge` gives it."""
 
@@ -54,7 +51,9 @@ class PendingRecords:
     """Records that are appended together.
 
     Args:
-        records: At least one; none for the end mark.
+        payloads: Of the records, at least one; none for the end mark.
+        keys: One for each.
+        txid: Their transaction id.
         ticket: Of who waits; the shell's own.
         source: Whose they are; None = a program's that has opened the log as its writer.
         marks: Records of a writer, type and fields, that stand right before them; with marks there may be no records.
@@ -65,18 +64,28 @@ class PendingRecords:
 
     """
 
+    __slots__ = ("keys", "last_position", "marks", "payloads", "size", "source", "ticket", "txid")
+
     def __init__(
         self,
-        records: Sequence[Appended],
+        payloads: tuple[bytes, ...],
+        keys: tuple[bytes | None, ...],
+        txid: int,
         ticket: Any,
         source: RecordSource | None = None,
         marks: Sequence[WriterRecord] = (),
     ) -> None:
-        self.records = records
+        self.payloads = payloads
+        self.keys = keys
+        self.txid = txid
         self.ticket = ticket
         self.source = source
         self.marks = marks
-        self.size = sum(len(payload) + len(key or b"") + RECORD_OVERHEAD for key, _, payload in records)
+        if len(payloads) == 1:  # As most are.
+            self.size = len(payloads[0]) + len(keys[0] or b"") + RECORD_OVERHEAD
+        else:
+            self.size = sum(map(len, payloads)) + sum(len(key or b"") for key in keys)
+            self.size += RECORD_OVERHEAD * len(payloads)
         if source is not None:
             self.size += 4 * len(source.producer) * 2 + 4 * len(source.owner) + 2 * RECORD_OVERHEAD
         if marks:
@@ -139,7 +148,7 @@ class AppendQueue:
             LogEndedError: The end mark was appended.
             TransactionIdError: It is below the last one, or out of range.
             RecordTooLargeError: They do not fit an entry.
-            PlainLogError: There are none, or too many.
+            PlainLogError: There are none, or too many, or not as many keys.
 
         """
         if self.is_ended:
@@ -152,8 +161,9 @@ class AppendQueue:
             )
         if not (payloads or marks) or len(payloads) > _RECORDS_MAX:
             raise PlainLogError(f"log {self._log}: {len(payloads)} records in one append: 1 to {_RECORDS_MAX} go")
-        records = [(key, txid, payload) for key, payload in zip(keys, payloads, strict=True)]
-        found = PendingRecords(records, None, source, marks)
+        if len(keys) != len(payloads):
+            raise PlainLogError(f"log {self._log}: {len(payloads)} records and {len(keys)} keys: one for each")
+        found = PendingRecords(tuple(payloads), tuple(keys), txid, None, source, marks)
         if found.size - RECORD_OVERHEAD > RECORD_BYTES_MAX:
             raise RecordTooLargeError(
                 f"log {self._log}: {found.size:,} bytes in one append, {RECORD_BYTES_MAX:,} go: make several of it, or "
@@ -173,7 +183,7 @@ class AppendQueue:
         """
         if self.is_ended:
             raise LogEndedError(f"log {self._log}: it has its end mark already")
-        found = PendingRecords((), make_ticket())
+        found = PendingRecords((), (), self.txid, make_ticket())
         self._take(found)
         self.is_ended = True
         return found
@@ -183,22 +193,26 @@ class AppendQueue:
         self.last = append
         self.size += append.size
 
-    def take(self, own_bytes: int = 0) -> list[PendingRecords]:
+    def take(self, own_bytes: int = 0, bytes_max: int = RECORD_BYTES_MAX) -> list[PendingRecords]:
         """Take out what one entry holds.
 
         Args:
             own_bytes: What stands in it already, beside records of a few bytes.
+            bytes_max: Take no more, unless it is the oldest append alone.
 
         """
         taken: list[PendingRecords] = []
         room, count = RECORD_BYTES_MAX + RECORD_OVERHEAD - own_bytes, 0
+        unwanted = room - bytes_max
         waiting = self._waiting
         while waiting and waiting[0].size <= room and count < _RECORDS_MAX:
             append = waiting.popleft()
             room -= append.size
-            count += len(append.records)
+            count += len(append.payloads)
             taken.append(append)
-            self.size -= append.size
+            if waiting and room - waiting[0].size < unwanted:
+                break
+        self.size -= sum([append.size for append in taken])
         return taken
 
     def take_all(self) -> list[PendingRecords]:
@@ -296,22 +310,23 @@ class AppendComposer:
         tip = self.tip
         first_revision = tip.revision + 1
         records = list(own)
+        txid, is_ended = self.end
         for append in appends:
-            for kind, fields in append.marks:
-                assert self.producers is not None, "a log without producers takes no marks"
-                self.producers.writers.fold(kind, fields, first_revision + len(records))
-                records.append((kind, None, fields))
-            if append.records:
+            payloads = append.payloads
+            if append.marks:
+                self._fold_marks(append.marks, records, first_revision)
+            if payloads:
                 if append.source is not None:
                     records += self._produced(append, first_revision + len(records), max(logged_ms, tip.logged_ms))
-                records += appended_records(first_revision + len(records), append.records)
-                self.end = WrittenEnd(append.records[-1][1])
+                txid = append.txid
+                records += appended_records(first_revision + len(records), append.keys, txid, payloads)
             elif append.marks:
-                records.append(resumed_record(self.end.txid))
+                records.append(resumed_record(txid))
             else:
-                records.append(ended_record(self.end.txid))
-                self.end = WrittenEnd(self.end.txid, is_ended=True)
+                records.append(ended_record(txid))
+                is_ended = True
             append.last_position = tip.revision + len(records)
+        self.end = WrittenEnd(txid, is_ended)
         key = self._entry_key
         envelope = Envelope(
             self._log_id,
@@ -330,13 +345,22 @@ class AppendComposer:
         self._unnoted_bytes += len(payload)
         return AppendBatch(payload, prefix_hash, envelope, (), (), tuple(appends))
 
+    def _fold_marks(
+        self, marks: Sequence[WriterRecord], records: list[tuple[object, ...]], first_revision: int
+    ) -> None:
+        """Add the records that tell of a writer's batch, and fold them."""
+        assert self.producers is not None, "a log without producers takes no marks"
+        for kind, fields in marks:
+            self.producers.writers.fold(kind, fields, first_revision + len(records))
+            records.append((kind, None, fields))
+
     def _produced(self, append: PendingRecords, revision: int, logged_ms: int) -> list[tuple[object, ...]]:
         """Return the records that tell whose the next ones are, and fold them."""
         source, table = append.source, self.producers
         assert source is not None
         assert table is not None, "a log without producers takes none"
         producer, owner, sequence = source
-        count = len(append.records)
+        count = len(append.payloads)
         is_new = table.get(producer) is None
         told = produced_records(producer, owner if is_new else None, sequence, count)
         if is_new:

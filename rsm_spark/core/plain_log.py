@@ -24,7 +24,7 @@ same in both, and whoever reads passes over the rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -86,6 +86,8 @@ class PlainRecord(IntEnum):
     PRODUCED = 20
     PRODUCERS_NOTED = 21
 
+
+_APPENDED = int(PlainRecord.APPENDED)
 
 _POSITION = Field("position", FieldType.INT)
 _KEY = Field("key", FieldType.BYTES, nullable=True)
@@ -207,11 +209,15 @@ def _end_record(end: WrittenEnd) -> tuple[object, ...]:
 
 
 def appended_records(
-    first_position: int, records: Iterable[tuple[bytes | None, int, bytes]]
+    first_position: int, keys: Sequence[bytes | None], txid: int, payloads: Sequence[bytes]
 ) -> list[tuple[object, ...]]:
-    """Return the records of appends, each given as key, transaction id and payload."""
-    kind = int(PlainRecord.APPENDED)
-    return [(kind, None, (at, *record)) for at, record in enumerate(records, first_position)]
+    """Return the records of an append, all of one transaction id."""
+    if len(payloads) == 1:  # As most are.
+        return [(_APPENDED, None, (first_position, keys[0], txid, payloads[0]))]
+    return [
+        (_APPENDED, None, (at, key, txid, payload))
+        for at, (key, payload) in enumerate(zip(keys, payloads, strict=True), first_position)
+    ]
 
 
 def ended_record(txid: int) -> tuple[object, ...]:

@@ -43,6 +43,7 @@ class PlainLogWriter:
         self._marked = driver.upkeep.marked = MarkedWriting(
             context.log, driver, lambda payloads, keys, marks: self._append(payloads, keys, None, None, marks)
         )
+        self._make_ticket = asyncio.get_running_loop().create_future
         self._running = asyncio.get_running_loop().create_task(self._run())
         self._running.add_done_callback(_look_at)
 
@@ -110,7 +111,7 @@ class PlainLogWriter:
             PlainLogError: Too much waits to be appended: `await drain()` between appends.
 
         """
-        return self.append_many((payload,), keys=(key,), txid=txid)
+        return self._append((payload,), (key,), txid, None)
 
     def append_many(
         self, payloads: Sequence[bytes], *, keys: Sequence[bytes | None] | None = None, txid: int | None = None
@@ -267,9 +268,8 @@ class PlainLogWriter:
                 "`await writer.drain()` between appends"
             )
         given = (None,) * len(payloads) if keys is None else keys
-        append = queue.add(payloads, given, txid, asyncio.get_running_loop().create_future, source, marks)
+        ticket: asyncio.Future[int] = queue.add(payloads, given, txid, self._make_ticket, source, marks).ticket
         driver.wake()
-        ticket: asyncio.Future[int] = append.ticket
         return ticket
 
     async def drain(self) -> None:

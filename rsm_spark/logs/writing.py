@@ -48,7 +48,7 @@ from rsm_spark.core.leadership_events import (
 )
 from rsm_spark.core.leadership_table import Phase
 from rsm_spark.core.pipelined_leadership import PipelinedProtocol
-from rsm_spark.core.plain_log import LogEndedError, WrittenEnd, first_records, ledger_records
+from rsm_spark.core.plain_log import RECORD_BYTES_MAX, LogEndedError, WrittenEnd, first_records, ledger_records
 from rsm_spark.core.producer_intake import ProducerIntake
 from rsm_spark.core.producers import ProducerTable
 from rsm_spark.core.records import PRODUCERS_LEVEL, TYPES_LEVEL, KernelRecord
@@ -68,6 +68,9 @@ _LOGGER = logging.getLogger(__name__)
 _ENTRIES_MAX = 16
 """Entries in flight; what comes meanwhile travels together in the next one."""
 _BYTES_MAX = 16 * 1024 * 1024
+_GATHERED_ENTRIES_MAX, _GATHERED_BYTES = 8, 256 * 1024
+"""While so few entries are on their way, the next one takes so many bytes: it is stored while those after it are made.
+Beyond, an entry takes what fits: they take long, so fewer and larger ones cost less."""
 _FAILED_ADD_PAUSE_S_MAX = 5.0
 _CLOSE_S = 5.0
 _LEVEL = TYPES_LEVEL
@@ -150,6 +153,8 @@ class WriterDriver:
             while self.protocol.phase is not Phase.FOLLOW:
                 event = await self._next_event()
                 await self._carry_out_all(deque(self.protocol.handle(event)))
+                if isinstance(event, BatchComposed) and self.queue is not None and len(self.queue):
+                    await asyncio.sleep(0)  # The entry leaves before the next one is made.
         except (RsmError, LedgerError) as error:
             self._refuse(error)
             raise
@@ -192,8 +197,11 @@ class WriterDriver:
 
     def wake(self) -> None:
         """Look now at what is to be done."""
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
+        wake = self._wake
+        if wake is not None:
+            self._wake = None  # Whoever appends next in this turn has nothing to do.
+            if not wake.done():
+                wake.set_result(None)
 
     async def progress(self) -> None:
         """Return when another entry was sent, or the writer is over."""
@@ -351,7 +359,9 @@ class WriterDriver:
         for append in batch.appends:
             if append.source is not None and self.intake is not None:
                 self.intake.confirm(append.source)
-            _resolve(append, append.last_position)
+            ticket = append.ticket
+            if ticket is not None and not ticket.done():
+                ticket.set_result(append.last_position)
         self._ledger.publish_soon()
         if not self.opened.done():
             self.opened.set_result(None)
@@ -490,7 +500,8 @@ class WriterDriver:
         own, self._unsaid = self._unsaid, []
         if not own and composer.is_note_due:
             own = ledger_records(composer.end, self._note()) + composer.writer_records()
-        appends = queue.take(composer.noted_bytes if own else 0)
+        bytes_max = _GATHERED_BYTES if len(in_flight) < _GATHERED_ENTRIES_MAX else RECORD_BYTES_MAX
+        appends = queue.take(composer.noted_bytes if own else 0, bytes_max)
         self._has_appends = self._has_appends or bool(appends)
         self._tell_sent()
         return self._composed(own, appends)
@@ -511,8 +522,3 @@ def _look_at(task: asyncio.Task[None]) -> None:
     """Look at how a check ended: who waited for it may have gone."""
     if not task.cancelled():
         task.exception()
-
-
-def _resolve(append: PendingRecords, position: int) -> None:
-    if append.ticket is not None and not append.ticket.done():
-        append.ticket.set_result(position)

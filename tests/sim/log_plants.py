@@ -24,13 +24,18 @@ from rsm_spark.logs.writing import WriterDriver
 from tests.sim.replica_plants import peek
 
 
+def _resolve(append: PendingRecords) -> None:
+    if append.ticket is not None and not append.ticket.done():
+        append.ticket.set_result(append.last_position)
+
+
 def acknowledges_what_was_only_sent(patch: pytest.MonkeyPatch) -> None:
     composed = PipelinedProtocol._on_batch_composed
 
     def sent(self: PipelinedProtocol, event: BatchComposed) -> list[Effect]:
         assert isinstance(event.batch, AppendBatch)
         for append in event.batch.appends:
-            writing._resolve(append, append.last_position)
+            _resolve(append)
         return composed(self, event)
 
     patch.setattr(PipelinedProtocol, "_on_batch_composed", sent)
@@ -39,7 +44,7 @@ def acknowledges_what_was_only_sent(patch: pytest.MonkeyPatch) -> None:
 def acknowledges_what_was_fenced(patch: pytest.MonkeyPatch) -> None:
     def drop(self: WriterDriver, batch: AppendBatch, *, applied_never: bool) -> None:  # noqa: ARG001
         for append in batch.appends:
-            writing._resolve(append, append.last_position)
+            _resolve(append)
 
     patch.setattr(WriterDriver, "_drop", drop)
 

@@ -64,8 +64,33 @@ def test_an_append_is_never_split_and_never_overtaken() -> None:
     _add(queue, big)
     _add(queue, big, b"with it")
     _add(queue, b"small")
-    assert [len(append.records) for append in queue.take()] == [1]
-    assert [len(append.records) for append in queue.take()] == [2, 1]
+    assert [len(append.payloads) for append in queue.take()] == [1]
+    assert [len(append.payloads) for append in queue.take()] == [2, 1]
+
+
+def test_an_entry_takes_no_more_than_it_is_to_but_always_something() -> None:
+    queue = _queue()
+    for number in range(5):
+        _add(queue, b"%d" % number)
+    _add(queue, bytes(1000))
+    _add(queue, b"last")
+    size = queue.size
+    taken = [queue.take(0, 150), queue.take(0, 150), queue.take(0, 150), queue.take(0, 150), queue.take(0, 150)]
+    assert [[append.payloads[0][:4] for append in one] for one in taken] == [
+        [b"0", b"1"],
+        [b"2", b"3"],
+        [b"4"],
+        [bytes(4)],
+        [b"last"],
+    ]
+    assert (size, queue.size) == (sum(append.size for one in taken for append in one), 0)
+
+
+def test_as_many_keys_as_payloads_are_taken() -> None:
+    queue = _queue()
+    with pytest.raises(PlainLogError, match="2 records and 1 keys"):
+        queue.add((b"a", b"b"), (None,), None, object)
+    assert (len(queue), queue.size) == (0, 0)
 
 
 def test_the_largest_append_fits_an_entry_with_all_that_begins_a_ledger() -> None:

@@ -42,7 +42,7 @@ def test_the_description_keeps_the_rules_of_every_machine() -> None:
 
 
 def test_records_are_read_as_they_were_appended() -> None:
-    payload = _entry(appended_records(7, [(None, 5, b"one"), (b"k", 9, b"")]), first=7)
+    payload = _entry([*appended_records(7, [None], 5, [b"one"]), *appended_records(8, [b"k"], 9, [b""])], first=7)
     assert decode_entry(payload) == (
         [LogRecord(7, 5, None, b"one", 1234), LogRecord(8, 9, b"k", b"", 1234)],
         False,
@@ -60,7 +60,7 @@ def test_what_a_writer_and_a_ledger_begin_with_tells_where_the_log_stands() -> N
 
 
 def test_the_end_mark_is_told() -> None:
-    payload = _entry([*appended_records(1, [(None, 2, b"last")]), ended_record(2)])
+    payload = _entry([*appended_records(1, [None], 2, [b"last"]), ended_record(2)])
     records, is_ended = decode_entry(payload)
     assert ([record.payload for record in records], is_ended) == ([b"last"], True)
     assert written_end(payload) == WrittenEnd(2, is_ended=True)
@@ -68,7 +68,7 @@ def test_the_end_mark_is_told() -> None:
 
 def test_an_entry_is_sealed_with_the_key() -> None:
     ring = KeyRing([LogKey("00" * 8, bytes(32))])
-    payload = _entry(appended_records(1, [(None, 0, b"x")]), key=ring.entry_key(bytes(8), _LOG_ID))
+    payload = _entry(appended_records(1, [None], 0, [b"x"]), key=ring.entry_key(bytes(8), _LOG_ID))
     assert check_seal(payload, decode_envelope(payload), ring, _LOG_ID) == entry_hash(payload)
     assert decode_entry(payload)[0][0].payload == b"x"
 
@@ -76,7 +76,7 @@ def test_an_entry_is_sealed_with_the_key() -> None:
 @pytest.mark.parametrize(
     ("records", "said"),
     [
-        (appended_records(2, [(None, 0, b"x")]), "says that it is at position 2"),
+        (appended_records(2, [None], 0, [b"x"]), "says that it is at position 2"),
         ([(int(PlainRecord.APPENDED), None, (1, None, 0))], "has 3 fields"),
     ],
 )
@@ -92,10 +92,10 @@ def test_an_entry_of_a_machine_says_nothing_about_the_end() -> None:
 
 
 def test_an_entry_that_names_more_records_than_it_holds_is_refused() -> None:
-    payload = _entry(appended_records(1, [(None, 0, b"x")]))
+    payload = _entry(appended_records(1, [None], 0, [b"x"]))
     envelope = msgspec.structs.replace(decode_envelope(payload), record_count=2)
     with pytest.raises(CorruptLogError, match="names 2 records and holds 1"):
-        decode_entry(encode_entry(envelope, appended_records(1, [(None, 0, b"x")]), None)[0])
+        decode_entry(encode_entry(envelope, appended_records(1, [None], 0, [b"x"]), None)[0])
 
 
 def test_a_chain_needs_nothing_new() -> None:
