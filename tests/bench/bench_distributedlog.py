@@ -1,7 +1,8 @@
 """`python -m tests.bench.bench_distributedlog`: appends of 1 KiB to a plain log beside DistributedLog's own writer.
 
-Both write to the same bookies, 3/3/2, in turn: one writer, one record at a time and a thousand on their way. CPU is
-that of the process that appends. DistributedLog sends what has gathered when it has 64 KiB, or after 2 ms.
+Both write to the same bookies, 3/3/2, in turn: one writer, one record at a time and a thousand on their way. `cpu_us`
+is that of the process that appends, `cpu_us_bookies` that of the three bookies, by append. DistributedLog sends what
+has gathered when it has 64 KiB, or after 2 ms.
 RSM_BENCH_ROUNDS, RSM_BENCH_SECONDS change sizes.
 """
 
@@ -24,6 +25,7 @@ from ledger.zookeeper.uri import MetadataUri
 from ledger.zookeeper_server.java import find_java
 from rsm_spark.logs import Logs, PlainLogWriter
 from rsm_spark.runtime.settings import ReplicaSettings
+from tests.bench.cpu import cpu_s
 from tests.bench.figure import percentile, print_figure, say
 from tools.fetch_bookkeeper import DISTRIBUTEDLOG_LOCK, ensure_jars
 
@@ -34,7 +36,7 @@ _WARM_S = 2.0
 _PAYLOAD = bytes(1024)
 _ENSEMBLE, _ACK = 3, 2
 _BUFFER_BYTES, _FLUSH_MS = 64 * 1024, 2
-_UNITS = {"per_s": "appends/s", "cpu_us": "us", "p50_ms": "ms", "p99_ms": "ms"}
+_UNITS = {"per_s": "appends/s", "cpu_us": "us", "cpu_us_bookies": "us", "p50_ms": "ms", "p99_ms": "ms"}
 
 
 class DistributedLogPeer:
@@ -102,6 +104,7 @@ async def _appends(writer: PlainLogWriter, level: int, seconds: float) -> dict[s
     await writer.flush()
     spent_s = clock_s() - began_s
     return {
+        "count": count,
         "per_s": count / spent_s,
         "cpu_us": (time.process_time() - cpu_s) * 1e6 / count,
         "p50_ms": percentile(took, 0.5) * 1000,
@@ -111,13 +114,17 @@ async def _appends(writer: PlainLogWriter, level: int, seconds: float) -> dict[s
 
 async def main() -> None:
     """Measure both in turn and print a line per figure."""
+    found: dict[str, Any]
     ours: dict[str, list[float]] = defaultdict(list)
     peers: dict[str, list[float]] = defaultdict(list)
     settings = ReplicaSettings(ensemble_size=_ENSEMBLE, write_quorum=_ENSEMBLE, ack_quorum=_ACK)
+
     with (
         tempfile.TemporaryDirectory(prefix="rsm-bench-") as folder,
         DevCluster(Path(folder) / "cluster", bookie_count=_ENSEMBLE) as cluster,
     ):
+        bookies = [pid for name, pid in cluster.pids().items() if "bookie" in name]
+        assert len(bookies) == _ENSEMBLE
         peer = DistributedLogPeer(Path(folder), cluster.metadata_uri)
         try:
             async with await Logs.connect(cluster.metadata_uri, settings=settings) as logs:
@@ -130,23 +137,22 @@ async def main() -> None:
                         say(f"distributedlog: round {number + 1} of {ROUND_COUNT}")
                         for level in LEVELS:
                             for is_ours in (number % 2 == 0, number % 2 == 1):
+                                before_s = sum(map(cpu_s, bookies))
                                 if is_ours:
-                                    _keep(ours, level, await _appends(writer, level, SECONDS))
+                                    found = await _appends(writer, level, SECONDS)
                                 else:
                                     found = await asyncio.to_thread(
                                         peer.ask, "appends", level=level, seconds=SECONDS, size=len(_PAYLOAD)
                                     )
-                                    _keep(peers, level, found)
+                                used_s = sum(map(cpu_s, bookies)) - before_s
+                                found["cpu_us_bookies"] = used_s * 1e6 / found["count"]
+                                for name in _UNITS:
+                                    (ours if is_ours else peers)[f"log_appends_1k_{level}_{name}"].append(found[name])
         finally:
             peer.close()
     for name, values in ours.items():
-        unit = next(unit for end, unit in _UNITS.items() if name.endswith(end))
+        unit = next(unit for end, unit in _UNITS.items() if name.endswith(f"_{end}"))
         print_figure(name, values, unit, peers[name])
-
-
-def _keep(figures: dict[str, list[float]], level: int, found: dict[str, Any]) -> None:
-    for name in _UNITS:
-        figures[f"log_appends_1k_{level}_{name}"].append(found[name])
 
 
 if __name__ == "__main__":
